@@ -1,0 +1,1 @@
+"""DECIDE, and run: joins what `signals` observes and what `reclaim` can do."""

@@ -1,0 +1,103 @@
+"""Options that several subcommands share, in the kubelet's spelling; and how a command ends with a sentence."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+from eviction.cli import EXIT_USAGE
+from eviction.configuration import Configuration, ConfigurationError, load, parse_pairs
+from eviction.log import Log, escaped
+from reclaim.cri.client import EndpointError, socket_path
+from signals.clock import SystemClock
+
+# option -> field of the configuration file
+_TEXT_FLAGS = {
+    "container-runtime-endpoint": ("containerRuntimeEndpoint", "the runtime's socket: unix:///path/to.sock"),
+    "image-service-endpoint": ("imageServiceEndpoint", "the image service's socket, where it is another one"),
+    "root-dir": ("rootDirectory", "the kubelet's root directory; nodefs is the filesystem it is on"),
+    "eviction-pressure-transition-period": ("evictionPressureTransitionPeriod", "how long a condition is reported"),
+    "minimum-image-ttl-duration": ("imageMinimumGCAge", "how long an image must have been known to be removed"),
+    "minimum-container-ttl-duration": ("minimumContainerTTLDuration", "the same for dead containers, from creation"),
+}
+_INT_FLAGS = {
+    "image-gc-high-threshold": ("imageGCHighThresholdPercent", "of the periodic image GC; pressure ignores it"),
+    "image-gc-low-threshold": ("imageGCLowThresholdPercent", "of the periodic image GC; pressure ignores it"),
+}
+_PAIR_FLAGS = {
+    "eviction-hard": ("evictionHard", "<", "nodefs.available<10%%,imagefs.inodesFree<5%%"),
+    "eviction-minimum-reclaim": ("evictionMinimumReclaim", "=", "nodefs.available=1Gi"),
+}
+
+
+def add_configuration(parser: argparse.ArgumentParser) -> None:
+    """The options that make the configuration."""
+    parser.add_argument("--config", metavar="FILE", help="the configuration file")
+    for flag, (_, text) in _TEXT_FLAGS.items():
+        parser.add_argument(f"--{flag}", metavar="VALUE", help=text)
+    for flag, (_, text) in _INT_FLAGS.items():
+        parser.add_argument(f"--{flag}", metavar="PERCENT", type=int, help=text)
+    for flag, (_, _, example) in _PAIR_FLAGS.items():
+        parser.add_argument(f"--{flag}", metavar="PAIRS", help=f"for example {example}")
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """How the answer is printed."""
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="form of the answer")
+
+
+def add_logging(parser: argparse.ArgumentParser) -> None:
+    """How the log is written."""
+    parser.add_argument("--logging-format", choices=("text", "json"), default="text", help="form of the log")
+    parser.add_argument("-v", "--verbosity", type=int, default=0, metavar="N", help="1 and more: debug events too")
+
+
+def configuration_of(arguments: argparse.Namespace) -> Configuration:
+    """The effective configuration. Leaves with exit 2 and one sentence when it is refused."""
+    try:
+        flags: dict[str, Any] = {}
+        for flag, (field, _) in (_TEXT_FLAGS | _INT_FLAGS).items():
+            value = getattr(arguments, flag.replace("-", "_"))
+            if value is not None:
+                flags[field] = value
+        for flag, (field, operator, _) in _PAIR_FLAGS.items():
+            value = getattr(arguments, flag.replace("-", "_"))
+            if value is not None:
+                flags[field] = parse_pairs(flag, value, operator)
+        configuration = load(arguments.config, os.environ, flags)
+        for endpoint in (configuration.runtime_endpoint, configuration.image_endpoint):
+            if endpoint:
+                socket_path(endpoint)
+    except (ConfigurationError, EndpointError) as error:
+        leave(EXIT_USAGE, str(error))
+    return configuration
+
+
+def log_of(arguments: argparse.Namespace) -> Log:
+    """The log as asked for, on stderr."""
+    return Log(SystemClock().wall, as_json=arguments.logging_format == "json", verbosity=arguments.verbosity)
+
+
+def leave(code: int, sentence: str) -> NoReturn:
+    """Ends the process with a sentence on stderr."""
+    say(f"reclaimd: {sentence}")
+    sys.exit(code)
+
+
+def say(sentence: str) -> None:
+    """Words, on stderr."""
+    print(escaped(sentence), file=sys.stderr)  # noqa: T201 # the one place where words go out
+
+
+def answer_json(document: Any) -> None:
+    """Data: one document on stdout."""
+    print(json.dumps(document, indent=2))  # noqa: T201 # data on stdout
+
+
+def answer_lines(lines: Iterable[str]) -> None:
+    """Data for people, on stdout."""
+    print("\n".join(lines))  # noqa: T201 # data on stdout

@@ -1,0 +1,57 @@
+"""`reclaimd plan`: what would be removed now, and why each other thing is kept. Touches nothing."""
+
+from __future__ import annotations
+
+import argparse
+
+from eviction.cli import EXIT_OK, EXIT_READING, EXIT_RUNTIME
+from eviction.cli.options import add_configuration, add_output, answer_json, answer_lines, configuration_of, leave
+from eviction.configuration import Extent
+from eviction.explain import outcomes_table, signals_table
+from eviction.node import Node
+from eviction.record import Pass, Trigger, pass_json
+from eviction.responder import Request
+from eviction.types import ReclaimFunction
+from signals.quantity import format_bytes
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    add_configuration(parser)
+    add_output(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit 0; 3 runtime unreachable; 4 reading unavailable.
+
+    Both functions are planned to their end, so that everything which may go is shown; a pass stops earlier.
+    """
+    node = Node(configuration_of(arguments), dry_run=True)
+    problem = node.locate()
+    observations, decision = node.responder.look()
+    if not observations.signals:
+        leave(EXIT_READING, "; ".join(u.reason for u in observations.unavailable) or "no filesystem could be read")
+    if problem is not None:
+        leave(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
+    request = Request(row=tuple(ReclaimFunction), extent=Extent.ALL)
+    record = node.responder.act(observations, decision, Trigger.REQUEST, request)
+    node.close()
+    if record.errors:
+        leave(EXIT_RUNTIME, "; ".join(record.errors))
+    if arguments.output == "json":
+        answer_json(pass_json(record))
+    else:
+        answer_lines([*signals_table(observations, node.configuration.thresholds), "", *plan_lines(record)])
+    return EXIT_OK
+
+
+def plan_lines(record: Pass) -> list[str]:
+    """What may go in its order, what stays, and the totals."""
+    kept = sum(outcome.verdict.size_bytes or 0 for outcome in record.kept)
+    return [
+        *outcomes_table(record.removals + record.kept),
+        "",
+        f"may go: {len(record.removals)} objects, images of {format_bytes(record.nominal_bytes)}, in this order",
+        f"kept: {len(record.kept)} objects, images of {format_bytes(kept)}",
+        "a pass stops as soon as the thresholds are clear",
+    ]

@@ -1,0 +1,106 @@
+"""`reclaimd run`: the daemon."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import signal
+
+from eviction.cli import EXIT_HELD, EXIT_OK, EXIT_USAGE
+from eviction.cli.options import add_configuration, add_logging, configuration_of, leave, log_of
+from eviction.hold_off import HoldOff, kubelet_is_healthy
+from eviction.log import Log
+from eviction.manager import Manager
+from eviction.node import Node
+from signals.types import SignalObservations
+from signals.watcher import FsWatcher
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    add_configuration(parser)
+    add_logging(parser)
+    parser.add_argument("--no-watch", action="store_true", help="look at intervals only, without inotify")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit 0 on SIGTERM, 2 configuration, 75 another instance holds the node."""
+    configuration = configuration_of(arguments)
+    log = log_of(arguments)
+    lock = hold_node(configuration.root_directory)
+    node = Node(configuration)
+    if node.endpoint.found:
+        log.info(f"no endpoint configured; using {node.endpoint.runtime}")
+    hold_off = HoldOff(configuration.hold_off_seconds, node.clock.monotonic(), node.clock.monotonic, kubelet_is_healthy)
+    manager = Manager(node, log, may_act=hold_off.why, on_look=lambda look, _: watches.follow(look))
+    watches = _Watches(FsWatcher((), manager.look_now), configuration.root_directory, enabled=not arguments.no_watch)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: manager.stop())
+    log.info(
+        f"started on {configuration.root_directory}; thresholds: "
+        + ", ".join(f"{t.signal} {t.value}" for t in configuration.thresholds),
+        endpoint=node.endpoint.runtime,
+    )
+    watches.start(log)
+    manager.run()
+    watches.stop()
+    if not node.executor.in_flight:
+        node.close()
+    log.info("stopped")
+    os.close(lock)
+    return EXIT_OK
+
+
+def hold_node(root_directory: str) -> int:
+    """A lock on the node's directory itself: no file is made, and the kernel lets go of it with the process.
+
+    Leaves with exit 2 when the directory cannot be opened, and with 75 when another instance holds it.
+    """
+    try:
+        descriptor = os.open(root_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        leave(EXIT_USAGE, f"rootDirectory: {root_directory}: {error.strerror}; it must be the kubelet's directory")
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        leave(EXIT_HELD, f"another instance holds the node ({root_directory} is locked)")
+    return descriptor
+
+
+class _Watches:
+    """Keeps the watched directories at where the filesystems are."""
+
+    def __init__(self, watcher: FsWatcher, root_directory: str, *, enabled: bool):
+        self._watcher = watcher
+        self._root_directory = root_directory
+        self._enabled = enabled
+        self._followed: frozenset[str] = frozenset()
+
+    def start(self, log: Log) -> None:
+        if self._enabled:
+            self._watcher.start()
+            if self._watcher.problem is not None:
+                log.warning(self._watcher.problem)
+
+    def follow(self, look: SignalObservations) -> None:
+        """A new ingest, snapshot or pod directory is the early sign of growth."""
+        paths = {identity.path for identity, _ in look.filesystems.values()}
+        wanted = frozenset(directory for path in paths for directory in early_signs(path))
+        if self._enabled and wanted != self._followed:
+            self._followed = wanted
+            self._watcher.watch(wanted)
+
+    def stop(self) -> None:
+        self._watcher.stop()
+
+
+def early_signs(path: str) -> tuple[str, ...]:
+    """The directories in which growth of a filesystem shows first; those that do not exist are never armed."""
+    store = os.path.dirname(path)
+    return (
+        path,
+        os.path.join(path, "pods"),  # the kubelet's, one a pod
+        os.path.join(path, "snapshots"),  # containerd's, one a layer or container
+        os.path.join(store, "io.containerd.content.v1.content", "ingest"),  # one a blob being pulled
+    )

@@ -1,0 +1,1 @@
+"""The test of eviction paths: a scenario, its run, its report."""

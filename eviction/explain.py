@@ -1,0 +1,139 @@
+"""What people read: amounts, tables, reasons. Words and columns only; nothing here decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from eviction.log import escaped
+from eviction.record import Pass, PassResult
+from eviction.thresholds import thresholds_met, usable
+from eviction.types import Threshold
+from reclaim.types import Outcome, Reason, Result
+from signals.quantity import format_bytes, format_duration
+from signals.types import Signal, SignalObservations
+
+REASONS: dict[Reason, str] = {
+    Reason.OLDER_COPY: "a newer dead copy of it stays",
+    Reason.POD_GONE: "its pod is gone",
+    Reason.OLDER_SANDBOX: "a newer sandbox of its pod stays",
+    Reason.UNUSED: "no container uses it",
+    Reason.RUNNING: "is running",
+    Reason.CREATED: "may start at any moment",
+    Reason.UNKNOWN_STATE: "the runtime does not know its state",
+    Reason.NOT_KUBELETS: "carries no pod UID: not made by a kubelet",
+    Reason.NEWEST_OF_LIVE_POD: "is how the kubelet knows that it has run",
+    Reason.TOO_YOUNG: "is too young",
+    Reason.READY: "is ready",
+    Reason.HAS_CONTAINERS: "still has containers",
+    Reason.NEWEST_SANDBOX: "is the newest sandbox of its pod",
+    Reason.POD_ALIVE: "its pod has appeared again",
+    Reason.IN_USE: "a container uses it",
+    Reason.PINNED: "is pinned",
+    Reason.SANDBOX_IMAGE: "no pod starts without it",
+    Reason.SANDBOX_IMAGE_UNKNOWN: "nothing says which image pod sandboxes need",
+    Reason.UNRESOLVED_IMAGE: "a container uses an image that cannot be told",
+    Reason.WITHIN_LIMIT: "within the number of dead copies to keep",
+    Reason.RELIEVED: "not needed: relieved before",
+    Reason.HELD_OFF: "held off after the start",
+    Reason.STOPPING: "the agent was stopping",
+    Reason.INCOMPLETE_LISTING: "the runtime gave no complete answer",
+}
+
+
+def amount(signal: Signal, value: int) -> str:
+    """An amount of a signal for people: `1.4GiB`, `17 inodes`."""
+    return f"{value} inodes" if signal.counts_inodes else format_bytes(value)
+
+
+def table(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Rows as lines with aligned columns; the first row is the head."""
+    cells = [[escaped(cell) for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+
+
+def signals_table(look: SignalObservations, thresholds: Sequence[Threshold]) -> list[str]:
+    """What a look found: each signal with its mark, headroom and state."""
+    by_signal = {threshold.signal: threshold for threshold in thresholds}
+    met = {t.signal for t in thresholds_met(thresholds, usable(look.signals), enforce_min_reclaim=False)}
+    rows = [["SIGNAL", "AVAILABLE", "CAPACITY", "MARK", "HEADROOM", "STATE", "FILESYSTEM"]]
+    for signal in Signal:
+        observation = look.signals.get(signal)
+        threshold = by_signal.get(signal)
+        if observation is None:
+            if threshold is not None:
+                rows.append([str(signal), "-", "-", str(threshold.value), "-", "unknown", "-"])
+            continue
+        mark = headroom = "-"
+        state = "stale" if observation.stale else "no threshold"
+        if threshold is not None:
+            effective = int(threshold.effective(observation.capacity))
+            mark = f"{threshold.value} = {amount(signal, effective)}"
+            headroom = amount(signal, observation.available - effective)
+            state = "stale" if observation.stale else "UNDER PRESSURE" if signal in met else "clear"
+        filesystem = observation.filesystem
+        where = f"{filesystem.path} ({filesystem.type or '?'} on {filesystem.device or '?'})" if filesystem else "-"
+        rows.append(
+            [
+                str(signal),
+                amount(signal, observation.available),
+                amount(signal, observation.capacity),
+                mark,
+                headroom,
+                state,
+                where,
+            ]
+        )
+    lines = table(rows)
+    lines.append(f"layout: {look.layout or 'not known yet'}")
+    lines += [f"{unavailable.role}: not readable: {escaped(unavailable.reason)}" for unavailable in look.unavailable]
+    return lines
+
+
+def outcome_row(outcome: Outcome) -> list[str]:
+    """One object of a pass or a plan."""
+    verdict = outcome.verdict
+    word = str(outcome.result) if outcome.result is not None else str(verdict.action)
+    why = REASONS[verdict.reason]
+    if outcome.error:
+        why = f"{why}; {outcome.error}"
+    size = "-" if verdict.size_bytes is None else format_bytes(verdict.size_bytes)
+    age = "-" if verdict.age_seconds is None else format_duration(verdict.age_seconds)
+    freed = "-"
+    if outcome.result is Result.REMOVED:
+        freed = f"{format_bytes(outcome.freed_bytes)}, {outcome.freed_inodes} inodes"
+    return [word, str(verdict.kind), verdict.name, size, age, freed, f"{verdict.reason}: {why}"]
+
+
+def outcomes_table(outcomes: Iterable[Outcome]) -> list[str]:
+    """What went and what stayed, and why."""
+    rows = [outcome_row(outcome) for outcome in outcomes]
+    return table([["RESULT", "KIND", "NAME", "SIZE", "AGE", "FREED", "WHY"], *rows]) if rows else []
+
+
+def pass_lines(record: Pass, *, with_kept: bool = True) -> list[str]:
+    """A pass for people: what was seen, what was done, what came of it."""
+    lines: list[str] = []
+    if record.decision.acted_on is not None:
+        signal = record.decision.acted_on.signal
+        observation = record.observations.signals[signal]
+        mark = int(record.decision.acted_on.effective(observation.capacity))
+        lines.append(
+            f"{signal} is {amount(signal, observation.available)}, "
+            f"below its mark of {record.decision.acted_on.value} = {amount(signal, mark)}"
+        )
+    if record.row:
+        layout = f" (layout {record.decision.layout})" if record.decision.layout is not None else ""
+        lines.append(f"row: {', '.join(str(function) for function in record.row)}{layout}")
+    outcomes = record.removals + (record.kept if with_kept else ())
+    lines += outcomes_table(outcomes)
+    lines.append(f"{record.result}: {escaped(record.reason)}")
+    if record.result in (PassResult.SATISFIED, PassResult.NOT_ENOUGH):
+        lines.append(
+            f"measured {format_bytes(record.measured_bytes)} and {record.measured_inodes} inodes, "
+            f"nominal {format_bytes(record.nominal_bytes)}; "
+            f"took {format_duration(record.timings.total_seconds)} "
+            f"(lists {format_duration(record.timings.list_seconds)}, "
+            f"removals {format_duration(record.timings.remove_seconds)})"
+        )
+    return lines

@@ -1,0 +1,258 @@
+"""The only loop: wait, look, decide, act, look again.
+
+* Looks are taken on this loop's thread and never wait for the runtime. Whatever asks the runtime runs on one worker
+  thread, one thing at a time; while it runs the loop keeps looking and keeps its heartbeat.
+* The next look is due when a filesystem could have reached its mark (`signals.interval`); a watcher may ask for an
+  earlier one.
+* A pass that freed nothing makes the next one wait longer, up to a minute, or until the next object is old enough. A
+  runtime that is away is tried again every second.
+* After SIGTERM nothing new is started; a removal that was sent is waited for, up to 30 s.
+
+Nothing in a pass ends the loop.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from eviction.explain import amount
+from eviction.log import Log
+from eviction.node import Node
+from eviction.record import Pass, PassResult, Trigger, pass_json
+from eviction.types import Decision, NodeCondition, Threshold
+from reclaim.types import Result, RuntimeUnavailable
+from signals.interval import ASSUMED_INODES_PER_SECOND, Fill, next_fill, next_interval
+from signals.quantity import format_duration
+from signals.types import SignalObservations
+
+REFRESH_SECONDS = 60.0  # where the images are, and who uses them, for the records
+RETRY_SECONDS = 1.0  # while the runtime is away
+LONGEST_PAUSE_SECONDS = 60.0
+DRAIN_SECONDS = 30.0
+LEAVE_SECONDS = 1.5
+TICK_SECONDS = 0.25
+SAME_NEWS_SECONDS = 60.0
+SLOW_SECONDS = 10.0
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(slots=True)
+class _Work:
+    """What the worker thread is doing."""
+
+    what: str
+    started: float
+    done: threading.Event
+
+
+class Manager:
+    """Runs one node until it is told to stop.
+
+    `look_now` may be called from any thread. `may_act`: asked before each pass; a text says why not (hold-off).
+    `on_pass` is called with every pass that did or tried anything.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        log: Log,
+        *,
+        may_act: Callable[[], str | None] = lambda: None,
+        on_pass: Callable[[Pass], None] = lambda _: None,
+        on_look: Callable[[SignalObservations, Decision], None] = lambda *_: None,
+    ):
+        self._node = node
+        self._log = log
+        self._may_act = may_act
+        self._on_pass = on_pass
+        self._on_look = on_look
+        self._wake = threading.Event()
+        self._fills: dict[tuple[int, bool], Fill] = {}
+        self._conditions: frozenset[NodeCondition] = frozenset()
+        self._paused_until = float("-inf")
+        self._pause = 0.0
+        self._refresh_due = float("-inf")
+        self._work: _Work | None = None
+        self._said: dict[str, float] = {}
+        self.heartbeat = node.clock.monotonic()
+
+    def look_now(self) -> None:
+        """Asks for an earlier look."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Ends the loop: nothing new is started."""
+        self._node.stopping.set()
+        self._wake.set()
+
+    def run(self) -> None:
+        """Looks and acts until `stop`. Returns when what was in flight has finished, or after 30 s."""
+        clock = self._node.clock
+        while not self._node.stopping.is_set():
+            asked = self._wake.is_set()
+            self._wake.clear()
+            observations, decision = self._look()
+            now = clock.monotonic()
+            if self._work is None and decision.acted_on is not None and decision.row and now >= self._paused_until:
+                self._respond(observations, decision, Trigger.WATCH if asked else Trigger.INTERVAL)
+            elif self._work is None and now >= self._refresh_due:
+                self._start("asking the runtime where its images are", self._refresh)
+            self._wait(self._next_look_in(observations, decision))
+        self._drain()
+
+    # ---- looking
+
+    def _look(self) -> tuple[SignalObservations, Decision]:
+        observations, decision = self._node.responder.look()
+        self.heartbeat = self._node.clock.monotonic()
+        self._report(observations, decision)
+        self._on_look(observations, decision)
+        for signal, observation in observations.signals.items():
+            if not observation.stale and observation.filesystem is not None and observation.time is not None:
+                key = (observation.filesystem.device_id, signal.counts_inodes)
+                self._fills[key] = next_fill(self._fills.get(key), observation.available, observation.time)
+        return observations, decision
+
+    def _next_look_in(self, observations: SignalObservations, decision: Decision) -> float:
+        configuration = self._node.configuration
+        headrooms: list[tuple[int, float]] = []
+        for threshold in configuration.thresholds:
+            observation = observations.signals.get(threshold.signal)
+            if observation is None or observation.filesystem is None:
+                continue
+            inodes = threshold.signal.counts_inodes
+            fill = self._fills.get((observation.filesystem.device_id, inodes))
+            assumed = ASSUMED_INODES_PER_SECOND if inodes else float(configuration.assumed_fill_rate)
+            headroom = observation.available - int(threshold.effective(observation.capacity))
+            headrooms.append((headroom, max(assumed, fill.fastest if fill else 0.0)))
+        interval = next_interval(headrooms, configuration.poll_floor_seconds, configuration.poll_ceiling_seconds)
+        now = self._node.clock.monotonic()
+        if self._work is not None:
+            return min(max(interval, configuration.poll_floor_seconds), TICK_SECONDS)
+        if decision.acted_on is not None and not decision.row:
+            return RETRY_SECONDS  # nothing here relieves it; looking more often would change nothing
+        if decision.acted_on is not None:  # under pressure, and nothing to be done before the pause is over
+            pause = self._paused_until - now
+            return min(pause, RETRY_SECONDS) if pause > 0 else configuration.poll_floor_seconds
+        return min(interval, max(self._refresh_due - now, configuration.poll_floor_seconds))
+
+    def _wait(self, seconds: float) -> None:
+        """Waits for the next look; woken earlier by a watcher, but never more often than the floor."""
+        floor = self._node.configuration.poll_floor_seconds
+        if not self._node.stopping.wait(min(floor, seconds)) and seconds > floor:
+            self._wake.wait(seconds - floor)
+
+    def _report(self, observations: SignalObservations, decision: Decision) -> None:
+        for unavailable in observations.unavailable:
+            self._say_once(f"{unavailable.role}: {unavailable.reason}", signal=str(unavailable.role))
+        work = self._work
+        if work is not None and (took := self.heartbeat - work.started) > SLOW_SECONDS:
+            self._say_once(f"{work.what}: the runtime has not answered for {format_duration(took)}", key="slow")
+        if decision.conditions == self._conditions:
+            return
+        self._conditions = decision.conditions
+        if decision.conditions:
+            met = ", ".join(_below(threshold, observations) for threshold in decision.thresholds_met)
+            self._log.warning(f"DiskPressure: {met}", condition="DiskPressure", status=True)
+        else:
+            self._log.info("no DiskPressure any more", condition="DiskPressure", status=False)
+
+    # ---- acting
+
+    def _respond(self, observations: SignalObservations, decision: Decision, trigger: Trigger) -> None:
+        held = self._may_act()
+        if held is not None:
+            self._say_once(f"held off: {held}", reason="held_off")
+            self._paused_until = self._node.clock.monotonic() + RETRY_SECONDS
+            return
+
+        def respond() -> None:
+            record = self._node.responder.act(observations, decision, trigger)
+            self._paused_until = self._node.clock.monotonic() + self._pause_after(record)
+            self._report_pass(record)
+            self._on_pass(record)
+
+        self._start(f"relieving {decision.acted_on.signal if decision.acted_on else ''}", respond)
+
+    def _pause_after(self, record: Pass) -> float:
+        if record.result is PassResult.SATISFIED:
+            self._pause = 0.0
+        elif record.result is PassResult.FAILED:
+            return RETRY_SECONDS
+        elif any(function.count(Result.REMOVED) for function in record.functions):
+            self._pause = RETRY_SECONDS
+        else:
+            self._pause = min(max(self._pause * 2, RETRY_SECONDS), LONGEST_PAUSE_SECONDS)
+        waits = [f.eligible_in_seconds for f in record.functions if f.eligible_in_seconds is not None]
+        return min([self._pause, *(max(wait, 0.0) for wait in waits)])
+
+    def _report_pass(self, record: Pass) -> None:
+        fields = {"pass": record.id, "result": str(record.result), "record": pass_json(record, with_kept=False)}
+        acted_on = record.decision.acted_on
+        head = f"{acted_on.signal if acted_on else 'request'}: {record.reason}"
+        head = f"{head}; took {format_duration(record.timings.total_seconds)}"
+        if record.result is PassResult.SATISFIED:
+            self._log.info(head, **fields)
+        elif any(outcome.result is Result.REMOVED for outcome in record.removals):
+            self._log.warning(head, **fields)
+        else:
+            self._say_once(head, key=f"{record.result} {acted_on.signal if acted_on else ''}", **fields)
+
+    def _refresh(self) -> None:
+        """Where the images are, and who uses which: first seen and last used are kept up by this."""
+        problem = self._node.locate()
+        if problem is None:
+            try:
+                self._node.collector.detect()
+            except RuntimeUnavailable as error:
+                problem = str(error)
+        if problem is not None:
+            self._say_once(f"the container runtime cannot be asked: {problem}", key="runtime")
+        elif self._said.pop("runtime", None) is not None:
+            self._log.info("the container runtime answers again")
+        wait = REFRESH_SECONDS if problem is None else RETRY_SECONDS
+        self._refresh_due = self._node.clock.monotonic() + wait
+
+    def _start(self, what: str, do: Callable[[], None]) -> None:
+        work = _Work(what, self._node.clock.monotonic(), threading.Event())
+        self._work = work
+
+        def run() -> None:
+            try:
+                do()
+            except Exception as error:  # noqa: BLE001 # a defect in one pass must not end the daemon
+                self._log.error(f"{what}: {type(error).__name__}: {error}")
+                self._paused_until = self._refresh_due = self._node.clock.monotonic() + RETRY_SECONDS
+            finally:
+                self._work = None
+                work.done.set()
+                self._wake.set()
+
+        threading.Thread(target=run, name="runtime", daemon=True).start()
+
+    def _drain(self) -> None:
+        clock, began = self._node.clock, self._node.clock.monotonic()
+        while (work := self._work) is not None:
+            limit = DRAIN_SECONDS if self._node.executor.in_flight else LEAVE_SECONDS
+            if clock.monotonic() - began >= limit:
+                self._log.warning(f"leaving while {work.what}: the runtime has not answered")
+                return
+            work.done.wait(TICK_SECONDS)
+
+    def _say_once(self, sentence: str, key: str = "", **fields: object) -> None:
+        """A warning, but the same news at most once a minute."""
+        now = self._node.clock.monotonic()
+        key = key or sentence
+        if now - self._said.get(key, float("-inf")) >= SAME_NEWS_SECONDS:
+            self._said[key] = now
+            self._log.warning(sentence, **fields)
+
+
+def _below(threshold: Threshold, observations: SignalObservations) -> str:
+    observation = observations.signals[threshold.signal]
+    mark = int(threshold.effective(observation.capacity))
+    return f"{threshold.signal} {amount(threshold.signal, observation.available)} < {amount(threshold.signal, mark)}"

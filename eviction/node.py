@@ -1,0 +1,116 @@
+"""Everything joined for one node: the client, the summary, the records, the collector, the responder.
+
+Daemon, hook, dry run, drill and tests are assembled here and nowhere else, so that all of them go one path.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+
+from eviction.configuration import USUAL_ENDPOINTS, Configuration
+from eviction.responder import Responder
+from eviction.state import EvictionConfig
+from reclaim.collector import Collector
+from reclaim.container_gc import ContainerGCPolicy
+from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
+from reclaim.executor import Executor
+from reclaim.image_gc import ImageGCPolicy
+from reclaim.pods import KubeletDirectories
+from reclaim.records import ImageRecords, containerd_witness
+from reclaim.types import RuntimeUnavailable
+from signals.clock import Clock, SystemClock
+from signals.filesystems import FilesystemPaths, paths_of_node
+from signals.statvfs import FilesystemReader, Probes, read_statvfs
+from signals.summary import NodeSummary
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Which socket is spoken to; `found` says aloud that it was not configured but found."""
+
+    runtime: str
+    image: str
+    found: bool
+
+
+def choose_endpoint(configuration: Configuration) -> Endpoint:
+    """The configured endpoint, else the first usual socket that exists, else containerd's."""
+    if configuration.runtime_endpoint:
+        return Endpoint(configuration.runtime_endpoint, configuration.image_endpoint, found=False)
+    existing = (endpoint for endpoint in USUAL_ENDPOINTS if os.path.exists(endpoint.removeprefix("unix://")))
+    return Endpoint(next(existing, USUAL_ENDPOINTS[0]), configuration.image_endpoint, found=True)
+
+
+class Node:
+    """One node, assembled. Making it touches nothing; `locate` asks the runtime where its images are."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        dry_run: bool = False,
+        stopping: threading.Event | None = None,
+        reader: FilesystemReader = read_statvfs,
+        clock: Clock | None = None,
+        read_deadline_seconds: float = READ_DEADLINE_SECONDS,
+        records: ImageRecords | None = None,
+    ):
+        self.configuration = configuration
+        self.clock = clock or SystemClock()
+        self.endpoint = choose_endpoint(configuration)
+        self.client = CriClient(self.endpoint.runtime, self.endpoint.image, read_deadline_seconds)
+        self.probes = Probes(self.clock, reader)
+        self.summary = NodeSummary(FilesystemPaths(configuration.root_directory), self.probes, self.clock)
+        self.stopping = stopping or threading.Event()
+        self.executor = Executor(self.clock, self.stopping, parallel=configuration.parallel_removals, dry_run=dry_run)
+        self.records = records or ImageRecords(self._witness)
+        self.collector = Collector(
+            self.client,
+            self.client,
+            KubeletDirectories(configuration.root_directory),
+            self.records,
+            self.executor,
+            self.clock,
+            ContainerGCPolicy(
+                min_age_seconds=configuration.minimum_container_ttl_seconds,
+                max_per_pod_container=configuration.maximum_dead_containers_per_container,
+            ),
+            ImageGCPolicy(min_age_seconds=configuration.image_minimum_gc_age_seconds),
+        )
+        self.responder = Responder(
+            self.summary,
+            self.collector,
+            EvictionConfig(configuration.thresholds, configuration.transition_period_seconds),
+            self.clock,
+            configuration.extent,
+        )
+
+    def locate(self) -> str | None:
+        """Asks the runtime where images and writable layers are. None, or the sentence why it could not be told.
+
+        What was known before stays known: a runtime that is away does not take its filesystem along.
+        """
+        try:
+            info = self.client.image_fs_info()
+        except RuntimeUnavailable as error:
+            self.summary.imagefs_problem = str(error)
+            return str(error)
+        paths = paths_of_node(
+            self.configuration.root_directory, list(info.image_filesystems), list(info.container_filesystems)
+        )
+        if paths.imagefs is None:
+            self.summary.imagefs_problem = "the container runtime reports no image filesystem"
+            return self.summary.imagefs_problem
+        self.summary.locate(paths)
+        return None
+
+    def close(self) -> None:
+        """Ends probes and connections. Removals in flight must have been drained."""
+        self.probes.close()
+        self.client.close()
+
+    def _witness(self, image_id: str) -> float | None:
+        imagefs = self.summary.paths.imagefs
+        return None if imagefs is None else containerd_witness(imagefs)(image_id)

@@ -1,0 +1,53 @@
+"""The signal -> reclaim functions table (pure).
+
+When a signal is under pressure, these functions are called, in this order (kubelet,
+`pkg/kubelet/eviction/helpers.go`, buildSignalToNodeReclaimFuncs):
+
+* Containers before images: a dead container keeps its image in use.
+* One filesystem for everything: any disk signal is relieved by anything that goes.
+* A dedicated image filesystem holds images and writable layers; the kubelet's own filesystem holds neither, so
+  nothing here relieves it.
+* Split: images are alone, writable layers are with the kubelet's data; each is relieved by what is on it.
+
+Nothing in this table knows a percentage of an image garbage collection or a period: a row is called because of its
+signal, whatever `imageGCHighThresholdPercent` says and whether or not a periodic loop runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from eviction.types import ReclaimFunction, Threshold
+from signals.types import FilesystemRole, FsLayout, Signal
+
+_C: Final = ReclaimFunction.DELETE_ALL_UNUSED_CONTAINERS
+_I: Final = ReclaimFunction.DELETE_UNUSED_IMAGES
+
+RECLAIM_TABLE: Final[Mapping[tuple[FilesystemRole, FsLayout], tuple[ReclaimFunction, ...]]] = {
+    (FilesystemRole.NODEFS, FsLayout.SINGLE): (_C, _I),
+    (FilesystemRole.NODEFS, FsLayout.DEDICATED_IMAGEFS): (),
+    (FilesystemRole.NODEFS, FsLayout.SPLIT): (_C,),
+    (FilesystemRole.IMAGEFS, FsLayout.SINGLE): (_C, _I),
+    (FilesystemRole.IMAGEFS, FsLayout.DEDICATED_IMAGEFS): (_C, _I),
+    (FilesystemRole.IMAGEFS, FsLayout.SPLIT): (_I,),
+    (FilesystemRole.CONTAINERFS, FsLayout.SINGLE): (_C, _I),
+    (FilesystemRole.CONTAINERFS, FsLayout.DEDICATED_IMAGEFS): (_C, _I),
+    (FilesystemRole.CONTAINERFS, FsLayout.SPLIT): (_C,),
+}
+
+
+def row(signal: Signal, layout: FsLayout) -> tuple[ReclaimFunction, ...]:
+    """The functions for a signal in a layout. Both signals of a filesystem have the same row."""
+    return RECLAIM_TABLE[signal.filesystem, layout]
+
+
+def relieved_by(
+    thresholds: tuple[Threshold, ...], function: ReclaimFunction, layout: FsLayout
+) -> tuple[Threshold, ...]:
+    """The thresholds that a function can relieve: those in whose row it stands.
+
+    What the function cannot relieve must not drive it on: pressure on a kubelet's filesystem of its own would
+    otherwise cost every image.
+    """
+    return tuple(threshold for threshold in thresholds if function in row(threshold.signal, layout))

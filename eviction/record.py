@@ -1,0 +1,190 @@
+"""The record of a pass, and its one JSON form: the log line, the answer of a command, the timeline of a drill.
+
+The shape is a contract for programs: bytes and inodes are integers, times RFC 3339 in UTC, durations
+`*_seconds` floats. Adding fields is free; changing one needs a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from eviction.types import Decision, ReclaimFunction, Threshold
+from reclaim.types import Outcome, ReclaimResult
+from signals.types import Signal, SignalObservation, SignalObservations
+
+
+class Trigger(StrEnum):
+    """What made the pass: a look at an interval, one that a watcher asked for, or a person."""
+
+    INTERVAL = "interval"
+    WATCH = "watch"
+    REQUEST = "request"
+
+
+class PassResult(StrEnum):
+    """How a pass ended."""
+
+    IDLE = "idle"
+    SATISFIED = "satisfied"
+    NOT_ENOUGH = "not_enough"
+    DRY_RUN = "dry_run"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds. `detect`: from the reading that crossed the mark to the first look at the lists."""
+
+    detect_seconds: float = 0.0
+    list_seconds: float = 0.0
+    plan_seconds: float = 0.0
+    remove_seconds: float = 0.0
+    total_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Everything that happened in one pass.
+
+    `measured_*` is what the filesystems say was gained, `nominal_bytes` what the runtime had promised for what went.
+    `after` is the look at the end. `started_wall` is seconds since the epoch.
+    """
+
+    id: str
+    started_wall: float
+    trigger: Trigger
+    observations: SignalObservations
+    decision: Decision
+    row: tuple[ReclaimFunction, ...] = ()
+    functions: tuple[ReclaimResult, ...] = ()
+    measured_bytes: int = 0
+    measured_inodes: int = 0
+    result: PassResult = PassResult.IDLE
+    reason: str = ""
+    timings: Timings = Timings()
+    after: SignalObservations | None = None
+    still_met: tuple[Threshold, ...] = ()
+
+    @property
+    def removals(self) -> tuple[Outcome, ...]:
+        """What was to go, function by function, in the order of the plans."""
+        return tuple(outcome for function in self.functions for outcome in function.outcomes)
+
+    @property
+    def kept(self) -> tuple[Outcome, ...]:
+        """What stayed."""
+        return tuple(outcome for function in self.functions for outcome in function.kept)
+
+    @property
+    def nominal_bytes(self) -> int:
+        """Sizes the runtime reported for what went."""
+        return sum(function.nominal_bytes for function in self.functions)
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """What kept a function from doing its work, each sentence once."""
+        return tuple(dict.fromkeys(function.error for function in self.functions if function.error))
+
+
+def timestamp(wall: float) -> str:
+    """Seconds since the epoch as RFC 3339 in UTC with milliseconds."""
+    return datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def observation_json(observation: SignalObservation, look: SignalObservations) -> dict[str, Any]:
+    """One observation; its time is that of the reading, in wall time."""
+    time = None
+    if observation.time is not None:
+        time = timestamp(look.wall_time - (look.time - observation.time))
+    filesystem = observation.filesystem
+    return {
+        "signal": str(observation.signal),
+        "available": observation.available,
+        "capacity": observation.capacity,
+        "time": time,
+        "stale": observation.stale,
+        "filesystem": None
+        if filesystem is None
+        else {"path": filesystem.path, "device": filesystem.device, "type": filesystem.type},
+    }
+
+
+def observations_json(look: SignalObservations) -> list[dict[str, Any]]:
+    """All observations of a look, in the order of the signals."""
+    return [observation_json(look.signals[signal], look) for signal in Signal if signal in look.signals]
+
+
+def threshold_json(threshold: Threshold, look: SignalObservations) -> dict[str, Any]:
+    """One threshold; `effective` is the mark in bytes or inodes at the present capacity, null when that is unknown."""
+    observation = look.signals.get(threshold.signal)
+    effective = None if observation is None else int(threshold.effective(observation.capacity))
+    return {
+        "signal": str(threshold.signal),
+        "value": str(threshold.value),
+        "effective": effective,
+        "min_reclaim": None if threshold.min_reclaim is None else str(threshold.min_reclaim),
+        "hard": threshold.hard,
+        "grace_seconds": threshold.grace_seconds,
+        "origin": threshold.origin,
+    }
+
+
+def outcome_json(outcome: Outcome) -> dict[str, Any]:
+    """One object after a pass."""
+    verdict = outcome.verdict
+    return {
+        "kind": str(verdict.kind),
+        "id": verdict.id,
+        "name": verdict.name,
+        "size": verdict.size_bytes,
+        "age_seconds": None if verdict.age_seconds is None else round(verdict.age_seconds, 3),
+        "verdict": str(verdict.action),
+        "reason": str(verdict.reason),
+        "result": None if outcome.result is None else str(outcome.result),
+        "error": outcome.error or None,
+        "duration_seconds": round(outcome.duration_seconds, 6),
+        "freed": {"bytes": outcome.freed_bytes, "inodes": outcome.freed_inodes},
+    }
+
+
+def pass_json(record: Pass, *, with_kept: bool = True) -> dict[str, Any]:
+    """The record of a pass. `with_kept` false leaves the kept objects out and gives their number by reason only."""
+    document: dict[str, Any] = {
+        "id": record.id,
+        "started": timestamp(record.started_wall),
+        "trigger": str(record.trigger),
+        "layout": None if record.decision.layout is None else str(record.decision.layout),
+        "observations": observations_json(record.observations),
+        "conditions": sorted(str(condition) for condition in record.decision.conditions),
+        "thresholds_met": [threshold_json(t, record.observations) for t in record.decision.thresholds_met],
+        "acted_on": None
+        if record.decision.acted_on is None
+        else threshold_json(record.decision.acted_on, record.observations),
+        "row": [str(function) for function in record.row],
+        "removals": [outcome_json(outcome) for outcome in record.removals],
+        "kept_by_reason": kept_by_reason(record.kept),
+        "measured": {"bytes": record.measured_bytes, "inodes": record.measured_inodes},
+        "nominal": {"bytes": record.nominal_bytes, "inodes": None},
+        "result": str(record.result),
+        "reason": record.reason,
+        "errors": list(record.errors),
+        "timings": {name: round(getattr(record.timings, name), 6) for name in Timings.__slots__},
+    }
+    if with_kept:
+        document["kept"] = [outcome_json(outcome) for outcome in record.kept]
+    if record.after is not None:
+        document["observations_after"] = observations_json(record.after)
+        document["still_met"] = [threshold_json(t, record.after) for t in record.still_met]
+    return document
+
+
+def kept_by_reason(kept: Iterable[Outcome]) -> dict[str, int]:
+    """How many objects were kept for which reason."""
+    counts: dict[str, int] = {}
+    for outcome in kept:
+        counts[str(outcome.verdict.reason)] = counts.get(str(outcome.verdict.reason), 0) + 1
+    return dict(sorted(counts.items()))

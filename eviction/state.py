@@ -1,0 +1,76 @@
+"""What is remembered between looks, and the decision (pure).
+
+`synchronize` is one pass of the kubelet's eviction manager (`pkg/kubelet/eviction/eviction_manager.go`) up to the
+point where it acts: no clock, no I/O, no log in it. The same state and observations give the same decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from eviction import thresholds as rules
+from eviction.reclaim_table import row
+from eviction.types import Decision, NodeCondition, Threshold
+from signals.types import Signal, SignalObservation, SignalObservations
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionConfig:
+    """The thresholds, and how long a condition is reported after it was last seen (seconds)."""
+
+    thresholds: tuple[Threshold, ...] = ()
+    transition_period_seconds: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerState:
+    """What one look leaves for the next; times are monotonic seconds.
+
+    `met`: the thresholds that were met with their grace served; they stay met until minimum reclaim is reached.
+    """
+
+    config: EvictionConfig
+    first_observed_at: Mapping[Threshold, float] = field(default_factory=dict)
+    conditions_last_observed_at: Mapping[NodeCondition, float] = field(default_factory=dict)
+    met: tuple[Threshold, ...] = ()
+    last_observations: Mapping[Signal, SignalObservation] = field(default_factory=dict)
+
+
+def synchronize(state: ManagerState, observations: SignalObservations, now: float) -> tuple[ManagerState, Decision]:
+    """What one look means. `now`: monotonic seconds.
+
+    A look at which nothing could be read changes nothing: conditions neither appear nor expire. As long as the
+    layout is not known there is no row to call, so nothing is acted on.
+    """
+    usable = rules.usable(observations.signals)
+    if not usable:
+        reported = rules.node_conditions_observed_since(
+            state.conditions_last_observed_at, state.config.transition_period_seconds, now
+        )
+        return state, Decision(reported, (), None, (), observations.layout)
+    met = rules.thresholds_met(state.config.thresholds, usable, enforce_min_reclaim=False)
+    unresolved = rules.thresholds_met(state.met, usable, enforce_min_reclaim=True)
+    met = rules.merge_thresholds(met, unresolved)
+    first_observed = rules.thresholds_first_observed_at(met, state.first_observed_at, now)
+    last_observed = rules.node_conditions_last_observed_at(
+        rules.node_conditions(met), state.conditions_last_observed_at, now
+    )
+    served = rules.thresholds_met_grace_period(first_observed, now)
+    fresh = rules.thresholds_updated_stats(served, usable, state.last_observations)
+    chosen = next(iter(rules.by_priority(fresh, usable)), None) if observations.layout is not None else None
+    decision = Decision(
+        conditions=rules.node_conditions_observed_since(last_observed, state.config.transition_period_seconds, now),
+        thresholds_met=met,
+        acted_on=chosen,
+        row=row(chosen.signal, observations.layout) if chosen is not None and observations.layout is not None else (),
+        layout=observations.layout,
+    )
+    state = replace(
+        state,
+        first_observed_at=first_observed,
+        conditions_last_observed_at=last_observed,
+        met=served,
+        last_observations=dict(usable),
+    )
+    return state, decision

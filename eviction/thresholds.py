@@ -1,0 +1,117 @@
+"""Threshold arithmetic (pure).
+
+Rules (kubelet, `pkg/kubelet/eviction/helpers.go`):
+
+* Met means: the mark is *above* what is available. Equal is not met, and equal is enough to be clear.
+* Minimum reclaim never triggers anything. It is on top of the mark in two places only: for a threshold that was
+  already acted on, and in the question whether reclaim was successful.
+* A threshold is first seen when it starts to hold; one look without it starts the grace over.
+* A condition is reported from the first look at which a threshold holds, grace or not, and for the transition period
+  after the last one, strictly less.
+* Grace has been served when `now - first seen >= grace`, inclusive.
+* A threshold is acted on only with a reading that is newer than that of the look before.
+
+Ours where the kubelet leaves the order open: of several thresholds the one with the largest deficit relative to its
+mark goes first, then the order of the enum.
+
+A signal without an observation, or with a stale one, is skipped: it raises no condition and blocks nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+
+from eviction.types import NodeCondition, Threshold
+from signals.types import Signal, SignalObservation
+
+Observations = Mapping[Signal, SignalObservation]
+
+
+def usable(observations: Observations) -> dict[Signal, SignalObservation]:
+    """The observations that count: stale ones are neither pressure nor health."""
+    return {signal: observation for signal, observation in observations.items() if not observation.stale}
+
+
+def thresholds_met(
+    thresholds: Iterable[Threshold], observations: Observations, *, enforce_min_reclaim: bool
+) -> tuple[Threshold, ...]:
+    """The thresholds whose mark is above what is available, in the order given."""
+    return tuple(
+        threshold
+        for threshold in thresholds
+        if (observation := observations.get(threshold.signal)) is not None
+        and not observation.stale
+        and threshold.effective(observation.capacity, with_min_reclaim=enforce_min_reclaim) > observation.available
+    )
+
+
+def merge_thresholds(first: Iterable[Threshold], second: Iterable[Threshold]) -> tuple[Threshold, ...]:
+    """The first, then each of the second that is not already there (`Threshold.same_as`)."""
+    merged = list(first)
+    for threshold in second:
+        if not any(threshold.same_as(known) for known in merged):
+            merged.append(threshold)
+    return tuple(merged)
+
+
+def thresholds_first_observed_at(
+    thresholds: Iterable[Threshold], earlier: Mapping[Threshold, float], now: float
+) -> dict[Threshold, float]:
+    """When each was first seen: its earlier time if it has one, else now; those not in the list lose theirs."""
+    return {threshold: earlier.get(threshold, now) for threshold in thresholds}
+
+
+def node_conditions(thresholds: Iterable[Threshold]) -> frozenset[NodeCondition]:
+    """The conditions that these thresholds raise; every disk signal raises DiskPressure."""
+    return frozenset(NodeCondition.DISK_PRESSURE for _ in thresholds)
+
+
+def node_conditions_last_observed_at(
+    conditions: Iterable[NodeCondition], earlier: Mapping[NodeCondition, float], now: float
+) -> dict[NodeCondition, float]:
+    """When each condition was last seen: now for these, the earlier time for others."""
+    return {**earlier, **dict.fromkeys(conditions, now)}
+
+
+def node_conditions_observed_since(
+    last_observed: Mapping[NodeCondition, float], transition_period_seconds: float, now: float
+) -> frozenset[NodeCondition]:
+    """The conditions to report: seen less than the transition period ago (at exactly the period it is over)."""
+    return frozenset(condition for condition, seen in last_observed.items() if now - seen < transition_period_seconds)
+
+
+def thresholds_met_grace_period(first_observed: Mapping[Threshold, float], now: float) -> tuple[Threshold, ...]:
+    """Those that have held for their grace period; hard ones at once."""
+    return tuple(threshold for threshold, seen in first_observed.items() if now - seen >= threshold.grace_seconds)
+
+
+def thresholds_updated_stats(
+    thresholds: Iterable[Threshold], observations: Observations, previous: Observations
+) -> tuple[Threshold, ...]:
+    """Those whose signal has a reading that is newer than at the look before (or one of the two has no time)."""
+
+    def is_new(threshold: Threshold) -> bool:
+        observation, last = observations.get(threshold.signal), previous.get(threshold.signal)
+        if observation is None or observation.stale:
+            return False
+        if last is None or observation.time is None or last.time is None:
+            return True
+        return observation.time > last.time
+
+    return tuple(threshold for threshold in thresholds if is_new(threshold))
+
+
+def deficit(threshold: Threshold, observations: Observations) -> Fraction:
+    """How far below its mark the signal is, as a share of the mark; below 0 when it is clear, 0 without a reading."""
+    observation = observations.get(threshold.signal)
+    if observation is None:
+        return Fraction(0)
+    mark = Fraction(threshold.effective(observation.capacity))
+    return (mark - observation.available) / mark if mark else Fraction(0)
+
+
+def by_priority(thresholds: Iterable[Threshold], observations: Observations) -> tuple[Threshold, ...]:
+    """The largest deficit relative to the mark first, then the order of the enum, then hard before soft."""
+    order = list(Signal)
+    return tuple(sorted(thresholds, key=lambda t: (-deficit(t, observations), order.index(t.signal), t.grace_seconds)))

@@ -1,0 +1,193 @@
+"""Which dead containers and pod sandboxes may go: the plan (pure).
+
+The kubelet's rules (`pkg/kubelet/kuberuntime/kuberuntime_gc.go`), and where they are narrowed:
+
+* Containers are looked at by evict unit: (pod UID, container name). Of each unit the newest
+  `max_per_pod_container` dead ones stay, older ones go, oldest first. Of a pod that is gone all go.
+* A container younger than `min_age_seconds`, counted from its creation, stays.
+* A sandbox that is READY, or that any listed container names, stays. Of a pod that exists the newest sandbox stays.
+
+Narrower than the kubelet, because a tool beside it knows less:
+
+* Only EXITED is dead. The kubelet would also take CREATED and UNKNOWN ones; beside it those belong to it.
+* The newest dead copy is the kubelet's only memory that a container has run: without it the kubelet runs a
+  completed container, even an init container, again. One copy therefore always stays while the pod may exist,
+  whatever the limit says.
+* A pod is gone only when its directory below the kubelet's root is gone, nothing of it is READY or not EXITED, and
+  it is at least `settle_seconds` old: the kubelet makes the directory before anything else of a pod.
+* What carries no pod UID was not made by a kubelet and is left alone.
+
+Covers: verdicts and their order. Does not cover: looking again before a removal (`removers`), logs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from reclaim.pods import PodStates
+from reclaim.types import (
+    Action,
+    Container,
+    ContainerState,
+    Kind,
+    Listing,
+    Plan,
+    PodSandbox,
+    PodSandboxState,
+    Reason,
+    Verdict,
+)
+
+NANOSECOND = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerGCPolicy:
+    """`min_age_seconds`: from creation, at least 0. `max_per_pod_container`: dead copies kept of each (pod UID,
+    name); negative keeps all. `settle_seconds`: how old the parts of a vanished pod must be to count as gone."""
+
+    min_age_seconds: float = 0.0
+    max_per_pod_container: int = 1
+    settle_seconds: float = 10.0
+
+
+def plan_container_gc(listing: Listing, pods: PodStates, policy: ContainerGCPolicy, now_ns: int) -> Plan:
+    """The plan for every listed container. `now_ns`: wall time in nanoseconds since the epoch, as the runtime's.
+
+    To go first: containers of pods that are gone, then older copies; in each group the oldest first, equal times by
+    id, so that the order of the listing changes nothing.
+    """
+    alive = _pods_with_living_parts(listing)
+    units: dict[tuple[str, str], list[Container]] = defaultdict(list)
+    removed: list[tuple[int, Container, Verdict]] = []
+    kept: list[Verdict] = []
+    for container in listing.containers:
+        reason = _not_dead(container)
+        if reason is not None:
+            kept.append(_verdict(container, Action.KEEP, reason, now_ns))
+        else:
+            units[container.pod_uid, container.name].append(container)
+    for (uid, _), dead in units.items():
+        newest_first = sorted(dead, key=lambda c: (c.created_at_ns, c.attempt, c.id), reverse=True)
+        gone = pods.gone(uid) and uid not in alive
+        for rank, container in enumerate(newest_first):
+            verdict = _judge(container, newest_first[0], rank, gone, policy, now_ns)
+            if verdict.action is Action.REMOVE:
+                removed.append((0 if gone else 1, container, verdict))
+            else:
+                kept.append(verdict)
+    removed.sort(key=lambda item: (item[0], item[1].created_at_ns, item[1].id))
+    kept.sort(key=lambda verdict: (verdict.name, verdict.id))
+    return Plan(tuple(verdict for _, _, verdict in removed), tuple(kept))
+
+
+def _not_dead(container: Container) -> Reason | None:
+    match container.state:
+        case ContainerState.RUNNING:
+            return Reason.RUNNING
+        case ContainerState.CREATED:
+            return Reason.CREATED
+        case ContainerState.UNKNOWN:
+            return Reason.UNKNOWN_STATE
+        case ContainerState.EXITED:
+            return None if container.pod_uid else Reason.NOT_KUBELETS
+
+
+def _judge(
+    container: Container, newest: Container, rank: int, gone: bool, policy: ContainerGCPolicy, now_ns: int
+) -> Verdict:
+    min_age = max(policy.min_age_seconds, policy.settle_seconds) if gone else policy.min_age_seconds
+    limit = policy.max_per_pod_container
+    if not gone and rank == 0:
+        return _verdict(container, Action.KEEP, Reason.NEWEST_OF_LIVE_POD, now_ns)
+    if not gone and (limit < 0 or rank < limit):
+        return _verdict(container, Action.KEEP, Reason.WITHIN_LIMIT, now_ns)
+    verdict = _verdict(container, Action.REMOVE, Reason.POD_GONE if gone else Reason.OLDER_COPY, now_ns)
+    return _of_age(verdict if gone else replace(verdict, superseded_by=newest.id), min_age)
+
+
+def _verdict(container: Container, action: Action, reason: Reason, now_ns: int) -> Verdict:
+    return Verdict(
+        kind=Kind.CONTAINER,
+        id=container.id,
+        name=container.title,
+        action=action,
+        reason=reason,
+        age_seconds=(now_ns - container.created_at_ns) * NANOSECOND,
+        pod_uid=container.pod_uid,
+    )
+
+
+def _of_age(verdict: Verdict, min_age: float) -> Verdict:
+    assert verdict.age_seconds is not None
+    missing = min_age - verdict.age_seconds
+    if missing <= 0:  # equal is old enough
+        return verdict
+    return replace(verdict, action=Action.KEEP, reason=Reason.TOO_YOUNG, eligible_in_seconds=missing)
+
+
+def _pods_with_living_parts(listing: Listing) -> frozenset[str]:
+    of_containers = {c.pod_uid for c in listing.containers if c.state is not ContainerState.EXITED}
+    of_sandboxes = {s.pod_uid for s in listing.sandboxes if s.state is PodSandboxState.READY}
+    return frozenset(of_containers | of_sandboxes)
+
+
+def plan_sandbox_gc(listing: Listing, pods: PodStates, policy: ContainerGCPolicy, now_ns: int) -> Plan:
+    """The plan for every listed sandbox, made from lists that are read after the containers went.
+
+    Oldest first, equal times by id.
+    """
+    occupied = {container.sandbox_id for container in listing.containers}
+    alive = _pods_with_living_parts(listing)
+    by_pod: dict[str, list[PodSandbox]] = defaultdict(list)
+    for sandbox in listing.sandboxes:
+        by_pod[sandbox.pod_uid].append(sandbox)
+    removed: list[tuple[PodSandbox, Verdict]] = []
+    kept: list[Verdict] = []
+    for uid, sandboxes in by_pod.items():
+        gone = pods.gone(uid) and uid not in alive
+        newest_first = sorted(sandboxes, key=lambda s: (s.created_at_ns, s.attempt, s.id), reverse=True)
+        for rank, sandbox in enumerate(newest_first):
+            verdict = _judge_sandbox(sandbox, rank, gone, sandbox.id in occupied, policy, now_ns)
+            if verdict.action is Action.REMOVE:
+                removed.append((sandbox, verdict))
+            else:
+                kept.append(verdict)
+    removed.sort(key=lambda item: (item[0].created_at_ns, item[0].id))
+    kept.sort(key=lambda verdict: (verdict.name, verdict.id))
+    return Plan(tuple(verdict for _, verdict in removed), tuple(kept))
+
+
+def _judge_sandbox(
+    sandbox: PodSandbox, rank: int, gone: bool, occupied: bool, policy: ContainerGCPolicy, now_ns: int
+) -> Verdict:
+    def verdict(action: Action, reason: Reason) -> Verdict:
+        age = (now_ns - sandbox.created_at_ns) * NANOSECOND
+        return Verdict(
+            Kind.SANDBOX, sandbox.id, sandbox.title, action, reason, age_seconds=age, pod_uid=sandbox.pod_uid
+        )
+
+    if sandbox.state is PodSandboxState.READY:
+        return verdict(Action.KEEP, Reason.READY)
+    if occupied:
+        return verdict(Action.KEEP, Reason.HAS_CONTAINERS)
+    if not sandbox.labelled or not sandbox.pod_uid:
+        return verdict(Action.KEEP, Reason.NOT_KUBELETS)
+    if gone:
+        return _of_age(verdict(Action.REMOVE, Reason.POD_GONE), policy.settle_seconds)
+    if rank == 0:
+        return verdict(Action.KEEP, Reason.NEWEST_SANDBOX)
+    return verdict(Action.REMOVE, Reason.OLDER_SANDBOX)
+
+
+def without(listing: Listing, removed: Sequence[Verdict]) -> Listing:
+    """The listing as it would be without these objects: what a dry run goes on with."""
+    gone = {(verdict.kind, verdict.id) for verdict in removed}
+    return replace(
+        listing,
+        images=tuple(i for i in listing.images if (Kind.IMAGE, i.id) not in gone),
+        containers=tuple(c for c in listing.containers if (Kind.CONTAINER, c.id) not in gone),
+        sandboxes=tuple(s for s in listing.sandboxes if (Kind.SANDBOX, s.id) not in gone),
+    )

@@ -1,0 +1,226 @@
+"""CRI v1 over a unix socket: our own small client.
+
+* Endpoints are `unix:///path` or a plain path, as for the kubelet.
+* The authority is `localhost` (grpcio would send the percent-encoded path, which Go servers reject), no proxy is
+  used, and a lost runtime is tried again at least every second (grpcio's own back-off grows to minutes).
+* Answers may be large: 4 MiB, the default, ends at about 4 000 containers.
+* Reads have a deadline. **Removals have none**: a deadline would cancel the call inside the runtime, and an
+  interrupted RemoveImage leaves a record behind that pins its bytes (containerd/containerd#13875).
+
+Source of the wire format: `cri.proto` beside this file. The types of grpcio and of the messages do not leave here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import grpc
+
+from reclaim.cri import cri_pb2 as pb
+from reclaim.cri.convert import container_of, container_state, image_of, sandbox_of, text_in_json
+from reclaim.services import ContainerStatus, ImageFsInfo, RuntimeVersion
+from reclaim.types import Container, Image, PodSandbox, ReclaimError, RemovalFailed, RuntimeUnavailable
+
+READ_DEADLINE_SECONDS = 10.0
+LARGEST_MESSAGE_BYTES = 256 * 1024 * 1024
+
+_OPTIONS = (
+    ("grpc.default_authority", "localhost"),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.max_receive_message_length", LARGEST_MESSAGE_BYTES),
+    ("grpc.use_local_subchannel_pool", 1),  # two clients in one process share no back-off
+)
+_RUNTIME = "/runtime.v1.RuntimeService/"
+_IMAGE = "/runtime.v1.ImageService/"
+
+Request = TypeVar("Request")
+Answer = TypeVar("Answer")
+
+
+class EndpointError(ReclaimError, ValueError):
+    """An endpoint that is not a unix socket path. The message names it and the allowed form."""
+
+
+def socket_path(endpoint: str) -> str:
+    """The path of the socket that an endpoint names. Raises EndpointError."""
+    path = endpoint.removeprefix("unix://") if endpoint.startswith("unix://") else endpoint
+    if not path.startswith("/") or "\0" in path or len(path.encode(errors="surrogateescape")) > 107:
+        raise EndpointError(
+            f"container runtime endpoint {endpoint!r} is not a unix socket: allowed is unix:///path/to.sock "
+            "with an absolute path of at most 107 bytes"
+        )
+    return path
+
+
+class CriClient:
+    """RuntimeService and ImageService of a container runtime, over one or two sockets.
+
+    Making a client connects to nothing; the first call does. All methods may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        runtime_endpoint: str,
+        image_endpoint: str = "",
+        read_deadline_seconds: float = READ_DEADLINE_SECONDS,
+    ):
+        runtime_path = socket_path(runtime_endpoint)
+        image_path = socket_path(image_endpoint or runtime_endpoint)
+        self.endpoint = f"unix://{runtime_path}"
+        self._deadline = read_deadline_seconds
+        self._runtime_channel = grpc.insecure_channel(f"unix:{runtime_path}", options=_OPTIONS)
+        self._image_channel = (
+            self._runtime_channel
+            if image_path == runtime_path
+            else grpc.insecure_channel(f"unix:{image_path}", options=_OPTIONS)
+        )
+
+    def close(self) -> None:
+        """Closes the connections. A removal in flight would be cancelled: drain first."""
+        self._runtime_channel.close()
+        self._image_channel.close()
+
+    # ---- RuntimeService
+
+    def version(self) -> RuntimeVersion:
+        """Name and version of the runtime."""
+        answer = self._read(_RUNTIME + "Version", pb.VersionRequest(), pb.VersionResponse)
+        return RuntimeVersion(answer.runtime_name, answer.runtime_version)
+
+    def sandbox_image(self) -> str | None:
+        """The configured sandbox image: key `sandboxImage` of the verbose status (containerd)."""
+        answer = self._read(_RUNTIME + "Status", pb.StatusRequest(verbose=True), pb.StatusResponse)
+        return text_in_json(answer.info, "config", "sandboxImage")
+
+    def list_containers(self, sandbox_id: str = "") -> tuple[Container, ...]:
+        """All containers; of one sandbox when `sandbox_id` names it (whole id)."""
+        request = pb.ListContainersRequest(filter=pb.ContainerFilter(pod_sandbox_id=sandbox_id))
+        answer = self._read(_RUNTIME + "ListContainers", request, pb.ListContainersResponse)
+        return tuple(container_of(item) for item in answer.containers)
+
+    def list_pod_sandboxes(self) -> tuple[PodSandbox, ...]:
+        """All sandboxes."""
+        answer = self._read(_RUNTIME + "ListPodSandbox", pb.ListPodSandboxRequest(), pb.ListPodSandboxResponse)
+        return tuple(sandbox_of(item) for item in answer.items)
+
+    def container_status(self, container_id: str) -> ContainerStatus | None:
+        """The container as it is now, None when NOT_FOUND."""
+        request = pb.ContainerStatusRequest(container_id=container_id)
+        answer = self._find(_RUNTIME + "ContainerStatus", request, pb.ContainerStatusResponse)
+        if answer is None or not answer.HasField("status"):
+            return None
+        status = answer.status
+        volumes = tuple(
+            reference
+            for mount in status.mounts
+            for reference in (mount.image.image, mount.image.user_specified_image)
+            if reference
+        )
+        return ContainerStatus(status.id, container_state(status.state), volumes)
+
+    def image_of_sandbox(self, sandbox_id: str) -> str | None:
+        """What the verbose status says under `image` (containerd)."""
+        request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id, verbose=True)
+        answer = self._find(_RUNTIME + "PodSandboxStatus", request, pb.PodSandboxStatusResponse)
+        return None if answer is None else text_in_json(answer.info, "info", "image")
+
+    def remove_container(self, container_id: str) -> None:
+        """RemoveContainer, without a deadline."""
+        request = pb.RemoveContainerRequest(container_id=container_id)
+        self._remove(_RUNTIME + "RemoveContainer", request, pb.RemoveContainerResponse)
+
+    def stop_pod_sandbox(self, sandbox_id: str) -> None:
+        """StopPodSandbox, without a deadline."""
+        request = pb.StopPodSandboxRequest(pod_sandbox_id=sandbox_id)
+        self._remove(_RUNTIME + "StopPodSandbox", request, pb.StopPodSandboxResponse)
+
+    def remove_pod_sandbox(self, sandbox_id: str) -> None:
+        """RemovePodSandbox, without a deadline."""
+        request = pb.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id)
+        self._remove(_RUNTIME + "RemovePodSandbox", request, pb.RemovePodSandboxResponse)
+
+    # ---- ImageService
+
+    def list_images(self) -> tuple[Image, ...]:
+        """All images."""
+        answer = self._read(_IMAGE + "ListImages", pb.ListImagesRequest(), pb.ListImagesResponse)
+        return tuple(image_of(item) for item in answer.images)
+
+    def image_status(self, reference: str) -> Image | None:
+        """The image that the runtime finds for `reference`; an answer without an image means that it has none."""
+        request = pb.ImageStatusRequest(image=pb.ImageSpec(image=reference))
+        answer = self._find(_IMAGE + "ImageStatus", request, pb.ImageStatusResponse)
+        return image_of(answer.image) if answer is not None and answer.HasField("image") else None
+
+    def remove_image(self, image_id: str) -> None:
+        """RemoveImage by id, without a deadline."""
+        request = pb.RemoveImageRequest(image=pb.ImageSpec(image=image_id))
+        self._remove(_IMAGE + "RemoveImage", request, pb.RemoveImageResponse)
+
+    def image_fs_info(self) -> ImageFsInfo:
+        """The paths that the runtime reports."""
+        answer = self._read(_IMAGE + "ImageFsInfo", pb.ImageFsInfoRequest(), pb.ImageFsInfoResponse)
+        return ImageFsInfo(
+            tuple(usage.fs_id.mountpoint for usage in answer.image_filesystems),
+            tuple(usage.fs_id.mountpoint for usage in answer.container_filesystems),
+        )
+
+    # ---- calls
+
+    def _call(self, method: str, request: Any, answer_type: type[Answer], deadline: float | None) -> Answer:
+        channel = self._image_channel if method.startswith(_IMAGE) else self._runtime_channel
+        invoke: Callable[..., Answer] = channel.unary_unary(
+            method,
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=answer_type.FromString,  # type: ignore[attr-defined] # every message class has it
+        )
+        return invoke(request, timeout=deadline)
+
+    def _read(self, method: str, request: Any, answer_type: type[Answer]) -> Answer:
+        answer = self._find(method, request, answer_type)
+        if answer is None:
+            raise RuntimeUnavailable(f"{self.endpoint}: {_short(method)} answered NOT_FOUND")
+        return answer
+
+    def _find(self, method: str, request: Any, answer_type: type[Answer]) -> Answer | None:
+        try:
+            return self._call(method, request, answer_type, self._deadline)
+        except grpc.RpcError as error:
+            if _code(error) is grpc.StatusCode.NOT_FOUND:
+                return None
+            transient = _code(error) is grpc.StatusCode.UNAVAILABLE
+            raise RuntimeUnavailable(
+                f"{self.endpoint}: {self._sentence(method, error)}", transient=transient
+            ) from error
+
+    def _remove(self, method: str, request: Any, answer_type: type[Any]) -> None:
+        try:
+            self._call(method, request, answer_type, None)
+        except grpc.RpcError as error:
+            if _code(error) is not grpc.StatusCode.NOT_FOUND:
+                raise RemovalFailed(self._sentence(method, error)) from error
+
+    def _sentence(self, method: str, error: grpc.RpcError) -> str:
+        name, code = _short(method), _code(error)
+        details = cast(grpc.Call, error).details()
+        match code:
+            case grpc.StatusCode.DEADLINE_EXCEEDED:
+                return f"{name} was not answered within {self._deadline:g} s"
+            case grpc.StatusCode.UNIMPLEMENTED:
+                return f"{name} is not implemented: what answers there does not speak CRI v1"
+            case grpc.StatusCode.UNAVAILABLE:  # grpcio repeats the address around the one thing that matters
+                return f"{name} cannot be asked: {(details or '').rpartition('error: ')[2]}"
+            case _:
+                return f"{name} failed with {code.name}: {details}"
+
+
+def _short(method: str) -> str:
+    return method.rpartition("/")[2]
+
+
+def _code(error: grpc.RpcError) -> grpc.StatusCode:
+    return cast(grpc.Call, error).code()  # every error of a unary call is also the call

@@ -1,0 +1,85 @@
+"""Messages of CRI into the values that decisions are made on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from reclaim.cri import cri_pb2 as pb
+from reclaim.types import Container, ContainerState, Image, PodSandbox, PodSandboxState, RuntimeUnavailable
+
+UID_LABEL = "io.kubernetes.pod.uid"
+POD_NAME_LABEL = "io.kubernetes.pod.name"
+POD_NAMESPACE_LABEL = "io.kubernetes.pod.namespace"
+
+
+def text_in_json(info: Mapping[str, str], entry: str, key: str) -> str | None:
+    """A text value inside one of the JSON documents of a verbose answer; None when it is not there."""
+    try:
+        document = json.loads(info.get(entry, "{}"))
+    except ValueError:
+        return None
+    value = document.get(key) if isinstance(document, dict) else None
+    return value if isinstance(value, str) and value else None
+
+
+def container_state(state: int) -> ContainerState:
+    """The state; one that a newer runtime may invent counts as unknown."""
+    match state:
+        case pb.CONTAINER_CREATED:
+            return ContainerState.CREATED
+        case pb.CONTAINER_RUNNING:
+            return ContainerState.RUNNING
+        case pb.CONTAINER_EXITED:
+            return ContainerState.EXITED
+        case _:
+            return ContainerState.UNKNOWN
+
+
+def _identified(item_id: str, what: str) -> str:
+    if not item_id:
+        raise RuntimeUnavailable(f"the runtime listed {what} without an id; the list cannot be trusted")
+    return item_id
+
+
+def container_of(item: pb.Container) -> Container:
+    """A listed container. Raises RuntimeUnavailable when it has no id."""
+    references = (item.image_id, item.image_ref, item.image.image, item.image.user_specified_image)
+    return Container(
+        id=_identified(item.id, "a container"),
+        name=item.metadata.name,
+        state=container_state(item.state),
+        created_at_ns=item.created_at,
+        pod_uid=item.labels.get(UID_LABEL, ""),
+        pod_name=item.labels.get(POD_NAME_LABEL, ""),
+        pod_namespace=item.labels.get(POD_NAMESPACE_LABEL, ""),
+        sandbox_id=item.pod_sandbox_id,
+        attempt=item.metadata.attempt,
+        image_references=tuple(dict.fromkeys(reference for reference in references if reference)),
+    )
+
+
+def sandbox_of(item: pb.PodSandbox) -> PodSandbox:
+    """A listed sandbox. Raises RuntimeUnavailable when it has no id."""
+    # proto3 leaves out zeros: a sandbox without a state on the wire is READY
+    return PodSandbox(
+        id=_identified(item.id, "a sandbox"),
+        state=PodSandboxState.NOTREADY if item.state == pb.SANDBOX_NOTREADY else PodSandboxState.READY,
+        created_at_ns=item.created_at,
+        pod_uid=item.metadata.uid,
+        pod_name=item.metadata.name,
+        pod_namespace=item.metadata.namespace,
+        attempt=item.metadata.attempt,
+        labelled=bool(item.labels.get(UID_LABEL)),
+    )
+
+
+def image_of(item: pb.Image) -> Image:
+    """A listed image. Raises RuntimeUnavailable when it has no id."""
+    return Image(
+        id=_identified(item.id, "an image"),
+        repo_tags=tuple(item.repo_tags),
+        repo_digests=tuple(item.repo_digests),
+        size_bytes=item.size,
+        pinned=item.pinned,
+    )

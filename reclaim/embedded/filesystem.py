@@ -1,0 +1,127 @@
+"""Private mounts: a small real filesystem of this process's own, with no external program and nothing left behind.
+
+Covers: entering a mount namespace of our own, as root or through a user namespace, and mounting a tmpfs of a given
+size in it. Everything is a system call made through ctypes.
+
+Does not cover: leaving the namespace, or unmounting. A mount in it is seen by no other process and ends with the last
+process in the namespace, so even `kill -9` leaves nothing to clean.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from dataclasses import dataclass
+from typing import Literal
+
+_CLONE_NEWNS = 0x00020000
+_CLONE_NEWUSER = 0x10000000
+_MS_REC = 0x4000
+_MS_PRIVATE = 0x40000
+_MS_NOSUID = 0x2
+_MS_NODEV = 0x4
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.unshare.argtypes = [ctypes.c_int]
+_libc.mount.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p]
+
+
+class EmbeddedNodeError(Exception):
+    """Something the embedded node was asked for cannot be done; the message is a sentence that names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateMounts:
+    """Whether this process now has mounts of its own, how it got them, and if not, why."""
+
+    available: bool
+    how: Literal["root", "user namespace", "none"]
+    reason: str
+    """Why there are none, as a sentence; empty when `available`."""
+
+
+def enter_private_mounts() -> PrivateMounts:
+    """Give this process a mount namespace of its own, in which nothing that it mounts is seen by anybody else.
+
+    With CAP_SYS_ADMIN this is one `unshare`. Without it a user namespace is entered as well, in which the caller's
+    user and group are mapped to 0: from then on `os.geteuid()` answers 0, files of the caller still belong to it, and
+    files of everybody else appear as owned by the overflow user (65534).
+
+    Must be called while the process is single-threaded, before a server, a pool or a watcher has started:
+    `unshare(CLONE_NEWUSER)` refuses otherwise, and `unshare(CLONE_NEWNS)` would move the calling thread alone.
+    There is no way back.
+
+    Where neither way is allowed the answer says so, and the process is unchanged. If the kernel lets the process into
+    a user namespace and then refuses the rest, the answer is "none" as well, and the process stays in that namespace.
+    """
+    threads = len(os.listdir("/proc/self/task"))
+    if threads > 1:
+        return _none(f"private mounts must be entered before the first thread starts; {threads} are running")
+    error = _unshare(_CLONE_NEWNS)
+    if error == 0:
+        return _made_private("root")
+    if error != errno.EPERM:
+        return _none(f"a mount namespace was refused: {os.strerror(error)}")
+    # Read now: inside the new namespace, before the maps are written, both answer 65534.
+    user, group = os.geteuid(), os.getegid()
+    error = _unshare(_CLONE_NEWUSER | _CLONE_NEWNS)
+    if error != 0:
+        return _none(
+            "this process is not root and may not make a user namespace either "
+            f"({os.strerror(error)}; see user.max_user_namespaces, seccomp and the distribution's own switches)"
+        )
+    try:
+        # setgroups first: the kernel accepts a group map from an unprivileged process only once it is denied.
+        for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
+            _write_once(f"/proc/self/{name}", text)
+    except OSError as caught:
+        return _none(f"the user namespace could not be mapped: {caught.filename}: {caught.strerror}")
+    return _made_private("user namespace")
+
+
+def mount_tmpfs(path: str, size_bytes: int, inodes: int) -> None:
+    """Mount an empty tmpfs over the directory `path`; call `enter_private_mounts` first.
+
+    `size_bytes` is at least 1 and is rounded up to whole pages (4096 bytes on most machines); the bytes are memory of
+    this machine while they are in use. `inodes` is at least 2, and one of them is the root directory of the mount.
+    Both are limits that statvfs reports and that ENOSPC enforces. Raises EmbeddedNodeError if a limit is out of range,
+    the directory does not exist, or the kernel refuses.
+    """
+    if size_bytes < 1:
+        raise EmbeddedNodeError(f"a filesystem of {size_bytes} bytes cannot be made: at least 1 is needed")
+    if inodes < 2:
+        raise EmbeddedNodeError(f"a filesystem of {inodes} inodes cannot be made: at least 2 are needed")
+    # For tmpfs 0 would mean "no limit", which is why the bounds above are checked and not left to the kernel.
+    options = f"size={size_bytes},nr_inodes={inodes},mode=0755"
+    if _libc.mount(b"reclaimd", os.fsencode(path), b"tmpfs", _MS_NOSUID | _MS_NODEV, options.encode()) != 0:
+        raise EmbeddedNodeError(
+            f"a tmpfs of {size_bytes} bytes and {inodes} inodes cannot be mounted on {path}: "
+            f"{os.strerror(ctypes.get_errno())}"
+        )
+
+
+def _none(reason: str) -> PrivateMounts:
+    return PrivateMounts(available=False, how="none", reason=reason)
+
+
+def _unshare(flags: int) -> int:
+    return 0 if _libc.unshare(flags) == 0 else ctypes.get_errno()
+
+
+def _made_private(how: Literal["root", "user namespace"]) -> PrivateMounts:
+    # A new namespace starts as a peer of the old one where / is shared (systemd makes it so): mounts would travel back.
+    if _libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None) != 0:
+        return _none(f"the mounts could not be made private: {os.strerror(ctypes.get_errno())}")
+    return PrivateMounts(available=True, how=how, reason="")
+
+
+def _write_once(path: str, text: str) -> None:
+    # One write: the kernel takes each of these files exactly once. O_CREAT is left out, as they are never ours to make.
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        os.write(descriptor, text.encode())
+    except OSError as caught:
+        raise OSError(caught.errno, caught.strerror, path) from None
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,249 @@
+"""Carries out a plan: look again, remove, verify, measure, stop when relieved.
+
+* After every removal the filesystem is measured. Once what was to be relieved is relieved nothing more is started.
+* Removals run side by side up to a bound, but none is started that the ones in flight may make needless. The first
+  goes alone: it shows what a byte that the runtime promises is worth (containerd frees about twice its figure, an
+  image that shares its layers less).
+* A removal that was sent is never cancelled: not on relief, not on a stop. An interrupted RemoveImage can leave a
+  record behind that pins its bytes for ever. The ones in flight finish.
+* Removed is what is absent when asked afterwards; what the call answered does not count.
+* Space may come late. Where the filesystem shows less than the runtime had promised, it is watched for a short while
+  before the next object goes; where such waits bring nothing, they are given up for the rest of the plan.
+* A dry run is this path minus the one call: what would go is credited with its nominal size instead.
+
+Covers: order, bounds, stopping, measuring. Does not cover: which objects (`*_gc`), whether one may go now
+(`removers`).
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from reclaim.clock import Clock
+from reclaim.removers import Refused, Remover
+from reclaim.types import Action, Look, Outcome, Plan, Reason, RemovalFailed, Result, RuntimeUnavailable, Verdict
+
+CHECK_ATTEMPTS = 3
+LATE_QUIET_SECONDS = 0.02  # no rise for so long: nothing more is coming for now
+LATE_LIMIT_SECONDS = 0.5  # at most so long between two removals
+LATE_POLL_SECONDS = 0.002
+FRUITLESS_WAITS = 2  # after so many waits that brought nothing the runtime is taken to free before it answers
+
+LookAgain = Callable[[int], Look]
+"""Looks at the disk; the argument is a credit in bytes: what would be free besides (a dry run, removals in flight)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What became of a plan. `error` says why the rest was not attempted, if it was cut short by a failure."""
+
+    outcomes: tuple[Outcome, ...]
+    kept: tuple[Outcome, ...]
+    relieved: bool
+    error: str = ""
+
+
+class Executor:
+    """Carries out plans, one at a time.
+
+    `parallel`: removals side by side, at least 1 (a dry run, which goes by nominal sizes, takes one after another).
+    `stopping`: set when nothing new may start. `in_flight`: removals that were sent and have not been answered.
+    """
+
+    def __init__(self, clock: Clock, stopping: threading.Event, *, parallel: int = 2, dry_run: bool = False):
+        self.clock = clock
+        self.stopping = stopping
+        self.parallel = 1 if dry_run else max(parallel, 1)
+        self.dry_run = dry_run
+        self.in_flight: dict[str, Verdict] = {}
+
+    def carry_out(self, plan: Plan, remover: Remover, look: LookAgain) -> Carried:
+        """Removes what the plan names, in its order, until `look` says that it is relieved.
+
+        Never raises for one object that fails.
+        """
+        return _Run(self, plan, remover, look).run()
+
+    def settle(self, look: LookAgain, quiet_seconds: float, limit_seconds: float) -> Look:
+        """Watches the disk while late space still arrives: until nothing rose for `quiet_seconds`, it is relieved, or
+        `limit_seconds` have passed."""
+        latest = look(0)
+        best = latest.usage
+        began = quiet_since = self.clock.monotonic()
+        while not latest.relieved and not self.stopping.is_set():
+            now = self.clock.monotonic()
+            if now - quiet_since >= quiet_seconds or now - began >= limit_seconds:
+                break
+            self.stopping.wait(LATE_POLL_SECONDS)
+            latest = look(0)
+            gained_bytes, gained_inodes = latest.usage.gained_since(best)
+            if gained_bytes > 0 or gained_inodes > 0:
+                best, quiet_since = latest.usage, self.clock.monotonic()
+        return latest
+
+
+def remove_one(verdict: Verdict, remover: Remover, clock: Clock, *, dry_run: bool) -> Outcome:
+    """One object: look again, the one call, and ask whether it is gone."""
+    started = clock.monotonic()
+
+    def outcome(result: Result | None, error: str = "") -> Outcome:
+        return Outcome(verdict, result, error, clock.monotonic() - started)
+
+    try:
+        refused = _refusal(verdict, remover, clock)
+    except RuntimeUnavailable as error:
+        return outcome(Result.UNANSWERED, str(error))
+    if refused is not None:
+        kept = verdict
+        if refused.reason is not None:
+            kept = replace(verdict, action=Action.KEEP, reason=refused.reason, eligible_in_seconds=None)
+        return replace(outcome(refused.result), verdict=kept)
+    if dry_run:
+        return outcome(Result.PLANNED)
+    failure = ""
+    try:
+        remover.remove(verdict)
+    except RemovalFailed as error:
+        failure = str(error)
+    try:
+        if remover.present(verdict):
+            return outcome(Result.FAILED, failure or "the runtime reported success but still has it")
+    except RuntimeUnavailable as error:
+        return outcome(Result.UNANSWERED, failure or str(error))
+    return outcome(Result.REMOVED, failure)
+
+
+def _refusal(verdict: Verdict, remover: Remover, clock: Clock) -> Refused | None:
+    """None when the object may go now. Raises RuntimeUnavailable."""
+    for _ in range(CHECK_ATTEMPTS):
+        answer = remover.check(verdict)
+        if isinstance(answer, Refused):
+            return answer
+        if clock.monotonic() - answer.checked_at <= remover.fresh_seconds:
+            return None
+    raise RuntimeUnavailable(
+        f"no look at it was fresher than {remover.fresh_seconds:g} s when the removal was to be sent"
+    )
+
+
+@dataclass(slots=True)
+class _Worth:
+    """What a promised byte has freed so far in this plan."""
+
+    promised: int = 0
+    gained: int = 0
+
+    @property
+    def known(self) -> bool:
+        return self.promised > 0
+
+    def learn(self, promised: int, gained: int) -> None:
+        self.promised += promised
+        self.gained += max(gained, 0)
+
+    def of(self, promised: int) -> int:
+        return promised * self.gained // self.promised if self.known else promised
+
+
+class _Run:
+    """One plan being carried out."""
+
+    def __init__(self, executor: Executor, plan: Plan, remover: Remover, look: LookAgain):
+        self._executor = executor
+        self._remover = remover
+        self._look = look
+        self._pending = deque(plan.remove)
+        self._order = {verdict.id: place for place, verdict in enumerate(plan.remove)}
+        self._kept = [Outcome(verdict) for verdict in plan.keep]
+        self._outcomes: list[Outcome] = []
+        self._done: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        self._credit = 0
+        self._worth = _Worth()
+        self._fruitless = 0
+        self._error = ""
+
+    def run(self) -> Carried:
+        before = self._look(0)
+        while True:
+            self._launch(before)
+            if not self._executor.in_flight:
+                break
+            outcome = self._done.get()
+            del self._executor.in_flight[outcome.verdict.id]
+            before = self._account(outcome, before)
+        reason = self._why_stopped(before)
+        self._kept += [
+            Outcome(replace(verdict, action=Action.KEEP, reason=reason, eligible_in_seconds=None))
+            for verdict in self._pending
+        ]
+        self._outcomes.sort(key=lambda outcome: self._order[outcome.verdict.id])
+        return Carried(tuple(self._outcomes), tuple(self._kept), before.relieved, self._error)
+
+    def _launch(self, latest: Look) -> None:
+        executor = self._executor
+        while self._pending and len(executor.in_flight) < executor.parallel and self._more_is_needed(latest):
+            verdict = self._pending.popleft()
+            executor.in_flight[verdict.id] = verdict
+            threading.Thread(target=self._work, args=(verdict,), name=f"remove {verdict.kind}", daemon=True).start()
+
+    def _work(self, verdict: Verdict) -> None:
+        try:
+            outcome = remove_one(verdict, self._remover, self._executor.clock, dry_run=self._executor.dry_run)
+        except Exception as error:  # noqa: BLE001 # a defect in one removal must end as an outcome, not as a hang
+            outcome = Outcome(verdict, Result.FAILED, f"{type(error).__name__}: {error}")
+        self._done.put(outcome)
+
+    def _more_is_needed(self, latest: Look) -> bool:
+        if self._executor.stopping.is_set() or self._error:
+            return False
+        if latest.relieved:
+            return False
+        if not self._executor.in_flight:
+            return True
+        promised = sum(verdict.size_bytes or 0 for verdict in self._executor.in_flight.values())
+        if promised and not self._worth.known:
+            return False
+        return not self._look(self._credit + self._worth.of(promised)).relieved
+
+    def _account(self, outcome: Outcome, before: Look) -> Look:
+        match outcome.result:
+            case None | Result.IN_USE:
+                self._kept.append(outcome)
+                return before
+            case Result.PLANNED:
+                self._credit += outcome.verdict.size_bytes or 0
+                self._outcomes.append(outcome)
+                return self._look(self._credit)
+            case Result.UNANSWERED:
+                self._error = self._error or outcome.error
+            case Result.REMOVED | Result.ALREADY_GONE | Result.FAILED:
+                pass
+        after = self._look(self._credit)
+        if outcome.result is Result.REMOVED:
+            after = self._wait_for_late_space(before, after, outcome.verdict.size_bytes or 0)
+        gained_bytes, gained_inodes = after.usage.gained_since(before.usage)
+        if outcome.result is Result.REMOVED:
+            self._worth.learn(outcome.verdict.size_bytes or 0, gained_bytes)
+        self._outcomes.append(replace(outcome, freed_bytes=gained_bytes, freed_inodes=gained_inodes))
+        return after
+
+    def _wait_for_late_space(self, before: Look, after: Look, nominal_bytes: int) -> Look:
+        gained, _ = after.usage.gained_since(before.usage)
+        if after.relieved or self._fruitless >= FRUITLESS_WAITS or gained * 2 >= nominal_bytes:
+            return after
+        later = self._executor.settle(self._look, LATE_QUIET_SECONDS, LATE_LIMIT_SECONDS)
+        late, _ = later.usage.gained_since(after.usage)
+        self._fruitless = self._fruitless + 1 if late * 4 < nominal_bytes - gained else 0
+        return later
+
+    def _why_stopped(self, latest: Look) -> Reason:
+        if self._executor.stopping.is_set():
+            return Reason.STOPPING
+        if self._error:
+            return Reason.INCOMPLETE_LISTING
+        assert latest.relieved or not self._pending
+        return Reason.RELIEVED

@@ -1,0 +1,75 @@
+"""Which listed image does a reference mean? (pure)
+
+A container names its image in several ways: an id (`sha256:…` on containerd, bare hex on CRI-O, sometimes
+shortened), a repository digest (`repo@sha256:…`), a tag in full (`docker.io/library/busybox:1.36`) or short form
+(`busybox`). A wrong "unused" deletes the image of a running pod, so the reading is generous: everything that a
+reference could mean is meant. Short forms follow https://github.com/distribution/reference (ParseNormalizedNamed).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+
+from reclaim.types import Image
+
+_HEX = re.compile(r"[0-9a-f]{6,64}")
+
+
+class ImageIndex:
+    """Finds the ids of the listed images that a reference means."""
+
+    def __init__(self, images: Iterable[Image]):
+        self._by_hex: dict[str, str] = {}
+        self._by_name: dict[str, set[str]] = defaultdict(set)
+        self._found: dict[str, frozenset[str]] = {}  # many containers name the same image
+        for image in images:
+            self._by_hex[bare_hex(image.id)] = image.id
+            for name in (*image.repo_tags, *image.repo_digests):
+                self._by_name[normalized(name)].add(image.id)
+                digest = name.rpartition("@")[2]
+                if digest != name:
+                    self._by_name[digest].add(image.id)
+
+    def find(self, reference: str) -> frozenset[str]:
+        """The ids that `reference` means among the listed images; empty when it means none of them."""
+        if reference not in self._found:
+            self._found[reference] = self._find(reference)
+        return self._found[reference]
+
+    def _find(self, reference: str) -> frozenset[str]:
+        found = set(self._by_name.get(normalized(reference), ()))
+        found |= self._by_name.get(reference, set())
+        name, at, digest = reference.rpartition("@")
+        if at:
+            # the digest alone, and the name alone: either may be all that the image list carries
+            found |= self._by_name.get(digest, set()) | self._by_name.get(normalized(name), set())
+        hexadecimal = bare_hex(digest)
+        if hexadecimal in self._by_hex:
+            found.add(self._by_hex[hexadecimal])
+        elif len(hexadecimal) < 64 and _HEX.fullmatch(hexadecimal):
+            found |= {image_id for full, image_id in self._by_hex.items() if full.startswith(hexadecimal)}
+        return frozenset(found)
+
+
+def bare_hex(image_id: str) -> str:
+    """An id without its algorithm: `sha256:ab…` -> `ab…`."""
+    return image_id.removeprefix("sha256:")
+
+
+def normalized(reference: str) -> str:
+    """A name in full: registry, repository and tag; `busybox` -> `docker.io/library/busybox:latest`.
+
+    A reference with a digest keeps it and loses a tag. What is not a name (an id) comes back unchanged.
+    """
+    if not reference or reference.startswith("sha256:"):
+        return reference
+    name, at, digest = reference.partition("@")
+    head, slash, rest = name.partition("/")
+    if not slash or not ("." in head or ":" in head or head == "localhost"):
+        head, rest = "docker.io", name if slash else f"library/{name}"
+    repository, colon, tag = rest.rpartition(":")
+    if not colon:
+        repository, tag = rest, "latest"
+    return f"{head}/{repository}@{digest}" if at else f"{head}/{repository}:{tag}"

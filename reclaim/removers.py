@@ -1,0 +1,183 @@
+"""Looking again, the one call, and asking whether it is true: one remover for each kind of object.
+
+The runtime protects nothing: it removes an image in use, kills a running container, and takes the prefix of an id for
+the id. So right before each removal the remover looks again, and sends only a whole id that a list has named.
+
+* `check` says that the object may go *now*, or why not.
+* `remove` is the one call.
+* `present` asks whether the object is still there: an error is not a failure, and a success is not yet an absence.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Protocol
+
+from reclaim.clock import Clock
+from reclaim.image_gc import images_in_use
+from reclaim.listing import FRESH_SECONDS, Lister
+from reclaim.pods import PodStateProvider
+from reclaim.references import ImageIndex
+from reclaim.services import ImageService, RuntimeService
+from reclaim.types import ContainerState, Listing, PodSandboxState, Reason, Result, Verdict
+
+STATUS_FRESH_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The object may go, as of `checked_at` (monotonic seconds)."""
+
+    checked_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The object stays, or is gone already (`result`)."""
+
+    reason: Reason | None = None
+    result: Result | None = None
+
+
+class Remover(Protocol):
+    """How one kind of object is removed. `fresh_seconds`: how old a `Ready` may be when the call is sent."""
+
+    fresh_seconds: float
+
+    def check(self, verdict: Verdict) -> Ready | Refused:
+        """Looks again. Raises RuntimeUnavailable."""
+
+    def remove(self, verdict: Verdict) -> None:
+        """The one call. Raises RemovalFailed."""
+
+    def present(self, verdict: Verdict) -> bool:
+        """Whether the object is still there. Raises RuntimeUnavailable."""
+
+
+_GONE = Refused(result=Result.ALREADY_GONE)
+_STILL_ALIVE = {
+    ContainerState.RUNNING: Reason.RUNNING,
+    ContainerState.CREATED: Reason.CREATED,
+    ContainerState.UNKNOWN: Reason.UNKNOWN_STATE,
+}
+
+
+class ContainerRemover:
+    """Removes a container that a status, read within the last 50 ms, calls EXITED (which is final in CRI)."""
+
+    fresh_seconds = STATUS_FRESH_SECONDS
+
+    def __init__(self, runtime: RuntimeService, pods: PodStateProvider, clock: Clock):
+        self._runtime = runtime
+        self._pods = pods
+        self._clock = clock
+
+    def check(self, verdict: Verdict) -> Ready | Refused:
+        """The pod must still be gone, or the newer copy still there; the status is read last."""
+        if verdict.reason is Reason.POD_GONE and not self._pods.gone(verdict.pod_uid):
+            return Refused(Reason.POD_ALIVE)
+        if verdict.superseded_by and not self._there(verdict.superseded_by):
+            return Refused(Reason.NEWEST_OF_LIVE_POD)
+        status = self._runtime.container_status(verdict.id)
+        read_at = self._clock.monotonic()
+        if status is None or status.id != verdict.id:
+            return _GONE
+        if status.state is not ContainerState.EXITED:
+            return Refused(_STILL_ALIVE[status.state])
+        return Ready(read_at)
+
+    def remove(self, verdict: Verdict) -> None:
+        """RemoveContainer by whole id."""
+        self._runtime.remove_container(verdict.id)
+
+    def present(self, verdict: Verdict) -> bool:
+        """ContainerStatus answers with this very id."""
+        return self._there(verdict.id)
+
+    def _there(self, container_id: str) -> bool:
+        status = self._runtime.container_status(container_id)
+        return status is not None and status.id == container_id
+
+
+class SandboxRemover:
+    """Stops and removes a sandbox that is not READY and holds no container (the runtime would take those along)."""
+
+    fresh_seconds = STATUS_FRESH_SECONDS
+
+    def __init__(self, runtime: RuntimeService, pods: PodStateProvider, clock: Clock):
+        self._runtime = runtime
+        self._pods = pods
+        self._clock = clock
+
+    def check(self, verdict: Verdict) -> Ready | Refused:
+        """The pod must still be gone where that is the reason; then state and containers are read."""
+        if verdict.reason is Reason.POD_GONE and not self._pods.gone(verdict.pod_uid):
+            return Refused(Reason.POD_ALIVE)
+        sandbox = next((s for s in self._runtime.list_pod_sandboxes() if s.id == verdict.id), None)
+        if sandbox is None:
+            return _GONE
+        if sandbox.state is PodSandboxState.READY:
+            return Refused(Reason.READY)
+        containers = self._runtime.list_containers(verdict.id)
+        read_at = self._clock.monotonic()
+        if any(container.sandbox_id == verdict.id for container in containers):
+            return Refused(Reason.HAS_CONTAINERS)
+        return Ready(read_at)
+
+    def remove(self, verdict: Verdict) -> None:
+        """StopPodSandbox, which frees its network, then RemovePodSandbox."""
+        self._runtime.stop_pod_sandbox(verdict.id)
+        self._runtime.remove_pod_sandbox(verdict.id)
+
+    def present(self, verdict: Verdict) -> bool:
+        """The list still names this very id."""
+        return any(sandbox.id == verdict.id for sandbox in self._runtime.list_pod_sandboxes())
+
+
+class ImageRemover:
+    """Removes an image that a list of containers, at most 1 s old, shows to be unused.
+
+    The list is read anew before each removal where that is cheap: it may be as old as four times what it took to
+    read, and never older than 1 s. Removals that run side by side share one.
+    """
+
+    fresh_seconds = FRESH_SECONDS
+
+    def __init__(self, images: ImageService, lister: Lister, listing: Listing, clock: Clock):
+        self._images = images
+        self._lister = lister
+        self._clock = clock
+        self._index = ImageIndex(listing.images)
+        self._lock = threading.Lock()
+        self._listing = listing
+        self._read_at = float("-inf")
+        self._cost_seconds = 0.0
+
+    def check(self, verdict: Verdict) -> Ready | Refused:
+        """In use by now, or no longer told apart with certainty: then it stays."""
+        with self._lock:
+            self._refresh()
+            usage, read_at = images_in_use(self._listing, self._index), self._read_at
+        if verdict.id in usage.by_containers:
+            return Refused(Reason.IN_USE, Result.IN_USE)
+        if usage.unresolved:
+            return Refused(Reason.UNRESOLVED_IMAGE)
+        return Ready(read_at)
+
+    def _refresh(self) -> None:
+        asked_at = self._clock.monotonic()
+        if asked_at - self._read_at <= min(4 * self._cost_seconds, FRESH_SECONDS / 2):
+            return
+        self._listing = self._lister.again(self._listing, self._index)
+        self._cost_seconds = self._clock.monotonic() - asked_at
+        self._read_at = asked_at if self._cost_seconds < FRESH_SECONDS / 2 else asked_at + self._cost_seconds
+
+    def remove(self, verdict: Verdict) -> None:
+        """RemoveImage by whole id, never by name: by name one runtime drops all tags and another only one."""
+        self._images.remove_image(verdict.id)
+
+    def present(self, verdict: Verdict) -> bool:
+        """ImageStatus answers with this very id."""
+        image = self._images.image_status(verdict.id)
+        return image is not None and image.id == verdict.id

@@ -1,0 +1,93 @@
+"""What the reclaim functions need of a container runtime: two small protocols, named as CRI names them.
+
+Implemented over gRPC by `reclaim.cri.client`. All reads raise RuntimeUnavailable when there is no complete answer;
+all removals raise RemovalFailed when the runtime answered with an error, and then nothing is known: ask again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from reclaim.types import Container, ContainerState, Image, PodSandbox
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeVersion:
+    """Who answers: `containerd` 1.6.20, say."""
+
+    name: str
+    version: str
+
+    def mounts_images(self) -> bool:
+        """Whether containers of this runtime may have image volumes. containerd has them from 2.1 on; of a runtime
+        that is not known to lack them it is assumed."""
+        if self.name != "containerd":
+            return True
+        major, _, rest = self.version.lstrip("v").partition(".")
+        minor = rest.partition(".")[0]
+        return not (major.isdigit() and minor.isdigit()) or (int(major), int(minor)) >= (2, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerStatus:
+    """The state of one container, and the references of the images that it mounts as volumes."""
+
+    id: str
+    state: ContainerState
+    image_volumes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFsInfo:
+    """Where images and writable layers are: paths that the runtime calls mount points, in its order."""
+
+    image_filesystems: tuple[str, ...] = ()
+    container_filesystems: tuple[str, ...] = ()
+
+
+class RuntimeService(Protocol):
+    """Containers and sandboxes."""
+
+    def version(self) -> RuntimeVersion:
+        """Name and version of the runtime."""
+
+    def sandbox_image(self) -> str | None:
+        """The image of pod sandboxes that the runtime is configured with; None when it does not say."""
+
+    def list_containers(self, sandbox_id: str = "") -> tuple[Container, ...]:
+        """All containers in every state; of one sandbox when named."""
+
+    def list_pod_sandboxes(self) -> tuple[PodSandbox, ...]:
+        """All sandboxes in every state."""
+
+    def container_status(self, container_id: str) -> ContainerStatus | None:
+        """The container as it is now; None when there is no such container."""
+
+    def image_of_sandbox(self, sandbox_id: str) -> str | None:
+        """The image that a sandbox was made from; None when the runtime does not say or the sandbox is gone."""
+
+    def remove_container(self, container_id: str) -> None:
+        """Removes a container; the runtime would kill a running one."""
+
+    def stop_pod_sandbox(self, sandbox_id: str) -> None:
+        """Stops what is left of a sandbox, its network included."""
+
+    def remove_pod_sandbox(self, sandbox_id: str) -> None:
+        """Removes a sandbox; the runtime would remove its containers too."""
+
+
+class ImageService(Protocol):
+    """Images."""
+
+    def list_images(self) -> tuple[Image, ...]:
+        """All images."""
+
+    def image_status(self, reference: str) -> Image | None:
+        """The image that a reference means; None when the runtime has none."""
+
+    def remove_image(self, image_id: str) -> None:
+        """Removes an image with all its tags; the runtime would remove one in use."""
+
+    def image_fs_info(self) -> ImageFsInfo:
+        """Where the images are."""

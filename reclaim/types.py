@@ -1,0 +1,293 @@
+"""What is acted on, and what is said about it: listed objects, verdicts, plans, outcomes. Values only.
+
+The objects are those of the Container Runtime Interface (CRI v1, https://github.com/kubernetes/cri-api), reduced to
+what a decision needs. Sizes are bytes, times of the runtime are nanoseconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class ReclaimError(Exception):
+    """Root of what can go wrong while acting."""
+
+
+class RuntimeUnavailable(ReclaimError):
+    """The container runtime cannot be reached, does not answer in time, or gave no complete answer.
+
+    `transient`: the connection was refused or lost, so the same question a moment later may be answered.
+    """
+
+    def __init__(self, message: str, *, transient: bool = False):
+        super().__init__(message)
+        self.transient = transient
+
+
+class RemovalFailed(ReclaimError):
+    """The runtime refused or failed one removal. The message is the runtime's."""
+
+
+class ContainerState(StrEnum):
+    """States of a container in CRI. `EXITED` is final; `CREATED` may start at any moment."""
+
+    CREATED = "CREATED"
+    RUNNING = "RUNNING"
+    EXITED = "EXITED"
+    UNKNOWN = "UNKNOWN"
+
+
+class PodSandboxState(StrEnum):
+    """States of a pod sandbox in CRI."""
+
+    READY = "READY"
+    NOTREADY = "NOTREADY"
+
+
+class Kind(StrEnum):
+    """What can be removed."""
+
+    CONTAINER = "container"
+    SANDBOX = "sandbox"
+    IMAGE = "image"
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container as the runtime lists it.
+
+    `pod_uid` is the label `io.kubernetes.pod.uid`, empty when the container is not a kubelet's.
+    `image_references` is everything the runtime says about its image: `image_id`, `image_ref`, `image.image`,
+    `user_specified_image`, without empty ones; image-volume mounts are in `Listing.image_volumes`.
+    """
+
+    id: str
+    name: str
+    state: ContainerState
+    created_at_ns: int
+    pod_uid: str = ""
+    pod_name: str = ""
+    pod_namespace: str = ""
+    sandbox_id: str = ""
+    attempt: int = 0
+    image_references: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """For people: `namespace/pod/container#attempt`."""
+        pod = f"{self.pod_namespace}/{self.pod_name}/" if self.pod_name else ""
+        return f"{pod}{self.name}#{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class PodSandbox:
+    """A pod sandbox as the runtime lists it. `pod_uid` is that of its metadata; `labelled` tells whether it also
+    carries the kubelet's label `io.kubernetes.pod.uid`."""
+
+    id: str
+    state: PodSandboxState
+    created_at_ns: int
+    pod_uid: str = ""
+    pod_name: str = ""
+    pod_namespace: str = ""
+    attempt: int = 0
+    labelled: bool = True
+
+    @property
+    def title(self) -> str:
+        """For people: `namespace/pod#attempt`."""
+        return f"{self.pod_namespace}/{self.pod_name}#{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image as the runtime lists it. `size_bytes` counts shared layers once per image."""
+
+    id: str
+    repo_tags: tuple[str, ...] = ()
+    repo_digests: tuple[str, ...] = ()
+    size_bytes: int = 0
+    pinned: bool = False
+
+    @property
+    def title(self) -> str:
+        """For people: the first tag, else the first digest, else the id."""
+        return next(iter(self.repo_tags + self.repo_digests), self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Complete answers of the runtime, images asked first and containers after them.
+
+    The order matters: a container that starts in between is then seen, never missed.
+    `sandbox_image_references` names the image of pod sandboxes; None means that no source said which it is.
+    `image_volumes` maps a container id to the references of images that it mounts as volumes.
+    `resolved` holds what the runtime answered for references that no listed image carries: the id of an image, or
+    None when it has no such image.
+    """
+
+    images: tuple[Image, ...] = ()
+    containers: tuple[Container, ...] = ()
+    sandboxes: tuple[PodSandbox, ...] = ()
+    sandbox_image_references: frozenset[str] | None = None
+    image_volumes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    resolved: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRecord:
+    """What is remembered of an image, in monotonic seconds: first seen, and last seen in use (None = never)."""
+
+    first_detected: float
+    last_used: float | None = None
+
+
+class Action(StrEnum):
+    """The two verdicts."""
+
+    REMOVE = "remove"
+    KEEP = "keep"
+
+
+class Reason(StrEnum):
+    """Why an object goes or stays. A closed list: the README documents each word."""
+
+    # removed
+    OLDER_COPY = "older_copy"
+    POD_GONE = "pod_gone"
+    OLDER_SANDBOX = "older_sandbox"
+    UNUSED = "unused"
+    # kept
+    RUNNING = "running"
+    CREATED = "created"
+    UNKNOWN_STATE = "unknown_state"
+    NOT_KUBELETS = "not_kubelets"
+    NEWEST_OF_LIVE_POD = "newest_of_live_pod"
+    TOO_YOUNG = "too_young"
+    READY = "ready"
+    HAS_CONTAINERS = "has_containers"
+    NEWEST_SANDBOX = "newest_sandbox"
+    POD_ALIVE = "pod_alive"
+    IN_USE = "in_use"
+    PINNED = "pinned"
+    SANDBOX_IMAGE = "sandbox_image"
+    SANDBOX_IMAGE_UNKNOWN = "sandbox_image_unknown"
+    UNRESOLVED_IMAGE = "unresolved_image"
+    WITHIN_LIMIT = "within_limit"
+    RELIEVED = "relieved"
+    HELD_OFF = "held_off"
+    STOPPING = "stopping"
+    INCOMPLETE_LISTING = "incomplete_listing"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is to happen to one object, and why. `age_seconds` is the age that the decision looked at, where it did.
+
+    `pod_uid` is set for containers and sandboxes: the pod that they belong to.
+    `eligible_in_seconds` is set where time alone will change the verdict. `superseded_by` is the id of the newer copy
+    because of which an older one may go: it must still be there when the older one goes.
+    """
+
+    kind: Kind
+    id: str
+    name: str
+    action: Action
+    reason: Reason
+    size_bytes: int | None = None
+    age_seconds: float | None = None
+    pod_uid: str = ""
+    eligible_in_seconds: float | None = None
+    superseded_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Every listed object with its verdict; those to remove come in the order in which they are to go."""
+
+    remove: tuple[Verdict, ...] = ()
+    keep: tuple[Verdict, ...] = ()
+
+    @property
+    def nominal_bytes(self) -> int:
+        """The sizes the runtime reports for what is to go; shared layers count once per image."""
+        return sum(verdict.size_bytes or 0 for verdict in self.remove)
+
+    @property
+    def eligible_in_seconds(self) -> float | None:
+        """Seconds until the next kept object may go by age alone; None if none will."""
+        waits = [verdict.eligible_in_seconds for verdict in self.keep if verdict.eligible_in_seconds is not None]
+        return min(waits, default=None)
+
+
+class Result(StrEnum):
+    """What became of one removal."""
+
+    REMOVED = "removed"
+    ALREADY_GONE = "already_gone"
+    IN_USE = "in_use"
+    FAILED = "failed"
+    PLANNED = "planned"
+    UNANSWERED = "unanswered"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One object after a pass. `result` is None for what was kept. `freed_bytes` and `freed_inodes` are what the
+    filesystem said right after the removal (late space is counted where it arrives); both are 0 in a dry run."""
+
+    verdict: Verdict
+    result: Result | None = None
+    error: str = ""
+    duration_seconds: float = 0.0
+    freed_bytes: int = 0
+    freed_inodes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Room on the filesystems concerned: bytes and inodes that are free (of bytes, both counts that statvfs gives)."""
+
+    available_bytes: int = 0
+    free_bytes: int = 0
+    inodes_free: int = 0
+
+    def gained_since(self, before: Usage) -> tuple[int, int]:
+        """Bytes and inodes gained; negative when others used more than was freed.
+
+        Of the two counts of bytes the larger gain counts: on an ext4 that was filled into its reserve the
+        available count stays 0 while the free count already rises.
+        """
+        gained_bytes = max(self.available_bytes - before.available_bytes, self.free_bytes - before.free_bytes)
+        return gained_bytes, self.inodes_free - before.inodes_free
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at the disk between removals: room, and whether what was to be relieved is relieved."""
+
+    usage: Usage
+    relieved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimResult:
+    """What one reclaim function did. `error` is set when it could not do its work (nothing was removed then, or
+    only what `outcomes` says); `reason` is the sentence for people."""
+
+    operation: str
+    outcomes: tuple[Outcome, ...] = ()
+    kept: tuple[Outcome, ...] = ()
+    nominal_bytes: int = 0
+    relieved: bool = False
+    eligible_in_seconds: float | None = None
+    error: str = ""
+    list_seconds: float = 0.0
+    plan_seconds: float = 0.0
+    remove_seconds: float = 0.0
+
+    def count(self, result: Result) -> int:
+        """How many removals ended this way."""
+        return sum(1 for outcome in self.outcomes if outcome.result is result)

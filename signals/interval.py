@@ -1,0 +1,46 @@
+"""When to look again (pure).
+
+A reading costs microseconds, so the next look is due when the filesystem *could* have reached the mark: headroom
+divided by the fastest fill seen lately, halved, between a floor and a ceiling. Far from the mark the daemon
+sleeps; near it, it looks a hundred times a second. (earlyoom sleeps by headroom too.)
+
+The fastest fill is never taken to be less than a configured rate, and a fill that was seen decays by half every
+minute, so that one burst keeps the daemon watchful for some minutes, not for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+HALF_LIFE_SECONDS = 60.0
+ASSUMED_INODES_PER_SECOND = 20_000.0  # about half of what an ext4 creates on one core
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """What is known of one amount that falls: the last reading and the fastest fall, units a second."""
+
+    available: int
+    time: float
+    fastest: float = 0.0
+
+
+def next_fill(previous: Fill | None, available: int, now: float) -> Fill:
+    """The fill after a reading of `available` at `now` (monotonic seconds). Rising amounts count as a fall of 0."""
+    if previous is None or now <= previous.time:
+        return Fill(available, now, previous.fastest if previous else 0.0)
+    elapsed = now - previous.time
+    fall = (previous.available - available) / elapsed
+    decayed = previous.fastest * 0.5 ** (elapsed / HALF_LIFE_SECONDS)
+    return Fill(available, now, max(decayed, fall))
+
+
+def next_interval(headrooms: Iterable[tuple[int, float]], floor_seconds: float, ceiling_seconds: float) -> float:
+    """Seconds until the next look, in [floor, ceiling].
+
+    `headrooms`: per watched amount its distance above the mark (units; below 0 counts as 0) and the fastest fill
+    assumed to be possible (units a second, above 0). The nearest one decides.
+    """
+    soonest = min((max(headroom, 0) / fastest for headroom, fastest in headrooms), default=ceiling_seconds * 2)
+    return min(max(soonest / 2, floor_seconds), ceiling_seconds)

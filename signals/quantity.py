@@ -1,0 +1,188 @@
+"""Kubernetes quantities, percentages and Go durations: read and print.
+
+Rules (https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/,
+`apimachinery/pkg/api/resource/quantity.go`, Go's `time.ParseDuration`):
+
+* quantity: optional sign, digits with an optional point, at most one suffix. Binary `Ki Mi Gi Ti Pi Ei`, decimal
+  `n u m k M G T P E`, or an exponent `e`/`E` with a signed integer. `1E` is one exa, `1E3` is one thousand.
+  Compared exactly; where a whole number is needed a fraction is rounded up.
+* percentage: a text that ends in `%`. The number is held in single precision, as the kubelet holds it: `10%` of
+  100Gi is 160 bytes more than an exact tenth.
+* duration: `30s`, `1m30s`, `1.5h`, `250ms`, `0`.
+
+Covers reading and printing. Does not cover which values a field allows: that is the field's business.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from dataclasses import dataclass
+from fractions import Fraction
+
+from signals.types import SignalsError
+
+QUANTITY_FORMS = "a Kubernetes quantity such as 500Mi, 1.5Gi, 2G or 1e9"
+PERCENTAGE_FORMS = "a percentage such as 10% or 7.5%"
+DURATION_FORMS = "a Go duration such as 30s, 1m30s, 1.5h or 250ms"
+
+_BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_QUANTITY = re.compile(
+    r"(?P<sign>[+-]?)(?P<digits>[0-9]+\.?[0-9]*|\.[0-9]+)"
+    r"(?:(?P<suffix>[KMGTPE]i|[numkMGTPE])|[eE](?P<exponent>[+-]?[0-9]{1,4}))?",
+    re.ASCII,
+)
+_DURATION_PART = re.compile(r"(?P<number>[0-9]+\.?[0-9]*|\.[0-9]+)(?P<unit>ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+_DURATION_UNITS_NS = {
+    "ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9,
+}  # fmt: skip
+_PERCENT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?", re.ASCII)
+_LONGEST_TEXT = 64  # no meaningful number is longer; keeps a megabyte of digits from being worked on
+_LARGEST = 2**63 - 1  # amounts are signed 64-bit in Kubernetes; larger ones are capped there
+_LARGEST_DURATION_NS = 2**63 - 1
+_NANO = 10**9
+
+
+class QuantityError(SignalsError, ValueError):
+    """A text that is not of the form it should have. The message quotes the text and names the allowed form."""
+
+
+def _refuse(text: str, forms: str) -> QuantityError:
+    shown = repr(text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "…")
+    return QuantityError(f"{shown} is not {forms}")
+
+
+def parse_quantity(text: str) -> Fraction:
+    """The exact amount that a Kubernetes quantity names; may be negative or a fraction.
+
+    Raises QuantityError when the text is not of the form. Amounts of 2**63 and more are capped at 2**63 - 1, as
+    Kubernetes caps them. Source: `apimachinery/pkg/api/resource/quantity.go` (ParseQuantity).
+    """
+    match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
+    if match is None:
+        raise _refuse(text, QUANTITY_FORMS)
+    amount = Fraction(match["digits"] if match["digits"][0] != "." else "0" + match["digits"])
+    suffix = match["suffix"] or ""
+    if suffix in _BINARY:
+        amount *= 1024 ** _BINARY[suffix]
+    else:
+        power = int(match["exponent"]) if match["exponent"] is not None else _DECIMAL[suffix]
+        if abs(power) > 100:  # far beyond the cap on one side, below a billionth on the other
+            power = 100 if power > 0 else -100
+        amount *= Fraction(10) ** power
+    amount = Fraction(-(-amount * _NANO // 1), _NANO)  # nothing finer than a billionth, rounded up
+    amount = min(amount, Fraction(_LARGEST))
+    return -amount if match["sign"] == "-" else amount
+
+
+def whole(amount: Fraction) -> int:
+    """The amount as a whole number, a fraction rounded away from zero (Kubernetes' `Value()`)."""
+    up = -(-abs(amount.numerator) // amount.denominator)
+    return up if amount >= 0 else -up
+
+
+def format_quantity(amount: int) -> str:
+    """A whole amount as a canonical binary quantity that reads back equal: 536870912 -> `512Mi`, 1000 -> `1000`."""
+    value, index = amount, 0
+    suffixes = list(_BINARY)
+    while value and value % 1024 == 0 and index < len(suffixes):
+        value //= 1024
+        index += 1
+    return f"{value}{suffixes[index - 1] if index else ''}"
+
+
+def format_bytes(amount: int) -> str:
+    """Bytes for people: one decimal and a binary unit, `1.4GiB`; exact below 1024 (`17B`)."""
+    value, sign = float(abs(amount)), "-" if amount < 0 else ""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
+        if value < 1024 or unit == "PiB":
+            return f"{sign}{value:.0f}B" if unit == "B" else f"{sign}{value:.1f}{unit}"
+        value /= 1024
+    raise AssertionError("unreachable")
+
+
+def single_precision(value: float) -> float:
+    """The value as the nearest single-precision float, widened again (Go's `float64(float32(v))`).
+
+    Infinite beyond the range of single precision.
+    """
+    try:
+        return float(struct.unpack("f", struct.pack("f", value))[0])
+    except OverflowError:  # raised by some interpreters, infinity on others
+        return math.copysign(math.inf, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Percentage:
+    """A share of a capacity; `fraction` is a single-precision number: `10%` holds 0.100000001490116…"""
+
+    fraction: float
+
+    def of(self, capacity: int) -> int:
+        """The share of `capacity`, truncated to a whole number (kubelet: `api.GetThresholdQuantity`)."""
+        return int(float(capacity) * self.fraction)
+
+    def __str__(self) -> str:
+        """The shortest text that reads back as this very percentage."""
+        for digits in range(1, 17):
+            text = f"{float(f'{self.fraction * 100:.{digits}g}'):.16g}%"
+            if parse_percentage(text) == self:
+                return text
+        raise AssertionError("17 digits tell any two single-precision numbers apart")
+
+
+def parse_percentage(text: str) -> Percentage:
+    """A text that ends in `%` as a share. Raises QuantityError; NaN and infinities are refused.
+
+    All trailing `%` are dropped, the rest is read in single precision and divided by 100 in single precision, as
+    the kubelet does (`pkg/kubelet/eviction/helpers.go`, parsePercentage). Bounds are the caller's.
+    """
+    number = text.rstrip("%")
+    if not text.endswith("%") or len(text) > _LONGEST_TEXT or not _PERCENT.fullmatch(number):
+        raise _refuse(text, PERCENTAGE_FORMS)
+    value = single_precision(float(number))
+    if math.isinf(value):
+        raise _refuse(text, PERCENTAGE_FORMS)
+    return Percentage(single_precision(value / 100))
+
+
+def parse_duration(text: str) -> float:
+    """Seconds that a Go duration names; may be negative. Raises QuantityError.
+
+    A bare number other than 0 is refused, and so are days: Go has no such unit.
+    """
+    rest = text[1:] if text[:1] in ("+", "-") else text
+    if len(text) > _LONGEST_TEXT or not rest:
+        raise _refuse(text, DURATION_FORMS)
+    if rest == "0":
+        return 0.0
+    total_ns, position = Fraction(0), 0
+    while position < len(rest):
+        match = _DURATION_PART.match(rest, position)
+        if match is None:
+            raise _refuse(text, DURATION_FORMS)
+        digits = match["number"]
+        total_ns += Fraction(digits if digits[0] != "." else "0" + digits) * _DURATION_UNITS_NS[match["unit"]]
+        position = match.end()
+    if total_ns > _LARGEST_DURATION_NS:
+        raise _refuse(text, DURATION_FORMS)
+    seconds = int(total_ns) / 10**9  # Go truncates to whole nanoseconds
+    return -seconds if text[0] == "-" else seconds
+
+
+def format_duration(seconds: float) -> str:
+    """Seconds for people: `8ms`, `2.5s`, `3m20s`, `4h10m`, `3d4h`."""
+    if seconds < 0:
+        return "-" + format_duration(-seconds)
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms"
+    if seconds < 60:
+        return f"{seconds:.3g}s"
+    whole_seconds = round(seconds)
+    days, rest = divmod(whole_seconds, 86400)
+    hours, rest = divmod(rest, 3600)
+    minutes, rest = divmod(rest, 60)
+    parts = [f"{value}{unit}" for value, unit in ((days, "d"), (hours, "h"), (minutes, "m"), (rest, "s")) if value]
+    return "".join(parts[:2])

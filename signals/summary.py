@@ -1,0 +1,131 @@
+"""One look at the node: every filesystem read once, turned into the kubelet's signals.
+
+Rules (kubelet, `pkg/kubelet/eviction/helpers.go`, makeSignalObservations):
+
+* `*.available` counts `f_bavail`, `*.inodesFree` counts `f_ffree`; capacity is read anew at each look.
+* A filesystem that counts no inodes (total 0) has no inode signal: that is not "0 % free".
+* A reading that is late or fails is stale: the last numbers, marked, neither pressure nor health. Without earlier
+  numbers the signal is left out. Either way the reason is kept for people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from signals.clock import Clock
+from signals.filesystems import FilesystemPaths, describe_mount, layout_of
+from signals.statvfs import Probes, Reading
+from signals.types import (
+    FilesystemIdentity,
+    FilesystemRole,
+    FsLayout,
+    FsStats,
+    ReadingUnavailable,
+    Signal,
+    SignalObservation,
+    SignalObservations,
+    Unavailable,
+)
+
+
+class SummaryProvider(Protocol):
+    """Where observations come from."""
+
+    def observe(self) -> SignalObservations:
+        """One look at the node. Never raises for a filesystem that does not answer."""
+
+
+class NodeSummary:
+    """Looks at the filesystems of this node.
+
+    `paths` is replaced (`locate`) when the runtime says where its images are. `device` and `type` are looked up
+    when a device is seen for the first time, so a look costs one statvfs for each distinct path.
+    """
+
+    def __init__(self, paths: FilesystemPaths, probes: Probes, clock: Clock):
+        self._paths = paths
+        self._probes = probes
+        self._clock = clock
+        self._last: dict[str, Reading] = {}
+        self._described: dict[tuple[str, int], tuple[str, str]] = {}
+        self.imagefs_problem = "the container runtime has not said where its images are"
+
+    @property
+    def paths(self) -> FilesystemPaths:
+        """Where the filesystems are looked for."""
+        return self._paths
+
+    def locate(self, paths: FilesystemPaths) -> None:
+        """Looks at these paths from now on."""
+        self._paths = paths
+        self._probes.keep_only(paths.distinct())
+        self._last = {path: reading for path, reading in self._last.items() if path in paths.distinct()}
+
+    def observe(self) -> SignalObservations:
+        """One look. Each distinct path is read once and waits at most the probe's limit."""
+        readings: dict[str, Reading | str] = {}
+        for path in sorted(self._paths.distinct()):
+            try:
+                readings[path] = self._probes.read(path)
+            except ReadingUnavailable as error:
+                readings[path] = str(error)
+        fresh = {path: reading for path, reading in readings.items() if isinstance(reading, Reading)}
+        self._last.update(fresh)
+        signals: dict[Signal, SignalObservation] = {}
+        unavailable: list[Unavailable] = []
+        filesystems: dict[FilesystemRole, tuple[FilesystemIdentity, FsStats]] = {}
+        for role, where in self._roles().items():
+            if where is None:
+                unavailable.append(Unavailable(role, self.imagefs_problem))
+                continue
+            answer, known = readings[where], self._last.get(where)
+            if isinstance(answer, str):
+                unavailable.append(Unavailable(role, answer))
+            if known is None:
+                continue
+            identity = self._identity(where, known.device_id)
+            filesystems[role] = (identity, known.stats)
+            signals.update(signals_of(role, identity, known.stats, stale=where not in fresh))
+        return SignalObservations(
+            signals=signals,
+            layout=self._layout(),
+            time=self._clock.monotonic(),
+            wall_time=self._clock.wall(),
+            unavailable=tuple(unavailable),
+            filesystems=filesystems,
+        )
+
+    def _roles(self) -> Mapping[FilesystemRole, str | None]:
+        return {
+            FilesystemRole.NODEFS: self._paths.nodefs,
+            FilesystemRole.IMAGEFS: self._paths.imagefs,
+            FilesystemRole.CONTAINERFS: self._paths.containerfs,
+        }
+
+    def _layout(self) -> FsLayout | None:
+        devices = [self._last[path].device_id for path in self._roles().values() if path in self._last]
+        return layout_of(*devices) if len(devices) == len(FilesystemRole) else None
+
+    def _identity(self, path: str, device_id: int) -> FilesystemIdentity:
+        if (path, device_id) not in self._described:
+            self._described[path, device_id] = describe_mount(path)
+        device, kind = self._described[path, device_id]
+        return FilesystemIdentity(path, device_id, device, kind)
+
+
+def signals_of(
+    role: FilesystemRole, identity: FilesystemIdentity, stats: FsStats, *, stale: bool
+) -> dict[Signal, SignalObservation]:
+    """The one or two signals of one filesystem in one role."""
+    available, inodes_free = Signal(f"{role}.available"), Signal(f"{role}.inodesFree")
+    found = {
+        available: SignalObservation(
+            available, stats.available_bytes, stats.capacity_bytes, stats.time, stale, identity
+        )
+    }
+    if stats.inodes_total > 0:
+        found[inodes_free] = SignalObservation(
+            inodes_free, stats.inodes_free, stats.inodes_total, stats.time, stale, identity
+        )
+    return found

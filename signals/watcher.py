@@ -1,0 +1,170 @@
+"""A guarded inotify watch that only asks for an earlier look. The one home of pyinotify.
+
+inotify is a hint: it says nothing of writes one level down or through mmap, falls silent after an unmount or
+when the directory is replaced, and drops events when its queue is full. Every promise of this project holds with
+watching switched off; a watch only makes the next look earlier.
+
+pyinotify's WatchManager makes and holds the watches. Its Notifier is not used: it reads the whole queue in one go
+(16 384 events: several 100 ms), blocks on an empty queue and dies on a name that is not UTF-8. Here a thread of
+our own reads at most 8 KiB at a time, decodes no names, and rests between reads, so that a storm of events costs
+a bounded share of a core.
+
+Covers: arming, re-arming, draining. Does not cover: what a look finds.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import struct
+import threading
+from collections.abc import Callable, Iterable
+
+import pyinotify
+
+READ_BYTES = 8192
+REST_SECONDS = 0.005  # between two reads: at most 200 reads a second, whatever happens below the directories
+REARM_SECONDS = 5.0  # how often a directory that is missing is tried again
+
+_HEADER = struct.Struct("iIII")  # wd, mask, cookie, length of the name (inotify(7))
+_GONE = pyinotify.IN_IGNORED | pyinotify.IN_UNMOUNT | pyinotify.IN_MOVE_SELF | pyinotify.IN_DELETE_SELF
+_MASK = (
+    pyinotify.IN_CREATE
+    | pyinotify.IN_MOVED_TO
+    | pyinotify.IN_DELETE_SELF
+    | pyinotify.IN_MOVE_SELF
+    | pyinotify.IN_UNMOUNT
+    | pyinotify.IN_ONLYDIR
+)
+
+# pyinotify writes to stderr through a handler that it installs on import; an agent's log has one form only.
+logging.getLogger("pyinotify").handlers.clear()
+logging.getLogger("pyinotify").addHandler(logging.NullHandler())
+logging.getLogger("pyinotify").propagate = False
+
+
+class FsWatcher:
+    """Calls `look_now` soon after something was made in one of the directories.
+
+    `directories` may be missing: they are tried again every 5 s. `look_now` is called on the watcher's thread, at
+    most 200 times a second. When the kernel gives no inotify instance (128 per user by default) `problem` holds
+    the sentence and nothing is watched.
+    """
+
+    def __init__(self, directories: Iterable[str], look_now: Callable[[], None]):
+        self.problem: str | None = None
+        self.events_total = 0
+        self._look_now = look_now
+        self._wanted = frozenset(directories)
+        self._armed: dict[str, int] = {}  # two paths to one directory share a watch descriptor
+        self._lock = threading.Lock()
+        self._manager: pyinotify.WatchManager | None = None
+        self._wake_read, self._wake_write = -1, -1
+        self._closing = False
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Starts watching. Never raises: without inotify it says so in `problem` and stays idle."""
+        try:
+            self._manager = pyinotify.WatchManager()
+        except (OSError, pyinotify.PyinotifyError) as error:
+            self.problem = f"no inotify instance ({error}); looking at intervals only"
+            return
+        descriptor = self._manager.get_fd()
+        os.set_blocking(descriptor, False)
+        os.set_inheritable(descriptor, False)
+        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._arm()
+        self._thread = threading.Thread(target=self._serve, name="inotify", daemon=True)
+        self._thread.start()
+
+    def watch(self, directories: Iterable[str]) -> None:
+        """Replaces the set of watched directories."""
+        with self._lock:
+            self._wanted = frozenset(directories)
+        self._poke()
+
+    @property
+    def watched(self) -> frozenset[str]:
+        """The directories that are armed now."""
+        with self._lock:
+            return frozenset(self._armed)
+
+    def stop(self) -> None:
+        """Ends the thread and closes the descriptors. May be called twice, and without `start`."""
+        self._closing = True
+        self._poke()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._manager is not None:
+            self._manager.close()
+            self._manager = None
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+            self._wake_write = -1
+
+    def _poke(self) -> None:
+        if self._wake_write >= 0:
+            try:
+                os.write(self._wake_write, b"\0")
+            except BlockingIOError:  # enough pokes are waiting
+                pass
+
+    def _arm(self) -> None:
+        assert self._manager is not None
+        with self._lock:
+            for path in self._wanted.difference(self._armed):
+                descriptor = self._manager.add_watch(path, _MASK, quiet=True).get(path, -1)
+                if descriptor > 0:
+                    self._armed[path] = descriptor
+            for path in self._armed.keys() - self._wanted:
+                descriptor = self._armed.pop(path)
+                if descriptor not in self._armed.values():
+                    self._manager.rm_watch(descriptor, quiet=True)
+
+    def _serve(self) -> None:
+        assert self._manager is not None
+        descriptor = self._manager.get_fd()
+        while not self._closing:
+            ready, _, _ = select.select([descriptor, self._wake_read], [], [], REARM_SECONDS)
+            if self._wake_read in ready:
+                _read(self._wake_read)
+            if descriptor in ready and self._drain(_read(descriptor)):
+                self._look_now()
+            if not self._closing:
+                self._arm()
+                if ready:
+                    threading.Event().wait(REST_SECONDS)
+
+    def _drain(self, data: bytes) -> bool:
+        """Whether anything happened; forgets the watches that the kernel has dropped."""
+        position, seen = 0, 0
+        while position + _HEADER.size <= len(data):
+            descriptor, mask, _, name_length = _HEADER.unpack_from(data, position)
+            position += _HEADER.size + name_length
+            seen += 1
+            if mask & _GONE:
+                self._forget(descriptor, mask)
+        self.events_total += seen
+        return seen > 0
+
+    def _forget(self, descriptor: int, mask: int) -> None:
+        assert self._manager is not None
+        with self._lock:
+            for path in [path for path, armed in self._armed.items() if armed == descriptor]:
+                del self._armed[path]
+            if self._manager.get_watch(descriptor) is None:
+                return
+            if mask & pyinotify.IN_IGNORED:
+                self._manager.del_watch(descriptor)
+            else:  # moved, say: the kernel still watches the directory, under a path that is no longer ours
+                self._manager.rm_watch(descriptor, quiet=True)
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, READ_BYTES)
+    except (BlockingIOError, InterruptedError):
+        return b""

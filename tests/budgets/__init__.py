@@ -1,0 +1,1 @@
+"""Ring 4: budgets of start-up, memory and stalls."""

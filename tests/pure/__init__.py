@@ -1,0 +1,1 @@
+"""Ring 1: pure tables and properties."""

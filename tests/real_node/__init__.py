@@ -1,0 +1,1 @@
+"""Ring 3: a real containerd on a real small filesystem."""

@@ -1,0 +1,69 @@
+"""The rule of this ring: every test here needs a real node; where none can be built, all are skipped and say why."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.real_node.crowded import CrowdedNode, build_crowded_node
+from tests.real_node.loopfs import ToolError, find_tool, run_tool
+from tests.real_node.node import GIB, Node, running_node
+
+HERE = Path(__file__).parent
+TOOLS = ("containerd", "runc", "ctr", "busybox", "mkfs.ext4", "mount", "umount", "losetup")
+
+NodeFactory = Callable[..., Node]
+
+
+@functools.cache
+def what_is_missing() -> str | None:
+    """One sentence that names what this machine lacks for a real node, or None. Found out once."""
+    missing = [] if os.geteuid() == 0 else ["root"]
+    missing += [tool for tool in TOOLS if find_tool(tool) is None]
+    if not missing:
+        try:
+            run_tool("losetup", "--find")
+        except ToolError:
+            missing.append("a loop device")
+    return f"a real node cannot be built here: no {', no '.join(missing)}" if missing else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test of this directory, and skip it where something is missing."""
+    for item in items:
+        if HERE not in item.path.parents:
+            continue
+        item.add_marker(pytest.mark.real_node)
+        if sentence := what_is_missing():
+            item.add_marker(pytest.mark.skip(reason=sentence))
+
+
+@pytest.fixture
+def make_node(tmp_path: Path) -> Iterator[NodeFactory]:
+    """A factory: `make_node(size_bytes=2 GiB, inodes=None, fstype="ext4")` is a running Node, gone after the test."""
+    with ExitStack() as stack:
+
+        def make(size_bytes: int = 2 * GIB, inodes: int | None = None, fstype: str = "ext4") -> Node:
+            if find_tool(f"mkfs.{fstype}") is None:
+                pytest.skip(f"a real node cannot be built here: no mkfs.{fstype}")
+            directory = tmp_path / f"node{len(list(tmp_path.glob('node*')))}"
+            return stack.enter_context(running_node(directory, size_bytes, inodes, fstype))
+
+        yield make
+
+
+@pytest.fixture
+def containerd_on_ext4(make_node: NodeFactory) -> Node:
+    """A running Node on an ext4 of 1 GiB with nothing but the sandbox image."""
+    return make_node(GIB)
+
+
+@pytest.fixture
+def crowded_node(make_node: NodeFactory) -> CrowdedNode:
+    """The crowded node on an ext4 of 2 GiB: about 900 MiB of it in use."""
+    return build_crowded_node(make_node(2 * GIB))

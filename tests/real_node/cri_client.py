@@ -1,0 +1,120 @@
+"""A plain CRI client for the tests: one blocking call a method, no retry, no judgement.
+
+It is separate from the client under test on purpose: what a test believes about the node must not come from the code
+that it checks. Errors are grpc.RpcError, as the runtime gave them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import grpc
+from google.protobuf.message import Message
+
+from reclaim.cri import cri_pb2 as cri
+
+Answer = TypeVar("Answer", bound=Message)
+
+OPTIONS = (
+    ("grpc.default_authority", "localhost"),  # grpcio's own is the percent-encoded path, which Go servers reject
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.max_receive_message_length", 64 << 20),
+)
+
+
+class CriClient:
+    """CRI v1 over the unix socket at `socket`; every call ends within `timeout_seconds`."""
+
+    def __init__(self, socket: Path, timeout_seconds: float = 30.0) -> None:
+        self.timeout_seconds = timeout_seconds
+        self._channel = grpc.insecure_channel(f"unix:{socket}", options=OPTIONS)
+
+    def close(self) -> None:
+        """Close the channel; calls under way are cancelled."""
+        self._channel.close()
+
+    def call(self, method: str, request: Message, answer: type[Answer], timeout_seconds: float | None = None) -> Answer:
+        """Call `method` (`RuntimeService/Version`) once."""
+        stub: Callable[..., Any] = self._channel.unary_unary(
+            f"/runtime.v1.{method}",
+            request_serializer=lambda message: cast(Message, message).SerializeToString(),
+            response_deserializer=answer.FromString,
+        )
+        return cast(Answer, stub(request, timeout=timeout_seconds or self.timeout_seconds))
+
+    def version(self, timeout_seconds: float | None = None) -> cri.VersionResponse:
+        """Who answers."""
+        return self.call("RuntimeService/Version", cri.VersionRequest(), cri.VersionResponse, timeout_seconds)
+
+    def runtime_config(self) -> dict[str, Any]:
+        """The runtime's own configuration: Status(verbose), info key `config`, read as JSON."""
+        answer = self.call("RuntimeService/Status", cri.StatusRequest(verbose=True), cri.StatusResponse)
+        return cast(dict[str, Any], json.loads(answer.info["config"]))
+
+    def list_images(self) -> list[cri.Image]:
+        """Every image that CRI shows."""
+        return list(self.call("ImageService/ListImages", cri.ListImagesRequest(), cri.ListImagesResponse).images)
+
+    def image_ids(self) -> set[str]:
+        """The ids of every image that CRI shows."""
+        return {image.id for image in self.list_images()}
+
+    def image_status(self, image: str) -> cri.Image | None:
+        """One image by id or reference; None when the runtime has none."""
+        request = cri.ImageStatusRequest(image=cri.ImageSpec(image=image))
+        answer = self.call("ImageService/ImageStatus", request, cri.ImageStatusResponse)
+        return answer.image if answer.HasField("image") else None
+
+    def remove_image(self, image: str) -> None:
+        """Remove one image; on containerd 1.6 the answer comes after its garbage collection."""
+        request = cri.RemoveImageRequest(image=cri.ImageSpec(image=image))
+        self.call("ImageService/RemoveImage", request, cri.RemoveImageResponse)
+
+    def image_filesystems(self) -> cri.ImageFsInfoResponse:
+        """ImageFsInfo as answered."""
+        return self.call("ImageService/ImageFsInfo", cri.ImageFsInfoRequest(), cri.ImageFsInfoResponse)
+
+    def list_containers(self) -> list[cri.Container]:
+        """Every container, in every state."""
+        request = cri.ListContainersRequest()
+        return list(self.call("RuntimeService/ListContainers", request, cri.ListContainersResponse).containers)
+
+    def list_sandboxes(self) -> list[cri.PodSandbox]:
+        """Every sandbox, in every state."""
+        request = cri.ListPodSandboxRequest()
+        return list(self.call("RuntimeService/ListPodSandbox", request, cri.ListPodSandboxResponse).items)
+
+    def container_status(self, container_id: str) -> cri.ContainerStatus:
+        """One container. grpc.RpcError with NOT_FOUND when it is gone."""
+        request = cri.ContainerStatusRequest(container_id=container_id)
+        return self.call("RuntimeService/ContainerStatus", request, cri.ContainerStatusResponse).status
+
+    def sandbox_status(self, sandbox_id: str) -> cri.PodSandboxStatusResponse:
+        """One sandbox, verbose: `status` and the runtime's `info`."""
+        request = cri.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id, verbose=True)
+        return self.call("RuntimeService/PodSandboxStatus", request, cri.PodSandboxStatusResponse)
+
+    def stop_container(self, container_id: str, grace_seconds: int = 0) -> None:
+        """Stop one container, by SIGKILL after `grace_seconds`."""
+        request = cri.StopContainerRequest(container_id=container_id, timeout=grace_seconds)
+        self.call("RuntimeService/StopContainer", request, cri.StopContainerResponse)
+
+    def remove_container(self, container_id: str) -> None:
+        """Remove one container, running or not."""
+        request = cri.RemoveContainerRequest(container_id=container_id)
+        self.call("RuntimeService/RemoveContainer", request, cri.RemoveContainerResponse)
+
+    def stop_sandbox(self, sandbox_id: str, timeout_seconds: float | None = None) -> None:
+        """Stop one sandbox and what runs in it."""
+        request = cri.StopPodSandboxRequest(pod_sandbox_id=sandbox_id)
+        self.call("RuntimeService/StopPodSandbox", request, cri.StopPodSandboxResponse, timeout_seconds)
+
+    def remove_sandbox(self, sandbox_id: str, timeout_seconds: float | None = None) -> None:
+        """Remove one sandbox and its containers."""
+        request = cri.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id)
+        self.call("RuntimeService/RemovePodSandbox", request, cri.RemovePodSandboxResponse, timeout_seconds)

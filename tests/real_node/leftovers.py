@@ -1,0 +1,81 @@
+"""What a containerd leaves behind: its shims, their sockets, the control groups of its pods and the processes in them.
+
+Everything is known by a name that belongs to one instance only (its socket, its state directory, its cgroup parent), so
+that an end never touches another containerd on the same machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+CGROUP_ROOT = Path("/sys/fs/cgroup")
+
+
+def shims_of(socket: Path) -> list[int]:
+    """The process ids of the shims whose `-address` argument is `socket`."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            arguments = Path("/proc", entry, "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"-address" in arguments[:-1] and arguments[arguments.index(b"-address") + 1] == os.fsencode(socket):
+            found.append(int(entry))
+    return found
+
+
+def shim_sockets_named_in(state: Path) -> set[Path]:
+    """The sockets of the shims, as the bundles below `state` name them.
+
+    containerd 1.6 keeps them in one directory of the machine (/run/containerd/s), by a hash of socket and pod.
+    """
+    named = (read_text(file).strip() for file in state.glob("io.containerd.runtime.v2.task/*/*/address"))
+    return {Path(address.removeprefix("unix://")) for address in named if address.startswith("unix:///")}
+
+
+def cgroups_below(parent: str) -> list[Path]:
+    """The control groups at and below `parent` (`/name`), in every hierarchy (v1, v2, mixed), the deepest first."""
+    if not CGROUP_ROOT.is_dir():
+        return []
+    tops = (point / parent[1:] for point in (CGROUP_ROOT, *CGROUP_ROOT.iterdir()))
+    return [Path(at) for top in tops for at, _, _ in os.walk(top, topdown=False)]
+
+
+def processes_in(groups: list[Path]) -> list[int]:
+    """The ids of the processes in these control groups."""
+    return sorted({int(pid) for group in groups for pid in read_text(group / "cgroup.procs").split()})
+
+
+def all_threads_stopped(pid: int) -> bool:
+    """Whether SIGSTOP has reached every thread: a signal is sent at once and obeyed a little later."""
+    states = (read_text(task / "stat").rpartition(")")[2].split()[:1] for task in Path(f"/proc/{pid}/task").iterdir())
+    return all(state in ([], ["T"]) for state in states)
+
+
+def kill_if_there(pid: int) -> None:
+    """SIGKILL, unless the process ended by itself."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def until(done: Callable[[], bool], seconds: float, pause_seconds: float = 0.02) -> Iterator[None]:
+    """Turns of `pause_seconds` until `done()` is true or `seconds` have passed."""
+    deadline = time.monotonic() + seconds
+    while not done() and time.monotonic() < deadline:
+        yield
+        time.sleep(pause_seconds)
+
+
+def read_text(file: Path) -> str:
+    """The text of a file, empty when it is gone."""
+    try:
+        return file.read_text()
+    except OSError:
+        return ""

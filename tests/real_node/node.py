@@ -1,0 +1,65 @@
+"""A node in miniature: one small filesystem, a containerd on it, and a pretend kubelet with its directories there too.
+
+With everything on one filesystem, nodefs, imagefs and containerfs are the same: the layout that most nodes have.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.real_node.containerd import SANDBOX_IMAGE, Containerd
+from tests.real_node.cri_client import CriClient
+from tests.real_node.loopfs import LoopFilesystem
+from tests.real_node.oci import BASE, Image, write_image
+from tests.real_node.pods import PretendKubelet
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Node:
+    """The parts of a running node. `sandbox_image_id` is the image that containerd's configuration names."""
+
+    filesystem: LoopFilesystem
+    containerd: Containerd
+    kubelet: PretendKubelet
+    sandbox_image_id: str
+
+    @property
+    def cri(self) -> CriClient:
+        """A client on containerd's socket."""
+        return self.containerd.cri
+
+    @property
+    def mountpoint(self) -> Path:
+        """Where the filesystem under test is mounted."""
+        return self.filesystem.mountpoint
+
+    def import_image(self, image: Image) -> str:
+        """Write `image` beside the filesystem under test, import it, delete the tar, and return its id."""
+        with tempfile.TemporaryDirectory(prefix="rn-image-") as outside:
+            return self.containerd.import_image(write_image(image, Path(outside)))
+
+
+@contextmanager
+def running_node(
+    directory: Path, size_bytes: int = 2 * GIB, inodes: int | None = None, fstype: str = "ext4"
+) -> Iterator[Node]:
+    """A node whose disk is a file in `directory`; all of it is gone on exit, also after a failure.
+
+    On the disk: `containerd/` (containerd's root), `kubelet/` (--root-dir), `log/pods/` (podLogsDir).
+    ToolError or ContainerdError when it cannot be built.
+    """
+    with LoopFilesystem(directory, size_bytes, fstype, inodes) as filesystem:
+        disk = filesystem.mountpoint
+        with Containerd(disk / "containerd") as containerd:
+            kubelet = PretendKubelet(containerd.cri, disk / "kubelet", disk / "log" / "pods", containerd.cgroup_parent)
+            (kubelet.root_dir / "pods").mkdir(parents=True)
+            kubelet.pod_logs_dir.mkdir(parents=True)
+            with tempfile.TemporaryDirectory(prefix="rn-image-") as outside:
+                pause = containerd.import_image(write_image(Image(SANDBOX_IMAGE, (BASE,)), Path(outside)))
+            yield Node(filesystem, containerd, kubelet, pause)

@@ -1,0 +1,163 @@
+"""Container images made of nothing: OCI image-layout tars that `ctr images import` accepts.
+
+What this covers: layers of incompressible bytes or of many small files, a base layer with a static busybox so that a
+container can run, manifests and configurations with right digests, the annotations that give the import its reference.
+
+What it does not: compression (layers are plain tars: the bytes written are the bytes stored), registries, signatures.
+
+Format: https://github.com/opencontainers/image-spec (image-layout.md, manifest.md, config.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import platform
+import random
+import shutil
+import tarfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
+CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
+LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar"
+INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
+
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+APPLETS = ("sh", "sleep", "true", "false", "cat", "ls", "dd", "echo", "rm")
+SLEEP_FOR_EVER = ("/bin/sleep", "1000000000")
+FIXED_TIME = 1_700_000_000  # one modification time for all members: equal content gives equal digests
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer by recipe: two equal recipes give byte-equal tars, so images that name both share one blob.
+
+    `files` are (path, size in bytes) of random content drawn from `seed`; `busybox` adds /bin/busybox and its links.
+    The tar is held in memory while an image is written: keep a layer below some hundred MiB.
+    """
+
+    seed: int = 0
+    files: tuple[tuple[str, int], ...] = ()
+    busybox: bool = False
+
+    def tar(self) -> bytes:
+        """The uncompressed tar of this layer. FileNotFoundError when a busybox is wanted and none is installed."""
+        source = random.Random(self.seed)  # noqa: S311 - repeatable content, no secret
+        out = io.BytesIO()
+        with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as archive:
+            if self.busybox:
+                _add_busybox(archive)
+            for path, size in self.files:
+                _add_file(archive, path, source.randbytes(size), 0o644)
+        return out.getvalue()
+
+
+def random_layer(seed: int, size_bytes: int) -> Layer:
+    """A layer of one file of `size_bytes` incompressible bytes."""
+    return Layer(seed, ((f"data/{seed}.bin", size_bytes),))
+
+
+def many_files_layer(seed: int, count: int, size_bytes: int = 512) -> Layer:
+    """A layer of `count` files of `size_bytes` each, in directories of 500."""
+    return Layer(seed, tuple((f"tree/{seed}/{n // 500}/{n}", size_bytes) for n in range(count)))
+
+
+BASE = Layer(busybox=True)
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image by recipe: full reference (`host/path:tag`), layers from the bottom up, command of the image."""
+
+    reference: str
+    layers: tuple[Layer, ...]
+    command: tuple[str, ...] = SLEEP_FOR_EVER
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ImageTar:
+    """A written image: `image_id` is the digest of its configuration (`sha256:...`), the id that CRI gives it."""
+
+    path: Path
+    reference: str
+    image_id: str
+    manifest_digest: str
+    layer_digests: tuple[str, ...]
+
+
+def write_image(image: Image, directory: Path) -> ImageTar:
+    """Write `image` as one tar below `directory` (which must lie outside the filesystem under test).
+
+    The reference is part of the configuration, so two images with the same layers still have two ids.
+    OSError when the directory cannot hold it (layers once, plus a few KiB).
+    """
+    path = directory / (hashlib.sha256(image.reference.encode()).hexdigest()[:16] + ".tar")
+    with tarfile.open(path, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        layers = [_add_blob(archive, layer.tar(), LAYER_TYPE) for layer in dict.fromkeys(image.layers)]
+        config = _add_blob(archive, _json(_config(image, [str(layer["digest"]) for layer in layers])), CONFIG_TYPE)
+        manifest = _add_blob(
+            archive,
+            _json({"schemaVersion": 2, "mediaType": MANIFEST_TYPE, "config": config, "layers": layers}),
+            MANIFEST_TYPE,
+        )
+        names = {"io.containerd.image.name": image.reference, "org.opencontainers.image.ref.name": image.reference}
+        index = {"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": [{**manifest, "annotations": names}]}
+        _add_file(archive, "index.json", _json(index), 0o644)
+        _add_file(archive, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}), 0o644)
+    return ImageTar(
+        path,
+        image.reference,
+        str(config["digest"]),
+        str(manifest["digest"]),
+        tuple(str(layer["digest"]) for layer in layers),
+    )
+
+
+def _config(image: Image, diff_ids: list[str]) -> dict[str, object]:
+    """The image configuration; uncompressed layers make diff ids and blob digests the same."""
+    return {
+        "created": "2023-11-14T22:13:20Z",
+        "architecture": ARCHITECTURES.get(platform.machine(), platform.machine()),
+        "os": "linux",
+        "config": {
+            "Cmd": list(image.command),
+            "Env": ["PATH=/bin"],
+            "Labels": {"reclaimd.test/reference": image.reference, **image.labels},
+        },
+        "rootfs": {"type": "layers", "diff_ids": diff_ids},
+    }
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _add_blob(archive: tarfile.TarFile, content: bytes, media_type: str) -> dict[str, object]:
+    """Add a content-addressed blob and return its descriptor."""
+    digest = hashlib.sha256(content).hexdigest()
+    _add_file(archive, f"blobs/sha256/{digest}", content, 0o644)
+    return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(content)}
+
+
+def _add_file(archive: tarfile.TarFile, path: str, content: bytes, mode: int) -> None:
+    member = tarfile.TarInfo(path)
+    member.size, member.mode, member.mtime = len(content), mode, FIXED_TIME
+    archive.addfile(member, io.BytesIO(content))
+
+
+def _add_busybox(archive: tarfile.TarFile) -> None:
+    """/bin/busybox, its links, and the two files that name root."""
+    busybox = shutil.which("busybox")
+    if busybox is None:
+        raise FileNotFoundError("no static busybox on PATH (Debian package busybox-static)")
+    _add_file(archive, "bin/busybox", Path(busybox).read_bytes(), 0o755)
+    for applet in APPLETS:
+        link = tarfile.TarInfo(f"bin/{applet}")
+        link.type, link.linkname, link.mode, link.mtime = tarfile.SYMTYPE, "busybox", 0o777, FIXED_TIME
+        archive.addfile(link)
+    _add_file(archive, "etc/passwd", b"root:x:0:0:root:/:/bin/sh\n", 0o644)
+    _add_file(archive, "etc/group", b"root:x:0:\n", 0o644)

@@ -1,0 +1,214 @@
+"""The harness, proved on the real thing: what the other tests of this ring take for granted."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import grpc
+import pytest
+
+from reclaim.cri import cri_pb2 as cri
+from tests.real_node.conftest import NodeFactory
+from tests.real_node.containerd import SANDBOX_IMAGE, Containerd
+from tests.real_node.crowded import SMALL_FILES, CrowdedNode, build_crowded_node
+from tests.real_node.fill import fill_bytes
+from tests.real_node.loopfs import loop_devices_of, mounts_below
+from tests.real_node.node import GIB, Node, running_node
+from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, many_files_layer, random_layer, write_image
+
+MIB = 1 << 20
+UID = "11111111-2222-3333-4444-555555555555"
+
+
+def test_equal_layers_share_a_blob_and_images_still_differ(tmp_path: Path) -> None:
+    """Two images of the same layers have equal layer digests and two ids."""
+    one, other = (write_image(Image(f"reclaimd.test/{n}:1", (BASE, random_layer(7, MIB))), tmp_path) for n in "ab")
+    assert one.layer_digests == other.layer_digests
+    assert one.image_id != other.image_id
+
+
+def test_import_lists_each_image_with_its_reference(containerd_on_ext4: Node) -> None:
+    """Three imported images appear in ListImages under their full references, and none of them is pinned."""
+    node = containerd_on_ext4
+    names = [f"reclaimd.test/import/{n}:1" for n in range(3)]
+    ids = [node.import_image(Image(name, (random_layer(n, 2 * MIB),))) for n, name in enumerate(names)]
+    listed = {image.id: image for image in node.cri.list_images()}
+    assert listed.keys() == {*ids, node.sandbox_image_id}
+    assert [list(listed[image_id].repo_tags) for image_id in ids] == [[name] for name in names]
+    assert not any(image.pinned for image in listed.values())
+
+
+def test_an_image_id_names_a_blob_as_old_as_the_import(containerd_on_ext4: Node) -> None:
+    """The id of an image is the name of a blob in containerd's content store, changed at the time of the import."""
+    before = time.time()
+    image_id = containerd_on_ext4.import_image(Image("reclaimd.test/age:1", (random_layer(1, MIB),)))
+    after = time.time()
+    blobs = containerd_on_ext4.containerd.root / "io.containerd.content.v1.content" / "blobs" / "sha256"
+    blob = os.stat(blobs / image_id.removeprefix("sha256:"))
+    assert before - 0.05 <= blob.st_ctime <= after + 0.05  # the kernel stamps files with a clock that ticks every 4 ms
+    assert before - 0.05 <= blob.st_mtime <= after + 0.05
+
+
+def test_removing_an_image_frees_bytes_that_statvfs_sees(containerd_on_ext4: Node) -> None:
+    """When RemoveImage of a 40 MiB image answers, its blob and its unpacked layer are gone: about 80 MiB come back."""
+    node = containerd_on_ext4
+    image_id = node.import_image(Image("reclaimd.test/big:1", (random_layer(3, 40 * MIB),)))
+    before = node.filesystem.available_bytes()
+    node.cri.remove_image(image_id)
+    freed = node.filesystem.available_bytes() - before
+    assert 78 * MIB <= freed <= 84 * MIB
+    assert image_id not in node.cri.image_ids()
+
+
+def test_an_image_of_small_files_costs_inodes(containerd_on_ext4: Node) -> None:
+    """An image of 1 000 files takes a thousand inodes and gives them back with RemoveImage."""
+    node = containerd_on_ext4
+    before = node.filesystem.inodes_free()
+    image_id = node.import_image(Image("reclaimd.test/small:1", (many_files_layer(4, 1000),)))
+    taken = before - node.filesystem.inodes_free()
+    node.cri.remove_image(image_id)
+    assert 1000 <= taken <= 1050
+    assert before - node.filesystem.inodes_free() <= 5
+
+
+def test_a_pod_runs_and_its_container_exits(containerd_on_ext4: Node) -> None:
+    """A container runs in a pod, writes its log where the kubelet wants it, and ends with its own exit code."""
+    node = containerd_on_ext4
+    image = node.import_image(Image("reclaimd.test/app:1", (BASE, random_layer(5, MIB))))
+    node.kubelet.admit_pod(UID)
+    pod = node.kubelet.run_pod("web-0", UID)
+    stays = node.kubelet.run_container(pod, "web", image, SLEEP_FOR_EVER)
+    ends = node.kubelet.run_container(pod, "job", image, ("/bin/sh", "-c", "echo done; exit 3"))
+    assert node.kubelet.wait_exited(ends).exit_code == 3
+    assert node.kubelet.state_of(stays) == cri.CONTAINER_RUNNING
+    assert "stdout F done" in (pod.log_directory / "job" / "0.log").read_text()
+    assert {(c.id, c.state) for c in node.cri.list_containers()} == {
+        (stays, cri.CONTAINER_RUNNING),
+        (ends, cri.CONTAINER_EXITED),
+    }
+
+
+@pytest.mark.parametrize("fstype", ["xfs", "btrfs"])
+def test_pods_run_on_other_filesystems(make_node: NodeFactory, fstype: str) -> None:
+    """containerd keeps images and containers on xfs and btrfs as on ext4, by overlayfs."""
+    node = make_node(512 * MIB, fstype=fstype)
+    image = node.import_image(Image("reclaimd.test/app:1", (BASE, random_layer(5, MIB))))
+    node.kubelet.admit_pod(UID)
+    ends = node.kubelet.run_container(node.kubelet.run_pod("web-0", UID), "job", image, ("/bin/true",))
+    assert node.kubelet.wait_exited(ends).exit_code == 0
+
+
+def test_a_pod_must_be_admitted_first(containerd_on_ext4: Node) -> None:
+    """A sandbox without a pod directory is refused: the kubelet never makes one."""
+    with pytest.raises(ValueError, match="admit_pod"):
+        containerd_on_ext4.kubelet.run_pod("early", UID)
+
+
+def test_a_paused_containerd_lets_calls_hang_and_goes_on(containerd_on_ext4: Node) -> None:
+    """Between pause and resume a call of 0.3 s runs out of time; after resume the same client is answered."""
+    node = containerd_on_ext4
+    node.containerd.pause()
+    with pytest.raises(grpc.RpcError):
+        node.cri.version(timeout_seconds=0.3)
+    node.containerd.resume()
+    assert node.cri.version().runtime_name == "containerd"
+
+
+def test_a_killed_containerd_comes_back_with_its_pods(containerd_on_ext4: Node) -> None:
+    """A container outlives the SIGKILL of containerd, and the next start on the same root finds it running."""
+    node = containerd_on_ext4
+    node.kubelet.admit_pod(UID)
+    pod = node.kubelet.run_pod("web-0", UID)
+    container_id = node.kubelet.run_container(pod, "web", node.sandbox_image_id, SLEEP_FOR_EVER)
+    node.containerd.kill()
+    with pytest.raises(grpc.RpcError):
+        node.cri.version(timeout_seconds=1)
+    node.containerd.start()
+    assert node.kubelet.state_of(container_id) == cri.CONTAINER_RUNNING
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed", "paused", "full"])
+def test_nothing_is_left_behind(tmp_path: Path, how: str) -> None:
+    """After a node with a running pod, no mount, loop device, shim, control group, socket or file of it remains."""
+    with running_node(tmp_path / "node", 512 * MIB) as node:
+        node.kubelet.admit_pod(UID)
+        pod = node.kubelet.run_pod("web-0", UID)
+        node.kubelet.run_container(pod, "web", node.sandbox_image_id, SLEEP_FOR_EVER)
+        sockets = node.containerd.shim_sockets()
+        assert len(node.containerd.shims()) == 1
+        assert all(path.exists() for path in sockets)
+        assert len(sockets) >= 1
+        if how == "killed":
+            node.containerd.kill()
+        elif how == "paused":
+            node.containerd.pause()
+        elif how == "full":
+            fill_bytes(node.mountpoint / "fill", 0, fast=True).wait(20)
+    assert node.containerd.shims() == []
+    assert node.containerd.cgroups() == []
+    assert not any(path.exists() for path in sockets)
+    assert not node.containerd.run_directory.exists()
+    assert mounts_below(tmp_path) == []
+    assert loop_devices_of(node.filesystem.image) == []
+    assert list((tmp_path / "node").iterdir()) == []
+
+
+def test_a_containerd_that_cannot_start_says_why(tmp_path: Path) -> None:
+    """A start that fails is an error with containerd's own words, and leaves nothing behind."""
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "io.containerd.metadata.v1.bolt").write_text("a file where a directory belongs")
+    containerd = Containerd(root, ready_seconds=3)
+    with pytest.raises(RuntimeError, match=r"io\.containerd\.metadata\.v1\.bolt"), containerd:
+        pass
+    assert not containerd.run_directory.exists()
+
+
+def test_the_crowded_node_is_what_its_roles_say(crowded_node: CrowdedNode) -> None:
+    """Every id of the crowded node exists and is in the state that its role names."""
+    story, client = crowded_node, crowded_node.node.cri
+    containers = {container.id: container for container in client.list_containers()}
+    running, exited = cri.CONTAINER_RUNNING, cri.CONTAINER_EXITED
+    assert {container_id: container.state for container_id, container in containers.items()} == {
+        **dict.fromkeys(story.running_containers, running),
+        story.init_container: exited,
+        story.crashed_older: exited,
+        story.crashed_newest: exited,
+        story.dead_container: exited,
+    }
+    assert [containers[c].metadata.attempt for c in (story.crashed_older, story.crashed_newest)] == [0, 1]
+    assert {sandbox.id: sandbox.state for sandbox in client.list_sandboxes()} == {
+        **dict.fromkeys((*story.running_sandboxes, story.crashed_sandbox), cri.SANDBOX_READY),
+        story.dead_sandbox: cri.SANDBOX_NOTREADY,
+    }
+    pods = set(os.listdir(story.node.kubelet.root_dir / "pods"))
+    assert pods == {*story.running_uids, story.crashed_uid}
+    images = {image.id: image for image in client.list_images()}
+    assert images.keys() == {*story.unused_images, *story.protected_images()}
+    assert len(images) == 23
+    used = {container.image_ref for container in containers.values()}
+    assert used == {story.app_image, story.init_image}
+
+
+def test_the_sandbox_image_is_known_by_configuration_only(crowded_node: CrowdedNode) -> None:
+    """containerd 1.6 does not pin the sandbox image: its name is in the runtime's configuration and its sandboxes."""
+    story, client = crowded_node, crowded_node.node.cri
+    image = client.image_status(story.sandbox_image)
+    assert image is not None
+    assert not image.pinned
+    assert client.runtime_config()["sandboxImage"] == SANDBOX_IMAGE
+    info = json.loads(client.sandbox_status(story.running_sandboxes[0]).info["info"])
+    assert info["image"] == SANDBOX_IMAGE
+
+
+def test_a_crowded_node_can_be_made_smaller(make_node: NodeFactory) -> None:
+    """With images of 4 MiB and 20 000 inodes the story fits a disk of 512 MiB, and the small files show."""
+    node = make_node(512 * MIB, inodes=20_000)
+    story = build_crowded_node(node, image_bytes=4 * MIB, app_bytes=MIB)
+    before = node.filesystem.inodes_free()
+    node.cri.remove_image(story.small_files_image)
+    assert SMALL_FILES <= node.filesystem.inodes_free() - before <= SMALL_FILES + 50
+    assert node.filesystem.available_bytes() < GIB
