@@ -33,7 +33,7 @@ REASONS: dict[Reason, str] = {
     Reason.SANDBOX_IMAGE_UNKNOWN: "nothing says which image pod sandboxes need",
     Reason.UNRESOLVED_IMAGE: "a container uses an image that cannot be told",
     Reason.WITHIN_LIMIT: "within the number of dead copies to keep",
-    Reason.RELIEVED: "not needed: relieved before",
+    Reason.RELIEVED: "not needed any more",
     Reason.HELD_OFF: "held off after the start",
     Reason.STOPPING: "the agent was stopping",
     Reason.INCOMPLETE_LISTING: "the runtime gave no complete answer",
@@ -102,13 +102,13 @@ def outcome_row(outcome: Outcome) -> list[str]:
     freed = "-"
     if outcome.result is Result.REMOVED:
         freed = f"{format_bytes(outcome.freed_bytes)}, {outcome.freed_inodes} inodes"
-    return [word, str(verdict.kind), verdict.name, size, age, freed, f"{verdict.reason}: {why}"]
+    return [word, str(verdict.kind), verdict.name, size, age, freed, str(verdict.reason), why]
 
 
 def outcomes_table(outcomes: Iterable[Outcome]) -> list[str]:
     """What went and what stayed, and why."""
     rows = [outcome_row(outcome) for outcome in outcomes]
-    return table([["RESULT", "KIND", "NAME", "SIZE", "AGE", "FREED", "WHY"], *rows]) if rows else []
+    return table([["RESULT", "KIND", "NAME", "SIZE", "AGE", "FREED", "REASON", "IN WORDS"], *rows]) if rows else []
 
 
 def pass_lines(record: Pass, *, with_kept: bool = True) -> list[str]:

@@ -148,6 +148,8 @@ class Manager:
 
     def _report(self, observations: SignalObservations, decision: Decision) -> None:
         for unavailable in observations.unavailable:
+            if unavailable.reason == self._node.summary.imagefs_problem:
+                continue  # that the runtime cannot be asked is said where it is asked
             self._say_once(f"{unavailable.role}: {unavailable.reason}", signal=str(unavailable.role))
         work = self._work
         if work is not None and (took := self.heartbeat - work.started) > SLOW_SECONDS:

@@ -8,7 +8,8 @@ periodic loop.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from typing import TypeVar
 
 from reclaim.clock import Clock
 from reclaim.container_gc import ContainerGCPolicy, plan_container_gc, plan_sandbox_gc, without
@@ -25,16 +26,7 @@ CONTAINERS = "DeleteAllUnusedContainers"
 IMAGES = "DeleteUnusedImages"
 
 
-@dataclass(slots=True)
-class _Stage:
-    """What one function has done so far."""
-
-    operation: str
-    began: float
-    result: ReclaimResult = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.result = ReclaimResult(self.operation)
+Answer = TypeVar("Answer")
 
 
 class Collector:
@@ -73,76 +65,68 @@ class Collector:
 
     def detect(self) -> None:
         """Looks at images and who uses them, for the records only. Raises RuntimeUnavailable."""
-        self._detect(self._lister.everything())
+        self._record(self._lister.everything())
 
     def delete_all_unused_containers(self, look: LookAgain) -> ReclaimResult:
         """Dead containers, then, from lists read anew, sandboxes. Never raises: `error` says what went wrong."""
-        stage = _Stage(CONTAINERS, self._clock.monotonic())
-        containers = ContainerRemover(self._runtime, self._pods, self._clock)
-        sandboxes = SandboxRemover(self._runtime, self._pods, self._clock)
-        for plan_stage, remover in ((plan_container_gc, containers), (plan_sandbox_gc, sandboxes)):
-            before = self._pods.look()
-            plan = self._planned_stage(
-                stage,
-                self._lister.containers,
-                lambda listing, make=plan_stage, earlier=before: make(  # type: ignore[misc] # bound per stage
-                    listing, self._pod_states(earlier), self._container_policy, int(self._clock.wall() * 1e9)
-                ),
-            )
-            if plan is None:
+        result = ReclaimResult(CONTAINERS)
+        stages = ((plan_container_gc, self._container_remover), (plan_sandbox_gc, self._sandbox_remover))
+        for make_plan, make_remover in stages:
+            result, answer = self._read(result, self._containers_and_pods)
+            if answer is None:
                 break
-            self._carry_out(stage, plan, remover, look)
-        return stage.result
+            listing, pods = answer
+            plan = make_plan(listing, pods, self._container_policy, int(self._clock.wall() * 1e9))
+            result = self._carry_out(result, plan, make_remover(), look)
+        return result
 
     def delete_unused_images(self, look: LookAgain) -> ReclaimResult:
         """Unused images, the one whose last use is longest ago first. Never raises: `error` says what went wrong."""
-        stage = _Stage(IMAGES, self._clock.monotonic())
-        listed: list[Listing] = []
+        result, listing = self._read(ReclaimResult(IMAGES), self._everything)
+        if listing is None:
+            return result
+        began = self._clock.monotonic()
+        self._record(listing)
+        plan = plan_image_gc(listing, self._records.records, self._image_policy, began)
+        remover = ImageRemover(self._images, self._lister, listing, self._clock, self._planned)
+        result = replace(result, plan_seconds=self._clock.monotonic() - began)
+        return self._carry_out(result, plan, remover, look)
 
-        def make(listing: Listing) -> Plan:
-            listed.append(listing)
-            self._detect(listing)
-            return plan_image_gc(listing, self._records.records, self._image_policy, self._clock.monotonic())
+    def _container_remover(self) -> Remover:
+        return ContainerRemover(self._runtime, self._pods, self._clock)
 
-        plan = self._planned_stage(stage, self._lister.everything, make)
-        if plan is not None:
-            self._carry_out(stage, plan, ImageRemover(self._images, self._lister, listed[0], self._clock), look)
-        return stage.result
+    def _sandbox_remover(self) -> Remover:
+        return SandboxRemover(self._runtime, self._pods, self._clock, self._planned)
 
-    def _pod_states(self, earlier: PodStates) -> PodStates:
+    def _everything(self) -> Listing:
+        return without(self._lister.everything(), self._planned)
+
+    def _containers_and_pods(self) -> tuple[Listing, PodStates]:
         """The pod directories are read before and after the runtime's lists: a pod exists if either look saw it."""
-        return earlier.united(self._pods.look())
+        before = self._pods.look()
+        listing = without(self._lister.containers(), self._planned)
+        return listing, before.united(self._pods.look())
 
-    def _detect(self, listing: Listing) -> None:
+    def _record(self, listing: Listing) -> None:
         usage = images_in_use(listing)
         now, wall_now = self._clock.monotonic(), self._clock.wall()
         self._records.update(listing.images, usage.by_containers | usage.by_sandboxes, now, wall_now)
 
-    def _planned_stage(
-        self, stage: _Stage, read: Callable[[], Listing], make: Callable[[Listing], Plan]
-    ) -> Plan | None:
-        """The plan from complete lists; None, and the error in the result, when there are none."""
+    def _read(self, result: ReclaimResult, read: Callable[[], Answer]) -> tuple[ReclaimResult, Answer | None]:
+        """Complete lists; or None, and the error in the result."""
         began = self._clock.monotonic()
         try:
-            listing = without(read(), self._planned)
+            answer = read()
         except RuntimeUnavailable as error:
-            stage.result = replace(stage.result, error=str(error))
-            return None
-        listed = self._clock.monotonic()
-        plan = make(listing)
-        stage.result = replace(
-            stage.result,
-            list_seconds=stage.result.list_seconds + listed - began,
-            plan_seconds=stage.result.plan_seconds + self._clock.monotonic() - listed,
-        )
-        return plan
+            return replace(result, error=str(error)), None
+        return replace(result, list_seconds=result.list_seconds + self._clock.monotonic() - began), answer
 
-    def _carry_out(self, stage: _Stage, plan: Plan, remover: Remover, look: LookAgain) -> None:
+    def _carry_out(self, result: ReclaimResult, plan: Plan, remover: Remover, look: LookAgain) -> ReclaimResult:
         began = self._clock.monotonic()
         carried = self._executor.carry_out(plan, remover, look)
         if self._executor.dry_run:
             self._planned += tuple(o.verdict for o in carried.outcomes if o.result is Result.PLANNED)
-        stage.result = _sum(stage.result, plan, carried, self._clock.monotonic() - began)
+        return _sum(result, plan, carried, self._clock.monotonic() - began)
 
 
 def _sum(result: ReclaimResult, plan: Plan, carried: Carried, seconds: float) -> ReclaimResult:

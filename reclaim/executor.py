@@ -228,7 +228,7 @@ class _Run:
         gained_bytes, gained_inodes = after.usage.gained_since(before.usage)
         if outcome.result is Result.REMOVED:
             self._worth.learn(outcome.verdict.size_bytes or 0, gained_bytes)
-        self._outcomes.append(replace(outcome, freed_bytes=gained_bytes, freed_inodes=gained_inodes))
+        self._outcomes.append(replace(outcome, freed_bytes=max(gained_bytes, 0), freed_inodes=max(gained_inodes, 0)))
         return after
 
     def _wait_for_late_space(self, before: Look, after: Look, nominal_bytes: int) -> Look:

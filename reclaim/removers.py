@@ -6,6 +6,8 @@ the id. So right before each removal the remover looks again, and sends only a w
 * `check` says that the object may go *now*, or why not.
 * `remove` is the one call.
 * `present` asks whether the object is still there: an error is not a failure, and a success is not yet an absence.
+
+`planned` is what a dry run goes on without: objects that an earlier stage would have removed.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from reclaim.clock import Clock
+from reclaim.container_gc import without
 from reclaim.image_gc import images_in_use
 from reclaim.listing import FRESH_SECONDS, Lister
 from reclaim.pods import PodStateProvider
@@ -105,10 +108,13 @@ class SandboxRemover:
 
     fresh_seconds = STATUS_FRESH_SECONDS
 
-    def __init__(self, runtime: RuntimeService, pods: PodStateProvider, clock: Clock):
+    def __init__(
+        self, runtime: RuntimeService, pods: PodStateProvider, clock: Clock, planned: tuple[Verdict, ...] = ()
+    ):
         self._runtime = runtime
         self._pods = pods
         self._clock = clock
+        self._planned = planned
 
     def check(self, verdict: Verdict) -> Ready | Refused:
         """The pod must still be gone where that is the reason; then state and containers are read."""
@@ -119,9 +125,9 @@ class SandboxRemover:
             return _GONE
         if sandbox.state is PodSandboxState.READY:
             return Refused(Reason.READY)
-        containers = self._runtime.list_containers(verdict.id)
+        listing = without(Listing(containers=self._runtime.list_containers(verdict.id)), self._planned)
         read_at = self._clock.monotonic()
-        if any(container.sandbox_id == verdict.id for container in containers):
+        if any(container.sandbox_id == verdict.id for container in listing.containers):
             return Refused(Reason.HAS_CONTAINERS)
         return Ready(read_at)
 
@@ -144,8 +150,16 @@ class ImageRemover:
 
     fresh_seconds = FRESH_SECONDS
 
-    def __init__(self, images: ImageService, lister: Lister, listing: Listing, clock: Clock):
+    def __init__(
+        self,
+        images: ImageService,
+        lister: Lister,
+        listing: Listing,
+        clock: Clock,
+        planned: tuple[Verdict, ...] = (),
+    ):
         self._images = images
+        self._planned = planned
         self._lister = lister
         self._clock = clock
         self._index = ImageIndex(listing.images)
@@ -169,7 +183,7 @@ class ImageRemover:
         asked_at = self._clock.monotonic()
         if asked_at - self._read_at <= min(4 * self._cost_seconds, FRESH_SECONDS / 2):
             return
-        self._listing = self._lister.again(self._listing, self._index)
+        self._listing = without(self._lister.again(self._listing, self._index), self._planned)
         self._cost_seconds = self._clock.monotonic() - asked_at
         self._read_at = asked_at if self._cost_seconds < FRESH_SECONDS / 2 else asked_at + self._cost_seconds
 

@@ -236,7 +236,8 @@ class Result(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """One object after a pass. `result` is None for what was kept. `freed_bytes` and `freed_inodes` are what the
-    filesystem said right after the removal (late space is counted where it arrives); both are 0 in a dry run."""
+    filesystem had gained right after the removal, at least 0: late space counts where it arrives, and what others wrote
+    meanwhile is taken off. Both are 0 in a dry run."""
 
     verdict: Verdict
     result: Result | None = None

@@ -1,0 +1,50 @@
+# make run     the built-in drill on an embedded node (nothing else is needed, not even root)
+# make test    the tests; as root on Debian also those on a real containerd
+# make check   format, lint, types, import contracts, generated code
+# make bench   measures, side by side in one run
+# make proto   writes the CRI code anew from reclaim/cri/cri.proto
+
+PYTHON ?= python3
+VENV := .venv
+NEWEST := .venv-newest
+BIN := $(VENV)/bin
+PACKAGES := containerd runc busybox-static e2fsprogs xfsprogs btrfs-progs mount util-linux
+
+.PHONY: run test check bench proto clean environment development
+
+run: environment
+	@$(BIN)/reclaimd drill
+
+environment:
+	@.ci/venv $(VENV) $(PYTHON)
+
+development:
+	@.ci/venv $(VENV) $(PYTHON) dev
+
+# The newest Python first, without the real-node ring; then everything on the default one, so that the last line is
+# the summary of the complete run.
+test: development
+	@.ci/debian-packages $(PACKAGES)
+	@newest=$$(.ci/newest-python); \
+	if [ "$$($$newest -V)" != "$$($(BIN)/python -V)" ]; then \
+	  .ci/venv $(NEWEST) $$newest dev && $(NEWEST)/bin/python -m pytest -q -m "not real_node"; \
+	fi
+	@$(BIN)/python -m pytest
+
+check: development
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=$(VENV) --pyi_out=$(VENV) reclaim/cri/cri.proto
+	@diff -r $(VENV)/reclaim/cri/cri_pb2.py reclaim/cri/cri_pb2.py && diff $(VENV)/reclaim/cri/cri_pb2.pyi reclaim/cri/cri_pb2.pyi
+
+bench: development
+	@.ci/debian-packages $(PACKAGES)
+	@$(BIN)/python -m tests.bench
+
+proto: development
+	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. reclaim/cri/cri.proto
+
+clean:
+	rm -rf $(VENV) $(NEWEST) report .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

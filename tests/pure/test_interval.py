@@ -1,0 +1,105 @@
+"""The next look is due when the filesystem could have come half the way to its mark."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from signals.interval import HALF_LIFE_SECONDS, Fill, next_fill, next_interval
+from tests.pure.values import GIB, MIB
+
+FLOOR, CEILING = 0.01, 10.0
+
+headrooms = st.integers(-(2**63), 2**63)
+rates = st.floats(1e-3, 1e12)
+
+
+@pytest.mark.parametrize(
+    ("watched", "seconds"),
+    [
+        ([], 10.0),
+        ([(500 * MIB, 100.0 * MIB)], 2.5),
+        ([(100 * GIB, 500.0 * MIB)], 10.0),
+        ([(MIB, 500.0 * MIB)], 0.01),
+        ([(0, 500.0 * MIB)], 0.01),
+        ([(-GIB, 500.0 * MIB)], 0.01),
+        ([(1000 * MIB, 100.0 * MIB), (100 * MIB, 100.0 * MIB)], 0.5),
+        ([(40_000, 20_000.0)], 1.0),
+    ],
+)
+def test_the_interval_is_half_the_time_to_the_mark(watched: list[tuple[int, float]], seconds: float) -> None:
+    """500 MiB above the mark at 100 MiB/s is 5 s away: look again in 2.5 s, never outside 10 ms to 10 s."""
+    assert next_interval(watched, FLOOR, CEILING) == pytest.approx(seconds)
+
+
+@given(st.lists(st.tuples(headrooms, rates), max_size=6))
+def test_the_interval_is_never_outside_its_bounds(watched: list[tuple[int, float]]) -> None:
+    """Whatever is watched, the next look is due in 10 ms to 10 s."""
+    assert FLOOR <= next_interval(watched, FLOOR, CEILING) <= CEILING
+
+
+@given(st.lists(st.tuples(headrooms, rates), max_size=4), headrooms, st.integers(0, 2**40), rates)
+def test_more_headroom_never_brings_the_next_look_forward(
+    others: list[tuple[int, float]], headroom: int, more: int, rate: float
+) -> None:
+    """The interval is monotone in each headroom."""
+    near = next_interval([*others, (headroom, rate)], FLOOR, CEILING)
+    far = next_interval([*others, (headroom + more, rate)], FLOOR, CEILING)
+    assert near <= far
+
+
+@given(headrooms, rates, st.floats(1, 1000))
+def test_a_faster_fill_never_puts_the_next_look_off(headroom: int, rate: float, faster: float) -> None:
+    """The interval is monotone in the fill."""
+    assert next_interval([(headroom, rate * faster)], FLOOR, CEILING) <= next_interval(
+        [(headroom, rate)], FLOOR, CEILING
+    )
+
+
+def test_the_first_reading_shows_no_fill() -> None:
+    """One reading alone says nothing of a rate."""
+    assert next_fill(None, 5 * GIB, 100.0) == Fill(5 * GIB, 100.0, 0.0)
+
+
+def test_a_fall_of_100_mib_in_2_s_is_50_mib_a_second() -> None:
+    """The fill is the fall between two readings over the time between them."""
+    assert next_fill(Fill(500 * MIB, 10.0), 400 * MIB, 12.0) == Fill(400 * MIB, 12.0, 50.0 * MIB)
+
+
+def test_a_rise_is_a_fall_of_0() -> None:
+    """Space that comes back is no fill, and does not cancel one that was seen."""
+    assert next_fill(Fill(0, 10.0), GIB, 11.0).fastest == 0.0
+    assert next_fill(Fill(0, 10.0, fastest=8.0), GIB, 10.0 + HALF_LIFE_SECONDS).fastest == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize(("seconds", "left"), [(60.0, 512.0), (120.0, 256.0), (600.0, 1.0)])
+def test_a_fill_that_was_seen_decays_by_half_every_minute(seconds: float, left: float) -> None:
+    """A burst of 1024 units a second counts 512 after 60 s and 1 after 10 minutes."""
+    assert next_fill(Fill(GIB, 0.0, fastest=1024.0), GIB, seconds).fastest == pytest.approx(left)
+
+
+@given(st.floats(0, 1e12), st.lists(st.floats(0.01, 100.0), min_size=1, max_size=20))
+def test_decay_does_not_depend_on_how_often_one_looks(fastest: float, steps: list[float]) -> None:
+    """Many short looks leave as much of a fill as one long one."""
+    fill = Fill(GIB, 0.0, fastest)
+    for step in steps:
+        fill = next_fill(fill, GIB, fill.time + step)
+    once = next_fill(Fill(GIB, 0.0, fastest), GIB, fill.time)
+    assert fill.fastest == pytest.approx(once.fastest, rel=1e-6)
+
+
+@given(st.integers(0, 2**62), st.integers(0, 2**62), st.floats(0, 1e6), st.floats(0, 1e12))
+def test_a_reading_no_newer_than_the_last_changes_no_fill(before: int, after: int, back: float, fastest: float) -> None:
+    """A repeated reading, or a clock that went back, does not divide by zero and shows no fill."""
+    fill = next_fill(Fill(before, 1e6, fastest), after, 1e6 - back)
+    assert (fill.available, fill.fastest) == (after, fastest)
+
+
+@given(st.integers(0, 2**62), st.integers(0, 2**62), st.floats(1e-6, 1e6), st.floats(0, 1e12))
+def test_the_fastest_fill_is_never_negative_nor_below_the_fall_just_seen(
+    before: int, after: int, elapsed: float, fastest: float
+) -> None:
+    """What was just seen is believed at once; only the past decays."""
+    fill = next_fill(Fill(before, 0.0, fastest), after, elapsed)
+    assert fill.fastest >= max((before - after) / elapsed, 0.0)

@@ -1,0 +1,186 @@
+"""One look at the node: what each filesystem says, what is stale, what is missing, and the layout."""
+
+from __future__ import annotations
+
+import pytest
+
+from signals.filesystems import FilesystemPaths
+from signals.statvfs import Probes, Reading
+from signals.summary import NodeSummary, signals_of
+from signals.types import FilesystemIdentity, FilesystemRole, FsLayout, FsStats, Signal
+from tests.pure.values import GIB, SteppedClock
+
+DISK_A, DISK_B = 0x801, 0x802
+NODE, IMAGES = "/node", "/images"
+
+
+class Disks:
+    """A reader of filesystems in memory: path -> device, and device -> available bytes; a path may fail."""
+
+    def __init__(self, devices: dict[str, int]):
+        self.devices = devices
+        self.available: dict[int, int] = dict.fromkeys(devices.values(), 5 * GIB)
+        self.inodes_total = 1000
+        self.failing: set[str] = set()
+        self.reads: list[str] = []
+
+    def __call__(self, path: str, now: float) -> Reading:
+        """One reading; raises OSError where the path fails or does not exist."""
+        self.reads.append(path)
+        if path in self.failing:
+            raise OSError(5, "Input/output error")
+        device = self.devices.get(path)
+        if device is None:
+            raise FileNotFoundError(2, "No such file or directory")
+        available = self.available.setdefault(device, 5 * GIB)
+        return Reading(
+            FsStats(available, available + 1, 10 * GIB, min(400, self.inodes_total), self.inodes_total, now), device
+        )
+
+
+def node(disks: Disks, clock: SteppedClock, imagefs: str | None = IMAGES) -> NodeSummary:
+    """A summary of a node whose kubelet is at /node and whose images and layers are at `imagefs`."""
+    return NodeSummary(FilesystemPaths(NODE, imagefs, imagefs), Probes(clock, disks), clock)
+
+
+def test_a_look_turns_two_filesystems_into_six_signals() -> None:
+    """Each role has bytes and inodes; the time is that of the reading."""
+    clock = SteppedClock(at=50.0)
+    disks = Disks({NODE: DISK_A, IMAGES: DISK_B})
+    disks.available[DISK_B] = 2 * GIB
+    seen = node(disks, clock).observe()
+    assert {signal: (o.available, o.capacity) for signal, o in seen.signals.items()} == {
+        Signal.NODEFS_AVAILABLE: (5 * GIB, 10 * GIB),
+        Signal.NODEFS_INODES_FREE: (400, 1000),
+        Signal.IMAGEFS_AVAILABLE: (2 * GIB, 10 * GIB),
+        Signal.IMAGEFS_INODES_FREE: (400, 1000),
+        Signal.CONTAINERFS_AVAILABLE: (2 * GIB, 10 * GIB),
+        Signal.CONTAINERFS_INODES_FREE: (400, 1000),
+    }
+    assert {o.time for o in seen.signals.values()} == {50.0}
+    assert seen.layout is FsLayout.DEDICATED_IMAGEFS
+    assert seen.unavailable == ()
+    assert sorted(disks.reads) == [IMAGES, NODE]  # each path once, though /images has two roles
+
+
+def test_a_filesystem_that_counts_no_inodes_has_no_inode_signal() -> None:
+    """On btrfs `f_files` is 0: that is no signal, not 0 % free."""
+    disks = Disks({NODE: DISK_A})
+    disks.inodes_total = 0
+    seen = node(disks, SteppedClock(), imagefs=NODE).observe()
+    assert set(seen.signals) == {Signal.NODEFS_AVAILABLE, Signal.IMAGEFS_AVAILABLE, Signal.CONTAINERFS_AVAILABLE}
+
+
+@pytest.mark.parametrize(
+    ("role", "inodes_total", "names"),
+    [
+        (FilesystemRole.NODEFS, 10, {"nodefs.available", "nodefs.inodesFree"}),
+        (FilesystemRole.IMAGEFS, 10, {"imagefs.available", "imagefs.inodesFree"}),
+        (FilesystemRole.CONTAINERFS, 10, {"containerfs.available", "containerfs.inodesFree"}),
+        (FilesystemRole.IMAGEFS, 0, {"imagefs.available"}),
+    ],
+)
+def test_the_signals_of_a_role_carry_its_name(role: FilesystemRole, inodes_total: int, names: set[str]) -> None:
+    """Available counts `f_bavail`, not `f_bfree`; both signals say where they come from."""
+    where = FilesystemIdentity("/x", DISK_A)
+    found = signals_of(role, where, FsStats(1, 2, 3, 4, inodes_total, 7.0), stale=True)
+    assert {str(signal) for signal in found} == names
+    assert found[Signal(f"{role}.available")].available == 1
+    assert all(o.filesystem is where and o.stale and o.time == 7.0 for o in found.values())
+
+
+def test_a_reading_that_fails_keeps_the_last_numbers_marked_stale() -> None:
+    """10 s later the images cannot be read: their last numbers stay, stale, with their old time and a reason."""
+    clock, disks = SteppedClock(at=50.0), Disks({NODE: DISK_A, IMAGES: DISK_B})
+    summary = node(disks, clock)
+    summary.observe()
+    clock.step(10.0)
+    disks.failing.add(IMAGES)
+    disks.available[DISK_A] = GIB
+    seen = summary.observe()
+    images, nodefs = seen.signals[Signal.IMAGEFS_AVAILABLE], seen.signals[Signal.NODEFS_AVAILABLE]
+    assert (images.stale, images.available, images.time) == (True, 5 * GIB, 50.0)
+    assert (nodefs.stale, nodefs.available, nodefs.time) == (False, GIB, 60.0)
+    assert [(u.role, u.reason) for u in seen.unavailable] == [
+        (FilesystemRole.IMAGEFS, "/images: cannot be read: Input/output error"),
+        (FilesystemRole.CONTAINERFS, "/images: cannot be read: Input/output error"),
+    ]
+    assert seen.layout is FsLayout.DEDICATED_IMAGEFS
+
+
+def test_a_reading_that_works_again_is_fresh_again() -> None:
+    """Staleness ends with the first reading that arrives."""
+    clock, disks = SteppedClock(), Disks({NODE: DISK_A, IMAGES: DISK_B})
+    summary = node(disks, clock)
+    summary.observe()
+    disks.failing.add(IMAGES)
+    summary.observe()
+    disks.failing.clear()
+    seen = summary.observe()
+    assert not any(o.stale for o in seen.signals.values())
+    assert seen.unavailable == ()
+
+
+def test_without_earlier_numbers_a_signal_is_left_out() -> None:
+    """A filesystem that never answered has no signal, only a reason; the layout stays unknown."""
+    disks = Disks({NODE: DISK_A, IMAGES: DISK_B})
+    disks.failing.add(NODE)
+    seen = node(disks, SteppedClock()).observe()
+    assert Signal.NODEFS_AVAILABLE not in seen.signals
+    assert Signal.IMAGEFS_AVAILABLE in seen.signals
+    assert [u.role for u in seen.unavailable] == [FilesystemRole.NODEFS]
+    assert seen.layout is None
+
+
+def test_until_the_runtime_says_where_images_are_the_layout_is_unknown() -> None:
+    """nodefs alone is read; imagefs and containerfs are unavailable with the reason that was set."""
+    summary = node(Disks({NODE: DISK_A}), SteppedClock(), imagefs=None)
+    seen = summary.observe()
+    assert set(seen.signals) == {Signal.NODEFS_AVAILABLE, Signal.NODEFS_INODES_FREE}
+    assert seen.layout is None
+    assert [(u.role, u.reason) for u in seen.unavailable] == [
+        (FilesystemRole.IMAGEFS, "the container runtime has not said where its images are"),
+        (FilesystemRole.CONTAINERFS, "the container runtime has not said where its images are"),
+    ]
+
+
+def test_the_layout_changes_when_a_mount_changes() -> None:
+    """A disk mounted below the images makes them dedicated at the next look, and unmounting it single again."""
+    disks = Disks({NODE: DISK_A, IMAGES: DISK_A})
+    summary = node(disks, SteppedClock())
+    layouts = []
+    for device in (DISK_A, DISK_B, DISK_A):
+        disks.devices[IMAGES] = device
+        layouts.append(summary.observe().layout)
+    assert layouts == [FsLayout.SINGLE, FsLayout.DEDICATED_IMAGEFS, FsLayout.SINGLE]
+
+
+def test_writable_layers_with_the_kubelets_data_are_the_split_layout() -> None:
+    """Images alone on a disk, layers on the kubelet's."""
+    clock, disks = SteppedClock(), Disks({NODE: DISK_A, IMAGES: DISK_B, "/layers": DISK_A})
+    summary = NodeSummary(FilesystemPaths(NODE, IMAGES, "/layers"), Probes(clock, disks), clock)
+    assert summary.observe().layout is FsLayout.SPLIT
+
+
+def test_located_elsewhere_the_old_numbers_are_forgotten() -> None:
+    """A path that is not looked at any more leaves no stale numbers behind."""
+    clock, disks = SteppedClock(), Disks({NODE: DISK_A, IMAGES: DISK_B})
+    summary = node(disks, clock)
+    summary.observe()
+    summary.locate(FilesystemPaths(NODE, "/elsewhere", "/elsewhere"))
+    seen = summary.observe()
+    assert summary.paths.imagefs == "/elsewhere"
+    assert Signal.IMAGEFS_AVAILABLE not in seen.signals
+    assert seen.layout is None
+    assert seen.unavailable[0].reason == "/elsewhere: cannot be read: No such file or directory"
+
+
+def test_capacity_is_read_anew_at_each_look() -> None:
+    """The filesystems of a look hold the readings themselves, by role."""
+    clock, disks = SteppedClock(at=5.0), Disks({NODE: DISK_A})
+    summary = node(disks, clock, imagefs=NODE)
+    summary.observe()
+    disks.available[DISK_A] = 3 * GIB
+    clock.step(1.0)
+    identity, reading = summary.observe().filesystems[FilesystemRole.IMAGEFS]
+    assert (identity.path, identity.device_id, reading.available_bytes, reading.time) == (NODE, DISK_A, 3 * GIB, 6.0)

@@ -1,0 +1,142 @@
+"""The values that the stories of this ring are made of: clocks that are stepped, looks at a node, listed objects."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+from eviction.types import Threshold, ThresholdValue
+from reclaim.types import Container, ContainerState, Image, PodSandbox, PodSandboxState
+from signals.quantity import parse_percentage, parse_quantity
+from signals.types import (
+    FilesystemIdentity,
+    FilesystemRole,
+    FsLayout,
+    FsStats,
+    Signal,
+    SignalObservation,
+    SignalObservations,
+)
+
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+SECOND_NS = 10**9
+NOW_NS = 1_800_000_000 * SECOND_NS  # a wall time in 2027
+
+
+class SteppedClock:
+    """A clock that goes only when it is told to. Times are seconds."""
+
+    def __init__(self, at: float = 1000.0, wall_at: float = 1_800_000_000.0):
+        self._at = at
+        self._wall_at = wall_at
+
+    def monotonic(self) -> float:
+        """The stepped monotonic time."""
+        return self._at
+
+    def wall(self) -> float:
+        """The stepped wall time."""
+        return self._wall_at
+
+    def step(self, seconds: float) -> None:
+        """Lets time pass."""
+        self._at += seconds
+        self._wall_at += seconds
+
+
+class SteppedEvent(threading.Event):
+    """An event whose waits with a limit take no time: they step a clock by that limit instead."""
+
+    def __init__(self, clock: SteppedClock):
+        super().__init__()
+        self._clock = clock
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Steps the clock by `timeout` seconds unless the event is set."""
+        if timeout is None:
+            return super().wait()
+        if not self.is_set():
+            self._clock.step(timeout)
+        return self.is_set()
+
+
+def value(text: str) -> ThresholdValue:
+    """A threshold value as it would be written: `10%` or `1Gi`."""
+    if text.endswith("%"):
+        return ThresholdValue(percentage=parse_percentage(text))
+    return ThresholdValue(quantity=parse_quantity(text))
+
+
+def threshold(signal: Signal, text: str, *, grace_seconds: float = 0.0, min_reclaim: str = "") -> Threshold:
+    """A threshold, its value and its minimum reclaim as they would be written."""
+    return Threshold(signal, value(text), grace_seconds, value(min_reclaim) if min_reclaim else None)
+
+
+def observation(
+    signal: Signal, available: int, capacity: int = 100 * GIB, *, time: float | None = 0.0, stale: bool = False
+) -> SignalObservation:
+    """One observation; `time` in monotonic seconds."""
+    return SignalObservation(signal, available, capacity, time, stale)
+
+
+def look(
+    *observations: SignalObservation, time: float = 0.0, layout: FsLayout | None = FsLayout.SINGLE
+) -> SignalObservations:
+    """One look at the node with these observations and no others."""
+    return SignalObservations({seen.signal: seen for seen in observations}, layout, time)
+
+
+def stats(
+    available_bytes: int = GIB, *, inodes_free: int = 500, inodes_total: int = 1000, time: float = 0.0
+) -> FsStats:
+    """A reading of a filesystem of 10 GiB with nothing reserved for root."""
+    return FsStats(available_bytes, available_bytes, 10 * GIB, inodes_free, inodes_total, time)
+
+
+def seen_filesystems(
+    found: Mapping[FilesystemRole, tuple[int, FsStats]],
+) -> dict[FilesystemRole, tuple[FilesystemIdentity, FsStats]]:
+    """Filesystems of a look, by role, from device ids and readings."""
+    return {role: (FilesystemIdentity(f"/{role}", device), reading) for role, (device, reading) in found.items()}
+
+
+def image_id(number: int) -> str:
+    """The id of an image: 64 hexadecimal digits behind their algorithm, told apart by the first 8."""
+    return "sha256:" + f"{number:08x}".ljust(64, "0")
+
+
+def image(number: int, *tags: str, digests: tuple[str, ...] = (), size_bytes: int = MIB, pinned: bool = False) -> Image:
+    """An image with these tags."""
+    return Image(image_id(number), tags, digests, size_bytes, pinned)
+
+
+def container(
+    container_id: str,
+    *,
+    name: str = "app",
+    state: ContainerState = ContainerState.EXITED,
+    pod_uid: str = "uid-1",
+    age_seconds: float = 3600.0,
+    attempt: int = 0,
+    sandbox_id: str = "",
+    references: tuple[str, ...] = (),
+) -> Container:
+    """A container that was created `age_seconds` before NOW_NS."""
+    created_at_ns = NOW_NS - int(age_seconds * SECOND_NS)
+    return Container(
+        container_id, name, state, created_at_ns, pod_uid, "pod", "default", sandbox_id, attempt, references
+    )
+
+
+def sandbox(
+    sandbox_id: str,
+    *,
+    state: PodSandboxState = PodSandboxState.NOTREADY,
+    pod_uid: str = "uid-1",
+    age_seconds: float = 3600.0,
+    attempt: int = 0,
+    labelled: bool = True,
+) -> PodSandbox:
+    """A pod sandbox that was created `age_seconds` before NOW_NS."""
+    created_at_ns = NOW_NS - int(age_seconds * SECOND_NS)
+    return PodSandbox(sandbox_id, state, created_at_ns, pod_uid, "pod", "default", attempt, labelled)

@@ -1,0 +1,208 @@
+"""A node under pressure is relieved, end to end: a real containerd, a real ext4, a process that fills the disk."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.real_node.conftest import NodeFactory
+from tests.real_node.crowded import CrowdedNode, build_crowded_node
+from tests.real_node.fill import fill_bytes, fill_inodes
+from tests.real_node.node import GIB, Node
+from tests.real_node.oci import SLEEP_FOR_EVER
+from tests.reclaimd_process import Daemon, answer, came_true, reclaimd, write_configuration
+
+MIB = 1 << 20
+SETTLED_SECONDS = 11.0  # parts of a vanished pod count as gone from 10 s on
+
+
+def configure(path: Path, node: Node, **fields: object) -> str:
+    """A configuration for this node; images count as old enough after a second, as they were imported just now."""
+    thresholds = {"nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.inodesFree": "0%"}
+    given = fields.pop("evictionHard", {})
+    assert isinstance(given, dict)
+    return str(
+        write_configuration(
+            path / "reclaimd.yaml",
+            **{
+                "rootDirectory": str(node.kubelet.root_dir),
+                "containerRuntimeEndpoint": f"unix://{node.containerd.socket}",
+                "imageMinimumGCAge": "1s",
+                "holdOffAfterStart": "0s",
+                "evictionHard": {"imagefs.available": "0%", **thresholds, **given},
+                "evictionMinimumReclaim": {"imagefs.available": "64Mi", "nodefs.available": "0"},
+                **fields,
+            },
+        )
+    )
+
+
+def let_settle(crowded: CrowdedNode) -> None:
+    """Waits until the dead pod's parts are old enough to count as gone."""
+    created = crowded.node.cri.container_status(crowded.dead_container).created_at / 1e9
+    time.sleep(max(0.0, created + SETTLED_SECONDS - time.time()))
+
+
+def containers_of(node: Node) -> set[str]:
+    return {container.id for container in node.cri.list_containers()}
+
+
+def assert_what_must_stay_stayed(crowded: CrowdedNode) -> None:
+    """Nothing running, no newest dead copy, no image in use and no sandbox image went; and a new pod starts."""
+    node = crowded.node
+    assert crowded.protected_images() <= node.cri.image_ids()
+    assert crowded.protected_containers() <= containers_of(node)
+    for container in crowded.running_containers:
+        assert node.kubelet.state_of(container) == 1, "a running container is still running"
+    node.kubelet.admit_pod("new-uid")
+    sandbox = node.kubelet.run_pod("new-pod", "new-uid")
+    started = node.kubelet.run_container(sandbox, "app", crowded.app_image, SLEEP_FOR_EVER)
+    assert node.kubelet.state_of(started) == 1, "a new pod starts afterwards"
+
+
+def assert_oldest_images_went_and_the_rest_stayed(crowded: CrowdedNode, left: set[str]) -> int:
+    """The images that are gone are the first ones imported, without a hole; how many."""
+    went = [image not in left for image in crowded.unused_images]
+    count = sum(went)
+    assert went == [True] * count + [False] * (len(went) - count), "the oldest go first"
+    return count
+
+
+def removed(record: dict[str, Any], kind: str) -> list[str]:
+    return [o["id"] for o in record["removals"] if o["kind"] == kind and o["result"] == "removed"]
+
+
+def test_with_image_gc_at_100_percent_and_no_periodic_loop_pressure_still_reclaims(
+    crowded_node: CrowdedNode, tmp_path: Path
+) -> None:
+    """The daemon relieves a disk that fills although image garbage collection is switched off at 100 percent."""
+    node = crowded_node.node
+    let_settle(crowded_node)
+    mark = node.filesystem.available_bytes() - 100 * MIB
+    configuration = configure(
+        tmp_path,
+        node,
+        evictionHard={"imagefs.available": str(mark)},
+        imageGCHighThresholdPercent=100,
+        imageGCLowThresholdPercent=99,
+    )
+    with Daemon("--config", configuration) as daemon:
+        fill = fill_bytes(node.mountpoint / "fill", MIB, rate_bytes_per_second=100 * MIB)
+        assert came_true(lambda: fill.amount() >= 250 * MIB, 20.0)
+        fill.stop()
+        assert came_true(lambda: node.filesystem.available_bytes() >= mark, 10.0), "it is relieved"
+        time.sleep(0.5)
+        assert daemon.stop() == 0
+        assert daemon.said("DiskPressure: imagefs.available")
+        records = daemon.passes
+    assert all(record["layout"] == "single" for record in records)
+    assert records[0]["acted_on"]["signal"] == "imagefs.available"
+    assert records[0]["row"] == ["DeleteAllUnusedContainers", "DeleteUnusedImages"]
+    assert {record["result"] for record in records} == {"satisfied"}
+    for record in records:
+        after = {o["signal"]: o["available"] for o in record["observations_after"]}
+        assert after["imagefs.available"] >= mark + 64 * MIB, "each pass goes on to the minimum reclaim"
+    gone_containers = {id_ for record in records for id_ in removed(record, "container")}
+    assert gone_containers == {crowded_node.crashed_older, crowded_node.dead_container}
+    assert [id_ for record in records for id_ in removed(record, "sandbox")] == [crowded_node.dead_sandbox]
+    count = assert_oldest_images_went_and_the_rest_stayed(crowded_node, node.cri.image_ids())
+    assert 1 <= count < len(crowded_node.unused_images), "it stopped once the threshold was clear"
+    assert node.filesystem.available_bytes() < mark + (64 + 90) * MIB, "not more than about one image beyond need"
+    assert_what_must_stay_stayed(crowded_node)
+
+
+def test_the_hook_relieves_and_its_measured_bytes_are_those_of_the_filesystem(
+    crowded_node: CrowdedNode, tmp_path: Path
+) -> None:
+    """`reclaimd reclaim` removes the oldest images until the mark is cleared, to the mebibyte of what statvfs says."""
+    node = crowded_node.node
+    let_settle(crowded_node)
+    mark = node.filesystem.available_bytes() - 20 * MIB
+    configuration = configure(tmp_path, node, evictionHard={"imagefs.available": str(mark)})
+    idle = reclaimd("reclaim", "--config", configuration, "-o", "json")
+    assert (idle.returncode, answer(idle)["result"]) == (0, "idle"), "nothing under pressure: nothing is done"
+
+    fill_bytes(node.mountpoint / "fill", mark - 100 * MIB, fast=True).wait(60.0)
+    check = reclaimd("check", "--config", configuration, "-o", "json")
+    assert check.returncode == 1
+    assert [t["signal"] for t in answer(check)["thresholds_met"]] == ["imagefs.available"]
+
+    images, containers, before = node.cri.image_ids(), containers_of(node), node.filesystem.available_bytes()
+    dry = reclaimd("reclaim", "--config", configuration, "--dry-run", "-o", "json")
+    assert (dry.returncode, answer(dry)["result"]) == (0, "dry_run")
+    assert {o["result"] for o in answer(dry)["removals"]} == {"planned"}
+    assert (images, containers) == (node.cri.image_ids(), containers_of(node)), "a dry run removes nothing"
+
+    process = reclaimd("reclaim", "--config", configuration, "-o", "json")
+    after = node.filesystem.available_bytes()
+    record = answer(process)
+    assert (process.returncode, record["result"]) == (0, "satisfied"), record["reason"]
+    assert abs(record["measured"]["bytes"] - (after - before)) <= MIB
+    assert record["nominal"]["bytes"] > 0
+    assert after >= mark + 64 * MIB
+    count = assert_oldest_images_went_and_the_rest_stayed(crowded_node, node.cri.image_ids())
+    assert removed(record, "image") == list(crowded_node.unused_images[:count]), "oldest first"
+    assert [o["id"] for o in answer(dry)["removals"] if o["kind"] == "image"][:count] == removed(record, "image")
+    kept = {o["id"]: o["reason"] for o in record["kept"]}
+    assert kept[crowded_node.sandbox_image] == "sandbox_image"
+    assert kept[crowded_node.init_image] == kept[crowded_node.app_image] == "in_use"
+    assert kept[crowded_node.crashed_newest] == kept[crowded_node.init_container] == "newest_of_live_pod"
+    assert kept[crowded_node.running_containers[0]] == "running"
+    assert kept[crowded_node.unused_images[-1]] == "relieved"
+    assert_what_must_stay_stayed(crowded_node)
+
+
+def test_a_filesystem_that_runs_out_of_inodes_is_relieved(make_node: NodeFactory, tmp_path: Path) -> None:
+    """Empty files eat the inodes; the daemon removes images until enough inodes are free, and stops."""
+    crowded = build_crowded_node(make_node(2 * GIB, inodes=12_000))
+    node = crowded.node
+    let_settle(crowded)
+    mark = node.filesystem.inodes_free() - 1000
+    configuration = configure(
+        tmp_path,
+        node,
+        evictionHard={"imagefs.inodesFree": str(mark)},
+        evictionMinimumReclaim={"imagefs.inodesFree": "200"},
+        imageGCHighThresholdPercent=100,
+    )
+    with Daemon("--config", configuration) as daemon:
+        fill = fill_inodes(node.mountpoint / "fill", 10, rate_inodes_per_second=5000)
+        assert came_true(lambda: fill.amount() >= 2500, 20.0)
+        fill.stop()
+        assert came_true(lambda: node.filesystem.inodes_free() >= mark, 10.0), "it is relieved"
+        time.sleep(0.5)
+        assert daemon.stop() == 0
+        records = daemon.passes
+    assert {record["acted_on"]["signal"] for record in records} == {"imagefs.inodesFree"}
+    assert records[-1]["result"] == "satisfied"
+    assert sum(record["measured"]["inodes"] for record in records) > 0
+    left = node.cri.image_ids()
+    assert_oldest_images_went_and_the_rest_stayed(crowded, left)
+    assert crowded.small_files_image not in left, "the image of 3 000 files is what brings inodes back"
+    assert set(crowded.unused_images[10:]) <= left, "it stopped when enough inodes were free"
+    assert_what_must_stay_stayed(crowded)
+
+
+def test_plan_shows_what_would_go_and_touches_nothing(crowded_node: CrowdedNode, tmp_path: Path) -> None:
+    """`reclaimd plan` names every object with its reason, in the order of removal, and removes none."""
+    node = crowded_node.node
+    let_settle(crowded_node)
+    configuration = configure(tmp_path, node, evictionHard={"imagefs.available": "1Mi"})
+    images, containers = node.cri.image_ids(), containers_of(node)
+    process = reclaimd("plan", "--config", configuration, "-o", "json")
+    assert process.returncode == 0
+    record = answer(process)
+    planned = [o["id"] for o in record["removals"]]
+    assert planned[-len(crowded_node.unused_images) :] == list(crowded_node.unused_images)
+    assert set(planned[: -len(crowded_node.unused_images)]) == {
+        crowded_node.crashed_older,
+        crowded_node.dead_container,
+        crowded_node.dead_sandbox,
+    }
+    kept = {o["id"] for o in record["kept"]}
+    assert crowded_node.protected_images() | crowded_node.protected_containers() <= kept
+    assert (images, containers) == (node.cri.image_ids(), containers_of(node))
+    text = reclaimd("plan", "--config", configuration)
+    assert "newest_of_live_pod" in text.stdout
+    assert "reclaimd.test/unused/00:1" in text.stdout

@@ -1,0 +1,120 @@
+"""reclaimd as people run it: the installed program, as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+PROGRAM = str(Path(sys.executable).with_name("reclaimd"))
+ENVIRONMENT = {key: value for key, value in os.environ.items() if not key.endswith("_ENDPOINT")}
+
+
+def reclaimd(*arguments: str, timeout_seconds: float = 60.0, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end."""
+    return subprocess.run(
+        [PROGRAM, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout_seconds,
+        check=False,
+        env={**ENVIRONMENT, **environment},
+    )
+
+
+def answer(process: subprocess.CompletedProcess[str]) -> Any:
+    """The JSON document that a command printed."""
+    assert process.stdout, f"nothing on stdout; exit {process.returncode}; stderr: {process.stderr}"
+    return json.loads(process.stdout)
+
+
+def write_configuration(path: Path, **fields: object) -> Path:
+    """A configuration file (JSON is YAML) with the usual head."""
+    head = {"apiVersion": "reclaimd.io/v1alpha1", "kind": "ReclaimdConfiguration"}
+    path.write_text(json.dumps({**head, **fields}))
+    return path
+
+
+class Daemon:
+    """A running `reclaimd run` with its JSON log; ended by SIGTERM when the `with` block ends."""
+
+    def __init__(self, *arguments: str):
+        self._arguments = arguments
+        self.events: list[dict[str, Any]] = []
+
+    def __enter__(self) -> Self:
+        self.process = subprocess.Popen(
+            [PROGRAM, "run", "--logging-format", "json", *self._arguments],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=ENVIRONMENT,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.wait_for(lambda event: event["message"].startswith("started"), 20.0)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self, timeout_seconds: float = 40.0) -> int:
+        """SIGTERM; the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(timeout_seconds)
+        self._reader.join(5.0)
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+        return code
+
+    @property
+    def passes(self) -> list[dict[str, Any]]:
+        """The records of the passes so far."""
+        return [event["record"] for event in list(self.events) if "record" in event]
+
+    def said(self, text: str) -> bool:
+        """Whether any event's sentence holds this text."""
+        return any(text in event["message"] for event in list(self.events))
+
+    def wait_for(self, found: Callable[[dict[str, Any]], bool], timeout_seconds: float) -> dict[str, Any]:
+        """The first event for which `found` is true, waited for. Fails with the log when there is none in time."""
+        deadline = time.monotonic() + timeout_seconds
+        seen = 0
+        while True:
+            events = list(self.events)
+            for event in events[seen:]:
+                if found(event):
+                    return event
+            seen = len(events)
+            if time.monotonic() >= deadline or (self.process.poll() is not None and seen == len(self.events)):
+                log = "\n".join(event["message"] for event in events)
+                raise AssertionError(f"no such event within {timeout_seconds} s; the log:\n{log}")
+            time.sleep(0.01)
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            try:
+                self.events.append(json.loads(line))
+            except ValueError:
+                self.events.append({"message": f"NOT AN EVENT: {line}"})
+
+
+def came_true(condition: Callable[[], bool], within_seconds: float) -> bool:
+    """Whether the condition became true in time."""
+    deadline = time.monotonic() + within_seconds
+    while not condition():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.01)
+    return True
