@@ -52,7 +52,8 @@ class _Work:
 class Manager:
     """Runs one node until it is told to stop.
 
-    `look_now` may be called from any thread. `may_act`: asked before each pass; a text says why not (hold-off).
+    `look_now` and `stop` may be called from any thread. `may_act`: asked before each pass; a text
+    says why not (hold-off).
     `on_pass` is called with every pass that did or tried anything.
     """
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from eviction import thresholds as rules
 from eviction.reclaim_table import row
-from eviction.types import Decision, NodeCondition, Threshold
-from signals.types import Signal, SignalObservation, SignalObservations
+from eviction.types import Decision, NodeCondition, ReclaimFunction, Threshold
+from signals.types import FsLayout, Signal, SignalObservation, SignalObservations
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,12 @@ def synchronize(state: ManagerState, observations: SignalObservations, now: floa
     )
     served = rules.thresholds_met_grace_period(first_observed, now)
     fresh = rules.thresholds_updated_stats(served, usable, state.last_observations)
-    chosen = next(iter(rules.by_priority(fresh, usable)), None) if observations.layout is not None else None
+    chosen, functions = _choose(rules.by_priority(fresh, usable), observations.layout)
     decision = Decision(
         conditions=rules.node_conditions_observed_since(last_observed, state.config.transition_period_seconds, now),
         thresholds_met=met,
         acted_on=chosen,
-        row=row(chosen.signal, observations.layout) if chosen is not None and observations.layout is not None else (),
+        row=functions,
         layout=observations.layout,
     )
     state = replace(
@@ -74,3 +74,16 @@ def synchronize(state: ManagerState, observations: SignalObservations, now: floa
         last_observations=dict(usable),
     )
     return state, decision
+
+
+def _choose(
+    thresholds: tuple[Threshold, ...], layout: FsLayout | None
+) -> tuple[Threshold | None, tuple[ReclaimFunction, ...]]:
+    """The one threshold to act on, and its row: the first whose row is not empty, else the first.
+
+    Pressure that nothing here relieves (a kubelet's filesystem of its own) must not keep a relievable one waiting.
+    """
+    if layout is None or not thresholds:
+        return None, ()
+    rows = [(threshold, row(threshold.signal, layout)) for threshold in thresholds]
+    return next((pair for pair in rows if pair[1]), rows[0])

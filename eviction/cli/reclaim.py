@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import signal as os_signal
 import threading
 import time
 
@@ -17,6 +16,7 @@ from eviction.cli.options import (
     leave,
     say,
 )
+from eviction.cli.termination import block_termination, on_termination
 from eviction.configuration import Configuration, ConfigurationError, Extent, read_value
 from eviction.explain import pass_lines, signals_table
 from eviction.hold_off import HoldOff, kubelet_is_healthy
@@ -48,9 +48,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Exit 0 relieved or nothing to do, 1 pressure remains, 3 runtime unreachable, 4 reading unavailable."""
     configuration = configuration_of(arguments)
     until = _until(arguments)
+    block_termination()
     stopping = threading.Event()
-    for number in (os_signal.SIGTERM, os_signal.SIGINT):
-        os_signal.signal(number, lambda *_: stopping.set())
+    on_termination(stopping.set)
     node = Node(configuration, dry_run=arguments.dry_run, stopping=stopping)
     if node.endpoint.found:
         say(f"reclaimd: no endpoint configured; using {node.endpoint.runtime}")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import fcntl
 import os
-import signal
 
 from eviction.cli import EXIT_HELD, EXIT_OK, EXIT_USAGE
 from eviction.cli.options import add_configuration, add_logging, configuration_of, leave, log_of
+from eviction.cli.termination import block_termination, on_termination
 from eviction.hold_off import HoldOff, kubelet_is_healthy
 from eviction.log import Log
 from eviction.manager import Manager
@@ -29,20 +29,20 @@ def run(arguments: argparse.Namespace) -> int:
     configuration = configuration_of(arguments)
     log = log_of(arguments)
     lock = hold_node(configuration.root_directory)
+    block_termination()
     node = Node(configuration)
     if node.endpoint.found:
         log.info(f"no endpoint configured; using {node.endpoint.runtime}")
     hold_off = HoldOff(configuration.hold_off_seconds, node.clock.monotonic(), node.clock.monotonic, kubelet_is_healthy)
     manager = Manager(node, log, may_act=hold_off.why, on_look=lambda look, _: watches.follow(look))
     watches = _Watches(FsWatcher((), manager.look_now), configuration.root_directory, enabled=not arguments.no_watch)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: manager.stop())
     log.info(
         f"started on {configuration.root_directory}; thresholds: "
         + ", ".join(f"{t.signal} {t.value}" for t in configuration.thresholds),
         endpoint=node.endpoint.runtime,
     )
     watches.start(log)
+    on_termination(manager.stop)
     manager.run()
     watches.stop()
     if not node.executor.in_flight:

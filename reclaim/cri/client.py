@@ -213,7 +213,7 @@ class CriClient:
             case grpc.StatusCode.UNIMPLEMENTED:
                 return f"{name} is not implemented: what answers there does not speak CRI v1"
             case grpc.StatusCode.UNAVAILABLE:  # grpcio repeats the address around the one thing that matters
-                return f"{name} cannot be asked: {(details or '').rpartition('error: ')[2]}"
+                return f"no connection for {name}: {(details or '').rpartition('error: ')[2]}"
             case _:
                 return f"{name} failed with {code.name}: {details}"
 

@@ -1,0 +1,81 @@
+"""What is imported, where, and when: third-party types keep to their homes, and a start pays for what it uses."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("signals", "reclaim", "eviction")
+
+HOMES = {
+    "grpc": {"reclaim/cri/client.py", "reclaim/cri/maker.py", "reclaim/embedded/"},
+    "google": {"reclaim/cri/cri_pb2.py", "reclaim/cri/cri_pb2.pyi", "reclaim/embedded/"},
+    "psutil": {"signals/filesystems.py"},
+    "pyinotify": {"signals/watcher.py"},
+    "pydantic": {"eviction/configuration.py", "eviction/documents.py", "eviction/drill/scenario.py"},
+    "yaml": {"eviction/documents.py"},
+    "tenacity": {"reclaim/retry.py"},
+}
+
+
+def imports_of(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
+def modules() -> list[Path]:
+    return [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+
+
+@pytest.mark.parametrize("library", HOMES)
+def test_a_library_keeps_to_its_home(library: str) -> None:
+    """No module outside its home imports the library."""
+    users = {str(path.relative_to(ROOT)) for path in modules() if library in imports_of(path)}
+    strangers = {user for user in users if not any(user.startswith(home) for home in HOMES[library])}
+    assert users
+    assert not strangers
+
+
+def test_every_third_party_import_has_a_home() -> None:
+    """A new dependency has to be given a home in the table above."""
+    used = set().union(*(imports_of(path) for path in modules()))
+    assert used - set(sys.stdlib_module_names) - set(ROOMS) == set(HOMES)
+
+
+def test_no_module_is_longer_than_400_lines() -> None:
+    """One idea a module: 250 lines are many, 400 are a defect."""
+    long = {str(p.relative_to(ROOT)): n for p in modules() if (n := len(p.read_text().splitlines())) > 400}
+    assert {path for path in long if "_pb2" not in path} == set()
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The third-party libraries that are loaded after a statement, in a fresh interpreter."""
+    program = f"import sys\ntry:\n    {statement}\nexcept SystemExit:\n    pass\nprint(*sys.modules, file=sys.stderr)"
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return {name.partition(".")[0] for name in process.stderr.split()} & set(HOMES)
+
+
+def test_help_loads_nothing_but_the_standard_library() -> None:
+    """`reclaimd --help` answers without any third-party import."""
+    assert loaded_by("from eviction.cli import main; main(['--help'])") == set()
+
+
+def test_the_hook_loads_neither_inotify_nor_tenacity() -> None:
+    """The emergency hook starts without what only the daemon, or a failure, needs."""
+    assert not {"pyinotify", "tenacity"} & loaded_by("import eviction.cli.reclaim")
+
+
+def test_the_pure_core_loads_no_library() -> None:
+    """The decision and the plans are standard library only."""
+    pure = "import eviction.state, eviction.reclaim_table, reclaim.container_gc, reclaim.image_gc, signals.interval"
+    assert loaded_by(pure) == set()

@@ -1,0 +1,98 @@
+"""A disk and a runtime in memory for the executor: what is removed frees space, at once, late, or never."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+
+from reclaim.removers import Ready, Refused
+from reclaim.types import Action, Kind, Look, Plan, Reason, RemovalFailed, RuntimeUnavailable, Usage, Verdict
+from tests.pure.values import MIB, SteppedClock
+
+
+class Disk:
+    """Free space that is wanted to reach a mark, and space that is still to come."""
+
+    def __init__(self, clock: SteppedClock, wanted_bytes: int):
+        self._clock = clock
+        self._wanted_bytes = wanted_bytes
+        self._lock = threading.Lock()
+        self._coming: list[tuple[float, int]] = []
+        self.freed_bytes = 0
+        self.credits: list[int] = []
+
+    def free(self, size_bytes: int, after_seconds: float = 0.0) -> None:
+        """Space comes back, at once or late."""
+        with self._lock:
+            self._coming.append((self._clock.monotonic() + after_seconds, size_bytes))
+
+    def look(self, credit_bytes: int) -> Look:
+        """Room, and whether it is enough with so many bytes more."""
+        with self._lock:
+            now = self._clock.monotonic()
+            self.freed_bytes += sum(size for due, size in self._coming if due <= now)
+            self._coming = [(due, size) for due, size in self._coming if due > now]
+            self.credits.append(credit_bytes)
+            usage = Usage(self.freed_bytes, self.freed_bytes, 1000)
+            return Look(usage, relieved=self.freed_bytes + credit_bytes >= self._wanted_bytes)
+
+
+class Store:
+    """A remover of objects in memory; each way to go wrong is a set of ids."""
+
+    fresh_seconds = 1.0
+
+    def __init__(self, disk: Disk, clock: SteppedClock, sizes: Mapping[str, int]):
+        self.disk = disk
+        self.clock = clock
+        self.sizes = dict(sizes)
+        self.sent: list[str] = []
+        self.checked: list[str] = []
+        self.refused: dict[str, Refused] = {}
+        self.errors: dict[str, str] = {}  # the call ends with this error, the object goes nevertheless
+        self.stuck: set[str] = set()  # the call does not take the object away
+        self.silent_checks: set[str] = set()
+        self.silent_presence: set[str] = set()
+        self.late_seconds = 0.0
+        self.check_seconds = 0.0
+        self.on_remove: Callable[[str], None] = lambda _: None
+
+    def check(self, verdict: Verdict) -> Ready | Refused:
+        """Looks again; takes `check_seconds` after the look."""
+        self.checked.append(verdict.id)
+        if verdict.id in self.silent_checks:
+            raise RuntimeUnavailable("the runtime does not answer")
+        answer = self.refused.get(verdict.id, Ready(self.clock.monotonic()))
+        self.clock.step(self.check_seconds)
+        return answer
+
+    def remove(self, verdict: Verdict) -> None:
+        """The one call."""
+        self.sent.append(verdict.id)
+        self.on_remove(verdict.id)
+        if verdict.id not in self.stuck:
+            self.disk.free(self.sizes.pop(verdict.id), self.late_seconds)
+        if verdict.id in self.errors:
+            raise RemovalFailed(self.errors[verdict.id])
+
+    def present(self, verdict: Verdict) -> bool:
+        """Whether the object is still there."""
+        if verdict.id in self.silent_presence:
+            raise RuntimeUnavailable("the runtime has gone away")
+        return verdict.id in self.sizes
+
+
+def plan_of(sizes: Mapping[str, int], *, sized: bool = True) -> Plan:
+    """A plan that removes these in order; without sizes it promises nothing, as for containers."""
+    kind = Kind.IMAGE if sized else Kind.CONTAINER
+    return Plan(
+        tuple(
+            Verdict(kind, name, f"name of {name}", Action.REMOVE, Reason.UNUSED, size if sized else None)
+            for name, size in sizes.items()
+        )
+    )
+
+
+def objects(count: int, size_bytes: int = 10 * MIB) -> dict[str, int]:
+    """So many objects of one size: a, b, c …"""
+    return {chr(ord("a") + number): size_bytes for number in range(count)}
