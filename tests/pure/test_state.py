@@ -158,6 +158,16 @@ def test_equal_deficits_are_acted_on_in_the_order_of_the_signals() -> None:
     assert decision.acted_on.signal is NODEFS
 
 
+def test_pressure_that_nothing_relieves_does_not_keep_a_relievable_one_waiting() -> None:
+    """With a dedicated image filesystem an empty nodefs has no row: a smaller deficit of imagefs is acted on."""
+    own, images = threshold(NODEFS, "10Gi"), threshold(IMAGEFS, "10Gi")
+    seen = (observation(NODEFS, 0), observation(IMAGEFS, 9 * GIB))
+    both = Story(own, images).at(0.0, *seen, layout=FsLayout.DEDICATED_IMAGEFS)
+    assert (both.acted_on, both.row) == (images, (C, I))
+    alone = Story(own).at(0.0, *seen, layout=FsLayout.DEDICATED_IMAGEFS)
+    assert (alone.acted_on, alone.row) == (own, ())
+
+
 @pytest.mark.parametrize(
     ("now", "available", "conditions", "acts"),
     [

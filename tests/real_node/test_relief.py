@@ -9,8 +9,9 @@ from typing import Any
 from tests.real_node.conftest import NodeFactory
 from tests.real_node.crowded import CrowdedNode, build_crowded_node
 from tests.real_node.fill import fill_bytes, fill_inodes
+from tests.real_node.loopfs import loop_devices_of, run_tool
 from tests.real_node.node import GIB, Node
-from tests.real_node.oci import SLEEP_FOR_EVER
+from tests.real_node.oci import SLEEP_FOR_EVER, Image, random_layer
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd, write_configuration
 
 MIB = 1 << 20
@@ -206,3 +207,35 @@ def test_plan_shows_what_would_go_and_touches_nothing(crowded_node: CrowdedNode,
     text = reclaimd("plan", "--config", configuration)
     assert "newest_of_live_pod" in text.stdout
     assert "reclaimd.test/unused/00:1" in text.stdout
+
+
+def test_a_disk_filled_to_the_last_byte_of_its_reserve_is_relieved(containerd_on_ext4: Node, tmp_path: Path) -> None:
+    """While an ext4 recovers from its reserve the available bytes stay at 0; removal goes on until they rise."""
+    node = containerd_on_ext4
+    run_tool("tune2fs", "-m", "5", loop_devices_of(node.filesystem.image)[0])  # as mkfs leaves it by default
+    images = [
+        node.import_image(Image(f"reclaimd.test/spare/{number:02}:1", (random_layer(number, 20 * MIB),)))
+        for number in range(8)
+    ]
+    time.sleep(1.1)
+    configuration = configure(
+        tmp_path,
+        node,
+        evictionHard={"nodefs.available": "40Mi"},
+        evictionMinimumReclaim={"nodefs.available": "0"},
+        parallelRemovals=1,
+    )
+    with (node.mountpoint / "grown").open("wb", buffering=0) as file:
+        try:
+            while file.write(b"\1" * MIB):
+                pass
+        except OSError:
+            pass
+    assert node.filesystem.available_bytes() == 0
+    process = reclaimd("reclaim", "--config", configuration, "-o", "json")
+    record = answer(process)
+    assert (process.returncode, record["result"]) == (0, "satisfied"), record["reason"]
+    gone = removed(record, "image")
+    assert gone == images[: len(gone)], "oldest first"
+    assert 2 <= len(gone) < len(images), "the reserve takes more than one image, and not all"
+    assert all(o["freed"]["bytes"] > 20 * MIB for o in record["removals"]), "what goes into the reserve is counted"

@@ -1,13 +1,17 @@
-"""Fixtures of this ring: a bare embedded runtime, and small nodes on real filesystems."""
+"""Fixtures of this ring: a bare embedded runtime, and small nodes on real small filesystems."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from .one_node import Node
+from .small_node import SmallNode
+
+SmallNodeFactory = Callable[..., SmallNode]
 
 
 @pytest.fixture
@@ -16,3 +20,24 @@ def node(tmp_path: Path) -> Iterator[Node]:
     made = Node(tmp_path)
     yield made
     made.close()
+
+
+@pytest.fixture
+def make_small_node(tmp_path: Path) -> Iterator[SmallNodeFactory]:
+    """A factory of small nodes, gone after the test; its arguments are those of SmallNode after the directory."""
+    with ExitStack() as stack:
+
+        def make(*arguments: object, **options: object) -> SmallNode:
+            directory = tmp_path / f"n{len(list(tmp_path.glob('n*')))}"
+            directory.mkdir()
+            small = SmallNode(directory, *arguments, **options)  # type: ignore[arg-type] # passed on as they come
+            stack.callback(small.close)
+            return small
+
+        yield make
+
+
+@pytest.fixture
+def small_node(make_small_node: SmallNodeFactory) -> SmallNode:
+    """A small node with one filesystem for everything."""
+    return make_small_node()

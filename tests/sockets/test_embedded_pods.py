@@ -1,4 +1,4 @@
-"""Containers and sandboxes of the embedded runtime, differences between runtimes, and what happens on a node by itself."""
+"""Pods of the embedded runtime, differences between runtimes, and what happens on a node by itself."""
 
 from __future__ import annotations
 

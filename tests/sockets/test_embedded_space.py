@@ -1,4 +1,4 @@
-"""Space and server of the embedded runtime: real files, space that comes late, large lists, a socket that comes and goes."""
+"""Space that comes back, large lists, a socket that comes and goes: the embedded runtime as a server on a disk."""
 
 from __future__ import annotations
 

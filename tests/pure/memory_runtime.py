@@ -1,0 +1,120 @@
+"""A container runtime in memory: both services, protecting nothing, as real ones do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from reclaim.pods import PodStates
+from reclaim.services import ContainerStatus, ImageFsInfo, RuntimeVersion
+from reclaim.types import Container, ContainerState, Image, PodSandbox, RuntimeUnavailable
+from tests.pure.values import SteppedClock
+
+
+class MemoryRuntime:
+    """Containers, sandboxes and images by id; every call is written down, takes time, and may go unanswered."""
+
+    def __init__(self, clock: SteppedClock) -> None:
+        self.clock = clock
+        self.containers: dict[str, Container] = {}
+        self.sandboxes: dict[str, PodSandbox] = {}
+        self.images: dict[str, Image] = {}
+        self.calls: list[str] = []
+        self.call_seconds = 0.0
+        self.away = False
+
+    def hold(self, *objects: Container | PodSandbox | Image) -> None:
+        """Takes these objects in."""
+        for one in objects:
+            match one:
+                case Container():
+                    self.containers[one.id] = one
+                case PodSandbox():
+                    self.sandboxes[one.id] = one
+                case Image():
+                    self.images[one.id] = one
+
+    def set_state(self, container_id: str, state: ContainerState) -> None:
+        """Puts a container into another state."""
+        self.containers[container_id] = replace(self.containers[container_id], state=state)
+
+    def _called(self, call: str) -> None:
+        self.calls.append(call)
+        self.clock.step(self.call_seconds)
+        if self.away:
+            raise RuntimeUnavailable("the runtime is away")
+
+    def version(self) -> RuntimeVersion:
+        """A containerd without image volumes."""
+        return RuntimeVersion("containerd", "1.6.20")
+
+    def sandbox_image(self) -> str | None:
+        """As configured."""
+        return "registry.k8s.io/pause:3.9"
+
+    def list_containers(self, sandbox_id: str = "") -> tuple[Container, ...]:
+        """All, or those of one sandbox."""
+        self._called("list_containers")
+        return tuple(one for one in self.containers.values() if sandbox_id in ("", one.sandbox_id))
+
+    def list_pod_sandboxes(self) -> tuple[PodSandbox, ...]:
+        """All."""
+        self._called("list_pod_sandboxes")
+        return tuple(self.sandboxes.values())
+
+    def container_status(self, container_id: str) -> ContainerStatus | None:
+        """Takes the beginning of an id for the id, as real runtimes do."""
+        self._called("container_status")
+        found = next((one for one in self.containers.values() if one.id.startswith(container_id)), None)
+        return None if found is None else ContainerStatus(found.id, found.state)
+
+    def image_of_sandbox(self, sandbox_id: str) -> str | None:
+        """It does not say."""
+        return None
+
+    def remove_container(self, container_id: str) -> None:
+        """Whatever its state."""
+        self._called(f"remove_container {container_id}")
+        self.containers.pop(container_id, None)
+
+    def stop_pod_sandbox(self, sandbox_id: str) -> None:
+        """Stops it."""
+        self._called(f"stop_pod_sandbox {sandbox_id}")
+
+    def remove_pod_sandbox(self, sandbox_id: str) -> None:
+        """With its containers."""
+        self._called(f"remove_pod_sandbox {sandbox_id}")
+        self.sandboxes.pop(sandbox_id, None)
+
+    def list_images(self) -> tuple[Image, ...]:
+        """All."""
+        self._called("list_images")
+        return tuple(self.images.values())
+
+    def image_status(self, reference: str) -> Image | None:
+        """By id or tag."""
+        self._called(f"image_status {reference}")
+        return next((one for one in self.images.values() if reference in (one.id, *one.repo_tags)), None)
+
+    def remove_image(self, image_id: str) -> None:
+        """Even one in use."""
+        self._called(f"remove_image {image_id}")
+        self.images.pop(image_id, None)
+
+    def image_fs_info(self) -> ImageFsInfo:
+        """Nowhere."""
+        return ImageFsInfo()
+
+
+class MemoryPods:
+    """A provider of pod states: the UIDs that exist."""
+
+    def __init__(self, *uids: str):
+        self.uids = set(uids)
+
+    def look(self) -> PodStates:
+        """Which pods exist now."""
+        return PodStates(frozenset(self.uids))
+
+    def gone(self, uid: str) -> bool:
+        """Whether this one does not."""
+        return self.look().gone(uid)

@@ -1,0 +1,190 @@
+"""Right before a removal everything is looked at again, because the runtime protects nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from reclaim.listing import Lister
+from reclaim.removers import ContainerRemover, ImageRemover, Ready, Refused, Remover, SandboxRemover
+from reclaim.types import Action, ContainerState, Kind, PodSandboxState, Reason, Result, RuntimeUnavailable, Verdict
+from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
+from tests.pure.values import SteppedClock, container, image, image_id, sandbox
+
+GONE = Refused(result=Result.ALREADY_GONE)
+
+
+def verdict(kind: Kind, object_id: str, reason: Reason, superseded_by: str = "") -> Verdict:
+    """What a plan says of an object of the pod uid-1."""
+    return Verdict(kind, object_id, object_id, Action.REMOVE, reason, pod_uid="uid-1", superseded_by=superseded_by)
+
+
+OLDER = verdict(Kind.CONTAINER, "old", Reason.OLDER_COPY, superseded_by="new")
+ORPHAN = verdict(Kind.CONTAINER, "old", Reason.POD_GONE)
+ORPHAN_SANDBOX = verdict(Kind.SANDBOX, "s", Reason.POD_GONE)
+UNUSED = verdict(Kind.IMAGE, image_id(1), Reason.UNUSED)
+
+
+class Node:
+    """A runtime in memory with two dead copies of a container, a dead sandbox and two images."""
+
+    def __init__(self, *living_pods: str):
+        self.clock = SteppedClock(at=50.0)
+        self.runtime = MemoryRuntime(self.clock)
+        self.pods = MemoryPods(*living_pods)
+        self.runtime.hold(container("old", age_seconds=200.0), container("new", age_seconds=100.0), sandbox("s"))
+        self.runtime.hold(image(1, "app:1"), image(2, "other:1"))
+
+    def containers(self) -> Remover:
+        """The remover of containers."""
+        return ContainerRemover(self.runtime, self.pods, self.clock)
+
+    def sandboxes(self) -> Remover:
+        """The remover of sandboxes."""
+        return SandboxRemover(self.runtime, self.pods, self.clock)
+
+    def images(self) -> Remover:
+        """The remover of images, made with the lists of this moment."""
+        self.runtime.containers.clear()
+        lister = Lister(self.runtime, self.runtime, self.clock)
+        return ImageRemover(self.runtime, lister, lister.everything(), self.clock)
+
+
+def test_a_dead_container_may_go_as_of_its_status() -> None:
+    """The status was read just now, at 50 s."""
+    assert Node().containers().check(ORPHAN) == Ready(50.0)
+    assert Node("uid-1").containers().check(OLDER) == Ready(50.0)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        (ContainerState.RUNNING, Reason.RUNNING),
+        (ContainerState.CREATED, Reason.CREATED),
+        (ContainerState.UNKNOWN, Reason.UNKNOWN_STATE),
+    ],
+)
+def test_a_container_that_is_not_exited_by_now_stays(state: ContainerState, reason: Reason) -> None:
+    """Whatever the list had said."""
+    node = Node()
+    node.runtime.set_state("old", state)
+    assert node.containers().check(ORPHAN) == Refused(reason)
+
+
+def test_a_pod_that_has_appeared_again_keeps_its_parts() -> None:
+    """Containers and sandboxes; the runtime is not even asked."""
+    node = Node("uid-1")
+    assert node.containers().check(ORPHAN) == Refused(Reason.POD_ALIVE)
+    assert node.sandboxes().check(ORPHAN_SANDBOX) == Refused(Reason.POD_ALIVE)
+    assert node.runtime.calls == []
+
+
+def test_an_older_copy_stays_when_the_newer_one_is_gone() -> None:
+    """Else the last memory that the container has run would go."""
+    node = Node("uid-1")
+    del node.runtime.containers["new"]
+    assert node.containers().check(OLDER) == Refused(Reason.NEWEST_OF_LIVE_POD)
+
+
+def test_the_beginning_of_an_id_is_not_the_id() -> None:
+    """A runtime that answers for `older` when asked for `old` does not have `old`."""
+    node = Node()
+    node.runtime.containers.clear()
+    node.runtime.hold(container("older"))
+    assert node.containers().check(ORPHAN) == GONE
+    assert not node.containers().present(ORPHAN)
+
+
+def test_a_removal_is_one_call_with_the_whole_id() -> None:
+    """Of a sandbox two: it is stopped first, which frees its network."""
+    node = Node()
+    images = node.images()
+    node.runtime.hold(container("old"))
+    node.runtime.calls.clear()
+    node.containers().remove(ORPHAN)
+    node.sandboxes().remove(ORPHAN_SANDBOX)
+    images.remove(UNUSED)
+    assert node.runtime.calls == [
+        "remove_container old",
+        "stop_pod_sandbox s",
+        "remove_pod_sandbox s",
+        f"remove_image {image_id(1)}",
+    ]
+
+
+def test_what_was_removed_is_absent() -> None:
+    """Present before, absent after, for each kind."""
+    node = Node()
+    images = node.images()
+    node.runtime.hold(container("old"))
+    for remover, one in ((node.containers(), ORPHAN), (node.sandboxes(), ORPHAN_SANDBOX), (images, UNUSED)):
+        assert remover.present(one)
+        remover.remove(one)
+        assert not remover.present(one)
+
+
+def test_a_dead_empty_sandbox_may_go() -> None:
+    """Its containers were asked for just now."""
+    assert Node().sandboxes().check(ORPHAN_SANDBOX) == Ready(50.0)
+
+
+def test_a_sandbox_that_is_ready_or_occupied_by_now_stays() -> None:
+    """A container of any state occupies it: the runtime would take it along."""
+    node = Node()
+    node.runtime.hold(container("c", sandbox_id="s"))
+    assert node.sandboxes().check(ORPHAN_SANDBOX) == Refused(Reason.HAS_CONTAINERS)
+    node.runtime.hold(sandbox("s", state=PodSandboxState.READY))
+    assert node.sandboxes().check(ORPHAN_SANDBOX) == Refused(Reason.READY)
+
+
+def test_what_is_gone_by_now_is_gone_already() -> None:
+    """Somebody else was faster."""
+    node = Node()
+    node.runtime.containers.clear()
+    node.runtime.sandboxes.clear()
+    assert node.containers().check(ORPHAN) == GONE
+    assert node.sandboxes().check(ORPHAN_SANDBOX) == GONE
+
+
+def test_an_image_that_nothing_uses_may_go() -> None:
+    """As of a list of containers that was asked for at 50 s."""
+    assert Node().images().check(UNUSED) == Ready(50.0)
+
+
+@pytest.mark.parametrize("state", ContainerState)
+def test_an_image_that_a_new_container_uses_stays(state: ContainerState) -> None:
+    """The container started between plan and removal."""
+    node = Node()
+    remover = node.images()
+    node.runtime.hold(container("c", state=state, references=("app:1",)))
+    assert remover.check(UNUSED) == Refused(Reason.IN_USE, Result.IN_USE)
+
+
+def test_a_new_container_whose_image_cannot_be_told_stops_every_image() -> None:
+    """It says nothing about its image at all."""
+    node = Node()
+    remover = node.images()
+    node.runtime.hold(container("c"))
+    assert remover.check(UNUSED) == Refused(Reason.UNRESOLVED_IMAGE)
+
+
+def test_the_list_of_containers_is_at_most_half_a_second_old() -> None:
+    """A list that took 0.1 s is used for 0.4 s more, then read anew."""
+    node = Node()
+    remover = node.images()
+    node.runtime.call_seconds = 0.1
+    remover.check(UNUSED)
+    node.runtime.calls.clear()
+    for seconds, lists in ((0.2, 0), (0.3, 1)):
+        node.clock.step(seconds)
+        remover.check(UNUSED)
+        assert node.runtime.calls.count("list_containers") == lists
+
+
+def test_a_runtime_that_is_away_licenses_nothing() -> None:
+    """No look, no removal."""
+    node = Node()
+    images = node.images()
+    node.runtime.away = True
+    for remover, one in ((node.containers(), ORPHAN), (node.sandboxes(), ORPHAN_SANDBOX), (images, UNUSED)):
+        with pytest.raises(RuntimeUnavailable):
+            remover.check(one)

@@ -1,0 +1,68 @@
+"""Small filesystems of this test process: a tmpfs with limits, one that counts no inodes, one that never answers."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from reclaim.embedded.filesystem import mount_tmpfs
+
+from ..conftest import MOUNTS
+
+_MNT_DETACH = 2
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mount.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p]
+_libc.umount2.argtypes = [ctypes.c_char_p, ctypes.c_int]
+
+
+def need_mounts() -> None:
+    """Skips where no filesystem can be mounted, and says what is missing."""
+    if not MOUNTS.available:
+        pytest.skip(f"needs a mount namespace of its own: {MOUNTS.reason}")
+
+
+def mounted_tmpfs(directory: str, size_bytes: int, inodes: int) -> None:
+    """A tmpfs on a new or existing directory; `unmount` takes it away."""
+    need_mounts()
+    os.makedirs(directory, exist_ok=True)
+    mount_tmpfs(directory, size_bytes, inodes)
+
+
+def mounted_tmpfs_without_inodes(directory: str, size_bytes: int) -> None:
+    """A tmpfs that counts no inodes: statvfs says 0 of 0, as on btrfs."""
+    need_mounts()
+    os.makedirs(directory, exist_ok=True)
+    _mount(directory, "tmpfs", f"size={size_bytes},nr_inodes=0,mode=0755")
+
+
+@contextmanager
+def dead_filesystem(directory: str) -> Iterator[None]:
+    """A FUSE filesystem on `directory` whose program never answers: every look at it blocks, as on a dead NFS server.
+
+    When the block ends, the calls that hang fail with ENOTCONN, and it is unmounted.
+    """
+    need_mounts()
+    try:
+        device = os.open("/dev/fuse", os.O_RDWR)
+    except OSError as error:
+        pytest.skip(f"needs /dev/fuse: {error.strerror}")
+    try:
+        _mount(directory, "fuse", f"fd={device},rootmode=40000,user_id=0,group_id=0")
+        yield
+    finally:
+        os.close(device)
+        unmount(directory)
+
+
+def unmount(directory: str) -> None:
+    """Takes the uppermost mount off a directory, at once, also if it is in use; nothing happens if there is none."""
+    _libc.umount2(os.fsencode(directory), _MNT_DETACH)
+
+
+def _mount(directory: str, kind: str, options: str) -> None:
+    if _libc.mount(kind.encode(), os.fsencode(directory), kind.encode(), 0, options.encode()) != 0:
+        pytest.skip(f"needs a {kind} on {directory}: {os.strerror(ctypes.get_errno())}")
