@@ -130,10 +130,14 @@ def load(path: str | None, environment: Mapping[str, str], flags: Mapping[str, A
             if document.get(field) != allowed:
                 raise ConfigurationError(f"{name}: {field} must be {allowed!r}, but it was {document.get(field)!r}")
     try:
-        _File.model_validate(document)  # alone, so that the sentence names the file and not a flag
-        written = _File.model_validate({**document, **from_environment, **flags})
+        _File.model_validate(document)
     except ValidationError as error:
         raise ConfigurationError(sentence(error, name, _File)) from None
+    try:
+        _File.model_validate({**from_environment, **flags})  # alone, so that the sentence names what is wrong
+        written = _File.model_validate({**document, **from_environment, **flags})
+    except ValidationError as error:
+        raise ConfigurationError(sentence(error, "flags", _File)) from None
     return _Reader(written, name, document, flags).configuration()
 
 
@@ -298,7 +302,7 @@ def parse_pairs(field: str, text: str, operator: str) -> dict[str, str]:
     """The flag form `signal<value,signal<value` (`=` for minimum reclaim). Raises ConfigurationError."""
     pairs: dict[str, str] = {}
     for statement in filter(None, text.split(",")):
-        name, found, value = statement.partition(operator)
+        name, found, value = (part.strip() for part in statement.partition(operator))
         if not found or not name or not value:
             raise ConfigurationError(
                 f"--{field}: {_shown(statement)} is not of the form signal{operator}value, "

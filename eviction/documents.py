@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from typing import Any
 
 import yaml
@@ -42,6 +43,8 @@ class _StrictLoader(yaml.SafeLoader):
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
             raise yaml.composer.ComposerError(None, None, "aliases are not allowed", self._mark())
+        if getattr(self.peek_event(), "tag", None) is not None:  # type: ignore[no-untyped-call] # untyped in the stubs
+            raise yaml.composer.ComposerError(None, None, "tags are not allowed", self._mark())
         self._depth += 1
         if self._depth > DEEPEST:
             raise yaml.composer.ComposerError(None, None, f"nested deeper than {DEEPEST}", self._mark())
@@ -80,6 +83,8 @@ def read_document(path: str) -> dict[str, Any]:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe in its place must not block
         with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise DocumentError(f"{path}: is not a regular file")
             data = file.read(LARGEST_BYTES + 1)
     except OSError as error:
         raise DocumentError(f"{path}: cannot be read: {error.strerror}") from None
@@ -101,7 +106,7 @@ def parse_document(text: str, name: str) -> dict[str, Any]:
         where = f" in line {mark.line + 1}" if mark is not None else ""
         raise DocumentError(f"{name}: not readable as YAML{where}: {error.problem}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise DocumentError(f"{name}: not readable as YAML: {error}") from None
+        raise DocumentError(f"{name}: not readable as YAML: {' '.join(str(error).split())}") from None
     if len(documents) > 1:
         raise DocumentError(f"{name}: holds {len(documents)} documents; one is allowed")
     document = documents[0] if documents else None

@@ -112,10 +112,10 @@ class Manager:
         self.heartbeat = self._node.clock.monotonic()
         self._report(observations, decision)
         self._on_look(observations, decision)
-        for signal, observation in observations.signals.items():
-            if not observation.stale and observation.filesystem is not None and observation.time is not None:
-                key = (observation.filesystem.device_id, signal.counts_inodes)
-                self._fills[key] = next_fill(self._fills.get(key), observation.available, observation.time)
+        for identity, stats in observations.filesystems.values():
+            for inodes, available in ((False, stats.available_bytes), (True, stats.inodes_free)):
+                key = (identity.device_id, inodes)
+                self._fills[key] = next_fill(self._fills.get(key), available, stats.time)
         return observations, decision
 
     def _next_look_in(self, observations: SignalObservations, decision: Decision) -> float:

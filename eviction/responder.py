@@ -22,7 +22,7 @@ from reclaim.types import Look, ReclaimResult, Result, Usage
 from signals.clock import Clock
 from signals.quantity import format_bytes
 from signals.summary import SummaryProvider
-from signals.types import FilesystemRole, FsLayout, SignalObservations
+from signals.types import FilesystemRole, FsLayout, Signal, SignalObservations
 
 SETTLE_QUIET_SECONDS = 0.25
 SETTLE_LIMIT_SECONDS = 5.0
@@ -149,19 +149,26 @@ def judged(record: Pass, *, dry_run: bool) -> Pass:
     freed = f"freed {format_bytes(record.measured_bytes)} and {record.measured_inodes} inodes"
     gone = f"removed {counts[Result.REMOVED]} objects, {freed}"
     if dry_run:
-        return replace(
-            record,
-            result=PassResult.DRY_RUN,
-            reason=f"would remove {counts[Result.PLANNED]} objects of nominally {format_bytes(record.nominal_bytes)}",
-        )
-    stale = [s for s, o in (record.after.signals if record.after else {}).items() if o.stale]
-    if not record.still_met and not stale:
+        planned = f"{counts[Result.PLANNED]} objects of nominally {format_bytes(record.nominal_bytes)}"
+        acted_on = record.decision.acted_on
+        # The runtime says nothing about inodes, so what would be enough of them is not known before.
+        most = "at most " if acted_on is not None and acted_on.signal.counts_inodes else ""
+        return replace(record, result=PassResult.DRY_RUN, reason=f"would remove {most}{planned}")
+    blind = _unreadable(record)
+    if not record.still_met and not blind:
         return replace(record, result=PassResult.SATISFIED, reason=f"{gone}; no threshold is met any more")
     if record.errors and not counts[Result.REMOVED]:
         return replace(record, result=PassResult.FAILED, reason="; ".join(record.errors))
-    unmet = ", ".join(str(threshold.signal) for threshold in record.still_met) or f"{stale[0]} is not readable"
+    unmet = ", ".join(str(threshold.signal) for threshold in record.still_met) or f"{blind[0]} is not readable"
     because = "; ".join(record.errors) or _why_not_more(record)
     return replace(record, result=PassResult.NOT_ENOUGH, reason=f"{gone}; still under pressure: {unmet}; {because}")
+
+
+def _unreadable(record: Pass) -> list[Signal]:
+    """Signals that cannot be judged at the end: stale, or gone although they were under pressure."""
+    after = record.after.signals if record.after is not None else {}
+    concerned = {threshold.signal for threshold in record.decision.thresholds_met}
+    return [s for s in Signal if (s in concerned and s not in after) or (s in after and after[s].stale)]
 
 
 def _why_not_more(record: Pass) -> str:

@@ -28,30 +28,32 @@ class ManagerState:
     """What one look leaves for the next; times are monotonic seconds.
 
     `met`: the thresholds that were met with their grace served; they stay met until minimum reclaim is reached.
+    `conditions`: those reported last.
     """
 
     config: EvictionConfig
     first_observed_at: Mapping[Threshold, float] = field(default_factory=dict)
     conditions_last_observed_at: Mapping[NodeCondition, float] = field(default_factory=dict)
     met: tuple[Threshold, ...] = ()
+    conditions: frozenset[NodeCondition] = frozenset()
     last_observations: Mapping[Signal, SignalObservation] = field(default_factory=dict)
 
 
 def synchronize(state: ManagerState, observations: SignalObservations, now: float) -> tuple[ManagerState, Decision]:
     """What one look means. `now`: monotonic seconds.
 
-    A look at which nothing could be read changes nothing: conditions neither appear nor expire. As long as the
-    layout is not known there is no row to call, so nothing is acted on.
+    What could not be read changes nothing: conditions neither appear nor expire, and a grace period goes on, as in the
+    kubelet, where one failed reading freezes the whole pass. Here it freezes the thresholds that it concerns: they are
+    neither resolved nor acted on, and the other filesystems are served. As long as the layout is not known there is no
+    row to call, so nothing is acted on.
     """
     usable = rules.usable(observations.signals)
     if not usable:
-        reported = rules.node_conditions_observed_since(
-            state.conditions_last_observed_at, state.config.transition_period_seconds, now
-        )
-        return state, Decision(reported, (), None, (), observations.layout)
+        return state, Decision(state.conditions, (), None, (), observations.layout)
     met = rules.thresholds_met(state.config.thresholds, usable, enforce_min_reclaim=False)
     unresolved = rules.thresholds_met(state.met, usable, enforce_min_reclaim=True)
-    met = rules.merge_thresholds(met, unresolved)
+    frozen = [known for known in state.first_observed_at if known.signal in observations.signals.keys() - usable.keys()]
+    met = rules.merge_thresholds(rules.merge_thresholds(met, unresolved), frozen)
     first_observed = rules.thresholds_first_observed_at(met, state.first_observed_at, now)
     last_observed = rules.node_conditions_last_observed_at(
         rules.node_conditions(met), state.conditions_last_observed_at, now
@@ -71,6 +73,7 @@ def synchronize(state: ManagerState, observations: SignalObservations, now: floa
         first_observed_at=first_observed,
         conditions_last_observed_at=last_observed,
         met=served,
+        conditions=decision.conditions,
         last_observations=dict(usable),
     )
     return state, decision

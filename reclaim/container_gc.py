@@ -4,7 +4,8 @@ The kubelet's rules (`pkg/kubelet/kuberuntime/kuberuntime_gc.go`), and where the
 
 * Containers are looked at by evict unit: (pod UID, container name). Of each unit the newest
   `max_per_pod_container` dead ones stay, older ones go, oldest first. Of a pod that is gone all go.
-* A container younger than `min_age_seconds`, counted from its creation, stays.
+* A container younger than `min_age_seconds`, counted from its creation, stays and does not count: of the others the
+  newest stay. One whose creation time is not known is young.
 * A sandbox that is READY, or that any listed container names, stays. Of a pod that exists the newest sandbox stays.
 
 Narrower than the kubelet, because a tool beside it knows less:
@@ -72,12 +73,25 @@ def plan_container_gc(listing: Listing, pods: PodStates, policy: ContainerGCPoli
     for (uid, _), dead in units.items():
         newest_first = sorted(dead, key=lambda c: (c.created_at_ns, c.attempt, c.id), reverse=True)
         gone = pods.gone(uid) and uid not in alive
-        for rank, container in enumerate(newest_first):
-            verdict = _judge(container, newest_first[0], rank, gone, policy, now_ns)
-            if verdict.action is Action.REMOVE:
-                removed.append((0 if gone else 1, container, verdict))
+        min_age = max(policy.min_age_seconds, policy.settle_seconds) if gone else policy.min_age_seconds
+        rank = 0
+        for container in newest_first:
+            wait = _missing_age(container.created_at_ns, min_age, now_ns)
+            newest = container is newest_first[0]
+            if wait > 0 and (gone or not newest):
+                young = _verdict(container, Action.KEEP, Reason.TOO_YOUNG, now_ns)
+                kept.append(replace(young, eligible_in_seconds=wait))
+                continue
+            if gone:
+                removed.append((0, container, _verdict(container, Action.REMOVE, Reason.POD_GONE, now_ns)))
+            elif newest:
+                kept.append(_verdict(container, Action.KEEP, Reason.NEWEST_OF_LIVE_POD, now_ns))
+            elif policy.max_per_pod_container < 0 or rank < policy.max_per_pod_container:
+                kept.append(_verdict(container, Action.KEEP, Reason.WITHIN_LIMIT, now_ns))
             else:
-                kept.append(verdict)
+                older = _verdict(container, Action.REMOVE, Reason.OLDER_COPY, now_ns)
+                removed.append((1, container, replace(older, superseded_by=newest_first[0].id)))
+            rank += wait <= 0
     removed.sort(key=lambda item: (item[0], item[1].created_at_ns, item[1].id))
     kept.sort(key=lambda verdict: (verdict.name, verdict.id))
     return Plan(tuple(verdict for _, _, verdict in removed), tuple(kept))
@@ -95,19 +109,6 @@ def _not_dead(container: Container) -> Reason | None:
             return None if container.pod_uid else Reason.NOT_KUBELETS
 
 
-def _judge(
-    container: Container, newest: Container, rank: int, gone: bool, policy: ContainerGCPolicy, now_ns: int
-) -> Verdict:
-    min_age = max(policy.min_age_seconds, policy.settle_seconds) if gone else policy.min_age_seconds
-    limit = policy.max_per_pod_container
-    if not gone and rank == 0:
-        return _verdict(container, Action.KEEP, Reason.NEWEST_OF_LIVE_POD, now_ns)
-    if not gone and (limit < 0 or rank < limit):
-        return _verdict(container, Action.KEEP, Reason.WITHIN_LIMIT, now_ns)
-    verdict = _verdict(container, Action.REMOVE, Reason.POD_GONE if gone else Reason.OLDER_COPY, now_ns)
-    return _of_age(verdict if gone else replace(verdict, superseded_by=newest.id), min_age)
-
-
 def _verdict(container: Container, action: Action, reason: Reason, now_ns: int) -> Verdict:
     return Verdict(
         kind=Kind.CONTAINER,
@@ -120,12 +121,11 @@ def _verdict(container: Container, action: Action, reason: Reason, now_ns: int) 
     )
 
 
-def _of_age(verdict: Verdict, min_age: float) -> Verdict:
-    assert verdict.age_seconds is not None
-    missing = min_age - verdict.age_seconds
-    if missing <= 0:  # equal is old enough
-        return verdict
-    return replace(verdict, action=Action.KEEP, reason=Reason.TOO_YOUNG, eligible_in_seconds=missing)
+def _missing_age(created_at_ns: int, min_age_seconds: float, now_ns: int) -> float:
+    """Seconds until the age is reached, 0 and below when it is (equal is old enough); infinite without a time."""
+    if created_at_ns <= 0:
+        return float("inf")
+    return min_age_seconds - (now_ns - created_at_ns) * NANOSECOND
 
 
 def _pods_with_living_parts(listing: Listing) -> frozenset[str]:
@@ -176,7 +176,10 @@ def _judge_sandbox(
     if not sandbox.labelled or not sandbox.pod_uid:
         return verdict(Action.KEEP, Reason.NOT_KUBELETS)
     if gone:
-        return _of_age(verdict(Action.REMOVE, Reason.POD_GONE), policy.settle_seconds)
+        wait = _missing_age(sandbox.created_at_ns, policy.settle_seconds, now_ns)
+        if wait > 0:
+            return replace(verdict(Action.KEEP, Reason.TOO_YOUNG), eligible_in_seconds=wait)
+        return verdict(Action.REMOVE, Reason.POD_GONE)
     if rank == 0:
         return verdict(Action.KEEP, Reason.NEWEST_SANDBOX)
     return verdict(Action.REMOVE, Reason.OLDER_SANDBOX)

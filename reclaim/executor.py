@@ -9,6 +9,7 @@
 * Removed is what is absent when asked afterwards; what the call answered does not count.
 * Space may come late. Where the filesystem shows less than the runtime had promised, it is watched for a short while
   before the next object goes; where such waits bring nothing, they are given up for the rest of the plan.
+  What the runtime gives no size for (containers) is waited for once, at the end.
 * A dry run is this path minus the one call: what would go is credited with its nominal size instead.
 
 Covers: order, bounds, stopping, measuring. Does not cover: which objects (`*_gc`), whether one may go now
@@ -104,9 +105,9 @@ def remove_one(verdict: Verdict, remover: Remover, clock: Clock, *, dry_run: boo
         return replace(outcome(refused.result), verdict=kept)
     if dry_run:
         return outcome(Result.PLANNED)
-    failure = ""
+    failure, was_there = "", True
     try:
-        remover.remove(verdict)
+        was_there = remover.remove(verdict)
     except RemovalFailed as error:
         failure = str(error)
     try:
@@ -114,7 +115,7 @@ def remove_one(verdict: Verdict, remover: Remover, clock: Clock, *, dry_run: boo
             return outcome(Result.FAILED, failure or "the runtime reported success but still has it")
     except RuntimeUnavailable as error:
         return outcome(Result.UNANSWERED, failure or str(error))
-    return outcome(Result.REMOVED, failure)
+    return outcome(Result.REMOVED if was_there else Result.ALREADY_GONE, failure)
 
 
 def _refusal(verdict: Verdict, remover: Remover, clock: Clock) -> Refused | None:
@@ -167,6 +168,13 @@ class _Run:
         self._error = ""
 
     def run(self) -> Carried:
+        try:
+            return self._run()
+        finally:
+            while self._executor.in_flight:  # only after a defect: what was sent is waited for all the same
+                self._executor.in_flight.pop(self._done.get().verdict.id, None)
+
+    def _run(self) -> Carried:
         before = self._look(0)
         while True:
             self._launch(before)
@@ -175,6 +183,8 @@ class _Run:
             outcome = self._done.get()
             del self._executor.in_flight[outcome.verdict.id]
             before = self._account(outcome, before)
+        if any(o.result is Result.REMOVED and o.verdict.size_bytes is None for o in self._outcomes):
+            before = self._executor.settle(self._look, LATE_QUIET_SECONDS, LATE_LIMIT_SECONDS)
         reason = self._why_stopped(before)
         self._kept += [
             Outcome(replace(verdict, action=Action.KEEP, reason=reason, eligible_in_seconds=None))

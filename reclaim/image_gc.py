@@ -149,15 +149,12 @@ def _keep_reason(image: Image, usage: ImagesInUse) -> Reason | None:
 def _one_per_id(images: tuple[Image, ...]) -> list[Image]:
     found: dict[str, Image] = {}
     for image in images:
-        earlier = found.get(image.id)
-        if earlier is None:
-            found[image.id] = image
-        elif image.pinned or earlier.pinned:
-            found[image.id] = Image(
-                image.id,
-                earlier.repo_tags + image.repo_tags,
-                earlier.repo_digests + image.repo_digests,
-                image.size_bytes,
-                pinned=True,
-            )
+        earlier = found.get(image.id, image)
+        found[image.id] = Image(
+            image.id,
+            tuple(sorted({*earlier.repo_tags, *image.repo_tags})),
+            tuple(sorted({*earlier.repo_digests, *image.repo_digests})),
+            max(earlier.size_bytes, image.size_bytes),
+            earlier.pinned or image.pinned,
+        )
     return list(found.values())

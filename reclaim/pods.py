@@ -10,8 +10,16 @@ Covers: the kubelet's directories. Without them no pod counts as gone.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from typing import Protocol
+
+_UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", re.ASCII)
+
+
+def is_pod_uid(uid: str) -> bool:
+    """Whether a text can be the UID of a kubelet's pod, and so the name of its directory. It comes from the runtime."""
+    return _UID.fullmatch(uid) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +29,8 @@ class PodStates:
     present: frozenset[str] | None = None
 
     def gone(self, uid: str) -> bool:
-        """Whether the pod is known not to exist. An empty UID is no pod's."""
-        return bool(uid) and self.present is not None and uid not in self.present
+        """Whether the pod is known not to exist. What cannot be a UID is no pod's and never counts as gone."""
+        return is_pod_uid(uid) and self.present is not None and uid not in self.present
 
     def united(self, other: PodStates) -> PodStates:
         """The careful sum of two looks: a pod exists if either saw it; unknown if either could not see."""
@@ -57,9 +65,9 @@ class KubeletDirectories:
     def gone(self, uid: str) -> bool:
         """Whether the pod directory is readable and holds no such entry.
 
-        The UID comes from the runtime: one that is no plain name is no pod of a kubelet and never counts as gone.
+        What cannot be a UID is no pod of a kubelet and never counts as gone.
         """
-        if not uid or "/" in uid or "\0" in uid or uid in (".", ".."):
+        if not is_pod_uid(uid):
             return False
         try:
             descriptor = os.open(self._pods, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

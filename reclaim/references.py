@@ -21,11 +21,11 @@ class ImageIndex:
     """Finds the ids of the listed images that a reference means."""
 
     def __init__(self, images: Iterable[Image]):
-        self._by_hex: dict[str, str] = {}
+        self._by_hex: dict[str, set[str]] = defaultdict(set)  # one image may be listed with and without algorithm
         self._by_name: dict[str, set[str]] = defaultdict(set)
         self._found: dict[str, frozenset[str]] = {}  # many containers name the same image
         for image in images:
-            self._by_hex[bare_hex(image.id)] = image.id
+            self._by_hex[bare_hex(image.id)].add(image.id)
             for name in (*image.repo_tags, *image.repo_digests):
                 self._by_name[normalized(name)].add(image.id)
                 digest = name.rpartition("@")[2]
@@ -47,9 +47,9 @@ class ImageIndex:
             found |= self._by_name.get(digest, set()) | self._by_name.get(normalized(name), set())
         hexadecimal = bare_hex(digest)
         if hexadecimal in self._by_hex:
-            found.add(self._by_hex[hexadecimal])
+            found |= self._by_hex[hexadecimal]
         elif len(hexadecimal) < 64 and _HEX.fullmatch(hexadecimal):
-            found |= {image_id for full, image_id in self._by_hex.items() if full.startswith(hexadecimal)}
+            found |= {i for full, ids in self._by_hex.items() if full.startswith(hexadecimal) for i in ids}
         return frozenset(found)
 
 
@@ -68,7 +68,11 @@ def normalized(reference: str) -> str:
     name, at, digest = reference.partition("@")
     head, slash, rest = name.partition("/")
     if not slash or not ("." in head or ":" in head or head == "localhost"):
-        head, rest = "docker.io", name if slash else f"library/{name}"
+        head, rest = "docker.io", name
+    if head == "index.docker.io":
+        head = "docker.io"
+    if head == "docker.io" and "/" not in rest:
+        rest = f"library/{rest}"
     repository, colon, tag = rest.rpartition(":")
     if not colon:
         repository, tag = rest, "latest"

@@ -51,8 +51,8 @@ class Remover(Protocol):
     def check(self, verdict: Verdict) -> Ready | Refused:
         """Looks again. Raises RuntimeUnavailable."""
 
-    def remove(self, verdict: Verdict) -> None:
-        """The one call. Raises RemovalFailed."""
+    def remove(self, verdict: Verdict) -> bool:
+        """The one call. False when the runtime had no such object any more. Raises RemovalFailed."""
 
     def present(self, verdict: Verdict) -> bool:
         """Whether the object is still there. Raises RuntimeUnavailable."""
@@ -90,9 +90,9 @@ class ContainerRemover:
             return Refused(_STILL_ALIVE[status.state])
         return Ready(read_at)
 
-    def remove(self, verdict: Verdict) -> None:
+    def remove(self, verdict: Verdict) -> bool:
         """RemoveContainer by whole id."""
-        self._runtime.remove_container(verdict.id)
+        return self._runtime.remove_container(verdict.id)
 
     def present(self, verdict: Verdict) -> bool:
         """ContainerStatus answers with this very id."""
@@ -131,10 +131,10 @@ class SandboxRemover:
             return Refused(Reason.HAS_CONTAINERS)
         return Ready(read_at)
 
-    def remove(self, verdict: Verdict) -> None:
+    def remove(self, verdict: Verdict) -> bool:
         """StopPodSandbox, which frees its network, then RemovePodSandbox."""
         self._runtime.stop_pod_sandbox(verdict.id)
-        self._runtime.remove_pod_sandbox(verdict.id)
+        return self._runtime.remove_pod_sandbox(verdict.id)
 
     def present(self, verdict: Verdict) -> bool:
         """The list still names this very id."""
@@ -145,7 +145,8 @@ class ImageRemover:
     """Removes an image that a list of containers, at most 1 s old, shows to be unused.
 
     The list is read anew before each removal where that is cheap: it may be as old as four times what it took to
-    read, and never older than 1 s. Removals that run side by side share one.
+    read, and never older than 1 s. (A list that takes half a second and more is counted from its answer: from the
+    question it could never be young enough.) Removals that run side by side share one.
     """
 
     fresh_seconds = FRESH_SECONDS
@@ -187,9 +188,9 @@ class ImageRemover:
         self._cost_seconds = self._clock.monotonic() - asked_at
         self._read_at = asked_at if self._cost_seconds < FRESH_SECONDS / 2 else asked_at + self._cost_seconds
 
-    def remove(self, verdict: Verdict) -> None:
+    def remove(self, verdict: Verdict) -> bool:
         """RemoveImage by whole id, never by name: by name one runtime drops all tags and another only one."""
-        self._images.remove_image(verdict.id)
+        return self._images.remove_image(verdict.id)
 
     def present(self, verdict: Verdict) -> bool:
         """ImageStatus answers with this very id."""

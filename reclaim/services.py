@@ -1,7 +1,8 @@
 """What the reclaim functions need of a container runtime: two small protocols, named as CRI names them.
 
 Implemented over gRPC by `reclaim.cri.client`. All reads raise RuntimeUnavailable when there is no complete answer;
-all removals raise RemovalFailed when the runtime answered with an error, and then nothing is known: ask again.
+all removals raise RemovalFailed when the runtime answered with an error, and then nothing is known: ask again. A
+removal is False when the runtime answered that it has no such object.
 """
 
 from __future__ import annotations
@@ -67,13 +68,13 @@ class RuntimeService(Protocol):
     def image_of_sandbox(self, sandbox_id: str) -> str | None:
         """The image that a sandbox was made from; None when the runtime does not say or the sandbox is gone."""
 
-    def remove_container(self, container_id: str) -> None:
+    def remove_container(self, container_id: str) -> bool:
         """Removes a container; the runtime would kill a running one."""
 
     def stop_pod_sandbox(self, sandbox_id: str) -> None:
         """Stops what is left of a sandbox, its network included."""
 
-    def remove_pod_sandbox(self, sandbox_id: str) -> None:
+    def remove_pod_sandbox(self, sandbox_id: str) -> bool:
         """Removes a sandbox; the runtime would remove its containers too."""
 
 
@@ -86,7 +87,7 @@ class ImageService(Protocol):
     def image_status(self, reference: str) -> Image | None:
         """The image that a reference means; None when the runtime has none."""
 
-    def remove_image(self, image_id: str) -> None:
+    def remove_image(self, image_id: str) -> bool:
         """Removes an image with all its tags; the runtime would remove one in use."""
 
     def image_fs_info(self) -> ImageFsInfo:

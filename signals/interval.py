@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 HALF_LIFE_SECONDS = 60.0
+SHORTEST_SECONDS = 0.001  # closer readings say nothing of a rate
 ASSUMED_INODES_PER_SECOND = 20_000.0  # about half of what an ext4 creates on one core
 
 
@@ -27,9 +28,14 @@ class Fill:
 
 
 def next_fill(previous: Fill | None, available: int, now: float) -> Fill:
-    """The fill after a reading of `available` at `now` (monotonic seconds). Rising amounts count as a fall of 0."""
-    if previous is None or now <= previous.time:
-        return Fill(available, now, previous.fastest if previous else 0.0)
+    """The fill after a reading of `available` at `now` (monotonic seconds). Rising amounts count as a fall of 0.
+
+    A reading less than 1 ms after the previous one changes nothing.
+    """
+    if previous is None:
+        return Fill(available, now)
+    if now - previous.time < SHORTEST_SECONDS:
+        return previous
     elapsed = now - previous.time
     fall = (previous.available - available) / elapsed
     decayed = previous.fastest * 0.5 ** (elapsed / HALF_LIFE_SECONDS)

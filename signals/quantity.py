@@ -97,7 +97,7 @@ def format_bytes(amount: int) -> str:
     """Bytes for people: one decimal and a binary unit, `1.4GiB`; exact below 1024 (`17B`)."""
     value, sign = float(abs(amount)), "-" if amount < 0 else ""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
-        if value < 1024 or unit == "PiB":
+        if round(value, 1) < 1024 or unit == "PiB":
             return f"{sign}{value:.0f}B" if unit == "B" else f"{sign}{value:.1f}{unit}"
         value /= 1024
     raise AssertionError("unreachable")
@@ -130,7 +130,7 @@ class Percentage:
             text = f"{float(f'{self.fraction * 100:.{digits}g}'):.16g}%"
             if parse_percentage(text) == self:
                 return text
-        raise AssertionError("17 digits tell any two single-precision numbers apart")
+        return f"{self.fraction * 100:.9g}%"  # beyond what can be written as a percentage in single precision
 
 
 def parse_percentage(text: str) -> Percentage:
@@ -176,7 +176,7 @@ def format_duration(seconds: float) -> str:
     """Seconds for people: `8ms`, `2.5s`, `3m20s`, `4h10m`, `3d4h`."""
     if seconds < 0:
         return "-" + format_duration(-seconds)
-    if seconds < 1:
+    if round(seconds, 3) < 1:
         return f"{seconds * 1000:.0f}ms"
     if seconds < 60:
         return f"{seconds:.3g}s"

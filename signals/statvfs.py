@@ -111,6 +111,8 @@ class Probe:
                 self._result = self._reader(self.path, self._clock.monotonic())
             except OSError as error:
                 self._result = error
+            except Exception as error:  # noqa: BLE001 # whatever a reader does, its caller gets an answer
+                self._result = OSError(f"{type(error).__name__}: {error}")
             self._answered.set()
 
 

@@ -128,20 +128,20 @@ class CriClient:
         answer = self._find(_RUNTIME + "PodSandboxStatus", request, pb.PodSandboxStatusResponse)
         return None if answer is None else text_in_json(answer.info, "info", "image")
 
-    def remove_container(self, container_id: str) -> None:
+    def remove_container(self, container_id: str) -> bool:
         """RemoveContainer, without a deadline."""
         request = pb.RemoveContainerRequest(container_id=container_id)
-        self._remove(_RUNTIME + "RemoveContainer", request, pb.RemoveContainerResponse)
+        return self._remove(_RUNTIME + "RemoveContainer", request, pb.RemoveContainerResponse)
 
     def stop_pod_sandbox(self, sandbox_id: str) -> None:
         """StopPodSandbox, without a deadline."""
         request = pb.StopPodSandboxRequest(pod_sandbox_id=sandbox_id)
         self._remove(_RUNTIME + "StopPodSandbox", request, pb.StopPodSandboxResponse)
 
-    def remove_pod_sandbox(self, sandbox_id: str) -> None:
+    def remove_pod_sandbox(self, sandbox_id: str) -> bool:
         """RemovePodSandbox, without a deadline."""
         request = pb.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id)
-        self._remove(_RUNTIME + "RemovePodSandbox", request, pb.RemovePodSandboxResponse)
+        return self._remove(_RUNTIME + "RemovePodSandbox", request, pb.RemovePodSandboxResponse)
 
     # ---- ImageService
 
@@ -156,10 +156,10 @@ class CriClient:
         answer = self._find(_IMAGE + "ImageStatus", request, pb.ImageStatusResponse)
         return image_of(answer.image) if answer is not None and answer.HasField("image") else None
 
-    def remove_image(self, image_id: str) -> None:
+    def remove_image(self, image_id: str) -> bool:
         """RemoveImage by id, without a deadline."""
         request = pb.RemoveImageRequest(image=pb.ImageSpec(image=image_id))
-        self._remove(_IMAGE + "RemoveImage", request, pb.RemoveImageResponse)
+        return self._remove(_IMAGE + "RemoveImage", request, pb.RemoveImageResponse)
 
     def image_fs_info(self) -> ImageFsInfo:
         """The paths that the runtime reports."""
@@ -197,12 +197,14 @@ class CriClient:
                 f"{self.endpoint}: {self._sentence(method, error)}", transient=transient
             ) from error
 
-    def _remove(self, method: str, request: Any, answer_type: type[Any]) -> None:
+    def _remove(self, method: str, request: Any, answer_type: type[Any]) -> bool:
         try:
             self._call(method, request, answer_type, None)
         except grpc.RpcError as error:
             if _code(error) is not grpc.StatusCode.NOT_FOUND:
                 raise RemovalFailed(self._sentence(method, error)) from error
+            return False
+        return True
 
     def _sentence(self, method: str, error: grpc.RpcError) -> str:
         name, code = _short(method), _code(error)

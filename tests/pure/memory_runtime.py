@@ -71,19 +71,19 @@ class MemoryRuntime:
         """It does not say."""
         return None
 
-    def remove_container(self, container_id: str) -> None:
+    def remove_container(self, container_id: str) -> bool:
         """Whatever its state."""
         self._called(f"remove_container {container_id}")
-        self.containers.pop(container_id, None)
+        return self.containers.pop(container_id, None) is not None
 
     def stop_pod_sandbox(self, sandbox_id: str) -> None:
         """Stops it."""
         self._called(f"stop_pod_sandbox {sandbox_id}")
 
-    def remove_pod_sandbox(self, sandbox_id: str) -> None:
+    def remove_pod_sandbox(self, sandbox_id: str) -> bool:
         """With its containers."""
         self._called(f"remove_pod_sandbox {sandbox_id}")
-        self.sandboxes.pop(sandbox_id, None)
+        return self.sandboxes.pop(sandbox_id, None) is not None
 
     def list_images(self) -> tuple[Image, ...]:
         """All."""
@@ -95,10 +95,10 @@ class MemoryRuntime:
         self._called(f"image_status {reference}")
         return next((one for one in self.images.values() if reference in (one.id, *one.repo_tags)), None)
 
-    def remove_image(self, image_id: str) -> None:
+    def remove_image(self, image_id: str) -> bool:
         """Even one in use."""
         self._called(f"remove_image {image_id}")
-        self.images.pop(image_id, None)
+        return self.images.pop(image_id, None) is not None
 
     def image_fs_info(self) -> ImageFsInfo:
         """Nowhere."""

@@ -66,14 +66,16 @@ class Store:
         self.clock.step(self.check_seconds)
         return answer
 
-    def remove(self, verdict: Verdict) -> None:
-        """The one call."""
+    def remove(self, verdict: Verdict) -> bool:
+        """The one call; whether there was such an object."""
         self.sent.append(verdict.id)
         self.on_remove(verdict.id)
+        was_there = verdict.id in self.sizes
         if verdict.id not in self.stuck:
             self.disk.free(self.sizes.pop(verdict.id), self.late_seconds)
         if verdict.id in self.errors:
             raise RemovalFailed(self.errors[verdict.id])
+        return was_there
 
     def present(self, verdict: Verdict) -> bool:
         """Whether the object is still there."""

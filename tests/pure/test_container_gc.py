@@ -132,9 +132,28 @@ def test_the_parts_of_a_vanished_pod_settle_for_10_s(age_seconds: float, goes: b
 @pytest.mark.parametrize("pods", [ALIVE, EMPTY])
 def test_the_minimum_age_counts_from_creation_and_is_inclusive(age_seconds: float, goes: bool, pods: PodStates) -> None:
     """With a minimum age of 60 s, of living and of vanished pods alike."""
-    policy = ContainerGCPolicy(min_age_seconds=60.0)
+    policy = ContainerGCPolicy(min_age_seconds=60.0, max_per_pod_container=0)
     made = plan(container("old", age_seconds=age_seconds), container("new", age_seconds=1.0), pods=pods, policy=policy)
     assert (removed(made) == ["old"]) is goes
+
+
+def test_young_containers_do_not_count_against_the_number_to_keep() -> None:
+    """As in the kubelet: of those that are old enough the newest one stays, however many younger ones there are."""
+    policy = ContainerGCPolicy(min_age_seconds=60.0)
+    ages = {"oldest": 200.0, "old": 100.0, "young": 5.0, "newest": 1.0}
+    made = plan(*(container(name, age_seconds=age) for name, age in ages.items()), policy=policy)
+    assert removed(made) == ["oldest"]
+    assert kept(made) == {
+        "old": Reason.WITHIN_LIMIT,
+        "young": Reason.TOO_YOUNG,
+        "newest": Reason.NEWEST_OF_LIVE_POD,
+    }
+
+
+def test_a_container_without_a_creation_time_is_young() -> None:
+    """Its age is not known, so no age has been reached, not even of a vanished pod."""
+    made = plan(replace(container("c"), created_at_ns=0), pods=EMPTY)
+    assert kept(made) == {"c": Reason.TOO_YOUNG}
 
 
 def test_a_container_of_the_future_is_too_young() -> None:

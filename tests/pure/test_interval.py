@@ -91,12 +91,12 @@ def test_decay_does_not_depend_on_how_often_one_looks(fastest: float, steps: lis
 
 @given(st.integers(0, 2**62), st.integers(0, 2**62), st.floats(0, 1e6), st.floats(0, 1e12))
 def test_a_reading_no_newer_than_the_last_changes_no_fill(before: int, after: int, back: float, fastest: float) -> None:
-    """A repeated reading, or a clock that went back, does not divide by zero and shows no fill."""
+    """A repeated reading, one within 1 ms, or a clock that went back does not divide by zero and shows no fill."""
     fill = next_fill(Fill(before, 1e6, fastest), after, 1e6 - back)
-    assert (fill.available, fill.fastest) == (after, fastest)
+    assert (fill.available, fill.fastest) == (before, fastest)
 
 
-@given(st.integers(0, 2**62), st.integers(0, 2**62), st.floats(1e-6, 1e6), st.floats(0, 1e12))
+@given(st.integers(0, 2**62), st.integers(0, 2**62), st.floats(1e-3, 1e6), st.floats(0, 1e12))
 def test_the_fastest_fill_is_never_negative_nor_below_the_fall_just_seen(
     before: int, after: int, elapsed: float, fastest: float
 ) -> None:

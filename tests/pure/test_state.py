@@ -262,3 +262,19 @@ def test_nothing_is_acted_on_that_is_not_met_and_the_same_looks_decide_the_same(
         assert decision.acted_on in decision.thresholds_met
         assert decision.conditions == PRESSURE
         assert layout is not None
+
+
+def test_a_look_without_any_reading_does_not_let_a_condition_expire() -> None:
+    """400 s after the pressure was last seen, but nothing could be read: still reported."""
+    story = Story(threshold(NODEFS, "1Gi"))
+    story.nodefs(0.0, 0)
+    assert story.at(400.0, observation(NODEFS, 0, stale=True)).conditions == PRESSURE
+
+
+def test_a_filesystem_that_cannot_be_read_freezes_its_own_thresholds_only() -> None:
+    """imagefs is stale for 301 s while nodefs is read: its condition stays, and nothing of it is acted on."""
+    story = Story(threshold(NODEFS, "1Gi"), threshold(IMAGEFS, "1Gi"))
+    story.at(0.0, observation(NODEFS, 50 * GIB), observation(IMAGEFS, 0))
+    decision = story.at(301.0, observation(NODEFS, 50 * GIB, time=301.0), observation(IMAGEFS, 0, stale=True))
+    assert decision.conditions == PRESSURE
+    assert decision.acted_on is None
