@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reclaim.executor import CHECK_ATTEMPTS, LATE_LIMIT_SECONDS, LATE_QUIET_SECONDS, Carried, Executor
 from reclaim.removers import Refused
-from reclaim.types import Action, Kind, Plan, Reason, Result, Verdict
+from reclaim.types import Action, Kind, Look, Plan, Reason, Result, Verdict
 from tests.pure.store import Disk, Store, objects, plan_of
 from tests.pure.values import MIB, SteppedClock, SteppedEvent
 
@@ -296,3 +296,20 @@ def test_an_outcome_keeps_the_verdict_of_the_plan() -> None:
     (outcome,) = site.executor.carry_out(plan, site.store, site.disk.look).outcomes
     assert outcome.verdict == plan.remove[0]
     assert outcome == replace(outcome, duration_seconds=0.0)
+
+
+def test_a_defect_in_a_look_leaves_nothing_in_flight() -> None:
+    """The error comes out, what was sent is waited for, and the next plan is carried out as usual."""
+    site = Site(3, wanted_mib=30, parallel=2)
+    looks = iter((site.disk.look(0), site.disk.look(0)))
+
+    def failing(credit_bytes: int) -> Look:
+        look = next(looks, None)
+        if look is None:
+            raise ZeroDivisionError
+        return look
+
+    with pytest.raises(ZeroDivisionError):
+        site.executor.carry_out(plan_of(site.sizes), site.store, failing)
+    assert site.executor.in_flight == {}
+    assert site.carry_out().relieved

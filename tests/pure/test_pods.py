@@ -86,3 +86,12 @@ def test_looking_creates_nothing(tmp_path: Path) -> None:
         KubeletDirectories(str(root)).look()
         KubeletDirectories(str(root)).gone(UID)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("uid", ["../..", "a/b", "", ".", "\ud800", "a b", "x" * 300])
+def test_plan_and_last_look_agree_on_what_is_no_uid(tmp_path: Path, uid: str) -> None:
+    """What cannot be a UID is never gone, neither for the plan nor right before a removal."""
+    (tmp_path / "pods").mkdir()
+    directories = KubeletDirectories(str(tmp_path))
+    assert not directories.look().gone(uid)
+    assert not directories.gone(uid)

@@ -125,3 +125,18 @@ def test_a_full_name_stays_as_it_is(reference: str) -> None:
     """Names of a registry with a dot are already in full, whatever the rest."""
     full = normalized(f"registry.example/{reference}")
     assert full.startswith("registry.example/")
+
+
+@pytest.mark.parametrize(
+    "reference", ["busybox", "docker.io/busybox", "index.docker.io/library/busybox:latest", "library/busybox"]
+)
+def test_short_forms_of_the_default_registry_are_one_name(reference: str) -> None:
+    """A container that names its image in another form than the list uses it all the same."""
+    found = ImageIndex([Image("sha256:" + "a" * 64, ("docker.io/library/busybox:latest",))]).find(reference)
+    assert found == {"sha256:" + "a" * 64}
+
+
+def test_one_image_listed_with_and_without_its_algorithm_is_found_whole() -> None:
+    """`sha256:aa…` and `aa…` mean the same, so a reference means both entries."""
+    long, bare = "sha256:" + "a" * 64, "a" * 64
+    assert ImageIndex([Image(long), Image(bare)]).find(long) == {long, bare}

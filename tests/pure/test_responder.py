@@ -131,3 +131,10 @@ def test_an_error_is_told_once() -> None:
     passed = record(still_met=(LOW,), error="the runtime is away")
     twice = Pass(**{name: getattr(passed, name) for name in Pass.__slots__} | {"functions": passed.functions * 2})
     assert judged(twice, dry_run=False).reason == "the runtime is away"
+
+
+def test_a_node_that_can_no_longer_be_read_is_not_satisfied() -> None:
+    """A signal that was under pressure and has vanished is no health."""
+    told = judged(record(outcome(Result.REMOVED), after=look()), dry_run=False)
+    assert told.result is PassResult.NOT_ENOUGH
+    assert "not readable" in told.reason

@@ -164,3 +164,14 @@ def test_statvfs_of_a_missing_path_is_unavailable(tmp_path: Path) -> None:
     """A path that does not exist is no 0 bytes free."""
     with pytest.raises(ReadingUnavailable, match="No such file or directory"):
         Probes(SteppedClock()).read(str(tmp_path / "missing"))
+
+
+def test_a_reader_that_fails_in_an_unexpected_way_still_answers() -> None:
+    """A path that no filesystem can have (the runtime names it) is unavailable, now and at the next look."""
+    made = Probes(SteppedClock(at=0.0), read_statvfs, 5.0)
+    for _ in range(2):
+        began = monotonic()
+        with pytest.raises(ReadingUnavailable, match="cannot be read"):
+            made.read("/a\0b")
+        assert monotonic() - began < 4.0
+    made.close()
