@@ -1,22 +1,40 @@
-"""The configuration: defaults, our file, environment, flags -> one validated value. A home of pydantic.
+"""The configuration: the kubelet's, our file and drop-ins, environment, flags -> one value. A home of pydantic.
 
 Names, grammar and meaning of the eviction fields are the kubelet's
-(https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/). A later source wins: defaults, file,
-environment, flags. The first problem ends the reading with one sentence that names the file, the field, and what is
-allowed; nothing is taken from a configuration that has a problem.
+(https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/). A later source wins: the kubelet's own
+settings, our file, our drop-ins in the order of their names (maps merged by key, lists replaced), environment, flags.
+Where every value comes from is kept. The first problem ends the reading with one sentence that names the file, the
+field, and what is allowed; nothing is taken from a configuration that has a problem.
+
+Thresholds: the kubelet's effective ones (without a kubelet configuration its defaults on Linux) plus the margin; each
+signal that our own maps name replaces the inherited one, without a margin.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from decimal import Decimal
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
 from eviction.documents import DocumentError, StrictModel, read_document, sentence
+from eviction.kubelet_configuration import (
+    KubeletConfiguration,
+    KubeletConfigurationError,
+    drop_ins,
+    image_gc_problems,
+    merged,
+    read_kubelet_configuration,
+)
+from eviction.threshold_config import (
+    KUBELET_EVICTION_HARD,
+    EvictionMaps,
+    ThresholdConfigError,
+    parse_threshold_config,
+)
 from eviction.types import EvictionError, Threshold, ThresholdValue
 from signals.quantity import (
     PERCENTAGE_FORMS,
@@ -31,15 +49,9 @@ from signals.types import Signal
 
 API_VERSION = "reclaimd.io/v1alpha1"
 KIND = "ReclaimdConfiguration"
-
-# kubelet, pkg/kubelet/eviction/defaults_linux.go
-KUBELET_EVICTION_HARD: Mapping[Signal, str] = {
-    Signal.NODEFS_AVAILABLE: "10%",
-    Signal.NODEFS_INODES_FREE: "5%",
-    Signal.IMAGEFS_AVAILABLE: "15%",
-    Signal.IMAGEFS_INODES_FREE: "5%",
-}
-DEFAULT_MINIMUM_RECLAIM: Mapping[Signal, str] = {Signal.NODEFS_AVAILABLE: "2%", Signal.IMAGEFS_AVAILABLE: "2%"}
+KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
+DEFAULT_MINIMUM_RECLAIM: Mapping[str, str] = {Signal.NODEFS_AVAILABLE: "2%", Signal.IMAGEFS_AVAILABLE: "2%"}
+LARGEST_MARGIN = 0.5
 
 USUAL_ENDPOINTS = (
     "unix:///run/containerd/containerd.sock",
@@ -62,7 +74,11 @@ class Extent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The effective configuration. Durations in seconds, sizes in bytes, rates in bytes a second."""
+    """The effective configuration. Durations in seconds, sizes in bytes, rates in bytes a second.
+
+    `effective`: every field as it would be written; `origins`: where each value comes from (maps by `field.key`).
+    `kubelet`: what the kubelet of the node does, None where its configuration was not read.
+    """
 
     root_directory: str
     runtime_endpoint: str
@@ -80,6 +96,11 @@ class Configuration:
     poll_floor_seconds: float
     poll_ceiling_seconds: float
     assumed_fill_rate: int
+    control_socket: str = ""
+    left_to_kubelet: tuple[tuple[str, str], ...] = ()
+    kubelet: KubeletConfiguration | None = None
+    effective: Mapping[str, Any] = field(default_factory=dict)
+    origins: Mapping[str, str] = field(default_factory=dict)
 
 
 class _File(StrictModel):
@@ -87,12 +108,16 @@ class _File(StrictModel):
 
     apiVersion: str = API_VERSION  # noqa: N815 # the names of fields are the file's
     kind: str = KIND
+    kubeletConfig: str | None = None  # noqa: N815
+    kubeletConfigDir: str = ""  # noqa: N815
     rootDirectory: str = "/var/lib/kubelet"  # noqa: N815
     containerRuntimeEndpoint: str = ""  # noqa: N815
     imageServiceEndpoint: str = ""  # noqa: N815
     margin: str = "5%"
-    evictionHard: dict[str, str] | None = None  # noqa: N815
-    evictionMinimumReclaim: dict[str, str] | None = None  # noqa: N815
+    evictionHard: dict[str, str] = Field(default_factory=dict)  # noqa: N815
+    evictionSoft: dict[str, str] = Field(default_factory=dict)  # noqa: N815
+    evictionSoftGracePeriod: dict[str, str] = Field(default_factory=dict)  # noqa: N815
+    evictionMinimumReclaim: dict[str, str] = Field(default_factory=dict)  # noqa: N815
     evictionPressureTransitionPeriod: str = "5m"  # noqa: N815
     extent: Literal["enough", "all"] = "enough"
     imageMinimumGCAge: str = "2m"  # noqa: N815
@@ -105,74 +130,130 @@ class _File(StrictModel):
     pollFloor: str = "10ms"  # noqa: N815
     pollCeiling: str = "10s"  # noqa: N815
     assumedFillRate: str = "500Mi"  # noqa: N815
+    controlSocket: str = "/run/reclaimd/control.sock"  # noqa: N815
 
 
-def load(path: str | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> Configuration:
-    """The effective configuration from a file (None: defaults), the environment and flags (field -> value).
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """One source of values, and how it is named to people."""
 
-    Raises ConfigurationError with one sentence.
+    name: str
+    document: Mapping[str, Any]
+
+
+def load(
+    path: str | None, environment: Mapping[str, str], flags: Mapping[str, Any], directory: str | None = None
+) -> Configuration:
+    """The effective configuration from a file (None: none), a drop-in directory, the environment and flags.
+
+    `flags`: field -> value. Raises ConfigurationError with one sentence.
     """
+    sources = _own_sources(path, directory)
+    sources.append(_Source("environment", _from_environment(environment)))
+    sources.append(_Source("flags", dict(flags)))
+    for source in sources:
+        _validated(source.document, source.name)  # alone, so that the sentence names where the problem stands
+    own = merged([dict(source.document) for source in sources])
+    kubelet = _kubelet(_validated(own, path or "configuration"))
+    if kubelet is not None:
+        inherited = _inherited(kubelet)
+        sources.insert(0, _Source(kubelet.name, inherited))
+        own = {**inherited, **own}
+    written = _validated(own, path or "configuration")
+    return _Reader(written, sources, kubelet).configuration()
+
+
+def _own_sources(path: str | None, directory: str | None) -> list[_Source]:
+    sources: list[_Source] = []
     try:
-        document = read_document(path) if path is not None else {}
+        files = [path] if path is not None else []
+        files += drop_ins(directory) if directory is not None else []
+        for name in files:
+            document = read_document(name)
+            for key, allowed in (("apiVersion", API_VERSION), ("kind", KIND)):
+                if document.get(key) != allowed:
+                    raise ConfigurationError(f"{name}: {key} must be {allowed!r}, but it was {document.get(key)!r}")
+            sources.append(_Source(name, document))
     except DocumentError as error:
         raise ConfigurationError(str(error)) from None
-    from_environment = {
-        field: environment[variable]
-        for variable, field in (
-            ("CONTAINER_RUNTIME_ENDPOINT", "containerRuntimeEndpoint"),
-            ("IMAGE_SERVICE_ENDPOINT", "imageServiceEndpoint"),
-        )
-        if environment.get(variable)
+    except OSError as error:
+        raise ConfigurationError(f"{directory}: cannot be read: {error.strerror}") from None
+    return sources
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    variables = {
+        "CONTAINER_RUNTIME_ENDPOINT": "containerRuntimeEndpoint",
+        "IMAGE_SERVICE_ENDPOINT": "imageServiceEndpoint",
     }
-    name = path or "configuration"
-    if path is not None:
-        for field, allowed in (("apiVersion", API_VERSION), ("kind", KIND)):
-            if document.get(field) != allowed:
-                raise ConfigurationError(f"{name}: {field} must be {allowed!r}, but it was {document.get(field)!r}")
+    return {name: environment[variable] for variable, name in variables.items() if environment.get(variable)}
+
+
+def _validated(document: Mapping[str, Any], name: str) -> _File:
     try:
-        _File.model_validate(document)
+        return _File.model_validate(document)
     except ValidationError as error:
         raise ConfigurationError(sentence(error, name, _File)) from None
+
+
+def _kubelet(written: _File) -> KubeletConfiguration | None:
+    """The node's kubelet configuration: the named one, else the usual one where it exists."""
+    if written.kubeletConfig == "" or (written.kubeletConfig is None and not os.path.exists(KUBELET_CONFIG)):
+        return None
     try:
-        _File.model_validate({**from_environment, **flags})  # alone, so that the sentence names what is wrong
-        written = _File.model_validate({**document, **from_environment, **flags})
-    except ValidationError as error:
-        raise ConfigurationError(sentence(error, "flags", _File)) from None
-    return _Reader(written, name, document, flags).configuration()
+        return read_kubelet_configuration(written.kubeletConfig or KUBELET_CONFIG, written.kubeletConfigDir)
+    except KubeletConfigurationError as error:
+        raise ConfigurationError(str(error)) from None
+
+
+def _inherited(kubelet: KubeletConfiguration) -> dict[str, Any]:
+    """The fields that come from the kubelet unless our own sources say otherwise; maps are laid together later."""
+    values: dict[str, Any] = {
+        "evictionPressureTransitionPeriod": f"{kubelet.transition_period_seconds:g}s",
+        "imageMinimumGCAge": f"{kubelet.image_minimum_gc_age_seconds:g}s",
+        "imageGCHighThresholdPercent": kubelet.image_gc_high_threshold_percent,
+        "imageGCLowThresholdPercent": kubelet.image_gc_low_threshold_percent,
+        "containerRuntimeEndpoint": kubelet.runtime_endpoint,
+        "imageServiceEndpoint": kubelet.image_endpoint,
+    }
+    return {name: value for name, value in values.items() if name in kubelet.written}
 
 
 class _Reader:
-    """Reads the texts of a file into amounts; every sentence names where the text stood."""
+    """Reads the texts of the merged sources into amounts; every sentence names where the text stood."""
 
-    def __init__(self, written: _File, name: str, document: Mapping[str, Any], flags: Mapping[str, Any]):
+    def __init__(self, written: _File, sources: list[_Source], kubelet: KubeletConfiguration | None):
         self._written = written
-        self._name = name
-        self._document = document
-        self._flags = flags
+        self._sources = sources
+        self._kubelet = kubelet
 
     def configuration(self) -> Configuration:
         written = self._written
-        if written.imageGCLowThresholdPercent >= written.imageGCHighThresholdPercent:
-            raise self._error(
-                "imageGCLowThresholdPercent",
-                f"must be below imageGCHighThresholdPercent ({written.imageGCHighThresholdPercent}), "
-                f"but it was {written.imageGCLowThresholdPercent}",
-            )
+        minimum_age = self._seconds("imageMinimumGCAge")
+        high, low = written.imageGCHighThresholdPercent, written.imageGCLowThresholdPercent
+        for problem in image_gc_problems(high, low, minimum_age, 0.0):
+            name, _, text = problem.partition(": ")
+            raise self._error(name, text)
         if not written.rootDirectory.startswith("/"):
             raise self._error("rootDirectory", f"must be an absolute path, but it was {written.rootDirectory!r}")
+        if written.controlSocket and not written.controlSocket.startswith("/"):
+            raise self._error(
+                "controlSocket", f"must be an absolute path or empty, but it was {written.controlSocket!r}"
+            )
         poll_floor, poll_ceiling = self._seconds("pollFloor"), self._seconds("pollCeiling")
         if not 0.001 <= poll_floor <= poll_ceiling:
             raise self._error("pollFloor", "must be at least 1ms and not above pollCeiling")
+        thresholds, left, maps = self._thresholds()
         return Configuration(
             root_directory=written.rootDirectory,
             runtime_endpoint=written.containerRuntimeEndpoint,
             image_endpoint=written.imageServiceEndpoint,
-            thresholds=self._thresholds(),
+            thresholds=thresholds,
             transition_period_seconds=self._seconds("evictionPressureTransitionPeriod"),
             extent=Extent(written.extent),
-            image_minimum_gc_age_seconds=self._seconds("imageMinimumGCAge"),
-            image_gc_high_threshold_percent=written.imageGCHighThresholdPercent,
-            image_gc_low_threshold_percent=written.imageGCLowThresholdPercent,
+            image_minimum_gc_age_seconds=minimum_age,
+            image_gc_high_threshold_percent=high,
+            image_gc_low_threshold_percent=low,
             minimum_container_ttl_seconds=self._seconds("minimumContainerTTLDuration"),
             maximum_dead_containers_per_container=written.maximumDeadContainersPerContainer,
             hold_off_seconds=self._seconds("holdOffAfterStart"),
@@ -180,133 +261,118 @@ class _Reader:
             poll_floor_seconds=poll_floor,
             poll_ceiling_seconds=poll_ceiling,
             assumed_fill_rate=self._rate("assumedFillRate"),
+            control_socket=written.controlSocket,
+            left_to_kubelet=left,
+            kubelet=self._kubelet,
+            effective={**written.model_dump(), **maps},
+            origins=self._origins(maps),
         )
 
-    def _origin(self, field: str) -> str:
-        if field in self._flags:
-            return "flag"
-        return self._name if field in self._document else "default"
+    def _where(self, name: str, key: str | None = None) -> str:
+        """The last source that holds a field, or a key of a map."""
+        for source in reversed(self._sources):
+            value = source.document.get(name)
+            if value is not None and (key is None or (isinstance(value, Mapping) and key in value)):
+                return source.name
+        return "default"
 
-    def _error(self, field: str, problem: str) -> ConfigurationError:
-        where = "flags" if field in self._flags else self._name
-        return ConfigurationError(f"{where}: {field}: {problem}")
+    def _origins(self, maps: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+        kubelet = self._kubelet.name if self._kubelet is not None else "the kubelet's default"
+        origins = {name: self._where(name) for name in _File.model_fields if name not in maps}
+        for name, entries in maps.items():
+            for key, text in entries.items():
+                own = self._where(name, key)
+                reclaimd = name == "evictionMinimumReclaim" and DEFAULT_MINIMUM_RECLAIM.get(key) == text
+                origins[f"{name}.{key}"] = own if own != "default" or reclaimd else kubelet
+        return origins
 
-    def _seconds(self, field: str) -> float:
-        text = getattr(self._written, field)
+    def _error(self, name: str, problem: str, key: str | None = None) -> ConfigurationError:
+        return ConfigurationError(f"{self._where(name, key)}: {name}: {problem}")
+
+    def _seconds(self, name: str) -> float:
+        text = getattr(self._written, name)
         try:
             seconds = parse_duration(text)
         except QuantityError as error:
-            raise self._error(field, str(error)) from None
+            raise self._error(name, str(error)) from None
         if seconds < 0:
-            raise self._error(field, f"must not be negative, but it was {text!r}")
+            raise self._error(name, f"must not be negative, but it was {text!r}")
         return seconds
 
-    def _rate(self, field: str) -> int:
-        text = getattr(self._written, field)
+    def _rate(self, name: str) -> int:
+        text = getattr(self._written, name)
         try:
             amount = whole(parse_quantity(text))
         except QuantityError as error:
-            raise self._error(field, str(error)) from None
+            raise self._error(name, str(error)) from None
         if amount <= 0:
-            raise self._error(field, f"must be above 0 bytes a second, but it was {text!r}")
+            raise self._error(name, f"must be above 0 bytes a second, but it was {text!r}")
         return amount
 
-    def _thresholds(self) -> tuple[Threshold, ...]:
-        own = self._written.evictionHard
-        reclaims = self._reclaims()
-        values: dict[Signal, tuple[ThresholdValue, str]] = {}
+    def _thresholds(self) -> tuple[tuple[Threshold, ...], tuple[tuple[str, str], ...], dict[str, dict[str, str]]]:
+        """Thresholds, what is left to the kubelet, and the four maps as they are in force."""
+        written = self._written
+        kubelet = self._kubelet.maps if self._kubelet is not None else EvictionMaps(KUBELET_EVICTION_HARD, {}, {}, {})
+        maps: dict[str, dict[str, str]] = {
+            "evictionHard": {**kubelet.hard, **written.evictionHard},
+            "evictionSoft": {**kubelet.soft, **written.evictionSoft},
+            "evictionSoftGracePeriod": {**kubelet.soft_grace_period, **written.evictionSoftGracePeriod},
+            "evictionMinimumReclaim": {
+                **DEFAULT_MINIMUM_RECLAIM,
+                **kubelet.minimum_reclaim,
+                **written.evictionMinimumReclaim,
+            },
+        }
+        maps = {name: {str(key): text for key, text in entries.items()} for name, entries in maps.items()}
+        try:
+            parsed = parse_threshold_config(EvictionMaps(*maps.values()))
+        except ThresholdConfigError as error:
+            raise self._error(error.field, error.problem, error.signal) from None
         margin = self._margin()
-        for signal, text in KUBELET_EVICTION_HARD.items():
-            raised = Decimal(text.rstrip("%")) + margin
-            values[signal] = (
-                ThresholdValue(percentage=parse_percentage(f"{raised}%")),
-                f"the kubelet's default {text} plus margin {margin}%",
-            )
-        for name, text in (own or {}).items():
-            signal = self._signal("evictionHard", name)
-            values.pop(signal, None)
-            if text not in ("0%", "100%"):  # the kubelet's way to switch a signal off
-                values[signal] = (self._value("evictionHard", name, text), self._origin("evictionHard"))
-        return tuple(
-            Threshold(signal, *values[signal][:1], min_reclaim=reclaims.get(signal), origin=values[signal][1])
-            for signal in Signal
-            if signal in values
+        return tuple(self._placed(threshold, margin) for threshold in parsed.thresholds), parsed.left_to_kubelet, maps
+
+    def _placed(self, threshold: Threshold, margin: ThresholdValue) -> Threshold:
+        """A threshold with its origin and, where it is inherited, the margin."""
+        own = self._where(threshold.origin, threshold.signal)
+        if own != "default":
+            return replace(threshold, origin=own)
+        kubelet = self._kubelet.name if self._kubelet is not None else "the kubelet's default"
+        applies = margin.percentage is not None or not threshold.signal.counts_inodes
+        raised = margin if applies and margin.amount(2**62) > 0 else None
+        return replace(
+            threshold, margin=raised, origin=kubelet if raised is None else f"{kubelet} plus margin {raised}"
         )
 
-    def _margin(self) -> Decimal:
+    def _margin(self) -> ThresholdValue:
+        """A share of the capacity, 0% to 50%, or bytes, which raise the marks of the `available` signals only."""
         text = self._written.margin
         try:
-            parse_percentage(text)
-        except QuantityError as error:
-            raise self._error("margin", str(error)) from None
-        margin = Decimal(text.rstrip("%"))
-        if not 0 <= margin <= 50:
+            if text.endswith("%"):
+                margin = ThresholdValue(percentage=parse_percentage(text))
+            else:
+                margin = ThresholdValue(quantity=parse_quantity(text))
+        except QuantityError:
+            raise self._error("margin", f"{text!r} is neither {PERCENTAGE_FORMS} nor {QUANTITY_FORMS}") from None
+        if margin.percentage is not None and not 0 <= margin.percentage.fraction <= LARGEST_MARGIN:
             raise self._error("margin", f"must be between 0% and 50%, but it was {text!r}")
+        if margin.quantity is not None and margin.quantity < 0:
+            raise self._error("margin", f"must not be negative, but it was {text!r}")
         return margin
 
-    def _reclaims(self) -> dict[Signal, ThresholdValue]:
-        own = self._written.evictionMinimumReclaim
-        reclaims = {
-            signal: ThresholdValue(percentage=parse_percentage(text))
-            for signal, text in DEFAULT_MINIMUM_RECLAIM.items()
-        }
-        for name, text in (own or {}).items():
-            signal = self._signal("evictionMinimumReclaim", name)
-            reclaims[signal] = self._value("evictionMinimumReclaim", name, text, reclaim=True)
-        return reclaims
 
-    def _signal(self, field: str, name: str) -> Signal:
-        allowed = ", ".join(KUBELET_EVICTION_HARD)
-        if name in KUBELET_EVICTION_HARD:
-            return Signal(name)
-        raise self._error(field, f"unknown signal {name!r}; allowed are {allowed}")
+def parse_pairs(flag: str, text: str, operator: str) -> dict[str, str]:
+    """The flag form `signal<value,signal<value` (`=` for grace periods and minimum reclaim).
 
-    def _value(self, field: str, name: str, text: str, *, reclaim: bool = False) -> ThresholdValue:
-        try:
-            return read_value(field, name, text, reclaim=reclaim)
-        except ConfigurationError as error:
-            where = "flags" if field in self._flags else self._name
-            raise ConfigurationError(f"{where}: {error}") from None
-
-
-def read_value(field: str, name: str, text: str, *, reclaim: bool = False) -> ThresholdValue:
-    """The value of a threshold, or with `reclaim` of a minimum reclaim, which may be 0 and above 100%.
-
-    Raises ConfigurationError with `field: name: problem`. Rules: kubelet, `pkg/kubelet/eviction/helpers.go`,
-    parseThresholdStatement and parseMinimumReclaims.
+    Raises ConfigurationError.
     """
-    try:
-        value = (
-            ThresholdValue(percentage=parse_percentage(text))
-            if text.endswith("%")
-            else ThresholdValue(quantity=parse_quantity(text))
-        )
-    except QuantityError:
-        raise ConfigurationError(
-            f"{field}: {name}: {_shown(text)} is neither {QUANTITY_FORMS} nor {PERCENTAGE_FORMS}"
-        ) from None
-    if value.percentage is not None:
-        if value.percentage.fraction < 0 or (value.percentage.fraction > 1 and not reclaim):
-            raise ConfigurationError(f"{field}: {name}: must be between 0% and 100%, but it was {_shown(text)}")
-    elif value.quantity is not None and (value.quantity < 0 or (value.quantity == 0 and not reclaim)):
-        hint = "must not be negative" if reclaim else "must be above 0 (0% switches the signal off)"
-        raise ConfigurationError(f"{field}: {name}: {hint}, but it was {_shown(text)}")
-    return value
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:60] + "…")
-
-
-def parse_pairs(field: str, text: str, operator: str) -> dict[str, str]:
-    """The flag form `signal<value,signal<value` (`=` for minimum reclaim). Raises ConfigurationError."""
     pairs: dict[str, str] = {}
     for statement in filter(None, text.split(",")):
         name, found, value = (part.strip() for part in statement.partition(operator))
         if not found or not name or not value:
+            shown = repr(statement if len(statement) <= 60 else statement[:60] + "…")
             raise ConfigurationError(
-                f"--{field}: {_shown(statement)} is not of the form signal{operator}value, "
-                f"for example nodefs.available{operator}10%"
+                f"--{flag}: {shown} is not of the form signal{operator}value, "
+                f"for example nodefs.available{operator}{'1m30s' if 'grace' in flag else '10%'}"
             )
         pairs[name] = value
     return pairs

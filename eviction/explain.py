@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from eviction.ladder import Later
 from eviction.log import escaped
 from eviction.record import Pass, PassResult
 from eviction.thresholds import thresholds_met, usable
@@ -53,42 +54,46 @@ def table(rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def signals_table(look: SignalObservations, thresholds: Sequence[Threshold]) -> list[str]:
-    """What a look found: each signal with its mark, headroom and state."""
-    by_signal = {threshold.signal: threshold for threshold in thresholds}
-    met = {t.signal for t in thresholds_met(thresholds, usable(look.signals), enforce_min_reclaim=False)}
+    """What a look found: each signal with its marks, headroom and state."""
+    met = thresholds_met(thresholds, usable(look.signals), enforce_min_reclaim=False)
     rows = [["SIGNAL", "AVAILABLE", "CAPACITY", "MARK", "HEADROOM", "STATE", "FILESYSTEM"]]
     for signal in Signal:
         observation = look.signals.get(signal)
-        threshold = by_signal.get(signal)
+        mine = [threshold for threshold in thresholds if threshold.signal is signal]
         if observation is None:
-            if threshold is not None:
-                rows.append([str(signal), "-", "-", str(threshold.value), "-", "unknown", "-"])
+            rows += [[str(signal), "-", "-", threshold.text(), "-", "unknown", "-"] for threshold in mine]
             continue
-        mark = headroom = "-"
-        state = "stale" if observation.stale else "no threshold"
-        if threshold is not None:
-            effective = int(threshold.effective(observation.capacity))
-            mark = f"{threshold.value} = {amount(signal, effective)}"
-            headroom = amount(signal, observation.available - effective)
-            state = "stale" if observation.stale else "UNDER PRESSURE" if signal in met else "clear"
         filesystem = observation.filesystem
         where = f"{filesystem.type or '?'} on {filesystem.device or '?'}" if filesystem else "-"
-        rows.append(
-            [
-                str(signal),
-                amount(signal, observation.available),
-                amount(signal, observation.capacity),
-                mark,
-                headroom,
-                state,
-                where,
-            ]
-        )
+        seen = [str(signal), amount(signal, observation.available), amount(signal, observation.capacity)]
+        if not mine:
+            rows.append([*seen, "-", "-", "stale" if observation.stale else "no threshold", where])
+        for threshold in mine:
+            mark = int(threshold.effective(observation.capacity))
+            shown = f"{threshold.text()} = {amount(signal, mark)}"
+            state = "stale" if observation.stale else _state(threshold, threshold in met)
+            rows.append([*seen, shown, amount(signal, observation.available - mark), state, where])
     lines = table(rows)
     lines.append(f"layout: {look.layout or 'not known yet'}")
     lines += [f"{role}: {escaped(identity.path)}" for role, (identity, _) in look.filesystems.items()]
     lines += [f"{unavailable.role}: not readable: {escaped(unavailable.reason)}" for unavailable in look.unavailable]
     return lines
+
+
+def _state(threshold: Threshold, met: bool) -> str:
+    if threshold.hard:
+        return "UNDER PRESSURE" if met else "clear"
+    grace = f"soft, grace {format_duration(threshold.grace_seconds)}"
+    return f"UNDER PRESSURE ({grace})" if met else f"clear ({grace})"
+
+
+def later_sentence(later: Later) -> str:
+    """Why a threshold of ours is too late, with both numbers."""
+    signal = later.ours.signal
+    ours = f"{later.ours.text()} = {amount(signal, later.our_mark)}"
+    kubelets = f"{later.kubelets.text()} = {amount(signal, later.kubelet_mark)}"
+    grace = "" if later.our_mark < later.kubelet_mark else " with its longer grace period"
+    return f"{signal}: the mark of {ours}{grace} acts later than the kubelet's of {kubelets}"
 
 
 def outcome_row(outcome: Outcome) -> list[str]:
@@ -121,7 +126,7 @@ def pass_lines(record: Pass, *, with_kept: bool = True) -> list[str]:
         mark = int(record.decision.acted_on.effective(observation.capacity))
         lines.append(
             f"{signal} is {amount(signal, observation.available)}, "
-            f"below its mark of {record.decision.acted_on.value} = {amount(signal, mark)}"
+            f"below its mark of {record.decision.acted_on.text()} = {amount(signal, mark)}"
         )
     if record.row:
         layout = f" (layout {record.decision.layout})" if record.decision.layout is not None else ""

@@ -14,14 +14,17 @@ Nothing in a pass ends the loop.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any
 
-from eviction.explain import amount
+from eviction.configuration import Configuration
+from eviction.explain import amount, later_sentence
+from eviction.ladder import later_than_kubelet
 from eviction.log import Log
 from eviction.node import Node
-from eviction.record import Pass, PassResult, Trigger, pass_json
+from eviction.record import Pass, PassResult, Trigger, observations_json, pass_json, threshold_json
 from eviction.types import Decision, NodeCondition, Threshold
 from reclaim.types import Result, RuntimeUnavailable
 from signals.interval import ASSUMED_INODES_PER_SECOND, Fill, next_fill, next_interval
@@ -36,8 +39,7 @@ LEAVE_SECONDS = 1.5
 TICK_SECONDS = 0.25
 SAME_NEWS_SECONDS = 60.0
 SLOW_SECONDS = 10.0
-
-Answer = TypeVar("Answer")
+KEPT_PASSES = 20
 
 
 @dataclass(slots=True)
@@ -78,11 +80,49 @@ class Manager:
         self._pause = 0.0
         self._refresh_due = float("-inf")
         self._work: _Work | None = None
+        self._next_configuration: Configuration | None = None
+        self._last_look: SignalObservations | None = None
+        self._passes: deque[Pass] = deque(maxlen=KEPT_PASSES)
         self._said: dict[str, float] = {}
         self.heartbeat = node.clock.monotonic()
 
     def look_now(self) -> None:
         """Asks for an earlier look."""
+        self._wake.set()
+
+    def status(self) -> dict[str, Any]:
+        """What the daemon is doing, for the control socket. Any thread."""
+        now, work = self._node.clock.monotonic(), self._work
+        look = self._last_look
+        return {
+            "heartbeat_age_seconds": round(now - self.heartbeat, 3),
+            "doing": None if work is None else work.what,
+            "paused_for_seconds": round(max(self._paused_until - now, 0.0), 3),
+            "conditions": sorted(str(condition) for condition in self._conditions),
+            "layout": None if look is None or look.layout is None else str(look.layout),
+            "observations": [] if look is None else observations_json(look),
+            "thresholds": [] if look is None else self._thresholds_json(look),
+            "passes": [pass_json(record, with_kept=False) for record in list(self._passes)],
+            "history": self._node.responder.history.dump(),
+        }
+
+    def _thresholds_json(self, look: SignalObservations) -> list[dict[str, Any]]:
+        """Each threshold in force, with the seconds until its mark could be reached at the fill seen lately."""
+        documents = []
+        for threshold in self._node.thresholds(look.layout):
+            observation, fill = look.signals.get(threshold.signal), None
+            if observation is not None and observation.filesystem is not None:
+                fill = self._fills.get((observation.filesystem.device_id, threshold.signal.counts_inodes))
+            headroom = None
+            if observation is not None and fill is not None and fill.fastest > 0:
+                distance = observation.available - int(threshold.effective(observation.capacity))
+                headroom = round(max(distance, 0) / fill.fastest, 3)
+            documents.append({**threshold_json(threshold, look), "headroom_seconds": headroom})
+        return documents
+
+    def reconfigure(self, configuration: Configuration) -> None:
+        """Takes another configuration into force before the next look, unless it needs a restart. Any thread."""
+        self._next_configuration = configuration
         self._wake.set()
 
     def stop(self) -> None:
@@ -96,6 +136,7 @@ class Manager:
         while not self._node.stopping.is_set():
             asked = self._wake.is_set()
             self._wake.clear()
+            self._reconfigure()
             observations, decision = self._look()
             now = clock.monotonic()
             if self._work is None and decision.acted_on is not None and decision.row and now >= self._paused_until:
@@ -105,11 +146,25 @@ class Manager:
             self._wait(self._next_look_in(observations, decision))
         self._drain()
 
+    def _reconfigure(self) -> None:
+        """On the loop's own thread and between two passes, so that nothing is half old and half new."""
+        configuration = self._next_configuration
+        if configuration is None or self._work is not None:
+            return
+        self._next_configuration = None
+        fixed = self._node.reconfigure(configuration)
+        self._said.pop("later", None)
+        if fixed:
+            self._log.warning(f"reloaded, but {' and '.join(fixed)} need a restart and stay as they were")
+        else:
+            self._log.info("the configuration was reloaded")
+
     # ---- looking
 
     def _look(self) -> tuple[SignalObservations, Decision]:
         observations, decision = self._node.responder.look()
         self.heartbeat = self._node.clock.monotonic()
+        self._last_look = observations
         self._report(observations, decision)
         self._on_look(observations, decision)
         for identity, stats in observations.filesystems.values():
@@ -121,7 +176,7 @@ class Manager:
     def _next_look_in(self, observations: SignalObservations, decision: Decision) -> float:
         configuration = self._node.configuration
         headrooms: list[tuple[int, float]] = []
-        for threshold in configuration.thresholds:
+        for threshold in self._node.thresholds(observations.layout):
             observation = observations.signals.get(threshold.signal)
             if observation is None or observation.filesystem is None:
                 continue
@@ -152,6 +207,7 @@ class Manager:
             if unavailable.reason == self._node.summary.imagefs_problem:
                 continue  # that the runtime cannot be asked is said where it is asked
             self._say_once(f"{unavailable.role}: {unavailable.reason}", signal=str(unavailable.role))
+        self._warn_of_late_marks(observations)
         work = self._work
         if work is not None and (took := self.heartbeat - work.started) > SLOW_SECONDS:
             self._say_once(f"{work.what}: the runtime has not answered for {format_duration(took)}", key="slow")
@@ -163,6 +219,16 @@ class Manager:
             self._log.warning(f"DiskPressure: {met}", condition="DiskPressure", status=True)
         else:
             self._log.info("no DiskPressure any more", condition="DiskPressure", status=False)
+
+    def _warn_of_late_marks(self, observations: SignalObservations) -> None:
+        """Said once for each configuration: what acts later than the kubelet's own thresholds."""
+        kubelet = self._node.configuration.kubelet
+        if kubelet is None or observations.layout is None or "later" in self._said:
+            return
+        self._said["later"] = float("inf")
+        ours = self._node.thresholds(observations.layout)
+        for later in later_than_kubelet(ours, kubelet.thresholds.thresholds, observations.signals):
+            self._log.warning(later_sentence(later))
 
     # ---- acting
 
@@ -176,6 +242,7 @@ class Manager:
         def respond() -> None:
             record = self._node.responder.act(observations, decision, trigger)
             self._paused_until = self._node.clock.monotonic() + self._pause_after(record)
+            self._passes.append(record)
             self._report_pass(record)
             self._on_pass(record)
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eviction.configuration import USUAL_ENDPOINTS, Configuration
 from eviction.responder import Responder
 from eviction.state import EvictionConfig
+from eviction.types import Threshold
 from reclaim.collector import Collector
 from reclaim.container_gc import ContainerGCPolicy
 from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
@@ -24,6 +25,7 @@ from signals.clock import Clock, SystemClock
 from signals.filesystems import FilesystemPaths, paths_of_node
 from signals.statvfs import FilesystemReader, Probes, read_statvfs
 from signals.summary import NodeSummary
+from signals.types import FsLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,20 @@ def choose_endpoint(configuration: Configuration) -> Endpoint:
         return Endpoint(configuration.runtime_endpoint, configuration.image_endpoint, found=False)
     existing = (endpoint for endpoint in USUAL_ENDPOINTS if os.path.exists(endpoint.removeprefix("unix://")))
     return Endpoint(next(existing, USUAL_ENDPOINTS[0]), configuration.image_endpoint, found=True)
+
+
+def _policies(configuration: Configuration) -> tuple[ContainerGCPolicy, ImageGCPolicy]:
+    return (
+        ContainerGCPolicy(
+            min_age_seconds=configuration.minimum_container_ttl_seconds,
+            max_per_pod_container=configuration.maximum_dead_containers_per_container,
+        ),
+        ImageGCPolicy(min_age_seconds=configuration.image_minimum_gc_age_seconds),
+    )
+
+
+def _eviction_config(configuration: Configuration) -> EvictionConfig:
+    return EvictionConfig(configuration.thresholds, configuration.transition_period_seconds)
 
 
 class Node:
@@ -73,19 +89,41 @@ class Node:
             self.records,
             self.executor,
             self.clock,
-            ContainerGCPolicy(
-                min_age_seconds=configuration.minimum_container_ttl_seconds,
-                max_per_pod_container=configuration.maximum_dead_containers_per_container,
-            ),
-            ImageGCPolicy(min_age_seconds=configuration.image_minimum_gc_age_seconds),
+            *_policies(configuration),
         )
         self.responder = Responder(
             self.summary,
             self.collector,
-            EvictionConfig(configuration.thresholds, configuration.transition_period_seconds),
+            _eviction_config(configuration),
             self.clock,
             configuration.extent,
         )
+
+    def reconfigure(self, configuration: Configuration) -> tuple[str, ...]:
+        """Takes another configuration into force; the fields that need a restart stay, and are returned.
+
+        Not while a pass is under way.
+        """
+        old = self.configuration
+        fixed = {
+            "rootDirectory": old.root_directory != configuration.root_directory,
+            "containerRuntimeEndpoint": old.runtime_endpoint != configuration.runtime_endpoint,
+            "imageServiceEndpoint": old.image_endpoint != configuration.image_endpoint,
+        }
+        self.configuration = replace(
+            configuration,
+            root_directory=old.root_directory,
+            runtime_endpoint=old.runtime_endpoint,
+            image_endpoint=old.image_endpoint,
+        )
+        self.executor.parallel = configuration.parallel_removals
+        self.collector.use(*_policies(configuration))
+        self.responder.use(_eviction_config(configuration), configuration.extent)
+        return tuple(name for name, changed in fixed.items() if changed)
+
+    def thresholds(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
+        """The thresholds in force in a layout."""
+        return self.responder.state.config.in_layout(layout)
 
     def locate(self) -> str | None:
         """Asks the runtime where images and writable layers are. None, or the sentence why it could not be told.

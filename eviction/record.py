@@ -125,6 +125,7 @@ def threshold_json(threshold: Threshold, look: SignalObservations) -> dict[str, 
     return {
         "signal": str(threshold.signal),
         "value": str(threshold.value),
+        "margin": None if threshold.margin is None else str(threshold.margin),
         "effective": effective,
         "min_reclaim": None if threshold.min_reclaim is None else str(threshold.min_reclaim),
         "hard": threshold.hard,

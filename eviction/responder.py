@@ -11,6 +11,8 @@ import uuid
 from dataclasses import dataclass, replace
 
 from eviction.configuration import Extent
+from eviction.history import History
+from eviction.history import Look as LookedAt
 from eviction.reclaim_table import relieved_by
 from eviction.record import Pass, PassResult, Timings, Trigger
 from eviction.state import EvictionConfig, ManagerState, synchronize
@@ -56,11 +58,19 @@ class Responder:
         self._clock = clock
         self._extent = extent
         self.state = ManagerState(config)
+        self.history = History()
+
+    def use(self, config: EvictionConfig, extent: Extent) -> None:
+        """Other thresholds from now on. What was seen of thresholds that stay is kept; not while a pass runs."""
+        self.state = replace(self.state, config=config)
+        self._extent = extent
 
     def look(self) -> tuple[SignalObservations, Decision]:
         """One look at the node and what it means."""
         observations = self._summary.observe()
-        self.state, decision = synchronize(self.state, observations, observations.time)
+        before = self.state
+        self.state, decision = synchronize(before, observations, observations.time)
+        self.history.add(LookedAt(before, observations, decision))
         return observations, decision
 
     def act(
@@ -106,7 +116,7 @@ class Responder:
             return request.until
         if layout is None:
             return ()
-        return relieved_by(self.state.config.thresholds, function, layout)
+        return relieved_by(self.state.config.in_layout(layout), function, layout)
 
     def _look_again(self, function: ReclaimFunction, goal: tuple[Threshold, ...], *, stop: bool) -> LookAgain:
         def look(credit_bytes: int) -> Look:
@@ -139,7 +149,7 @@ class Responder:
         return self._summary.observe()
 
     def _still_met(self, after: SignalObservations, request: Request) -> tuple[Threshold, ...]:
-        goal = self.state.config.thresholds if request.until is None else request.until
+        goal = self.state.config.in_layout(after.layout) if request.until is None else request.until
         return thresholds_met(goal, usable(after.signals), enforce_min_reclaim=True)
 
 

@@ -11,16 +11,24 @@ from dataclasses import dataclass, field, replace
 
 from eviction import thresholds as rules
 from eviction.reclaim_table import row
+from eviction.threshold_config import update_container_fs_thresholds
 from eviction.types import Decision, NodeCondition, ReclaimFunction, Threshold
 from signals.types import FsLayout, Signal, SignalObservation, SignalObservations
 
 
 @dataclass(frozen=True, slots=True)
 class EvictionConfig:
-    """The thresholds, and how long a condition is reported after it was last seen (seconds)."""
+    """The thresholds as configured, and how long a condition is reported after it was last seen (seconds)."""
 
     thresholds: tuple[Threshold, ...] = ()
     transition_period_seconds: float = 300.0
+
+    def in_layout(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
+        """The thresholds in force: those of containerfs follow from the layout.
+
+        The kubelet derives them once, and looks at them one pass late; here they follow every change at once.
+        """
+        return self.thresholds if layout is None else update_container_fs_thresholds(self.thresholds, layout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +58,12 @@ def synchronize(state: ManagerState, observations: SignalObservations, now: floa
     usable = rules.usable(observations.signals)
     if not usable:
         return state, Decision(state.conditions, (), None, (), observations.layout)
-    met = rules.thresholds_met(state.config.thresholds, usable, enforce_min_reclaim=False)
-    unresolved = rules.thresholds_met(state.met, usable, enforce_min_reclaim=True)
-    frozen = [known for known in state.first_observed_at if known.signal in observations.signals.keys() - usable.keys()]
+    in_force = state.config.in_layout(observations.layout)
+    met = rules.thresholds_met(in_force, usable, enforce_min_reclaim=False)
+    remembered = [threshold for threshold in state.met if threshold in in_force]  # a reload may have taken some away
+    unresolved = rules.thresholds_met(remembered, usable, enforce_min_reclaim=True)
+    unread = observations.signals.keys() - usable.keys()
+    frozen = [known for known in state.first_observed_at if known.signal in unread and known in in_force]
     met = rules.merge_thresholds(rules.merge_thresholds(met, unresolved), frozen)
     first_observed = rules.thresholds_first_observed_at(met, state.first_observed_at, now)
     last_observed = rules.node_conditions_last_observed_at(

@@ -57,8 +57,9 @@ class ThresholdValue:
 class Threshold:
     """A signal must not fall below `value`. Hard means a grace of 0 seconds, and nothing else.
 
-    `min_reclaim`: how far above the value the signal must rise before an acted-on threshold counts as cleared.
-    `origin` says where the value comes from, for people.
+    `margin` raises the mark, computed on the same capacity and truncated by itself: where the value is the kubelet's,
+    acting that far above it is acting before the kubelet. `min_reclaim`: how far above the mark the signal must rise
+    before an acted-on threshold counts as cleared. `origin` says where the value comes from, for people.
     """
 
     signal: Signal
@@ -66,6 +67,7 @@ class Threshold:
     grace_seconds: float = 0.0
     min_reclaim: ThresholdValue | None = None
     origin: str = ""
+    margin: ThresholdValue | None = None
 
     @property
     def hard(self) -> bool:
@@ -75,13 +77,20 @@ class Threshold:
     def effective(self, capacity: int, *, with_min_reclaim: bool = False) -> Fraction | int:
         """The mark at this capacity, with or without the minimum reclaim on top."""
         mark = self.value.amount(capacity)
+        if self.margin is not None:
+            mark += self.margin.amount(capacity)
         if with_min_reclaim and self.min_reclaim is not None:
             mark += self.min_reclaim.amount(capacity)
         return mark
 
+    def text(self) -> str:
+        """The mark as written: `10%`, or `10% + 5%` with a margin."""
+        return str(self.value) if self.margin is None else f"{self.value} + {self.margin}"
+
     def same_as(self, other: Threshold) -> bool:
         """Whether two entries are one threshold: signal, value and grace agree; minimum reclaim is not compared."""
-        return (self.signal, self.value, self.grace_seconds) == (other.signal, other.value, other.grace_seconds)
+        mine = (self.signal, self.value, self.margin, self.grace_seconds)
+        return mine == (other.signal, other.value, other.margin, other.grace_seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,11 @@ class Collector:
         """What carries out the plans."""
         return self._executor
 
+    def use(self, container_policy: ContainerGCPolicy, image_policy: ImageGCPolicy) -> None:
+        """Other policies from now on. Not while a function runs."""
+        self._container_policy = container_policy
+        self._image_policy = image_policy
+
     def begin(self) -> None:
         """A new row begins: what an earlier dry run planned is forgotten."""
         self._planned = ()

@@ -38,7 +38,12 @@ def answer(process: subprocess.CompletedProcess[str]) -> Any:
 
 def write_configuration(path: Path, **fields: object) -> Path:
     """A configuration file (JSON is YAML) with the usual head."""
-    head = {"apiVersion": "reclaimd.io/v1alpha1", "kind": "ReclaimdConfiguration"}
+    head = {
+        "apiVersion": "reclaimd.io/v1alpha1",
+        "kind": "ReclaimdConfiguration",
+        "kubeletConfig": "",
+        "controlSocket": "",
+    }
     path.write_text(json.dumps({**head, **fields}))
     return path
 

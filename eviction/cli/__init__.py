@@ -18,6 +18,8 @@ COMMANDS = {
     "reclaim": "the emergency hook: one pass, now",
     "check": "one look: signals, thresholds, headroom, layout",
     "plan": "what would be removed now, and why each other thing is kept",
+    "status": "what the running daemon is doing, and its last passes",
+    "config": "the effective configuration, the origin of every value, and the ladder of marks",
     "drill": "a test of eviction paths on an embedded node",
 }
 

@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
         look = node.summary.observe()
     finally:
         node.close()
-    thresholds = node.configuration.thresholds
+    thresholds = node.thresholds(look.layout)
     met = thresholds_met(thresholds, usable(look.signals), enforce_min_reclaim=False)
     unknown = unreadable(look, thresholds)
     if arguments.npd:

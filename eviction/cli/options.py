@@ -19,6 +19,7 @@ from signals.clock import SystemClock
 _TEXT_FLAGS = {
     "container-runtime-endpoint": ("containerRuntimeEndpoint", "the runtime's socket: unix:///path/to.sock"),
     "image-service-endpoint": ("imageServiceEndpoint", "the image service's socket, where it is another one"),
+    "kubelet-config": ("kubeletConfig", "the node's kubelet configuration, read only; empty: none"),
     "root-dir": ("rootDirectory", "the kubelet's root directory; nodefs is the filesystem it is on"),
     "eviction-pressure-transition-period": ("evictionPressureTransitionPeriod", "how long a condition is reported"),
     "minimum-image-ttl-duration": ("imageMinimumGCAge", "how long an image must have been known to be removed"),
@@ -30,6 +31,8 @@ _INT_FLAGS = {
 }
 _PAIR_FLAGS = {
     "eviction-hard": ("evictionHard", "<", "nodefs.available<10%%,imagefs.inodesFree<5%%"),
+    "eviction-soft": ("evictionSoft", "<", "nodefs.available<15%%"),
+    "eviction-soft-grace-period": ("evictionSoftGracePeriod", "=", "nodefs.available=1m30s"),
     "eviction-minimum-reclaim": ("evictionMinimumReclaim", "=", "nodefs.available=1Gi"),
 }
 
@@ -37,6 +40,7 @@ _PAIR_FLAGS = {
 def add_configuration(parser: argparse.ArgumentParser) -> None:
     """The options that make the configuration."""
     parser.add_argument("--config", metavar="FILE", help="the configuration file")
+    parser.add_argument("--config-dir", metavar="DIR", help="drop-ins: *.conf, in the order of their names")
     for flag, (_, text) in _TEXT_FLAGS.items():
         parser.add_argument(f"--{flag}", metavar="VALUE", help=text)
     for flag, (_, text) in _INT_FLAGS.items():
@@ -59,21 +63,26 @@ def add_logging(parser: argparse.ArgumentParser) -> None:
 def configuration_of(arguments: argparse.Namespace) -> Configuration:
     """The effective configuration. Leaves with exit 2 and one sentence when it is refused."""
     try:
-        flags: dict[str, Any] = {}
-        for flag, (field, _) in (_TEXT_FLAGS | _INT_FLAGS).items():
-            value = getattr(arguments, flag.replace("-", "_"))
-            if value is not None:
-                flags[field] = value
-        for flag, (field, operator, _) in _PAIR_FLAGS.items():
-            value = getattr(arguments, flag.replace("-", "_"))
-            if value is not None:
-                flags[field] = parse_pairs(flag, value, operator)
-        configuration = load(arguments.config, os.environ, flags)
-        for endpoint in (configuration.runtime_endpoint, configuration.image_endpoint):
-            if endpoint:
-                socket_path(endpoint)
+        return read_configuration(arguments)
     except (ConfigurationError, EndpointError) as error:
         leave(EXIT_USAGE, str(error))
+
+
+def read_configuration(arguments: argparse.Namespace) -> Configuration:
+    """The effective configuration. Raises ConfigurationError or EndpointError with one sentence."""
+    flags: dict[str, Any] = {}
+    for flag, (field, _) in (_TEXT_FLAGS | _INT_FLAGS).items():
+        value = getattr(arguments, flag.replace("-", "_"))
+        if value is not None:
+            flags[field] = value
+    for flag, (field, operator, _) in _PAIR_FLAGS.items():
+        value = getattr(arguments, flag.replace("-", "_"))
+        if value is not None:
+            flags[field] = parse_pairs(flag, value, operator)
+    configuration = load(arguments.config, os.environ, flags, arguments.config_dir)
+    for endpoint in (configuration.runtime_endpoint, configuration.image_endpoint):
+        if endpoint:
+            socket_path(endpoint)
     return configuration
 
 

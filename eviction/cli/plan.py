@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output == "json":
         answer_json(pass_json(record))
     else:
-        answer_lines([*signals_table(observations, node.configuration.thresholds), "", *plan_lines(record)])
+        answer_lines([*signals_table(observations, node.thresholds(observations.layout)), "", *plan_lines(record)])
     return EXIT_OK
 
 

@@ -16,14 +16,15 @@ from eviction.cli.options import (
     leave,
     say,
 )
-from eviction.cli.termination import block_termination, on_termination
-from eviction.configuration import Configuration, ConfigurationError, Extent, read_value
+from eviction.cli.termination import block_termination, on_signals
+from eviction.configuration import Configuration, Extent
 from eviction.explain import pass_lines, signals_table
 from eviction.hold_off import HoldOff, kubelet_is_healthy
 from eviction.node import Node
 from eviction.reclaim_table import row
 from eviction.record import Pass, PassResult, Trigger, observations_json, pass_json
 from eviction.responder import Request
+from eviction.threshold_config import ThresholdConfigError, read_value
 from eviction.types import Decision, Threshold
 from signals.types import Signal, SignalObservations
 
@@ -50,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     until = _until(arguments)
     block_termination()
     stopping = threading.Event()
-    on_termination(stopping.set)
+    on_signals(stopping.set)
     node = Node(configuration, dry_run=arguments.dry_run, stopping=stopping)
     if node.endpoint.found:
         say(f"reclaimd: no endpoint configured; using {node.endpoint.runtime}")
@@ -90,7 +91,7 @@ def _until(arguments: argparse.Namespace) -> Threshold | None:
         leave(2, "--until sets the mark of the signal named by --signal, and that is missing")
     try:
         value = read_value("--until", arguments.signal, arguments.until)
-    except ConfigurationError as error:
+    except ThresholdConfigError as error:
         leave(2, str(error))
     return Threshold(Signal(arguments.signal), value, origin="--until")
 
@@ -136,7 +137,7 @@ def _nothing_to_do(
             }
         )
     else:
-        answer_lines([*signals_table(observations, node.configuration.thresholds), sentence])
+        answer_lines([*signals_table(observations, node.thresholds(observations.layout)), sentence])
     return EXIT_OK
 
 

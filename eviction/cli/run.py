@@ -7,12 +7,15 @@ import fcntl
 import os
 
 from eviction.cli import EXIT_HELD, EXIT_OK, EXIT_USAGE
-from eviction.cli.options import add_configuration, add_logging, configuration_of, leave, log_of
-from eviction.cli.termination import block_termination, on_termination
+from eviction.cli.options import add_configuration, add_logging, configuration_of, leave, log_of, read_configuration
+from eviction.cli.termination import block_reload, block_termination, on_signals
+from eviction.configuration import ConfigurationError
+from eviction.control import ControlServer, ControlUnavailable
 from eviction.hold_off import HoldOff, kubelet_is_healthy
 from eviction.log import Log
 from eviction.manager import Manager
 from eviction.node import Node
+from reclaim.cri.client import EndpointError
 from signals.types import SignalObservations
 from signals.watcher import FsWatcher
 
@@ -30,6 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     log = log_of(arguments)
     lock = hold_node(configuration.root_directory)
     block_termination()
+    block_reload()
     node = Node(configuration)
     if node.endpoint.found:
         log.info(f"no endpoint configured; using {node.endpoint.runtime}")
@@ -38,18 +42,42 @@ def run(arguments: argparse.Namespace) -> int:
     watches = _Watches(FsWatcher((), manager.look_now), configuration.root_directory, enabled=not arguments.no_watch)
     log.info(
         f"started on {configuration.root_directory}; thresholds: "
-        + ", ".join(f"{t.signal} {t.value}" for t in configuration.thresholds),
+        + ", ".join(f"{t.signal} {t.text()}" for t in configuration.thresholds),
         endpoint=node.endpoint.runtime,
     )
     watches.start(log)
-    on_termination(manager.stop)
+    control = start_control(configuration.control_socket, manager, log)
+    on_signals(manager.stop, lambda: reload(arguments, manager, log))
     manager.run()
     watches.stop()
+    if control is not None:
+        control.stop()
     if not node.executor.in_flight:
         node.close()
     log.info("stopped")
     os.close(lock)
     return EXIT_OK
+
+
+def start_control(path: str, manager: Manager, log: Log) -> ControlServer | None:
+    """The control socket; one that cannot be had is a warning."""
+    if not path:
+        return None
+    server = ControlServer(path, {"status": manager.status})
+    try:
+        server.start()
+    except ControlUnavailable as error:
+        log.warning(f"no control socket: {error}")
+        return None
+    return server
+
+
+def reload(arguments: argparse.Namespace, manager: Manager, log: Log) -> None:
+    """Reads the configuration again; one that is refused changes nothing, and is said."""
+    try:
+        manager.reconfigure(read_configuration(arguments))
+    except (ConfigurationError, EndpointError) as error:
+        log.error(f"the configuration was not reloaded, the old one stays: {error}")
 
 
 def hold_node(root_directory: str) -> int:

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT, waited for on a thread of their own.
+"""SIGTERM, SIGINT and SIGHUP, waited for on a thread of their own.
 
 A Python signal handler runs between two instructions of the main thread, and setting an Event there can wait for ever
 for a lock that the same thread holds. So the signals are blocked in every thread, and one thread waits for them.
@@ -10,20 +10,30 @@ import signal
 import threading
 from collections.abc import Callable
 
-SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
+END = frozenset({signal.SIGTERM, signal.SIGINT})
+RELOAD = frozenset({signal.SIGHUP})
 
 
 def block_termination() -> None:
-    """Keeps the signals pending. To be called before any other thread starts: threads inherit it."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    """Keeps SIGTERM and SIGINT pending. To be called before any other thread starts: threads inherit it."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, END)
 
 
-def on_termination(call: Callable[[], None]) -> None:
-    """Calls `call`, on another thread, at each SIGTERM or SIGINT from now on, and for one that is pending."""
+def block_reload() -> None:
+    """The same for SIGHUP, for a program that has something to reload."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, RELOAD)
+
+
+def on_signals(end: Callable[[], None], reload: Callable[[], None] | None = None) -> None:
+    """Calls `end`, on another thread, at each SIGTERM or SIGINT from now on, and for one that is pending; `reload` at
+    each SIGHUP, where it is given."""
+    awaited = END if reload is None else END | RELOAD
 
     def wait() -> None:
         while True:
-            signal.sigwait(SIGNALS)
-            call()
+            if signal.sigwait(awaited) in END or reload is None:
+                end()
+            else:
+                reload()
 
     threading.Thread(target=wait, name="termination", daemon=True).start()

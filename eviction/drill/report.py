@@ -30,6 +30,7 @@ def result_json(result: DrillResult) -> dict[str, Any]:
             {"name": check.name, "expected": check.expected, "seen": check.seen, "held": check.held}
             for check in result.checks
         ],
+        "history": result.history,
         "passes": [pass_json(record) for record in result.passes],
         "timeline": [
             {

@@ -11,8 +11,9 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
-from eviction.configuration import KUBELET_EVICTION_HARD, Configuration, load
+from eviction.configuration import Configuration, load
 from eviction.drill.embedded_node import EmbeddedDrillNode
 from eviction.drill.scenario import Scenario
 from eviction.explain import amount
@@ -20,6 +21,7 @@ from eviction.log import Log
 from eviction.manager import Manager
 from eviction.node import Node
 from eviction.record import Pass, PassResult
+from eviction.threshold_config import KUBELET_EVICTION_HARD
 from eviction.thresholds import thresholds_met, usable
 from eviction.types import Decision, NodeCondition
 from reclaim.records import ImageRecords
@@ -64,6 +66,7 @@ class DrillResult:
     relieved_seconds: float | None = None
     condition_seen: bool = False
     checks: list[Check] = field(default_factory=list)
+    history: dict[str, Any] = field(default_factory=dict)
 
     @property
     def held(self) -> bool:
@@ -92,6 +95,7 @@ def configuration_of(scenario: Scenario, node: EmbeddedDrillNode) -> Configurati
         None,
         {},
         {
+            "kubeletConfig": "",
             "rootDirectory": node.root_directory,
             "containerRuntimeEndpoint": node.endpoint,
             "evictionHard": {**{str(s): off for s, off in thresholds.items()}, **scenario.eviction_hard},
@@ -136,6 +140,8 @@ class Drill:
         self._manager.stop()
         daemon.join()
         self._result.checks = self._judge()
+        if not self._result.held:
+            self._result.history = self.node.responder.history.dump()
         self.node.close()
         return self._result
 
@@ -169,7 +175,7 @@ class Drill:
         )
 
     def _under_pressure(self, look: SignalObservations) -> bool:
-        thresholds = self.node.configuration.thresholds
+        thresholds = self.node.thresholds(look.layout)
         return bool(thresholds_met(thresholds, usable(look.signals), enforce_min_reclaim=False))
 
     def _sample(self, look: SignalObservations, seconds: float) -> None:
@@ -182,7 +188,7 @@ class Drill:
             if self._under_pressure(look):
                 result.crossed_seconds = seconds
         elif result.relieved_seconds is None:
-            thresholds = self.node.configuration.thresholds
+            thresholds = self.node.thresholds(look.layout)
             if not thresholds_met(thresholds, usable(look.signals), enforce_min_reclaim=True):
                 result.relieved_seconds = seconds
 

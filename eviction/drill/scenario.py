@@ -15,8 +15,8 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from eviction.configuration import ConfigurationError, read_value
 from eviction.documents import DocumentError, StrictModel, read_document, sentence
+from eviction.threshold_config import ThresholdConfigError, read_minimum_reclaim, read_value
 from eviction.types import EvictionError
 from signals.quantity import QuantityError, parse_duration, parse_quantity, whole
 from signals.types import Signal
@@ -172,25 +172,26 @@ def read_scenario(path: str) -> Scenario:
         raise ScenarioError(sentence(error, path, _File)) from None
     try:
         return _scenario(written)
-    except (QuantityError, ConfigurationError) as error:
+    except (QuantityError, ThresholdConfigError) as error:
         raise ScenarioError(f"{path}: {error}") from None
 
 
 def _scenario(written: _File) -> Scenario:
     node, expect = written.node, written.expect
-    for field, entries in (
-        ("evictionHard", node.evictionHard),
-        ("evictionMinimumReclaim", node.evictionMinimumReclaim),
+    for field, entries, read in (
+        ("evictionHard", node.evictionHard, read_value),
+        ("evictionMinimumReclaim", node.evictionMinimumReclaim, read_minimum_reclaim),
     ):
         for signal, text in entries.items():
             if signal not in set(Signal):
-                raise ConfigurationError(f"node.{field}: unknown signal {signal!r}; allowed are {', '.join(Signal)}")
-            read_value(f"node.{field}", signal, text, reclaim=field == "evictionMinimumReclaim")
+                allowed = ", ".join(Signal)
+                raise ThresholdConfigError(f"node.{field}", signal, f"unknown signal {signal!r}; allowed are {allowed}")
+            read(f"node.{field}", signal, text)
     images = tuple(_image(image) for image in node.images)
     present = {name for image in images for name in names_of(image)}
     for pod in node.pods:
         if pod.image not in present:
-            raise ConfigurationError(f"node.pods: {pod.name}: the image {pod.image!r} is not among node.images")
+            raise ThresholdConfigError("node.pods", pod.name, f"the image {pod.image!r} is not among node.images")
     return Scenario(
         name=written.name,
         why=written.why,

@@ -17,7 +17,12 @@ HOMES = {
     "google": {"reclaim/cri/cri_pb2.py", "reclaim/cri/cri_pb2.pyi", "reclaim/embedded/"},
     "psutil": {"signals/filesystems.py"},
     "pyinotify": {"signals/watcher.py"},
-    "pydantic": {"eviction/configuration.py", "eviction/documents.py", "eviction/drill/scenario.py"},
+    "pydantic": {
+        "eviction/configuration.py",
+        "eviction/documents.py",
+        "eviction/drill/scenario.py",
+        "eviction/kubelet_configuration.py",
+    },
     "yaml": {"eviction/documents.py"},
     "tenacity": {"reclaim/retry.py"},
 }

@@ -18,8 +18,8 @@ from eviction.configuration import (
     Extent,
     load,
     parse_pairs,
-    read_value,
 )
+from eviction.threshold_config import ThresholdConfigError, read_minimum_reclaim, read_value
 from signals.quantity import parse_percentage
 from signals.types import Signal
 from tests.pure.values import GIB, MIB, value
@@ -36,7 +36,7 @@ def written(tmp_path: Path, text: str, head: str = HEAD) -> str:
 
 def marks(configuration: Configuration) -> dict[str, str]:
     """The values of the thresholds, as texts."""
-    return {str(one.signal): str(one.value) for one in configuration.thresholds}
+    return {str(one.signal): one.text() for one in configuration.thresholds}
 
 
 def refusal(path: str | None, flags: dict[str, Any] | None = None) -> str:
@@ -50,17 +50,17 @@ def test_the_defaults_act_5_percent_before_the_kubelet() -> None:
     """Without a file the thresholds are the kubelet's Linux defaults plus the margin, and release is above trigger."""
     found = load(None, {}, {})
     assert marks(found) == {
-        "nodefs.available": "15%",
-        "nodefs.inodesFree": "10%",
-        "imagefs.available": "20%",
-        "imagefs.inodesFree": "10%",
+        "nodefs.available": "10% + 5%",
+        "nodefs.inodesFree": "5% + 5%",
+        "imagefs.available": "15% + 5%",
+        "imagefs.inodesFree": "5% + 5%",
     }
     assert all(one.hard for one in found.thresholds)
     assert {str(one.signal): str(one.min_reclaim) for one in found.thresholds if one.min_reclaim} == {
         "nodefs.available": "2%",
         "imagefs.available": "2%",
     }
-    assert found.thresholds[0].origin == "the kubelet's default 10% plus margin 5%"
+    assert found.thresholds[0].origin == "the kubelet's default plus margin 5%"
 
 
 def test_the_other_defaults() -> None:
@@ -75,7 +75,10 @@ def test_the_other_defaults() -> None:
     assert found.assumed_fill_rate == 500 * MIB
 
 
-@pytest.mark.parametrize(("margin", "mark"), [("0%", "10%"), ("5%", "15%"), ("2.5%", "12.5%"), ("50%", "60%")])
+@pytest.mark.parametrize(
+    ("margin", "mark"),
+    [("0%", "10%"), ("0.0%", "10%"), ("0", "10%"), ("5%", "10% + 5%"), ("2Gi", "10% + 2Gi"), ("50%", "10% + 50%")],
+)
 def test_the_margin_is_added_to_the_kubelets_default(margin: str, mark: str) -> None:
     """Of nodefs.available, whose default is 10%."""
     assert marks(load(None, {}, {"margin": margin}))["nodefs.available"] == mark
@@ -87,8 +90,8 @@ def test_a_file_replaces_the_thresholds_that_it_names(tmp_path: Path) -> None:
     found = load(path, {}, {})
     assert marks(found) == {
         "nodefs.available": "1Gi",
-        "nodefs.inodesFree": "10%",
-        "imagefs.available": "20%",
+        "nodefs.inodesFree": "5% + 5%",
+        "imagefs.available": "15% + 5%",
         "imagefs.inodesFree": "7%",
     }
     assert {one.origin for one in found.thresholds if str(one.signal) == "nodefs.available"} == {path}
@@ -125,7 +128,12 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         ("margin: 7\n", "c.yaml: margin: must be a text, in quotes where YAML would read it otherwise, but it was 7"),
-        ("margin: '7'\n", "c.yaml: margin: '7' is not a percentage such as 10% or 7.5%"),
+        ("margin: '7x'\n", "c.yaml: margin: '7x' is neither a percentage such as 10% or 7.5% nor a Kubernetes"),
+        ("margin: '-1Gi'\n", "c.yaml: margin: must not be negative, but it was '-1Gi'"),
+        ("controlSocket: run/x\n", "c.yaml: controlSocket: must be an absolute path or empty, but it was 'run/x'"),
+        ("evictionSoft: {nodefs.available: 5%}\n", "c.yaml: evictionSoft: nodefs.available: needs a grace period"),
+        ("evictionSoftGracePeriod: {nodefs.available: 5}\n", "evictionSoftGracePeriod.nodefs.available: must be a"),
+        ("evictionSoftGracePeriod: {nodefs.available: 5d}\n", "evictionSoftGracePeriod: nodefs.available: '5d' is not"),
         ("margin: 51%\n", "c.yaml: margin: must be between 0% and 50%, but it was '51%'"),
         ("margin: -1%\n", "c.yaml: margin: must be between 0% and 50%, but it was '-1%'"),
         ("nope: 1\n", "c.yaml: unknown field 'nope'; allowed are apiVersion, "),
@@ -181,12 +189,10 @@ def test_a_file_says_what_it_is(tmp_path: Path, head: str, problem: str) -> None
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        ({"margin": "x"}, "flags: margin: 'x' is not a percentage such as 10% or 7.5%"),
+        ({"margin": "x"}, "flags: margin: 'x' is neither a percentage such as 10% or 7.5% nor a Kubernetes quantity"),
         ({"evictionHard": {"nodefs.available": "0"}}, "flags: evictionHard: nodefs.available: must be above 0"),
-        (
-            {"evictionHard": {"memory.available": "1"}},
-            "flags: evictionHard: unknown signal 'memory.available'; allowed",
-        ),
+        ({"evictionHard": {"memory": "1"}}, "flags: evictionHard: unknown signal 'memory'; allowed"),
+        ({"evictionHard": {"memory.available": "0"}}, "flags: evictionHard: memory.available: must be above 0"),
     ],
 )
 def test_a_flag_is_refused_as_a_flag(tmp_path: Path, flags: dict[str, Any], problem: str) -> None:
@@ -206,7 +212,8 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
         ("100m", True, True),
         ("0", False, True),
         ("-1", False, False),
-        ("0%", True, True),
+        ("0%", True, False),
+        ("0.0%", True, False),
         ("200%", False, True),
         ("-1%", False, False),
     ],
@@ -215,9 +222,9 @@ def test_a_minimum_reclaim_may_be_0_and_above_100_percent(
     text: str, as_threshold: bool, as_minimum_reclaim: bool
 ) -> None:
     """A threshold may be neither; nothing may be negative."""
-    for reclaim, allowed in ((False, as_threshold), (True, as_minimum_reclaim)):
-        with contextlib.nullcontext() if allowed else pytest.raises(ConfigurationError, match=r"^field: name: must "):
-            assert read_value("field", "name", text, reclaim=reclaim) == value(text)
+    for read, allowed in ((read_value, as_threshold), (read_minimum_reclaim, as_minimum_reclaim)):
+        with contextlib.nullcontext() if allowed else pytest.raises(ThresholdConfigError, match=r"^field: name: must "):
+            assert read("field", "name", text) == value(text)
 
 
 def test_a_minimum_reclaim_goes_with_its_signal() -> None:

@@ -76,6 +76,7 @@ def test_a_threshold_carries_its_mark_at_the_present_capacity(capacity: int | No
     assert threshold_json(LOW, seen) == {
         "signal": "nodefs.available",
         "value": "10%",
+        "margin": None,
         "effective": effective,
         "min_reclaim": "2%",
         "hard": True,

@@ -1,0 +1,64 @@
+"""`reclaimd status`: asks the running daemon what it is doing."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from eviction.cli import EXIT_OK, EXIT_RUNTIME
+from eviction.cli.options import add_configuration, add_output, answer_json, answer_lines, configuration_of, leave
+from eviction.control import ControlUnavailable, ask
+from eviction.explain import amount, table
+from signals.quantity import format_duration
+from signals.types import Signal
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    add_configuration(parser)
+    add_output(parser)
+    parser.add_argument(
+        "--history", action="store_true", help="with -o json: the last looks and decisions too, to be replayed"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit 0; 3 no daemon answers."""
+    path = configuration_of(arguments).control_socket
+    try:
+        status = ask(path, "status")
+    except ControlUnavailable as error:
+        leave(EXIT_RUNTIME, str(error))
+    if not arguments.history:
+        status.pop("history", None)
+    if arguments.output == "json":
+        answer_json(status)
+    else:
+        answer_lines(lines(status))
+    return EXIT_OK
+
+
+def lines(status: dict[str, Any]) -> list[str]:
+    """The answer for people."""
+    conditions = ", ".join(status["conditions"]) or "no DiskPressure"
+    doing = status["doing"] or "watching"
+    told = [f"{conditions}; {doing}; layout {status['layout'] or 'not known yet'}"]
+    available = {observation["signal"]: observation["available"] for observation in status["observations"]}
+    rows = [["SIGNAL", "AVAILABLE", "MARK", "TIME TO THE MARK"]]
+    for threshold in status["thresholds"]:
+        signal, mark, left = Signal(threshold["signal"]), threshold["effective"], threshold["headroom_seconds"]
+        seen = available.get(threshold["signal"])
+        rows.append(
+            [
+                threshold["signal"],
+                "-" if seen is None else amount(signal, seen),
+                "-" if mark is None else amount(signal, mark),
+                "-" if left is None else format_duration(left),
+            ]
+        )
+    told += table(rows)
+    passes = [["STARTED", "SIGNAL", "RESULT", "REASON"]]
+    for record in status["passes"]:
+        acted_on = record["acted_on"]["signal"] if record["acted_on"] else "-"
+        passes.append([record["started"], acted_on, record["result"], record["reason"]])
+    return [*told, "", *(table(passes) if len(passes) > 1 else ["no passes yet"])]

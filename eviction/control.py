@@ -1,0 +1,150 @@
+"""The control socket: one JSON object in a line, one JSON document back.
+
+A unix socket, mode 0600 in a directory of mode 0700: whoever may connect is the user that the daemon runs as. A request
+is at most 4 KiB and has 2 s; at most 8 are answered at a time. A socket that cannot be bound (no inode is left, say)
+is a warning, never the end: the daemon does its work without one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from eviction.types import EvictionError
+
+LARGEST_REQUEST_BYTES = 4096
+LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
+PATIENCE_SECONDS = 2.0
+CLIENTS = 8
+
+Answerer = Callable[[], Any]
+
+
+class ControlUnavailable(EvictionError):
+    """Nothing answers on the control socket, or the socket cannot be made. The message is one sentence."""
+
+
+class ControlServer:
+    """Answers commands from a table: name -> function without arguments, whose JSON value is the answer."""
+
+    def __init__(self, path: str, commands: Mapping[str, Answerer]):
+        self._path = path
+        self._commands = commands
+        self._socket: socket.socket | None = None
+        self._slots = threading.BoundedSemaphore(CLIENTS)
+
+    def start(self) -> None:
+        """Binds and answers. Raises ControlUnavailable; a socket that a dead daemon left is replaced."""
+        server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+            _make_way(self._path)
+            old = os.umask(0o177)  # the socket is never seen with wider permissions
+            try:
+                server.bind(self._path)
+            finally:
+                os.umask(old)
+            server.listen(CLIENTS)
+        except OSError as error:
+            server.close()
+            raise ControlUnavailable(f"control socket {self._path}: {error.strerror or error}") from None
+        except ControlUnavailable:
+            server.close()
+            raise
+        self._socket = server
+        threading.Thread(target=self._serve, args=(server,), name="control", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stops listening and removes the socket. May be called without `start`."""
+        if self._socket is None:
+            return
+        self._socket.shutdown(socket.SHUT_RDWR)  # wakes the accept
+        self._socket.close()
+        self._socket = None
+        try:
+            os.unlink(self._path)
+        except OSError:  # taken away by somebody else, or a filesystem gone read-only
+            pass
+
+    def _serve(self, server: socket.socket) -> None:
+        while True:
+            try:
+                client, _ = server.accept()
+            except OSError:
+                return
+            if not self._slots.acquire(blocking=False):
+                client.close()
+                continue
+            threading.Thread(target=self._one, args=(client,), name="control client", daemon=True).start()
+
+    def _one(self, client: socket.socket) -> None:
+        try:
+            with client:
+                client.settimeout(PATIENCE_SECONDS)
+                client.sendall(
+                    json.dumps(self._answer(_line(client, LARGEST_REQUEST_BYTES)), default=str).encode() + b"\n"
+                )
+        except OSError:  # slow, or gone: its loss
+            pass
+        finally:
+            self._slots.release()
+
+    def _answer(self, request: bytes) -> Any:
+        try:
+            command = json.loads(request)["command"]
+            answerer = self._commands[command]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return {"error": f"the request must be an object with a command, one of {', '.join(self._commands)}"}
+        try:
+            return answerer()
+        except Exception as error:  # noqa: BLE001 # a defect in an answer must not take the daemon along
+            return {"error": f"{type(error).__name__}: {error}"}
+
+
+def ask(path: str, command: str) -> Any:
+    """What the daemon answers. Raises ControlUnavailable when none does."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.settimeout(PATIENCE_SECONDS)
+            client.connect(path)
+            client.sendall(json.dumps({"command": command}).encode() + b"\n")
+            answer = json.loads(_line(client, LARGEST_ANSWER_BYTES))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise ControlUnavailable(f"no daemon answers on {path}: {reason}") from None
+    if isinstance(answer, dict) and set(answer) == {"error"}:
+        raise ControlUnavailable(f"{path}: {answer['error']}")
+    return answer
+
+
+def _line(client: socket.socket, limit: int) -> bytes:
+    data = bytearray()
+    while b"\n" not in data and len(data) < limit:
+        part = client.recv(min(65536, limit - len(data)))
+        if not part:
+            break
+        data += part
+    return bytes(data)
+
+
+def _make_way(path: str) -> None:
+    """Takes away the socket of a daemon that is dead. Raises ControlUnavailable when it lives, OSError."""
+    if not os.path.lexists(path):
+        return
+    if _is_answered(path):
+        raise ControlUnavailable(f"control socket {path}: another daemon answers there")
+    os.unlink(path)
+
+
+def _is_answered(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(PATIENCE_SECONDS)
+        try:
+            client.connect(path)
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,207 @@
+"""Four maps from signal to text -> thresholds (pure).
+
+Rules (kubelet, `pkg/kubelet/eviction/helpers.go`, ParseThresholdConfig):
+
+* A value is a quantity or a percentage. `0%` and `100%`, as texts, switch the signal off. A quantity must be above 0, a
+  percentage between 0 and 100.
+* A soft threshold needs a grace period; one that is switched off needs none. A grace of 0 makes it a hard one.
+* A minimum reclaim belongs to the signal: it applies to its hard and its soft threshold. It may be 0 as a quantity,
+  not as a percentage, and has no upper bound.
+* A grace period or minimum reclaim of a signal without a threshold has no effect.
+* Checked in this order: hard, soft, grace periods, minimum reclaims, soft without grace. The first problem ends it.
+
+The order of the result is hard, then soft, each in the order of the signals; the kubelet leaves it open.
+
+Memory and PID signals are read and checked like the others, and left to the kubelet: they come back by themselves.
+
+containerfs: what stands in a configuration never takes effect; see `update_container_fs_thresholds`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from eviction.types import EvictionError, Threshold, ThresholdValue
+from signals.quantity import (
+    DURATION_FORMS,
+    PERCENTAGE_FORMS,
+    QUANTITY_FORMS,
+    QuantityError,
+    parse_duration,
+    parse_percentage,
+    parse_quantity,
+)
+from signals.types import FilesystemRole, FsLayout, Signal
+
+# kubelet, pkg/kubelet/eviction/defaults_linux.go
+KUBELET_EVICTION_HARD: Mapping[str, str] = {
+    "memory.available": "100Mi",
+    Signal.NODEFS_AVAILABLE: "10%",
+    Signal.NODEFS_INODES_FREE: "5%",
+    Signal.IMAGEFS_AVAILABLE: "15%",
+    Signal.IMAGEFS_INODES_FREE: "5%",
+}
+
+LEFT_TO_KUBELET = ("memory.available", "allocatableMemory.available", "pid.available")
+SIGNAL_NAMES = (*(str(signal) for signal in Signal), *LEFT_TO_KUBELET)
+
+_OFF = ("0%", "100%")
+
+
+class ThresholdConfigError(EvictionError, ValueError):
+    """A map that is refused: the field, the name of the signal in it, and the problem with what is allowed."""
+
+    def __init__(self, field: str, signal: str, problem: str):
+        super().__init__(
+            f"{field}: {problem}" if problem.startswith("unknown signal") else f"{field}: {signal}: {problem}"
+        )
+        self.field = field
+        self.signal = signal
+        self.problem = str(self).removeprefix(f"{field}: ")
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionMaps:
+    """The four maps as written; an empty one is as good as none."""
+
+    hard: Mapping[str, str]
+    soft: Mapping[str, str]
+    soft_grace_period: Mapping[str, str]
+    minimum_reclaim: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedThresholds:
+    """`thresholds` of the disk signals; `left_to_kubelet`: the others, (signal, value) as written."""
+
+    thresholds: tuple[Threshold, ...]
+    left_to_kubelet: tuple[tuple[str, str], ...] = ()
+
+
+def parse_threshold_config(maps: EvictionMaps, origin: str = "") -> ParsedThresholds:
+    """The thresholds; without an `origin` each carries the name of the map that it comes from.
+
+    Raises ThresholdConfigError with the first problem; there is no partial result.
+    """
+    hard = _values("evictionHard", maps.hard)
+    soft = _values("evictionSoft", maps.soft)
+    graces = {name: _grace(name, text) for name, text in _named("evictionSoftGracePeriod", maps.soft_grace_period)}
+    reclaims = {
+        name: read_minimum_reclaim("evictionMinimumReclaim", name, text)
+        for name, text in _named("evictionMinimumReclaim", maps.minimum_reclaim)
+    }
+    for name in soft:
+        if name not in graces:
+            raise ThresholdConfigError(
+                "evictionSoft", name, f"needs a grace period in evictionSoftGracePeriod, {DURATION_FORMS}"
+            )
+    thresholds = [
+        Threshold(signal, values[signal], grace_of(signal), reclaims.get(signal), origin=origin or field)
+        for field, values, grace_of in (
+            ("evictionHard", hard, lambda _: 0.0),
+            ("evictionSoft", soft, graces.__getitem__),
+        )
+        for signal in Signal
+        if signal in values
+    ]
+    left = tuple(
+        (name, f"{written[name]}{suffix}")
+        for written, suffix in ((maps.hard, ""), (maps.soft, " (soft)"))
+        for name in LEFT_TO_KUBELET
+        if name in written and written[name] not in _OFF
+    )
+    return ParsedThresholds(tuple(thresholds), left)
+
+
+def _named(field: str, written: Mapping[str, str]) -> list[tuple[str, str]]:
+    for name in written:
+        if name not in SIGNAL_NAMES:
+            allowed = ", ".join(SIGNAL_NAMES)
+            raise ThresholdConfigError(field, name, f"unknown signal {_shown(name)}; allowed are {allowed}")
+    return [(name, written[name]) for name in SIGNAL_NAMES if name in written]
+
+
+def _values(field: str, written: Mapping[str, str]) -> dict[str, ThresholdValue]:
+    return {name: read_value(field, name, text) for name, text in _named(field, written) if text not in _OFF}
+
+
+def _grace(name: str, text: str) -> float:
+    try:
+        seconds = parse_duration(text)
+    except QuantityError as error:
+        raise ThresholdConfigError("evictionSoftGracePeriod", name, str(error)) from None
+    if seconds < 0:
+        raise ThresholdConfigError("evictionSoftGracePeriod", name, f"must not be negative, but it was {_shown(text)}")
+    return seconds
+
+
+def read_value(field: str, name: str, text: str) -> ThresholdValue:
+    """The value of a threshold. Raises ThresholdConfigError."""
+    value = _read(field, name, text)
+    if value.percentage is not None and not 0 <= value.percentage.fraction <= 1:
+        raise ThresholdConfigError(field, name, f"must be between 0% and 100%, but it was {_shown(text)}")
+    if value.quantity is not None and value.quantity <= 0:
+        raise ThresholdConfigError(
+            field, name, f"must be above 0 (0% switches the signal off), but it was {_shown(text)}"
+        )
+    return value
+
+
+def read_minimum_reclaim(field: str, name: str, text: str) -> ThresholdValue:
+    """The value of a minimum reclaim. Raises ThresholdConfigError."""
+    value = _read(field, name, text)
+    if value.percentage is not None and value.percentage.fraction <= 0:
+        raise ThresholdConfigError(field, name, f"must be above 0%, but it was {_shown(text)}")
+    if value.quantity is not None and value.quantity < 0:
+        raise ThresholdConfigError(field, name, f"must not be negative, but it was {_shown(text)}")
+    return value
+
+
+def _read(field: str, name: str, text: str) -> ThresholdValue:
+    try:
+        if text.endswith("%"):
+            return ThresholdValue(percentage=parse_percentage(text))
+        return ThresholdValue(quantity=parse_quantity(text))
+    except QuantityError:
+        raise ThresholdConfigError(
+            field, name, f"{_shown(text)} is neither {QUANTITY_FORMS} nor {PERCENTAGE_FORMS}"
+        ) from None
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:60] + "…")
+
+
+def effective_hard(written: Mapping[str, str] | None, *, merge_defaults: bool) -> dict[str, str]:
+    """The kubelet's `evictionHard` after its defaults (`cmd/kubelet/app/server.go`).
+
+    Not written at all: the defaults. Written, even empty: just that; with `mergeDefaultEvictionSettings` the default
+    of every signal that is not written besides. A user's value wins, also one that switches the signal off.
+    """
+    if written is None:
+        return dict(KUBELET_EVICTION_HARD)
+    return {**KUBELET_EVICTION_HARD, **written} if merge_defaults else dict(written)
+
+
+def update_container_fs_thresholds(thresholds: tuple[Threshold, ...], layout: FsLayout) -> tuple[Threshold, ...]:
+    """The thresholds with those of containerfs derived (kubelet, UpdateContainerFsThresholds).
+
+    A containerfs threshold is that of the filesystem which holds the writable layers: imagefs where it is dedicated,
+    nodefs otherwise; matched by unit and by hard or soft. What a configuration says of containerfs is dropped, also
+    where there is nothing to copy. If several match, the last wins.
+    """
+    source = FilesystemRole.IMAGEFS if layout is FsLayout.DEDICATED_IMAGEFS else FilesystemRole.NODEFS
+    derived: dict[tuple[bool, bool], Threshold] = {}
+    kept: list[Threshold] = []
+    for threshold in thresholds:
+        if threshold.signal.filesystem is FilesystemRole.CONTAINERFS:
+            continue
+        kept.append(threshold)
+        if threshold.signal.filesystem is source:
+            inodes = threshold.signal.counts_inodes
+            signal = Signal.CONTAINERFS_INODES_FREE if inodes else Signal.CONTAINERFS_AVAILABLE
+            origin = f"derived from {threshold.signal}"
+            derived[threshold.hard, inodes] = replace(threshold, signal=signal, origin=origin)
+    order = [(hard, inodes) for hard in (True, False) for inodes in (False, True)]
+    return (*kept, *(derived[key] for key in order if key in derived))
