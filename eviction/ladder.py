@@ -84,7 +84,8 @@ def later_than_kubelet(
         mark = int(kubelet.effective(observation.capacity))
         marks = {threshold: int(threshold.effective(observation.capacity)) for threshold in same}
         if not any(marks[t] >= mark and t.grace_seconds <= kubelet.grace_seconds for t in same):
-            nearest = max(same, key=lambda threshold: (marks[threshold], -threshold.grace_seconds))
+            as_quick = [threshold for threshold in same if threshold.grace_seconds <= kubelet.grace_seconds]
+            nearest = max(as_quick or same, key=lambda threshold: marks[threshold])
             found.append(Later(nearest, kubelet, marks[nearest], mark))
     return tuple(found)
 
