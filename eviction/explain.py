@@ -35,6 +35,7 @@ REASONS: dict[Reason, str] = {
     Reason.UNRESOLVED_IMAGE: "a container uses an image that cannot be told",
     Reason.WITHIN_LIMIT: "within the number of dead copies to keep",
     Reason.RELIEVED: "not needed any more",
+    Reason.UNREADABLE: "the filesystem could not be read any more",
     Reason.HELD_OFF: "held off after the start",
     Reason.STOPPING: "the agent was stopping",
     Reason.INCOMPLETE_LISTING: "the runtime gave no complete answer",

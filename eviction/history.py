@@ -92,6 +92,7 @@ def decision_json(decision: Decision, table: _Table) -> Json:
         "conditions": sorted(str(condition) for condition in decision.conditions),
         "thresholds_met": [table.number(threshold) for threshold in decision.thresholds_met],
         "acted_on": None if decision.acted_on is None else table.number(decision.acted_on),
+        "others": [table.number(threshold) for threshold in decision.others],
         "row": [str(function) for function in decision.row],
         "layout": None if decision.layout is None else str(decision.layout),
     }

@@ -4,8 +4,8 @@
   thread, one thing at a time; while it runs the loop keeps looking and keeps its heartbeat.
 * The next look is due when a filesystem could have reached its mark (`signals.interval`); a watcher may ask for an
   earlier one.
-* A pass that freed nothing makes the next one wait longer, up to a minute, or until the next object is old enough. A
-  runtime that is away is tried again every second.
+* A pass that freed nothing makes the next one of the same row wait longer, up to a minute, or until the next object is
+  old enough; other rows are served meanwhile. A runtime that is away is tried again every second.
 * After SIGTERM nothing new is started; a removal that was sent is waited for, up to 30 s.
 
 Nothing in a pass ends the loop.
@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from eviction.configuration import Configuration
@@ -24,8 +24,9 @@ from eviction.explain import amount, later_sentence
 from eviction.ladder import later_than_kubelet
 from eviction.log import Log
 from eviction.node import Node
+from eviction.reclaim_table import row
 from eviction.record import Pass, PassResult, Trigger, observations_json, pass_json, threshold_json
-from eviction.types import Decision, NodeCondition, Threshold
+from eviction.types import Decision, NodeCondition, ReclaimFunction, Threshold
 from reclaim.types import Result, RuntimeUnavailable
 from signals.interval import ASSUMED_INODES_PER_SECOND, Fill, next_fill, next_interval
 from signals.quantity import format_duration
@@ -49,6 +50,25 @@ class _Work:
     what: str
     started: float
     done: threading.Event
+
+
+@dataclass(slots=True)
+class _Pause:
+    """How long a row is left alone. `until`: monotonic seconds."""
+
+    until: float = float("-inf")
+    seconds: float = 0.0
+
+    def after(self, record: Pass, now: float) -> None:
+        """None after success, a second while the runtime is away; else growing while nothing is freed."""
+        if record.result is PassResult.SATISFIED:
+            self.seconds = 0.0
+        elif record.result is PassResult.FAILED or any(f.count(Result.REMOVED) for f in record.functions):
+            self.seconds = RETRY_SECONDS
+        else:
+            self.seconds = min(max(self.seconds * 2, RETRY_SECONDS), LONGEST_PAUSE_SECONDS)
+        waits = [max(f.eligible_in_seconds, 0.0) for f in record.functions if f.eligible_in_seconds is not None]
+        self.until = now + min([self.seconds, *waits])
 
 
 class Manager:
@@ -76,8 +96,7 @@ class Manager:
         self._wake = threading.Event()
         self._fills: dict[tuple[int, bool], Fill] = {}
         self._conditions: frozenset[NodeCondition] = frozenset()
-        self._paused_until = float("-inf")
-        self._pause = 0.0
+        self._pauses: dict[tuple[ReclaimFunction, ...], _Pause] = {}
         self._refresh_due = float("-inf")
         self._work: _Work | None = None
         self._next_configuration: Configuration | None = None
@@ -97,7 +116,7 @@ class Manager:
         return {
             "heartbeat_age_seconds": round(now - self.heartbeat, 3),
             "doing": None if work is None else work.what,
-            "paused_for_seconds": round(max(self._paused_until - now, 0.0), 3),
+            "paused_for_seconds": round(max([0.0, *(pause.until - now for pause in list(self._pauses.values()))]), 3),
             "conditions": sorted(str(condition) for condition in self._conditions),
             "layout": None if look is None or look.layout is None else str(look.layout),
             "observations": [] if look is None else observations_json(look),
@@ -139,7 +158,8 @@ class Manager:
             self._reconfigure()
             observations, decision = self._look()
             now = clock.monotonic()
-            if self._work is None and decision.acted_on is not None and decision.row and now >= self._paused_until:
+            decision = self._serve_another(decision, now)
+            if self._work is None and decision.row and now >= self._pause_of(decision).until:
                 self._respond(observations, decision, Trigger.WATCH if asked else Trigger.INTERVAL)
             elif self._work is None and now >= self._refresh_due:
                 self._start("asking the runtime where its images are", self._refresh)
@@ -192,7 +212,7 @@ class Manager:
         if decision.acted_on is not None and not decision.row:
             return RETRY_SECONDS  # nothing here relieves it; looking more often would change nothing
         if decision.acted_on is not None:  # under pressure, and nothing to be done before the pause is over
-            pause = self._paused_until - now
+            pause = self._pause_of(decision).until - now
             return min(pause, RETRY_SECONDS) if pause > 0 else configuration.poll_floor_seconds
         return min(interval, max(self._refresh_due - now, configuration.poll_floor_seconds))
 
@@ -235,30 +255,33 @@ class Manager:
     def _respond(self, observations: SignalObservations, decision: Decision, trigger: Trigger) -> None:
         held = self._may_act()
         if held is not None:
-            self._say_once(f"held off: {held}", reason="held_off")
-            self._paused_until = self._node.clock.monotonic() + RETRY_SECONDS
+            self._say_once(f"held off: {held}", key="held off", reason="held_off")
+            self._pause_of(decision).until = self._node.clock.monotonic() + RETRY_SECONDS
             return
 
         def respond() -> None:
+            self._pause_of(decision).until = self._node.clock.monotonic() + RETRY_SECONDS  # should it end in a defect
             record = self._node.responder.act(observations, decision, trigger)
-            self._paused_until = self._node.clock.monotonic() + self._pause_after(record)
+            self._pause_of(decision).after(record, self._node.clock.monotonic())
             self._passes.append(record)
             self._report_pass(record)
             self._on_pass(record)
 
         self._start(f"relieving {decision.acted_on.signal if decision.acted_on else ''}", respond)
 
-    def _pause_after(self, record: Pass) -> float:
-        if record.result is PassResult.SATISFIED:
-            self._pause = 0.0
-        elif record.result is PassResult.FAILED:
-            return RETRY_SECONDS
-        elif any(function.count(Result.REMOVED) for function in record.functions):
-            self._pause = RETRY_SECONDS
-        else:
-            self._pause = min(max(self._pause * 2, RETRY_SECONDS), LONGEST_PAUSE_SECONDS)
-        waits = [f.eligible_in_seconds for f in record.functions if f.eligible_in_seconds is not None]
-        return min([self._pause, *(max(wait, 0.0) for wait in waits)])
+    def _serve_another(self, decision: Decision, now: float) -> Decision:
+        """The same decision, or for another threshold while the row of the first is paused."""
+        layout = decision.layout
+        if layout is None or now >= self._pause_of(decision).until:
+            return decision
+        for threshold in decision.others:
+            other = replace(decision, acted_on=threshold, row=row(threshold.signal, layout))
+            if other.row and now >= self._pause_of(other).until:
+                return other
+        return decision
+
+    def _pause_of(self, decision: Decision) -> _Pause:
+        return self._pauses.setdefault(decision.row, _Pause())
 
     def _report_pass(self, record: Pass) -> None:
         fields = {"pass": record.id, "result": str(record.result), "record": pass_json(record, with_kept=False)}
@@ -280,6 +303,8 @@ class Manager:
                 self._node.collector.detect()
             except RuntimeUnavailable as error:
                 problem = str(error)
+        if self._node.stopping.is_set():
+            return
         if problem is not None:
             self._say_once(f"the container runtime cannot be asked: {problem}", key="runtime")
         elif self._said.pop("runtime", None) is not None:
@@ -296,7 +321,7 @@ class Manager:
                 do()
             except Exception as error:  # noqa: BLE001 # a defect in one pass must not end the daemon
                 self._log.error(f"{what}: {type(error).__name__}: {error}")
-                self._paused_until = self._refresh_due = self._node.clock.monotonic() + RETRY_SECONDS
+                self._refresh_due = self._node.clock.monotonic() + RETRY_SECONDS
             finally:
                 self._work = None
                 work.done.set()

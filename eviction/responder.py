@@ -130,7 +130,7 @@ class Responder:
             credited = _credited(observations, ROLE_FREED_BY[function], credit_bytes)
             unmet = thresholds_met(goal, usable(credited.signals), enforce_min_reclaim=True)
             # Without a reading nothing more may go: to act blind would be to purge.
-            return Look(usage_of(observations), relieved=blind or not unmet)
+            return Look(usage_of(observations), relieved=blind or not unmet, blind=blind)
 
         return look
 
@@ -165,11 +165,14 @@ def judged(record: Pass, *, dry_run: bool) -> Pass:
         most = "at most " if acted_on is not None and acted_on.signal.counts_inodes else ""
         return replace(record, result=PassResult.DRY_RUN, reason=f"would remove {most}{planned}")
     blind = _unreadable(record)
+    if record.errors and record.decision.acted_on is None and not counts[Result.REMOVED]:
+        # asked for without pressure: that nothing is met says nothing of whether it was done
+        return replace(record, result=PassResult.FAILED, reason="; ".join(record.errors))
     if not record.still_met and not blind:
         return replace(record, result=PassResult.SATISFIED, reason=f"{gone}; no threshold is met any more")
     if record.errors and not counts[Result.REMOVED]:
         return replace(record, result=PassResult.FAILED, reason="; ".join(record.errors))
-    unmet = ", ".join(str(threshold.signal) for threshold in record.still_met) or f"{blind[0]} is not readable"
+    unmet = ", ".join([*(str(t.signal) for t in record.still_met), *(f"{signal} is not readable" for signal in blind)])
     because = "; ".join(record.errors) or _why_not_more(record)
     return replace(record, result=PassResult.NOT_ENOUGH, reason=f"{gone}; still under pressure: {unmet}; {because}")
 

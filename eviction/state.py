@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from eviction import thresholds as rules
 from eviction.reclaim_table import row
 from eviction.threshold_config import update_container_fs_thresholds
-from eviction.types import Decision, NodeCondition, ReclaimFunction, Threshold
+from eviction.types import Decision, NodeCondition, Threshold
 from signals.types import FsLayout, Signal, SignalObservation, SignalObservations
 
 
@@ -71,13 +71,15 @@ def synchronize(state: ManagerState, observations: SignalObservations, now: floa
     )
     served = rules.thresholds_met_grace_period(first_observed, now)
     fresh = rules.thresholds_updated_stats(served, usable, state.last_observations)
-    chosen, functions = _choose(rules.by_priority(fresh, usable), observations.layout)
+    ranked = _ranked(rules.by_priority(fresh, usable), observations.layout)
+    chosen = next(iter(ranked), None)
     decision = Decision(
         conditions=rules.node_conditions_observed_since(last_observed, state.config.transition_period_seconds, now),
         thresholds_met=met,
         acted_on=chosen,
-        row=functions,
+        row=row(chosen.signal, observations.layout) if chosen is not None and observations.layout is not None else (),
         layout=observations.layout,
+        others=ranked[1:],
     )
     state = replace(
         state,
@@ -90,14 +92,11 @@ def synchronize(state: ManagerState, observations: SignalObservations, now: floa
     return state, decision
 
 
-def _choose(
-    thresholds: tuple[Threshold, ...], layout: FsLayout | None
-) -> tuple[Threshold | None, tuple[ReclaimFunction, ...]]:
-    """The one threshold to act on, and its row: the first whose row is not empty, else the first.
+def _ranked(thresholds: tuple[Threshold, ...], layout: FsLayout | None) -> tuple[Threshold, ...]:
+    """In the order of choice: those whose row is not empty first; none while the layout is not known.
 
     Pressure that nothing here relieves (a kubelet's filesystem of its own) must not keep a relievable one waiting.
     """
-    if layout is None or not thresholds:
-        return None, ()
-    rows = [(threshold, row(threshold.signal, layout)) for threshold in thresholds]
-    return next((pair for pair in rows if pair[1]), rows[0])
+    if layout is None:
+        return ()
+    return tuple(sorted(thresholds, key=lambda threshold: not row(threshold.signal, layout)))

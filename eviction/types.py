@@ -99,6 +99,8 @@ class Decision:
 
     `conditions`: reported now, the transition period included. `thresholds_met`: met, or not yet resolved.
     `acted_on`: the one threshold to act on, None if there is none; `row`: the functions of its row, in order.
+    `others`: what could be acted on as well, in the order of choice: for a caller that has just found that nothing more
+    can be done about the first.
     """
 
     conditions: frozenset[NodeCondition]
@@ -106,3 +108,4 @@ class Decision:
     acted_on: Threshold | None
     row: tuple[ReclaimFunction, ...]
     layout: FsLayout | None
+    others: tuple[Threshold, ...] = ()

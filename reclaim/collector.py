@@ -70,7 +70,7 @@ class Collector:
 
     def detect(self) -> None:
         """Looks at images and who uses them, for the records only. Raises RuntimeUnavailable."""
-        self._record(self._lister.everything())
+        self._record(self._lister.everything(), self._clock.monotonic())
 
     def delete_all_unused_containers(self, look: LookAgain) -> ReclaimResult:
         """Dead containers, then, from lists read anew, sandboxes. Never raises: `error` says what went wrong."""
@@ -91,7 +91,7 @@ class Collector:
         if listing is None:
             return result
         began = self._clock.monotonic()
-        self._record(listing)
+        self._record(listing, began)
         plan = plan_image_gc(listing, self._records.records, self._image_policy, began)
         remover = ImageRemover(self._images, self._lister, listing, self._clock, self._planned)
         result = replace(result, plan_seconds=self._clock.monotonic() - began)
@@ -112,10 +112,9 @@ class Collector:
         listing = without(self._lister.containers(), self._planned)
         return listing, before.united(self._pods.look())
 
-    def _record(self, listing: Listing) -> None:
+    def _record(self, listing: Listing, now: float) -> None:
         usage = images_in_use(listing)
-        now, wall_now = self._clock.monotonic(), self._clock.wall()
-        self._records.update(listing.images, usage.by_containers | usage.by_sandboxes, now, wall_now)
+        self._records.update(listing.images, usage.by_containers | usage.by_sandboxes, now, self._clock.wall())
 
     def _read(self, result: ReclaimResult, read: Callable[[], Answer]) -> tuple[ReclaimResult, Answer | None]:
         """Complete lists; or None, and the error in the result."""

@@ -9,7 +9,8 @@
 * Removed is what is absent when asked afterwards; what the call answered does not count.
 * Space may come late. Where the filesystem shows less than the runtime had promised, it is watched for a short while
   before the next object goes; where such waits bring nothing, they are given up for the rest of the plan.
-  What the runtime gives no size for (containers) is waited for once, at the end.
+  What the runtime gives no size for (containers) is waited for once, at the end, and only while nobody else writes:
+  what comes late is worth waiting for on a disk that stands still, not on one that fills.
 * A dry run is this path minus the one call: what would go is credited with its nominal size instead.
 
 Covers: order, bounds, stopping, measuring. Does not cover: which objects (`*_gc`), whether one may go now
@@ -31,6 +32,8 @@ from reclaim.types import Action, Look, Outcome, Plan, Reason, RemovalFailed, Re
 CHECK_ATTEMPTS = 3
 LATE_QUIET_SECONDS = 0.02  # no rise for so long: nothing more is coming for now
 LATE_LIMIT_SECONDS = 0.5  # at most so long between two removals
+STILL_SECONDS = 0.25  # how long a disk that stands still is watched at the end of a plan
+STILL_BYTES = 1024 * 1024  # a loss of more than this is somebody writing
 LATE_POLL_SECONDS = 0.002
 FRUITLESS_WAITS = 2  # after so many waits that brought nothing the runtime is taken to free before it answers
 
@@ -69,9 +72,9 @@ class Executor:
         """
         return _Run(self, plan, remover, look).run()
 
-    def settle(self, look: LookAgain, quiet_seconds: float, limit_seconds: float) -> Look:
+    def settle(self, look: LookAgain, quiet_seconds: float, limit_seconds: float, *, while_still: bool = False) -> Look:
         """Watches the disk while late space still arrives: until nothing rose for `quiet_seconds`, it is relieved, or
-        `limit_seconds` have passed."""
+        `limit_seconds` have passed; with `while_still` also until somebody writes."""
         latest = look(0)
         best = latest.usage
         began = quiet_since = self.clock.monotonic()
@@ -82,6 +85,8 @@ class Executor:
             self.stopping.wait(LATE_POLL_SECONDS)
             latest = look(0)
             gained_bytes, gained_inodes = latest.usage.gained_since(best)
+            if while_still and gained_bytes < -STILL_BYTES:
+                break
             if gained_bytes > 0 or gained_inodes > 0:
                 best, quiet_since = latest.usage, self.clock.monotonic()
         return latest
@@ -184,7 +189,7 @@ class _Run:
             del self._executor.in_flight[outcome.verdict.id]
             before = self._account(outcome, before)
         if any(o.result is Result.REMOVED and o.verdict.size_bytes is None for o in self._outcomes):
-            before = self._executor.settle(self._look, LATE_QUIET_SECONDS, LATE_LIMIT_SECONDS)
+            before = self._executor.settle(self._look, STILL_SECONDS, LATE_LIMIT_SECONDS, while_still=True)
         reason = self._why_stopped(before)
         self._kept += [
             Outcome(replace(verdict, action=Action.KEEP, reason=reason, eligible_in_seconds=None))
@@ -233,11 +238,13 @@ class _Run:
             case Result.REMOVED | Result.ALREADY_GONE | Result.FAILED:
                 pass
         after = self._look(self._credit)
-        if outcome.result is Result.REMOVED:
-            after = self._wait_for_late_space(before, after, outcome.verdict.size_bytes or 0)
+        if outcome.result is not Result.REMOVED:  # what others freed is not ours
+            self._outcomes.append(outcome)
+            return after
+        size_bytes = outcome.verdict.size_bytes or 0
+        after = self._wait_for_late_space(before, after, size_bytes)
         gained_bytes, gained_inodes = after.usage.gained_since(before.usage)
-        if outcome.result is Result.REMOVED:
-            self._worth.learn(outcome.verdict.size_bytes or 0, gained_bytes)
+        self._worth.learn(size_bytes, gained_bytes)
         self._outcomes.append(replace(outcome, freed_bytes=max(gained_bytes, 0), freed_inodes=max(gained_inodes, 0)))
         return after
 
@@ -255,5 +262,4 @@ class _Run:
             return Reason.STOPPING
         if self._error:
             return Reason.INCOMPLETE_LISTING
-        assert latest.relieved or not self._pending
-        return Reason.RELIEVED
+        return Reason.UNREADABLE if latest.blind else Reason.RELIEVED

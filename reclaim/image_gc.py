@@ -7,9 +7,10 @@ goes first, never used before ever used, then by first detection.
 Narrower than the kubelet:
 
 * In use is the union of everything that a container says about its image, and of the images that it mounts.
-* A container whose image cannot be told stops all image removal: nothing is assumed unused by guess.
+* A container whose image cannot be told stops all image removal: nothing is assumed unused by guess. That the runtime
+  has no such image settles it for an id or a digest only: a tag may have moved since the container was made.
 * The image of pod sandboxes stays, pinned or not: without it no pod can start. When no source says which image that
-  is, no image goes.
+  is (the runtime's configuration, a sandbox that is ready, a pinned image named `pause`), no image goes.
 
 Covers: verdicts and their order. Does not cover: looking again before a removal (`removers`), stopping (`executor`).
 """
@@ -58,10 +59,14 @@ def images_in_use(listing: Listing, index: ImageIndex | None = None) -> ImagesIn
         unresolved += missing or ([] if references else [f"container {container.id}"])
     needed = listing.sandbox_image_references
     by_sandboxes, _ = _resolve(tuple(needed or ()), index, listing.resolved)
-    pinned = any(image.pinned for image in listing.images)
-    return ImagesInUse(
-        frozenset(used), frozenset(by_sandboxes), tuple(sorted(set(unresolved))), needed is not None or pinned
-    )
+    known = needed is not None or any(image.pinned and _is_named_pause(image) for image in listing.images)
+    return ImagesInUse(frozenset(used), frozenset(by_sandboxes), tuple(sorted(set(unresolved))), known)
+
+
+def _is_named_pause(image: Image) -> bool:
+    """Whether a name of the image says `pause`, as those of all sandbox images do."""
+    names = (*image.repo_tags, *image.repo_digests)
+    return any("pause" in name.partition("@")[0].rpartition("/")[2] for name in names)
 
 
 def _resolve(
@@ -69,7 +74,8 @@ def _resolve(
 ) -> tuple[set[str], list[str]]:
     """Ids meant by one container's references, and the references whose meaning is not known.
 
-    An id or digest must be known by itself: a tag beside it may have moved to another image since.
+    An id or digest must be known by itself, as an image or as none: a tag beside it may have moved. Where there are
+    only names one of them must mean an image.
     """
     found: set[str] = set()
     unknown: list[str] = []
@@ -79,9 +85,12 @@ def _resolve(
         if answer is not None:
             ids.add(answer)
         found |= ids
-        if not ids and reference not in answered:
+        if not ids:
             unknown.append(reference)
-    return found, [reference for reference in unknown if not found or names_one_image(reference)]
+    lasting = [reference for reference in references if names_one_image(reference)]
+    if lasting:
+        return found, [reference for reference in unknown if reference in lasting and reference not in answered]
+    return found, [] if found else unknown
 
 
 def names_one_image(reference: str) -> bool:

@@ -77,17 +77,19 @@ class ContainerRemover:
         self._clock = clock
 
     def check(self, verdict: Verdict) -> Ready | Refused:
-        """The pod must still be gone, or the newer copy still there; the status is read last."""
-        if verdict.reason is Reason.POD_GONE and not self._pods.gone(verdict.pod_uid):
-            return Refused(Reason.POD_ALIVE)
-        if verdict.superseded_by and not self._there(verdict.superseded_by):
-            return Refused(Reason.NEWEST_OF_LIVE_POD)
+        """EXITED now; then that the newer copy is still there; and last, as it takes no time, that the pod is gone."""
         status = self._runtime.container_status(verdict.id)
         read_at = self._clock.monotonic()
         if status is None or status.id != verdict.id:
             return _GONE
         if status.state is not ContainerState.EXITED:
             return Refused(_STILL_ALIVE[status.state])
+        if verdict.superseded_by:
+            copies = {container.id for container in self._runtime.list_containers(pod_uid=verdict.pod_uid)}
+            if verdict.superseded_by not in copies:
+                return Refused(Reason.NEWEST_OF_LIVE_POD)
+        if verdict.reason is Reason.POD_GONE and not self._pods.gone(verdict.pod_uid):
+            return Refused(Reason.POD_ALIVE)
         return Ready(read_at)
 
     def remove(self, verdict: Verdict) -> bool:
@@ -96,11 +98,8 @@ class ContainerRemover:
 
     def present(self, verdict: Verdict) -> bool:
         """ContainerStatus answers with this very id."""
-        return self._there(verdict.id)
-
-    def _there(self, container_id: str) -> bool:
-        status = self._runtime.container_status(container_id)
-        return status is not None and status.id == container_id
+        status = self._runtime.container_status(verdict.id)
+        return status is not None and status.id == verdict.id
 
 
 class SandboxRemover:
@@ -117,18 +116,18 @@ class SandboxRemover:
         self._planned = planned
 
     def check(self, verdict: Verdict) -> Ready | Refused:
-        """The pod must still be gone where that is the reason; then state and containers are read."""
-        if verdict.reason is Reason.POD_GONE and not self._pods.gone(verdict.pod_uid):
-            return Refused(Reason.POD_ALIVE)
+        """Not READY now and without containers; and last, as it takes no time, that the pod is gone."""
         sandbox = next((s for s in self._runtime.list_pod_sandboxes() if s.id == verdict.id), None)
+        read_at = self._clock.monotonic()
         if sandbox is None:
             return _GONE
         if sandbox.state is PodSandboxState.READY:
             return Refused(Reason.READY)
-        listing = without(Listing(containers=self._runtime.list_containers(verdict.id)), self._planned)
-        read_at = self._clock.monotonic()
+        listing = without(Listing(containers=self._runtime.list_containers(sandbox_id=verdict.id)), self._planned)
         if any(container.sandbox_id == verdict.id for container in listing.containers):
             return Refused(Reason.HAS_CONTAINERS)
+        if verdict.reason is Reason.POD_GONE and not self._pods.gone(verdict.pod_uid):
+            return Refused(Reason.POD_ALIVE)
         return Ready(read_at)
 
     def remove(self, verdict: Verdict) -> bool:
@@ -178,7 +177,7 @@ class ImageRemover:
             return Refused(Reason.IN_USE, Result.IN_USE)
         if usage.unresolved:
             return Refused(Reason.UNRESOLVED_IMAGE)
-        return Ready(read_at)
+        return Ready(read_at) if self.present(verdict) else _GONE
 
     def _refresh(self) -> None:
         asked_at = self._clock.monotonic()

@@ -56,8 +56,8 @@ class RuntimeService(Protocol):
     def sandbox_image(self) -> str | None:
         """The image of pod sandboxes that the runtime is configured with; None when it does not say."""
 
-    def list_containers(self, sandbox_id: str = "") -> tuple[Container, ...]:
-        """All containers in every state; of one sandbox when named."""
+    def list_containers(self, *, sandbox_id: str = "", pod_uid: str = "") -> tuple[Container, ...]:
+        """All containers in every state; of one sandbox, or of the pod with this UID in its label, when named."""
 
     def list_pod_sandboxes(self) -> tuple[PodSandbox, ...]:
         """All sandboxes in every state."""

@@ -177,6 +177,7 @@ class Reason(StrEnum):
     UNRESOLVED_IMAGE = "unresolved_image"
     WITHIN_LIMIT = "within_limit"
     RELIEVED = "relieved"
+    UNREADABLE = "unreadable"
     HELD_OFF = "held_off"
     STOPPING = "stopping"
     INCOMPLETE_LISTING = "incomplete_listing"
@@ -267,10 +268,14 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at the disk between removals: room, and whether what was to be relieved is relieved."""
+    """One look at the disk between removals: room, and whether what was to be relieved is relieved.
+
+    `blind`: it cannot be told, as a reading is missing. Nothing more may go then, so a blind look is `relieved` too.
+    """
 
     usage: Usage
     relieved: bool
+    blind: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ import pyinotify
 
 READ_BYTES = 8192
 REST_SECONDS = 0.005  # between two reads: at most 200 reads a second, whatever happens below the directories
+STOP_SECONDS = 1.0
 REARM_SECONDS = 5.0  # how often a directory that is missing is tried again
 
 _HEADER = struct.Struct("iIII")  # wd, mask, cookie, length of the name (inotify(7))
@@ -92,11 +93,16 @@ class FsWatcher:
             return frozenset(self._armed)
 
     def stop(self) -> None:
-        """Ends the thread and closes the descriptors. May be called twice, and without `start`."""
+        """Ends the thread and closes the descriptors. May be called twice, and without `start`.
+
+        Waits at most 1 s: a thread that is stuck in the kernel on a dead filesystem ends with the process.
+        """
         self._closing = True
         self._poke()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(STOP_SECONDS)
+            if self._thread.is_alive():
+                return
             self._thread = None
         if self._manager is not None:
             self._manager.close()
@@ -113,16 +119,21 @@ class FsWatcher:
                 pass
 
     def _arm(self) -> None:
+        """On the watcher's own thread; the kernel is never asked under the lock, as on a dead filesystem it may not
+        answer."""
         assert self._manager is not None
         with self._lock:
-            for path in self._wanted.difference(self._armed):
-                descriptor = self._manager.add_watch(path, _MASK, quiet=True).get(path, -1)
-                if descriptor > 0:
+            missing = self._wanted.difference(self._armed)
+            unwanted = {path: self._armed.pop(path) for path in self._armed.keys() - self._wanted}
+            still_armed = set(self._armed.values())
+        for path in missing:
+            descriptor = self._manager.add_watch(path, _MASK, quiet=True).get(path, -1)
+            if descriptor > 0:
+                with self._lock:
                     self._armed[path] = descriptor
-            for path in self._armed.keys() - self._wanted:
-                descriptor = self._armed.pop(path)
-                if descriptor not in self._armed.values():
-                    self._manager.rm_watch(descriptor, quiet=True)
+                still_armed.add(descriptor)
+        for descriptor in set(unwanted.values()) - still_armed:
+            self._manager.rm_watch(descriptor, quiet=True)
 
     def _serve(self) -> None:
         assert self._manager is not None
@@ -155,12 +166,12 @@ class FsWatcher:
         with self._lock:
             for path in [path for path, armed in self._armed.items() if armed == descriptor]:
                 del self._armed[path]
-            if self._manager.get_watch(descriptor) is None:
-                return
-            if mask & pyinotify.IN_IGNORED:
-                self._manager.del_watch(descriptor)
-            else:  # moved, say: the kernel still watches the directory, under a path that is no longer ours
-                self._manager.rm_watch(descriptor, quiet=True)
+        if self._manager.get_watch(descriptor) is None:
+            return
+        if mask & pyinotify.IN_IGNORED:
+            self._manager.del_watch(descriptor)
+        else:  # moved, say: the kernel still watches the directory, under a path that is no longer ours
+            self._manager.rm_watch(descriptor, quiet=True)
 
 
 def _read(descriptor: int) -> bytes:

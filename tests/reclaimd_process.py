@@ -64,7 +64,12 @@ class Daemon:
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self.wait_for(lambda event: event["message"].startswith("started"), 20.0)
+        try:
+            self.wait_for(lambda event: event["message"].startswith("started"), 20.0)
+        except BaseException:
+            self.process.kill()
+            self.stop()
+            raise
         return self
 
     def __exit__(

@@ -13,7 +13,7 @@ from eviction.thresholds import thresholds_met, usable
 from eviction.types import Threshold
 from signals.types import SignalObservations
 
-LONGEST_LINE = 80  # node-problem-detector cuts the message of a plugin there
+LONGEST_LINE = 80  # bytes; node-problem-detector cuts the message of a plugin there
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,4 +74,4 @@ def one_line(look: SignalObservations, met: tuple[Threshold, ...], unknown: tupl
         text = f"unknown: {', '.join(str(threshold.signal) for threshold in unknown)}"
     else:
         text = "no disk pressure"
-    return text if len(text) <= LONGEST_LINE else text[: LONGEST_LINE - 1] + "…"
+    return text if len(text) <= LONGEST_LINE else text[: LONGEST_LINE - 3] + "..."

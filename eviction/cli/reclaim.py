@@ -7,6 +7,7 @@ import threading
 import time
 
 from eviction.cli import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING, EXIT_RUNTIME
+from eviction.cli.check import unreadable
 from eviction.cli.options import (
     add_configuration,
     add_output,
@@ -62,6 +63,9 @@ def run(arguments: argparse.Namespace) -> int:
     request = _request(arguments, observations, decision, until)
     if problem is not None:
         leave(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
+    blind = unreadable(observations, node.thresholds(observations.layout))
+    if request is None and decision.acted_on is None and blind:
+        leave(EXIT_READING, "; ".join(dict.fromkeys(u.reason for u in observations.unavailable)))
     if request is None and decision.acted_on is None:
         return _nothing_to_do(arguments, node, observations, decision)
     held = _held_off(arguments, configuration)

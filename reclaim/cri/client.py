@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 import grpc
 
 from reclaim.cri import cri_pb2 as pb
-from reclaim.cri.convert import container_of, container_state, image_of, sandbox_of, text_in_json
+from reclaim.cri.convert import UID_LABEL, container_of, container_state, image_of, sandbox_of, text_in_json
 from reclaim.services import ContainerStatus, ImageFsInfo, RuntimeVersion
 from reclaim.types import Container, Image, PodSandbox, ReclaimError, RemovalFailed, RuntimeUnavailable
 
@@ -96,9 +96,11 @@ class CriClient:
         answer = self._read(_RUNTIME + "Status", pb.StatusRequest(verbose=True), pb.StatusResponse)
         return text_in_json(answer.info, "config", "sandboxImage")
 
-    def list_containers(self, sandbox_id: str = "") -> tuple[Container, ...]:
-        """All containers; of one sandbox when `sandbox_id` names it (whole id)."""
-        request = pb.ListContainersRequest(filter=pb.ContainerFilter(pod_sandbox_id=sandbox_id))
+    def list_containers(self, *, sandbox_id: str = "", pod_uid: str = "") -> tuple[Container, ...]:
+        """All containers; of one sandbox (whole id) or one pod when named."""
+        labels = {UID_LABEL: pod_uid} if pod_uid else {}
+        wanted = pb.ContainerFilter(pod_sandbox_id=sandbox_id, label_selector=labels)
+        request = pb.ListContainersRequest(filter=wanted)
         answer = self._read(_RUNTIME + "ListContainers", request, pb.ListContainersResponse)
         return tuple(container_of(item) for item in answer.containers)
 
@@ -193,9 +195,11 @@ class CriClient:
             if _code(error) is grpc.StatusCode.NOT_FOUND:
                 return None
             transient = _code(error) is grpc.StatusCode.UNAVAILABLE
-            raise RuntimeUnavailable(
-                f"{self.endpoint}: {self._sentence(method, error)}", transient=transient
-            ) from error
+            if _code(error) is grpc.StatusCode.DEADLINE_EXCEEDED:
+                sentence = f"{_short(method)} was not answered within {self._deadline:g} s"
+            else:
+                sentence = self._sentence(method, error)
+            raise RuntimeUnavailable(f"{self.endpoint}: {sentence}", transient=transient) from error
 
     def _remove(self, method: str, request: Any, answer_type: type[Any]) -> bool:
         try:
@@ -210,8 +214,6 @@ class CriClient:
         name, code = _short(method), _code(error)
         details = cast(grpc.Call, error).details()
         match code:
-            case grpc.StatusCode.DEADLINE_EXCEEDED:
-                return f"{name} was not answered within {self._deadline:g} s"
             case grpc.StatusCode.UNIMPLEMENTED:
                 return f"{name} is not implemented: what answers there does not speak CRI v1"
             case grpc.StatusCode.UNAVAILABLE:  # grpcio repeats the address around the one thing that matters

@@ -51,10 +51,14 @@ class MemoryRuntime:
         """As configured."""
         return "registry.k8s.io/pause:3.9"
 
-    def list_containers(self, sandbox_id: str = "") -> tuple[Container, ...]:
-        """All, or those of one sandbox."""
+    def list_containers(self, *, sandbox_id: str = "", pod_uid: str = "") -> tuple[Container, ...]:
+        """All, or those of one sandbox or pod."""
         self._called("list_containers")
-        return tuple(one for one in self.containers.values() if sandbox_id in ("", one.sandbox_id))
+        return tuple(
+            one
+            for one in self.containers.values()
+            if sandbox_id in ("", one.sandbox_id) and pod_uid in ("", one.pod_uid)
+        )
 
     def list_pod_sandboxes(self) -> tuple[PodSandbox, ...]:
         """All."""

@@ -104,10 +104,25 @@ def test_a_tag_that_moved_away_does_not_stop_what_an_id_tells() -> None:
 
 
 def test_what_the_runtime_has_no_image_for_protects_nothing() -> None:
-    """Asked for the reference, it answered that it has none: nothing is in doubt."""
-    one = container("c", references=("gone:1",))
-    listing = Listing((UNUSED, PAUSE), (one,), sandbox_image_references=KNOWN, resolved={"gone:1": None})
+    """Asked for an id, or a digest, it answered that it has none: nothing is in doubt, whatever the tag beside it."""
+    gone = "sha256:" + "e" * 64
+    one = container("c", references=(gone, "gone:1"))
+    listing = Listing((UNUSED, PAUSE), (one,), sandbox_image_references=KNOWN, resolved={gone: None, "gone:1": None})
     assert removed(plan(listing)) == [UNUSED.id]
+
+
+def test_a_name_that_the_runtime_does_not_know_any_more_stays_in_doubt() -> None:
+    """A tag may have moved since the container was made: which image it uses cannot be told, so none goes."""
+    one = container("c", references=("moved:1",))
+    listing = Listing((UNUSED, PAUSE), (one,), sandbox_image_references=KNOWN, resolved={"moved:1": None})
+    assert removed(plan(listing)) == []
+
+
+def test_a_pin_on_another_image_does_not_name_the_sandbox_image() -> None:
+    """Only a pinned image that is named `pause` says which image pods need to start."""
+    for name, goes in (("registry.example/preloaded:1", []), ("registry.example/mirrored-pause:3.6", [UNUSED.id])):
+        pinned = Image("sha256:" + "f" * 64, (name,), pinned=True)
+        assert removed(plan(Listing((UNUSED, pinned)))) == goes
 
 
 def test_what_the_runtime_resolves_is_in_use() -> None:

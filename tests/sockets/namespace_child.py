@@ -56,7 +56,7 @@ def locked_down(_: str) -> dict[str, Any]:
     if first.available and os.readlink("/proc/self/ns/user") != outer:
         with open("/proc/sys/user/max_user_namespaces", "w", encoding="utf-8") as limit:  # of this namespace
             limit.write("0")
-        _drop_all_capabilities()
+        drop_all_capabilities()
         return dataclasses.asdict(enter_private_mounts())
     return dataclasses.asdict(first)  # the machine is locked down already
 
@@ -158,9 +158,10 @@ def _enter() -> None:
         raise SystemExit(f"no private mounts: {entered.reason}")
 
 
-def _drop_all_capabilities() -> None:
+def drop_all_capabilities(but: int = 0) -> None:
+    """Be who one is, and nothing more: what root can do beyond that is gone. `but`: bits below 32 to keep."""
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
-    if _libc.capset(header, (ctypes.c_uint32 * 6)()) != 0:
+    if _libc.capset(header, (ctypes.c_uint32 * 6)(but, but)) != 0:
         raise OSError(ctypes.get_errno(), "capset")
 
 

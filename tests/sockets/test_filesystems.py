@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -54,30 +55,32 @@ def test_a_filesystem_like_btrfs_is_never_under_pressure_of_inodes(small_node: S
 
 
 class StuckReader:
-    """Reads until `stuck` is set, then blocks until `release`."""
+    """Reads filesystems until `stuck` is set; then all paths on that of `path` block until `release`."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path) -> None:
+        self._device = path.stat().st_dev
         self.stuck = False
         self.release = threading.Event()
 
     def __call__(self, path: str, now: float) -> Reading:
         """One reading, sooner or later."""
-        if self.stuck:
+        if self.stuck and Path(path).stat().st_dev == self._device:
             self.release.wait()
         return read_statvfs(path, now)
 
 
 def test_a_reading_that_hangs_is_stale_and_no_second_one_is_started(small_node: SmallNode) -> None:
-    """The look waits 2 s once; from then on it knows that a reading is outstanding, and does not wait."""
+    """Each path waits 2 s once; from then on it knows that a reading is outstanding, and does not wait."""
     small_node.add_images(1)
-    reader = StuckReader()
+    reader = StuckReader(small_node.root_directory)
     node = small_node.node(Signal.NODEFS_AVAILABLE, above=MIB, reader=reader)
     node.locate()
     assert node.responder.look()[1].acted_on is not None
     reader.stuck = True
     try:
         observations, decision = node.responder.look()
-        assert all(each.stale for each in observations.signals.values())
+        stale = {str(signal) for signal, each in observations.signals.items() if each.stale}
+        assert stale == {str(signal) for signal in Signal}, "all are on that filesystem"
         assert decision.acted_on is None, "a reading that is late is no pressure"
         assert decision.conditions, "and no health either: the condition stays"
         before = threading.active_count()
@@ -96,7 +99,7 @@ def test_nothing_is_removed_blind(small_node: SmallNode) -> None:
     """When the filesystem stops answering in the middle of a pass, the pass ends: to act blind would be to purge."""
     images = small_node.add_images(4)
     small_node.run(small_node.run_pod("web"))
-    reader = StuckReader()
+    reader = StuckReader(small_node.root_directory)
     node = small_node.node(Signal.NODEFS_AVAILABLE, above=40 * MIB, reader=reader)
     small_node.failpoints["RemoveImage"] = Hang(times=1)
     with small_node.relieving(node) as going:

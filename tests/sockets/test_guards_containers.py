@@ -40,6 +40,17 @@ def test_only_a_container_that_has_exited_goes(small_node: SmallNode, state: str
     assert reason_of(record, small_node.app_id) == "in_use"
 
 
+def test_a_dead_container_stays_while_another_of_its_pod_lives(small_node: SmallNode) -> None:
+    """A RUNNING container can sit in a NOTREADY sandbox: its pod is not gone, whatever else looks so."""
+    pod = small_node.run_pod("web")
+    dead, living = small_node.exited(pod), small_node.run(pod, name="side")
+    small_node.vanish(pod)
+    record = relieve(small_node.node(), CONTAINERS)
+    assert small_node.removed() == []
+    assert small_node.containers() == {dead, living}
+    assert reason_of(record, dead) == "newest_of_live_pod"
+
+
 def test_a_list_that_lags_does_not_kill_a_running_container(small_node: SmallNode, tmp_path: Path) -> None:
     """RemoveContainer kills what runs: a list that still calls it EXITED is not believed, its status is asked."""
     pod = small_node.run_pod("web")

@@ -1,0 +1,218 @@
+"""Bugs that were found once: each has the test that found it."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from eviction.configuration import Extent
+from eviction.responder import Request
+from eviction.types import ReclaimFunction
+from reclaim.cri import cri_pb2 as pb
+from reclaim.embedded.failpoints import ActThenFail, Delay, Fail, Hang
+from signals.types import FsLayout, Signal
+from tests.reclaimd_process import Daemon, answer, came_true, reclaimd
+from tests.sockets.conftest import SmallNodeFactory
+from tests.sockets.dialect import Dialect
+from tests.sockets.mounts import dead_filesystem
+from tests.sockets.small_node import MIB, SmallNode, outcome_of, reason_of, relieve, result_of
+from tests.sockets.test_filesystems import StuckReader
+
+EVERYTHING = Request(row=tuple(ReclaimFunction), extent=Extent.ALL)
+IMAGES = Request(row=(ReclaimFunction.DELETE_UNUSED_IMAGES,), extent=Extent.ALL)
+CONTAINERS = Request(row=(ReclaimFunction.DELETE_ALL_UNUSED_CONTAINERS,), extent=Extent.ALL)
+
+
+def test_a_pin_on_another_image_does_not_name_the_sandbox_image(make_small_node: SmallNodeFactory) -> None:
+    """With nothing that names the sandbox image none goes, whatever else is pinned; and a new pod starts."""
+    small = make_small_node(pins_sandbox_image=False, reports_sandbox_image=False)
+    small.add_image("registry.example/preloaded:1", pinned=True)
+    small.run(small.run_pod("web"))
+    relieve(small.node(), EVERYTHING)
+    assert small.pause_id in small.images()
+    small.run_pod("new")
+
+
+def test_a_container_known_by_a_tag_that_means_nothing_stops_images(small_node: SmallNode, tmp_path: Path) -> None:
+    """A tag that the runtime no longer resolves says nothing of which image the container uses."""
+    image = small_node.add_image("registry.example/old:1")
+    small_node.run(small_node.run_pod("web"), image)
+
+    def tag_only(answer: Any) -> None:
+        for item in answer.containers:
+            item.image_id, item.image_ref = "", "registry.example/renamed:1"
+            item.image.image = "registry.example/renamed:1"
+
+    with Dialect(small_node.server.target, str(tmp_path / "d.sock"), {"ListContainers": tag_only}) as d:
+        relieve(small_node.node(containerRuntimeEndpoint=d.endpoint), IMAGES)
+    assert image in small_node.images()
+
+
+def test_late_container_space_costs_no_image(make_small_node: SmallNodeFactory) -> None:
+    """Space that comes 0.15 s late is waited for on a disk that stands still."""
+    small = make_small_node(container_space_delay_seconds=0.15)
+    small.add_images(2)
+    small.run(small.run_pod("web"))
+    dead = small.gone_pod("gone", writes=8 * MIB)
+    record = relieve(small.node(Signal.NODEFS_AVAILABLE, above=6 * MIB))
+    assert small.removed("container") == [dead]
+    assert str(record.result) == "satisfied"
+    assert small.removed("image") == []
+
+
+def test_split_nodefs_does_not_starve_imagefs(make_small_node: SmallNodeFactory) -> None:
+    """Pressure that freed nothing makes room for another row, which can be relieved."""
+    small = make_small_node(FsLayout.SPLIT)
+    small.add_images(4)
+    small.run(small.run_pod("web"))
+    conf = small.configuration(Signal.IMAGEFS_AVAILABLE, above=MIB, evictionHard={"nodefs.available": str(62 * MIB)})
+    small.fill(30 * MIB)
+    with Daemon("--config", conf):
+        assert came_true(lambda: bool(small.removed("image")), 10.0)
+
+
+def test_pod_directory_appears_while_the_status_is_slow(small_node: SmallNode) -> None:
+    """The directory is looked at after the slow answer, not before it."""
+    small_node.gone_pod("web")
+    small_node.failpoints["ContainerStatus"] = Hang(times=1)
+    with small_node.relieving(small_node.node(), CONTAINERS) as going:
+        small_node.wait_for("ContainerStatus")
+        small_node.admit("uid-web")
+        time.sleep(1)
+        small_node.failpoints.clear()
+        going.result()
+    assert small_node.removed() == []
+
+
+def test_newer_copy_vanishes_while_the_status_is_slow(small_node: SmallNode) -> None:
+    """The copy that must stay is looked for after the slow answer; the older one is then the newest."""
+    pod = small_node.run_pod("web")
+    older, newer = small_node.exited(pod), small_node.exited(pod, attempt=1)
+    small_node.failpoints["ContainerStatus"] = Delay(0.5)
+    with small_node.relieving(small_node.node(), CONTAINERS) as going:
+        small_node.wait_for("ContainerStatus")
+        small_node.runtime.remove_container(pb.RemoveContainerRequest(container_id=newer))
+        going.result()
+    assert older in small_node.containers()
+
+
+def test_image_gone_by_somebody_else_is_already_gone(small_node: SmallNode) -> None:
+    """What somebody else removed is not counted as ours, nor are its bytes."""
+    _, second = small_node.add_images(2)
+    small_node.run(small_node.run_pod("app"))
+    small_node.failpoints["RemoveImage"] = Hang(times=1)
+    with small_node.relieving(small_node.node(), IMAGES) as going:
+        small_node.wait_for("RemoveImage")
+        small_node.runtime.remove_image(pb.RemoveImageRequest(image=pb.ImageSpec(image=second)))
+        small_node.failpoints.clear()
+        record = going.result()
+    assert result_of(record, second) == "already_gone"
+    assert record.nominal_bytes == 4 * MIB
+
+
+@pytest.mark.parametrize("method", ["RemoveImage", "RemoveContainer"])
+def test_not_found_is_already_gone_with_0_bytes(small_node: SmallNode, method: str) -> None:
+    """The answer NOT_FOUND is success with 0 bytes of ours."""
+    images = small_node.add_images(1)
+    small_node.run(small_node.run_pod("app"))
+    dead = small_node.gone_pod("gone", writes=MIB)
+    small_node.failpoints[method] = ActThenFail(grpc.StatusCode.NOT_FOUND, "gone", times=1)
+    record = relieve(small_node.node(), EVERYTHING)
+    it = images[0] if method == "RemoveImage" else dead
+    assert result_of(record, it) == "already_gone"
+    assert outcome_of(record, it).freed_bytes == 0
+
+
+def test_already_gone_container_bytes_are_not_ours(small_node: SmallNode) -> None:
+    """Bytes that somebody else freed meanwhile are not ours."""
+    small_node.run(small_node.run_pod("app"))
+    dead = small_node.gone_pod("gone", writes=4 * MIB)
+    small_node.failpoints["ContainerStatus"] = Hang(times=1)
+    with small_node.relieving(small_node.node(), CONTAINERS) as going:
+        small_node.wait_for("ContainerStatus")
+        small_node.runtime.remove_container(pb.RemoveContainerRequest(container_id=dead))
+        small_node.failpoints.clear()
+        record = going.result()
+    assert outcome_of(record, dead).freed_bytes == 0
+
+
+def test_age_zero_without_a_witness(small_node: SmallNode) -> None:
+    """With a minimum age of 0 s an image may go at first sight."""
+    small_node.add_images(1)
+    small_node.run(small_node.run_pod("app"))
+    conf = small_node.configuration(Signal.NODEFS_AVAILABLE, above=2 * MIB)
+    shutil.rmtree(small_node.disk / "io.containerd.content.v1.content")
+    p = reclaimd("reclaim", "--config", conf, "-o", "json")
+    assert p.returncode == 0, answer(p)["kept_by_reason"]
+
+
+def test_an_asked_for_row_whose_lists_fail_is_no_success(small_node: SmallNode) -> None:
+    """Nothing is met, but nothing was done either: that is a failure, and says why."""
+    small_node.add_images(1)
+    small_node.failpoints["ListImages"] = Fail(message="the metadata store is closed", code=grpc.StatusCode.INTERNAL)
+    p = reclaimd("reclaim", "--config", small_node.configuration(), "--signal", "imagefs.available")
+    assert "metadata store" in p.stdout + p.stderr
+    assert p.returncode != 0
+
+
+def test_reclaim_with_unreadable_nodefs_is_4(small_node: SmallNode) -> None:
+    """A threshold that cannot be judged is not clear."""
+    small_node.add_images(1)
+    conf = small_node.configuration(rootDirectory="/nowhere", evictionHard={"nodefs.available": "10%"})
+    p = reclaimd("reclaim", "--config", conf)
+    assert p.returncode == 4, p.stdout
+
+
+def test_deadline_sentence_of_a_removal(small_node: SmallNode) -> None:
+    """A removal has no deadline of ours; the runtime's own words are told."""
+    (image,) = small_node.add_images(1)
+    small_node.run(small_node.run_pod("app"))
+    small_node.failpoints["RemoveImage"] = Fail(grpc.StatusCode.DEADLINE_EXCEEDED, "context deadline exceeded", times=1)
+    record = relieve(small_node.node(), IMAGES)
+    assert "10 s" not in outcome_of(record, image).error
+
+
+def test_held_off_said_once(small_node: SmallNode) -> None:
+    """The countdown in the sentence does not make it news every second."""
+    small_node.add_images(1)
+    conf = small_node.configuration(Signal.NODEFS_AVAILABLE, above=MIB, holdOffAfterStart="5m")
+    with Daemon("--config", conf) as daemon:
+        daemon.wait_for(lambda e: e["message"].startswith("held off"), 10)
+        time.sleep(4)
+        assert sum(e["message"].startswith("held off") for e in daemon.events) == 1
+
+
+def test_sigterm_beside_dead_fs_with_watching(make_small_node: SmallNodeFactory) -> None:
+    """A watch that the kernel never answers holds neither the loop nor the end."""
+    small = make_small_node(FsLayout.DEDICATED_IMAGEFS)
+    conf = small.configuration(evictionHard={"nodefs.available": "20Mi"}, pollCeiling="200ms")
+    with Daemon("--config", conf) as daemon:
+        time.sleep(0.5)
+        with dead_filesystem(str(small.images_root)):
+            daemon.wait_for(lambda e: "did not answer statvfs" in e["message"], 20)
+            time.sleep(6)
+            try:
+                assert daemon.stop(timeout_seconds=15) == 0
+            finally:
+                daemon.process.kill()
+
+
+def test_reason_of_what_was_not_tried_blind(small_node: SmallNode) -> None:
+    """What was not tried for want of a reading is not called relieved."""
+    images = small_node.add_images(3)
+    small_node.run(small_node.run_pod("web"))
+    reader = StuckReader(small_node.root_directory)
+    node = small_node.node(Signal.NODEFS_AVAILABLE, above=40 * MIB, reader=reader)
+    small_node.failpoints["RemoveImage"] = Hang(times=1)
+    with small_node.relieving(node) as going:
+        small_node.wait_for("RemoveImage")
+        reader.stuck = True
+        small_node.failpoints.clear()
+        record = going.result()
+        reader.release.set()
+    assert reason_of(record, images[2]) != "relieved"
