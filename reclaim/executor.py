@@ -33,7 +33,7 @@ CHECK_ATTEMPTS = 3
 LATE_QUIET_SECONDS = 0.02  # no rise for so long: nothing more is coming for now
 LATE_LIMIT_SECONDS = 0.5  # at most so long between two removals
 STILL_SECONDS = 0.25  # how long a disk that stands still is watched at the end of a plan
-STILL_BYTES = 1024 * 1024  # a loss of more than this is somebody writing
+STILL_BYTES = 256 * 1024  # a loss of more than this is somebody writing
 LATE_POLL_SECONDS = 0.002
 FRUITLESS_WAITS = 2  # after so many waits that brought nothing the runtime is taken to free before it answers
 
