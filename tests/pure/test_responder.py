@@ -105,8 +105,10 @@ STALE = look(observation(Signal.IMAGEFS_AVAILABLE, 50 * GIB, stale=True))
         (
             record(outcome(Result.REMOVED), after=STALE),
             PassResult.NOT_ENOUGH,
-            f"{FREED}; still under pressure: nodefs.available is not readable, imagefs.available is not readable; "
-            "everything else is in use or protected",
+            (
+                f"{FREED}; still under pressure: nodefs.available is not readable, imagefs.available is not readable; "
+                "everything else is in use or protected"
+            ),
         ),
         (
             record(still_met=(LOW,), row=()),
