@@ -1,4 +1,4 @@
-"""The daemon beside a runtime that stops, hangs and comes back; pressure that nothing relieves; its beginning and end."""
+"""The daemon beside a runtime that stops, hangs and comes back; pressure that nothing relieves; start and end."""
 
 from __future__ import annotations
 
