@@ -151,6 +151,7 @@ def load(
     sources = _own_sources(path, directory)
     sources.append(_Source("environment", _from_environment(environment)))
     sources.append(_Source("flags", dict(flags)))
+    sources = _without_what_is_taken_away(sources)
     for source in sources:
         _validated(source.document, source.name)  # alone, so that the sentence names where the problem stands
     own = merged([dict(source.document) for source in sources])
@@ -181,6 +182,25 @@ def _own_sources(path: str | None, directory: str | None) -> list[_Source]:
     return sources
 
 
+def _without_what_is_taken_away(sources: list[_Source]) -> list[_Source]:
+    """The sources without their nulls, and without what a null in a later one takes away: it has no origin any more."""
+
+    def left(document: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            key: left(value, later[key])
+            if isinstance(value, Mapping) and isinstance(later.get(key), Mapping)
+            else value
+            for key, value in document.items()
+            if value is not None and later.get(key, value) is not None
+        }
+
+    documents = [source.document for source in sources]
+    for number in range(len(documents)):
+        for later in (documents[number], *documents[number + 1 :]):
+            documents[number] = left(documents[number], later)
+    return [_Source(source.name, document) for source, document in zip(sources, documents, strict=True)]
+
+
 def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
     variables = {
         "CONTAINER_RUNTIME_ENDPOINT": "containerRuntimeEndpoint",
@@ -209,14 +229,19 @@ def _kubelet(written: _File) -> KubeletConfiguration | None:
 def _inherited(kubelet: KubeletConfiguration) -> dict[str, Any]:
     """The fields that come from the kubelet unless our own sources say otherwise; maps are laid together later."""
     values: dict[str, Any] = {
-        "evictionPressureTransitionPeriod": f"{kubelet.transition_period_seconds:g}s",
-        "imageMinimumGCAge": f"{kubelet.image_minimum_gc_age_seconds:g}s",
+        "evictionPressureTransitionPeriod": _duration(kubelet.transition_period_seconds),
+        "imageMinimumGCAge": _duration(kubelet.image_minimum_gc_age_seconds),
         "imageGCHighThresholdPercent": kubelet.image_gc_high_threshold_percent,
         "imageGCLowThresholdPercent": kubelet.image_gc_low_threshold_percent,
         "containerRuntimeEndpoint": kubelet.runtime_endpoint,
         "imageServiceEndpoint": kubelet.image_endpoint,
     }
     return {name: value for name, value in values.items() if name in kubelet.written}
+
+
+def _duration(seconds: float) -> str:
+    """Seconds as Go reads them: no exponent, nothing finer than a nanosecond."""
+    return f"{seconds:.9f}".rstrip("0").rstrip(".") + "s"
 
 
 class _Reader:

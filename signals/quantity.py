@@ -38,10 +38,13 @@ _DURATION_PART = re.compile(r"(?P<number>[0-9]+\.?[0-9]*|\.[0-9]+)(?P<unit>ns|us
 _DURATION_UNITS_NS = {
     "ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9,
 }  # fmt: skip
-_PERCENT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?", re.ASCII)
+_PERCENT = re.compile(
+    r"(?P<sign>[+-]?)(?P<digits>[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE](?P<exponent>[+-]?[0-9]{1,4}))?", re.ASCII
+)
 _LONGEST_TEXT = 64  # no meaningful number is longer; keeps a megabyte of digits from being worked on
 _LARGEST = 2**63 - 1  # amounts are signed 64-bit in Kubernetes; larger ones are capped there
 _LARGEST_DURATION_NS = 2**63 - 1
+_SINGLE_BITS, _SINGLE_LEAST_EXPONENT, _BEYOND_SINGLE = 24, -149, 2**128
 _NANO = 10**9
 
 
@@ -63,7 +66,7 @@ def parse_quantity(text: str) -> Fraction:
     match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
     if match is None:
         raise _refuse(text, QUANTITY_FORMS)
-    amount = Fraction(match["digits"] if match["digits"][0] != "." else "0" + match["digits"])
+    amount = _digits(match["digits"])
     suffix = match["suffix"] or ""
     if suffix in _BINARY:
         amount *= 1024 ** _BINARY[suffix]
@@ -96,11 +99,11 @@ def format_quantity(amount: int) -> str:
 def format_bytes(amount: int) -> str:
     """Bytes for people: one decimal and a binary unit, `1.4GiB`; exact below 1024 (`17B`)."""
     value, sign = float(abs(amount)), "-" if amount < 0 else ""
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
-        if round(value, 1) < 1024 or unit == "PiB":
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if round(value, 1) < 1024:
             return f"{sign}{value:.0f}B" if unit == "B" else f"{sign}{value:.1f}{unit}"
         value /= 1024
-    raise AssertionError("unreachable")
+    return f"{sign}{value:.1f}PiB"
 
 
 def single_precision(value: float) -> float:
@@ -109,8 +112,8 @@ def single_precision(value: float) -> float:
     Infinite beyond the range of single precision.
     """
     try:
-        return float(struct.unpack("f", struct.pack("f", value))[0])
-    except OverflowError:  # raised by some interpreters, infinity on others
+        return float(struct.unpack("<f", struct.pack("<f", value))[0])
+    except OverflowError:  # the native form without `<` gives infinity on some interpreters and this on others
         return math.copysign(math.inf, value)
 
 
@@ -128,9 +131,9 @@ class Percentage:
         """The shortest text that reads back as this very percentage."""
         for digits in range(1, 17):
             text = f"{float(f'{self.fraction * 100:.{digits}g}'):.16g}%"
-            if parse_percentage(text) == self:
+            if _percentage(text) == self:
                 return text
-        return f"{self.fraction * 100:.9g}%"  # beyond what can be written as a percentage in single precision
+        return f"{self.fraction * 100:.9g}%"  # not every single-precision number is another one divided by 100
 
 
 def parse_percentage(text: str) -> Percentage:
@@ -139,13 +142,39 @@ def parse_percentage(text: str) -> Percentage:
     All trailing `%` are dropped, the rest is read in single precision and divided by 100 in single precision, as
     the kubelet does (`pkg/kubelet/eviction/helpers.go`, parsePercentage). Bounds are the caller's.
     """
-    number = text.rstrip("%")
-    if not text.endswith("%") or len(text) > _LONGEST_TEXT or not _PERCENT.fullmatch(number):
+    percentage = _percentage(text)
+    if percentage is None:
         raise _refuse(text, PERCENTAGE_FORMS)
-    value = single_precision(float(number))
+    return percentage
+
+
+def _percentage(text: str) -> Percentage | None:
+    match = _PERCENT.fullmatch(text.rstrip("%")) if text.endswith("%") and len(text) <= _LONGEST_TEXT else None
+    if match is None:
+        return None
+    power = max(-200, min(200, int(match["exponent"] or 0)))  # 64 digits and such a power are beyond single precision
+    value = _nearest_single(_digits(match["digits"]) * Fraction(10) ** power)
     if math.isinf(value):
-        raise _refuse(text, PERCENTAGE_FORMS)
-    return Percentage(single_precision(value / 100))
+        return None
+    return Percentage(single_precision((-value if match["sign"] == "-" else value) / 100))
+
+
+def _digits(digits: str) -> Fraction:
+    """Digits with an optional point, exactly; Fraction reads `5.` but not `.5`."""
+    return Fraction(digits if digits[0] != "." else "0" + digits)
+
+
+def _nearest_single(amount: Fraction) -> float:
+    """The nearest single-precision number to an amount that is not negative, ties to even, infinite beyond the range.
+
+    Rounded once, as Go's `strconv.ParseFloat(s, 32)` rounds: by way of a double, a decimal a little above the middle of
+    two singles would first become the middle and then the lower one.
+    """
+    if amount >= _BEYOND_SINGLE:
+        return math.inf
+    exponent = max(math.frexp(float(amount))[1] - _SINGLE_BITS, _SINGLE_LEAST_EXPONENT)
+    value = math.ldexp(round(amount / Fraction(2) ** exponent), exponent)
+    return value if value < _BEYOND_SINGLE else math.inf
 
 
 def parse_duration(text: str) -> float:
@@ -163,8 +192,7 @@ def parse_duration(text: str) -> float:
         match = _DURATION_PART.match(rest, position)
         if match is None:
             raise _refuse(text, DURATION_FORMS)
-        digits = match["number"]
-        total_ns += Fraction(digits if digits[0] != "." else "0" + digits) * _DURATION_UNITS_NS[match["unit"]]
+        total_ns += _digits(match["number"]) * _DURATION_UNITS_NS[match["unit"]]
         position = match.end()
     if total_ns > _LARGEST_DURATION_NS:
         raise _refuse(text, DURATION_FORMS)
