@@ -20,22 +20,25 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from eviction.documents import DocumentError, StrictModel, read_document, sentence
+from eviction.documents import StrictModel, sentence
 from eviction.kubelet_configuration import (
     KubeletConfiguration,
     KubeletConfigurationError,
-    drop_ins,
     image_gc_problems,
     merged,
     read_kubelet_configuration,
 )
+from eviction.sources import API_VERSION as API_VERSION
+from eviction.sources import KIND as KIND
+from eviction.sources import ConfigurationError as ConfigurationError
+from eviction.sources import Source, from_environment, inherited_from, own_sources, without_what_is_taken_away
 from eviction.threshold_config import (
     KUBELET_EVICTION_HARD,
     EvictionMaps,
     ThresholdConfigError,
     parse_threshold_config,
 )
-from eviction.types import EvictionError, Threshold, ThresholdValue
+from eviction.types import Threshold, ThresholdValue
 from signals.quantity import (
     PERCENTAGE_FORMS,
     QUANTITY_FORMS,
@@ -47,8 +50,6 @@ from signals.quantity import (
 )
 from signals.types import Signal
 
-API_VERSION = "reclaimd.io/v1alpha1"
-KIND = "ReclaimdConfiguration"
 KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
 DEFAULT_MINIMUM_RECLAIM: Mapping[str, str] = {Signal.NODEFS_AVAILABLE: "2%", Signal.IMAGEFS_AVAILABLE: "2%"}
 LARGEST_MARGIN = 0.5
@@ -59,10 +60,6 @@ USUAL_ENDPOINTS = (
     "unix:///run/cri-dockerd.sock",
     "unix:///run/k3s/containerd/containerd.sock",
 )
-
-
-class ConfigurationError(EvictionError):
-    """A configuration that is refused. The message is one sentence."""
 
 
 class Extent(StrEnum):
@@ -133,14 +130,6 @@ class _File(StrictModel):
     controlSocket: str = "/run/reclaimd/control.sock"  # noqa: N815
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """One source of values, and how it is named to people."""
-
-    name: str
-    document: Mapping[str, Any]
-
-
 def load(
     path: str | None, environment: Mapping[str, str], flags: Mapping[str, Any], directory: str | None = None
 ) -> Configuration:
@@ -148,65 +137,20 @@ def load(
 
     `flags`: field -> value. Raises ConfigurationError with one sentence.
     """
-    sources = _own_sources(path, directory)
-    sources.append(_Source("environment", _from_environment(environment)))
-    sources.append(_Source("flags", dict(flags)))
-    sources = _without_what_is_taken_away(sources)
+    sources = own_sources(path, directory)
+    sources.append(Source("environment", from_environment(environment)))
+    sources.append(Source("flags", dict(flags)))
+    sources = without_what_is_taken_away(sources)
     for source in sources:
         _validated(source.document, source.name)  # alone, so that the sentence names where the problem stands
     own = merged([dict(source.document) for source in sources])
     kubelet = _kubelet(_validated(own, path or "configuration"))
     if kubelet is not None:
-        inherited = _inherited(kubelet)
-        sources.insert(0, _Source(kubelet.name, inherited))
+        inherited = inherited_from(kubelet)
+        sources.insert(0, Source(kubelet.name, inherited))
         own = {**inherited, **own}
     written = _validated(own, path or "configuration")
     return _Reader(written, sources, kubelet).configuration()
-
-
-def _own_sources(path: str | None, directory: str | None) -> list[_Source]:
-    sources: list[_Source] = []
-    try:
-        files = [path] if path is not None else []
-        files += drop_ins(directory) if directory is not None else []
-        for name in files:
-            document = read_document(name)
-            for key, allowed in (("apiVersion", API_VERSION), ("kind", KIND)):
-                if document.get(key) != allowed:
-                    raise ConfigurationError(f"{name}: {key} must be {allowed!r}, but it was {document.get(key)!r}")
-            sources.append(_Source(name, document))
-    except DocumentError as error:
-        raise ConfigurationError(str(error)) from None
-    except OSError as error:
-        raise ConfigurationError(f"{directory}: cannot be read: {error.strerror}") from None
-    return sources
-
-
-def _without_what_is_taken_away(sources: list[_Source]) -> list[_Source]:
-    """The sources without their nulls, and without what a null in a later one takes away: it has no origin any more."""
-
-    def left(document: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            key: left(value, later[key])
-            if isinstance(value, Mapping) and isinstance(later.get(key), Mapping)
-            else value
-            for key, value in document.items()
-            if value is not None and later.get(key, value) is not None
-        }
-
-    documents = [source.document for source in sources]
-    for number in range(len(documents)):
-        for later in (documents[number], *documents[number + 1 :]):
-            documents[number] = left(documents[number], later)
-    return [_Source(source.name, document) for source, document in zip(sources, documents, strict=True)]
-
-
-def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    variables = {
-        "CONTAINER_RUNTIME_ENDPOINT": "containerRuntimeEndpoint",
-        "IMAGE_SERVICE_ENDPOINT": "imageServiceEndpoint",
-    }
-    return {name: environment[variable] for variable, name in variables.items() if environment.get(variable)}
 
 
 def _validated(document: Mapping[str, Any], name: str) -> _File:
@@ -226,28 +170,10 @@ def _kubelet(written: _File) -> KubeletConfiguration | None:
         raise ConfigurationError(str(error)) from None
 
 
-def _inherited(kubelet: KubeletConfiguration) -> dict[str, Any]:
-    """The fields that come from the kubelet unless our own sources say otherwise; maps are laid together later."""
-    values: dict[str, Any] = {
-        "evictionPressureTransitionPeriod": _duration(kubelet.transition_period_seconds),
-        "imageMinimumGCAge": _duration(kubelet.image_minimum_gc_age_seconds),
-        "imageGCHighThresholdPercent": kubelet.image_gc_high_threshold_percent,
-        "imageGCLowThresholdPercent": kubelet.image_gc_low_threshold_percent,
-        "containerRuntimeEndpoint": kubelet.runtime_endpoint,
-        "imageServiceEndpoint": kubelet.image_endpoint,
-    }
-    return {name: value for name, value in values.items() if name in kubelet.written}
-
-
-def _duration(seconds: float) -> str:
-    """Seconds as Go reads them: no exponent, nothing finer than a nanosecond."""
-    return f"{seconds:.9f}".rstrip("0").rstrip(".") + "s"
-
-
 class _Reader:
     """Reads the texts of the merged sources into amounts; every sentence names where the text stood."""
 
-    def __init__(self, written: _File, sources: list[_Source], kubelet: KubeletConfiguration | None):
+    def __init__(self, written: _File, sources: list[Source], kubelet: KubeletConfiguration | None):
         self._written = written
         self._sources = sources
         self._kubelet = kubelet

@@ -116,7 +116,16 @@ def test_thresholds_that_only_the_past_knows_are_in_the_dump() -> None:
     assert (
         was
         == made
-        == [{"conditions": ["DiskPressure"], "thresholds_met": [], "acted_on": None, "row": [], "layout": "single"}]
+        == [
+            {
+                "conditions": ["DiskPressure"],
+                "thresholds_met": [],
+                "acted_on": None,
+                "others": [],
+                "row": [],
+                "layout": "single",
+            }
+        ]
     )
 
 

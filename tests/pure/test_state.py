@@ -278,3 +278,24 @@ def test_a_filesystem_that_cannot_be_read_freezes_its_own_thresholds_only() -> N
     decision = story.at(301.0, observation(NODEFS, 50 * GIB, time=301.0), observation(IMAGEFS, 0, stale=True))
     assert decision.conditions == PRESSURE
     assert decision.acted_on is None
+
+
+def test_the_others_are_what_could_be_acted_on_as_well() -> None:
+    """In the order of choice and without the first: for a caller that has just found it hopeless."""
+    small, large, soft = (
+        threshold(NODEFS, "10Gi"),
+        threshold(IMAGEFS, "2Gi"),
+        threshold(IMAGEFS, "3Gi", grace_seconds=60.0),
+    )
+    decision = Story(small, large, soft).at(0.0, observation(NODEFS, 9 * GIB), observation(IMAGEFS, GIB))
+    assert decision.acted_on == large
+    assert [other.signal for other in decision.others] == [NODEFS], "and nothing whose grace has not been served"
+
+
+def test_without_a_layout_the_thresholds_are_those_configured() -> None:
+    """containerfs follows from the layout; while that is not known there is nothing to derive."""
+    config = EvictionConfig((threshold(NODEFS, "1Gi"),))
+    assert config.in_layout(None) == config.thresholds
+    derived = config.in_layout(FsLayout.SINGLE)
+    assert [one.signal for one in derived] == [NODEFS, CONTAINERFS]
+    assert EvictionConfig().transition_period_seconds == 300.0

@@ -1,0 +1,95 @@
+"""Where the values of a configuration come from: files, drop-ins, the environment, the kubelet.
+
+Covers: reading each source by itself, and what a null in a later one takes away. Does not cover: what the values mean
+(`configuration`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from eviction.documents import DocumentError, read_document
+from eviction.kubelet_configuration import KubeletConfiguration, drop_ins
+from eviction.types import EvictionError
+
+API_VERSION = "reclaimd.io/v1alpha1"
+KIND = "ReclaimdConfiguration"
+
+
+class ConfigurationError(EvictionError):
+    """A configuration that is refused. The message is one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One source of values, and how it is named to people."""
+
+    name: str
+    document: Mapping[str, Any]
+
+
+def own_sources(path: str | None, directory: str | None) -> list[Source]:
+    """The file, then the drop-ins in the order of their names. Raises ConfigurationError."""
+    sources: list[Source] = []
+    try:
+        files = [path] if path is not None else []
+        files += drop_ins(directory) if directory is not None else []
+        for name in files:
+            document = read_document(name)
+            for key, allowed in (("apiVersion", API_VERSION), ("kind", KIND)):
+                if document.get(key) != allowed:
+                    raise ConfigurationError(f"{name}: {key} must be {allowed!r}, but it was {document.get(key)!r}")
+            sources.append(Source(name, document))
+    except DocumentError as error:
+        raise ConfigurationError(str(error)) from None
+    except OSError as error:
+        raise ConfigurationError(f"{directory}: cannot be read: {error.strerror}") from None
+    return sources
+
+
+def without_what_is_taken_away(sources: list[Source]) -> list[Source]:
+    """The sources without their nulls, and without what a null in a later one takes away: it has no origin any more."""
+
+    def left(document: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            key: left(value, later[key])
+            if isinstance(value, Mapping) and isinstance(later.get(key), Mapping)
+            else value
+            for key, value in document.items()
+            if value is not None and later.get(key, value) is not None
+        }
+
+    documents = [source.document for source in sources]
+    for number in range(len(documents)):
+        for later in (documents[number], *documents[number + 1 :]):
+            documents[number] = left(documents[number], later)
+    return [Source(source.name, document) for source, document in zip(sources, documents, strict=True)]
+
+
+def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The fields that environment variables set; an empty variable says nothing."""
+    variables = {
+        "CONTAINER_RUNTIME_ENDPOINT": "containerRuntimeEndpoint",
+        "IMAGE_SERVICE_ENDPOINT": "imageServiceEndpoint",
+    }
+    return {name: environment[variable] for variable, name in variables.items() if environment.get(variable)}
+
+
+def inherited_from(kubelet: KubeletConfiguration) -> dict[str, Any]:
+    """The fields that come from the kubelet unless our own sources say otherwise; maps are laid together later."""
+    values: dict[str, Any] = {
+        "evictionPressureTransitionPeriod": _duration(kubelet.transition_period_seconds),
+        "imageMinimumGCAge": _duration(kubelet.image_minimum_gc_age_seconds),
+        "imageGCHighThresholdPercent": kubelet.image_gc_high_threshold_percent,
+        "imageGCLowThresholdPercent": kubelet.image_gc_low_threshold_percent,
+        "containerRuntimeEndpoint": kubelet.runtime_endpoint,
+        "imageServiceEndpoint": kubelet.image_endpoint,
+    }
+    return {name: value for name, value in values.items() if name in kubelet.written}
+
+
+def _duration(seconds: float) -> str:
+    """Seconds as Go reads them: no exponent, nothing finer than a nanosecond."""
+    return f"{seconds:.9f}".rstrip("0").rstrip(".") + "s"
