@@ -280,7 +280,9 @@ class _Reader:
         except ThresholdConfigError as error:
             raise self._error(error.field, error.problem, error.signal) from None
         margin = self._margin()
-        return tuple(self._placed(threshold, margin) for threshold in parsed.thresholds), parsed.left_to_kubelet, maps
+        thresholds = tuple(self._placed(threshold, margin) for threshold in parsed.thresholds)
+        left = self._kubelet.thresholds.left_to_kubelet if self._kubelet is not None else parsed.left_to_kubelet
+        return thresholds, left, maps
 
     def _placed(self, threshold: Threshold, margin: ThresholdValue) -> Threshold:
         """A threshold with its origin and, where it is inherited, the margin."""

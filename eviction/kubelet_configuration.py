@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -30,6 +30,14 @@ from signals.quantity import QuantityError, parse_duration
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
 KIND = "KubeletConfiguration"
 DROP_IN_SUFFIX = ".conf"
+ENFORCEABLE = (
+    "none",
+    "pods",
+    "system-reserved",
+    "kube-reserved",
+    "system-reserved-compressible",
+    "kube-reserved-compressible",
+)
 
 
 class KubeletConfigurationError(EvictionError):
@@ -67,6 +75,11 @@ class _File(BaseModel):
     imageGCLowThresholdPercent: int | None = None  # noqa: N815
     imageMinimumGCAge: str | None = None  # noqa: N815
     imageMaximumGCAge: str | None = None  # noqa: N815
+    enforceNodeAllocatable: list[str] | None = None  # noqa: N815
+    cgroupsPerQOS: bool | None = None  # noqa: N815
+    systemReservedCgroup: str | None = None  # noqa: N815
+    kubeReservedCgroup: str | None = None  # noqa: N815
+    featureGates: dict[str, bool] | None = None  # noqa: N815
     containerRuntimeEndpoint: str | None = None  # noqa: N815
     imageServiceEndpoint: str | None = None  # noqa: N815
 
@@ -138,12 +151,20 @@ def kubelet_configuration(document: Mapping[str, Any], name: str) -> KubeletConf
     high = 85 if written.imageGCHighThresholdPercent is None else written.imageGCHighThresholdPercent
     low = 80 if written.imageGCLowThresholdPercent is None else written.imageGCLowThresholdPercent
     problems = image_gc_problems(high, low, minimum_age, maximum_age)
+    if maximum_age != 0 and not (written.featureGates or {}).get("ImageMaximumGCAge", True):
+        problems.append("imageMaximumGCAge: must be 0 while the feature gate ImageMaximumGCAge is off")
+    enforced = ["pods"] if written.enforceNodeAllocatable is None else written.enforceNodeAllocatable
+    reserved = {
+        "system-reserved": written.systemReservedCgroup or "",
+        "kube-reserved": written.kubeReservedCgroup or "",
+    }
+    problems += node_allocatable_problems(enforced, reserved, cgroups_per_qos=written.cgroupsPerQOS is not False)
     if problems:
         raise KubeletConfigurationError(f"{name}: {'; '.join(problems)}")
     return KubeletConfiguration(
         name=name,
         maps=maps,
-        thresholds=thresholds,
+        thresholds=with_allocatable(thresholds) if "pods" in enforced else thresholds,
         transition_period_seconds=transition,
         image_minimum_gc_age_seconds=minimum_age,
         image_gc_high_threshold_percent=high,
@@ -162,6 +183,33 @@ def _seconds(text: str | None, field: str, name: str, default: float) -> float:
         return parse_duration(text) or default
     except QuantityError as error:
         raise KubeletConfigurationError(f"{name}: {field}: {error}") from None
+
+
+def with_allocatable(thresholds: ParsedThresholds) -> ParsedThresholds:
+    """Each hard memory threshold once more for what pods may use, as the kubelet adds it (addAllocatableThresholds)."""
+    copied = tuple(("allocatableMemory.available", text) for name, text in thresholds.hard_memory)
+    return replace(thresholds, left_to_kubelet=thresholds.left_to_kubelet + copied)
+
+
+def node_allocatable_problems(
+    enforced: list[str], reserved_cgroups: Mapping[str, str], *, cgroups_per_qos: bool
+) -> list[str]:
+    """What the kubelet's validation says against `enforceNodeAllocatable`, all of it."""
+    name, allowed, entries = "enforceNodeAllocatable", ", ".join(ENFORCEABLE), dict.fromkeys(enforced)
+    problems = [f"{name}: unknown entry {e!r}; allowed are {allowed}" for e in entries if e not in ENFORCEABLE]
+    problems += [f"{name}: {entry!r} stands there twice" for entry in entries if enforced.count(entry) > 1]
+    if "none" in enforced and len(enforced) > 1:
+        problems.append(f"{name}: 'none' must stand alone")
+    for kind, cgroup in reserved_cgroups.items():
+        forms = [entry for entry in (kind, f"{kind}-compressible") if entry in enforced]
+        field = "systemReservedCgroup" if kind == "system-reserved" else "kubeReservedCgroup"
+        if forms and not cgroup:
+            problems.append(f"{name}: {forms[0]!r} needs {field}")
+        if len(forms) > 1:
+            problems.append(f"{name}: {forms[0]!r} and {forms[1]!r} must not stand together")
+    if not cgroups_per_qos and any(entry != "none" for entry in enforced):
+        problems.append(f"{name}: needs cgroupsPerQOS, unless it is ['none'] or empty")
+    return problems
 
 
 def image_gc_problems(high: int, low: int, minimum_age: float, maximum_age: float) -> list[str]:

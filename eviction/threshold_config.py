@@ -73,10 +73,20 @@ class EvictionMaps:
 
 @dataclass(frozen=True, slots=True)
 class ParsedThresholds:
-    """`thresholds` of the disk signals; `left_to_kubelet`: the others, (signal, value) as written."""
+    """`thresholds` of the disk signals; `left_to_kubelet`: the others, (signal, value) as written, ` (soft)` behind a
+    soft one."""
 
     thresholds: tuple[Threshold, ...]
     left_to_kubelet: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def hard_memory(self) -> tuple[tuple[str, str], ...]:
+        """The hard memory threshold, where there is one."""
+        return tuple(
+            (name, text)
+            for name, text in self.left_to_kubelet
+            if name == "memory.available" and not text.endswith(" (soft)")
+        )
 
 
 def parse_threshold_config(maps: EvictionMaps, origin: str = "") -> ParsedThresholds:

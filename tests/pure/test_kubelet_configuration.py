@@ -68,7 +68,10 @@ def test_an_empty_configuration_is_the_kubelets_defaults(kubelets: Path) -> None
         "imagefs.available": "15%",
         "imagefs.inodesFree": "5%",
     }
-    assert found.thresholds.left_to_kubelet == (("memory.available", "100Mi"),)
+    assert found.thresholds.left_to_kubelet == (
+        ("memory.available", "100Mi"),
+        ("allocatableMemory.available", "100Mi"),
+    )
     assert {one.origin for one in found.thresholds.thresholds} == {str(kubelets / "config.yaml")}
 
 

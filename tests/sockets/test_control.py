@@ -194,7 +194,8 @@ def test_config_shows_values_origins_the_ladder_and_what_comes_too_late(
     assert origins["imageGCHighThresholdPercent"] == str(kubelet)
     assert origins["assumedFillRate"] == str(drop_ins / "10-rate.conf")
     assert origins["pollFloor"] == "default"
-    assert document["left_to_kubelet"] == {"memory.available": "100Mi"}
+    left = {"memory.available": "100Mi", "allocatableMemory.available": "100Mi"}
+    assert document["left_to_kubelet"] == left
     rungs = [(rung["whose"], rung["mark"]) for rung in document["ladder"] if rung["signal"] == "nodefs.available"]
     assert rungs == [("kubelet", 2 << 20), ("reclaimd", 1 << 20)]
     warning = "warning: nodefs.available: the mark of 1Mi = 1.0MiB acts later than the kubelet's of 2Mi = 2.0MiB\n"
