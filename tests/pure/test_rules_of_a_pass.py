@@ -12,36 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.state import EvictionConfig, ManagerState, synchronize
 from eviction.thresholds import thresholds_met
 from eviction.types import Decision, NodeCondition, ReclaimFunction, Threshold
 from signals.types import FsLayout, Signal, SignalObservation
-from tests.pure.values import GIB, MIB, look, observation, threshold, value
+from tests.pure.story import Story
+from tests.pure.values import GIB, MIB, observation, threshold, value
 
 NODEFS, INODES = Signal.NODEFS_AVAILABLE, Signal.NODEFS_INODES_FREE
 IMAGEFS, CONTAINERFS = Signal.IMAGEFS_AVAILABLE, Signal.CONTAINERFS_AVAILABLE
 C, I = ReclaimFunction.DELETE_ALL_UNUSED_CONTAINERS, ReclaimFunction.DELETE_UNUSED_IMAGES  # noqa: E741 # the table's
 PRESSURE = frozenset({NodeCondition.DISK_PRESSURE})
-
-
-class Story:
-    """Looks at a node, one after another."""
-
-    def __init__(self, *thresholds: Threshold, transition_period_seconds: float = 300.0):
-        self.state = ManagerState(EvictionConfig(thresholds, transition_period_seconds))
-
-    def at(self, now: float, *seen: SignalObservation, layout: FsLayout | None = FsLayout.SINGLE) -> Decision:
-        """The decision of a look at `now` (seconds)."""
-        self.state, decision = synchronize(self.state, look(*seen, time=now, layout=layout), now)
-        return decision
-
-    def nodefs(self, now: float, available: int) -> Decision:
-        """A look that finds so many bytes on the node's filesystem of 100Gi, read just now."""
-        return self.at(now, observation(NODEFS, available, time=now))
-
-    def reload(self, *thresholds: Threshold) -> None:
-        """Other thresholds, as after SIGHUP."""
-        self.state = replace(self.state, config=replace(self.state.config, thresholds=thresholds))
 
 
 def test_thresholds_met_percentages_follow_a_filesystem_that_is_resized() -> None:

@@ -9,33 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.state import EvictionConfig, ManagerState, synchronize
+from eviction.state import EvictionConfig
 from eviction.thresholds import thresholds_met
 from eviction.types import Decision, NodeCondition, ReclaimFunction, Threshold
-from signals.types import FsLayout, Signal, SignalObservation
-from tests.pure.values import GIB, MIB, look, observation, threshold
+from signals.types import FsLayout, Signal
+from tests.pure.story import Story
+from tests.pure.values import GIB, MIB, observation, threshold
 
 NODEFS, NODEFS_INODES = Signal.NODEFS_AVAILABLE, Signal.NODEFS_INODES_FREE
 IMAGEFS, CONTAINERFS = Signal.IMAGEFS_AVAILABLE, Signal.CONTAINERFS_AVAILABLE
 C, I = ReclaimFunction.DELETE_ALL_UNUSED_CONTAINERS, ReclaimFunction.DELETE_UNUSED_IMAGES  # noqa: E741 # the table's
 PRESSURE = frozenset({NodeCondition.DISK_PRESSURE})
 NONE: frozenset[NodeCondition] = frozenset()
-
-
-class Story:
-    """Looks at a node, one after another, with what was remembered in between."""
-
-    def __init__(self, *thresholds: Threshold, transition_period_seconds: float = 300.0):
-        self.state = ManagerState(EvictionConfig(thresholds, transition_period_seconds))
-
-    def at(self, now: float, *seen: SignalObservation, layout: FsLayout | None = FsLayout.SINGLE) -> Decision:
-        """The decision of a look at `now` (seconds)."""
-        self.state, decision = synchronize(self.state, look(*seen, time=now, layout=layout), now)
-        return decision
-
-    def nodefs(self, now: float, available: int) -> Decision:
-        """A look that finds so many bytes on the node's filesystem of 100Gi, read just now."""
-        return self.at(now, observation(NODEFS, available, time=now))
 
 
 def test_a_hard_threshold_is_acted_on_at_the_first_look() -> None:

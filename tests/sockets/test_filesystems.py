@@ -18,7 +18,7 @@ from signals.types import FsLayout, Signal
 from ..reclaimd_process import Daemon, answer, came_true, reclaimd
 from .conftest import SmallNodeFactory
 from .mounts import dead_filesystem, mounted_tmpfs_without_inodes, unmount
-from .small_node import MIB, SmallNode
+from .small_node import MIB, SmallNode, reason_of
 
 
 def test_a_tmpfs_without_an_inode_limit_has_no_inode_signal(small_node: SmallNode) -> None:
@@ -111,6 +111,7 @@ def test_nothing_is_removed_blind(small_node: SmallNode) -> None:
     assert small_node.removed() == images[:1]
     assert str(record.result) == "not_enough"
     assert "not readable" in record.reason
+    assert reason_of(record, images[2]) == "unreadable", "what was not tried is not called relieved"
 
 
 def test_a_dead_image_filesystem_does_not_stop_check(make_small_node: SmallNodeFactory) -> None:

@@ -20,8 +20,7 @@ from tests.reclaimd_process import Daemon, answer, came_true, reclaimd
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.dialect import Dialect
 from tests.sockets.mounts import dead_filesystem
-from tests.sockets.small_node import MIB, SmallNode, outcome_of, reason_of, relieve, result_of
-from tests.sockets.test_filesystems import StuckReader
+from tests.sockets.small_node import MIB, SmallNode, outcome_of, relieve, result_of
 
 EVERYTHING = Request(row=tuple(ReclaimFunction), extent=Extent.ALL)
 IMAGES = Request(row=(ReclaimFunction.DELETE_UNUSED_IMAGES,), extent=Extent.ALL)
@@ -200,19 +199,3 @@ def test_sigterm_beside_dead_fs_with_watching(make_small_node: SmallNodeFactory)
                 assert daemon.stop(timeout_seconds=15) == 0
             finally:
                 daemon.process.kill()
-
-
-def test_reason_of_what_was_not_tried_blind(small_node: SmallNode) -> None:
-    """What was not tried for want of a reading is not called relieved."""
-    images = small_node.add_images(3)
-    small_node.run(small_node.run_pod("web"))
-    reader = StuckReader(small_node.root_directory)
-    node = small_node.node(Signal.NODEFS_AVAILABLE, above=40 * MIB, reader=reader)
-    small_node.failpoints["RemoveImage"] = Hang(times=1)
-    with small_node.relieving(node) as going:
-        small_node.wait_for("RemoveImage")
-        reader.stuck = True
-        small_node.failpoints.clear()
-        record = going.result()
-        reader.release.set()
-    assert reason_of(record, images[2]) != "relieved"
