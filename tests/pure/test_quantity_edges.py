@@ -1,0 +1,90 @@
+"""The edges of reading and printing: the longest text, the largest amounts, the smallest steps, the turns of units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import pytest
+
+from signals.quantity import (
+    QuantityError,
+    format_bytes,
+    format_duration,
+    format_quantity,
+    parse_duration,
+    parse_percentage,
+    parse_quantity,
+)
+
+
+@pytest.mark.parametrize(("parse", "unit"), [(parse_quantity, ""), (parse_percentage, "%"), (parse_duration, "s")])
+def test_a_text_of_64_characters_is_read_and_one_of_65_is_not(parse: Callable[[str], object], unit: str) -> None:
+    """No meaningful number is longer."""
+    assert parse("0" * (63 - len(unit)) + "7" + unit) == parse("7" + unit)
+    with pytest.raises(QuantityError):
+        parse("0" * (64 - len(unit)) + "7" + unit)
+
+
+@pytest.mark.parametrize(
+    ("text", "billionths"), [("2n", 2), ("2u", 2000), ("1.5n", 2), ("2e-9", 2), ("2e-10", 1), ("1e-101", 1)]
+)
+def test_nothing_is_finer_than_a_billionth(text: str, billionths: int) -> None:
+    """What is finer is rounded up to one."""
+    assert parse_quantity(text) == Fraction(billionths, 10**9)
+
+
+def test_the_longest_duration_is_gos() -> None:
+    """2**63 - 1 ns, and not one more."""
+    assert parse_duration("9223372036854775807ns") == (2**63 - 1) / 10**9
+    with pytest.raises(QuantityError):
+        parse_duration("9223372036854775808ns")
+    with pytest.raises(QuantityError):
+        parse_duration("-9223372036854775809ns")
+
+
+@pytest.mark.parametrize(("steps", "held"), [("50.6", 2.0**-149), ("50.3", 0.0), ("150.3", 2.0**-148)])
+def test_denormal_numbers_have_steps_of_2_to_the_minus_149(steps: str, held: float) -> None:
+    """A hundredth of 51 steps is rounded to one step, of 50 to none; the number itself is rounded to a step first."""
+    exact = Fraction(steps) / 2**149
+    digits = round(exact * 10**60)
+    assert parse_percentage(f"{digits}e-60%").fraction == held
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [(1024**6, "1Ei"), (1024**7, "1024Ei"), (1024**7 * 3, "3072Ei"), (1024**5, "1Pi"), (1024**4 * 3, "3Ti")],
+)
+def test_the_largest_suffix_is_ei(amount: int, text: str) -> None:
+    """Beyond it the number grows."""
+    assert format_quantity(amount) == text
+
+
+@pytest.mark.parametrize(
+    ("power", "text"), [(1, "1.0KiB"), (2, "1.0MiB"), (3, "1.0GiB"), (4, "1.0TiB"), (5, "1.0PiB"), (6, "1024.0PiB")]
+)
+def test_bytes_for_people_have_every_unit(power: int, text: str) -> None:
+    """And a number just below a unit is not shown as 1024 of the one below."""
+    assert format_bytes(1024**power) == text
+    assert not format_bytes(1024**power - 1).startswith("1024.0") or power == 6
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0ms"),
+        (0.999, "999ms"),
+        (0.9996, "1s"),
+        (1.0, "1s"),
+        (1.5, "1.5s"),
+        (59.9, "59.9s"),
+        (60.0, "1m"),
+        (60.4, "1m"),
+        (3599.0, "59m59s"),
+        (3601.0, "1h1s"),
+        (86400.0, "1d"),
+    ],
+)
+def test_seconds_for_people_turn_at_a_second_a_minute_an_hour_a_day(seconds: float, text: str) -> None:
+    """Milliseconds below a second, one number below a minute."""
+    assert format_duration(seconds) == text
