@@ -1,7 +1,7 @@
 # make run     the built-in drill on an embedded node (nothing else is needed, not even root)
 # make test    the tests; as root on Debian also those on a real containerd
 # make check   format, lint, types, import contracts, generated code
-# make fuzz    100 000 random inputs for everything that reads text from outside
+# make fuzz    100 000 inputs for everything that reads text (FUZZ_INPUTS=n for another number)
 # make bench   measures, side by side in one run
 # make proto   writes the CRI code anew from reclaim/cri/cri.proto
 
@@ -10,8 +10,6 @@ VENV := .venv
 NEWEST := .venv-newest
 BIN := $(VENV)/bin
 PACKAGES := containerd runc busybox-static e2fsprogs xfsprogs btrfs-progs mount util-linux
-
-FUZZ_EXAMPLES ?= 100000
 
 .PHONY: run test check fuzz bench proto clean environment development
 
@@ -43,7 +41,7 @@ check: development
 	@diff -r $(VENV)/reclaim/cri/cri_pb2.py reclaim/cri/cri_pb2.py && diff $(VENV)/reclaim/cri/cri_pb2.pyi reclaim/cri/cri_pb2.pyi
 
 fuzz: development
-	@FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest -q --timeout=7200 tests/fuzz
+	FUZZ_INPUTS=$${FUZZ_INPUTS:-100000} $(BIN)/python -m pytest -q --durations=6 tests/fuzz
 
 bench: development
 	@.ci/debian-packages $(PACKAGES)

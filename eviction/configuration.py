@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from eviction.documents import StrictModel, sentence
+from eviction.documents import StrictModel, sentence, shown
 from eviction.kubelet_configuration import (
     KubeletConfiguration,
     KubeletConfigurationError,
@@ -186,10 +186,10 @@ class _Reader:
             name, _, text = problem.partition(": ")
             raise self._error(name, text)
         if not written.rootDirectory.startswith("/"):
-            raise self._error("rootDirectory", f"must be an absolute path, but it was {written.rootDirectory!r}")
+            raise self._error("rootDirectory", f"must be an absolute path, but it was {shown(written.rootDirectory)}")
         if written.controlSocket and not written.controlSocket.startswith("/"):
             raise self._error(
-                "controlSocket", f"must be an absolute path or empty, but it was {written.controlSocket!r}"
+                "controlSocket", f"must be an absolute path or empty, but it was {shown(written.controlSocket)}"
             )
         poll_floor, poll_ceiling = self._seconds("pollFloor"), self._seconds("pollCeiling")
         if not 0.001 <= poll_floor <= poll_ceiling:
@@ -305,7 +305,7 @@ class _Reader:
             else:
                 margin = ThresholdValue(quantity=parse_quantity(text))
         except QuantityError:
-            raise self._error("margin", f"{text!r} is neither {PERCENTAGE_FORMS} nor {QUANTITY_FORMS}") from None
+            raise self._error("margin", f"{shown(text)} is neither {PERCENTAGE_FORMS} nor {QUANTITY_FORMS}") from None
         if margin.percentage is not None and not 0 <= margin.percentage.fraction <= LARGEST_MARGIN:
             raise self._error("margin", f"must be between 0% and 50%, but it was {text!r}")
         if margin.quantity is not None and margin.quantity < 0:

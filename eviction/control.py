@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import os
 import socket
+import stat
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -84,10 +86,9 @@ class ControlServer:
     def _one(self, client: socket.socket) -> None:
         try:
             with client:
+                request = _line(client, LARGEST_REQUEST_BYTES, time.monotonic() + PATIENCE_SECONDS)
                 client.settimeout(PATIENCE_SECONDS)
-                client.sendall(
-                    json.dumps(self._answer(_line(client, LARGEST_REQUEST_BYTES)), default=str).encode() + b"\n"
-                )
+                client.sendall(json.dumps(self._answer(request), default=str).encode() + b"\n")
         except OSError:  # slow, or gone: its loss
             pass
         finally:
@@ -121,9 +122,15 @@ def ask(path: str, command: str) -> Any:
     return answer
 
 
-def _line(client: socket.socket, limit: int) -> bytes:
+def _line(client: socket.socket, limit: int, deadline: float | None = None) -> bytes:
+    """What is sent up to the end of the line, to the end of sending or to the limit. Raises OSError.
+
+    With a `deadline` (monotonic seconds) all of it must be there by then: a byte now and then does not hold the place.
+    """
     data = bytearray()
     while b"\n" not in data and len(data) < limit:
+        if deadline is not None:
+            client.settimeout(max(deadline - time.monotonic(), 0.001))
         part = client.recv(min(65536, limit - len(data)))
         if not part:
             break
@@ -132,9 +139,16 @@ def _line(client: socket.socket, limit: int) -> bytes:
 
 
 def _make_way(path: str) -> None:
-    """Takes away the socket of a daemon that is dead. Raises ControlUnavailable when it lives, OSError."""
-    if not os.path.lexists(path):
+    """Takes away the socket of a daemon that is dead.
+
+    Raises ControlUnavailable when it lives, and when what is there is no socket; OSError.
+    """
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
         return
+    if not stat.S_ISSOCK(mode):
+        raise ControlUnavailable(f"control socket {path}: something else is in its place")
     if _is_answered(path):
         raise ControlUnavailable(f"control socket {path}: another daemon answers there")
     os.unlink(path)

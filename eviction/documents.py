@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from itertools import islice
 from typing import Any
 
 import yaml
@@ -100,7 +101,7 @@ def read_document(path: str) -> dict[str, Any]:
 def parse_document(text: str, name: str) -> dict[str, Any]:
     """The mapping in a YAML text; `name` stands for it in the sentence. Raises DocumentError."""
     try:
-        documents = list(yaml.load_all(text, Loader=_StrictLoader))
+        documents = list(islice(yaml.load_all(text, Loader=_StrictLoader), 2))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f" in line {mark.line + 1}" if mark is not None else ""
@@ -108,7 +109,7 @@ def parse_document(text: str, name: str) -> dict[str, Any]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise DocumentError(f"{name}: not readable as YAML: {' '.join(str(error).split())}") from None
     if len(documents) > 1:
-        raise DocumentError(f"{name}: holds {len(documents)} documents; one is allowed")
+        raise DocumentError(f"{name}: holds more than one document; one is allowed")
     document = documents[0] if documents else None
     if document is None:
         return {}
@@ -132,15 +133,16 @@ def sentence(error: ValidationError, name: str, model: type[BaseModel]) -> str:
         case "string_type":
             return (
                 f"{name}: {field}: must be a text, in quotes where YAML would read it otherwise, but it was "
-                + _shown(problem["input"])
+                + shown(problem["input"])
             )
         case "value_error":
             return f"{name}: {field}: {problem['msg'].removeprefix('Value error, ')}"
         case _:
-            return f"{name}: {field}: {_lower(problem['msg'])}, but it was {_shown(problem['input'])}"
+            return f"{name}: {field}: {_lower(problem['msg'])}, but it was {shown(problem['input'])}"
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """A value for a sentence: quoted, and at most 60 characters of it."""
     text = repr(value)
     return text if len(text) <= 60 else text[:60] + "…"
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from eviction.documents import DocumentError, read_document, sentence
+from eviction.documents import DocumentError, read_document, sentence, shown
 from eviction.threshold_config import (
     EvictionMaps,
     ParsedThresholds,
@@ -122,7 +122,7 @@ def _checked(path: str) -> dict[str, Any]:
     document = read_document(path)
     for field, allowed in (("apiVersion", API_VERSION), ("kind", KIND)):
         if document.get(field) != allowed:
-            raise DocumentError(f"{path}: {field} must be {allowed!r}, but it was {document.get(field)!r}")
+            raise DocumentError(f"{path}: {field} must be {allowed!r}, but it was {shown(document.get(field))}")
     return document
 
 

@@ -27,6 +27,15 @@ from signals.statvfs import FilesystemReader, Probes, read_statvfs
 from signals.summary import NodeSummary
 from signals.types import FsLayout
 
+# What is opened or counted from once, at the start: attribute of the configuration -> field of the file.
+NEED_RESTART = {
+    "root_directory": "rootDirectory",
+    "runtime_endpoint": "containerRuntimeEndpoint",
+    "image_endpoint": "imageServiceEndpoint",
+    "control_socket": "controlSocket",
+    "hold_off_seconds": "holdOffAfterStart",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
@@ -104,22 +113,15 @@ class Node:
 
         Not while a pass is under way.
         """
-        old = self.configuration
-        fixed = {
-            "rootDirectory": old.root_directory != configuration.root_directory,
-            "containerRuntimeEndpoint": old.runtime_endpoint != configuration.runtime_endpoint,
-            "imageServiceEndpoint": old.image_endpoint != configuration.image_endpoint,
-        }
-        self.configuration = replace(
-            configuration,
-            root_directory=old.root_directory,
-            runtime_endpoint=old.runtime_endpoint,
-            image_endpoint=old.image_endpoint,
-        )
+        old = {attribute: getattr(self.configuration, attribute) for attribute in NEED_RESTART}
+        changed = [
+            name for attribute, name in NEED_RESTART.items() if getattr(configuration, attribute) != old[attribute]
+        ]
+        self.configuration = replace(configuration, **old)
         self.executor.parallel = configuration.parallel_removals
         self.collector.use(*_policies(configuration))
         self.responder.use(_eviction_config(configuration), configuration.extent)
-        return tuple(name for name, changed in fixed.items() if changed)
+        return tuple(changed)
 
     def thresholds(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
         """The thresholds in force in a layout."""

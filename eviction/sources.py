@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eviction.documents import DocumentError, read_document
+from eviction.documents import DocumentError, read_document, shown
 from eviction.kubelet_configuration import KubeletConfiguration, drop_ins
 from eviction.types import EvictionError
 
@@ -40,7 +40,9 @@ def own_sources(path: str | None, directory: str | None) -> list[Source]:
             document = read_document(name)
             for key, allowed in (("apiVersion", API_VERSION), ("kind", KIND)):
                 if document.get(key) != allowed:
-                    raise ConfigurationError(f"{name}: {key} must be {allowed!r}, but it was {document.get(key)!r}")
+                    raise ConfigurationError(
+                        f"{name}: {key} must be {allowed!r}, but it was {shown(document.get(key))}"
+                    )
             sources.append(Source(name, document))
     except DocumentError as error:
         raise ConfigurationError(str(error)) from None

@@ -66,7 +66,7 @@ def parse_quantity(text: str) -> Fraction:
     match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
     if match is None:
         raise _refuse(text, QUANTITY_FORMS)
-    amount = _digits(match["digits"])
+    amount = Fraction(match["digits"])
     suffix = match["suffix"] or ""
     if suffix in _BINARY:
         amount *= 1024 ** _BINARY[suffix]
@@ -153,15 +153,10 @@ def _percentage(text: str) -> Percentage | None:
     if match is None:
         return None
     power = max(-200, min(200, int(match["exponent"] or 0)))  # 64 digits and such a power are beyond single precision
-    value = _nearest_single(_digits(match["digits"]) * Fraction(10) ** power)
+    value = _nearest_single(Fraction(match["digits"]) * Fraction(10) ** power)
     if math.isinf(value):
         return None
     return Percentage(single_precision((-value if match["sign"] == "-" else value) / 100))
-
-
-def _digits(digits: str) -> Fraction:
-    """Digits with an optional point, exactly; Fraction reads `5.` but not `.5`."""
-    return Fraction(digits if digits[0] != "." else "0" + digits)
 
 
 def _nearest_single(amount: Fraction) -> float:
@@ -192,7 +187,7 @@ def parse_duration(text: str) -> float:
         match = _DURATION_PART.match(rest, position)
         if match is None:
             raise _refuse(text, DURATION_FORMS)
-        total_ns += _digits(match["number"]) * _DURATION_UNITS_NS[match["unit"]]
+        total_ns += Fraction(match["number"]) * _DURATION_UNITS_NS[match["unit"]]
         position = match.end()
     if total_ns > _LARGEST_DURATION_NS:
         raise _refuse(text, DURATION_FORMS)

@@ -1,1 +1,1 @@
-"""Random input for everything that reads text from outside. `make fuzz` runs it; `make test` does not."""
+"""A hundred thousand inputs for everything that reads text; only when asked for (`make fuzz`)."""

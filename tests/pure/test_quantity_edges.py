@@ -1,7 +1,8 @@
-"""Amounts at the very edge of what is read and printed."""
+"""The edges of reading and printing: the longest text, the largest amounts, the smallest steps, the turns of units."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
@@ -17,48 +18,73 @@ from signals.quantity import (
 )
 
 
-def test_a_text_of_64_characters_is_read_and_one_of_65_is_refused() -> None:
+@pytest.mark.parametrize(("parse", "unit"), [(parse_quantity, ""), (parse_percentage, "%"), (parse_duration, "s")])
+def test_a_text_of_64_characters_is_read_and_one_of_65_is_not(parse: Callable[[str], object], unit: str) -> None:
     """No meaningful number is longer."""
-    for read, unit in ((parse_quantity, ""), (parse_duration, "s"), (parse_percentage, "%")):
-        longest = "1." + "0" * (62 - len(unit)) + unit
-        assert len(longest) == 64
-        assert read(longest) == read(f"1{unit}")
-        with pytest.raises(QuantityError):
-            read("1." + "0" * (63 - len(unit)) + unit)
-
-
-def test_the_longest_duration_is_that_of_a_signed_64_bit_number_of_nanoseconds() -> None:
-    """As in Go's time.Duration: one nanosecond more is refused."""
-    assert parse_duration("9223372036854775807ns") == pytest.approx(2**63 / 1e9)
+    assert parse("0" * (63 - len(unit)) + "7" + unit) == parse("7" + unit)
     with pytest.raises(QuantityError):
-        parse_duration("9223372036854775808ns")
-
-
-def test_billionths_are_the_finest_amounts() -> None:
-    """`5n` is exactly five of them; less than one is rounded up to one."""
-    assert parse_quantity("5n") == Fraction(5, 10**9)
-    assert parse_quantity("1e-10") == Fraction(1, 10**9)
+        parse("0" * (64 - len(unit)) + "7" + unit)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.0, "0ms"), (0.9994, "999ms"), (1.0, "1s"), (59.0, "59s"), (60.0, "1m"), (-1.0, "-1s"), (3600.0, "1h")],
+    ("text", "billionths"), [("2n", 2), ("2u", 2000), ("1.5n", 2), ("2e-9", 2), ("2e-10", 1), ("1e-101", 1)]
 )
-def test_durations_change_their_unit_at_the_unit(seconds: float, text: str) -> None:
-    """One second is `1s`, one minute is `1m`; nothing is `0ms`."""
-    assert format_duration(seconds) == text
+def test_nothing_is_finer_than_a_billionth(text: str, billionths: int) -> None:
+    """What is finer is rounded up to one."""
+    assert parse_quantity(text) == Fraction(billionths, 10**9)
+
+
+def test_the_longest_duration_is_gos() -> None:
+    """2**63 - 1 ns, and not one more."""
+    assert parse_duration("9223372036854775807ns") == (2**63 - 1) / 10**9
+    with pytest.raises(QuantityError):
+        parse_duration("9223372036854775808ns")
+    with pytest.raises(QuantityError):
+        parse_duration("-9223372036854775809ns")
+
+
+@pytest.mark.parametrize(("steps", "held"), [("50.6", 2.0**-149), ("50.3", 0.0), ("150.3", 2.0**-148)])
+def test_denormal_numbers_have_steps_of_2_to_the_minus_149(steps: str, held: float) -> None:
+    """A hundredth of 51 steps is rounded to one step, of 50 to none; the number itself is rounded to a step first."""
+    exact = Fraction(steps) / 2**149
+    digits = round(exact * 10**60)
+    assert parse_percentage(f"{digits}e-60%").fraction == held
 
 
 @pytest.mark.parametrize(
     ("amount", "text"),
-    [(0, "0B"), (1023, "1023B"), (2**10, "1.0KiB"), (2**20, "1.0MiB"), (2**30, "1.0GiB"), (2**40, "1.0TiB"),
-     (2**50, "1.0PiB"), (2**60, "1024.0PiB"), (-(2**20), "-1.0MiB")],
-)  # fmt: skip
-def test_bytes_change_their_unit_at_the_unit(amount: int, text: str) -> None:
-    """Binary units up to PiB."""
-    assert format_bytes(amount) == text
+    [(1024**6, "1Ei"), (1024**7, "1024Ei"), (1024**7 * 3, "3072Ei"), (1024**5, "1Pi"), (1024**4 * 3, "3Ti")],
+)
+def test_the_largest_suffix_is_ei(amount: int, text: str) -> None:
+    """Beyond it the number grows."""
+    assert format_quantity(amount) == text
 
 
-def test_an_amount_beyond_the_largest_suffix_keeps_it() -> None:
-    """There is nothing above Ei."""
-    assert format_quantity(1024**7) == "1024Ei"
+@pytest.mark.parametrize(
+    ("power", "text"), [(1, "1.0KiB"), (2, "1.0MiB"), (3, "1.0GiB"), (4, "1.0TiB"), (5, "1.0PiB"), (6, "1024.0PiB")]
+)
+def test_bytes_for_people_have_every_unit(power: int, text: str) -> None:
+    """And a number just below a unit is not shown as 1024 of the one below."""
+    assert format_bytes(1024**power) == text
+    assert not format_bytes(1024**power - 1).startswith("1024.0") or power == 6
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0ms"),
+        (0.999, "999ms"),
+        (0.9996, "1s"),
+        (1.0, "1s"),
+        (1.5, "1.5s"),
+        (59.9, "59.9s"),
+        (60.0, "1m"),
+        (60.4, "1m"),
+        (3599.0, "59m59s"),
+        (3601.0, "1h1s"),
+        (86400.0, "1d"),
+    ],
+)
+def test_seconds_for_people_turn_at_a_second_a_minute_an_hour_a_day(seconds: float, text: str) -> None:
+    """Milliseconds below a second, one number below a minute."""
+    assert format_duration(seconds) == text

@@ -40,9 +40,9 @@ def configure(path: Path, node: Node, **fields: object) -> str:
 
 
 def let_settle(crowded: CrowdedNode) -> None:
-    """Waits until the dead pod's parts are old enough to count as gone."""
+    """Waits until the dead pod's parts count as gone, and the last image as old enough."""
     created = crowded.node.cri.container_status(crowded.dead_container).created_at / 1e9
-    time.sleep(max(0.0, created + SETTLED_SECONDS - time.time()))
+    time.sleep(max(1.1, created + SETTLED_SECONDS - time.time()))
 
 
 def containers_of(node: Node) -> set[str]:

@@ -83,7 +83,7 @@ FILES: dict[str, tuple[str, list[str]]] = {
     "a tag": ("extent: !!python/object/apply:os.system [id]", ["tag"]),
     "broken YAML": ("extent: [", ["line"]),
     "a list": ("- extent", ["YAML"]),
-    "two documents": ("---\nextent: all", ["2 documents"]),
+    "two documents": ("---\nextent: all", ["more than one document"]),
     "an endpoint without a path": ("containerRuntimeEndpoint: unix://", ["unix:///"]),
 }
 

@@ -1,0 +1,23 @@
+"""FUZZ_INPUTS in the environment: how many inputs in all. Without it nothing here is collected."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+PROPERTIES = 6
+INPUTS = int(os.environ.get("FUZZ_INPUTS", "0"))
+
+if INPUTS:
+    settings.register_profile(
+        "fuzz",
+        max_examples=-(-INPUTS // PROPERTIES),
+        deadline=None,
+        database=None,
+        print_blob=True,
+        suppress_health_check=list(HealthCheck),
+    )
+    settings.load_profile("fuzz")
+else:
+    collect_ignore = ["test_fuzz.py"]
