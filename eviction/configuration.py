@@ -28,6 +28,7 @@ from eviction.kubelet_configuration import (
     image_gc_problems,
     merged,
     read_kubelet_configuration,
+    without_what_is_taken_away,
 )
 from eviction.threshold_config import (
     KUBELET_EVICTION_HARD,
@@ -151,7 +152,8 @@ def load(
     sources = _own_sources(path, directory)
     sources.append(_Source("environment", _from_environment(environment)))
     sources.append(_Source("flags", dict(flags)))
-    sources = _without_what_is_taken_away(sources)
+    in_force = without_what_is_taken_away([source.document for source in sources])
+    sources = [replace(source, document=document) for source, document in zip(sources, in_force, strict=True)]
     for source in sources:
         _validated(source.document, source.name)  # alone, so that the sentence names where the problem stands
     own = merged([dict(source.document) for source in sources])
@@ -182,25 +184,6 @@ def _own_sources(path: str | None, directory: str | None) -> list[_Source]:
     except OSError as error:
         raise ConfigurationError(f"{directory}: cannot be read: {error.strerror}") from None
     return sources
-
-
-def _without_what_is_taken_away(sources: list[_Source]) -> list[_Source]:
-    """The sources without their nulls, and without what a null in a later one takes away: it has no origin any more."""
-
-    def left(document: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            key: left(value, later[key])
-            if isinstance(value, Mapping) and isinstance(later.get(key), Mapping)
-            else value
-            for key, value in document.items()
-            if value is not None and later.get(key, value) is not None
-        }
-
-    documents = [source.document for source in sources]
-    for number in range(len(documents)):
-        for later in (documents[number], *documents[number + 1 :]):
-            documents[number] = left(documents[number], later)
-    return [_Source(source.name, document) for source, document in zip(sources, documents, strict=True)]
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -10,8 +10,9 @@ is refused (`pkg/kubelet/apis/config/validation/validation.go`), all problems in
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -83,6 +84,22 @@ def merged(documents: list[dict[str, Any]]) -> dict[str, Any]:
             else:
                 result[key] = value
     return result
+
+
+def without_what_is_taken_away(documents: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Documents without their nulls and without what a null in a later one takes away; merged they give the same."""
+
+    def left(document: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            key: left(value, later[key])
+            if isinstance(value, Mapping) and isinstance(later.get(key), Mapping)
+            else value
+            for key, value in document.items()
+            if value is not None and later.get(key, value) is not None
+        }
+
+    given = list(documents)
+    return [reduce(left, given[number:], dict(document)) for number, document in enumerate(given)]
 
 
 def drop_ins(directory: str) -> list[str]:

@@ -23,6 +23,7 @@ from eviction.kubelet_configuration import (
     kubelet_configuration,
     merged,
     read_kubelet_configuration,
+    without_what_is_taken_away,
 )
 from signals.types import Signal
 from tests.pure.values import threshold
@@ -165,6 +166,7 @@ def test_documents_are_merged_by_key(documents: list[dict[str, Any]], result: di
     """Maps deeply, lists and scalars replaced, null removes; the documents stay as they were."""
     before = repr(documents)
     assert merged(documents) == result
+    assert merged(without_what_is_taken_away(documents)) == result
     assert repr(documents) == before
 
 
