@@ -22,8 +22,10 @@ from signals.quantity import (
 def test_a_text_of_64_characters_is_read_and_one_of_65_is_not(parse: Callable[[str], object], unit: str) -> None:
     """No meaningful number is longer."""
     assert parse("0" * (63 - len(unit)) + "7" + unit) == parse("7" + unit)
-    with pytest.raises(QuantityError):
+    with pytest.raises(QuantityError) as refused:
         parse("0" * (64 - len(unit)) + "7" + unit)
+    shown = ("0" * (64 - len(unit)) + "7" + unit)[:64]
+    assert str(refused.value).startswith(f"'{shown}…' is not ")
 
 
 @pytest.mark.parametrize(
@@ -67,6 +69,7 @@ def test_bytes_for_people_have_every_unit(power: int, text: str) -> None:
     """And a number just below a unit is not shown as 1024 of the one below."""
     assert format_bytes(1024**power) == text
     assert not format_bytes(1024**power - 1).startswith("1024.0") or power == 6
+    assert format_bytes(1048535) == "1.0MiB", "1023.96 KiB"
 
 
 @pytest.mark.parametrize(
@@ -83,6 +86,7 @@ def test_bytes_for_people_have_every_unit(power: int, text: str) -> None:
         (3599.0, "59m59s"),
         (3601.0, "1h1s"),
         (86400.0, "1d"),
+        (93784.0, "1d2h"),
     ],
 )
 def test_seconds_for_people_turn_at_a_second_a_minute_an_hour_a_day(seconds: float, text: str) -> None:

@@ -5,6 +5,8 @@ Source: kubelet, `pkg/kubelet/eviction/eviction_manager.go` (synchronize).
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -278,3 +280,23 @@ def test_a_filesystem_that_cannot_be_read_freezes_its_own_thresholds_only() -> N
     decision = story.at(301.0, observation(NODEFS, 50 * GIB, time=301.0), observation(IMAGEFS, 0, stale=True))
     assert decision.conditions == PRESSURE
     assert decision.acted_on is None
+
+
+def test_thresholds_are_told_in_the_order_met_now_unresolved_unreadable() -> None:
+    """nodefs is met now, imagefs is held by its minimum reclaim, the inodes of nodefs were met and cannot be read."""
+    space, inodes = threshold(NODEFS, "1Gi"), threshold(NODEFS_INODES, "5")
+    images = threshold(IMAGEFS, "1Gi", min_reclaim="500Mi")
+    story = Story(inodes, images, space)
+    story.at(0.0, observation(IMAGEFS, 0), observation(NODEFS_INODES, 0, 100), observation(NODEFS, GIB))
+    seen = (observation(IMAGEFS, GIB), observation(NODEFS_INODES, 0, 100, stale=True), observation(NODEFS, 0))
+    assert story.at(10.0, *seen).thresholds_met == (space, images, inodes)
+
+
+def test_the_transition_period_is_5_minutes_where_nothing_is_said() -> None:
+    """And nobody changes a state or its thresholds in place."""
+    config = EvictionConfig()
+    assert (config.thresholds, config.transition_period_seconds) == ((), 300.0)
+    with pytest.raises(FrozenInstanceError):
+        config.transition_period_seconds = 1.0  # type: ignore[misc] # that is the point
+    with pytest.raises(FrozenInstanceError):
+        ManagerState(config).met = ()  # type: ignore[misc] # that is the point
