@@ -26,6 +26,8 @@ def test_a_text_of_64_characters_is_read_and_one_of_65_is_not(parse: Callable[[s
         parse("0" * (64 - len(unit)) + "7" + unit)
     shown = ("0" * (64 - len(unit)) + "7" + unit)[:64]
     assert str(refused.value).startswith(f"'{shown}…' is not ")
+    with pytest.raises(QuantityError, match=f"^'{'x' * 64}' is not "):
+        parse("x" * 64)
 
 
 @pytest.mark.parametrize(
@@ -70,12 +72,16 @@ def test_bytes_for_people_have_every_unit(power: int, text: str) -> None:
     assert format_bytes(1024**power) == text
     assert not format_bytes(1024**power - 1).startswith("1024.0") or power == 6
     assert format_bytes(1048535) == "1.0MiB", "1023.96 KiB"
+    assert format_bytes(1048166) == "1023.6KiB"
+    assert format_bytes(-1) == "-1B"
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
         (0.0, "0ms"),
+        (-0.5, "-500ms"),
+        (-1.0, "-1s"),
         (0.999, "999ms"),
         (0.9996, "1s"),
         (1.0, "1s"),
