@@ -22,8 +22,12 @@ from signals.quantity import (
 def test_a_text_of_64_characters_is_read_and_one_of_65_is_not(parse: Callable[[str], object], unit: str) -> None:
     """No meaningful number is longer."""
     assert parse("0" * (63 - len(unit)) + "7" + unit) == parse("7" + unit)
-    with pytest.raises(QuantityError):
+    with pytest.raises(QuantityError) as refused:
         parse("0" * (64 - len(unit)) + "7" + unit)
+    shown = ("0" * (64 - len(unit)) + "7" + unit)[:64]
+    assert str(refused.value).startswith(f"'{shown}…' is not ")
+    with pytest.raises(QuantityError, match=f"^'{'x' * 64}' is not "):
+        parse("x" * 64)
 
 
 @pytest.mark.parametrize(
@@ -67,12 +71,17 @@ def test_bytes_for_people_have_every_unit(power: int, text: str) -> None:
     """And a number just below a unit is not shown as 1024 of the one below."""
     assert format_bytes(1024**power) == text
     assert not format_bytes(1024**power - 1).startswith("1024.0") or power == 6
+    assert format_bytes(1048535) == "1.0MiB", "1023.96 KiB"
+    assert format_bytes(1048166) == "1023.6KiB"
+    assert format_bytes(-1) == "-1B"
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
         (0.0, "0ms"),
+        (-0.5, "-500ms"),
+        (-1.0, "-1s"),
         (0.999, "999ms"),
         (0.9996, "1s"),
         (1.0, "1s"),
@@ -83,6 +92,7 @@ def test_bytes_for_people_have_every_unit(power: int, text: str) -> None:
         (3599.0, "59m59s"),
         (3601.0, "1h1s"),
         (86400.0, "1d"),
+        (93784.0, "1d2h"),
     ],
 )
 def test_seconds_for_people_turn_at_a_second_a_minute_an_hour_a_day(seconds: float, text: str) -> None:

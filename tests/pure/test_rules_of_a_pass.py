@@ -265,3 +265,11 @@ def test_never_without_need_never_early_never_on_an_old_reading_and_conditions_s
             oracle.pressure_at = now
         if oracle.pressure_at is not None and now - oracle.pressure_at < PERIOD_SECONDS:
             assert decision.conditions == PRESSURE, "a condition does not vanish inside the period"
+
+
+def test_of_several_that_nothing_relieves_the_one_that_lacks_most_is_named() -> None:
+    """A dedicated image filesystem, and the kubelet's own lacks bytes and, more so, inodes: these are named."""
+    space, inodes = threshold(NODEFS, "2Gi"), threshold(INODES, "100")
+    seen = (observation(NODEFS, GIB), observation(INODES, 1, 1000))
+    decision = Story(space, inodes).at(0.0, *seen, layout=FsLayout.DEDICATED_IMAGEFS)
+    assert (decision.acted_on, decision.row) == (inodes, ())

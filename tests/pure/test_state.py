@@ -5,11 +5,13 @@ Source: kubelet, `pkg/kubelet/eviction/eviction_manager.go` (synchronize).
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.state import EvictionConfig
+from eviction.state import EvictionConfig, ManagerState
 from eviction.thresholds import thresholds_met
 from eviction.types import Decision, NodeCondition, ReclaimFunction, Threshold
 from signals.types import FsLayout, Signal
@@ -284,3 +286,23 @@ def test_without_a_layout_the_thresholds_are_those_configured() -> None:
     derived = config.in_layout(FsLayout.SINGLE)
     assert [one.signal for one in derived] == [NODEFS, CONTAINERFS]
     assert EvictionConfig().transition_period_seconds == 300.0
+
+
+def test_thresholds_are_told_in_the_order_met_now_unresolved_unreadable() -> None:
+    """nodefs is met now, imagefs is held by its minimum reclaim, the inodes of nodefs were met and cannot be read."""
+    space, inodes = threshold(NODEFS, "1Gi"), threshold(NODEFS_INODES, "5")
+    images = threshold(IMAGEFS, "1Gi", min_reclaim="500Mi")
+    story = Story(inodes, images, space)
+    story.at(0.0, observation(IMAGEFS, 0), observation(NODEFS_INODES, 0, 100), observation(NODEFS, GIB))
+    seen = (observation(IMAGEFS, GIB), observation(NODEFS_INODES, 0, 100, stale=True), observation(NODEFS, 0))
+    assert story.at(10.0, *seen).thresholds_met == (space, images, inodes)
+
+
+def test_the_transition_period_is_5_minutes_where_nothing_is_said() -> None:
+    """And nobody changes a state or its thresholds in place."""
+    config = EvictionConfig()
+    assert (config.thresholds, config.transition_period_seconds) == ((), 300.0)
+    with pytest.raises(FrozenInstanceError):
+        config.transition_period_seconds = 1.0  # type: ignore[misc] # that is the point
+    with pytest.raises(FrozenInstanceError):
+        ManagerState(config).met = ()  # type: ignore[misc] # that is the point
