@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,20 +24,64 @@ def is_pod_uid(uid: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class PodState:
+    """A pod that the kubelet knows (`pkg/kubelet/pod_workers.go`).
+
+    `terminated`: all its containers are stopped for good; a pod that ran to completion is terminated without being
+    deleted. `deleted`: its deletion was requested. `evicted`: the kubelet evicted it. All three are final.
+    """
+
+    terminated: bool = False
+    deleted: bool = False
+    evicted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PodStates:
-    """`present`: the UIDs of pods that exist; None when it cannot be known, and then no pod counts as gone."""
+    """What is known about the pods of the node, from two sources.
+
+    `present`: the UIDs that have a directory of the kubelet's; None when it cannot be known.
+    `kubelet`: the kubelet's own pods by UID; None when it was not asked or gave no complete answer.
+    `synced`: whether the kubelet has synced its pods once; until then what it does not know may still come.
+    `sources_ready`: whether every source of pods has delivered at least once.
+
+    With `kubelet` the questions are answered as the kubelet answers them; without it only a pod that certainly does
+    not exist any more may lose anything.
+    """
 
     present: frozenset[str] | None = None
+    kubelet: Mapping[str, PodState] | None = None
+    synced: bool = True
+    sources_ready: bool = True
+
+    @property
+    def known(self) -> bool:
+        """Whether the kubelet's own state is known."""
+        return self.kubelet is not None
 
     def gone(self, uid: str) -> bool:
-        """Whether the pod is known not to exist. What cannot be a UID is no pod's and never counts as gone."""
-        return is_pod_uid(uid) and self.present is not None and uid not in self.present
+        """Whether the pod does not exist. Without the kubelet's state what cannot be a UID is no pod's and never
+        counts as gone; with it, an unknown UID is that of a removed pod, the empty one included."""
+        if self.kubelet is None:
+            return is_pod_uid(uid) and self.present is not None and uid not in self.present
+        return self.synced and uid not in self.kubelet and uid not in (self.present or ())
+
+    def content_should_be_removed(self, uid: str) -> bool:
+        """Whether everything of the pod may go, its logs included: evicted, deleted and terminated, or gone."""
+        state = (self.kubelet or {}).get(uid)
+        return self.gone(uid) if state is None else state.evicted or (state.deleted and state.terminated)
+
+    def runtime_should_be_removed(self, uid: str) -> bool:
+        """Whether its containers and sandboxes may go under pressure: terminated, or gone."""
+        state = (self.kubelet or {}).get(uid)
+        return self.gone(uid) if state is None else state.terminated
 
     def united(self, other: PodStates) -> PodStates:
-        """The careful sum of two looks: a pod exists if either saw it; unknown if either could not see."""
-        if self.present is None or other.present is None:
-            return PodStates(None)
-        return PodStates(self.present | other.present)
+        """The careful sum of two looks, `other` the later one: a pod exists if either saw it, unknown if either could
+        not see; what both know is as the later one says."""
+        present = None if self.present is None or other.present is None else self.present | other.present
+        kubelet = None if self.kubelet is None or other.kubelet is None else {**self.kubelet, **other.kubelet}
+        return PodStates(present, kubelet, self.synced and other.synced, self.sources_ready and other.sources_ready)
 
 
 class PodStateProvider(Protocol):

@@ -27,7 +27,11 @@ class RuntimeUnavailable(ReclaimError):
 
 
 class RemovalFailed(ReclaimError):
-    """The runtime refused or failed one removal. The message is the runtime's."""
+    """The runtime or the filesystem refused or failed one removal. The message is theirs."""
+
+
+class PolicyError(ReclaimError):
+    """A garbage collection policy that contradicts itself. The message names the value and what is allowed."""
 
 
 class ContainerState(StrEnum):
@@ -52,6 +56,8 @@ class Kind(StrEnum):
     CONTAINER = "container"
     SANDBOX = "sandbox"
     IMAGE = "image"
+    POD_LOG = "pod_log"
+    LOG_SYMLINK = "log_symlink"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +162,14 @@ class Reason(StrEnum):
 
     # removed
     OLDER_COPY = "older_copy"
+    OVER_LIMIT = "over_limit"
     POD_GONE = "pod_gone"
+    POD_TERMINATED = "pod_terminated"
+    POD_EVICTED = "pod_evicted"
     OLDER_SANDBOX = "older_sandbox"
     UNUSED = "unused"
+    MAXIMUM_AGE = "maximum_age"
+    DANGLING = "dangling"
     # kept
     RUNNING = "running"
     CREATED = "created"
@@ -169,9 +180,13 @@ class Reason(StrEnum):
     READY = "ready"
     HAS_CONTAINERS = "has_containers"
     NEWEST_SANDBOX = "newest_sandbox"
+    ROTATING = "rotating"
+    TARGET_EXISTS = "target_exists"
+    ENOUGH_FREED = "enough_freed"
     POD_ALIVE = "pod_alive"
     IN_USE = "in_use"
     PINNED = "pinned"
+    KEEP_LIST = "keep_list"
     SANDBOX_IMAGE = "sandbox_image"
     SANDBOX_IMAGE_UNKNOWN = "sandbox_image_unknown"
     UNRESOLVED_IMAGE = "unresolved_image"
@@ -183,13 +198,25 @@ class Reason(StrEnum):
     INCOMPLETE_LISTING = "incomplete_listing"
 
 
+class Rule(StrEnum):
+    """Whose rule a verdict follows.
+
+    `KUBELET`: the kubelet, knowing what is known here, would decide the same. `GUARD`: a guard of ours decided, which
+    is stricter than the kubelet or stands in for what only the kubelet knows.
+    """
+
+    KUBELET = "kubelet"
+    GUARD = "guard"
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What is to happen to one object, and why. `age_seconds` is the age that the decision looked at, where it did.
 
-    `pod_uid` is set for containers and sandboxes: the pod that they belong to.
+    `pod_uid` is set for what belongs to a pod.
     `eligible_in_seconds` is set where time alone will change the verdict. `superseded_by` is the id of the newer copy
-    because of which an older one may go: it must still be there when the older one goes.
+    because of which an older one may go: it must still be there when the older one goes. `state` is a container's when
+    the plan was made. `rule` says whose rule it was.
     """
 
     kind: Kind
@@ -202,6 +229,8 @@ class Verdict:
     pod_uid: str = ""
     eligible_in_seconds: float | None = None
     superseded_by: str = ""
+    state: ContainerState | None = None
+    rule: Rule = Rule.KUBELET
 
 
 @dataclass(frozen=True, slots=True)
