@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from reclaim.clock import Clock
-from reclaim.container_gc import without
 from reclaim.image_gc import images_in_use
 from reclaim.listing import FRESH_SECONDS, Lister
 from reclaim.pods import PodStateProvider
@@ -123,7 +122,7 @@ class SandboxRemover:
             return _GONE
         if sandbox.state is PodSandboxState.READY:
             return Refused(Reason.READY)
-        listing = without(Listing(containers=self._runtime.list_containers(sandbox_id=verdict.id)), self._planned)
+        listing = Listing(containers=self._runtime.list_containers(sandbox_id=verdict.id)).without(self._planned)
         if any(container.sandbox_id == verdict.id for container in listing.containers):
             return Refused(Reason.HAS_CONTAINERS)
         if verdict.reason is Reason.POD_GONE and not self._pods.gone(verdict.pod_uid):
@@ -183,7 +182,7 @@ class ImageRemover:
         asked_at = self._clock.monotonic()
         if asked_at - self._read_at <= min(4 * self._cost_seconds, FRESH_SECONDS / 2):
             return
-        self._listing = without(self._lister.again(self._listing, self._index), self._planned)
+        self._listing = self._lister.again(self._listing, self._index).without(self._planned)
         self._cost_seconds = self._clock.monotonic() - asked_at
         self._read_at = asked_at if self._cost_seconds < FRESH_SECONDS / 2 else asked_at + self._cost_seconds
 
