@@ -20,6 +20,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from eviction.address import AddressError, parse_address
 from eviction.configuration_file import ConfigurationFile
 from eviction.documents import sentence, shown
 from eviction.kubelet_configuration import (
@@ -103,6 +104,7 @@ class Configuration:
     assumed_fill_rate: int
     state_file: str = ""
     control_socket: str = ""
+    metrics_address: str = ""
     left_to_kubelet: tuple[tuple[str, str], ...] = ()
     kubelet: KubeletConfiguration | None = None
     effective: Mapping[str, Any] = field(default_factory=dict)
@@ -194,6 +196,7 @@ class _Reader:
             assumed_fill_rate=self._rate("assumedFillRate"),
             state_file=written.stateFile,
             control_socket=written.controlSocket,
+            metrics_address=written.metricsAddress,
             left_to_kubelet=left,
             kubelet=self._kubelet,
             effective={**written.model_dump(), **maps},
@@ -207,6 +210,10 @@ class _Reader:
         for name, path in (("stateFile", written.stateFile), ("controlSocket", written.controlSocket)):
             if path and not path.startswith("/"):
                 raise self._error(name, f"must be an absolute path or empty, but it was {shown(path)}")
+        try:
+            parse_address(written.metricsAddress)
+        except AddressError as error:
+            raise self._error("metricsAddress", str(error)) from None
         for name, path in (("podLogsDir", written.podLogsDir), ("containerLogsDir", written.containerLogsDir)):
             problem = log_directory_problem(path)
             if problem:

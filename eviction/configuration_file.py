@@ -51,3 +51,4 @@ class ConfigurationFile(StrictModel):
     assumedFillRate: str = "500Mi"  # noqa: N815
     stateFile: str = "/var/lib/reclaimd/images.json"  # noqa: N815
     controlSocket: str = "/run/reclaimd/control.sock"  # noqa: N815
+    metricsAddress: str = "127.0.0.1:9746"  # noqa: N815

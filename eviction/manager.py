@@ -26,6 +26,7 @@ from eviction.log import Log
 from eviction.node import Node
 from eviction.reclaim_table import row
 from eviction.record import Pass, PassResult, Trigger, observations_json, pass_json, threshold_json
+from eviction.standing import Mark, Standing, mark_of
 from eviction.types import Decision, NodeCondition, ReclaimFunction, Threshold
 from reclaim.types import Result, RuntimeUnavailable
 from signals.interval import ASSUMED_INODES_PER_SECOND, Fill, next_fill, next_interval
@@ -104,6 +105,7 @@ class Manager:
         self._passes: deque[Pass] = deque(maxlen=KEPT_PASSES)
         self._said: dict[str, float] = {}
         self.heartbeat = node.clock.monotonic()
+        self._look_due = self.heartbeat
 
     def look_now(self) -> None:
         """Asks for an earlier look."""
@@ -125,19 +127,30 @@ class Manager:
             "history": self._node.responder.history.dump(),
         }
 
-    def _thresholds_json(self, look: SignalObservations) -> list[dict[str, Any]]:
+    def standing(self) -> Standing:
+        """Where the node stands now. Any thread; costs no look."""
+        now, look = self._node.clock.monotonic(), self._last_look
+        marks = () if look is None else self._marks(look)
+        return Standing(look, self._conditions, marks, now - self.heartbeat, now - self._look_due, now)
+
+    def _marks(self, look: SignalObservations) -> tuple[Mark, ...]:
         """Each threshold in force, with the seconds until its mark could be reached at the fill seen lately."""
-        documents = []
+        marks = []
         for threshold in self._node.thresholds(look.layout):
             observation, fill = look.signals.get(threshold.signal), None
             if observation is not None and observation.filesystem is not None:
                 fill = self._fills.get((observation.filesystem.device_id, threshold.signal.counts_inodes))
-            headroom = None
-            if observation is not None and fill is not None and fill.fastest > 0:
-                distance = observation.available - int(threshold.effective(observation.capacity))
-                headroom = round(max(distance, 0) / fill.fastest, 3)
-            documents.append({**threshold_json(threshold, look), "headroom_seconds": headroom})
-        return documents
+            marks.append(mark_of(threshold, look, fill))
+        return tuple(marks)
+
+    def _thresholds_json(self, look: SignalObservations) -> list[dict[str, Any]]:
+        return [
+            {
+                **threshold_json(mark.threshold, look),
+                "headroom_seconds": None if mark.headroom_seconds is None else round(mark.headroom_seconds, 3),
+            }
+            for mark in self._marks(look)
+        ]
 
     def reconfigure(self, configuration: Configuration) -> None:
         """Takes another configuration into force before the next look, unless it needs a restart. Any thread."""
@@ -163,7 +176,9 @@ class Manager:
                 self._respond(observations, decision, Trigger.WATCH if asked else Trigger.INTERVAL)
             elif self._work is None and now >= self._refresh_due:
                 self._start("asking the runtime where its images are", self._refresh)
-            self._wait(self._next_look_in(observations, decision))
+            seconds = self._next_look_in(observations, decision)
+            self._look_due = clock.monotonic() + seconds
+            self._wait(seconds)
         self._drain()
 
     def _reconfigure(self) -> None:

@@ -34,6 +34,7 @@ NEED_RESTART = {
     "image_endpoint": "imageServiceEndpoint",
     "control_socket": "controlSocket",
     "hold_off_seconds": "holdOffAfterStart",
+    "metrics_address": "metricsAddress",
 }
 
 

@@ -43,6 +43,7 @@ def write_configuration(path: Path, **fields: object) -> Path:
         "kind": "ReclaimdConfiguration",
         "kubeletConfig": "",
         "controlSocket": "",
+        "metricsAddress": "",
     }
     path.write_text(json.dumps({**head, **fields}))
     return path

@@ -11,6 +11,7 @@ from eviction.cli.options import add_configuration, add_logging, configuration_o
 from eviction.cli.termination import block_reload, block_termination, on_signals
 from eviction.configuration import ConfigurationError
 from eviction.control import ControlServer, ControlUnavailable
+from eviction.faces import Faces
 from eviction.hold_off import HoldOff, kubelet_is_healthy
 from eviction.log import Log
 from eviction.manager import Manager
@@ -38,8 +39,16 @@ def run(arguments: argparse.Namespace) -> int:
     if node.endpoint.found:
         log.info(f"no endpoint configured; using {node.endpoint.runtime}")
     hold_off = HoldOff(configuration.hold_off_seconds, node.clock.monotonic(), node.clock.monotonic, kubelet_is_healthy)
-    manager = Manager(node, log, may_act=hold_off.why, on_look=lambda look, _: watches.follow(look))
-    watches = _Watches(FsWatcher((), manager.look_now), configuration.root_directory, enabled=not arguments.no_watch)
+    faces = Faces(node, hold_off, log)
+    manager = Manager(
+        node, log, may_act=hold_off.why, on_pass=faces.passed, on_look=lambda look, _: watches.follow(look)
+    )
+
+    def look_now() -> None:
+        manager.look_now()
+        faces.watched()
+
+    watches = _Watches(FsWatcher((), look_now), configuration.root_directory, enabled=not arguments.no_watch)
     log.info(
         f"started on {configuration.root_directory}; thresholds: "
         + ", ".join(f"{t.signal} {t.text()}" for t in configuration.thresholds),
@@ -47,9 +56,11 @@ def run(arguments: argparse.Namespace) -> int:
     )
     watches.start(log)
     control = start_control(configuration.control_socket, manager, log)
+    faces.start(configuration.metrics_address, manager)
     on_signals(manager.stop, lambda: reload(arguments, manager, log))
     manager.run()
     watches.stop()
+    faces.stop()
     if control is not None:
         control.stop()
     if not node.executor.in_flight:

@@ -12,6 +12,7 @@ Source of the wire format: `cri.proto` beside this file. The types of grpcio and
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -36,6 +37,10 @@ _OPTIONS = (
 )
 _RUNTIME = "/runtime.v1.RuntimeService/"
 _IMAGE = "/runtime.v1.ImageService/"
+
+CallObserver = Callable[[str, float, bool], None]
+"""Told of every call when it has ended: its name (`ListImages`), seconds, and whether it failed. NOT_FOUND is an
+answer, not a failure: it is what is hoped for after a removal."""
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
@@ -71,6 +76,7 @@ class CriClient:
         runtime_path = socket_path(runtime_endpoint)
         image_path = socket_path(image_endpoint or runtime_endpoint)
         self.endpoint = f"unix://{runtime_path}"
+        self.on_call: CallObserver = lambda *_: None
         self._deadline = read_deadline_seconds
         self._runtime_channel = grpc.insecure_channel(f"unix:{runtime_path}", options=_OPTIONS)
         self._image_channel = (
@@ -178,7 +184,16 @@ class CriClient:
             request_serializer=type(request).SerializeToString,
             response_deserializer=answer_type.FromString,  # type: ignore[attr-defined] # every message class has it
         )
-        return invoke(request, timeout=deadline)
+        began, failed = time.monotonic(), True
+        try:
+            answer = invoke(request, timeout=deadline)
+            failed = False
+        except grpc.RpcError as error:
+            failed = _code(error) is not grpc.StatusCode.NOT_FOUND
+            raise
+        finally:
+            self.on_call(_short(method), time.monotonic() - began, failed)
+        return answer
 
     def _read(self, method: str, request: Any, answer_type: type[Answer]) -> Answer:
         answer = self._find(method, request, answer_type)

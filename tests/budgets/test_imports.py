@@ -15,10 +15,12 @@ ROOMS = ("signals", "reclaim", "eviction")
 HOMES = {
     "grpc": {"reclaim/cri/client.py", "reclaim/cri/maker.py", "reclaim/embedded/"},
     "google": {"reclaim/cri/cri_pb2.py", "reclaim/cri/cri_pb2.pyi", "reclaim/embedded/"},
+    "prometheus_client": {"eviction/metrics.py"},
     "psutil": {"signals/filesystems.py"},
     "pyinotify": {"signals/watcher.py"},
     "pydantic": {
         "eviction/configuration.py",
+        "eviction/configuration_file.py",
         "eviction/documents.py",
         "eviction/drill/scenario.py",
         "eviction/kubelet_configuration.py",
@@ -78,6 +80,11 @@ def test_help_loads_nothing_but_the_standard_library() -> None:
 def test_the_hook_loads_neither_inotify_nor_tenacity() -> None:
     """The emergency hook starts without what only the daemon, or a failure, needs."""
     assert not {"pyinotify", "tenacity"} & loaded_by("import eviction.cli.reclaim")
+
+
+def test_the_daemon_loads_prometheus_only_where_metrics_are_on() -> None:
+    """With metricsAddress empty nothing pays for them."""
+    assert "prometheus_client" not in loaded_by("import eviction.cli.run")
 
 
 def test_the_pure_core_loads_no_library() -> None:

@@ -1,0 +1,166 @@
+"""`/metrics`, `/livez` and `/readyz` over HTTP, for a scraper and for probes.
+
+Bounded whoever connects: 8 clients at a time, the ones beyond are hung up on; 8 KiB and 2 s for a request, 2 s for the
+answer, one request a connection. No file is created, no name is looked up. A port that cannot be bound is a warning,
+never the end: the daemon does its work without one.
+
+Only GET and HEAD of known paths are answered; the pages come from a table and are made when they are asked for.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from eviction.types import EvictionError
+
+CLIENTS = 8
+LARGEST_REQUEST_BYTES = 8192
+PATIENCE_SECONDS = 2.0
+# A look at three filesystems that all hang takes 6 s; a loop that is later than that, and 2 s, does not loop any more.
+LATEST_SECONDS = 8.0
+
+PLAIN = "text/plain; charset=utf-8"
+STATUS = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
+
+
+class HealthUnavailable(EvictionError):
+    """The address cannot be listened on. The message is one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """An answer: status, body, type of the body."""
+
+    status: int
+    body: bytes
+    content_type: str = PLAIN
+
+
+def livez(late_seconds: float) -> Page:
+    """Whether the loop looks at the disk when it means to. `late_seconds`: since the next look was due."""
+    if late_seconds <= LATEST_SECONDS:
+        return Page(200, b"ok\n")
+    return Page(503, f"the next look at the disk is {late_seconds:.1f} s late\n".encode())
+
+
+def readyz(*, located: bool, held_off: str | None) -> Page:
+    """Whether pressure would be relieved now: the runtime has said where its images are, and nothing is held off."""
+    if not located:
+        return Page(503, b"the container runtime has not said where its images are\n")
+    if held_off is not None:
+        return Page(503, f"held off: {held_off}\n".encode())
+    return Page(200, b"ok\n")
+
+
+class HealthServer:
+    """Serves pages from a table: path -> function that makes the page."""
+
+    def __init__(self, address: tuple[str, int], pages: Mapping[str, Callable[[], Page]]):
+        self._address = address
+        self._pages = pages
+        self._socket: socket.socket | None = None
+        self._slots = threading.BoundedSemaphore(CLIENTS)
+
+    @property
+    def address(self) -> str:
+        """Where it listens, with the port that was given; where it is meant to, before the start."""
+        host, port = self._socket.getsockname()[:2] if self._socket is not None else self._address
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def start(self) -> None:
+        """Binds and answers. Raises HealthUnavailable."""
+        family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
+        server = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            server.bind(self._address)
+            server.listen(CLIENTS)
+        except OSError as error:
+            server.close()
+            raise HealthUnavailable(f"{self.address}: {error.strerror or error}") from None
+        self._socket = server
+        threading.Thread(target=self._serve, args=(server,), name="health", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stops listening. May be called without `start`."""
+        if self._socket is not None:
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the accept
+            self._socket.close()
+            self._socket = None
+
+    def _serve(self, server: socket.socket) -> None:
+        while True:
+            try:
+                client, _ = server.accept()
+            except OSError:
+                if server.fileno() < 0 or self._socket is None:
+                    return
+                time.sleep(0.05)  # no descriptor is left, say: that passes, and must not be spun on
+                continue
+            if not self._slots.acquire(blocking=False):
+                client.close()
+                continue
+            threading.Thread(target=self._one, args=(client,), name="health client", daemon=True).start()
+
+    def _one(self, client: socket.socket) -> None:
+        try:
+            with client:
+                head = _head(client, time.monotonic() + PATIENCE_SECONDS)
+                if head:
+                    client.settimeout(PATIENCE_SECONDS)
+                    client.sendall(self._answer(head))
+                    client.shutdown(socket.SHUT_WR)
+        except OSError:  # slow, or gone: its loss
+            pass
+        finally:
+            self._slots.release()
+
+    def _answer(self, head: bytes) -> bytes:
+        method, page = self._page(head)
+        lines = [
+            f"HTTP/1.1 {page.status} {STATUS[page.status]}",
+            f"Content-Type: {page.content_type}",
+            f"Content-Length: {len(page.body)}",
+            "Cache-Control: no-store",
+            "Connection: close",
+            *(["Allow: GET, HEAD"] if page.status == 405 else []),
+        ]
+        return "\r\n".join([*lines, "", ""]).encode() + (b"" if method == b"HEAD" else page.body)
+
+    def _page(self, head: bytes) -> tuple[bytes, Page]:
+        words = head.split(b"\r\n", 1)[0].split(b"\n", 1)[0].split(b" ")
+        if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
+            return b"", Page(400, b"this is no request of HTTP/1.1\n")
+        method, target = words[0], words[1].split(b"?", 1)[0].decode("ascii", "replace")
+        if method not in (b"GET", b"HEAD"):
+            return method, Page(405, b"only GET and HEAD\n")
+        make = self._pages.get(target)
+        if make is None:
+            return method, Page(404, f"there are {', '.join(self._pages)}\n".encode())
+        try:
+            return method, make()
+        except Exception as error:  # noqa: BLE001 # a defect in a page must not take the daemon along
+            return method, Page(500, f"{type(error).__name__}\n".encode())
+
+
+def _head(client: socket.socket, deadline: float) -> bytes:
+    """The head of a request, whole or cut at the limit; empty for none. Raises OSError when it is not there by then."""
+    data = bytearray()
+    while b"\r\n\r\n" not in data and b"\n\n" not in data and len(data) < LARGEST_REQUEST_BYTES:
+        client.settimeout(max(deadline - time.monotonic(), 0.001))
+        part = client.recv(LARGEST_REQUEST_BYTES - len(data))
+        if not part:
+            break
+        data += part
+    return bytes(data)
