@@ -1,4 +1,4 @@
-"""What the daemon shows while it runs: the pages for scrapers and probes.
+"""What the daemon shows while it runs: the pages for scrapers and probes, and what systemd is told.
 
 Joined here so that the daemon has one thing to tell. Nothing here decides or delays anything: a face that cannot be
 had is a warning. prometheus-client is imported only where the metrics are on.
@@ -6,15 +6,18 @@ had is a warning. prometheus-client is imported only where the metrics are on.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eviction.address import parse_address
+from eviction.configuration import Configuration
 from eviction.health import HealthServer, HealthUnavailable, livez, readyz
 from eviction.hold_off import HoldOff
 from eviction.log import Log
 from eviction.manager import Manager
 from eviction.node import Node
 from eviction.record import Pass
+from eviction.systemd import Notifier
 
 if TYPE_CHECKING:
     from eviction.metrics import Metrics
@@ -23,10 +26,12 @@ if TYPE_CHECKING:
 class Faces:
     """Told of looks, watches and passes from the first on; shows them once started."""
 
-    def __init__(self, node: Node, hold_off: HoldOff, log: Log):
+    def __init__(self, node: Node, hold_off: HoldOff, log: Log, notifier: Notifier):
         self._node = node
         self._hold_off = hold_off
         self._log = log
+        self._notifier = notifier
+        self._ready = False
         self._metrics: Metrics | None = None
         self._server: HealthServer | None = None
 
@@ -57,6 +62,13 @@ class Faces:
         self._server, self._metrics = server, metrics
         self._node.client.on_call = metrics.called
 
+    def looked(self) -> None:
+        """A look has finished. With the first one the daemon is up."""
+        if not self._ready:
+            self._ready = True
+            self._notifier.ready("watching")
+        self._notifier.alive(self._node.clock.monotonic())
+
     def watched(self) -> None:
         """A watcher asked for a look."""
         if self._metrics is not None:
@@ -66,8 +78,31 @@ class Faces:
         """A pass did or tried something."""
         if self._metrics is not None:
             self._metrics.passed(record)
+        self._notifier.status(f"last pass {record.result}: {record.reason}")
+
+    def reloading(self) -> None:
+        """The configuration is being read again."""
+        self._notifier.reloading()
+
+    def reloaded(self) -> None:
+        """It was read, and taken or refused."""
+        self._notifier.ready()
+
+    def stopping(self) -> None:
+        """The daemon was told to stop; what is in flight is waited for."""
+        self._notifier.stopping()
 
     def stop(self) -> None:
         """Stops serving."""
         if self._server is not None:
             self._server.stop()
+
+
+def fed_in_time(configuration: Configuration, notifier: Notifier) -> Configuration:
+    """The configuration with a ceiling of the interval at which the watchdog of systemd is fed in time."""
+    ceiling = notifier.longest_sleep(configuration.poll_ceiling_seconds)
+    return replace(
+        configuration,
+        poll_ceiling_seconds=ceiling,
+        poll_floor_seconds=min(configuration.poll_floor_seconds, ceiling),
+    )

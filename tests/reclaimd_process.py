@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -52,16 +52,19 @@ def write_configuration(path: Path, **fields: object) -> Path:
 class Daemon:
     """A running `reclaimd run` with its JSON log; ended by SIGTERM when the `with` block ends."""
 
-    def __init__(self, *arguments: str):
+    def __init__(self, *arguments: str, before: Sequence[str] = (), **environment: str):
+        """`before`: a program that starts it, with its arguments; `environment`: variables besides the usual ones."""
         self._arguments = arguments
+        self._before = before
+        self._environment = environment
         self.events: list[dict[str, Any]] = []
 
     def __enter__(self) -> Self:
         self.process = subprocess.Popen(
-            [PROGRAM, "run", "--logging-format", "json", *self._arguments],
+            [*self._before, PROGRAM, "run", "--logging-format", "json", *self._arguments],
             stderr=subprocess.PIPE,
             text=True,
-            env=ENVIRONMENT,
+            env={**ENVIRONMENT, **self._environment},
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

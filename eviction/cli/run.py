@@ -11,11 +11,13 @@ from eviction.cli.options import add_configuration, add_logging, configuration_o
 from eviction.cli.termination import block_reload, block_termination, on_signals
 from eviction.configuration import ConfigurationError
 from eviction.control import ControlServer, ControlUnavailable
-from eviction.faces import Faces
+from eviction.faces import Faces, fed_in_time
 from eviction.hold_off import HoldOff, kubelet_is_healthy
 from eviction.log import Log
 from eviction.manager import Manager
 from eviction.node import Node
+from eviction.systemd import Notifier
+from eviction.types import Decision
 from reclaim.cri.client import EndpointError
 from signals.types import SignalObservations
 from signals.watcher import FsWatcher
@@ -30,7 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0 on SIGTERM, 2 configuration, 75 another instance holds the node."""
-    configuration = configuration_of(arguments)
+    notifier = Notifier(os.environ, os.getpid())
+    configuration = fed_in_time(configuration_of(arguments), notifier)
     log = log_of(arguments)
     lock = hold_node(configuration.root_directory)
     block_termination()
@@ -39,10 +42,13 @@ def run(arguments: argparse.Namespace) -> int:
     if node.endpoint.found:
         log.info(f"no endpoint configured; using {node.endpoint.runtime}")
     hold_off = HoldOff(configuration.hold_off_seconds, node.clock.monotonic(), node.clock.monotonic, kubelet_is_healthy)
-    faces = Faces(node, hold_off, log)
-    manager = Manager(
-        node, log, may_act=hold_off.why, on_pass=faces.passed, on_look=lambda look, _: watches.follow(look)
-    )
+    faces = Faces(node, hold_off, log, notifier)
+
+    def looked(look: SignalObservations, _: Decision) -> None:
+        watches.follow(look)
+        faces.looked()
+
+    manager = Manager(node, log, may_act=hold_off.why, on_pass=faces.passed, on_look=looked)
 
     def look_now() -> None:
         manager.look_now()
@@ -57,7 +63,12 @@ def run(arguments: argparse.Namespace) -> int:
     watches.start(log)
     control = start_control(configuration.control_socket, manager, log)
     faces.start(configuration.metrics_address, manager)
-    on_signals(manager.stop, lambda: reload(arguments, manager, log))
+
+    def stop() -> None:
+        faces.stopping()
+        manager.stop()
+
+    on_signals(stop, lambda: reload(arguments, manager, log, faces, notifier))
     manager.run()
     watches.stop()
     faces.stop()
@@ -83,12 +94,15 @@ def start_control(path: str, manager: Manager, log: Log) -> ControlServer | None
     return server
 
 
-def reload(arguments: argparse.Namespace, manager: Manager, log: Log) -> None:
+def reload(arguments: argparse.Namespace, manager: Manager, log: Log, faces: Faces, notifier: Notifier) -> None:
     """Reads the configuration again; one that is refused changes nothing, and is said."""
+    faces.reloading()
     try:
-        manager.reconfigure(read_configuration(arguments))
+        manager.reconfigure(fed_in_time(read_configuration(arguments), notifier))
     except (ConfigurationError, EndpointError) as error:
         log.error(f"the configuration was not reloaded, the old one stays: {error}")
+    finally:
+        faces.reloaded()
 
 
 def hold_node(root_directory: str) -> int:
