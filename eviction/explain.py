@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from eviction.attribution import WORDS, Attribution
 from eviction.ladder import Later
 from eviction.log import escaped
 from eviction.record import Pass, PassResult
@@ -127,6 +128,20 @@ def outcomes_table(outcomes: Iterable[Outcome]) -> list[str]:
     return table([["RESULT", "KIND", "NAME", "SIZE", "AGE", "FREED", "REASON", "IN WORDS"], *rows]) if rows else []
 
 
+def attribution_lines(attribution: Attribution) -> list[str]:
+    """Where the bytes of a filesystem are, and what can be done about each part."""
+    used, capacity = attribution.used_bytes, attribution.capacity_bytes
+    roles = ", ".join(attribution.roles)
+    rows = [["SIZE", "SHARE", "OBJECTS", "WHAT", "WHAT CAN BE DONE"]]
+    for share in attribution.shares:
+        words, remedy = WORDS[share.use]
+        size = f"{'>= ' * share.at_least}{format_bytes(share.bytes)}"
+        part = f"{100 * share.bytes / used:.0f}%" if used else "-"
+        rows.append([size, part, "-" if share.objects is None else str(share.objects), words, remedy])
+    head = f"where the bytes are: {format_bytes(used)} of {format_bytes(capacity)} used on {escaped(attribution.path)}"
+    return [f"{head} ({roles})", *table(rows)]
+
+
 def pass_lines(record: Pass, *, with_kept: bool = True) -> list[str]:
     """A pass for people: what was seen, what was done, what came of it."""
     lines: list[str] = []
@@ -152,4 +167,6 @@ def pass_lines(record: Pass, *, with_kept: bool = True) -> list[str]:
             f"(lists {format_duration(record.timings.list_seconds)}, "
             f"removals {format_duration(record.timings.remove_seconds)})"
         )
+    for attribution in record.attributions:
+        lines += ["", *attribution_lines(attribution)]
     return lines

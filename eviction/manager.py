@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from eviction.attribution import attribution_json, sentence
 from eviction.configuration import Configuration
 from eviction.explain import amount, later_sentence
 from eviction.ladder import later_than_kubelet
@@ -103,6 +104,7 @@ class Manager:
         self._next_configuration: Configuration | None = None
         self._last_look: SignalObservations | None = None
         self._passes: deque[Pass] = deque(maxlen=KEPT_PASSES)
+        self._passes_lock = threading.Lock()
         self._said: dict[str, float] = {}
         self.heartbeat = node.clock.monotonic()
         self._look_due = self.heartbeat
@@ -278,8 +280,9 @@ class Manager:
             self._pause_of(decision).until = self._node.clock.monotonic() + RETRY_SECONDS  # should it end in a defect
             record = self._node.responder.act(observations, decision, trigger)
             self._pause_of(decision).after(record, self._node.clock.monotonic())
-            self._passes.append(record)
+            self._keep(record)
             self._report_pass(record)
+            self._node.whereabouts.follow(record, self._report_attribution)
             self._on_pass(record)
 
         self._start(f"relieving {decision.acted_on.signal if decision.acted_on else ''}", respond)
@@ -309,6 +312,24 @@ class Manager:
             self._log.warning(head, **fields)
         else:
             self._say_once(head, key=f"{record.result} {acted_on.signal if acted_on else ''}", **fields)
+
+    def _keep(self, record: Pass) -> None:
+        """Among the last passes, in place of an earlier form of the same one."""
+        with self._passes_lock:
+            others = [kept for kept in self._passes if kept.id != record.id]
+            place = len(others) if len(others) == len(self._passes) else [p.id for p in self._passes].index(record.id)
+            self._passes = deque([*others[:place], record, *others[place:]], maxlen=KEPT_PASSES)
+
+    def _report_attribution(self, record: Pass) -> None:
+        """Why it was not enough: where the bytes are. Comes some seconds after the pass."""
+        self._keep(record)
+        concerned = {threshold.signal.filesystem for threshold in record.still_met}
+        for attribution in record.attributions:
+            if concerned.intersection(attribution.roles):
+                self._log.warning(
+                    f"why it was not enough: {sentence(attribution)}",
+                    **{"pass": record.id, "attribution": attribution_json(attribution)},
+                )
 
     def _refresh(self) -> None:
         """Where the images are, and who uses which: first seen and last used are kept up by this."""

@@ -13,6 +13,7 @@ from eviction.configuration import USUAL_ENDPOINTS, Configuration
 from eviction.responder import Responder
 from eviction.state import EvictionConfig
 from eviction.types import Threshold
+from eviction.whereabouts import ASK_SECONDS, Places, Whereabouts
 from reclaim.collector import Collector
 from reclaim.container_gc import ContainerGCPolicy
 from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
@@ -101,6 +102,12 @@ class Node:
             self.clock,
             *_policies(configuration),
         )
+        self.whereabouts = Whereabouts(
+            self._places,
+            KubeletDirectories(configuration.root_directory).look,
+            lambda: CriClient(self.endpoint.runtime, self.endpoint.image, ASK_SECONDS),
+            self.clock,
+        )
         self.responder = Responder(
             self.summary,
             self.collector,
@@ -151,6 +158,10 @@ class Node:
         """Ends probes and connections. Removals in flight must have been drained."""
         self.probes.close()
         self.client.close()
+
+    def _places(self) -> Places:
+        configuration = self.configuration
+        return Places(configuration.root_directory, configuration.pod_logs_dir, self.summary.paths.imagefs)
 
     def _witness(self, image_id: str) -> float | None:
         imagefs = self.summary.paths.imagefs

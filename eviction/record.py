@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from eviction.attribution import Attribution, attribution_json
 from eviction.types import Decision, ReclaimFunction, Threshold
 from reclaim.types import Outcome, ReclaimResult
 from signals.types import Signal, SignalObservation, SignalObservations
@@ -51,7 +52,8 @@ class Pass:
     """Everything that happened in one pass.
 
     `measured_*` is what the filesystems say was gained, `nominal_bytes` what the runtime had promised for what went.
-    `after` is the look at the end. `started_wall` is seconds since the epoch.
+    `after` is the look at the end. `started_wall` is seconds since the epoch. `attributions`: where the bytes are, one
+    for each filesystem; measured when reclaim was not enough.
     """
 
     id: str
@@ -68,6 +70,7 @@ class Pass:
     timings: Timings = Timings()
     after: SignalObservations | None = None
     still_met: tuple[Threshold, ...] = ()
+    attributions: tuple[Attribution, ...] = ()
 
     @property
     def removals(self) -> tuple[Outcome, ...]:
@@ -180,6 +183,8 @@ def pass_json(record: Pass, *, with_kept: bool = True) -> dict[str, Any]:
     if record.after is not None:
         document["observations_after"] = observations_json(record.after)
         document["still_met"] = [threshold_json(t, record.after) for t in record.still_met]
+    if record.attributions:
+        document["attribution"] = [attribution_json(attribution) for attribution in record.attributions]
     return document
 
 

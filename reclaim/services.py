@@ -7,6 +7,7 @@ removal is False when the runtime answered that it has no such object.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -50,10 +51,15 @@ class ContainerStatus:
 
 @dataclass(frozen=True, slots=True)
 class ImageFsInfo:
-    """Where images and writable layers are: paths that the runtime calls mount points, in its order."""
+    """Where images and writable layers are: paths that the runtime calls mount points, in its order.
+
+    `image_used_bytes`: what it says its images take on the first of them, on containerd with the writable layers and
+    without the compressed content; None where it does not say.
+    """
 
     image_filesystems: tuple[str, ...] = ()
     container_filesystems: tuple[str, ...] = ()
+    image_used_bytes: int | None = None
 
 
 class RuntimeService(Protocol):
@@ -104,3 +110,14 @@ class ImageService(Protocol):
 
     def image_fs_info(self) -> ImageFsInfo:
         """Where the images are."""
+
+
+class UsageService(Protocol):
+    """How much of the disk is used by what, as the runtime counts; for people, never for a decision."""
+
+    def image_fs_info(self) -> ImageFsInfo:
+        """Where the images are, and what they take."""
+
+    def writable_layers(self) -> Mapping[str, int]:
+        """Bytes of the writable layer by container id; containers of which it says nothing are left out. A runtime
+        without such statistics is unavailable for this question."""

@@ -1,13 +1,17 @@
-"""`reclaimd plan`: what would be removed now, and why each other thing is kept. Touches nothing."""
+"""`reclaimd plan`: what would be removed now, why each other thing is kept, and where the bytes are.
+
+Touches nothing.
+"""
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 from eviction.cli import EXIT_OK, EXIT_READING, EXIT_RUNTIME
 from eviction.cli.options import add_configuration, add_output, answer_json, answer_lines, configuration_of, leave
 from eviction.configuration import Extent
-from eviction.explain import outcomes_table, signals_table
+from eviction.explain import attribution_lines, outcomes_table, signals_table
 from eviction.node import Node
 from eviction.record import Pass, Trigger, pass_json
 from eviction.responder import Request
@@ -35,9 +39,10 @@ def run(arguments: argparse.Namespace) -> int:
         leave(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
     request = Request(row=tuple(ReclaimFunction), extent=Extent.ALL)
     record = node.responder.act(observations, decision, Trigger.REQUEST, request)
-    node.close()
     if record.errors:
         leave(EXIT_RUNTIME, "; ".join(record.errors))
+    record = replace(record, attributions=node.whereabouts.of(observations, record.removals + record.kept))
+    node.close()
     if arguments.output == "json":
         answer_json(pass_json(record))
     else:
@@ -54,4 +59,5 @@ def plan_lines(record: Pass) -> list[str]:
         f"may go: {len(record.removals)} objects, images of {format_bytes(record.nominal_bytes)}, in this order",
         f"kept: {len(record.kept)} objects, images of {format_bytes(kept)}",
         "a pass stops as soon as the thresholds are clear",
+        *(line for attribution in record.attributions for line in ("", *attribution_lines(attribution))),
     ]

@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     held = _held_off(arguments, configuration)
     if held is not None:
         leave(EXIT_NOT_RELIEVED, f"held off: {held} (--now acts all the same)")
-    record = node.responder.act(observations, decision, Trigger.REQUEST, request)
+    record = node.whereabouts.attributed(node.responder.act(observations, decision, Trigger.REQUEST, request))
     _print(arguments, record)
     node.close()
     return exit_code(record)

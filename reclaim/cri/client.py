@@ -149,6 +149,13 @@ class CriClient:
         request = pb.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id)
         return self._remove(_RUNTIME + "RemovePodSandbox", request, pb.RemovePodSandboxResponse)
 
+    def writable_layers(self) -> dict[str, int]:
+        """Bytes of writable layers, from ListContainerStats."""
+        request = pb.ListContainerStatsRequest()
+        answer = self._read(_RUNTIME + "ListContainerStats", request, pb.ListContainerStatsResponse)
+        known = (stats for stats in answer.stats if stats.writable_layer.HasField("used_bytes"))
+        return {stats.attributes.id: stats.writable_layer.used_bytes.value for stats in known}
+
     # ---- ImageService
 
     def list_images(self) -> tuple[Image, ...]:
@@ -170,9 +177,11 @@ class CriClient:
     def image_fs_info(self) -> ImageFsInfo:
         """The paths that the runtime reports."""
         answer = self._read(_IMAGE + "ImageFsInfo", pb.ImageFsInfoRequest(), pb.ImageFsInfoResponse)
+        used = [usage.used_bytes.value for usage in answer.image_filesystems if usage.HasField("used_bytes")]
         return ImageFsInfo(
             tuple(usage.fs_id.mountpoint for usage in answer.image_filesystems),
             tuple(usage.fs_id.mountpoint for usage in answer.container_filesystems),
+            used[0] if used else None,
         )
 
     # ---- calls

@@ -102,6 +102,19 @@ class EmbeddedRuntime(EmbeddedNode):
             status = container.status(self._images.get(container.image_id), fills_image_id=self._fills_image_id)
         return cri_pb2.ContainerStatusResponse(status=status)
 
+    def list_container_stats(self, _: cri_pb2.ListContainerStatsRequest) -> cri_pb2.ListContainerStatsResponse:
+        """ListContainerStats: writable layers only, of every container."""
+        with self._lock:
+            written = self._store.writable_usage()
+        stats = [
+            cri_pb2.ContainerStats(
+                attributes=cri_pb2.ContainerAttributes(id=container_id),
+                writable_layer=cri_pb2.FilesystemUsage(used_bytes=cri_pb2.UInt64Value(value=used.bytes)),
+            )
+            for container_id, used in written.items()
+        ]
+        return cri_pb2.ListContainerStatsResponse(stats=stats)
+
     def stop_container(self, request: cri_pb2.StopContainerRequest) -> cri_pb2.StopContainerResponse:
         """StopContainer: a process here ends at once, whatever the timeout."""
         with self._lock:

@@ -46,6 +46,12 @@ METHODS = (
     Method(RUNTIME_SERVICE, "Status", cri_pb2.StatusRequest, EmbeddedRuntime.status),
     Method(RUNTIME_SERVICE, "ListContainers", cri_pb2.ListContainersRequest, EmbeddedRuntime.list_containers),
     Method(RUNTIME_SERVICE, "ContainerStatus", cri_pb2.ContainerStatusRequest, EmbeddedRuntime.container_status),
+    Method(
+        RUNTIME_SERVICE,
+        "ListContainerStats",
+        cri_pb2.ListContainerStatsRequest,
+        EmbeddedRuntime.list_container_stats,
+    ),
     Method(RUNTIME_SERVICE, "StopContainer", cri_pb2.StopContainerRequest, EmbeddedRuntime.stop_container),
     Method(RUNTIME_SERVICE, "RemoveContainer", cri_pb2.RemoveContainerRequest, EmbeddedRuntime.remove_container),
     Method(RUNTIME_SERVICE, "ListPodSandbox", cri_pb2.ListPodSandboxRequest, EmbeddedRuntime.list_pod_sandbox),

@@ -186,6 +186,10 @@ class LayerStore:
             roots[self.containers_root] = roots[self.containers_root].plus(used)
         return roots
 
+    def writable_usage(self) -> dict[str, Usage]:
+        """What each container has written."""
+        return dict(self._writable)
+
     def _layer_path(self, digest: str) -> str:
         return os.path.join(self.images_root, "layers", digest.removeprefix("sha256:"))
 
