@@ -1,0 +1,47 @@
+"""`reclaimd doctor`: what is wrong or risky on this node, each with what to do. Touches nothing."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+
+from eviction.cli import EXIT_NOT_RELIEVED, EXIT_OK
+from eviction.cli.options import add_configuration, add_output, answer_json, answer_lines, configuration_of
+from eviction.doctor import Finding, examine, healthy
+from eviction.log import escaped
+from eviction.node import Node
+from eviction.node_facts import gather
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    add_configuration(parser)
+    add_output(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit 0 nothing to do (notes do not count), 1 findings."""
+    node = Node(configuration_of(arguments), read_deadline_seconds=2.0)
+    try:
+        findings = examine(gather(node))
+    finally:
+        node.close()
+    if arguments.output == "json":
+        answer_json({"healthy": healthy(findings), "findings": [asdict(finding) for finding in findings]})
+    else:
+        answer_lines(lines(findings))
+    return EXIT_OK if healthy(findings) else EXIT_NOT_RELIEVED
+
+
+def lines(findings: tuple[Finding, ...]) -> list[str]:
+    """The findings for people, the worst first."""
+    told = []
+    for finding in findings:
+        told += [
+            f"{finding.level.upper()}  {escaped(finding.sentence)}  [{finding.check}]",
+            f"  seen: {escaped(finding.evidence)}",
+            f"  do:   {escaped(finding.remedy)}",
+        ]
+    counts = {level: sum(1 for finding in findings if finding.level is level) for level in {f.level for f in findings}}
+    total = ", ".join(f"{counts[level]} {level}s" if counts[level] > 1 else f"1 {level}" for level in sorted(counts))
+    return [*told, *([""] if told else []), total or "nothing is wrong or risky as far as can be seen"]
