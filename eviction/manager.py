@@ -113,8 +113,8 @@ class Manager:
         """Asks for an earlier look."""
         self._wake.set()
 
-    def status(self) -> dict[str, Any]:
-        """What the daemon is doing, for the control socket. Any thread."""
+    def brief(self) -> dict[str, Any]:
+        """What the daemon is doing, for the control socket; without the past. Any thread."""
         now, work = self._node.clock.monotonic(), self._work
         look = self._last_look
         return {
@@ -126,8 +126,11 @@ class Manager:
             "observations": [] if look is None else observations_json(look),
             "thresholds": [] if look is None else self._thresholds_json(look),
             "passes": [pass_json(record, with_kept=False) for record in list(self._passes)],
-            "history": self._node.responder.history.dump(),
         }
+
+    def status(self) -> dict[str, Any]:
+        """The same with the last looks and what was decided on them."""
+        return {**self.brief(), "history": self._node.responder.history.dump()}
 
     def standing(self) -> Standing:
         """Where the node stands now. Any thread; costs no look."""

@@ -152,7 +152,7 @@ def _daemon_problem(control_socket: str) -> str:
     if not control_socket:
         return ""
     try:
-        ask(control_socket, "status")
+        ask(control_socket, "brief")
     except ControlUnavailable as error:
         return str(error)
     return ""

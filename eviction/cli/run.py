@@ -85,7 +85,7 @@ def start_control(path: str, manager: Manager, log: Log) -> ControlServer | None
     """The control socket; one that cannot be had is a warning."""
     if not path:
         return None
-    server = ControlServer(path, {"status": manager.status})
+    server = ControlServer(path, {"status": manager.status, "brief": manager.brief})
     try:
         server.start()
     except ControlUnavailable as error:

@@ -26,6 +26,7 @@ HOMES = {
         "eviction/kubelet_configuration.py",
     },
     "yaml": {"eviction/documents.py"},
+    "rich": {"eviction/cli/top.py"},
     "tenacity": {"reclaim/retry.py"},
 }
 

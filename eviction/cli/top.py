@@ -1,0 +1,135 @@
+"""`reclaimd top`: what the running daemon sees and does, live in the terminal.
+
+With the extra `[ui]` it is drawn with rich; without it, with NO_COLOR on, or where the output is no terminal, as plain
+text. The one home of rich. Ends with q or Ctrl-C, or after `--count` screens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import shutil
+import sys
+import termios
+import time
+import tty
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from eviction.cli import EXIT_OK, EXIT_RUNTIME
+from eviction.cli.options import add_configuration, configuration_of, leave
+from eviction.control import ControlUnavailable, ask
+from eviction.dashboard import Panel, panels, plain
+
+LONGEST_PAST = 240
+HOME_AND_CLEAR = "\x1b[H\x1b[J"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    add_configuration(parser)
+    parser.add_argument("--interval", type=_seconds, default=1.0, metavar="SECONDS", help="between two screens (1)")
+    parser.add_argument("--count", type=int, default=0, metavar="N", help="end after so many screens (0: never)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit 0; 3 no daemon answers at the start."""
+    path = configuration_of(arguments).control_socket
+    try:
+        status = ask(path, "brief")
+    except ControlUnavailable as error:
+        leave(EXIT_RUNTIME, str(error))
+    past: dict[str, deque[int]] = {}
+    screens = 0
+    with _keys() as wait_for_quit, _screen() as draw:
+        while True:
+            if isinstance(status, ControlUnavailable):
+                draw((Panel("no daemon", ()), Panel(str(status), ())))
+            else:
+                _remember(past, status)
+                draw(panels(status, past, shutil.get_terminal_size().columns))
+            screens += 1
+            if screens == arguments.count or wait_for_quit(arguments.interval):
+                return EXIT_OK
+            try:
+                status = ask(path, "brief")
+            except ControlUnavailable as error:  # it may come back: a restart, say
+                status = error
+
+
+def _remember(past: dict[str, deque[int]], status: dict[str, Any]) -> None:
+    for observation in status["observations"]:
+        past.setdefault(observation["signal"], deque(maxlen=LONGEST_PAST)).append(observation["available"])
+
+
+@contextmanager
+def _screen() -> Iterator[Any]:
+    """A function that draws panels: with rich where it can be had and is wanted, else as text."""
+    live = sys.stdout.isatty()
+    if live and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb":
+        try:
+            from rich.console import Console, Group
+            from rich.live import Live
+            from rich.rule import Rule
+            from rich.text import Text
+        except ImportError:
+            pass
+        else:
+            styles = {"plain": "", "faint": "dim", "good": "green", "warning": "yellow", "bad": "bold red"}
+            with Live(console=Console(highlight=False), screen=True, auto_refresh=False) as display:
+
+                def draw(shown: tuple[Panel, ...]) -> None:
+                    parts: list[Rule | Text] = []
+                    for panel in shown:
+                        parts.append(Rule(panel.title, align="left", style="dim"))
+                        parts += [
+                            Text.assemble(
+                                *((p.text, styles.get(p.style, "")) for p in line), no_wrap=True, overflow="crop"
+                            )
+                            for line in panel.lines
+                        ]
+                    display.update(Group(*parts), refresh=True)
+
+                yield draw
+            return
+
+    def write(shown: tuple[Panel, ...]) -> None:
+        width = shutil.get_terminal_size().columns
+        sys.stdout.write((HOME_AND_CLEAR if live else "") + "\n".join(plain(shown, width)) + "\n")
+        sys.stdout.flush()
+
+    yield write
+
+
+@contextmanager
+def _keys() -> Iterator[Any]:
+    """A function that waits so many seconds, and is true when q was pressed; the terminal is put back at the end."""
+    if not sys.stdin.isatty():
+
+        def wait(seconds: float) -> bool:
+            time.sleep(seconds)
+            return False
+
+        yield wait
+        return
+    before = termios.tcgetattr(sys.stdin)
+    tty.setcbreak(sys.stdin)
+
+    def wait_for_key(seconds: float) -> bool:
+        ready, _, _ = select.select([sys.stdin], [], [], seconds)
+        return bool(ready) and os.read(sys.stdin.fileno(), 64).lower().startswith(b"q")
+
+    try:
+        yield wait_for_key
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0.05 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError("must be between 0.05 and 3600 seconds")
+    return seconds
