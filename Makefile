@@ -3,15 +3,17 @@
 # make check   format, lint, types, import contracts, generated code
 # make fuzz    100 000 inputs for everything that reads text (FUZZ_INPUTS=n for another number)
 # make bench   measures, side by side in one run
+# make manual  writes man page and shell completions anew from the parsers
 # make proto   writes the CRI code anew from reclaim/cri/cri.proto
 
 PYTHON ?= python3
 VENV := .venv
 NEWEST := .venv-newest
 BIN := $(VENV)/bin
-PACKAGES := containerd runc busybox-static e2fsprogs xfsprogs btrfs-progs mount util-linux
+PACKAGES := containerd runc busybox-static e2fsprogs xfsprogs btrfs-progs mount util-linux \
+  systemd prometheus man-db zsh fish $(if $(shell command -v kubectl),,kubernetes-client)
 
-.PHONY: run test check fuzz bench proto clean environment development
+.PHONY: run test check fuzz bench manual proto clean environment development
 
 run: environment
 	@$(BIN)/reclaimd drill
@@ -46,6 +48,9 @@ fuzz: development
 bench: development
 	@.ci/debian-packages $(PACKAGES)
 	@$(BIN)/python -m tests.bench
+
+manual: development
+	$(BIN)/python -m eviction.manual config
 
 proto: development
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. reclaim/cri/cri.proto

@@ -45,7 +45,10 @@ class Use(StrEnum):
 
 WORDS: Mapping[Use, tuple[str, str]] = {
     Use.IMAGES_IN_USE: ("images in use", "move pods away, or use smaller images"),
-    Use.IMAGES_MAY_GO: ("images that may go", "reclaimd removes them under pressure; now: reclaim --signal imagefs.available --all"),
+    Use.IMAGES_MAY_GO: (
+        "images that may go",
+        "reclaimd removes them under pressure; now: reclaim --signal imagefs.available --all",
+    ),
     Use.IMAGES_TOO_YOUNG: ("images that are too young", "wait, or lower imageMinimumGCAge"),
     Use.IMAGES_KEPT: ("images that are pinned or kept", "look at keepImages and at what the runtime pins"),
     Use.IMAGES_UNJUDGED: ("images (not judged in this pass)", "reclaimd plan tells them apart"),
