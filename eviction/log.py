@@ -7,6 +7,7 @@ one line and a terminal obeys nothing that a pod was named.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -26,7 +27,8 @@ class Level(IntEnum):
 
 
 class Log:
-    """Writes events to a stream. `verbosity` 0 leaves DEBUG events out."""
+    """Writes events to a stream. `verbosity` 0 leaves DEBUG events out. `journal`: each line begins with its priority,
+    `<4>` say, which systemd takes off and files (sd-daemon(3)); the time is the journal's own then."""
 
     def __init__(
         self,
@@ -35,11 +37,13 @@ class Log:
         as_json: bool = False,
         verbosity: int = 0,
         stream: TextIO | None = None,
+        journal: bool = False,
     ):
         self._wall = wall
         self._as_json = as_json
         self._verbosity = verbosity
         self._stream = stream or sys.stderr
+        self._journal = journal
         self._lock = threading.Lock()
 
     def event(self, level: Level, sentence: str, **fields: Any) -> None:
@@ -49,8 +53,12 @@ class Log:
         time = timestamp(self._wall())
         if self._as_json:
             line = json.dumps({"time": time, "level": level.name.lower(), "message": sentence, **fields}, default=str)
+        elif self._journal:
+            line = f"{escaped(sentence)}{_as_text(fields)}"
         else:
             line = f"{time} {level.name.lower():7} {escaped(sentence)}{_as_text(fields)}"
+        if self._journal:
+            line = f"<{level.value}>{line}"
         try:
             with self._lock:
                 self._stream.write(line + "\n")
@@ -73,6 +81,15 @@ class Log:
     def debug(self, sentence: str, **fields: Any) -> None:
         """Only with `-v 1` and more."""
         self.event(Level.DEBUG, sentence, **fields)
+
+
+def goes_to_journal(environment: Mapping[str, str], descriptor: int) -> bool:
+    """Whether what is written to a descriptor is read by journald: `JOURNAL_STREAM` names its device and inode."""
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        return False
+    return environment.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
 
 
 def escaped(text: str) -> str:

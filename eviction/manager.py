@@ -14,21 +14,21 @@ Nothing in a pass ends the loop.
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eviction.attribution import attribution_json, sentence
 from eviction.configuration import Configuration
 from eviction.explain import amount, later_sentence
 from eviction.ladder import later_than_kubelet
+from eviction.last_passes import LastPasses
 from eviction.log import Log
 from eviction.node import Node
 from eviction.reclaim_table import row
 from eviction.record import Pass, PassResult, Trigger, observations_json, pass_json, threshold_json
 from eviction.standing import Mark, Standing, mark_of
 from eviction.types import Decision, NodeCondition, ReclaimFunction, Threshold
+from eviction.whereabouts import explained
 from reclaim.types import Result, RuntimeUnavailable
 from signals.interval import ASSUMED_INODES_PER_SECOND, Fill, next_fill, next_interval
 from signals.quantity import format_duration
@@ -103,8 +103,7 @@ class Manager:
         self._work: _Work | None = None
         self._next_configuration: Configuration | None = None
         self._last_look: SignalObservations | None = None
-        self._passes: deque[Pass] = deque(maxlen=KEPT_PASSES)
-        self._passes_lock = threading.Lock()
+        self._passes = LastPasses(KEPT_PASSES)
         self._said: dict[str, float] = {}
         self.heartbeat = node.clock.monotonic()
         self._look_due = self.heartbeat
@@ -125,7 +124,7 @@ class Manager:
             "layout": None if look is None or look.layout is None else str(look.layout),
             "observations": [] if look is None else observations_json(look),
             "thresholds": [] if look is None else self._thresholds_json(look),
-            "passes": [pass_json(record, with_kept=False) for record in list(self._passes)],
+            "passes": [pass_json(record, with_kept=False) for record in self._passes.all()],
         }
 
     def status(self) -> dict[str, Any]:
@@ -283,7 +282,7 @@ class Manager:
             self._pause_of(decision).until = self._node.clock.monotonic() + RETRY_SECONDS  # should it end in a defect
             record = self._node.responder.act(observations, decision, trigger)
             self._pause_of(decision).after(record, self._node.clock.monotonic())
-            self._keep(record)
+            self._passes.keep(record)
             self._report_pass(record)
             self._node.whereabouts.follow(record, self._report_attribution)
             self._on_pass(record)
@@ -316,23 +315,11 @@ class Manager:
         else:
             self._say_once(head, key=f"{record.result} {acted_on.signal if acted_on else ''}", **fields)
 
-    def _keep(self, record: Pass) -> None:
-        """Among the last passes, in place of an earlier form of the same one."""
-        with self._passes_lock:
-            others = [kept for kept in self._passes if kept.id != record.id]
-            place = len(others) if len(others) == len(self._passes) else [p.id for p in self._passes].index(record.id)
-            self._passes = deque([*others[:place], record, *others[place:]], maxlen=KEPT_PASSES)
-
     def _report_attribution(self, record: Pass) -> None:
         """Why it was not enough: where the bytes are. Comes some seconds after the pass."""
-        self._keep(record)
-        concerned = {threshold.signal.filesystem for threshold in record.still_met}
-        for attribution in record.attributions:
-            if concerned.intersection(attribution.roles):
-                self._log.warning(
-                    f"why it was not enough: {sentence(attribution)}",
-                    **{"pass": record.id, "attribution": attribution_json(attribution)},
-                )
+        self._passes.keep(record)
+        for why, fields in explained(record):
+            self._log.warning(why, **fields)
 
     def _refresh(self) -> None:
         """Where the images are, and who uses which: first seen and last used are kept up by this."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from eviction.control import ControlUnavailable, ask
-from eviction.doctor import NodeFacts, Snapshotter, SocketFacts
+from eviction.finding import NodeFacts, Snapshotter, SocketFacts
 from eviction.node import Node
 from eviction.whereabouts import CONTENT, SNAPSHOTTER
 from reclaim.cri.client import socket_path

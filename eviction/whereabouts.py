@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
-from eviction.attribution import Attribution, Counted, Measured, Use, attribute, class_of_log
+from eviction.attribution import (
+    Attribution,
+    Counted,
+    Measured,
+    Use,
+    attribute,
+    attribution_json,
+    class_of_log,
+    sentence,
+)
 from eviction.record import Pass, PassResult
 from reclaim.pods import PodStates
 from reclaim.services import UsageService
@@ -135,6 +144,15 @@ class Whereabouts:
         finally:
             service.close()
         return reported, own_filesystem, layers
+
+
+def explained(record: Pass) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The sentence and the fields of a log event for each filesystem that the pass could not relieve."""
+    concerned = {threshold.signal.filesystem for threshold in record.still_met}
+    for attribution in record.attributions:
+        if concerned.intersection(attribution.roles):
+            fields = {"pass": record.id, "attribution": attribution_json(attribution)}
+            yield f"why it was not enough: {sentence(attribution)}", fields
 
 
 def _outcomes(record: Pass) -> tuple[Outcome, ...]:

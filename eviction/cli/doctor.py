@@ -7,7 +7,8 @@ from dataclasses import asdict
 
 from eviction.cli import EXIT_NOT_RELIEVED, EXIT_OK
 from eviction.cli.options import add_configuration, add_output, answer_json, answer_lines, configuration_of
-from eviction.doctor import Finding, examine, healthy
+from eviction.doctor import examine, healthy
+from eviction.finding import Finding
 from eviction.log import escaped
 from eviction.node import Node
 from eviction.node_facts import gather

@@ -11,9 +11,11 @@ from typing import Any, NoReturn
 
 from eviction.cli import EXIT_USAGE
 from eviction.configuration import Configuration, ConfigurationError, load, parse_pairs
-from eviction.log import Log, escaped
+from eviction.log import Log, escaped, goes_to_journal
 from reclaim.cri.client import EndpointError, socket_path
 from signals.clock import SystemClock
+
+STDERR = 2
 
 # option -> field of the configuration file
 _TEXT_FLAGS = {
@@ -93,7 +95,12 @@ def read_configuration(arguments: argparse.Namespace) -> Configuration:
 
 def log_of(arguments: argparse.Namespace) -> Log:
     """The log as asked for, on stderr."""
-    return Log(SystemClock().wall, as_json=arguments.logging_format == "json", verbosity=arguments.verbosity)
+    return Log(
+        SystemClock().wall,
+        as_json=arguments.logging_format == "json",
+        verbosity=arguments.verbosity,
+        journal=goes_to_journal(os.environ, STDERR),
+    )
 
 
 def leave(code: int, sentence: str) -> NoReturn:

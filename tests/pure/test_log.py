@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import os
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.log import Level, Log, escaped
+from eviction.log import Level, Log, escaped, goes_to_journal
 
 WALL = 1_800_000_000.25
 HOSTILE = "a\nb\r\x1b[2J\x00\x7f\x85\u2028\u202e\t"
@@ -117,3 +119,27 @@ def test_a_log_that_cannot_be_written_stops_nothing(closed: bool) -> None:
     if closed:
         stream.close()
     Log(lambda: WALL, stream=stream).event(Level.ERROR, "lost")
+
+
+def test_for_the_journal_a_line_begins_with_its_priority() -> None:
+    """As sd-daemon(3) has it; text without a time of its own, JSON whole behind the priority; still one line."""
+    stream = io.StringIO()
+    Log(lambda: 0.0, stream=stream, journal=True).warning("full\nof it", signal="nodefs.available")
+    Log(lambda: 0.0, stream=stream, journal=True, as_json=True).error("broken")
+    text, document = stream.getvalue().splitlines()
+    assert text == "<4>full\\nof it signal=nodefs.available"
+    assert document.startswith("<3>{")
+    assert json.loads(document[3:])["message"] == "broken"
+
+
+def test_only_the_journals_own_stream_is_the_journal(tmp_path: Path) -> None:
+    """Device and inode must agree: a daemon whose output was redirected writes plain lines."""
+    with (tmp_path / "stream").open("w") as stream, (tmp_path / "other").open("w") as other:
+        found = os.fstat(stream.fileno())
+        environment = {"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino}"}
+        assert goes_to_journal(environment, stream.fileno())
+        assert not goes_to_journal(environment, other.fileno())
+        assert not goes_to_journal({}, stream.fileno())
+        closed = os.dup(stream.fileno())
+        os.close(closed)
+        assert not goes_to_journal(environment, closed)
