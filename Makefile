@@ -11,7 +11,7 @@ VENV := .venv
 NEWEST := .venv-newest
 BIN := $(VENV)/bin
 PACKAGES := containerd runc busybox-static e2fsprogs xfsprogs btrfs-progs mount util-linux \
-  systemd prometheus man-db zsh fish $(if $(shell command -v kubectl),,kubernetes-client)
+  systemd prometheus buildah python3-pip man-db zsh fish $(if $(shell command -v kubectl),,kubernetes-client)
 
 .PHONY: run test check fuzz bench manual proto clean environment development
 
