@@ -1,0 +1,390 @@
+"""Asking a kubelet for its pods: over real connections, with what may come back instead of an answer."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reclaim.kubelet_api import LARGEST_BODY_BYTES, KubeletUnavailable, get_pods
+from reclaim.kubelet_endpoint import KubeletEndpoint
+from reclaim.kubelet_pods import KubeletPods
+from reclaim.pods import KubeletDirectories, PodState
+from signals.clock import SystemClock
+
+from .kubelet_server import (
+    FOREVER_SECONDS,
+    Authority,
+    Identity,
+    KubeletServer,
+    Step,
+    answer,
+    chunked,
+    dripping,
+    pod_list,
+    serving,
+)
+
+PODS = pod_list({"metadata": {"uid": "uid-1"}, "status": {"phase": "Succeeded"}})
+BEARER = "eyJhbGciOiJub25lIn0.secret.-_~+/="
+SHORT_SECONDS = 0.3
+MARGIN_SECONDS = 1.5  # the machine is shared; alone it is below 0.05 s
+
+
+class Certificates:
+    """An authority that is believed and one that is not, and what they signed."""
+
+    def __init__(self, directory: Path):
+        self.authority = Authority(directory)
+        self.stranger = Authority(directory, "stranger")
+        self.node = self.authority.identity("node-1", "DNS:node-1")
+        self.loopback = self.authority.identity("loopback", "IP:127.0.0.1,IP:::1")
+        self.client = self.authority.identity("client")
+        self.strange = self.stranger.identity("strange", "IP:127.0.0.1")
+
+    def endpoint(self, url: str, **fields: object) -> KubeletEndpoint:
+        """An endpoint that believes the authority."""
+        return KubeletEndpoint(url, ca_file=str(self.authority.certificate), **fields)  # type: ignore[arg-type] # as given
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """Made once for all tests of this module."""
+    if not Authority.available():
+        pytest.skip("certificates for the test are made with the openssl command, which is not there")
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    """A file with the token, and a line end after it as people write it."""
+    path = tmp_path / "token"
+    path.write_text(BEARER + "\n")
+    return path
+
+
+def refused(endpoint: KubeletEndpoint, seconds: float = 2.0) -> KubeletUnavailable:
+    """Why there was no answer; whatever happened, the token is not in the message."""
+    with pytest.raises(KubeletUnavailable) as caught:
+        get_pods(endpoint, seconds)
+    assert BEARER not in str(caught.value)
+    assert str(caught.value).isprintable()
+    return caught.value
+
+
+def test_the_read_only_port_is_asked_without_credentials() -> None:
+    """One GET of /pods, and the body as it came."""
+    with KubeletServer(answer(PODS)) as kubelet:
+        assert get_pods(KubeletEndpoint(kubelet.url)) == PODS
+        (request,) = kubelet.requests
+    assert request.startswith("GET /pods HTTP/1.1\r\n")
+    assert "\r\nHost: 127.0.0.1:" in request
+    assert "Authorization" not in request
+
+
+def test_an_answer_in_chunks_is_put_together() -> None:
+    """As Go sends what is long."""
+    with KubeletServer(chunked(PODS[:10], PODS[10:])) as kubelet:
+        assert get_pods(KubeletEndpoint(kubelet.url)) == PODS
+
+
+def test_a_token_is_brought_over_https(certificates: Certificates, token_file: Path) -> None:
+    """Without the line end that stands after it in the file."""
+    with KubeletServer(answer(PODS), tls=serving(certificates.loopback), bearer=BEARER) as kubelet:
+        assert get_pods(certificates.endpoint(kubelet.url, token_file=str(token_file))) == PODS
+
+
+def test_a_token_that_rotates_is_read_again(certificates: Certificates, token_file: Path) -> None:
+    """The next question brings the new one; the old one is refused as 401."""
+    with KubeletServer(answer(PODS), tls=serving(certificates.loopback), bearer=BEARER) as kubelet:
+        endpoint = certificates.endpoint(kubelet.url, token_file=str(token_file))
+        get_pods(endpoint)
+        kubelet.bearer = "another"
+        assert "401 Unauthorized" in str(refused(endpoint))
+        replacement = token_file.with_name("..data")
+        replacement.write_text("another")
+        replacement.rename(token_file)
+        assert get_pods(endpoint) == PODS
+
+
+@pytest.mark.parametrize("one_file", [True, False], ids=["key in the certificate's file", "key in a file of its own"])
+def test_a_client_certificate_is_an_identity(certificates: Certificates, one_file: bool) -> None:
+    """Shown to a kubelet that asks for it; without it that kubelet does not answer."""
+    client = certificates.client
+    files = {"certificate_file": str(client.both)}
+    if not one_file:
+        files = {"certificate_file": str(client.certificate), "key_file": str(client.key)}
+    with KubeletServer(answer(PODS), tls=serving(certificates.loopback, certificates.authority)) as kubelet:
+        assert get_pods(certificates.endpoint(kubelet.url, **files)) == PODS
+        refused(certificates.endpoint(kubelet.url))
+        assert len(kubelet.requests) == 1
+
+
+def test_the_certificate_may_bear_another_name_than_the_address(certificates: Certificates) -> None:
+    """A kubelet's own certificate names the node: with that server name it is believed, without it is not."""
+    with KubeletServer(answer(PODS), tls=serving(certificates.node)) as kubelet:
+        assert get_pods(certificates.endpoint(kubelet.url, server_name="node-1")) == PODS
+        assert "server name" in str(refused(certificates.endpoint(kubelet.url)))
+        assert "server name" in str(refused(certificates.endpoint(kubelet.url, server_name="node-2")))
+
+
+def test_who_does_not_prove_to_be_the_kubelet_gets_no_token(certificates: Certificates, token_file: Path) -> None:
+    """A certificate of another authority: not a single request arrives."""
+    with KubeletServer(answer(PODS), tls=serving(certificates.strange)) as impostor:
+        error = refused(certificates.endpoint(impostor.url, token_file=str(token_file)))
+        assert impostor.requests == []
+    assert "not believed" in str(error)
+    assert "check the CA file" in str(error)
+
+
+def test_the_proof_may_be_waived(certificates: Certificates, token_file: Path) -> None:
+    """Only when it is said explicitly."""
+    with KubeletServer(answer(PODS), tls=serving(certificates.strange), bearer=BEARER) as kubelet:
+        endpoint = KubeletEndpoint(kubelet.url, token_file=str(token_file), insecure_skip_verify=True)
+        assert get_pods(endpoint) == PODS
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (400, "400 Bad Request: is this port for https?"),
+        (401, "401 Unauthorized: it takes tokens only with authentication.webhook.enabled"),
+        (403, "403 Forbidden: is the identity allowed to get nodes/proxy"),
+        (404, "404 Not Found: is this the kubelet's port?"),
+        (500, "500 Internal Server Error"),
+        (204, "204 No Content"),
+        (206, "206 Partial Content"),
+    ],
+)
+def test_a_status_that_is_not_200_is_no_answer(status: int, words: str) -> None:
+    """Not even with a list of pods in it; the message says what to look at."""
+    with KubeletServer(answer(PODS, status)) as kubelet:
+        error = refused(KubeletEndpoint(kubelet.url))
+        assert f"the kubelet at {kubelet.url} answered {words}" in str(error)
+    assert not error.late
+
+
+def test_a_redirect_is_not_followed() -> None:
+    """Nobody asks where it leads to."""
+    with KubeletServer(answer(PODS)) as elsewhere:
+        moved = answer(b"", 302, {"Location": f"{elsewhere.url}/pods"})
+        with KubeletServer(moved) as kubelet:
+            assert "302 Found: redirects are not followed" in str(refused(KubeletEndpoint(kubelet.url)))
+        assert elsewhere.requests == []
+
+
+def test_a_proxy_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the environment says."""
+    with KubeletServer(answer(b"from the proxy")) as proxy, KubeletServer(answer(PODS)) as kubelet:
+        for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "all_proxy"):
+            monkeypatch.setenv(name, proxy.url)
+        assert get_pods(KubeletEndpoint(kubelet.url)) == PODS
+        assert proxy.requests == []
+
+
+def test_words_of_the_server_are_not_repeated(certificates: Certificates, token_file: Path) -> None:
+    """A server that sends the token back, in its status line and its body, does not get it into a log."""
+    echo = f"HTTP/1.1 403 \x1b[31m{BEARER}\r\nContent-Length: {len(BEARER)}\r\n\r\n{BEARER}".encode()
+    with KubeletServer(echo, tls=serving(certificates.loopback)) as kubelet:
+        error = refused(certificates.endpoint(kubelet.url, token_file=str(token_file)))
+    assert "403 Forbidden" in str(error)
+
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
+LATE: dict[str, Callable[[], Iterator[Step]]] = {
+    "silence": lambda: iter([FOREVER_SECONDS]),
+    "a head that drips": lambda: iter(dripping(HEAD * 50, 0.05)),
+    "a body that drips": lambda: iter([answer(PODS)[:-20], *dripping(PODS[-20:], 0.05)]),
+    "chunks that drip": lambda: iter([chunked(end=b""), *dripping(b"1\r\nx\r\n" * 100, 0.02)]),
+    "an end that does not come": lambda: iter([chunked(PODS, end=b""), FOREVER_SECONDS]),
+    "headers without end": lambda: iter([HEAD, *dripping(b"X: y\r\n" * 90, 0.02), FOREVER_SECONDS]),
+    "continue without end": lambda: iter([b"HTTP/1.1 100 Continue\r\n\r\n", 0.02] * 500),
+}
+
+
+@pytest.mark.parametrize("script", LATE)
+def test_the_deadline_is_for_all_of_the_answer(script: str) -> None:
+    """Of 0.3 s: whatever comes in the meantime, and however steadily, it is over then, and said to be late."""
+    with KubeletServer() as kubelet:
+        kubelet.script = LATE[script]()
+        began = time.monotonic()
+        error = refused(KubeletEndpoint(kubelet.url), SHORT_SECONDS)
+        assert SHORT_SECONDS <= time.monotonic() - began < SHORT_SECONDS + MARGIN_SECONDS
+    assert error.late
+    assert str(error).endswith("gave no complete answer within 0.3 s")
+
+
+@pytest.mark.parametrize("unasked", [[FOREVER_SECONDS], list(dripping(b"\x16\x03\x03\x20\x00" + bytes(99), 0.05))])
+def test_the_deadline_is_for_the_handshake_too(certificates: Certificates, unasked: list[Step]) -> None:
+    """A server that never begins with TLS, and one that drips it."""
+    with KubeletServer(unasked=unasked) as kubelet:
+        began = time.monotonic()
+        error = refused(certificates.endpoint(kubelet.url.replace("http:", "https:")), SHORT_SECONDS)
+        assert time.monotonic() - began < SHORT_SECONDS + MARGIN_SECONDS
+    assert error.late
+
+
+def test_the_deadline_holds_inside_tls(certificates: Certificates) -> None:
+    """Encrypted bytes that drip are late as well."""
+    with KubeletServer(*dripping(answer(PODS), 0.02), tls=serving(certificates.loopback)) as kubelet:
+        began = time.monotonic()
+        assert refused(certificates.endpoint(kubelet.url), SHORT_SECONDS).late
+        assert time.monotonic() - began < SHORT_SECONDS + MARGIN_SECONDS
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        answer(PODS)[:-1],
+        answer(PODS)[: -len(PODS)],
+        chunked(PODS, end=b""),
+        chunked(PODS)[:-12],
+        HEAD,
+        HEAD + b"Content-Length: 10",
+        HEAD + b"\r\n" + PODS,
+        b"",
+    ],
+    ids=[
+        "last byte",
+        "whole body",
+        "last chunk",
+        "inside a chunk",
+        "inside the head",
+        "inside a header",
+        "no end told",
+        "everything",
+    ],
+)
+def test_an_answer_that_ends_early_is_none(cut: bytes) -> None:
+    """The length that was announced has to arrive."""
+    with KubeletServer(cut) as kubelet:
+        assert not refused(KubeletEndpoint(kubelet.url)).late
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_body_is_at_most_64_mib(announced: bool) -> None:
+    """One byte more is refused, whether its length was announced or it came in chunks."""
+    whole = f"Content-Length: {LARGEST_BODY_BYTES + 1}\r\n\r\n".encode()
+    head, chunk_head, chunk_end = (whole, b"", b"") if announced else (CHUNKED, b"100000\r\n", b"\r\n")
+    mebibytes: list[Step] = [chunk_head + bytes(1 << 20) + chunk_end] * (LARGEST_BODY_BYTES >> 20)
+    last = b"x" if announced else b"1\r\nx\r\n0\r\n\r\n"
+    with KubeletServer(HEAD + head, *mebibytes, last) as kubelet:
+        assert "more than 64 MiB" in str(refused(KubeletEndpoint(kubelet.url), 30.0))
+
+
+def test_garbage_is_no_answer() -> None:
+    """Any bytes at all: an answer or a refusal, never anything else."""
+    starts = st.sampled_from(
+        [b"", b"HTTP/1.1 ", HEAD, HEAD + b"Transfer-Encoding: chunked\r\n\r\n", HEAD + b"Content-Length: "]
+    )
+    with KubeletServer() as kubelet:
+        endpoint = KubeletEndpoint(kubelet.url)
+
+        @settings(max_examples=60, deadline=None, database=None)
+        @given(starts, st.binary(max_size=60))
+        def any_bytes(start: bytes, rest: bytes) -> None:
+            kubelet.script = [start + rest]
+            try:
+                body = get_pods(endpoint)
+            except KubeletUnavailable:
+                return
+            assert len(body) <= len(rest)
+
+        any_bytes()
+
+
+def test_a_kubelet_that_is_not_there() -> None:
+    """Refused at once, with what to look at."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    plain = str(refused(KubeletEndpoint(f"http://127.0.0.1:{port}")))
+    assert plain.endswith(
+        "refuses connections: does it run, and is this its port; its read-only port is off unless readOnlyPort is set?"
+    )
+    secure = refused(KubeletEndpoint(f"https://127.0.0.1:{port}", insecure_skip_verify=True))
+    assert str(secure).endswith("refuses connections: does it run, and is this its port?")
+    assert not secure.late
+
+
+def test_nothing_leaves_the_node(certificates: Certificates, token_file: Path) -> None:
+    """An address that is not this node's own is not connected to (192.0.2.1 is nobody's, RFC 5737)."""
+    began = time.monotonic()
+    error = refused(certificates.endpoint("https://192.0.2.1:10250", token_file=str(token_file)))
+    assert "none of this node's own" in str(error)
+    assert time.monotonic() - began < MARGIN_SECONDS
+
+
+def test_the_wrong_scheme_for_the_port_is_said(certificates: Certificates) -> None:
+    """https spoken to a plain port."""
+    with KubeletServer(answer(PODS), unasked=[b"HTTP/1.0 400 Bad Request\r\n\r\n"]) as kubelet:
+        error = refused(certificates.endpoint(kubelet.url.replace("http:", "https:")))
+    assert "is this its port for https" in str(error)
+
+
+def test_over_ipv6(certificates: Certificates) -> None:
+    """The loopback address of IPv6, in brackets, also in the Host header."""
+    try:
+        kubelet = KubeletServer(answer(PODS), tls=serving(certificates.loopback), host="::1")
+    except OSError as error:
+        pytest.skip(f"no IPv6 on the loopback interface: {error}")
+    with kubelet:
+        assert get_pods(certificates.endpoint(kubelet.url)) == PODS
+        assert "\r\nHost: [::1]:" in kubelet.requests[0]
+
+
+@pytest.mark.parametrize("content", [b"", b" \n", b"a b", b"a\r\nX: y", b"\xc3\xa4", b"\0", b"x" * 70_000])
+def test_what_is_no_token_is_not_sent(certificates: Certificates, token_file: Path, content: bytes) -> None:
+    """Nothing that could end the header line; the kubelet is not even asked."""
+    token_file.write_bytes(content)
+    with KubeletServer(answer(PODS), tls=serving(certificates.loopback)) as kubelet:
+        error = refused(certificates.endpoint(kubelet.url, token_file=str(token_file)))
+        assert kubelet.requests == []
+    assert str(error) == f"the kubelet is not asked: the token file {token_file} holds no token"
+
+
+def test_files_that_cannot_be_read_are_named(certificates: Certificates, tmp_path: Path) -> None:
+    """A missing one, a directory, a FIFO (which would hang), and what is not PEM; at once, before any connection."""
+    fifo, text, missing = tmp_path / "fifo", tmp_path / "text", tmp_path / "missing"
+    os.mkfifo(fifo)
+    text.write_text("not PEM")
+    url = "https://127.0.0.1:9"
+    for path in (fifo, tmp_path, missing):
+        for field in ("token_file", "certificate_file"):
+            assert str(path) in str(refused(certificates.endpoint(url, **{field: str(path)})))
+        assert str(path) in str(refused(KubeletEndpoint(url, ca_file=str(path))))
+    assert f"the CA file {text} cannot be used" in str(refused(KubeletEndpoint(url, ca_file=str(text))))
+    error = refused(certificates.endpoint(url, certificate_file=str(text)))
+    assert f"the client certificate {text} cannot be used" in str(error)
+
+
+def test_a_key_that_needs_a_password_does_not_ask_for_it(certificates: Certificates) -> None:
+    """A daemon has nobody to ask: it is refused."""
+    locked: Identity = certificates.authority.identity("locked", locked_with="opensesame")
+    endpoint = certificates.endpoint(
+        "https://127.0.0.1:9", certificate_file=str(locked.certificate), key_file=str(locked.key)
+    )
+    assert "cannot be used" in str(refused(endpoint))
+
+
+def test_the_pods_of_a_kubelet_that_answers_are_known(tmp_path: Path) -> None:
+    """From the connection to what a plan asks, and back to the directories alone when the kubelet is gone."""
+    (tmp_path / "pods" / "uid-1").mkdir(parents=True)
+    with KubeletServer(answer(PODS)) as kubelet:
+        ask = partial(get_pods, KubeletEndpoint(kubelet.url))
+        pods = KubeletPods(KubeletDirectories(str(tmp_path)), ask, SystemClock())
+        known = pods.look(), pods.problem
+    unknown = pods.look(), pods.problem
+    assert known[0].kubelet == {"uid-1": PodState(terminated=True)}
+    assert known[0].runtime_should_be_removed("uid-1")
+    assert known[1] is None
+    assert not unknown[0].known
+    assert not unknown[0].runtime_should_be_removed("uid-1")
+    assert "refuses connections" in str(unknown[1])
