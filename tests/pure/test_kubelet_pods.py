@@ -167,6 +167,16 @@ def test_right_before_a_removal_the_directory_is_looked_at_again(tmp_path: Path)
     assert node.kubelet.asked == 1
 
 
+def test_a_pod_that_has_left_both_is_gone(tmp_path: Path) -> None:
+    """Only the last look counts: of the one before nothing is kept."""
+    node = Node(tmp_path, "other", web="Running")
+    node.pods.look()
+    assert not node.pods.gone("web")
+    node.kubelet.phases = {}
+    node.pods.look()
+    assert node.pods.gone("web")
+
+
 @pytest.mark.parametrize("uid", ["", "../..", "a/b", "\0"])
 def test_what_is_no_uid_is_not_gone_right_before_a_removal(tmp_path: Path, uid: str) -> None:
     """Whatever the plan said: no directory can tell."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -22,7 +24,6 @@ from signals.clock import SystemClock
 from .kubelet_server import (
     FOREVER_SECONDS,
     Authority,
-    Identity,
     KubeletServer,
     Step,
     answer,
@@ -222,6 +223,14 @@ def test_the_deadline_is_for_all_of_the_answer(script: str) -> None:
     assert str(error).endswith("gave no complete answer within 0.3 s")
 
 
+def test_what_came_late_gives_no_more_time() -> None:
+    """A line after 1.5 s of 2 s, then silence: over after 2 s, not after 3.5 s."""
+    with KubeletServer(1.5, HEAD, FOREVER_SECONDS) as kubelet:
+        began = time.monotonic()
+        assert refused(KubeletEndpoint(kubelet.url)).late
+        assert time.monotonic() - began < 3.2
+
+
 @pytest.mark.parametrize("unasked", [[FOREVER_SECONDS], list(dripping(b"\x16\x03\x03\x20\x00" + bytes(99), 0.05))])
 def test_the_deadline_is_for_the_handshake_too(certificates: Certificates, unasked: list[Step]) -> None:
     """A server that never begins with TLS, and one that drips it."""
@@ -365,13 +374,38 @@ def test_files_that_cannot_be_read_are_named(certificates: Certificates, tmp_pat
     assert f"the client certificate {text} cannot be used" in str(error)
 
 
+ASK_ON_A_TERMINAL = """
+import fcntl, sys, termios
+from reclaim.kubelet_api import KubeletUnavailable, get_pods
+from reclaim.kubelet_endpoint import KubeletEndpoint
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+ca, certificate, key = sys.argv[1:]
+try:
+    get_pods(KubeletEndpoint("https://127.0.0.1:9", ca_file=ca, certificate_file=certificate, key_file=key))
+except KubeletUnavailable as error:
+    print(error)
+"""
+
+
 def test_a_key_that_needs_a_password_does_not_ask_for_it(certificates: Certificates) -> None:
-    """A daemon has nobody to ask: it is refused."""
-    locked: Identity = certificates.authority.identity("locked", locked_with="opensesame")
-    endpoint = certificates.endpoint(
-        "https://127.0.0.1:9", certificate_file=str(locked.certificate), key_file=str(locked.key)
-    )
-    assert "cannot be used" in str(refused(endpoint))
+    """A command started on a terminal says within 20 s that it cannot use it, instead of waiting for an answer."""
+    locked = certificates.authority.identity("locked", locked_with="opensesame")
+    files = [str(path) for path in (certificates.authority.certificate, locked.certificate, locked.key)]
+    person, terminal = os.openpty()
+    try:
+        child = subprocess.run(
+            [sys.executable, "-c", ASK_ON_A_TERMINAL, *files],
+            stdin=terminal,
+            capture_output=True,
+            text=True,
+            start_new_session=True,
+            timeout=20,
+            check=True,
+        )
+    finally:
+        os.close(person)
+        os.close(terminal)
+    assert f"the client certificate {locked.certificate} cannot be used" in child.stdout
 
 
 def test_the_pods_of_a_kubelet_that_answers_are_known(tmp_path: Path) -> None:
