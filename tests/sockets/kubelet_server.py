@@ -19,8 +19,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import pytest
+
+from reclaim.kubelet_api import KubeletUnavailable, get_pods
+from reclaim.kubelet_endpoint import KubeletEndpoint
+
 Step = bytes | float
 FOREVER_SECONDS = 3600.0  # until the server is closed
+SHORT_SECONDS = 0.3
+MARGIN_SECONDS = 1.5  # the machine is shared; alone it is below 0.05 s
+BEARER = "eyJhbGciOiJub25lIn0.secret.-_~+/="
 
 
 def answer(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> bytes:
@@ -46,6 +54,18 @@ def dripping(content: bytes, every_seconds: float) -> Iterable[Step]:
 def pod_list(*items: object) -> bytes:
     """A PodList as a kubelet writes it."""
     return json.dumps({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": list(items) or None}).encode()
+
+
+PODS = pod_list({"metadata": {"uid": "uid-1"}, "status": {"phase": "Succeeded"}})
+
+
+def refused(endpoint: KubeletEndpoint, seconds: float = 2.0) -> KubeletUnavailable:
+    """Why there was no answer; whatever happened, the token is not in the message."""
+    with pytest.raises(KubeletUnavailable) as caught:
+        get_pods(endpoint, seconds)
+    assert BEARER not in str(caught.value)
+    assert str(caught.value).isprintable()
+    return caught.value
 
 
 @dataclass(frozen=True, slots=True)
