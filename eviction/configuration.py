@@ -224,7 +224,10 @@ class _Reader:
         try:
             return KubeletEndpoint(**fields)
         except KubeletEndpointError as error:
-            raise self._error(KUBELET_ENDPOINT_FIELDS[error.field], str(error)) from None
+            # what is missing stands nowhere: then the file that names the endpoint is at fault
+            name = KUBELET_ENDPOINT_FIELDS[error.field]
+            where = self._where(name if getattr(written, name) else "kubeletEndpoint")
+            raise ConfigurationError(f"{where}: {name}: {error}") from None
 
     def _check_paths(self) -> None:
         written = self._written
