@@ -114,10 +114,9 @@ class ImageGC:
         remover = ImageRemover(self._images, self._lister, listing, self._clock)
         planned_at = self._clock.monotonic()
         aged = self._walk(plan, remover)
-        if aged.failures:
-            result = _result((aged,), plan.keep, error=f"maximum age of images: {removals_failed(aged.failures)}")
-        elif aged.cut_short:
-            result = _result((aged,), plan.keep)
+        if aged.failures or aged.cut_short:
+            failed = f"maximum age of images: {removals_failed(aged.failures)}" if aged.failures else ""
+            result = _result((aged,), plan.keep, error=failed)
         else:
             result = self._free_space(policy, began, listing, remover, aged, stats)
         timings = replace(
@@ -140,17 +139,16 @@ class ImageGC:
         """The second part. A dry run goes on as if the first part had freed what it would remove."""
         rest = without(listing, [outcome.verdict for outcome in (*aged.outcomes, *aged.kept)])
         plan = plan_image_gc(rest, self._records.records, policy, began)
+        unread = _Walk.not_begun(plan, Reason.UNREADABLE)
         try:
             capacity, available = stats()
         except Exception as error:  # noqa: BLE001 # what a reading from another room raises ends this pass, not the loop
-            unread = _Walk.not_begun(plan, Reason.UNREADABLE)
             return _result((aged, unread), plan.keep, error=f"the image filesystem cannot be read: {error}")
         if self._dry_run and available is not None:
             available += aged.freed_bytes
         try:
             space = decide_space(available, capacity, policy)
         except InvalidDiskCapacity as error:
-            unread = _Walk.not_begun(plan, Reason.UNREADABLE)
             return _result((aged, unread), plan.keep, error=str(error), events=(invalid_capacity_event(error),))
         if space.target_bytes is None:
             return _result((aged, _Walk.not_begun(plan, Reason.ENOUGH_FREED)), plan.keep, space=space)
@@ -169,8 +167,8 @@ class ImageGC:
         ended: Reason | None = None
         while pending and ended is None:
             if self._stopping.is_set():
-                ended = Reason.STOPPING
-                break
+                walk.leave(pending, Reason.STOPPING)
+                return walk
             outcome = remove_one(pending.popleft(), remover, self._clock, dry_run=self._dry_run)
             went = walk.take(outcome)
             if went and not self._dry_run:

@@ -23,7 +23,7 @@ Covers: reading entries, which images they keep, which entries keep none. Does n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -165,38 +165,41 @@ def _names(image: Image) -> list[str]:
 
 
 class _Globs:
-    """Globs, sorted so that 100 of them cost little for each name: those with one star at an end are one call for
-    all of them. Matching looks for each literal part once, from left to right: its time is linear in the name."""
+    """Globs, sorted so that 100 of them cost little for each image: those with one star at an end are one call for all
+    of them, and of each other one the literal parts are looked for in all names at once before anything else.
+    Matching looks for each literal part once, from left to right: its time is linear in the name."""
 
     def __init__(self, patterns: Iterable[str]):
         parts = [tuple(pattern.split("*")) for pattern in patterns]
         self._heads = tuple(head for head, *rest in parts if rest == [""])
         self._tails = tuple(rest[0] for head, *rest in parts if len(rest) == 1 and head == "" and rest[0])
         self._others = [
-            (head, tuple(rest[:-1]), rest[-1]) for head, *rest in parts if len(rest) > 1 or (head and rest[-1])
+            ([part for part in (*literals[1:], literals[0]) if part], literals)  # a head is shared by many names
+            for literals in parts
+            if len(literals) > 2 or (len(literals) == 2 and all(literals))
         ]
-        self._other_heads = tuple(head for head, _, _ in self._others)
-        self._other_tails = tuple(tail for _, _, tail in self._others)
 
-    def fit_any(self, names: Iterable[str]) -> bool:
+    def fit_any(self, names: Collection[str]) -> bool:
         """Whether one of the names fits one of the globs."""
-        return any(
-            name.startswith(self._heads)
-            or name.endswith(self._tails)
-            or (name.startswith(self._other_heads) and name.endswith(self._other_tails) and self._fits_other(name))
-            for name in names
-        )
-
-    def _fits_other(self, name: str) -> bool:
-        for head, middles, tail in self._others:
-            if name.startswith(head) and name.endswith(tail) and _fits(name, head, middles, tail):
-                return True
+        if any(name.startswith(self._heads) or name.endswith(self._tails) for name in names):
+            return True
+        together = "\n".join(names)  # no part of a glob holds a line break
+        for needed, literals in self._others:
+            for part in needed:
+                if part not in together:
+                    break
+            else:
+                if any(_fits(name, literals) for name in names):
+                    return True
         return False
 
 
-def _fits(name: str, head: str, middles: tuple[str, ...], tail: str) -> bool:
-    """Whether what lies between head and tail holds the middle parts in their order. The earliest place of each part
-    leaves the most room for the next, so one try is enough."""
+def _fits(name: str, literals: tuple[str, ...]) -> bool:
+    """Whether the name begins with the first literal part, ends with the last, and holds the others in their order in
+    between. The earliest place of each part leaves the most room for the next, so one try is enough."""
+    head, *middles, tail = literals
+    if not (name.startswith(head) and name.endswith(tail)):
+        return False
     at, end = len(head), len(name) - len(tail)
     for part in middles:
         found = name.find(part, at, end) if at <= end else -1

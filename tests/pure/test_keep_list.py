@@ -129,20 +129,31 @@ def test_a_bad_entry_is_refused_in_a_sentence(entry: str, why: str) -> None:
         assert form in sentence
 
 
-def test_4000_images_and_100_entries_are_matched_well_below_100_ms() -> None:
-    """The kinds of entry mixed as people write them; the best of five runs, as the machine may be shared."""
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "registry.example/gone-{}/*",
+        "*:gone-{}",
+        "*gone-{}*",
+        "registry.example/*/gone-{}:*",
+        "registry.example/gone-{}:1",
+        "gone-{}",
+        "sha256:{:064x}",
+    ],
+)
+def test_4000_images_and_100_entries_are_matched_well_below_100_ms(entry: str) -> None:
+    """Whatever the kind of the entries. Time of this thread on a processor, as the machine may be shared; the best of
+    three."""
     images = [
-        image(n, f"registry.example/team-{n % 50}/service-{n}:v{n % 7}", digests=(f"registry.example/s-{n}@{DIGEST}",))
-        for n in range(4000)
+        image(n, f"registry.example/team-{n % 50}/app-{n}:v{n % 7}", digests=(f"registry.example/app-{n}@{DIGEST}",))
+        for n in range(1, 4001)
     ]
-    entries = [f"registry.example/gone-{n}/*" for n in range(25)] + [f"*:gone-{n}" for n in range(25)]
-    entries += [f"registry.other-{n}/*/app:*" for n in range(25)] + [f"registry.example/gone-{n}:1" for n in range(25)]
-    keep = parse_keep_list(entries)
+    keep = parse_keep_list(entry.format(number) for number in range(100))
     times = []
-    for _ in range(5):
-        began = time.perf_counter()
+    for _ in range(3):
+        began = time.thread_time()
         assert keep.kept_ids(images) == frozenset()
-        times.append(time.perf_counter() - began)
+        times.append(time.thread_time() - began)
     assert min(times) < 0.1
 
 
@@ -150,9 +161,9 @@ def test_no_glob_makes_matching_explode() -> None:
     """Twenty stars over a name of 512 characters: linear, not one try for each way to place them."""
     keep = parse_keep_list(["*a" * 20 + "*b"])
     long_name = Image(image_id(1), ("registry.example/" + "a" * 480 + ":1",))
-    began = time.perf_counter()
+    began = time.thread_time()
     assert keep.kept_ids([long_name] * 100) == frozenset()
-    assert time.perf_counter() - began < 1.0
+    assert time.thread_time() - began < 1.0
 
 
 @given(st.text(max_size=40) | st.text("abz*:/@.-_AB1", max_size=40))

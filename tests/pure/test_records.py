@@ -10,9 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reclaim.collector import Collector
+from reclaim.container_gc import ContainerGCPolicy
+from reclaim.executor import Executor
+from reclaim.image_gc import ImageGCPolicy
 from reclaim.records import ImageRecords, containerd_witness
-from reclaim.types import ImageRecord
-from tests.pure.values import image, image_id
+from reclaim.types import ImageRecord, Look, Reason, Result, Usage
+from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
+from tests.pure.values import SteppedClock, SteppedEvent, image, image_id
 
 NONE: frozenset[str] = frozenset()
 ONE, TWO = image_id(1), image_id(2)
@@ -150,6 +155,34 @@ def test_what_was_brought_back_is_no_older_than_the_witness_says(
     records.restore({ONE: ImageRecord(-500.0, -100.0)})
     assert records.update([image(1)], NONE, 10.0, 5000.0) == {ONE: expected}
     assert records.update([image(1)], NONE, 20.0, 9999.0) == {ONE: expected}
+
+
+def test_a_pressure_pass_forgets_what_it_removed() -> None:
+    """The kubelet pulls the image again before the next detection: it is new, and has to be known for 2 minutes."""
+    clock = SteppedClock()
+    runtime = MemoryRuntime(clock)
+    runtime.hold(image(1, "app:1"), image(2, "registry.k8s.io/pause:3.9"))
+    records = ImageRecords(seed={ONE: ImageRecord(0.0)})
+    collector = Collector(
+        runtime,
+        runtime,
+        MemoryPods(),
+        records,
+        Executor(clock, SteppedEvent(clock)),
+        clock,
+        ContainerGCPolicy(),
+        ImageGCPolicy(),
+    )
+
+    def full_disk(_: int) -> Look:
+        return Look(Usage(), relieved=False)
+
+    result = collector.delete_unused_images(full_disk)
+    assert [(o.verdict.id, o.result) for o in result.outcomes] == [(ONE, Result.REMOVED)]
+    assert records.records.keys() == {TWO}
+    runtime.hold(image(1, "app:1"))
+    again = collector.delete_unused_images(full_disk)
+    assert {o.verdict.id: o.verdict.reason for o in again.kept}[ONE] is Reason.TOO_YOUNG
 
 
 def test_two_threads_share_the_records() -> None:
