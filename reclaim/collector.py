@@ -14,7 +14,8 @@ from typing import TypeVar
 from reclaim.clock import Clock
 from reclaim.container_gc import ContainerGCPolicy, plan_container_gc
 from reclaim.executor import Carried, Executor, LookAgain
-from reclaim.image_gc import ImageGCPolicy, images_in_use, plan_image_gc
+from reclaim.image_gc import ImageGCPolicy, plan_image_gc
+from reclaim.images_in_use import images_in_use
 from reclaim.listing import Lister
 from reclaim.pods import PodStateProvider, PodStates
 from reclaim.records import ImageRecords

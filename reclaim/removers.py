@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from reclaim.clock import Clock
-from reclaim.image_gc import images_in_use
+from reclaim.images_in_use import images_in_use
 from reclaim.listing import FRESH_SECONDS, Lister
 from reclaim.pods import PodStateProvider, is_pod_uid
 from reclaim.references import ImageIndex
