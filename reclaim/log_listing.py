@@ -6,6 +6,7 @@ read for an empty one (`pkg/kubelet/kuberuntime/kuberuntime_gc.go`, evictPodLogs
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -92,8 +93,10 @@ def read_link(directory: int, name: bytes, paths: LogPaths, policy: LogPolicy) -
         if not stat.S_ISLNK(status.st_mode):
             return None
         target = os.readlink(name, dir_fd=directory)
-    except FileNotFoundError:
-        return None
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.EINVAL):  # EINVAL: something that is no symlink took its place just now
+            return None
+        raise
     path = os.path.join(paths.container_logs_dir, os.fsdecode(name))
     below = _names_below(os.fsencode(paths.pod_logs_dir), target)
     return LogLink(
