@@ -24,7 +24,7 @@ from reclaim.descent import Descent, Displaced, Identity, identity_of
 
 CHECK_EVERY = 64
 BATCH = 1024  # subdirectories of one directory that are remembered at a time
-DEEPEST = 65_536  # levels: someone who digs faster than this remover climbs must not hold it for ever
+DEEPEST = 20_000  # levels: someone who digs faster than this remover climbs must not hold it for ever
 RETRIES = 100  # how often one directory is gone through again because something appeared or changed in it
 FAILURES_TOLD = 16
 LOOKS_FOR_FILES = 3
