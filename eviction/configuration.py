@@ -41,7 +41,9 @@ from eviction.threshold_config import (
     parse_threshold_config,
 )
 from eviction.types import Threshold, ThresholdValue
+from reclaim.keep_list import parse_keep_list
 from reclaim.kubelet_endpoint import KubeletEndpoint, KubeletEndpointError
+from reclaim.types import PolicyError
 from signals.quantity import (
     PERCENTAGE_FORMS,
     QUANTITY_FORMS,
@@ -176,6 +178,7 @@ class _Reader:
             name, _, text = problem.partition(": ")
             raise self._error(name, text)
         self._check_paths()
+        self._check_keep_list()
         poll_floor, poll_ceiling = self._seconds("pollFloor"), self._seconds("pollCeiling")
         if not 0.001 <= poll_floor <= poll_ceiling:
             raise self._error("pollFloor", "must be at least 1ms and not above pollCeiling")
@@ -228,6 +231,12 @@ class _Reader:
             name = KUBELET_ENDPOINT_FIELDS[error.field]
             where = self._where(name if getattr(written, name) else "kubeletEndpoint")
             raise ConfigurationError(f"{where}: {name}: {error}") from None
+
+    def _check_keep_list(self) -> None:
+        try:
+            parse_keep_list(self._written.keepImages)
+        except PolicyError as error:
+            raise ConfigurationError(f"{self._where('keepImages')}: {error}") from None
 
     def _check_paths(self) -> None:
         written = self._written

@@ -37,8 +37,11 @@ def answer(process: subprocess.CompletedProcess[str]) -> Any:
 
 
 def write_configuration(path: Path, **fields: object) -> Path:
-    """A configuration file (JSON is YAML) with the usual head."""
+    """A configuration file (JSON is YAML) with the usual head, and nothing of this machine's own that could go."""
     head = {
+        "podLogsDir": str(path.parent / "log" / "pods"),
+        "containerLogsDir": str(path.parent / "log" / "containers"),
+        "stateFile": "",
         "apiVersion": "reclaimd.io/v1alpha1",
         "kind": "ReclaimdConfiguration",
         "kubeletConfig": "",

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.collector import Collector
+from reclaim.collector import Collector, Policies
 from reclaim.container_gc import ContainerGCPolicy
 from reclaim.executor import Executor
 from reclaim.image_gc import ImageGCPolicy
+from reclaim.log_names import LogPaths
 from reclaim.records import ImageRecords, containerd_witness
 from reclaim.types import ImageRecord, Look, Reason, Result, Usage
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
@@ -170,8 +171,8 @@ def test_a_pressure_pass_forgets_what_it_removed() -> None:
         records,
         Executor(clock, SteppedEvent(clock)),
         clock,
-        ContainerGCPolicy(),
-        ImageGCPolicy(),
+        Policies(ContainerGCPolicy(), ImageGCPolicy()),
+        LogPaths("/nowhere/pods", "/nowhere/containers"),
     )
 
     def full_disk(_: int) -> Look:
