@@ -163,7 +163,10 @@ def test_a_path_is_not_a_name(tmp_path: Path, canary: Canary, name: bytes) -> No
 
 @pytest.mark.parametrize(("how", "levels"), [(open_by_openat2, 10_000), (open_by_comparison, 1_000)])
 def test_depth_costs_no_recursion_and_few_descriptors(tmp_path: Path, how: OpenBeneath, levels: int) -> None:
-    """10 000 directories in each other with a file in each (1 000 where mounts are compared): at most 80 descriptors at a time, none afterwards."""
+    """10 000 directories in each other with a file in each (1 000 where mounts are compared).
+
+    At most 80 descriptors are open at a time, none afterwards.
+    """
     at = os.open(tmp_path, os.O_RDONLY)
     for _ in range(levels):
         os.mkdir("deeper", dir_fd=at)
