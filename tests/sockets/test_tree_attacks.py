@@ -165,15 +165,13 @@ def test_a_directory_that_is_moved_away_takes_its_content_along(
     assert interruption.done
     assert told.failed == 0
     assert not (tmp_path / "top").exists()
-    assert {name: text for name, text in contents(away / "moved").items() if text} | {
-        name: text for name, text in expected.items() if text
-    } == {name: text for name, text in expected.items() if text}
+    assert contents(away / "moved").items() <= expected.items()
     assert (away / "moved" / Path("top/a/b/c/file").relative_to(moved)).exists()
     assert {"file", "c/file", "b/c/file"} <= contents(away).keys()
 
 
-def test_a_directory_that_is_exchanged_for_one_from_outside_leads_nowhere(tmp_path: Path, canary: Canary) -> None:
-    """The directory in which the remover is changes places with a symlink outside: `..` of it is the canary by then."""
+def test_a_directory_that_is_moved_into_the_canary_does_not_lead_there(tmp_path: Path, canary: Canary) -> None:
+    """`..` of the directory in which the remover is, is the canary by then: nothing of either goes."""
     plant(tmp_path, "top/a/b/file", "top/z")
     interruption = Interruption(b"b", lambda: os.rename(tmp_path / "top/a/b", canary.path / "b"))
     assert removed(tmp_path, "top", interruption) == Removal(3)
