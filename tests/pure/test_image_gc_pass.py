@@ -6,6 +6,7 @@ Source: kubelet, `pkg/kubelet/images/image_gc_manager.go` (GarbageCollect).
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -34,18 +35,18 @@ HOUR = 3600.0
 
 
 class ImageRuntime(MemoryRuntime):
-    """A runtime that fails to remove some images, goes silent at some, and calls back before each removal."""
+    """A runtime that fails to remove some images, goes silent after one, and lets things happen meanwhile."""
 
     def __init__(self, clock: SteppedClock) -> None:
         super().__init__(clock)
         self.broken: set[str] = set()
         self.silent_after: str = ""
-        self.stop_at: tuple[str, threading.Event] | None = None
+        self.meanwhile: dict[str, Callable[[], None]] = {}  # what happens while an image is being removed
 
     def remove_image(self, image_id: str) -> bool:
         """Removes it, unless it is broken."""
-        if self.stop_at is not None and self.stop_at[0] == image_id:
-            self.stop_at[1].set()
+        if image_id in self.meanwhile:
+            self.meanwhile[image_id]()
         if image_id in self.broken:
             self._called(f"remove_image {image_id}")
             raise RemovalFailed("device busy")
@@ -368,7 +369,7 @@ def test_without_complete_lists_nothing_is_known_and_nothing_changes() -> None:
 def test_a_stop_ends_the_pass_between_two_images_and_is_no_failure() -> None:
     """The one in flight ends; that the target was not reached is nobody's fault."""
     story = Story(1, 2, 3)
-    story.runtime.stop_at = (image_id(1), story.stopping)
+    story.runtime.meanwhile[image_id(1)] = story.stopping.set
     result = story.run()
     assert results(result) == {1: Result.REMOVED}
     assert kept(result)[image_id(2)] is Reason.STOPPING
@@ -378,7 +379,7 @@ def test_a_stop_ends_the_pass_between_two_images_and_is_no_failure() -> None:
 def test_a_stop_in_the_age_sweep_leaves_the_space_part_out() -> None:
     """The disk is not even read."""
     story = Story(1, 2)
-    story.runtime.stop_at = (image_id(1), story.stopping)
+    story.runtime.meanwhile[image_id(1)] = story.stopping.set
     result = story.run(AGED)
     assert kept(result)[image_id(2)] is Reason.STOPPING
     assert (story.readings, story.left(), result.reclaim.error) == (0, {2}, "")
@@ -422,6 +423,22 @@ def test_what_another_pass_removed_meanwhile_is_no_failure_and_frees_nothing() -
     result = story.gc.run(POLICY, 0.0, stats)
     assert results(result) == {1: Result.ALREADY_GONE, 2: Result.REMOVED, 3: Result.REMOVED}
     assert (result.freed_bytes, result.reclaim.error) == (100 * MIB, "")
+
+
+def test_what_the_age_sweep_found_in_use_is_not_tried_again_for_space() -> None:
+    """While the first image goes a container of the second starts; the second is told once, as in use."""
+    story = Story(1, 2)
+    late = container("late", state=ContainerState.RUNNING, references=(image_id(2),))
+
+    def a_second_passes() -> None:
+        story.clock.step(1.0)
+        story.runtime.hold(late)
+
+    story.runtime.meanwhile[image_id(1)] = a_second_passes
+    result = story.run(AGED)
+    assert results(result) == {1: Result.REMOVED}
+    told = [o.verdict.reason for o in result.reclaim.kept if o.verdict.id == image_id(2)]
+    assert told == [Reason.IN_USE]
 
 
 def test_a_dry_run_is_the_same_pass_without_the_one_call() -> None:

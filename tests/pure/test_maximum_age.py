@@ -93,6 +93,18 @@ def test_the_minimum_age_holds_where_it_is_the_longer_one() -> None:
     assert sweep(record, policy=policy, exact=True).remove != ()
 
 
+def test_known_for_exactly_the_minimum_age_it_may_go_for_its_age() -> None:
+    """As for space: equal is old enough."""
+    policy = ImageGCPolicy(min_age_seconds=2 * HOUR, max_age_seconds=60.0)
+    assert sweep(ImageRecord(NOW - 2 * HOUR, NOW - 61.0), policy=policy).remove != ()
+
+
+def test_exactly_as_the_kubelet_the_minimum_age_plays_no_part_in_what_stays_either() -> None:
+    """Known for a minute and used a second ago: it is within the maximum age, not too young."""
+    (verdict,) = sweep(ImageRecord(NOW - 60.0, NOW - 1.0), exact=True).keep
+    assert (verdict.reason, verdict.rule) == (Reason.WITHIN_LIMIT, Rule.KUBELET)
+
+
 def test_a_young_image_that_the_kubelet_would_keep_too_is_its_rule() -> None:
     """Used a moment ago, known for a minute: no guard is needed."""
     (verdict,) = sweep(ImageRecord(NOW - 60.0, NOW - 1.0)).keep
