@@ -31,8 +31,6 @@ from reclaim.images_in_use import ImagesInUse, images_in_use
 from reclaim.keep_list import KEEP_NOTHING, KeepList
 from reclaim.types import Action, Image, ImageRecord, Kind, Listing, Plan, PolicyError, Reason, Rule, Verdict
 
-__all__ = ["ImageGCPolicy", "images_in_use", "plan_image_gc", "plan_maximum_age"]
-
 
 @dataclass(frozen=True, slots=True)
 class ImageGCPolicy:

@@ -25,11 +25,9 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from reclaim.clock import Clock
-from reclaim.container_gc import without
 from reclaim.executor import remove_one
 from reclaim.image_gc import ImageGCPolicy, plan_image_gc, plan_maximum_age
 from reclaim.image_gc_space import (
-    GCEvent,
     InvalidDiskCapacity,
     SpaceDecision,
     decide_space,
@@ -44,6 +42,7 @@ from reclaim.removers import ImageRemover
 from reclaim.services import ImageService
 from reclaim.types import (
     Action,
+    GCEvent,
     Listing,
     Outcome,
     Plan,
@@ -137,7 +136,7 @@ class ImageGC:
         stats: ImageFsStats,
     ) -> ImageGCResult:
         """The second part. A dry run goes on as if the first part had freed what it would remove."""
-        rest = without(listing, [outcome.verdict for outcome in (*aged.outcomes, *aged.kept)])
+        rest = listing.without(outcome.verdict for outcome in (*aged.outcomes, *aged.kept))
         plan = plan_image_gc(rest, self._records.records, policy, began)
         unread = _Walk.not_begun(plan, Reason.UNREADABLE)
         try:

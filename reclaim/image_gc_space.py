@@ -14,37 +14,11 @@ Covers: the decision, the meaning of the end, events and their texts. Does not c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from reclaim.image_gc import ImageGCPolicy
-from reclaim.types import ReclaimError
-
-
-class EventReason(StrEnum):
-    """Reasons of events about the node, as the kubelet names them (`pkg/kubelet/events/event.go`)."""
-
-    IMAGE_GC_FAILED = "ImageGCFailed"
-    INVALID_DISK_CAPACITY = "InvalidDiskCapacity"
-    FREE_DISK_SPACE_FAILED = "FreeDiskSpaceFailed"
-
-
-class EventType(StrEnum):
-    """Types of Kubernetes events."""
-
-    NORMAL = "Normal"
-    WARNING = "Warning"
-
-
-@dataclass(frozen=True, slots=True)
-class GCEvent:
-    """An event about the node: the sentence, and the numbers in it by name (bytes, percent)."""
-
-    reason: EventReason
-    message: str
-    values: Mapping[str, int] = field(default_factory=dict)
-    type: EventType = EventType.WARNING
+from reclaim.types import EventReason, GCEvent, ReclaimError
 
 
 class InvalidDiskCapacity(ReclaimError):
@@ -123,12 +97,6 @@ def free_space_outcome(decision: SpaceDecision, freed_bytes: int, failures: Sequ
 def invalid_capacity_event(error: InvalidDiskCapacity) -> GCEvent:
     """The event of an image filesystem without capacity."""
     return GCEvent(EventReason.INVALID_DISK_CAPACITY, str(error), {"capacity_bytes": 0})
-
-
-def repeated_failure_event(error: str, *, failed_before: bool) -> GCEvent | None:
-    """The event of a failed pass of the loop: none for the first failure in a row (statistics may not be there yet
-    after a start), one for each after it (`pkg/kubelet/kubelet.go`, StartGarbageCollection)."""
-    return GCEvent(EventReason.IMAGE_GC_FAILED, error) if error and failed_before else None
 
 
 def removals_failed(failures: Sequence[str]) -> str:

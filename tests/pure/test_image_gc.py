@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.image_gc import ImageGCPolicy, images_in_use, plan_image_gc, plan_maximum_age
+from reclaim.image_gc import ImageGCPolicy, plan_image_gc, plan_maximum_age
+from reclaim.images_in_use import images_in_use
 from reclaim.keep_list import KeepList, parse_keep_list
 from reclaim.references import bare_hex
 from reclaim.types import ContainerState, Image, ImageRecord, Listing, Plan, PolicyError, Reason, Rule

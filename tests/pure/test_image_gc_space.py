@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 from reclaim.image_gc import ImageGCPolicy
 from reclaim.image_gc_space import (
-    EventReason,
-    EventType,
     InvalidDiskCapacity,
     SpaceDecision,
     bytes_to_free,
@@ -20,9 +18,9 @@ from reclaim.image_gc_space import (
     free_space_outcome,
     human_size,
     invalid_capacity_event,
-    repeated_failure_event,
     usage_percent,
 )
+from reclaim.types import EventReason
 from tests.pure.values import GIB, KIB, MIB
 
 
@@ -71,7 +69,7 @@ def test_an_unknown_capacity_fails_as_capacity_0(capacity: int | None) -> None:
         with pytest.raises(InvalidDiskCapacity, match="no valid capacity") as refusal:
             ask()
         event = invalid_capacity_event(refusal.value)
-        assert (event.reason, event.type) == (EventReason.INVALID_DISK_CAPACITY, EventType.WARNING)
+        assert event.reason is EventReason.INVALID_DISK_CAPACITY
         assert str(event.reason) == "InvalidDiskCapacity"
         assert event.message == str(refusal.value)
 
@@ -101,7 +99,7 @@ def test_less_than_the_target_is_an_event_and_an_error_with_the_same_text() -> N
     outcome = free_space_outcome(FULL, 123, [])
     assert outcome.event is not None
     assert outcome.error == outcome.event.message
-    assert (str(outcome.event.reason), outcome.event.type) == ("FreeDiskSpaceFailed", EventType.WARNING)
+    assert str(outcome.event.reason) == "FreeDiskSpaceFailed"
     for part in ("91%", "40.0GiB", "freed 123 bytes", "active images, logs, volumes or other data"):
         assert part in outcome.error
     assert outcome.event.values == {
@@ -135,15 +133,6 @@ def test_a_target_of_0_or_below_is_reached_without_any_candidate() -> None:
 def test_below_the_high_mark_there_is_nothing_to_say() -> None:
     """No target, no error."""
     assert free_space_outcome(SpaceDecision(10, 1000, 900, None), 0, []).error == ""
-
-
-def test_the_first_failure_in_a_row_has_no_event_of_its_own() -> None:
-    """As the kubelet: `ImageGCFailed` is for the second failure in a row and each after it."""
-    assert repeated_failure_event("broken", failed_before=False) is None
-    event = repeated_failure_event("broken", failed_before=True)
-    assert event is not None
-    assert (str(event.reason), event.message, event.type) == ("ImageGCFailed", "broken", EventType.WARNING)
-    assert repeated_failure_event("", failed_before=True) is None
 
 
 @pytest.mark.parametrize(
