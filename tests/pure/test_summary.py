@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from signals.filesystems import FilesystemPaths
@@ -23,10 +25,12 @@ class Disks:
         self.inodes_total = 1000
         self.failing: set[str] = set()
         self.reads: list[str] = []
+        self.meanwhile: Callable[[], object] = lambda: None
 
     def __call__(self, path: str, now: float) -> Reading:
-        """One reading; raises OSError where the path fails or does not exist."""
+        """One reading, while which `meanwhile` happens; raises OSError where the path fails or does not exist."""
         self.reads.append(path)
+        self.meanwhile()
         if path in self.failing:
             raise OSError(5, "Input/output error")
         device = self.devices.get(path)
@@ -173,6 +177,29 @@ def test_located_elsewhere_the_old_numbers_are_forgotten() -> None:
     assert Signal.IMAGEFS_AVAILABLE not in seen.signals
     assert seen.layout is None
     assert seen.unavailable[0].reason == "/elsewhere: cannot be read: No such file or directory"
+
+
+def test_paths_that_come_in_the_middle_of_a_look_count_from_the_next_one() -> None:
+    """The runtime says where its images are while nodefs is read: this look is whole without them."""
+    disks = Disks({NODE: DISK_A, IMAGES: DISK_B})
+    summary = node(disks, SteppedClock(), imagefs=None)
+    disks.meanwhile = lambda: summary.locate(FilesystemPaths(NODE, IMAGES, IMAGES))
+    seen = summary.observe()
+    assert set(seen.signals) == {Signal.NODEFS_AVAILABLE, Signal.NODEFS_INODES_FREE}
+    assert seen.layout is None
+    assert [u.role for u in seen.unavailable] == [FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS]
+    assert summary.observe().layout is FsLayout.DEDICATED_IMAGEFS
+
+
+def test_a_path_that_goes_in_the_middle_of_a_look_is_in_it_and_then_forgotten() -> None:
+    """What the look has read counts in it; later nothing of it is left, not even stale."""
+    disks = Disks({NODE: DISK_A, IMAGES: DISK_B})
+    summary = node(disks, SteppedClock())
+    disks.meanwhile = lambda: summary.locate(FilesystemPaths(NODE))
+    assert summary.observe().signals[Signal.IMAGEFS_AVAILABLE].available == 5 * GIB
+    disks.meanwhile, disks.failing = lambda: None, {IMAGES}
+    summary.locate(FilesystemPaths(NODE, IMAGES, IMAGES))
+    assert Signal.IMAGEFS_AVAILABLE not in summary.observe().signals
 
 
 def test_capacity_is_read_anew_at_each_look() -> None:
