@@ -72,9 +72,8 @@ def parse_quantity(text: str) -> Fraction:
         amount *= 1024 ** _BINARY[suffix]
     else:
         power = int(match["exponent"]) if match["exponent"] is not None else _DECIMAL[suffix]
-        if abs(power) > 100:  # far beyond the cap on one side, below a billionth on the other
-            power = 100 if power > 0 else -100
-        amount *= Fraction(10) ** power
+        # 64 digits and such a power are beyond the cap on one side, below a billionth on the other
+        amount *= Fraction(10) ** max(-100, min(100, power))
     amount = Fraction(-(-amount * _NANO // 1), _NANO)  # nothing finer than a billionth, rounded up
     amount = min(amount, Fraction(_LARGEST))
     return -amount if match["sign"] == "-" else amount
@@ -182,16 +181,16 @@ def parse_duration(text: str) -> float:
         raise _refuse(text, DURATION_FORMS)
     if rest == "0":
         return 0.0
-    total_ns, position = Fraction(0), 0
+    total_ns, position = 0, 0
     while position < len(rest):
         match = _DURATION_PART.match(rest, position)
         if match is None:
             raise _refuse(text, DURATION_FORMS)
-        total_ns += Fraction(match["number"]) * _DURATION_UNITS_NS[match["unit"]]
+        total_ns += int(Fraction(match["number"]) * _DURATION_UNITS_NS[match["unit"]])  # Go truncates each part
         position = match.end()
     if total_ns > _LARGEST_DURATION_NS:
         raise _refuse(text, DURATION_FORMS)
-    seconds = int(total_ns) / 10**9  # Go truncates to whole nanoseconds
+    seconds = total_ns / _NANO
     return -seconds if text[0] == "-" else seconds
 
 

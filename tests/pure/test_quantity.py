@@ -227,6 +227,8 @@ def test_single_precision_is_gos_float32(exact: float, held: float) -> None:
         ("100μs", 0.0001),
         ("1ns", 1e-9),
         ("0.5ns", 0.0),
+        ("0.5ns0.5ns", 0.0),  # cut part by part
+        ("1.9ns", 1e-9),
         ("1h1m1s1ms", 3661.001),
         ("1s1h", 3601.0),
         ("2562047h47m16.854775807s", LARGEST / 10**9),

@@ -123,6 +123,13 @@ def test_a_percentage_at_the_ends_of_the_range_is_printed_and_reads_back(number:
     assert parse_percentage(str(percentage)) == percentage
 
 
+@pytest.mark.parametrize(("bits", "text"), [(0, "0%"), (1, "1e-43%"), (2, "3e-43%")])
+def test_the_shortest_text_that_reads_back_has_one_digit_where_one_is_enough(bits: int, text: str) -> None:
+    """The smallest denormal shares are so far apart that one digit tells them."""
+    assert str(Percentage(single(bits))) == text
+    assert parse_percentage(text) == Percentage(single(bits))
+
+
 @given(st.integers(0, 0x7F7FFFFF))
 def test_a_share_that_no_percentage_names_is_printed_as_near_as_can_be(bits: int) -> None:
     """Not every single-precision number is another one divided by 100; what is printed is within 9 digits."""
