@@ -22,6 +22,7 @@ class Disks:
     def __init__(self, devices: dict[str, int]):
         self.devices = devices
         self.available: dict[int, int] = dict.fromkeys(devices.values(), 5 * GIB)
+        self.capacity = 10 * GIB
         self.inodes_total = 1000
         self.failing: set[str] = set()
         self.reads: list[str] = []
@@ -38,7 +39,8 @@ class Disks:
             raise FileNotFoundError(2, "No such file or directory")
         available = self.available.setdefault(device, 5 * GIB)
         return Reading(
-            FsStats(available, available + 1, 10 * GIB, min(400, self.inodes_total), self.inodes_total, now), device
+            FsStats(available, available + 1, self.capacity, min(400, self.inodes_total), self.inodes_total, now),
+            device,
         )
 
 
@@ -203,11 +205,12 @@ def test_a_path_that_goes_in_the_middle_of_a_look_is_in_it_and_then_forgotten() 
 
 
 def test_capacity_is_read_anew_at_each_look() -> None:
-    """The filesystems of a look hold the readings themselves, by role."""
+    """A filesystem that grew: percentages follow it. A look holds the readings themselves, by role."""
     clock, disks = SteppedClock(at=5.0), Disks({NODE: DISK_A})
     summary = node(disks, clock, imagefs=NODE)
-    summary.observe()
-    disks.available[DISK_A] = 3 * GIB
+    assert summary.observe().signals[Signal.NODEFS_AVAILABLE].capacity == 10 * GIB
+    disks.available[DISK_A], disks.capacity = 3 * GIB, 20 * GIB
+    assert summary.observe().signals[Signal.NODEFS_AVAILABLE].capacity == 20 * GIB
     clock.step(1.0)
     identity, reading = summary.observe().filesystems[FilesystemRole.IMAGEFS]
     assert (identity.path, identity.device_id, reading.available_bytes, reading.time) == (NODE, DISK_A, 3 * GIB, 6.0)
