@@ -77,6 +77,22 @@ def test_a_row_whose_removals_all_fail_does_not_spin(small_node: SmallNode) -> N
         relieved(small_node, daemon, 15.0)
 
 
+def test_a_soft_threshold_in_its_grace_makes_the_relief_of_another_insufficient(small_node: SmallNode) -> None:
+    """Success is that no configured threshold is met, grace or not (kubelet, reclaimNodeLevelResources).
+
+    Bytes are relieved, inodes stay below a mark of 1M whose hour of grace has just begun.
+    """
+    crowd(small_node)
+    inodes = str(Signal.NODEFS_INODES_FREE)
+    configuration = small_node.configuration(
+        Signal.NODEFS_AVAILABLE, above=MIB, evictionSoft={inodes: "1M"}, evictionSoftGracePeriod={inodes: "1h"}
+    )
+    with Daemon("--config", configuration) as daemon:
+        event = daemon.wait_for(lambda event: event.get("result") == "not_enough", 15.0)
+        assert f"; still under pressure: {inodes}, containerfs.inodesFree; " in event["message"], "and not the bytes"
+    assert small_node.removed("image")
+
+
 def test_a_runtime_that_comes_after_the_daemon_is_used_within_2_s(small_node: SmallNode) -> None:
     """The daemon starts without a runtime, says so once, and relieves the node when it is there."""
     crowd(small_node)
