@@ -39,7 +39,7 @@ _DURATION_UNITS_NS = {
     "ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9,
 }  # fmt: skip
 _PERCENT = re.compile(
-    r"(?P<sign>[+-]?)(?P<digits>[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE](?P<exponent>[+-]?[0-9]{1,4}))?", re.ASCII
+    r"(?P<sign>[+-]?)(?P<digits>[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE](?P<exponent>[+-]?[0-9]+))?", re.ASCII
 )
 _LONGEST_TEXT = 64  # no meaningful number is longer; keeps a megabyte of digits from being worked on
 _LARGEST = 2**63 - 1  # amounts are signed 64-bit in Kubernetes; larger ones are capped there

@@ -31,7 +31,7 @@ LARGEST = 2**63 - 1
 NO_QUANTITIES = (
     """1K 1ki 1KB 1GB 1Gib 1_000 1,5 abc Gi . - + --1 1.2.3 1e 1e+ 1e1.5 1Eie 1Mi5 0x10 NaN inf 10% 1e99999"""
 )
-NO_PERCENTAGES = """% %% 10 foo% 12%345 1_0% 1,5% NaN% nan% inf% -Inf% 0x1% 1e% 1e400% 9e38% --1% 1Gi% 10X%"""
+NO_PERCENTAGES = """% %% 10 foo% 12%345 1_0% 1,5% NaN% nan% inf% -Inf% 0x1% 1e% 1e400% 1e99999% 9e38% --1% 1Gi% 10X%"""
 NO_DURATIONS = """- + 1 30 1d 1w 1h30 s 1S --1s 1e3s .s 3000000h"""
 
 
@@ -162,6 +162,8 @@ def test_any_text_is_read_or_refused(parse: Callable[[str], object], text: str) 
         ("15%", 1000, 150),
         ("5%", 1000, 50),
         ("10.5%", 1000, 104),
+        ("1E1%", 100, 10),
+        ("1e-99999%", 10**12, 0),
         (".25%", 1000, 2),
         ("12.%", 1000, 119),
         ("0%", 10**12, 0),
