@@ -29,9 +29,12 @@ from signals.quantity import (
 
 LARGEST = 2**63 - 1
 NO_QUANTITIES = (
-    """1K 1ki 1KB 1GB 1Gib 1_000 1,5 abc Gi . - + --1 1.2.3 1e 1e+ 1e1.5 1Eie 1Mi5 0x10 NaN inf 10% 1e99999"""
+    """1K 1ki 1KB 1GB 1Gib 1_000 1,5 abc Gi . - + --1 1.2.3 1e 1e+ 1e5-3 1e1.5 1Eie 1Mi5 0x10 NaN inf 10% 1e99999"""
 )
-NO_PERCENTAGES = """% %% 10 foo% 12%345 1_0% 1,5% NaN% nan% inf% -Inf% 0x1% 1e% 1e400% 1e99999% 9e38% --1% 1Gi% 10X%"""
+NO_PERCENTAGES = """
+    % %% 10 foo% 12%345 1_0% 1,5% NaN% nan% inf% -Inf% 0x1% 1e% 1e5-3% 1e400% 1e99999%
+    9e38% --1% 1Gi% 10X%
+"""
 NO_DURATIONS = """- + 1 30 1d 1w 1h30 s 1S --1s 1e3s .s 3000000h"""
 
 
