@@ -33,7 +33,14 @@ from eviction.kubelet_configuration import (
 from eviction.sources import API_VERSION as API_VERSION
 from eviction.sources import KIND as KIND
 from eviction.sources import ConfigurationError as ConfigurationError
-from eviction.sources import Source, from_environment, inherited_from, own_sources, without_what_is_taken_away
+from eviction.sources import (
+    Source,
+    from_environment,
+    inherited_from,
+    own_sources,
+    with_0_as_not_set,
+    without_what_is_taken_away,
+)
 from eviction.threshold_config import (
     KUBELET_EVICTION_HARD,
     EvictionMaps,
@@ -132,7 +139,7 @@ def load(
     sources = own_sources(path, directory)
     sources.append(Source("environment", from_environment(environment)))
     sources.append(Source("flags", dict(flags)))
-    sources = without_what_is_taken_away(sources)
+    sources = without_what_is_taken_away([with_0_as_not_set(source) for source in sources])
     for source in sources:
         _validated(source.document, source.name)  # alone, so that the sentence names where the problem stands
     own = merged([dict(source.document) for source in sources])

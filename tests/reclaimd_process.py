@@ -52,7 +52,10 @@ def write_configuration(path: Path, **fields: object) -> Path:
 
 
 class Daemon:
-    """A running `reclaimd run` with its JSON log; ended by SIGTERM when the `with` block ends."""
+    """A running `reclaimd run` with its JSON log; ended by SIGTERM when the `with` block ends.
+
+    One that ended by itself meanwhile, and not because the test killed it, fails the test with its log.
+    """
 
     def __init__(self, *arguments: str):
         self._arguments = arguments
@@ -78,7 +81,10 @@ class Daemon:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        code = self.stop()
+        if kind is None and code not in (0, -signal.SIGKILL):
+            log = "\n".join(event["message"] for event in self.events)
+            raise AssertionError(f"the daemon ended with {code}; the log:\n{log}")
 
     def stop(self, timeout_seconds: float = 40.0) -> int:
         """SIGTERM; the exit code."""
