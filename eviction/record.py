@@ -145,6 +145,7 @@ def outcome_json(outcome: Outcome) -> dict[str, Any]:
         "age_seconds": None if verdict.age_seconds is None else round(verdict.age_seconds, 3),
         "verdict": str(verdict.action),
         "reason": str(verdict.reason),
+        "rule": str(verdict.rule),
         "result": None if outcome.result is None else str(outcome.result),
         "error": outcome.error or None,
         "duration_seconds": round(outcome.duration_seconds, 6),
