@@ -9,7 +9,7 @@ runtime that does not have them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -19,7 +19,8 @@ from google.protobuf.message import Message
 
 from reclaim.cri import cri_pb2
 
-from .failpoints import Failpoints, InjectedError
+from .distortions import distorted
+from .failpoints import Call, Failpoints, InjectedError
 from .filesystem import EmbeddedNodeError
 from .names import NotFoundError
 from .runtime import EmbeddedRuntime
@@ -39,6 +40,12 @@ class Method(NamedTuple):
     name: str
     request: type[Message]
     function: Callable[[EmbeddedRuntime, Any], Message]
+
+    @property
+    def answer(self) -> type[Message]:
+        """What it is answered with."""
+        answer: type[Message] = getattr(cri_pb2, f"{self.name}Response")
+        return answer
 
 
 METHODS = (
@@ -147,18 +154,27 @@ class EmbeddedServer:
         self.runtime.settle()
 
     def _handler(self, method: Method) -> grpc.RpcMethodHandler[Any, Any]:
-        def serve(request: Message, context: grpc.ServicerContext) -> Message:
+        def serve(request: Message, context: grpc.ServicerContext) -> Iterator[Message]:
+            call = Call(lambda: method.function(self.runtime, request), method.answer(), distorted)
             try:
-                return self.failpoints.apply(method.name, lambda: method.function(self.runtime, request))
+                return iter((self.failpoints.apply(method.name, call),))
             except InjectedError as error:
-                context.abort(error.code, error.message)
+                return failing(error, context)
             except NotFoundError as error:
                 context.abort(grpc.StatusCode.NOT_FOUND, str(error))
             except EmbeddedNodeError as error:
                 context.abort(grpc.StatusCode.UNKNOWN, str(error))
 
-        return grpc.unary_unary_rpc_method_handler(
+        # On the wire a single answer is a stream of one message: so a stream can be cut after a message.
+        return grpc.unary_stream_rpc_method_handler(
             serve,
             request_deserializer=method.request.FromString,
             response_serializer=lambda answer: answer.SerializeToString(),
         )
+
+
+def failing(error: InjectedError, context: grpc.ServicerContext) -> Iterator[Any]:
+    """The answer that an injected error makes: what is sent before it, then its code."""
+    if error.partial is not None:
+        yield error.partial
+    context.abort(error.code, error.message)
