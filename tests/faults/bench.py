@@ -1,0 +1,156 @@
+"""One small node that is lived on, one pass on it under a fault, and whether the pass kept its promises.
+
+Whatever a runtime answers, these hold:
+
+* the pass ends, and ends as a record, not as an exception;
+* nothing that must stay has gone (`Lived.protected`);
+* the record tells the truth: what it calls removed is absent, and what is absent it does not call kept or failed;
+* the record is one line of the log in either form, and that line can be read.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from eviction.configuration import Extent
+from eviction.log import Log
+from eviction.record import Pass, pass_json
+from eviction.responder import Request
+from eviction.types import ReclaimFunction
+from reclaim.embedded.runtime import EmbeddedRuntime
+from reclaim.types import Kind, Result
+from signals.types import Signal
+from tests.sockets.small_node import MIB, Pod, SmallNode, relieve
+
+EVERYTHING = Request(row=tuple(ReclaimFunction), extent=Extent.ALL)
+SMALL_BYTES = 64 << 10
+LONGEST_PASS_SECONDS = 10.0
+
+
+class LivedNode(SmallNode):
+    """A small node with a running pod, a crashed one, one after its init container, and things that may go.
+
+    `populate` adds what may go anew, so that one node serves many passes.
+    """
+
+    def __init__(self, directory: Path, **options: Any) -> None:
+        directory.mkdir(parents=True)
+        super().__init__(directory, **options)
+        self._populated = 0
+        init = self.add_image("registry.example/init:1", SMALL_BYTES)
+        web = self.run_pod("web")
+        self.running = self.run(web)
+        self.crashed = self.run_pod("crashed")
+        self.newest = [self.exited(self.crashed, attempt=1), self.exited(web, init, name="init")]
+        self.kept_images = {self.pause_id, self.app_id, init}
+        self.kept_sandboxes = {web.sandbox_id, self.crashed.sandbox_id}
+        self._may_go: set[str] = set()
+
+    @property
+    def protected(self) -> set[str]:
+        """Ids of what must be there after every pass."""
+        return {self.running, *self.newest, *self.kept_images, *self.kept_sandboxes}
+
+    def populate(self) -> set[str]:
+        """Two unused images, an older dead copy, and a pod that is gone with its container and sandbox; their ids."""
+        self._populated += 1
+        number = self._populated
+        images = {self.add_image(f"registry.example/old/{number}/{n}:1", SMALL_BYTES) for n in range(2)}
+        older = self.exited(self.crashed, attempt=0)
+        gone: Pod = self.run_pod(f"gone-{number}")
+        dead = self.exited(gone)
+        self.vanish(gone)
+        self._may_go |= {*images, older, dead, gone.sandbox_id}
+        return {*images, older, dead, gone.sandbox_id}
+
+    def present(self) -> set[str]:
+        """Ids of everything on the node, without asking over the socket."""
+        removed = set(self.removed())
+        return (self.protected | self._may_go) - removed
+
+    def leftovers(self) -> set[str]:
+        """Ids of what may go and is still there."""
+        return self._may_go - set(self.removed())
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was wrong with one pass; nothing if all held."""
+
+    wrong: list[str] = field(default_factory=list)
+    record: Pass | None = None
+    log_bytes: int = 0
+
+
+def pass_under_fault(node: LivedNode, request: Request = EVERYTHING, **fields: Any) -> Findings:
+    """One pass by a product that is made for it and closed again, under the faults that are set; then they end."""
+    findings = Findings()
+    already = len(node.removed())
+    product = node.node(Signal.NODEFS_AVAILABLE, above=60 * MIB, **fields)
+    try:
+        record = findings.record = relieve(product, request)
+    except Exception as error:  # noqa: BLE001 # whatever comes out of a pass is what this looks for
+        findings.wrong.append(f"the pass raised {type(error).__name__}: {error}")
+        return findings
+    finally:
+        node.failpoints.clear()
+        product.close()
+    went = set(node.removed()[already:])
+    findings.wrong += [f"{each} went, which must stay" for each in went & node.protected]
+    findings.wrong += untruths(record, went, node)
+    line, problems = log_line(record)
+    findings.log_bytes = len(line)
+    findings.wrong += problems
+    return findings
+
+
+def untruths(record: Pass, went: set[str], node: LivedNode) -> list[str]:
+    """Where the record and the node disagree."""
+    wrong = []
+    there = node.present()
+    for outcome in record.removals:
+        object_id = outcome.verdict.id
+        if outcome.result is Result.REMOVED and object_id in there:
+            wrong.append(f"{object_id} is told as removed and is there")
+        if outcome.result is Result.REMOVED and object_id not in went:
+            wrong.append(f"{object_id} is told as removed by us, and nobody removed it")
+        if outcome.result is Result.FAILED and object_id in went:
+            wrong.append(f"{object_id} is told as failed and has gone: {outcome.error}")
+    wrong += [f"{kept.verdict.id} is told as kept and has gone" for kept in record.kept if kept.verdict.id in went]
+    told = {outcome.verdict.id for outcome in record.removals}
+    wrong += [f"{each} has gone and is not told" for each in went - told]
+    nominal = sum(
+        outcome.verdict.size_bytes or 0
+        for outcome in record.removals
+        if outcome.verdict.kind is Kind.IMAGE and outcome.result is Result.REMOVED
+    )
+    if record.nominal_bytes != nominal:
+        wrong.append(f"{record.nominal_bytes} nominal bytes are told, and what went has {nominal}")
+    return wrong
+
+
+def log_line(record: Pass) -> tuple[str, list[str]]:
+    """The JSON line of a pass, and what is wrong with it and with the line of text."""
+    written, text = io.StringIO(), io.StringIO()
+    Log(lambda: 0.0, as_json=True, stream=written).info(record.reason, record=pass_json(record))
+    Log(lambda: 0.0, stream=text).info(record.reason)
+    lines, problems = written.getvalue().split("\n"), []
+    if len(lines) != 2 or lines[1] or len(written.getvalue().splitlines()) != 1:
+        problems.append(f"the record takes {len(lines) - 1} lines of the log")
+    try:
+        json.loads(lines[0])
+        written.getvalue().encode()
+    except ValueError as error:
+        problems.append(f"the line of the log cannot be read: {error}")
+    if not text.getvalue().removesuffix("\n").isprintable():
+        problems.append("the line of text is not printable")
+    return written.getvalue(), problems
+
+
+def runtime_of(node: LivedNode) -> EmbeddedRuntime:
+    """The runtime of a node, for what a test asks it directly."""
+    return node.runtime
