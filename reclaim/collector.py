@@ -12,13 +12,14 @@ from dataclasses import replace
 from typing import TypeVar
 
 from reclaim.clock import Clock
-from reclaim.container_gc import ContainerGCPolicy, plan_container_gc, plan_sandbox_gc, without
+from reclaim.container_gc import ContainerGCPolicy, plan_container_gc
 from reclaim.executor import Carried, Executor, LookAgain
 from reclaim.image_gc import ImageGCPolicy, images_in_use, plan_image_gc
 from reclaim.listing import Lister
 from reclaim.pods import PodStateProvider, PodStates
 from reclaim.records import ImageRecords
 from reclaim.removers import ContainerRemover, ImageRemover, Remover, SandboxRemover
+from reclaim.sandbox_gc import plan_sandbox_gc
 from reclaim.services import ImageService, RuntimeService
 from reclaim.types import Listing, Plan, ReclaimResult, Result, RuntimeUnavailable, Verdict
 
@@ -104,12 +105,12 @@ class Collector:
         return SandboxRemover(self._runtime, self._pods, self._clock, self._planned)
 
     def _everything(self) -> Listing:
-        return without(self._lister.everything(), self._planned)
+        return self._lister.everything().without(self._planned)
 
     def _containers_and_pods(self) -> tuple[Listing, PodStates]:
         """The pod directories are read before and after the runtime's lists: a pod exists if either look saw it."""
         before = self._pods.look()
-        listing = without(self._lister.containers(), self._planned)
+        listing = self._lister.containers().without(self._planned)
         return listing, before.united(self._pods.look())
 
     def _record(self, listing: Listing, now: float) -> None:
