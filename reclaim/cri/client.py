@@ -18,9 +18,26 @@ from typing import Any, TypeVar, cast
 import grpc
 
 from reclaim.cri import cri_pb2 as pb
-from reclaim.cri.convert import UID_LABEL, container_of, container_status_of, image_of, sandbox_of, text_in_json
+from reclaim.cri.convert import (
+    UID_LABEL,
+    container_of,
+    container_status_of,
+    each_once,
+    image_of,
+    sandbox_of,
+    sandbox_state,
+    text_in_json,
+)
 from reclaim.services import ContainerStatus, ImageFsInfo, RuntimeVersion
-from reclaim.types import Container, Image, PodSandbox, ReclaimError, RemovalFailed, RuntimeUnavailable
+from reclaim.types import (
+    Container,
+    Image,
+    PodSandbox,
+    PodSandboxState,
+    ReclaimError,
+    RemovalFailed,
+    RuntimeUnavailable,
+)
 
 READ_DEADLINE_SECONDS = 10.0
 LARGEST_MESSAGE_BYTES = 256 * 1024 * 1024
@@ -102,12 +119,20 @@ class CriClient:
         wanted = pb.ContainerFilter(pod_sandbox_id=sandbox_id, label_selector=labels)
         request = pb.ListContainersRequest(filter=wanted)
         answer = self._read(_RUNTIME + "ListContainers", request, pb.ListContainersResponse)
-        return tuple(container_of(item) for item in answer.containers)
+        return each_once(map(container_of, answer.containers), "a container")
 
     def list_pod_sandboxes(self) -> tuple[PodSandbox, ...]:
         """All sandboxes."""
         answer = self._read(_RUNTIME + "ListPodSandbox", pb.ListPodSandboxRequest(), pb.ListPodSandboxResponse)
-        return tuple(sandbox_of(item) for item in answer.items)
+        return each_once(map(sandbox_of, answer.items), "a sandbox")
+
+    def pod_sandbox_state(self, sandbox_id: str) -> PodSandboxState | None:
+        """The sandbox as it is now, None when NOT_FOUND or when another one answers to its id."""
+        request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
+        answer = self._find(_RUNTIME + "PodSandboxStatus", request, pb.PodSandboxStatusResponse)
+        if answer is None or answer.status.id != sandbox_id:
+            return None
+        return sandbox_state(answer.status.state)
 
     def container_status(self, container_id: str) -> ContainerStatus | None:
         """The container as it is now, None when NOT_FOUND."""

@@ -21,6 +21,7 @@ _Answer = TypeVar("_Answer", bound=Message)
 HUGE_NAME_CHARACTERS = 1 << 20
 # A line break, a terminal's escape, a NUL, a line separator, text that runs backwards, a byte order mark, and quotes.
 CONTROL_CHARACTERS = "a\nb\x1b[31mc\x00d\u2028e\u202ef\ufeffg\x7f\x9b\"'\\"
+HOSTILE_PATH = "/var/log/pods/../../../proc/self/../..//dev/null\n/etc"
 _SHORT_ID = 6
 _LARGEST = (1 << 63) - 1
 _TIMES = ("created_at", "started_at", "finished_at", "timestamp")
@@ -49,6 +50,9 @@ class Distortion(StrEnum):
     HUGE_NAMES = "huge_names"
     """One MiB each."""
     CONTROL_NAMES = "control_names"
+    EMPTY_PATHS = "empty_paths"
+    HOSTILE_PATHS = "hostile_paths"
+    """Paths of logs and mount points that lead out of where they should."""
 
 
 def distorted(answer: _Answer, how: Distortion) -> _Answer:
@@ -151,6 +155,17 @@ def _names(change: Callable[[str], str]) -> Callable[[Message], None]:
     return apply
 
 
+def _paths(path: str) -> Callable[[Message], None]:
+    def apply(answer: Message) -> None:
+        for entry in _entries(answer):
+            if "log_path" in entry.DESCRIPTOR.fields_by_name:
+                entry.log_path = path
+            if "fs_id" in entry.DESCRIPTOR.fields_by_name:
+                entry.fs_id.mountpoint = path
+
+    return apply
+
+
 def _huge(name: str) -> str:
     return (name or "x") * (HUGE_NAME_CHARACTERS // len(name or "x"))
 
@@ -170,4 +185,6 @@ _CHANGES: dict[Distortion, Callable[[Message], None]] = {
     Distortion.EMPTY_NAMES: _names(lambda _: ""),
     Distortion.HUGE_NAMES: _names(_huge),
     Distortion.CONTROL_NAMES: _names(lambda name: name + CONTROL_CHARACTERS),
+    Distortion.EMPTY_PATHS: _paths(""),
+    Distortion.HOSTILE_PATHS: _paths(HOSTILE_PATH),
 }

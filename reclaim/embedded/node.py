@@ -103,6 +103,13 @@ class EmbeddedNode:
                 self._images.put(image_id, tags, layers, pinned=pinned)
         return image_id
 
+    def tag_image(self, image_id: str, tag: str) -> None:
+        """Give an image one more tag; an image that had it loses it."""
+        with self._lock:
+            if (image := self._images.get(image_id)) is None:
+                raise EmbeddedNodeError(f"there is no image with the full id {image_id!r}")
+            self._images.put(image_id, [tag], image.layers, pinned=image.pinned)
+
     def exit_container(self, container_id: str, exit_code: int = 0) -> None:
         """Let the container's process end by itself. Raises EmbeddedNodeError if it is not RUNNING or UNKNOWN."""
         with self._lock:

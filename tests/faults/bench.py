@@ -21,18 +21,19 @@ from eviction.log import Log
 from eviction.record import Pass, pass_json
 from eviction.responder import Request
 from eviction.types import ReclaimFunction
-from reclaim.embedded.runtime import EmbeddedRuntime
 from reclaim.types import Kind, Result
 from signals.types import Signal
-from tests.sockets.small_node import MIB, Pod, SmallNode, relieve
+from tests.sockets.small_node import MIB, SmallNode, relieve
 
 EVERYTHING = Request(row=tuple(ReclaimFunction), extent=Extent.ALL)
 SMALL_BYTES = 64 << 10
-LONGEST_PASS_SECONDS = 10.0
+SIDE_BY_SIDE = 9  # nodes at a time: most of a pass is waiting for late space
+LONGEST_LINE_BYTES = 48 << 10  # journald's own limit: a longer line is cut, and then no JSON any more
 
 
 class LivedNode(SmallNode):
-    """A small node with a running pod, a crashed one, one after its init container, and things that may go.
+    """A small node with a running pod after its init container, a crashed one with two containers, one after a reboot
+    with nothing but its sandbox, and things that may go.
 
     `populate` adds what may go anew, so that one node serves many passes.
     """
@@ -45,9 +46,19 @@ class LivedNode(SmallNode):
         web = self.run_pod("web")
         self.running = self.run(web)
         self.crashed = self.run_pod("crashed")
-        self.newest = [self.exited(self.crashed, attempt=1), self.exited(web, init, name="init")]
+        self.newest = [
+            self.exited(self.crashed, attempt=1),
+            self.exited(self.crashed, name="side"),
+            self.exited(web, init, name="init"),
+        ]
+        rebooted = self.run_pod("rebooted")
+        self.runtime.kill_sandbox(rebooted.sandbox_id)
+        self.runtime.age(rebooted.sandbox_id, 600)
         self.kept_images = {self.pause_id, self.app_id, init}
-        self.kept_sandboxes = {web.sandbox_id, self.crashed.sandbox_id}
+        self.kept_sandboxes = {web.sandbox_id, self.crashed.sandbox_id, rebooted.sandbox_id}
+        self._images: set[str] = set()
+        self._older: set[str] = set()
+        self._gone: set[str] = set()
         self._may_go: set[str] = set()
 
     @property
@@ -56,25 +67,31 @@ class LivedNode(SmallNode):
         return {self.running, *self.newest, *self.kept_images, *self.kept_sandboxes}
 
     def populate(self) -> set[str]:
-        """Two unused images, an older dead copy, and a pod that is gone with its container and sandbox; their ids."""
+        """What is missing of: two unused images, an older dead copy, and a pod that is gone with its container and
+        sandbox. Ids of everything that may go now."""
         self._populated += 1
-        number = self._populated
-        images = {self.add_image(f"registry.example/old/{number}/{n}:1", SMALL_BYTES) for n in range(2)}
-        older = self.exited(self.crashed, attempt=0)
-        gone: Pod = self.run_pod(f"gone-{number}")
-        dead = self.exited(gone)
-        self.vanish(gone)
-        self._may_go |= {*images, older, dead, gone.sandbox_id}
-        return {*images, older, dead, gone.sandbox_id}
+        if not self._left(self._images):
+            names = [f"registry.example/old/{self._populated}/{number}:1" for number in range(2)]
+            self._images = {self.add_image(name, SMALL_BYTES) for name in names}
+        if not self._left(self._older):
+            self._older = {self.exited(self.crashed, attempt=0)}
+        if len(self._left(self._gone)) < 2:
+            pod = self.run_pod(f"gone-{self._populated}")
+            self._gone = {self.exited(pod), pod.sandbox_id}
+            self.vanish(pod)
+        self._may_go |= self._images | self._older | self._gone
+        return self.leftovers()
+
+    def _left(self, ids: set[str]) -> set[str]:
+        return ids - set(self.removed())
 
     def present(self) -> set[str]:
         """Ids of everything on the node, without asking over the socket."""
-        removed = set(self.removed())
-        return (self.protected | self._may_go) - removed
+        return self._left(self.protected | self._may_go)
 
     def leftovers(self) -> set[str]:
         """Ids of what may go and is still there."""
-        return self._may_go - set(self.removed())
+        return self._left(self._may_go)
 
 
 @dataclass(slots=True)
@@ -141,6 +158,8 @@ def log_line(record: Pass) -> tuple[str, list[str]]:
     lines, problems = written.getvalue().split("\n"), []
     if len(lines) != 2 or lines[1] or len(written.getvalue().splitlines()) != 1:
         problems.append(f"the record takes {len(lines) - 1} lines of the log")
+    if len(written.getvalue()) > LONGEST_LINE_BYTES:
+        problems.append(f"the line of the log has {len(written.getvalue())} bytes")
     try:
         json.loads(lines[0])
         written.getvalue().encode()
@@ -149,8 +168,3 @@ def log_line(record: Pass) -> tuple[str, list[str]]:
     if not text.getvalue().removesuffix("\n").isprintable():
         problems.append("the line of text is not printable")
     return written.getvalue(), problems
-
-
-def runtime_of(node: LivedNode) -> EmbeddedRuntime:
-    """The runtime of a node, for what a test asks it directly."""
-    return node.runtime

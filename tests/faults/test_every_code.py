@@ -16,7 +16,7 @@ import pytest
 
 from reclaim.embedded.failpoints import ActThenFail, Cut, Fail, Failpoint
 from reclaim.embedded.faults import CODES
-from tests.faults.bench import Findings, LivedNode, pass_under_fault
+from tests.faults.bench import SIDE_BY_SIDE, Findings, LivedNode, pass_under_fault
 from tests.faults.meters import Meters, Report
 from tests.sockets.mounts import need_mounts
 
@@ -79,7 +79,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     LivedNode(base / "warm").close()  # what a first channel and server make for the whole process does not count
     gc.collect()
     with Meters(os.getpid()) as meters:
-        with ThreadPoolExecutor(len(ROWS) + len(CUT_ROWS)) as pool:
+        with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
             going = {
                 (method, how): pool.submit(tell, method, how, base / f"{method}-{how}")
                 for method, how in ROWS + CUT_ROWS
@@ -131,4 +131,4 @@ def test_the_table_is_whole() -> None:
     source = Path(__file__).parents[2] / "reclaim" / "cri" / "client.py"
     called = {part.split('"')[0] for part in source.read_text().split('_RUNTIME + "')[1:]}
     called |= {part.split('"')[0] for part in source.read_text().split('_IMAGE + "')[1:]}
-    assert called == {*ASKED, *REMOVING}
+    assert called - {"StopContainer"} == {*ASKED, *REMOVING}, "only with the kubelet's own state is anything stopped"
