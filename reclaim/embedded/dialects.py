@@ -31,6 +31,8 @@ class Dialect:
     `pins_sandbox_image`: the image list says that the sandbox image is pinned. `reports_sandbox_image`: verbose status
     calls name it. `*_space_delay_seconds`: the space of what was removed comes back that much later, or with the next
     RemoveImage that frees at once, whichever is first; until `settle` a thread may wait for it.
+    `largest_answer_bytes`: an answer that is larger fails with RESOURCE_EXHAUSTED. `streams_lists`: it has the
+    streaming twins of the list calls (KEP-5825).
     """
 
     runtime_name: str
@@ -45,6 +47,8 @@ class Dialect:
     reports_sandbox_image: bool = True
     container_space_delay_seconds: float = 0.0
     image_space_delay_seconds: float = 0.0
+    largest_answer_bytes: int = 256 << 20
+    streams_lists: bool = False
 
 
 CONTAINERD_1_6 = Dialect("containerd", "1.6.20", fills_image_id=False, pins_sandbox_image=False)

@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar, assert_never
+from typing import Any, Generic, TypeVar, assert_never
 
 import grpc
 
@@ -49,7 +49,7 @@ class InjectedError(Exception):
     """A call fails on purpose. `code` and `message` are what the caller shall see; `partial` is what it is sent before
     that, or None."""
 
-    def __init__(self, code: grpc.StatusCode, message: str, partial: object = None) -> None:
+    def __init__(self, code: grpc.StatusCode, message: str, partial: Any = None) -> None:
         super().__init__(message)
         self.code = code
         self.message = message

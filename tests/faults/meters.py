@@ -162,6 +162,12 @@ def control_heartbeat(socket: str) -> Heartbeat:
     return age
 
 
+def high_water_bytes(pid: int) -> int:
+    """The most memory that a process has had resident at one moment of its life, by the kernel's own account."""
+    with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
+
+
 def longest_gap(times: Sequence[float], began: float, ended: float) -> float:
     """The longest time without any of these moments between two others, in seconds: the stall that a log shows."""
     moments = sorted([began, *times, ended])

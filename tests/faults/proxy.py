@@ -76,7 +76,7 @@ class Proxy:
                 return iter((behind(),))
             return iter((self.failpoints.apply(method, Call(behind, b"", changed)),))
         except InjectedError as error:
-            return failing(error, context)
+            return failing(() if error.partial is None else (error.partial,), error, context)
         except grpc.RpcError as error:
             context.abort(error.code(), error.details() or "")
 
