@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from reclaim.clock import Clock
-from reclaim.image_gc import images_in_use
+from reclaim.images_in_use import images_in_use
 from reclaim.listing import FRESH_SECONDS, Lister
-from reclaim.pods import PodStateProvider
+from reclaim.pods import PodStateProvider, is_pod_uid
 from reclaim.references import ImageIndex
 from reclaim.services import ContainerStatus, ImageService, RuntimeService
 from reclaim.types import (
@@ -79,11 +79,17 @@ _STILL_ALIVE = {
 _ONLY_AS_PLANNED = (ContainerState.CREATED, ContainerState.UNKNOWN)
 
 
+def _has_appeared_again(verdict: Verdict, pods: PodStateProvider) -> bool:
+    """Whether what was planned as part of a vanished pod is not that any more. What cannot be a UID is no pod's; that a
+    pod has terminated or was evicted is final, so it is not asked again."""
+    return verdict.reason is Reason.POD_GONE and is_pod_uid(verdict.pod_uid) and not pods.gone(verdict.pod_uid)
+
+
 class LogFiles(Protocol):
     """What takes a container's log files away."""
 
-    def remove(self, status: ContainerStatus) -> None:
-        """All of them, the rotated ones and the symlink too; none there is fine. Raises RemovalFailed."""
+    def remove(self, status: ContainerStatus) -> int:
+        """All of them, the rotated ones and the symlink too; how many there were. Raises RemovalFailed."""
 
 
 class ContainerRemover:
@@ -117,7 +123,7 @@ class ContainerRemover:
             copies = {container.id for container in self._runtime.list_containers(pod_uid=verdict.pod_uid)}
             if verdict.superseded_by not in copies:
                 return Refused(Reason.NEWEST_OF_LIVE_POD)
-        if verdict.reason is Reason.POD_GONE and not self._pods.gone(verdict.pod_uid):
+        if _has_appeared_again(verdict, self._pods):
             return Refused(Reason.POD_ALIVE)
         self._checked[verdict.id] = status
         return Ready(read_at)
@@ -126,12 +132,13 @@ class ContainerRemover:
         """StopContainer where its state is not known, the log files, then RemoveContainer by whole id."""
         status = self._checked.pop(verdict.id)
         if status.state is ContainerState.UNKNOWN:
-            self._stop(status)
-        if self._logs is not None:
+            status = self._stopped(status)
+        if self._logs is not None and status.state is ContainerState.EXITED:  # one that never started has no log
             self._logs.remove(status)
         return self._runtime.remove_container(verdict.id)
 
-    def _stop(self, status: ContainerStatus) -> None:
+    def _stopped(self, status: ContainerStatus) -> ContainerStatus:
+        """Stops a container and says what has become of it. Raises RemovalFailed unless it has exited, or is gone."""
         self._runtime.stop_container(status.id, status.stop_grace_seconds)
         try:
             stopped = self._runtime.container_status(status.id)
@@ -139,6 +146,7 @@ class ContainerRemover:
             raise RemovalFailed(str(error)) from error
         if stopped is not None and stopped.state is not ContainerState.EXITED:
             raise RemovalFailed(f"it was stopped, but is {stopped.state}")
+        return stopped or status
 
     def present(self, verdict: Verdict) -> bool:
         """ContainerStatus answers with this very id."""
@@ -170,7 +178,7 @@ class SandboxRemover:
         listing = Listing(containers=self._runtime.list_containers(sandbox_id=verdict.id)).without(self._planned)
         if any(container.sandbox_id == verdict.id for container in listing.containers):
             return Refused(Reason.HAS_CONTAINERS)
-        if verdict.reason is Reason.POD_GONE and not self._pods.gone(verdict.pod_uid):
+        if _has_appeared_again(verdict, self._pods):
             return Refused(Reason.POD_ALIVE)
         return Ready(read_at)
 
