@@ -17,7 +17,7 @@ from tests.faults.meters import MIB, Meters, control_heartbeat
 from tests.reclaimd_process import Daemon, came_true
 from tests.sockets.mounts import need_mounts
 
-STORM_SECONDS = 6.0
+STORM_SECONDS = 4.0
 LONGEST_STALL_SECONDS = 1.0
 MADE_BY_KUBELET = ("RunPodSandbox", "CreateContainer", "StartContainer")
 CODES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNKNOWN)
