@@ -21,7 +21,7 @@ from reclaim.images_in_use import images_in_use
 from reclaim.listing import FRESH_SECONDS, Lister
 from reclaim.pods import PodStateProvider, is_pod_uid
 from reclaim.references import ImageIndex
-from reclaim.services import ContainerStatus, ImageService, RuntimeService
+from reclaim.services import NO_STATUS, ContainerStatus, ImageService, RuntimeService
 from reclaim.types import (
     ContainerState,
     Image,
@@ -114,6 +114,8 @@ class ContainerRemover:
         """EXITED now; then that the newer copy is still there; and last, as it takes no time, that the pod is gone."""
         status = self._runtime.container_status(verdict.id)
         read_at = self._clock.monotonic()
+        if status == NO_STATUS:
+            return Refused(Reason.UNKNOWN_STATE)
         if status is None or status.id != verdict.id:
             return _GONE
         as_planned = verdict.state in _ONLY_AS_PLANNED and status.state is verdict.state
@@ -149,9 +151,9 @@ class ContainerRemover:
         return stopped or status
 
     def present(self, verdict: Verdict) -> bool:
-        """ContainerStatus answers with this very id."""
+        """ContainerStatus answers with this very id, or with nothing that would say that it is gone."""
         status = self._runtime.container_status(verdict.id)
-        return status is not None and status.id == verdict.id
+        return status is not None and status.id in (verdict.id, NO_STATUS.id)
 
 
 class SandboxRemover:

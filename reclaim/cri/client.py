@@ -32,7 +32,7 @@ from reclaim.cri.convert import (
     text_in_json,
 )
 from reclaim.cri.pieces import MalformedList, entries
-from reclaim.services import ContainerStatus, ImageFsInfo, RuntimeVersion
+from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, RuntimeVersion
 from reclaim.types import (
     Container,
     Image,
@@ -135,17 +135,19 @@ class CriClient:
         """The sandbox as it is now, None when NOT_FOUND or when another one answers to its id."""
         request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
         answer = self._find(_RUNTIME + "PodSandboxStatus", request, pb.PodSandboxStatusResponse)
-        if answer is None or answer.status.id != sandbox_id:
+        if answer is None:
             return None
-        return sandbox_state(answer.status.state)
+        if not answer.status.id:
+            raise RuntimeUnavailable(f"{self.endpoint}: PodSandboxStatus was answered without a status")
+        return sandbox_state(answer.status.state) if answer.status.id == sandbox_id else None
 
     def container_status(self, container_id: str) -> ContainerStatus | None:
-        """The container as it is now, None when NOT_FOUND."""
+        """The container as it is now, None when NOT_FOUND; an answer without a status has no id and no known state."""
         request = pb.ContainerStatusRequest(container_id=container_id)
         answer = self._find(_RUNTIME + "ContainerStatus", request, pb.ContainerStatusResponse)
-        if answer is None or not answer.HasField("status"):
+        if answer is None:
             return None
-        return container_status_of(answer.status)
+        return container_status_of(answer.status) if answer.HasField("status") else NO_STATUS
 
     def image_of_sandbox(self, sandbox_id: str) -> str | None:
         """What the verbose status says under `image` (containerd)."""

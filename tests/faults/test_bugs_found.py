@@ -11,7 +11,7 @@ import pytest
 from eviction.record import pass_json
 from reclaim.cri import cri_pb2 as pb
 from reclaim.embedded.distortions import Distortion
-from reclaim.embedded.failpoints import Distort, Hang
+from reclaim.embedded.failpoints import Distort, Failpoint, Hang, Pretend
 from tests.faults.bench import EVERYTHING
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.dialect import Dialect
@@ -116,6 +116,18 @@ def test_a_shortened_id_of_a_sandbox_is_never_sent(small_node: SmallNode) -> Non
     (outcome,) = [each for each in record.removals if each.verdict.kind == "sandbox"]
     assert result_of(record, outcome.verdict.id) == "already_gone"
     assert small_node.failpoints.calls["RemovePodSandbox"] == 0
+
+
+@pytest.mark.parametrize("lie", [Distort(Distortion.EMPTY_IDS), Pretend()], ids=["without an id", "without a status"])
+def test_a_sandbox_of_which_its_status_says_nothing_is_not_gone(small_node: SmallNode, lie: Failpoint) -> None:
+    """An answer without a status is neither there nor gone: nothing is sent, and nothing is told as gone."""
+    small_node.gone_pod("gone")
+    small_node.failpoints["PodSandboxStatus"] = lie
+    record = relieve(small_node.node(), EVERYTHING)
+    assert small_node.removed("sandbox") == []
+    (outcome,) = [each for each in record.removals if each.verdict.kind == "sandbox"]
+    assert str(outcome.result) == "unanswered"
+    assert "without a status" in outcome.error
 
 
 @pytest.mark.parametrize("how", [Distortion.HUGE_NAMES, Distortion.CONTROL_NAMES], ids=str)
