@@ -306,9 +306,13 @@ class Manager:
             self._say_once(head, key=f"{record.result} {acted_on.signal if acted_on else ''}", **fields)
 
     def _refresh(self) -> None:
-        """Where the images are, and who uses which: first seen and last used are kept up by this."""
-        problem = self._node.locate()
-        if problem is None:
+        """Where the images are, and who uses which: first seen and last used are kept up by this.
+
+        Under pressure only where they are: the second takes a question for each container on some runtimes, minutes
+        for thousands of them, and the pass that waits for this thread asks it itself where it needs to.
+        """
+        problem, pressed = self._node.locate(), bool(self._conditions)
+        if problem is None and not pressed:
             try:
                 self._node.collector.detect()
             except RuntimeUnavailable as error:
@@ -323,7 +327,7 @@ class Manager:
             self._say_once(f"the container runtime cannot be asked: {problem}", key="runtime")
         elif self._said.pop("runtime", None) is not None:
             self._log.info("the container runtime answers again")
-        wait = REFRESH_SECONDS if problem is None else RETRY_SECONDS
+        wait = REFRESH_SECONDS if problem is None and not pressed else RETRY_SECONDS
         self._refresh_due = self._node.clock.monotonic() + wait
 
     def _start(self, what: str, do: Callable[[], None]) -> None:

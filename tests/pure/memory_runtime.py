@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from reclaim.pods import PodStates
 from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, RuntimeVersion
-from reclaim.types import Container, ContainerState, Image, PodSandbox, RuntimeUnavailable
+from reclaim.types import Container, ContainerState, Image, PodSandbox, PodSandboxState, RuntimeUnavailable
 from tests.pure.values import SteppedClock
 
 
@@ -74,6 +74,12 @@ class MemoryRuntime:
             return NO_STATUS
         found = next((one for one in self.containers.values() if one.id.startswith(container_id)), None)
         return None if found is None else ContainerStatus(found.id, found.state)
+
+    def pod_sandbox_state(self, sandbox_id: str) -> PodSandboxState | None:
+        """By whole id."""
+        self._called("pod_sandbox_state")
+        found = self.sandboxes.get(sandbox_id)
+        return None if found is None else found.state
 
     def image_of_sandbox(self, sandbox_id: str) -> str | None:
         """It does not say."""
