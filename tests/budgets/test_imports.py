@@ -14,7 +14,7 @@ ROOMS = ("signals", "reclaim", "eviction")
 
 HOMES = {
     "grpc": {"reclaim/cri/client.py", "reclaim/cri/maker.py", "reclaim/embedded/"},
-    "google": {"reclaim/cri/cri_pb2.py", "reclaim/cri/cri_pb2.pyi", "reclaim/embedded/"},
+    "google": {"reclaim/cri/client.py", "reclaim/cri/cri_pb2.py", "reclaim/cri/cri_pb2.pyi", "reclaim/embedded/"},
     "psutil": {"signals/filesystems.py"},
     "pyinotify": {"signals/watcher.py"},
     "pydantic": {
