@@ -20,7 +20,9 @@ HOMES = {
     "pydantic": {
         "eviction/configuration.py",
         "eviction/documents.py",
+        "eviction/drill/document.py",
         "eviction/drill/scenario.py",
+        "eviction/drill/schema.py",
         "eviction/kubelet_configuration.py",
     },
     "yaml": {"eviction/documents.py"},
