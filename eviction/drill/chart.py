@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH = 960.0
-LEFT, RIGHT = 84.0, 176.0
+LEFT, RIGHT = 84.0, 206.0
 PLOT = WIDTH - LEFT - RIGHT
 HEIGHT = 250.0
 TOP, BOTTOM = 12.0, 34.0

@@ -12,7 +12,7 @@ from html import escape
 
 from eviction.drill.chart import Chart, Series, chart_svg
 from eviction.drill.document import Report
-from eviction.drill.page import KINDS, chart_name, figure, html, html_table, marks_of, wanted_charts
+from eviction.drill.page import PLURALS, chart_name, figure, html, html_table, marks_of, wanted_charts
 from eviction.drill.written import write_text
 from eviction.explain import table
 from signals.quantity import format_bytes, format_duration
@@ -27,7 +27,7 @@ def comparison_rows(first: Report, second: Report) -> list[list[str]]:
         "crossing to first removal": lambda run: _seconds(run.from_crossing_to_first_removal_seconds),
         "crossing to relief": lambda run: _seconds(run.from_crossing_to_relief_seconds),
         **{f"lowest {signal}": _lowest(signal) for signal in [*first.lowest, *second.lowest]},
-        **{f"{kind}s gone": _gone(kind) for kind in KINDS},
+        **{f"{plural} gone": _gone(kind) for kind, plural in PLURALS.items()},
         "images beyond need": lambda run: str(run.images_lost_beyond_need),
         "passes": lambda run: str(len(run.passes)),
         "DiskPressure reported": lambda run: _seconds(_reported(run)),

@@ -11,7 +11,7 @@ from eviction.drill.types import Expectation, ObjectPattern
 from eviction.explain import amount
 from eviction.reclaim_table import relieved_by
 from eviction.record import PassResult
-from eviction.types import NodeCondition, ReclaimFunction
+from eviction.types import NodeCondition, ReclaimFunction, Threshold
 from reclaim.types import Kind, Result
 from signals.quantity import format_duration
 
@@ -40,37 +40,43 @@ def judge(expect: Expectation, seen: Seen) -> tuple[Check, ...]:
 
 
 def lost_beyond_need(seen: Seen) -> int:
-    """Images that went although everything that had gone before them in their pass was enough.
+    """Images that went although everything else that went in their pass was enough.
 
-    From the last one of each pass back: as long as the surplus above mark and minimum reclaim at the end of the pass
-    is as large as the image's own layer, the image need not have gone. What its shared layers gave is left out, and
-    what was written meanwhile counts for the need, so the number is never too high.
+    From the last one of each satisfied pass back: as long as the room above mark and minimum reclaim at the end of the
+    pass is at least what the image would take, it need not have gone. It would take its layers, without those that
+    another image holds. What was written meanwhile counts for the need, so the number is never too high.
     """
-    return sum(_needless(one, seen) for one in seen.passes)
+    layers = seen.layers or {}
+    held = {layer for found in seen.after if found.kind == Kind.IMAGE for layer in layers.get(found.name, ())}
+    needless = 0
+    for one in reversed(seen.passes):
+        gone = [o for o in one.record.removals if o.verdict.kind is Kind.IMAGE and o.result is Result.REMOVED]
+        room = _room_at_the_end(one, seen.thresholds)
+        for outcome in reversed(gone):
+            own = set(layers.get(outcome.verdict.name, ())) - held
+            held |= own
+            taken = (sum(layer.bytes for layer in own), sum(layer.inodes for layer in own))
+            room = [(threshold, left - taken[threshold.signal.counts_inodes]) for threshold, left in room]
+            if not room or min(left for _, left in room) < 0:
+                room = []  # this one was needed, and so were those that went before it
+            else:
+                needless += 1
+    return needless
 
 
-def _needless(one: PassSeen, seen: Seen) -> int:
+def _room_at_the_end(one: PassSeen, thresholds: tuple[Threshold, ...]) -> list[tuple[Threshold, int]]:
+    """What each threshold that images relieve has above mark and minimum reclaim; empty where it is not known."""
     after, layout = one.record.after, one.record.decision.layout
     if one.record.result is not PassResult.SATISFIED or after is None or layout is None:
-        return 0
-    goals = relieved_by(seen.thresholds, ReclaimFunction.DELETE_UNUSED_IMAGES, layout)
-    surplus: list[int] = []
-    for threshold in goals:
+        return []
+    room: list[tuple[Threshold, int]] = []
+    for threshold in relieved_by(thresholds, ReclaimFunction.DELETE_UNUSED_IMAGES, layout):
         observation = after.signals.get(threshold.signal)
         if observation is None:
-            return 0
-        surplus.append(observation.available - int(threshold.effective(observation.capacity, with_min_reclaim=True)))
-    needless = 0
-    images = [o for o in one.record.removals if o.verdict.kind is Kind.IMAGE and o.result is Result.REMOVED]
-    for outcome in reversed(images):
-        own = (seen.layers or {}).get(outcome.verdict.name)
-        if own is None:
-            break
-        surplus = [left - own[goal.signal.counts_inodes] for left, goal in zip(surplus, goals, strict=True)]
-        if min(surplus, default=-1) < 0:
-            break
-        needless += 1
-    return needless
+            return []
+        mark = int(threshold.effective(observation.capacity, with_min_reclaim=True))
+        room.append((threshold, observation.available - mark))
+    return room
 
 
 # ---- conditions and times

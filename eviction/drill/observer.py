@@ -24,7 +24,11 @@ class Observer:
         self.episodes: list[Episode] = []
         self.bands: list[Band] = []
         self.look: SignalObservations | None = None
-        self.under_pressure = False
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a mark was crossed and is not relieved, with its minimum reclaim, yet."""
+        return bool(self.episodes) and self.episodes[-1].relieved is None
 
     @property
     def last_relief(self) -> float | None:
@@ -43,11 +47,10 @@ class Observer:
         self.look = look
         self.samples.append(Sample(seconds, rooms))
         thresholds = self._thresholds(look.layout)
-        self.under_pressure = bool(thresholds_met(thresholds, usable(look.signals), enforce_min_reclaim=False))
-        waiting = bool(self.episodes) and self.episodes[-1].relieved is None
-        if self.under_pressure and not waiting:
+        met = thresholds_met(thresholds, usable(look.signals), enforce_min_reclaim=self.waiting)
+        if met and not self.waiting:
             self.episodes.append(Episode(seconds))
-        elif waiting and not thresholds_met(thresholds, usable(look.signals), enforce_min_reclaim=True):
+        elif self.waiting and not met:
             self.episodes[-1] = replace(self.episodes[-1], relieved=seconds)
 
     def conditions(self, reported: frozenset[NodeCondition], seconds: float) -> None:

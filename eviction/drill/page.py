@@ -13,7 +13,8 @@ from eviction.drill.document import FilesystemPart, MarkPart, PassPart, Report
 from eviction.drill.style import STYLE
 from signals.quantity import format_bytes, format_duration
 
-KINDS = ("container", "sandbox", "image")
+PLURALS = {"container": "containers", "sandbox": "sandboxes", "image": "images"}
+KINDS = tuple(PLURALS)
 
 
 def page(report: Report) -> str:
@@ -100,10 +101,11 @@ def marks_of(report: Report, filesystem: FilesystemPart, *, inodes: bool) -> lis
     for mark in mine:
         if mark.effective is not None:
             lines.setdefault((mark.effective, "mark" if mark.grace_seconds == 0 else "soft-mark"), []).append(mark)
-    marks = [
-        Mark(f"{', '.join(m.signal.partition('.')[0] for m in same)} {same[0].value} = {unit(amount)}", amount, style)
-        for (amount, style), same in lines.items()
-    ]
+    marks: list[Mark] = []
+    for (amount, style), same in lines.items():
+        roles = sorted({mark.signal.partition(".")[0] for mark in same}, key=filesystem.roles.index)
+        who = "" if roles == filesystem.roles else f"{', '.join(roles)} "
+        marks.append(Mark(f"{who}{same[0].value} = {unit(amount)}", amount, style))
     known = {mark.amount for mark in marks}
     releases = {m.effective_with_min_reclaim for m in mine if m.effective_with_min_reclaim is not None} - known
     return marks + [Mark(f"relieved from {unit(amount)}", amount, "release") for amount in sorted(releases)]
@@ -144,7 +146,7 @@ def happenings(report: Report) -> list[str]:
     for kind in KINDS:
         mine = [r for r in report.removals if r.kind == kind]
         if mine:
-            lanes.append((f"{kind}s", [Tick(f"{r.name}, {r.seconds:.3f} s", r.seconds, kind) for r in mine]))
+            lanes.append((PLURALS[kind], [Tick(f"{r.name}, {r.seconds:.3f} s", r.seconds, kind) for r in mine]))
     name = "what happened when"
     return [figure(name, lanes_svg(name, 0.0, report.ended_seconds, lanes))]
 
@@ -193,20 +195,27 @@ def _facts(report: Report) -> str:
     def took(seconds: float | None) -> str:
         return "-" if seconds is None else format_duration(seconds)
 
-    lowest = ", ".join(
-        f"{signal} {'-' if value is None else _unit(inodes=signal.endswith('.inodesFree'))(value)}"
-        for signal, value in report.lowest.items()
-    )
     facts = {
         "node": f"{report.filesystem}; layout {report.layout}",
         "pressure": "; then ".join(pressure.what for pressure in report.pressures),
         "faults": "; ".join(fault.what for fault in report.faults),
         "crossing to first removal": took(report.from_crossing_to_first_removal_seconds),
         "crossing to relief": took(report.from_crossing_to_relief_seconds),
-        "lowest": lowest,
+        "lowest": ", ".join(_lowest(report)),
         "went": f"{len(report.removals)} objects, {report.images_lost_beyond_need} images beyond need",
     }
     return "<dl>" + "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in facts.items() if text) + "</dl>"
+
+
+def _lowest(report: Report) -> list[str]:
+    """The lowest points; signals of one filesystem have the same, and share a phrase."""
+    names: dict[str, list[str]] = {}
+    for signal, value in report.lowest.items():
+        role, _, unit = signal.partition(".")
+        inodes = unit == "inodesFree"
+        shown = "not seen" if value is None else f"{_unit(inodes=inodes)(value)}{' inodes' * inodes}"
+        names.setdefault(shown, []).append(role)
+    return [f"{shown} on {' and '.join(roles)}" for shown, roles in names.items()]
 
 
 def _checks(report: Report) -> str:
@@ -222,7 +231,8 @@ def _passes(passes: Sequence[PassPart]) -> str:
     rows = []
     for one in passes:
         timings = one.timings
-        figures = (timings.list_seconds, timings.plan_seconds, timings.remove_seconds, timings.total_seconds)
+        parts = (("lists", timings.list_seconds), ("plan", timings.plan_seconds), ("removals", timings.remove_seconds))
+        of_which = ", ".join(f"{name} {format_duration(seconds)}" for name, seconds in parts)
         measured = f"{format_bytes(one.measured.bytes or 0)}, {one.measured.inodes or 0} inodes"
         row = [
             f"{one.from_seconds:.3f} s",
@@ -232,14 +242,23 @@ def _passes(passes: Sequence[PassPart]) -> str:
             str(len(one.removals)),
             measured,
             format_bytes(one.nominal.bytes or 0),
-            *(format_duration(seconds) for seconds in figures),
+            f"{format_duration(timings.total_seconds)} ({of_which})",
             escape(f"{one.result}: {one.reason}"),
         ]
         rows.append(row)
-    head = ["At", *(["Collector"] if several else []), "Signal", "Row", "Removals", "Measured", "Nominal"]
-    head += ["Lists", "Plan", "Removing", "Total", "Result"]
-    numbers = {0, *(place for place, name in enumerate(head) if name in ("Removals", "Nominal", *head[-5:-1]))}
-    return html_table(head, rows, numbers, name=len(head) - 1)
+    head = [
+        "At",
+        *(["Collector"] if several else []),
+        "Signal",
+        "Row",
+        "Tried",
+        "Measured",
+        "Nominal",
+        "Took",
+        "Result",
+    ]
+    figures = {place for place, name in enumerate(head) if name in ("At", "Collector", "Tried", "Nominal")}
+    return html_table(head, rows, figures, name=len(head) - 1)
 
 
 def _removals(report: Report) -> str:

@@ -26,15 +26,15 @@ class _Pod:
 
 @dataclass(slots=True)
 class Population:
-    """Images and pods of a node. `image_names`: id -> reference; `layers`: reference -> bytes and inodes that go with
-    the image, its own layer. `exit_codes` and `running`: ids of containers."""
+    """Images and pods of a node. `image_names`: id -> reference; `layers`: reference -> layers, the lowest first.
+    `exit_codes`: by id of a container that has exited. `running`, `log_files`: by pod."""
 
     runtime: EmbeddedRuntime
     maker: PodMaker
     root_directory: str
     log_directory: str
     image_names: dict[str, str] = field(default_factory=dict)
-    layers: dict[str, tuple[int, int]] = field(default_factory=dict)
+    layers: dict[str, tuple[LayerSpec, ...]] = field(default_factory=dict)
     records: dict[str, ImageRecord] = field(default_factory=dict)
     exit_codes: dict[str, int] = field(default_factory=dict)
     running: dict[str, str] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Population:
         shared = [LayerSpec(f"shared {spec.name}", spec.shared_bytes)] if spec.shared_bytes else []
         image_id = self.runtime.add_image([name], [*shared, own], pinned=spec.pinned)
         self.image_names[image_id] = name
-        self.layers[name] = (own.size_bytes, own.inodes)
+        self.layers[name] = (*shared, own)
         return image_id
 
     def add_pods(self, spec: PodSpec) -> None:

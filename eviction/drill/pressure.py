@@ -47,7 +47,7 @@ class Grower(Protocol):
         """Whether it still grows."""
 
     def stop(self) -> int:
-        """Ends it; what was written. Idempotent only in its effect: called once."""
+        """Ends it; what was written, in bytes or files."""
 
     def undo(self) -> None:
         """Takes away what was written."""

@@ -19,7 +19,7 @@ from eviction.drill.judge import Check, judge
 from eviction.drill.observer import Observer
 from eviction.drill.pressure import Pressures
 from eviction.drill.restart_rule import would_start
-from eviction.drill.seen import NamedObject, PassSeen, RemovalSeen, Seen
+from eviction.drill.seen import LayerSeen, NamedObject, PassSeen, RemovalSeen, Seen
 from eviction.drill.types import Scenario
 from eviction.hold_off import HoldOff
 from eviction.log import Log
@@ -140,7 +140,10 @@ class Drill:
             strikes=self._faults.strikes,
             before=before,
             after=after,
-            layers=dict(self._embedded.population.layers),
+            layers={
+                name: tuple(LayerSeen(layer.digest, layer.size_bytes, layer.inodes) for layer in layers)
+                for name, layers in self._embedded.population.layers.items()
+            },
             restarted=tuple(sorted(self._would_start() - started_before)),
             new_pod=self._new_pod() if self._scenario.expect.new_pod_starts else None,
             quiet_since=quiet_since,
@@ -174,22 +177,24 @@ class Drill:
             time.sleep(SAMPLE_SECONDS)
 
     def _going_on(self, seconds: float) -> bool:
-        observer, limit = self._observer, self._scenario.expect.condition.goes_within_seconds
-        if self._pressures.running or self._faults.lasting or observer.under_pressure:
+        """Whether something goes on, or is still awaited: relief, and a condition that has yet to go."""
+        observer, expect = self._observer, self._scenario.expect
+        if self._pressures.running or self._faults.lasting:
             return True
-        # A crossing that is not relieved with its minimum reclaim, or a condition that has yet to go.
-        waits = limit is not None and observer.last_relief is not None
+        if observer.waiting:
+            return not expect.never_relieved
+        limit, relieved = expect.condition.goes_within_seconds, observer.last_relief
         reported = any(band.ended is None for band in observer.bands)
-        return bool(waits and reported and seconds < (observer.last_relief or 0.0) + (limit or 0.0) + CONDITION_SECONDS)
+        if limit is None or relieved is None or not reported:
+            return False
+        return seconds < relieved + limit + CONDITION_SECONDS
 
     def _given_up(self, seconds: float) -> bool:
         """Pressure that nothing relieves is an end too."""
-        if self._pressures.running or self._faults.lasting or not self._observer.under_pressure:
-            return False
         expect = self._scenario.expect
+        if self._pressures.running or self._faults.lasting or not self._observer.waiting or expect.never_relieved:
+            return False
         patience = max((expect.relieved_within_seconds or 0.0) * 2, PATIENCE_SECONDS)
-        if expect.never_relieved:
-            patience = max(expect.quiet_seconds or 0.0, QUIET_SECONDS)
         removals = self._embedded.runtime.removals
         news = [removals[-1].wall_seconds - self._began_wall] if removals else []
         news += [period.ended or 0.0 for period in self._pressures.periods]

@@ -82,10 +82,19 @@ class NamedObject:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerSeen:
+    """One layer of an image: equal names are one layer on disk."""
+
+    name: str
+    bytes: int
+    inodes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Seen:
     """A whole run.
 
-    `before` and `after`: what was there. `layers`: reference of an image -> bytes and inodes of its own layer.
+    `before` and `after`: what was there. `layers`: reference of an image -> its layers.
     `restarted`: what the kubelet would start after the run and would not have started before. `new_pod`: why no new pod
     starts, empty where one did, None where it was not tried. `quiet_since`: the last time that anything happened.
     """
@@ -102,7 +111,7 @@ class Seen:
     strikes: tuple[Strike, ...] = ()
     before: frozenset[NamedObject] = frozenset()
     after: frozenset[NamedObject] = frozenset()
-    layers: Mapping[str, Room] | None = None
+    layers: Mapping[str, tuple[LayerSeen, ...]] | None = None
     restarted: tuple[str, ...] = ()
     new_pod: str | None = None
     quiet_since: float = 0.0
