@@ -12,7 +12,8 @@ from typing import Any
 from eviction.cli import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
 from eviction.cli.options import add_logging, add_output, answer_json, answer_lines, leave, log_of, say
 from eviction.drill.library import find_scenario, library
-from eviction.drill.scenario import ScenarioError, read_scenario
+from eviction.drill.scenario import read_scenario
+from eviction.drill.texts import ScenarioError
 from eviction.drill.types import Scenario
 from eviction.log import Log
 from reclaim.embedded.filesystem import EmbeddedNodeError, PrivateMounts, enter_private_mounts

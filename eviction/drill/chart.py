@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from eviction.log import escaped
+
 WIDTH = 960.0
 LEFT, RIGHT = 84.0, 206.0
 PLOT = WIDTH - LEFT - RIGHT
@@ -19,6 +21,11 @@ TOP, BOTTOM = 12.0, 34.0
 LABEL_GAP = 15.0
 LANE = 26.0
 TICKS = 5
+
+
+def html_text(text: str) -> str:
+    """A text as HTML, in an element or an attribute: markup and whatever is not printable is escaped."""
+    return escape(escaped(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +123,7 @@ def lanes_svg(name: str, began: float, ended: float, lanes: Sequence[tuple[str, 
 
 
 def _svg(name: str, height: float, parts: Iterable[str]) -> str:
-    head = f'<svg viewBox="0 0 {WIDTH:g} {height:g}" role="img" aria-label="{escape(name)}">'
+    head = f'<svg viewBox="0 0 {WIDTH:g} {height:g}" role="img" aria-label="{html_text(name)}">'
     return "\n".join([head, *parts, "</svg>"])
 
 
@@ -168,14 +175,14 @@ def _path(series: Series, x: Callable[[float], float], y: Callable[[float], floa
         if not 0 < number < len(points) - 1 or not points[number - 1][1] == point[1] == points[number + 1][1]
     ]
     drawn = "M" + "L".join(f"{across} {height}" for across, height in kept)
-    return f'<path class="{escape(series.style)}" d="{drawn}"><title>{escape(series.name)}</title></path>'
+    return f'<path class="{html_text(series.style)}" d="{drawn}"><title>{html_text(series.name)}</title></path>'
 
 
 def _rect(span: Span, left: float, right: float, top: float, floor: float) -> str:
     width = max(right - left, 1.5)
     return (
-        f'<rect class="{escape(span.style)}" x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" '
-        f'height="{floor - top:.1f}"><title>{escape(span.label)}</title></rect>'
+        f'<rect class="{html_text(span.style)}" x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" '
+        f'height="{floor - top:.1f}"><title>{html_text(span.label)}</title></rect>'
     )
 
 
@@ -183,14 +190,14 @@ def _tick(tick: Tick, place: float, top: float, floor: float) -> str:
     """A thin line under a broad one that nobody sees, so that a pointer finds it."""
     line = f'x1="{place:.1f}" y1="{top:.1f}" x2="{place:.1f}" y2="{floor:.1f}"'
     return (
-        f'<g class="tick {escape(tick.style)}"><title>{escape(tick.label)}</title>'
+        f'<g class="tick {html_text(tick.style)}"><title>{html_text(tick.label)}</title>'
         f'<line class="hit" {line}/><line {line}/></g>'
     )
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, style: str) -> str:
-    return f'<line class="{escape(style)}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
+    return f'<line class="{html_text(style)}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
 
 
 def _text(x: float, y: float, text: str, style: str) -> str:
-    return f'<text class="{escape(style)}" x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
+    return f'<text class="{html_text(style)}" x="{x:.1f}" y="{y:.1f}">{html_text(text)}</text>'

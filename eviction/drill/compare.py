@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from html import escape
 
-from eviction.drill.chart import Chart, Series, chart_svg
+from eviction.drill.chart import Chart, Series, chart_svg, html_text
 from eviction.drill.document import Report
 from eviction.drill.page import PLURALS, chart_name, figure, html, html_table, marks_of, wanted_charts
 from eviction.drill.written import write_text
@@ -54,12 +53,12 @@ def comparison_page(first: Report, second: Report) -> str:
     _, *rows = comparison_rows(first, second)
     names = names_of(first, second)
     body = [
-        f"<h1>{escape(names[0])} and {escape(names[1])}</h1>",
+        f"<h1>{html_text(names[0])} and {html_text(names[1])}</h1>",
         '<p class="why">Seconds count from the moment at which each run crossed its first mark.</p>',
-        html_table(["What", *names], [[escape(cell) for cell in row] for row in rows]),
+        html_table(["What", *names], [[html_text(cell) for cell in row] for row in rows]),
         "<h2>Timeline</h2>",
         "".join(
-            f'<p class="key"><span><i class="{style}"></i>{escape(name)}: {escape(run.why)}</span></p>'
+            f'<p class="key"><span><i class="{style}"></i>{html_text(name)}: {html_text(run.why)}</span></p>'
             for style, name, run in zip(STYLES, names, (first, second), strict=True)
         ),
         *_charts(first, second),

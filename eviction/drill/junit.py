@@ -8,6 +8,7 @@ from __future__ import annotations
 from xml.sax.saxutils import quoteattr
 
 from eviction.drill.document import Report
+from eviction.log import escaped
 
 
 def junit_xml(report: Report) -> str:
@@ -27,5 +28,5 @@ def junit_xml(report: Report) -> str:
 
 
 def _quoted(value: object) -> str:
-    """An attribute's value: escaped, without the control characters that XML 1.0 has no way to write."""
-    return quoteattr("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(value)))
+    """An attribute's value; what is not printable, which XML 1.0 has no way to write, as an escape."""
+    return quoteattr(escaped(str(value)))

@@ -6,7 +6,8 @@ import os
 from importlib import resources
 from pathlib import Path
 
-from eviction.drill.scenario import ScenarioError, read_scenario
+from eviction.drill.scenario import read_scenario
+from eviction.drill.texts import ScenarioError
 from eviction.drill.types import Scenario
 
 

@@ -6,9 +6,8 @@ Every text comes from a scenario, a runtime or a pod, and is escaped.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from html import escape
 
-from eviction.drill.chart import Chart, Mark, Series, Span, Tick, chart_svg, lanes_svg
+from eviction.drill.chart import Chart, Mark, Series, Span, Tick, chart_svg, html_text, lanes_svg
 from eviction.drill.document import FilesystemPart, MarkPart, PassPart, Report
 from eviction.drill.style import STYLE
 from signals.quantity import format_bytes, format_duration
@@ -22,8 +21,8 @@ def page(report: Report) -> str:
     verdict = "everything held" if report.held else "not everything held"
     simulated = " (simulated filesystem)" if report.simulated else ""
     body = [
-        f"<h1>{escape(report.scenario)}</h1>",
-        f'<p class="why">{escape(report.why)}</p>',
+        f"<h1>{html_text(report.scenario)}</h1>",
+        f'<p class="why">{html_text(report.why)}</p>',
         f'<p class="verdict {"good" if report.held else "bad"}">{verdict}{simulated}</p>',
         _facts(report),
         "<h2>Timeline</h2>",
@@ -50,7 +49,7 @@ def html(title: str, body: Iterable[str]) -> str:
             '<meta charset="utf-8"/>',
             '<meta name="viewport" content="width=device-width, initial-scale=1"/>',
             "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\"/>",
-            f"<title>{escape(title)}</title>",
+            f"<title>{html_text(title)}</title>",
             f"<style>{STYLE}</style>",
             "</head>",
             "<body>",
@@ -72,7 +71,7 @@ def html_table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iter
 
     lines = ["".join(cell(place, text) for place, text in enumerate(row)) for row in rows]
     body = "\n".join(f"<tr>{line}</tr>" for line in lines)
-    header = "".join(f"<th>{escape(text)}</th>" for text in head)
+    header = "".join(f"<th>{html_text(text)}</th>" for text in head)
     return f'<div class="scroll"><table><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
@@ -153,7 +152,7 @@ def happenings(report: Report) -> list[str]:
 
 def figure(caption: str, drawing: str) -> str:
     """A drawing with its caption."""
-    return f"<figure><figcaption>{escape(caption)}</figcaption>{drawing}</figure>"
+    return f"<figure><figcaption>{html_text(caption)}</figcaption>{drawing}</figure>"
 
 
 def key(report: Report) -> str:
@@ -204,7 +203,9 @@ def _facts(report: Report) -> str:
         "lowest": ", ".join(_lowest(report)),
         "went": f"{len(report.removals)} objects, {report.images_lost_beyond_need} images beyond need",
     }
-    return "<dl>" + "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in facts.items() if text) + "</dl>"
+    return (
+        "<dl>" + "".join(f"<dt>{name}</dt><dd>{html_text(text)}</dd>" for name, text in facts.items() if text) + "</dl>"
+    )
 
 
 def _lowest(report: Report) -> list[str]:
@@ -220,7 +221,7 @@ def _lowest(report: Report) -> list[str]:
 
 def _checks(report: Report) -> str:
     words = {True: '<span class="good">held</span>', False: '<span class="bad">NOT</span>'}
-    rows = [[words[c.held], escape(c.name), escape(c.expected), escape(c.seen)] for c in report.checks]
+    rows = [[words[c.held], html_text(c.name), html_text(c.expected), html_text(c.seen)] for c in report.checks]
     return html_table(["", "What", "Expected", "Seen"], rows, name=1)
 
 
@@ -237,13 +238,13 @@ def _passes(passes: Sequence[PassPart]) -> str:
         row = [
             f"{one.from_seconds:.3f} s",
             *([str(one.collector)] if several else []),
-            escape(one.acted_on.signal if one.acted_on else "-"),
-            escape(", ".join(one.row)),
+            html_text(one.acted_on.signal if one.acted_on else "-"),
+            html_text(", ".join(one.row)),
             str(len(one.removals)),
             measured,
             format_bytes(one.nominal.bytes or 0),
             f"{format_duration(timings.total_seconds)} ({of_which})",
-            escape(f"{one.result}: {one.reason}"),
+            html_text(f"{one.result}: {one.reason}"),
         ]
         rows.append(row)
     head = [
@@ -264,5 +265,5 @@ def _passes(passes: Sequence[PassPart]) -> str:
 def _removals(report: Report) -> str:
     if not report.removals:
         return "<p>Nothing went.</p>"
-    rows = [[f"{r.seconds:.3f} s", escape(r.kind), escape(r.name)] for r in report.removals]
+    rows = [[f"{r.seconds:.3f} s", html_text(r.kind), html_text(r.name)] for r in report.removals]
     return html_table(["At", "Kind", "Name"], rows, {0}, name=2)

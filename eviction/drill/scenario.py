@@ -6,15 +6,15 @@ guide with examples is the README's section on the drill.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 from pydantic import ValidationError
 
 from eviction.configuration import ConfigurationError, load
 from eviction.documents import DocumentError, read_document, sentence, shown
+from eviction.drill.expectation import expectation_of
 from eviction.drill.schema import (
-    ExpectFields,
     FaultFields,
     FilesystemFields,
     ImageFields,
@@ -23,9 +23,8 @@ from eviction.drill.schema import (
     PressureFields,
     ScenarioFields,
 )
+from eviction.drill.texts import ScenarioError, amount_of, refuse_twice, seconds_of, seconds_or_none
 from eviction.drill.types import (
-    ConditionExpectation,
-    Expectation,
     Fault,
     FaultAction,
     FilesystemSpec,
@@ -33,7 +32,6 @@ from eviction.drill.types import (
     Grows,
     ImageSpec,
     NodeSpec,
-    ObjectPattern,
     PodSpec,
     PodState,
     Pressure,
@@ -42,9 +40,7 @@ from eviction.drill.types import (
     Scenario,
 )
 from eviction.threshold_config import KUBELET_EVICTION_HARD
-from eviction.types import EvictionError
-from signals.quantity import QuantityError, parse_duration, parse_percentage, parse_quantity, whole
-from signals.types import FilesystemRole, FsLayout, Signal
+from signals.types import FilesystemRole, FsLayout
 
 THRESHOLD_MAPS = ("evictionHard", "evictionSoft", "evictionSoftGracePeriod", "evictionMinimumReclaim")
 # What the drill itself sets, for it makes the node.
@@ -55,14 +51,6 @@ SET_BY_THE_DRILL = frozenset(
 # No periodic collection and no waiting, unless a scenario is about them.
 DEFAULTS: Mapping[str, Any] = {"imageGCHighThresholdPercent": 100, "holdOffAfterStart": "0s"}
 LAYOUTS = {"single": FsLayout.SINGLE, "dedicated": FsLayout.DEDICATED_IMAGEFS, "split": FsLayout.SPLIT}
-KINDS = ("image", "container", "sandbox")
-LARGEST_BYTES = 1 << 40
-
-_Value = TypeVar("_Value")
-
-
-class ScenarioError(EvictionError):
-    """A scenario that cannot be used. The message is one sentence."""
 
 
 def read_scenario(path: str) -> Scenario:
@@ -102,44 +90,8 @@ def _scenario(written: ScenarioFields) -> Scenario:
         node=node,
         pressures=pressures,
         faults=tuple(_fault(f"faults.{number}", fault) for number, fault in enumerate(written.faults)),
-        expect=_expect(written.expect, node),
+        expect=expectation_of(written.expect, node),
     )
-
-
-# ---- texts
-
-
-def _read(field: str, text: str, read: Callable[[str], _Value]) -> _Value:
-    try:
-        return read(text)
-    except QuantityError as error:
-        raise ScenarioError(f"{field}: {error}") from None
-
-
-def _amount(field: str, text: str, at_least: int = 0) -> int:
-    amount = whole(_read(field, text, parse_quantity))
-    if not at_least <= amount <= LARGEST_BYTES:
-        raise ScenarioError(f"{field}: must be between {at_least} and 1Ti, but it was {text!r}")
-    return amount
-
-
-def _seconds(field: str, text: str) -> float:
-    seconds = _read(field, text, parse_duration)
-    if seconds < 0:
-        raise ScenarioError(f"{field}: must not be negative, but it was {text!r}")
-    return seconds
-
-
-def _seconds_or_none(field: str, text: str | None) -> float | None:
-    return None if text is None else _seconds(field, text)
-
-
-def _refuse_twice(field: str, names: Iterable[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise ScenarioError(f"{field}: the name {shown(name)} is there twice")
-        seen.add(name)
 
 
 # ---- the node
@@ -153,8 +105,8 @@ def _node(written: NodeFields) -> NodeSpec:
     images = tuple(_image(f"node.images.{number}", image) for number, image in enumerate(written.images))
     pods = tuple(_pod(f"node.pods.{number}", pod) for number, pod in enumerate(written.pods))
     present = [name for image in images for name in image.names]
-    _refuse_twice("node.images", present)
-    _refuse_twice("node.pods", (name for pod in pods for name in pod.names))
+    refuse_twice("node.images", present)
+    refuse_twice("node.pods", (name for pod in pods for name in pod.names))
     for pod in pods:
         if pod.image not in present:
             raise ScenarioError(f"node.pods: {pod.name}: the image {shown(pod.image)} is not among node.images")
@@ -167,7 +119,7 @@ def _node(written: NodeFields) -> NodeSpec:
         pods=pods,
         configuration=_configuration(written),
         runtime=RuntimeSpec(
-            _seconds("node.runtime.containerSpaceDelay", written.runtime.containerSpaceDelay),
+            seconds_of("node.runtime.containerSpaceDelay", written.runtime.containerSpaceDelay),
             written.runtime.pinsSandboxImage,
             written.runtime.fillsImageId,
         ),
@@ -177,7 +129,7 @@ def _node(written: NodeFields) -> NodeSpec:
 
 
 def _filesystem(field: str, written: FilesystemFields) -> FilesystemSpec:
-    size = _amount(f"{field}.size", written.size, at_least=1 << 20)
+    size = amount_of(f"{field}.size", written.size, at_least=1 << 20)
     return FilesystemSpec(size, written.inodes, FilesystemType(written.type))
 
 
@@ -185,10 +137,10 @@ def _image(field: str, written: ImageFields) -> ImageSpec:
     return ImageSpec(
         name=written.name,
         count=written.count,
-        size_bytes=_amount(f"{field}.size", written.size),
+        size_bytes=amount_of(f"{field}.size", written.size),
         files=written.files,
-        shared_bytes=_amount(f"{field}.shared", written.shared),
-        age_seconds=_seconds(f"{field}.age", written.age),
+        shared_bytes=amount_of(f"{field}.shared", written.shared),
+        age_seconds=seconds_of(f"{field}.age", written.age),
         pinned=written.pinned,
     )
 
@@ -202,9 +154,9 @@ def _pod(field: str, written: PodFields) -> PodSpec:
         state=state,
         count=written.count,
         dead_copies=int(state is PodState.CRASHED) if written.deadCopies is None else written.deadCopies,
-        write_bytes=_amount(f"{field}.writes", written.writes),
-        log_bytes=_amount(f"{field}.logs", written.logs),
-        dead_seconds=_seconds(f"{field}.dead", written.dead),
+        write_bytes=amount_of(f"{field}.writes", written.writes),
+        log_bytes=amount_of(f"{field}.logs", written.logs),
+        dead_seconds=seconds_of(f"{field}.dead", written.dead),
         restart_policy=policy if written.restartPolicy is None else RestartPolicy(written.restartPolicy),
     )
 
@@ -244,25 +196,36 @@ def _pressure(field: str, written: PressureFields, node: NodeSpec) -> Pressure:
             )
     if written.where is not None and grows not in (Grows.BYTES, Grows.INODES):
         raise ScenarioError(f"{field}.where: has no part where {grows} grows")
+    if not written.remains and grows in (Grows.WRITABLE, Grows.PULL):
+        raise ScenarioError(
+            f"{field}.remains: what {'a container has written' if needed == 'pod' else 'was pulled'} stays"
+        )
+    if written.fileSize != "0" and grows is not Grows.INODES:
+        raise ScenarioError(f"{field}.fileSize: has no part where {grows} grows")
     if needed == "pod" and written.pod not in {name for pod in node.pods for name in pod.names}:
         raise ScenarioError(f"{field}.pod: the pod {shown(written.pod)} is not among node.pods")
+    states = {name: pod.state for pod in node.pods for name in pod.names}
+    if grows is Grows.WRITABLE and states[written.pod] not in (PodState.RUNNING, PodState.INITIALIZED):
+        raise ScenarioError(f"{field}.pod: {written.pod} does not run, so it cannot write")
+    if grows is Grows.LOG and states[written.pod] is PodState.CREATED:
+        raise ScenarioError(f"{field}.pod: {written.pod} has not started, so it has no log")
     if written.amount is None and written.for_ is None and grows is not Grows.PULL:
         raise ScenarioError(f"{field}.amount: is missing; allowed are a quantity, full, and a time in {field}.for")
     image = None if written.image is None else _image(f"{field}.image", written.image)
     if image is not None:
-        _refuse_twice(f"{field}.image", [n for spec in (*node.images, image) for n in spec.names])
+        refuse_twice(f"{field}.image", [n for spec in (*node.images, image) for n in spec.names])
     full = written.amount == "full"
     return Pressure(
         grows=grows,
-        rate=_amount(f"{field}.rate", written.rate, at_least=1),
-        amount=None if written.amount is None or full else _amount(f"{field}.amount", written.amount, at_least=1),
+        rate=amount_of(f"{field}.rate", written.rate, at_least=1),
+        amount=None if written.amount is None or full else amount_of(f"{field}.amount", written.amount, at_least=1),
         until_full=full,
-        for_seconds=_seconds_or_none(f"{field}.for", written.for_),
-        after_seconds=_seconds(f"{field}.after", written.after),
-        holds_seconds=_seconds(f"{field}.holds", written.holds),
+        for_seconds=seconds_or_none(f"{field}.for", written.for_),
+        after_seconds=seconds_of(f"{field}.after", written.after),
+        holds_seconds=seconds_of(f"{field}.holds", written.holds),
         remains=written.remains,
         where=FilesystemRole(written.where or "nodefs"),
-        file_bytes=_amount(f"{field}.fileSize", written.fileSize),
+        file_bytes=amount_of(f"{field}.fileSize", written.fileSize),
         pod=written.pod,
         image=image,
     )
@@ -279,70 +242,13 @@ def _fault(field: str, written: FaultFields) -> Fault:
         raise ScenarioError(f"{field}.lasts: is missing in away")
     return Fault(
         action=action,
-        at_seconds=_seconds_or_none(f"{field}.at", written.at),
+        at_seconds=seconds_or_none(f"{field}.at", written.at),
         call_method="" if written.onCall is None else written.onCall.method,
         call_count=1 if written.onCall is None else written.onCall.count,
         method=written.method or "",
         times=written.times,
-        lasts_seconds=_seconds_or_none(f"{field}.lasts", written.lasts),
-        delay_seconds=0.0 if written.by is None else _seconds(f"{field}.by", written.by),
+        lasts_seconds=seconds_or_none(f"{field}.lasts", written.lasts),
+        delay_seconds=0.0 if written.by is None else seconds_of(f"{field}.by", written.by),
         code=written.code,
         message=written.message,
     )
-
-
-# ---- what must hold
-
-
-def _expect(written: ExpectFields, node: NodeSpec) -> Expectation:
-    never = written.relievedWithin == "never"
-    condition = written.diskPressure
-    return Expectation(
-        condition=ConditionExpectation(
-            condition.never,
-            _seconds_or_none("expect.diskPressure.comesWithin", condition.comesWithin),
-            _seconds_or_none("expect.diskPressure.goesWithin", condition.goesWithin),
-        ),
-        relieved_within_seconds=None if never else _seconds_or_none("expect.relievedWithin", written.relievedWithin),
-        never_relieved=never,
-        first_removal_within_seconds=_seconds_or_none("expect.firstRemovalWithin", written.firstRemovalWithin),
-        first_removal_not_before_seconds=_seconds_or_none(
-            "expect.firstRemovalNotBefore", written.firstRemovalNotBefore
-        ),
-        nothing_goes=written.nothingGoes,
-        goes=tuple(_pattern("expect.goes", text) for text in written.goes),
-        stays=tuple(_pattern("expect.stays", text) for text in written.stays),
-        images_left_at_least=written.imagesLeftAtLeast,
-        images_lost_beyond_need=written.imagesLostBeyondNeed,
-        lowest={_signal("expect.lowest", name): _least(name, text, node) for name, text in written.lowest.items()},
-        passes_at_most=written.passesAtMost,
-        says=written.says,
-        no_restarts=written.noRestarts,
-        new_pod_starts=written.newPodStarts,
-        quiet_seconds=_seconds_or_none("expect.quietFor", written.quietFor),
-    )
-
-
-def _pattern(field: str, text: str) -> ObjectPattern:
-    kind, space, glob = text.partition(" ")
-    if not space:
-        kind, glob = "", text
-    if not glob or " " in glob or (space and kind not in KINDS):
-        raise ScenarioError(f"{field}: {shown(text)} is neither a name nor a kind ({', '.join(KINDS)}) and a name")
-    return ObjectPattern(kind, glob)
-
-
-def _signal(field: str, name: str) -> Signal:
-    if name not in set(Signal):
-        raise ScenarioError(f"{field}: unknown signal {name!r}; allowed are {', '.join(Signal)}")
-    return Signal(name)
-
-
-def _least(name: str, text: str, node: NodeSpec) -> int:
-    field = f"expect.lowest.{name}"
-    if not text.endswith("%"):
-        return _amount(field, text)
-    signal = _signal("expect.lowest", name)
-    spec = node.filesystems[node.role(signal.filesystem)]
-    share = _read(field, text, parse_percentage)
-    return int(share.of(spec.inodes if signal.counts_inodes else spec.size_bytes))
