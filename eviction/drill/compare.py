@@ -14,6 +14,7 @@ from eviction.drill.document import Report
 from eviction.drill.page import PLURALS, chart_name, figure, html, html_table, marks_of, wanted_charts
 from eviction.drill.written import write_text
 from eviction.explain import table
+from eviction.log import escaped
 from signals.quantity import format_bytes, format_duration
 
 STYLES = ("line-a", "line-b")
@@ -39,7 +40,7 @@ def comparison_table(first: Report, second: Report) -> list[str]:
     """The rows as lines of a terminal, and what to bear in mind."""
     lines = table(comparison_rows(first, second))
     if first.scenario != second.scenario:
-        lines += ["", f"not the same scenario: {first.scenario} and {second.scenario}"]
+        lines += ["", escaped(f"not the same scenario: {first.scenario} and {second.scenario}")]
     return lines
 
 

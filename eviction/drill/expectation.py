@@ -12,8 +12,8 @@ from signals.types import Signal
 KINDS = ("image", "container", "sandbox")
 
 
-def expectation_of(written: ExpectFields, node: NodeSpec) -> Expectation:
-    """What must hold on a node. Raises ScenarioError with a sentence that names the field."""
+def expectation_of(written: ExpectFields, node: NodeSpec, faults: int) -> Expectation:
+    """What must hold on a node, and that every one of so many faults strikes. Raises ScenarioError with a sentence that names the field."""
     never = written.relievedWithin == "never"
     condition = written.diskPressure
     return Expectation(
@@ -34,6 +34,7 @@ def expectation_of(written: ExpectFields, node: NodeSpec) -> Expectation:
         lowest={_signal("expect.lowest", name): _least(name, text, node) for name, text in written.lowest.items()},
         passes_at_most=written.passesAtMost,
         says=written.says,
+        faults_strike=faults,
         no_restarts=written.noRestarts,
         new_pod_starts=written.newPodStarts,
         quiet_seconds=seconds_or_none("expect.quietFor", written.quietFor),

@@ -181,6 +181,9 @@ def _afterwards(expect: Expectation, seen: Seen) -> Iterator[Check]:
         quiet = seen.ended - seen.quiet_since
         held = quiet >= expect.quiet_seconds
         yield Check("quiet", f"for {format_duration(expect.quiet_seconds)} at the end", f"for {_time(quiet)}", held)
+    if expect.faults_strike:
+        struck = len(seen.strikes)
+        yield Check("faults", f"{expect.faults_strike} strike", f"{struck} struck", struck == expect.faults_strike)
     if expect.no_restarts:
         names = ", ".join(seen.restarted)
         yield Check("the kubelet", "starts nothing again", f"would start {names}" if names else "nothing", not names)

@@ -33,7 +33,7 @@ from signals.types import SignalObservations
 
 SAMPLE_SECONDS = 0.002
 PROGRESS_SECONDS = 0.04
-QUIET_SECONDS = 0.5
+QUIET_SECONDS = 0.3
 LONGEST_SECONDS = 60.0
 PATIENCE_SECONDS = 3.0  # at least so long is waited for a relief that does not come
 START_SECONDS = 10.0

@@ -90,7 +90,7 @@ def _scenario(written: ScenarioFields) -> Scenario:
         node=node,
         pressures=pressures,
         faults=tuple(_fault(f"faults.{number}", fault) for number, fault in enumerate(written.faults)),
-        expect=expectation_of(written.expect, node),
+        expect=expectation_of(written.expect, node, len(written.faults)),
     )
 
 

@@ -246,7 +246,7 @@ class Expectation:
     `first_removal_*`: of the first crossing. `goes`, `stays`: every object of that name that was there at the start, of
     which there must be one. `lowest`: the least that may be available, ever. `images_lost_beyond_need`: images that
     went although what had gone before was enough. `passes_at_most`: passes that tried anything. `says`: a text in the
-    reason of the last pass.
+    reason of the last pass. `faults_strike`: so many must have struck, or the run did not test what it says.
     """
 
     condition: ConditionExpectation = ConditionExpectation()
@@ -262,6 +262,7 @@ class Expectation:
     lowest: Mapping[Signal, int] | None = None
     passes_at_most: int | None = None
     says: str = ""
+    faults_strike: int = 0
     no_restarts: bool = True
     new_pod_starts: bool = True
     quiet_seconds: float | None = None

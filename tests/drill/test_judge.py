@@ -85,6 +85,7 @@ BREAKS: dict[str, tuple[Changes, Changes, str]] = {
     "not said": ({"says": "sorry"}, {}, "removed 1 objects"),
     "nothing to say": ({"says": "sorry"}, {"passes": ()}, "there was no pass"),
     "not quiet": ({"quiet_seconds": 1.1}, {}, "for 1.000 s"),
+    "a fault that never struck": ({"faults_strike": 1}, {}, "0 struck"),
     "a container runs again": ({}, {"restarted": ("web/init",)}, "would start web/init"),
     "no new pod": ({}, {"new_pod": "no space left on device"}, "no space left on device"),
     "a new pod was not tried": ({}, {"new_pod": None}, "not tried"),
