@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -59,6 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         leave(EXIT_USAGE, str(error))
     if len(scenarios) > 1 and arguments.output == "json":
         leave(EXIT_USAGE, "-o json prints one document, so it takes one scenario; the reports of several are files")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what was made is taken away again
     mounts = enter_private_mounts()  # before the first thread: see there
     held = [_drill(scenario, mounts, arguments) for scenario in scenarios]
     if len(held) > 1:

@@ -17,9 +17,10 @@ from eviction.drill.population import Population
 from eviction.drill.simulated import SizedDirectory, reader_of
 from eviction.drill.types import FilesystemType, Scenario
 from reclaim.cri.maker import PodMaker
-from reclaim.embedded.filesystem import PrivateMounts, mount_tmpfs, unmount
+from reclaim.embedded.filesystem import EmbeddedNodeError, PrivateMounts, mount_tmpfs, unmount
 from reclaim.embedded.runtime import EmbeddedRuntime
 from reclaim.embedded.server import EmbeddedServer
+from reclaim.types import RuntimeUnavailable
 from signals.statvfs import FilesystemReader
 from signals.types import FilesystemRole, FsLayout
 
@@ -110,9 +111,11 @@ class EmbeddedDrillNode:
                 self.population.add_pods(pod)
             if self._spec.rebooted:
                 self.population.reboot()
-        except BaseException:
+        except BaseException as error:
             maker.close()
             self.server.close()
+            if isinstance(error, RuntimeUnavailable | OSError):
+                raise EmbeddedNodeError(f"the node of the scenario cannot be built: {error}") from error
             raise
 
     def _clean(self) -> None:

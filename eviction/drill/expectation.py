@@ -13,7 +13,10 @@ KINDS = ("image", "container", "sandbox")
 
 
 def expectation_of(written: ExpectFields, node: NodeSpec, faults: int) -> Expectation:
-    """What must hold on a node, and that every one of so many faults strikes. Raises ScenarioError with a sentence that names the field."""
+    """What must hold on a node, and that each of so many faults strikes.
+
+    Raises ScenarioError with a sentence that names the field.
+    """
     never = written.relievedWithin == "never"
     condition = written.diskPressure
     return Expectation(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from eviction.drill.types import CONTAINER, INIT_CONTAINER, ImageSpec, PodSpec, PodState
 from reclaim.cri.maker import PodMaker
+from reclaim.embedded.filesystem import EmbeddedNodeError
 from reclaim.embedded.runtime import EmbeddedRuntime
 from reclaim.embedded.store import LayerSpec
 from reclaim.types import ImageRecord
@@ -104,8 +105,8 @@ class Population:
 
     def _container(self, pod: _Pod, spec: PodSpec, name: str, attempt: int) -> str:
         container = self.maker.run_container(pod.sandbox_id, (pod.name, pod.uid), name, spec.image, attempt)
-        if spec.write_bytes:
-            self.runtime.write_to_container(container, spec.write_bytes)
+        if spec.write_bytes and self.runtime.write_to_container(container, spec.write_bytes) < spec.write_bytes:
+            raise EmbeddedNodeError(f"what the pod {pod.name} is to have written does not fit")
         self.log_files[pod.name] = os.path.join(pod.log_directory, name, f"{attempt}.log")
         if spec.log_bytes:
             os.makedirs(os.path.dirname(self.log_files[pod.name]), exist_ok=True)

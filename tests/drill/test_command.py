@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import tomllib
 from pathlib import Path
 from xml.etree import ElementTree
@@ -11,10 +13,11 @@ import pytest
 
 from eviction.drill.library import library
 
-from ..reclaimd_process import answer, reclaimd
+from ..reclaimd_process import ENVIRONMENT, PROGRAM, answer, reclaimd
 from ..sockets.mounts import need_mounts
 from .documents import document
 
+CROWD = [{"name": "job", "count": 100, "image": "registry.example/web:1", "state": "running", "writes": "0"}]
 ROOT = Path(__file__).parents[2]
 
 
@@ -79,6 +82,39 @@ def test_a_drill_leaves_not_even_an_empty_directory(tmp_path: Path) -> None:
     process = reclaimd("drill", written(tmp_path, "a"), "--report", str(tmp_path / "report"), TMPDIR=str(temporary))
     assert process.returncode == 0, process.stdout
     assert list(temporary.iterdir()) == []
+
+
+def test_a_drill_that_is_told_to_stop_takes_its_node_away(tmp_path: Path) -> None:
+    """SIGTERM in the middle of a fill: the process ends, and nothing is left of it."""
+    need_mounts()
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    path = written(tmp_path, "long", pressure={"rate": "1Mi"})
+    process = subprocess.Popen(
+        [PROGRAM, "drill", path, "--report", str(tmp_path / "report")],
+        env={**ENVIRONMENT, "TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    with process.stdout:
+        assert any("pressure" in line for line in process.stdout), "the node was built"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30.0) == 130
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("node", "said"),
+    [({"size": "30Mi"}, "does not fit"), ({"inodes": 100, "pods": CROWD}, "No space left on device")],
+)
+def test_a_node_that_cannot_be_built_is_said(tmp_path: Path, node: dict[str, object], said: str) -> None:
+    """Too small for what its pods have written, or for the pods: 1 and a sentence."""
+    need_mounts()
+    process = reclaimd("drill", written(tmp_path, "small", node=node), "--report", str(tmp_path / "report"))
+    assert process.returncode == 1
+    assert said in process.stderr
+    assert "Traceback" not in process.stderr
 
 
 @pytest.mark.parametrize("layout", ["single", "dedicated", "split"])
