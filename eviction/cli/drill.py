@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eviction.cli import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
 from eviction.cli.options import add_logging, add_output, answer_json, answer_lines, leave, log_of, say
@@ -18,8 +18,12 @@ from eviction.drill.texts import ScenarioError
 from eviction.drill.types import Scenario
 from eviction.log import Log
 from reclaim.embedded.filesystem import EmbeddedNodeError, PrivateMounts, enter_private_mounts
+from reclaim.types import RuntimeUnavailable
 from signals.quantity import format_bytes
 from signals.types import FilesystemRole, SignalObservations
+
+if TYPE_CHECKING:
+    from eviction.drill.run import DrillResult  # at run time imported late, with what it brings
 
 DEFAULT = "pressured-node"
 COMPARE = "compare"
@@ -112,7 +116,7 @@ def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namesp
             )
             result = drill.run()
             screen.end()
-    except EmbeddedNodeError as error:
+    except (EmbeddedNodeError, RuntimeUnavailable) as error:
         leave(EXIT_NOT_RELIEVED, str(error))
     document = result_json(result)
     if arguments.output == "json":
@@ -123,7 +127,7 @@ def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namesp
     return result.held
 
 
-def _say_verdict(result: Any) -> None:
+def _say_verdict(result: DrillResult) -> None:
     """What stayed and why, then every expectation."""
     from eviction.drill.report import verdict_lines
     from eviction.explain import outcomes_table

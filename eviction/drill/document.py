@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -18,6 +18,11 @@ from eviction.types import EvictionError
 
 KIND = "DrillReport"
 LARGEST_BYTES = 64 << 20
+
+
+# No drill lasts longer, no disk is larger: what is drawn stays within what can be drawn.
+Seconds = Annotated[float, Field(ge=-1e6, le=1e6)]
+Amount = Annotated[int, Field(ge=-(2**63), le=2**63)]
 
 
 class ReportError(EvictionError):
@@ -42,8 +47,8 @@ class FilesystemPart(_Part):
 
     name: str
     roles: list[str]
-    capacity_bytes: int
-    inodes_total: int
+    capacity_bytes: Amount
+    inodes_total: Amount
 
 
 class MarkPart(_Part):
@@ -52,9 +57,9 @@ class MarkPart(_Part):
     signal: str
     value: str
     filesystem: str | None = None
-    effective: int | None = None
-    effective_with_min_reclaim: int | None = None
-    grace_seconds: float = 0.0
+    effective: Amount | None = None
+    effective_with_min_reclaim: Amount | None = None
+    grace_seconds: Seconds = 0.0
 
     @property
     def counts_inodes(self) -> bool:
@@ -66,16 +71,16 @@ class BandPart(_Part):
     """A condition while it was reported."""
 
     condition: str
-    from_seconds: float
-    to_seconds: float | None = None
+    from_seconds: Seconds
+    to_seconds: Seconds | None = None
 
 
 class PressurePart(_Part):
     """One pressure while it was on."""
 
     what: str
-    from_seconds: float
-    to_seconds: float | None = None
+    from_seconds: Seconds
+    to_seconds: Seconds | None = None
     written: int = 0
 
 
@@ -83,13 +88,13 @@ class FaultPart(_Part):
     """One fault that struck."""
 
     what: str
-    seconds: float
+    seconds: Seconds
 
 
 class RemovalPart(_Part):
     """One object that went."""
 
-    seconds: float
+    seconds: Seconds
     kind: str
     name: str
 
@@ -97,17 +102,17 @@ class RemovalPart(_Part):
 class AmountPart(_Part):
     """Bytes and inodes; None: not known."""
 
-    bytes: int | None = None
-    inodes: int | None = None
+    bytes: Amount | None = None
+    inodes: Amount | None = None
 
 
 class TimingsPart(_Part):
     """Where the time of a pass went."""
 
-    list_seconds: float
-    plan_seconds: float
-    remove_seconds: float
-    total_seconds: float
+    list_seconds: Seconds
+    plan_seconds: Seconds
+    remove_seconds: Seconds
+    total_seconds: Seconds
 
 
 class ActedOnPart(_Part):
@@ -119,7 +124,7 @@ class ActedOnPart(_Part):
 class PassPart(_Part):
     """One pass."""
 
-    from_seconds: float
+    from_seconds: Seconds
     collector: int = 1
     acted_on: ActedOnPart | None = None
     row: list[str]
@@ -134,14 +139,14 @@ class PassPart(_Part):
 class RoomPart(_Part):
     """What was free on one filesystem."""
 
-    available_bytes: int
-    inodes_free: int
+    available_bytes: Amount
+    inodes_free: Amount
 
 
 class PointPart(RoomPart):
     """One point of the timeline: the first filesystem, and the second where there is one."""
 
-    seconds: float
+    seconds: Seconds
     imagefs: RoomPart | None = None
     containerfs: RoomPart | None = None
 
@@ -156,12 +161,12 @@ class Report(_Part):
     simulated: bool
     filesystem: str
     layout: str
-    ended_seconds: float = Field(gt=0)
-    crossed_seconds: float | None = None
-    from_crossing_to_first_removal_seconds: float | None = None
-    from_crossing_to_relief_seconds: float | None = None
+    ended_seconds: float = Field(gt=0, le=1e6)
+    crossed_seconds: Seconds | None = None
+    from_crossing_to_first_removal_seconds: Seconds | None = None
+    from_crossing_to_relief_seconds: Seconds | None = None
     images_lost_beyond_need: int = 0
-    lowest: dict[str, int | None] = Field(default_factory=dict)
+    lowest: dict[str, Amount | None] = Field(default_factory=dict)
     checks: list[CheckPart]
     filesystems: list[FilesystemPart]
     marks: list[MarkPart]

@@ -48,11 +48,13 @@ def lost_beyond_need(seen: Seen) -> int:
     """
     layers = seen.layers or {}
     held = {layer for found in seen.after if found.kind == Kind.IMAGE for layer in layers.get(found.name, ())}
+    counted: set[str] = set()  # two collectors may both have seen one image go
     needless = 0
     for one in reversed(seen.passes):
         gone = [o for o in one.record.removals if o.verdict.kind is Kind.IMAGE and o.result is Result.REMOVED]
         room = _room_at_the_end(one, seen.thresholds)
-        for outcome in reversed(gone):
+        for outcome in reversed([o for o in gone if o.verdict.name not in counted]):
+            counted.add(outcome.verdict.name)
             own = set(layers.get(outcome.verdict.name, ())) - held
             held |= own
             taken = (sum(layer.bytes for layer in own), sum(layer.inodes for layer in own))

@@ -79,7 +79,7 @@ def html_table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iter
 
 
 def wanted_charts(report: Report) -> list[tuple[FilesystemPart, bool]]:
-    """(filesystem, inodes?) of the charts: those with a mark, and always the bytes of the first filesystem."""
+    """(filesystem, inodes?) of the charts: those with a mark, else the bytes of the first filesystem."""
     marked = {(mark.filesystem, mark.counts_inodes) for mark in report.marks}
     found = [(fs, inodes) for fs in report.filesystems for inodes in (False, True) if (fs.name, inodes) in marked]
     return found or [(fs, False) for fs in report.filesystems[:1]]
@@ -102,8 +102,8 @@ def marks_of(report: Report, filesystem: FilesystemPart, *, inodes: bool) -> lis
             lines.setdefault((mark.effective, "mark" if mark.grace_seconds == 0 else "soft-mark"), []).append(mark)
     marks: list[Mark] = []
     for (amount, style), same in lines.items():
-        roles = sorted({mark.signal.partition(".")[0] for mark in same}, key=filesystem.roles.index)
-        who = "" if roles == filesystem.roles else f"{', '.join(roles)} "
+        roles = list(dict.fromkeys(mark.signal.partition(".")[0] for mark in same))
+        who = "" if set(roles) == set(filesystem.roles) else f"{', '.join(roles)} "
         marks.append(Mark(f"{who}{same[0].value} = {unit(amount)}", amount, style))
     known = {mark.amount for mark in marks}
     releases = {m.effective_with_min_reclaim for m in mine if m.effective_with_min_reclaim is not None} - known
@@ -201,7 +201,7 @@ def _facts(report: Report) -> str:
         "crossing to first removal": took(report.from_crossing_to_first_removal_seconds),
         "crossing to relief": took(report.from_crossing_to_relief_seconds),
         "lowest": ", ".join(_lowest(report)),
-        "went": f"{len(report.removals)} objects, {report.images_lost_beyond_need} images beyond need",
+        "went": f"objects: {len(report.removals)}, of which images beyond need: {report.images_lost_beyond_need}",
     }
     return (
         "<dl>" + "".join(f"<dt>{name}</dt><dd>{html_text(text)}</dd>" for name, text in facts.items() if text) + "</dl>"

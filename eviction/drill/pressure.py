@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import Protocol, assert_never
 
 from eviction.drill.embedded_node import EmbeddedDrillNode
@@ -144,7 +143,7 @@ class Pressures:
                 return _Thread(pressure, self._pulls(pressure))
 
     def _pulls(self, pressure: Pressure) -> Callable[[int], int]:
-        """One image a call; what arrived, in bytes; 0 at the end and where it did not fit."""
+        """One image a call; what arrived, in bytes; 0 where it did not fit, less than 0 at the end."""
         image = pressure.image
         assert image is not None
         names = list(image.names)
@@ -227,7 +226,7 @@ class _Thread:
 
     def _run(self) -> None:
         began = time.monotonic()
-        for _ in count():
+        while True:
             left = WRITE_BYTES if self._pressure.amount is None else self._pressure.amount - self._written
             if left <= 0 or self._stopping.is_set():
                 return

@@ -20,7 +20,7 @@ from eviction.drill.observer import Observer
 from eviction.drill.pressure import Pressures
 from eviction.drill.restart_rule import would_start
 from eviction.drill.seen import LayerSeen, NamedObject, PassSeen, RemovalSeen, Seen
-from eviction.drill.types import Scenario
+from eviction.drill.types import PodState, Scenario
 from eviction.hold_off import HoldOff
 from eviction.log import Log
 from eviction.manager import Manager
@@ -40,7 +40,7 @@ START_SECONDS = 10.0
 CONDITION_SECONDS = 1.0  # beyond the time in which a condition must go, until it is said that it did not
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class DrillResult:
     """A run and its verdict. `history`: the daemon's own last looks, where something did not hold."""
 
@@ -118,11 +118,13 @@ class Drill:
         self._began, self._began_wall = time.monotonic(), time.time()
         self._pressures.start(self._began)
         self._faults.start(self._began)
-        quiet_since, ended = self._watch()
-        self._pressures.stop()
-        self._faults.stop()
-        for manager in self._managers:
-            manager.stop()
+        try:
+            quiet_since, ended = self._watch()
+        finally:
+            self._pressures.stop()
+            self._faults.stop()
+            for manager in self._managers:
+                manager.stop()
         for daemon in daemons:
             daemon.join()
         after, later_names = self._objects()
@@ -239,7 +241,8 @@ class Drill:
     def _new_pod(self) -> str:
         """Why no new pod starts; empty where one did."""
         node = self._scenario.node
-        image = node.pods[0].image if node.pods else node.images[0].names[0]
+        living = (pod.image for pod in node.pods if pod.state is not PodState.GONE)
+        image = next(living, node.images[0].names[0])
         try:
             self._embedded.population.start_new_pod(image)
         except RuntimeUnavailable as error:

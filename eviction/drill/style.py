@@ -76,6 +76,9 @@ i.line-b { border-top: 3px dashed var(--b); height: 0; vertical-align: middle; }
   figure, tr { break-inside: avoid; }
   figure { border: 0; }
   svg { min-width: 0; }
+  .scroll { overflow: visible; }
+  table { font-size: 8.5pt; }
+  th, td { padding: 0.15rem 0.4rem; }
   h2 { break-after: avoid; }
 }
 """

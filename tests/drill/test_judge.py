@@ -140,6 +140,8 @@ def after(*names: str) -> frozenset[NamedObject]:
         ((one_pass("a:1", "b:1", after=40 * MIB),), {"layers": SHARED}, 2),
         ((one_pass("a:1", "b:1", after=15 * MIB),), {"layers": SHARED, "after": after("c:1")}, 1),
         ((one_pass("a:1", after=15 * MIB), one_pass("b:1", after=15 * MIB)), {"layers": LAYERS}, 2),
+        ((one_pass("a:1", after=12 * MIB), one_pass("a:1", after=12 * MIB)), {"layers": LAYERS}, 0),
+        ((one_pass("a:1", after=15 * MIB), one_pass("a:1", after=15 * MIB)), {"layers": LAYERS}, 1),
     ],
 )
 def test_images_beyond_need_are_those_that_would_have_fitted(
