@@ -36,8 +36,8 @@ class Observer:
         return self.episodes[-1].relieved if self.episodes else None
 
     def sample(self, look: SignalObservations, seconds: float) -> None:
-        """One look. Looks at which not all filesystems could be read tell nothing."""
-        if look.layout is None:
+        """One look. One at which not all filesystems could be read tells nothing: an old number is no relief."""
+        if look.layout is None or any(observation.stale for observation in look.signals.values()):
             return
         if not self.filesystems:
             self.filesystems = filesystems_of(look)
