@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -107,7 +108,7 @@ def test_nothing_is_left_of_a_node() -> None:
     assert not os.path.exists(os.path.dirname(disk))
 
 
-PRESSURES = {
+PRESSURES: dict[str, dict[str, Any]] = {
     "bytes": {"amount": "3Mi"},
     "inodes": {"amount": "300", "fileSize": "1Ki", "rate": "9000"},
     "log": {"amount": "1Mi", "pod": "running"},
