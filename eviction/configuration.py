@@ -16,15 +16,17 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
-from eviction.documents import StrictModel, sentence, shown
+from eviction.configuration_file import ConfigurationFile
+from eviction.documents import sentence, shown
 from eviction.kubelet_configuration import (
     KubeletConfiguration,
     KubeletConfigurationError,
     image_gc_problems,
+    log_directory_problem,
     merged,
     read_kubelet_configuration,
 )
@@ -39,6 +41,7 @@ from eviction.threshold_config import (
     parse_threshold_config,
 )
 from eviction.types import Threshold, ThresholdValue
+from reclaim.kubelet_endpoint import KubeletEndpoint, KubeletEndpointError
 from signals.quantity import (
     PERCENTAGE_FORMS,
     QUANTITY_FORMS,
@@ -53,6 +56,15 @@ from signals.types import Signal
 KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
 DEFAULT_MINIMUM_RECLAIM: Mapping[str, str] = {Signal.NODEFS_AVAILABLE: "2%", Signal.IMAGEFS_AVAILABLE: "2%"}
 LARGEST_MARGIN = 0.5
+KUBELET_ENDPOINT_FIELDS = {
+    "url": "kubeletEndpoint",
+    "token_file": "kubeletTokenFile",
+    "certificate_file": "kubeletCertificateFile",
+    "key_file": "kubeletKeyFile",
+    "ca_file": "kubeletCAFile",
+    "server_name": "kubeletServerName",
+    "insecure_skip_verify": "kubeletInsecureSkipVerify",
+}
 
 USUAL_ENDPOINTS = (
     "unix:///run/containerd/containerd.sock",
@@ -84,50 +96,28 @@ class Configuration:
     transition_period_seconds: float
     extent: Extent
     image_minimum_gc_age_seconds: float
+    image_maximum_gc_age_seconds: float
     image_gc_high_threshold_percent: int
     image_gc_low_threshold_percent: int
     minimum_container_ttl_seconds: float
     maximum_dead_containers_per_container: int
+    maximum_dead_containers: int
+    periodic_gc: bool
+    keep_images: tuple[str, ...]
+    pod_logs_dir: str
+    container_logs_dir: str
     hold_off_seconds: float
     parallel_removals: int
     poll_floor_seconds: float
     poll_ceiling_seconds: float
     assumed_fill_rate: int
+    state_file: str = ""
+    kubelet_endpoint: KubeletEndpoint | None = None
     control_socket: str = ""
     left_to_kubelet: tuple[tuple[str, str], ...] = ()
     kubelet: KubeletConfiguration | None = None
     effective: Mapping[str, Any] = field(default_factory=dict)
     origins: Mapping[str, str] = field(default_factory=dict)
-
-
-class _File(StrictModel):
-    """The file as written: texts are read into amounts afterwards, so that each sentence names its field."""
-
-    apiVersion: str = API_VERSION  # noqa: N815 # the names of fields are the file's
-    kind: str = KIND
-    kubeletConfig: str | None = None  # noqa: N815
-    kubeletConfigDir: str = ""  # noqa: N815
-    rootDirectory: str = "/var/lib/kubelet"  # noqa: N815
-    containerRuntimeEndpoint: str = ""  # noqa: N815
-    imageServiceEndpoint: str = ""  # noqa: N815
-    margin: str = "5%"
-    evictionHard: dict[str, str] = Field(default_factory=dict)  # noqa: N815
-    evictionSoft: dict[str, str] = Field(default_factory=dict)  # noqa: N815
-    evictionSoftGracePeriod: dict[str, str] = Field(default_factory=dict)  # noqa: N815
-    evictionMinimumReclaim: dict[str, str] = Field(default_factory=dict)  # noqa: N815
-    evictionPressureTransitionPeriod: str = "5m"  # noqa: N815
-    extent: Literal["enough", "all"] = "enough"
-    imageMinimumGCAge: str = "2m"  # noqa: N815
-    imageGCHighThresholdPercent: int = Field(85, ge=0, le=100)  # noqa: N815
-    imageGCLowThresholdPercent: int = Field(80, ge=0, le=100)  # noqa: N815
-    minimumContainerTTLDuration: str = "0s"  # noqa: N815
-    maximumDeadContainersPerContainer: int = 1  # noqa: N815
-    holdOffAfterStart: str = "5m"  # noqa: N815
-    parallelRemovals: int = Field(2, ge=1, le=64)  # noqa: N815
-    pollFloor: str = "10ms"  # noqa: N815
-    pollCeiling: str = "10s"  # noqa: N815
-    assumedFillRate: str = "500Mi"  # noqa: N815
-    controlSocket: str = "/run/reclaimd/control.sock"  # noqa: N815
 
 
 def load(
@@ -153,14 +143,14 @@ def load(
     return _Reader(written, sources, kubelet).configuration()
 
 
-def _validated(document: Mapping[str, Any], name: str) -> _File:
+def _validated(document: Mapping[str, Any], name: str) -> ConfigurationFile:
     try:
-        return _File.model_validate(document)
+        return ConfigurationFile.model_validate(document)
     except ValidationError as error:
-        raise ConfigurationError(sentence(error, name, _File)) from None
+        raise ConfigurationError(sentence(error, name, ConfigurationFile)) from None
 
 
-def _kubelet(written: _File) -> KubeletConfiguration | None:
+def _kubelet(written: ConfigurationFile) -> KubeletConfiguration | None:
     """The node's kubelet configuration: the named one, else the usual one where it exists."""
     if written.kubeletConfig == "" or (written.kubeletConfig is None and not os.path.exists(KUBELET_CONFIG)):
         return None
@@ -173,24 +163,19 @@ def _kubelet(written: _File) -> KubeletConfiguration | None:
 class _Reader:
     """Reads the texts of the merged sources into amounts; every sentence names where the text stood."""
 
-    def __init__(self, written: _File, sources: list[Source], kubelet: KubeletConfiguration | None):
+    def __init__(self, written: ConfigurationFile, sources: list[Source], kubelet: KubeletConfiguration | None):
         self._written = written
         self._sources = sources
         self._kubelet = kubelet
 
     def configuration(self) -> Configuration:
         written = self._written
-        minimum_age = self._seconds("imageMinimumGCAge")
+        minimum_age, maximum_age = self._seconds("imageMinimumGCAge"), self._seconds("imageMaximumGCAge")
         high, low = written.imageGCHighThresholdPercent, written.imageGCLowThresholdPercent
-        for problem in image_gc_problems(high, low, minimum_age, 0.0):
+        for problem in image_gc_problems(high, low, minimum_age, maximum_age):
             name, _, text = problem.partition(": ")
             raise self._error(name, text)
-        if not written.rootDirectory.startswith("/"):
-            raise self._error("rootDirectory", f"must be an absolute path, but it was {shown(written.rootDirectory)}")
-        if written.controlSocket and not written.controlSocket.startswith("/"):
-            raise self._error(
-                "controlSocket", f"must be an absolute path or empty, but it was {shown(written.controlSocket)}"
-            )
+        self._check_paths()
         poll_floor, poll_ceiling = self._seconds("pollFloor"), self._seconds("pollCeiling")
         if not 0.001 <= poll_floor <= poll_ceiling:
             raise self._error("pollFloor", "must be at least 1ms and not above pollCeiling")
@@ -203,21 +188,58 @@ class _Reader:
             transition_period_seconds=self._seconds("evictionPressureTransitionPeriod"),
             extent=Extent(written.extent),
             image_minimum_gc_age_seconds=minimum_age,
+            image_maximum_gc_age_seconds=maximum_age,
             image_gc_high_threshold_percent=high,
             image_gc_low_threshold_percent=low,
             minimum_container_ttl_seconds=self._seconds("minimumContainerTTLDuration"),
             maximum_dead_containers_per_container=written.maximumDeadContainersPerContainer,
+            maximum_dead_containers=written.maximumDeadContainers,
+            periodic_gc=written.periodicGC,
+            keep_images=tuple(written.keepImages),
+            pod_logs_dir=written.podLogsDir,
+            container_logs_dir=written.containerLogsDir,
             hold_off_seconds=self._seconds("holdOffAfterStart"),
             parallel_removals=written.parallelRemovals,
             poll_floor_seconds=poll_floor,
             poll_ceiling_seconds=poll_ceiling,
             assumed_fill_rate=self._rate("assumedFillRate"),
+            state_file=written.stateFile,
+            kubelet_endpoint=self._kubelet_endpoint(),
             control_socket=written.controlSocket,
             left_to_kubelet=left,
             kubelet=self._kubelet,
             effective={**written.model_dump(), **maps},
             origins=self._origins(maps),
         )
+
+    def _kubelet_endpoint(self) -> KubeletEndpoint | None:
+        """Where the kubelet is asked for its pods; None where it is not."""
+        written = self._written
+        if not written.kubeletEndpoint:
+            for name in KUBELET_ENDPOINT_FIELDS.values():
+                if getattr(written, name):
+                    raise self._error(name, "means nothing while kubeletEndpoint is empty")
+            return None
+        fields = {attribute: getattr(written, name) for attribute, name in KUBELET_ENDPOINT_FIELDS.items()}
+        try:
+            return KubeletEndpoint(**fields)
+        except KubeletEndpointError as error:
+            # what is missing stands nowhere: then the file that names the endpoint is at fault
+            name = KUBELET_ENDPOINT_FIELDS[error.field]
+            where = self._where(name if getattr(written, name) else "kubeletEndpoint")
+            raise ConfigurationError(f"{where}: {name}: {error}") from None
+
+    def _check_paths(self) -> None:
+        written = self._written
+        if not written.rootDirectory.startswith("/"):
+            raise self._error("rootDirectory", f"must be an absolute path, but it was {shown(written.rootDirectory)}")
+        for name, path in (("stateFile", written.stateFile), ("controlSocket", written.controlSocket)):
+            if path and not path.startswith("/"):
+                raise self._error(name, f"must be an absolute path or empty, but it was {shown(path)}")
+        for name, path in (("podLogsDir", written.podLogsDir), ("containerLogsDir", written.containerLogsDir)):
+            problem = log_directory_problem(path)
+            if problem:
+                raise self._error(name, problem)
 
     def _where(self, name: str, key: str | None = None) -> str:
         """The last source that holds a field, or a key of a map."""
@@ -229,7 +251,7 @@ class _Reader:
 
     def _origins(self, maps: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
         kubelet = self._kubelet.name if self._kubelet is not None else "the kubelet's default"
-        origins = {name: self._where(name) for name in _File.model_fields if name not in maps}
+        origins = {name: self._where(name) for name in ConfigurationFile.model_fields if name not in maps}
         for name, entries in maps.items():
             for key, text in entries.items():
                 own = self._where(name, key)

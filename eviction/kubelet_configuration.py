@@ -53,10 +53,12 @@ class KubeletConfiguration:
     thresholds: ParsedThresholds
     transition_period_seconds: float
     image_minimum_gc_age_seconds: float
+    image_maximum_gc_age_seconds: float
     image_gc_high_threshold_percent: int
     image_gc_low_threshold_percent: int
     runtime_endpoint: str
     image_endpoint: str
+    pod_logs_dir: str
     written: frozenset[str]
 
 
@@ -82,6 +84,7 @@ class _File(BaseModel):
     featureGates: dict[str, bool] | None = None  # noqa: N815
     containerRuntimeEndpoint: str | None = None  # noqa: N815
     imageServiceEndpoint: str | None = None  # noqa: N815
+    podLogsDir: str | None = None  # noqa: N815
 
 
 def merged(documents: list[dict[str, Any]]) -> dict[str, Any]:
@@ -151,6 +154,8 @@ def kubelet_configuration(document: Mapping[str, Any], name: str) -> KubeletConf
     high = 85 if written.imageGCHighThresholdPercent is None else written.imageGCHighThresholdPercent
     low = 80 if written.imageGCLowThresholdPercent is None else written.imageGCLowThresholdPercent
     problems = image_gc_problems(high, low, minimum_age, maximum_age)
+    pod_logs_dir = written.podLogsDir or "/var/log/pods"
+    problems += [f"podLogsDir: {problem}" for problem in (log_directory_problem(pod_logs_dir),) if problem]
     if maximum_age != 0 and not (written.featureGates or {}).get("ImageMaximumGCAge", True):
         problems.append("imageMaximumGCAge: must be 0 while the feature gate ImageMaximumGCAge is off")
     enforced = ["pods"] if written.enforceNodeAllocatable is None else written.enforceNodeAllocatable
@@ -167,10 +172,12 @@ def kubelet_configuration(document: Mapping[str, Any], name: str) -> KubeletConf
         thresholds=with_allocatable(thresholds) if "pods" in enforced else thresholds,
         transition_period_seconds=transition,
         image_minimum_gc_age_seconds=minimum_age,
+        image_maximum_gc_age_seconds=maximum_age,
         image_gc_high_threshold_percent=high,
         image_gc_low_threshold_percent=low,
         runtime_endpoint=written.containerRuntimeEndpoint or "",
         image_endpoint=written.imageServiceEndpoint or "",
+        pod_logs_dir=pod_logs_dir,
         written=frozenset(key for key in _File.model_fields if document.get(key) is not None),
     )
 
@@ -210,6 +217,15 @@ def node_allocatable_problems(
     if not cgroups_per_qos and any(entry != "none" for entry in enforced):
         problems.append(f"{name}: needs cgroupsPerQOS, unless it is ['none'] or empty")
     return problems
+
+
+def log_directory_problem(path: str) -> str:
+    """What the kubelet's validation says against a log directory; empty if nothing."""
+    if not path.startswith("/"):
+        return f"must be an absolute path, but it was {shown(path)}"
+    if os.path.normpath(path) != path or path.startswith("//"):
+        return f"must be a path without '..', '.', double or trailing slashes, but it was {shown(path)}"
+    return "" if path.isascii() else f"must hold ASCII characters only, but it was {shown(path)}"
 
 
 def image_gc_problems(high: int, low: int, minimum_age: float, maximum_age: float) -> list[str]:

@@ -84,10 +84,12 @@ def inherited_from(kubelet: KubeletConfiguration) -> dict[str, Any]:
     values: dict[str, Any] = {
         "evictionPressureTransitionPeriod": _duration(kubelet.transition_period_seconds),
         "imageMinimumGCAge": _duration(kubelet.image_minimum_gc_age_seconds),
+        "imageMaximumGCAge": _duration(kubelet.image_maximum_gc_age_seconds),
         "imageGCHighThresholdPercent": kubelet.image_gc_high_threshold_percent,
         "imageGCLowThresholdPercent": kubelet.image_gc_low_threshold_percent,
         "containerRuntimeEndpoint": kubelet.runtime_endpoint,
         "imageServiceEndpoint": kubelet.image_endpoint,
+        "podLogsDir": kubelet.pod_logs_dir,
     }
     return {name: value for name, value in values.items() if name in kubelet.written}
 

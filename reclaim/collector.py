@@ -12,13 +12,15 @@ from dataclasses import replace
 from typing import TypeVar
 
 from reclaim.clock import Clock
-from reclaim.container_gc import ContainerGCPolicy, plan_container_gc, plan_sandbox_gc, without
+from reclaim.container_gc import ContainerGCPolicy, plan_container_gc
 from reclaim.executor import Carried, Executor, LookAgain
-from reclaim.image_gc import ImageGCPolicy, images_in_use, plan_image_gc
+from reclaim.image_gc import ImageGCPolicy, plan_image_gc
+from reclaim.images_in_use import images_in_use
 from reclaim.listing import Lister
 from reclaim.pods import PodStateProvider, PodStates
 from reclaim.records import ImageRecords
 from reclaim.removers import ContainerRemover, ImageRemover, Remover, SandboxRemover
+from reclaim.sandbox_gc import plan_sandbox_gc
 from reclaim.services import ImageService, RuntimeService
 from reclaim.types import Listing, Plan, ReclaimResult, Result, RuntimeUnavailable, Verdict
 
@@ -95,7 +97,10 @@ class Collector:
         plan = plan_image_gc(listing, self._records.records, self._image_policy, began)
         remover = ImageRemover(self._images, self._lister, listing, self._clock, self._planned)
         result = replace(result, plan_seconds=self._clock.monotonic() - began)
-        return self._carry_out(result, plan, remover, look)
+        result = self._carry_out(result, plan, remover, look)
+        gone = (Result.REMOVED, Result.ALREADY_GONE)
+        self._records.forget(o.verdict.id for o in result.outcomes if o.result in gone)
+        return result
 
     def _container_remover(self) -> Remover:
         return ContainerRemover(self._runtime, self._pods, self._clock)
@@ -104,12 +109,12 @@ class Collector:
         return SandboxRemover(self._runtime, self._pods, self._clock, self._planned)
 
     def _everything(self) -> Listing:
-        return without(self._lister.everything(), self._planned)
+        return self._lister.everything().without(self._planned)
 
     def _containers_and_pods(self) -> tuple[Listing, PodStates]:
         """The pod directories are read before and after the runtime's lists: a pod exists if either look saw it."""
         before = self._pods.look()
-        listing = without(self._lister.containers(), self._planned)
+        listing = self._lister.containers().without(self._planned)
         return listing, before.united(self._pods.look())
 
     def _record(self, listing: Listing, now: float) -> None:

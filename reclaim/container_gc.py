@@ -1,30 +1,36 @@
-"""Which dead containers and pod sandboxes may go: the plan (pure).
+"""Which dead containers may go: the plan (pure).
 
-The kubelet's rules (`pkg/kubelet/kuberuntime/kuberuntime_gc.go`), and where they are narrowed:
+The kubelet's rules (`pkg/kubelet/kuberuntime/kuberuntime_gc.go`):
 
-* Containers are looked at by evict unit: (pod UID, container name). Of each unit the newest
-  `max_per_pod_container` dead ones stay, older ones go, oldest first. Of a pod that is gone all go.
-* A container younger than `min_age_seconds`, counted from its creation, stays and does not count: of the others the
-  newest stay. One whose creation time is not known is young.
-* A sandbox that is READY, or that any listed container names, stays. Of a pod that exists the newest sandbox stays.
+* Containers that do not run and were created at least `min_age_seconds` ago are looked at by evict unit: (pod UID,
+  container name). Younger ones count nowhere.
+* A. Of a pod whose content should be removed, or, with `evict_non_deleted_pods`, whose runtime should be removed, the
+  whole unit goes. Only when all sources of pods are ready.
+* B. Of each other unit the oldest beyond `max_per_pod_container` go.
+* C. If more than `max_containers` are left on the node, the oldest of each unit go beyond an equal share of that
+  number, at least 1.
+* D. If that is not enough, the oldest of all go.
 
-Narrower than the kubelet, because a tool beside it knows less:
+Where the kubelet's own state is not known (`PodStates.known`), or where the policy is `cautious`, guards of ours are
+stricter, because a tool beside a kubelet knows less:
 
 * Only EXITED is dead. The kubelet would also take CREATED and UNKNOWN ones; beside it those belong to it.
 * The newest dead copy is the kubelet's only memory that a container has run: without it the kubelet runs a
   completed container, even an init container, again. One copy therefore always stays while the pod may exist,
-  whatever the limit says.
+  whatever the limits say.
 * A pod is gone only when its directory below the kubelet's root is gone, nothing of it is READY or not EXITED, and
   it is at least `settle_seconds` old: the kubelet makes the directory before anything else of a pod.
 * What carries no pod UID was not made by a kubelet and is left alone.
+* A creation time that is not given has reached no age.
 
-Covers: verdicts and their order. Does not cover: looking again before a removal (`removers`), logs.
+Covers: verdicts and their order. Does not cover: sandboxes (`sandbox_gc`), looking again before a removal
+(`removers`), logs (`pod_logs`).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from reclaim.pods import PodStates
@@ -35,9 +41,10 @@ from reclaim.types import (
     Kind,
     Listing,
     Plan,
-    PodSandbox,
     PodSandboxState,
+    PolicyError,
     Reason,
+    Rule,
     Verdict,
 )
 
@@ -46,70 +53,204 @@ NANOSECOND = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class ContainerGCPolicy:
-    """`min_age_seconds`: from creation, at least 0. `max_per_pod_container`: dead copies kept of each (pod UID,
-    name); negative keeps all. `settle_seconds`: how old the parts of a vanished pod must be to count as gone."""
+    """What may go of the dead containers; the fields of the kubelet's policy of the same name, and two of ours.
+
+    `min_age_seconds`: from creation, at least 0. `max_per_pod_container`: dead copies kept of each (pod UID, name).
+    `max_containers`: dead containers kept on the node. Both: negative is no limit, 0 keeps none.
+    `settle_seconds`: how old the parts of a vanished pod must be to count as gone.
+    `cautious`: the guards hold even where the kubelet's own state is known.
+
+    Raises PolicyError for a negative minimum age, as `NewContainerGC` does (`pkg/kubelet/container/container_gc.go`).
+    """
 
     min_age_seconds: float = 0.0
     max_per_pod_container: int = 1
+    max_containers: int = -1
     settle_seconds: float = 10.0
+    cautious: bool = False
+
+    def __post_init__(self) -> None:
+        if self.min_age_seconds < 0:
+            raise PolicyError(
+                f"the minimum age of a container is at least 0 seconds, but it was {self.min_age_seconds:g}"
+            )
+
+    def guarded(self, pods: PodStates) -> bool:
+        """Whether the guards hold: the kubelet's state is not known, or caution is asked for."""
+        return self.cautious or not pods.known
 
 
-def plan_container_gc(listing: Listing, pods: PodStates, policy: ContainerGCPolicy, now_ns: int) -> Plan:
+def plan_container_gc(
+    listing: Listing,
+    pods: PodStates,
+    policy: ContainerGCPolicy,
+    now_ns: int,
+    *,
+    evict_non_deleted_pods: bool = True,
+) -> Plan:
     """The plan for every listed container. `now_ns`: wall time in nanoseconds since the epoch, as the runtime's.
 
-    To go first: containers of pods that are gone, then older copies; in each group the oldest first, equal times by
-    id, so that the order of the listing changes nothing.
+    `evict_non_deleted_pods`: whether terminated pods that still exist are swept too: under pressure, not periodically.
+
+    To go first: what step A takes, then B, C and D; in each step the oldest first, equal times by id, so that the order
+    of the listing changes nothing (the kubelet leaves the order among units to chance).
     """
-    alive = _pods_with_living_parts(listing)
+    guarded = policy.guarded(pods)
+    plan = _decide(listing, pods, policy, now_ns, evict_non_deleted_pods, guarded=guarded)
+    if not pods.known or not guarded:
+        return plan
+    exact = _decide(listing, pods, policy, now_ns, evict_non_deleted_pods, guarded=False)
+    going = {verdict.id for verdict in exact.remove}
+    return replace(plan, keep=tuple(replace(v, rule=Rule.GUARD if v.id in going else Rule.KUBELET) for v in plan.keep))
+
+
+def _decide(
+    listing: Listing,
+    pods: PodStates,
+    policy: ContainerGCPolicy,
+    now_ns: int,
+    evict_non_deleted_pods: bool,
+    *,
+    guarded: bool,
+) -> Plan:
+    """One walk through the steps, with the guards or without them."""
+    alive = pods_with_living_parts(listing)
     units: dict[tuple[str, str], list[Container]] = defaultdict(list)
     removed: list[tuple[int, Container, Verdict]] = []
     kept: list[Verdict] = []
     for container in listing.containers:
-        reason = _not_dead(container)
-        if reason is not None:
-            kept.append(_verdict(container, Action.KEEP, reason, now_ns))
-        else:
+        not_dead = _not_dead(container, guarded=guarded)
+        if not_dead is None:
             units[container.pod_uid, container.name].append(container)
-    for (uid, _), dead in units.items():
-        newest_first = sorted(dead, key=lambda c: (c.created_at_ns, c.attempt, c.id), reverse=True)
-        gone = pods.gone(uid) and uid not in alive
-        min_age = max(policy.min_age_seconds, policy.settle_seconds) if gone else policy.min_age_seconds
-        rank = 0
-        for container in newest_first:
-            wait = _missing_age(container.created_at_ns, min_age, now_ns)
-            newest = container is newest_first[0]
-            if wait > 0 and (gone or not newest):
-                young = _verdict(container, Action.KEEP, Reason.TOO_YOUNG, now_ns)
-                kept.append(replace(young, eligible_in_seconds=wait))
-                continue
-            if gone:
-                removed.append((0, container, _verdict(container, Action.REMOVE, Reason.POD_GONE, now_ns)))
-            elif newest:
-                kept.append(_verdict(container, Action.KEEP, Reason.NEWEST_OF_LIVE_POD, now_ns))
-            elif policy.max_per_pod_container < 0 or rank < policy.max_per_pod_container:
-                kept.append(_verdict(container, Action.KEEP, Reason.WITHIN_LIMIT, now_ns))
+        else:
+            rule = Rule.KUBELET if not_dead is Reason.RUNNING else Rule.GUARD
+            kept.append(_verdict(container, Action.KEEP, not_dead, now_ns, rule))
+
+    judged = [
+        _aged(unit, uid, pods, policy, now_ns, evict_non_deleted_pods, alive, guarded=guarded)
+        for (uid, _), unit in units.items()
+    ]
+    staying = [unit for unit in judged if unit.swept is None]
+    spared = {unit.newest.id for unit in staying} if guarded else set[str]()
+    steps = _beyond_limits(staying, policy, spared)
+    for unit in judged:
+        superseded_by = "" if unit.swept or unit.newest.id in steps else unit.newest.id
+        for container in unit.old_enough:
+            step = 0 if unit.swept else steps.get(container.id)
+            if step is not None:
+                older = Reason.OLDER_COPY if step == 1 and superseded_by else Reason.OVER_LIMIT
+                verdict = _verdict(container, Action.REMOVE, unit.swept or older, now_ns)
+                removed.append((step, container, replace(verdict, superseded_by=superseded_by)))
             else:
-                older = _verdict(container, Action.REMOVE, Reason.OLDER_COPY, now_ns)
-                removed.append((1, container, replace(older, superseded_by=newest_first[0].id)))
-            rank += wait <= 0
+                reason = Reason.NEWEST_OF_LIVE_POD if container is unit.newest else Reason.WITHIN_LIMIT
+                kept.append(_verdict(container, Action.KEEP, reason, now_ns, Rule.GUARD if guarded else Rule.KUBELET))
+        for container, wait in unit.young:
+            if container.id in spared:
+                kept.append(_verdict(container, Action.KEEP, Reason.NEWEST_OF_LIVE_POD, now_ns, Rule.GUARD))
+                continue
+            by_policy = missing_age(container.created_at_ns, policy.min_age_seconds, now_ns, guarded=guarded) > 0
+            rule = Rule.KUBELET if by_policy else Rule.GUARD
+            young = _verdict(container, Action.KEEP, Reason.TOO_YOUNG, now_ns, rule)
+            kept.append(replace(young, eligible_in_seconds=wait))
     removed.sort(key=lambda item: (item[0], item[1].created_at_ns, item[1].id))
     kept.sort(key=lambda verdict: (verdict.name, verdict.id))
     return Plan(tuple(verdict for _, _, verdict in removed), tuple(kept))
 
 
-def _not_dead(container: Container) -> Reason | None:
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """An evict unit. `old_enough`: newest first; `young`: with the seconds each lacks; `swept`: why all of it goes;
+    `held`: it would be swept but for a guard."""
+
+    newest: Container
+    old_enough: list[Container]
+    young: list[tuple[Container, float]]
+    swept: Reason | None
+    held: bool
+
+
+def _aged(
+    unit: list[Container],
+    uid: str,
+    pods: PodStates,
+    policy: ContainerGCPolicy,
+    now_ns: int,
+    evict_non_deleted_pods: bool,
+    alive: frozenset[str],
+    *,
+    guarded: bool,
+) -> _Unit:
+    swept = _why_swept(pods, uid, evict_non_deleted_pods)
+    held = guarded and swept is Reason.POD_GONE and uid in alive
+    settle_seconds = policy.settle_seconds if guarded and swept is Reason.POD_GONE and not held else 0.0
+    newest_first = sorted(unit, key=lambda c: (c.created_at_ns, c.attempt, c.id), reverse=True)
+    min_age = max(policy.min_age_seconds, settle_seconds)
+    waits = [missing_age(container.created_at_ns, min_age, now_ns, guarded=guarded) for container in newest_first]
+    return _Unit(
+        newest_first[0],
+        [container for container, wait in zip(newest_first, waits, strict=True) if wait <= 0],
+        [(container, wait) for container, wait in zip(newest_first, waits, strict=True) if wait > 0],
+        None if held else swept,
+        held,
+    )
+
+
+def _beyond_limits(units: list[_Unit], policy: ContainerGCPolicy, spared: set[str]) -> dict[str, int]:
+    """Steps B, C and D: which containers go, and in which step (1, 2, 3).
+
+    What is spared counts all the same, so that nothing else goes in its place; units that only a guard holds back do
+    not count on the node, as the kubelet would have swept them.
+    """
+    steps: dict[str, int] = {}
+
+    def take(step: int, containers: Iterable[Container]) -> None:
+        steps.update((container.id, step) for container in containers if container.id not in spared)
+
+    def left() -> list[list[Container]]:
+        return [
+            [c for c in unit.old_enough if c.id not in steps] for unit in units if not unit.held and unit.old_enough
+        ]
+
+    if policy.max_per_pod_container >= 0:
+        for unit in units:
+            take(1, unit.old_enough[policy.max_per_pod_container :])
+    remaining, most = left(), policy.max_containers
+    if 0 <= most < sum(map(len, remaining)):
+        share = max(1, most // len(remaining))
+        for containers in remaining:
+            take(2, containers[share:])
+        loose = sorted((c for containers in left() for c in containers), key=lambda c: (c.created_at_ns, c.id))
+        take(3, loose[: max(len(loose) - most, 0)])
+    return steps
+
+
+def _why_swept(pods: PodStates, uid: str, evict_non_deleted_pods: bool) -> Reason | None:
+    """Step A: why the pod needs none of its dead containers, None if it may."""
+    swept = pods.content_should_be_removed(uid) or (evict_non_deleted_pods and pods.runtime_should_be_removed(uid))
+    return why_removable(pods, uid) if swept and pods.sources_ready else None
+
+
+def why_removable(pods: PodStates, uid: str) -> Reason:
+    """In which state a pod is whose parts may go."""
+    state = (pods.kubelet or {}).get(uid)
+    if state is None:
+        return Reason.POD_GONE
+    return Reason.POD_EVICTED if state.evicted else Reason.POD_TERMINATED
+
+
+def _not_dead(container: Container, *, guarded: bool) -> Reason | None:
     match container.state:
         case ContainerState.RUNNING:
             return Reason.RUNNING
-        case ContainerState.CREATED:
+        case ContainerState.CREATED if guarded:
             return Reason.CREATED
-        case ContainerState.UNKNOWN:
+        case ContainerState.UNKNOWN if guarded:
             return Reason.UNKNOWN_STATE
-        case ContainerState.EXITED:
-            return None if container.pod_uid else Reason.NOT_KUBELETS
+        case _:
+            return Reason.NOT_KUBELETS if guarded and not container.pod_uid else None
 
 
-def _verdict(container: Container, action: Action, reason: Reason, now_ns: int) -> Verdict:
+def _verdict(container: Container, action: Action, reason: Reason, now_ns: int, rule: Rule = Rule.KUBELET) -> Verdict:
     return Verdict(
         kind=Kind.CONTAINER,
         id=container.id,
@@ -118,79 +259,23 @@ def _verdict(container: Container, action: Action, reason: Reason, now_ns: int) 
         reason=reason,
         age_seconds=(now_ns - container.created_at_ns) * NANOSECOND,
         pod_uid=container.pod_uid,
+        state=container.state,
+        rule=rule,
     )
 
 
-def _missing_age(created_at_ns: int, min_age_seconds: float, now_ns: int) -> float:
-    """Seconds until the age is reached, 0 and below when it is (equal is old enough); infinite without a time."""
-    if created_at_ns <= 0:
+def missing_age(created_at_ns: int, min_age_seconds: float, now_ns: int, *, guarded: bool) -> float:
+    """Seconds until the age is reached, 0 and below when it is (equal is old enough).
+
+    Infinite without a creation time where guarded; to the kubelet that is the beginning of the epoch.
+    """
+    if guarded and created_at_ns <= 0:
         return float("inf")
     return min_age_seconds - (now_ns - created_at_ns) * NANOSECOND
 
 
-def _pods_with_living_parts(listing: Listing) -> frozenset[str]:
+def pods_with_living_parts(listing: Listing) -> frozenset[str]:
+    """The UIDs of which something runs, may start, or is ready."""
     of_containers = {c.pod_uid for c in listing.containers if c.state is not ContainerState.EXITED}
     of_sandboxes = {s.pod_uid for s in listing.sandboxes if s.state is PodSandboxState.READY}
     return frozenset(of_containers | of_sandboxes)
-
-
-def plan_sandbox_gc(listing: Listing, pods: PodStates, policy: ContainerGCPolicy, now_ns: int) -> Plan:
-    """The plan for every listed sandbox, made from lists that are read after the containers went.
-
-    Oldest first, equal times by id.
-    """
-    occupied = {container.sandbox_id for container in listing.containers}
-    alive = _pods_with_living_parts(listing)
-    by_pod: dict[str, list[PodSandbox]] = defaultdict(list)
-    for sandbox in listing.sandboxes:
-        by_pod[sandbox.pod_uid].append(sandbox)
-    removed: list[tuple[PodSandbox, Verdict]] = []
-    kept: list[Verdict] = []
-    for uid, sandboxes in by_pod.items():
-        gone = pods.gone(uid) and uid not in alive
-        newest_first = sorted(sandboxes, key=lambda s: (s.created_at_ns, s.attempt, s.id), reverse=True)
-        for rank, sandbox in enumerate(newest_first):
-            verdict = _judge_sandbox(sandbox, rank, gone, sandbox.id in occupied, policy, now_ns)
-            if verdict.action is Action.REMOVE:
-                removed.append((sandbox, verdict))
-            else:
-                kept.append(verdict)
-    removed.sort(key=lambda item: (item[0].created_at_ns, item[0].id))
-    kept.sort(key=lambda verdict: (verdict.name, verdict.id))
-    return Plan(tuple(verdict for _, verdict in removed), tuple(kept))
-
-
-def _judge_sandbox(
-    sandbox: PodSandbox, rank: int, gone: bool, occupied: bool, policy: ContainerGCPolicy, now_ns: int
-) -> Verdict:
-    def verdict(action: Action, reason: Reason) -> Verdict:
-        age = (now_ns - sandbox.created_at_ns) * NANOSECOND
-        return Verdict(
-            Kind.SANDBOX, sandbox.id, sandbox.title, action, reason, age_seconds=age, pod_uid=sandbox.pod_uid
-        )
-
-    if sandbox.state is PodSandboxState.READY:
-        return verdict(Action.KEEP, Reason.READY)
-    if occupied:
-        return verdict(Action.KEEP, Reason.HAS_CONTAINERS)
-    if not sandbox.labelled or not sandbox.pod_uid:
-        return verdict(Action.KEEP, Reason.NOT_KUBELETS)
-    if gone:
-        wait = _missing_age(sandbox.created_at_ns, policy.settle_seconds, now_ns)
-        if wait > 0:
-            return replace(verdict(Action.KEEP, Reason.TOO_YOUNG), eligible_in_seconds=wait)
-        return verdict(Action.REMOVE, Reason.POD_GONE)
-    if rank == 0:
-        return verdict(Action.KEEP, Reason.NEWEST_SANDBOX)
-    return verdict(Action.REMOVE, Reason.OLDER_SANDBOX)
-
-
-def without(listing: Listing, removed: Sequence[Verdict]) -> Listing:
-    """The listing as it would be without these objects: what a dry run goes on with."""
-    gone = {(verdict.kind, verdict.id) for verdict in removed}
-    return replace(
-        listing,
-        images=tuple(i for i in listing.images if (Kind.IMAGE, i.id) not in gone),
-        containers=tuple(c for c in listing.containers if (Kind.CONTAINER, c.id) not in gone),
-        sandboxes=tuple(s for s in listing.sandboxes if (Kind.SANDBOX, s.id) not in gone),
-    )

@@ -17,13 +17,21 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from reclaim.clock import Clock
-from reclaim.container_gc import without
-from reclaim.image_gc import images_in_use
+from reclaim.images_in_use import images_in_use
 from reclaim.listing import FRESH_SECONDS, Lister
-from reclaim.pods import PodStateProvider
+from reclaim.pods import PodStateProvider, is_pod_uid
 from reclaim.references import ImageIndex
-from reclaim.services import ImageService, RuntimeService
-from reclaim.types import ContainerState, Listing, PodSandboxState, Reason, Result, Verdict
+from reclaim.services import ContainerStatus, ImageService, RuntimeService
+from reclaim.types import (
+    ContainerState,
+    Listing,
+    PodSandboxState,
+    Reason,
+    RemovalFailed,
+    Result,
+    RuntimeUnavailable,
+    Verdict,
+)
 
 STATUS_FRESH_SECONDS = 0.05
 
@@ -52,7 +60,10 @@ class Remover(Protocol):
         """Looks again. Raises RuntimeUnavailable."""
 
     def remove(self, verdict: Verdict) -> bool:
-        """The one call. False when the runtime had no such object any more. Raises RemovalFailed."""
+        """The one call, after a `check` that said Ready. False when there was no such object any more.
+
+        Raises RemovalFailed.
+        """
 
     def present(self, verdict: Verdict) -> bool:
         """Whether the object is still there. Raises RuntimeUnavailable."""
@@ -64,17 +75,39 @@ _STILL_ALIVE = {
     ContainerState.CREATED: Reason.CREATED,
     ContainerState.UNKNOWN: Reason.UNKNOWN_STATE,
 }
+_ONLY_AS_PLANNED = (ContainerState.CREATED, ContainerState.UNKNOWN)
+
+
+def _has_appeared_again(verdict: Verdict, pods: PodStateProvider) -> bool:
+    """Whether what was planned as part of a vanished pod is not that any more. What cannot be a UID is no pod's; that a
+    pod has terminated or was evicted is final, so it is not asked again."""
+    return verdict.reason is Reason.POD_GONE and is_pod_uid(verdict.pod_uid) and not pods.gone(verdict.pod_uid)
+
+
+class LogFiles(Protocol):
+    """What takes a container's log files away."""
+
+    def remove(self, status: ContainerStatus) -> None:
+        """All of them, the rotated ones and the symlink too; none there is fine. Raises RemovalFailed."""
 
 
 class ContainerRemover:
-    """Removes a container that a status, read within the last 50 ms, calls EXITED (which is final in CRI)."""
+    """Removes a container that a status, read within the last 50 ms, calls EXITED (which is final in CRI).
+
+    Only a plan made with the kubelet's own state names others: one that is CREATED must still be CREATED; one whose
+    state is UNKNOWN is stopped first, and must then be EXITED. A preStop hook is not run: only the kubelet can.
+
+    The log goes first, as in the kubelet: if it cannot be deleted the container stays, and the next pass tries again.
+    """
 
     fresh_seconds = STATUS_FRESH_SECONDS
 
-    def __init__(self, runtime: RuntimeService, pods: PodStateProvider, clock: Clock):
+    def __init__(self, runtime: RuntimeService, pods: PodStateProvider, clock: Clock, logs: LogFiles | None = None):
         self._runtime = runtime
         self._pods = pods
         self._clock = clock
+        self._logs = logs
+        self._checked: dict[str, ContainerStatus] = {}
 
     def check(self, verdict: Verdict) -> Ready | Refused:
         """EXITED now; then that the newer copy is still there; and last, as it takes no time, that the pod is gone."""
@@ -82,19 +115,35 @@ class ContainerRemover:
         read_at = self._clock.monotonic()
         if status is None or status.id != verdict.id:
             return _GONE
-        if status.state is not ContainerState.EXITED:
+        as_planned = verdict.state in _ONLY_AS_PLANNED and status.state is verdict.state
+        if status.state is not ContainerState.EXITED and not as_planned:
             return Refused(_STILL_ALIVE[status.state])
         if verdict.superseded_by:
             copies = {container.id for container in self._runtime.list_containers(pod_uid=verdict.pod_uid)}
             if verdict.superseded_by not in copies:
                 return Refused(Reason.NEWEST_OF_LIVE_POD)
-        if verdict.reason is Reason.POD_GONE and not self._pods.gone(verdict.pod_uid):
+        if _has_appeared_again(verdict, self._pods):
             return Refused(Reason.POD_ALIVE)
+        self._checked[verdict.id] = status
         return Ready(read_at)
 
     def remove(self, verdict: Verdict) -> bool:
-        """RemoveContainer by whole id."""
+        """StopContainer where its state is not known, the log files, then RemoveContainer by whole id."""
+        status = self._checked.pop(verdict.id)
+        if status.state is ContainerState.UNKNOWN:
+            self._stop(status)
+        if self._logs is not None:
+            self._logs.remove(status)
         return self._runtime.remove_container(verdict.id)
+
+    def _stop(self, status: ContainerStatus) -> None:
+        self._runtime.stop_container(status.id, status.stop_grace_seconds)
+        try:
+            stopped = self._runtime.container_status(status.id)
+        except RuntimeUnavailable as error:
+            raise RemovalFailed(str(error)) from error
+        if stopped is not None and stopped.state is not ContainerState.EXITED:
+            raise RemovalFailed(f"it was stopped, but is {stopped.state}")
 
     def present(self, verdict: Verdict) -> bool:
         """ContainerStatus answers with this very id."""
@@ -123,10 +172,10 @@ class SandboxRemover:
             return _GONE
         if sandbox.state is PodSandboxState.READY:
             return Refused(Reason.READY)
-        listing = without(Listing(containers=self._runtime.list_containers(sandbox_id=verdict.id)), self._planned)
+        listing = Listing(containers=self._runtime.list_containers(sandbox_id=verdict.id)).without(self._planned)
         if any(container.sandbox_id == verdict.id for container in listing.containers):
             return Refused(Reason.HAS_CONTAINERS)
-        if verdict.reason is Reason.POD_GONE and not self._pods.gone(verdict.pod_uid):
+        if _has_appeared_again(verdict, self._pods):
             return Refused(Reason.POD_ALIVE)
         return Ready(read_at)
 
@@ -183,7 +232,7 @@ class ImageRemover:
         asked_at = self._clock.monotonic()
         if asked_at - self._read_at <= min(4 * self._cost_seconds, FRESH_SECONDS / 2):
             return
-        self._listing = without(self._lister.again(self._listing, self._index), self._planned)
+        self._listing = self._lister.again(self._listing, self._index).without(self._planned)
         self._cost_seconds = self._clock.monotonic() - asked_at
         self._read_at = asked_at if self._cost_seconds < FRESH_SECONDS / 2 else asked_at + self._cost_seconds
 

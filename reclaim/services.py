@@ -32,11 +32,20 @@ class RuntimeVersion:
 
 @dataclass(frozen=True, slots=True)
 class ContainerStatus:
-    """The state of one container, and the references of the images that it mounts as volumes."""
+    """One container as it is now: its state, the references of the images that it mounts as volumes, and what its log
+    files are found by: the path that the runtime writes to, and the names in its labels.
+
+    `stop_grace_seconds`: how long the kubelet would give it to stop, at least 2.
+    """
 
     id: str
     state: ContainerState
     image_volumes: tuple[str, ...] = ()
+    name: str = ""
+    pod_name: str = ""
+    pod_namespace: str = ""
+    log_path: str = ""
+    stop_grace_seconds: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +76,9 @@ class RuntimeService(Protocol):
 
     def image_of_sandbox(self, sandbox_id: str) -> str | None:
         """The image that a sandbox was made from; None when the runtime does not say or the sandbox is gone."""
+
+    def stop_container(self, container_id: str, grace_seconds: int) -> None:
+        """Stops a container; killed when it has not ended after the grace period. One that is gone is stopped."""
 
     def remove_container(self, container_id: str) -> bool:
         """Removes a container; the runtime would kill a running one."""

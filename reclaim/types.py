@@ -6,8 +6,8 @@ what a decision needs. Sizes are bytes, times of the runtime are nanoseconds sin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 
@@ -140,6 +140,16 @@ class Listing:
     sandbox_image_references: frozenset[str] | None = None
     image_volumes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     resolved: Mapping[str, str | None] = field(default_factory=dict)
+
+    def without(self, removed: Iterable[Verdict]) -> Listing:
+        """The listing as it would be without these objects: what a dry run goes on with."""
+        gone = {(verdict.kind, verdict.id) for verdict in removed}
+        return replace(
+            self,
+            images=tuple(i for i in self.images if (Kind.IMAGE, i.id) not in gone),
+            containers=tuple(c for c in self.containers if (Kind.CONTAINER, c.id) not in gone),
+            sandboxes=tuple(s for s in self.sandboxes if (Kind.SANDBOX, s.id) not in gone),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +285,26 @@ class Outcome:
     duration_seconds: float = 0.0
     freed_bytes: int = 0
     freed_inodes: int = 0
+
+
+class EventReason(StrEnum):
+    """The kubelet's reasons of events about its node that concern garbage collection and eviction
+    (`pkg/kubelet/events/event.go`, `pkg/kubelet/eviction/eviction_manager.go`). All are warnings."""
+
+    EVICTION_THRESHOLD_MET = "EvictionThresholdMet"
+    CONTAINER_GC_FAILED = "ContainerGCFailed"
+    IMAGE_GC_FAILED = "ImageGCFailed"
+    INVALID_DISK_CAPACITY = "InvalidDiskCapacity"
+    FREE_DISK_SPACE_FAILED = "FreeDiskSpaceFailed"
+
+
+@dataclass(frozen=True, slots=True)
+class GCEvent:
+    """An event about the node: the sentence, and the numbers in it by name (bytes, percent)."""
+
+    reason: EventReason
+    message: str
+    values: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,11 @@ _TEXT_FLAGS = {
 _INT_FLAGS = {
     "image-gc-high-threshold": ("imageGCHighThresholdPercent", "of the periodic image GC; pressure ignores it"),
     "image-gc-low-threshold": ("imageGCLowThresholdPercent", "of the periodic image GC; pressure ignores it"),
+    "maximum-dead-containers-per-container": (
+        "maximumDeadContainersPerContainer",
+        "dead copies kept of each container",
+    ),
+    "maximum-dead-containers": ("maximumDeadContainers", "dead containers kept on the node; negative: no limit"),
 }
 _PAIR_FLAGS = {
     "eviction-hard": ("evictionHard", "<", "nodefs.available<10%%,imagefs.inodesFree<5%%"),
@@ -44,7 +49,7 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
     for flag, (_, text) in _TEXT_FLAGS.items():
         parser.add_argument(f"--{flag}", metavar="VALUE", help=text)
     for flag, (_, text) in _INT_FLAGS.items():
-        parser.add_argument(f"--{flag}", metavar="PERCENT", type=int, help=text)
+        parser.add_argument(f"--{flag}", metavar="NUMBER", type=int, help=text)
     for flag, (_, _, example) in _PAIR_FLAGS.items():
         parser.add_argument(f"--{flag}", metavar="PAIRS", help=f"for example {example}")
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 import grpc
 
 from reclaim.cri import cri_pb2 as pb
-from reclaim.cri.convert import UID_LABEL, container_of, container_state, image_of, sandbox_of, text_in_json
+from reclaim.cri.convert import UID_LABEL, container_of, container_status_of, image_of, sandbox_of, text_in_json
 from reclaim.services import ContainerStatus, ImageFsInfo, RuntimeVersion
 from reclaim.types import Container, Image, PodSandbox, ReclaimError, RemovalFailed, RuntimeUnavailable
 
@@ -115,20 +115,18 @@ class CriClient:
         answer = self._find(_RUNTIME + "ContainerStatus", request, pb.ContainerStatusResponse)
         if answer is None or not answer.HasField("status"):
             return None
-        status = answer.status
-        volumes = tuple(
-            reference
-            for mount in status.mounts
-            for reference in (mount.image.image, mount.image.user_specified_image)
-            if reference
-        )
-        return ContainerStatus(status.id, container_state(status.state), volumes)
+        return container_status_of(answer.status)
 
     def image_of_sandbox(self, sandbox_id: str) -> str | None:
         """What the verbose status says under `image` (containerd)."""
         request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id, verbose=True)
         answer = self._find(_RUNTIME + "PodSandboxStatus", request, pb.PodSandboxStatusResponse)
         return None if answer is None else text_in_json(answer.info, "info", "image")
+
+    def stop_container(self, container_id: str, grace_seconds: int) -> None:
+        """StopContainer, without a deadline of ours."""
+        request = pb.StopContainerRequest(container_id=container_id, timeout=grace_seconds)
+        self._remove(_RUNTIME + "StopContainer", request, pb.StopContainerResponse)
 
     def remove_container(self, container_id: str) -> bool:
         """RemoveContainer, without a deadline."""

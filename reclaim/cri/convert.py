@@ -6,11 +6,16 @@ import json
 from collections.abc import Mapping
 
 from reclaim.cri import cri_pb2 as pb
+from reclaim.services import ContainerStatus
 from reclaim.types import Container, ContainerState, Image, PodSandbox, PodSandboxState, RuntimeUnavailable
 
 UID_LABEL = "io.kubernetes.pod.uid"
 POD_NAME_LABEL = "io.kubernetes.pod.name"
 POD_NAMESPACE_LABEL = "io.kubernetes.pod.namespace"
+CONTAINER_NAME_LABEL = "io.kubernetes.container.name"
+GRACE_ANNOTATIONS = ("io.kubernetes.pod.deletionGracePeriod", "io.kubernetes.pod.terminationGracePeriod")
+SMALLEST_GRACE_SECONDS = 2
+LARGEST_GRACE_SECONDS = 3600
 
 
 def text_in_json(info: Mapping[str, str], entry: str, key: str) -> str | None:
@@ -57,6 +62,33 @@ def container_of(item: pb.Container) -> Container:
         attempt=item.metadata.attempt,
         image_references=tuple(dict.fromkeys(reference for reference in references if reference)),
     )
+
+
+def container_status_of(status: pb.ContainerStatus) -> ContainerStatus:
+    """The status of one container."""
+    return ContainerStatus(
+        id=status.id,
+        state=container_state(status.state),
+        image_volumes=tuple(
+            reference
+            for mount in status.mounts
+            for reference in (mount.image.image, mount.image.user_specified_image)
+            if reference
+        ),
+        name=status.labels.get(CONTAINER_NAME_LABEL, ""),
+        pod_name=status.labels.get(POD_NAME_LABEL, ""),
+        pod_namespace=status.labels.get(POD_NAMESPACE_LABEL, ""),
+        log_path=status.log_path,
+        stop_grace_seconds=stop_grace_seconds(status.annotations),
+    )
+
+
+def stop_grace_seconds(annotations: Mapping[str, str]) -> int:
+    """How long the kubelet gives a container to stop: what the pod's deletion says, else the pod, else 2 s; at least
+    2 s (`pkg/kubelet/kuberuntime/kuberuntime_container.go`), and here at most an hour, as it comes from a pod."""
+    texts = (annotations.get(name, "") for name in GRACE_ANNOTATIONS)
+    written = next((int(text) for text in texts if text.isascii() and text.isdigit() and len(text) < 10), 0)
+    return min(max(written, SMALLEST_GRACE_SECONDS), LARGEST_GRACE_SECONDS)
 
 
 def sandbox_of(item: pb.PodSandbox) -> PodSandbox:

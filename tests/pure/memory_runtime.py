@@ -21,6 +21,7 @@ class MemoryRuntime:
         self.calls: list[str] = []
         self.call_seconds = 0.0
         self.away = False
+        self.stops = True
 
     def hold(self, *objects: Container | PodSandbox | Image) -> None:
         """Takes these objects in."""
@@ -74,6 +75,12 @@ class MemoryRuntime:
     def image_of_sandbox(self, sandbox_id: str) -> str | None:
         """It does not say."""
         return None
+
+    def stop_container(self, container_id: str, grace_seconds: int) -> None:
+        """At once."""
+        self._called(f"stop_container {container_id} {grace_seconds}")
+        if self.stops and container_id in self.containers:
+            self.set_state(container_id, ContainerState.EXITED)
 
     def remove_container(self, container_id: str) -> bool:
         """Whatever its state."""

@@ -73,6 +73,10 @@ def test_the_other_defaults() -> None:
     assert (found.hold_off_seconds, found.parallel_removals, found.extent) == (300.0, 2, Extent.ENOUGH)
     assert (found.poll_floor_seconds, found.poll_ceiling_seconds) == (0.01, 10.0)
     assert found.assumed_fill_rate == 500 * MIB
+    assert (found.image_maximum_gc_age_seconds, found.maximum_dead_containers, found.periodic_gc) == (0.0, -1, False)
+    assert (found.pod_logs_dir, found.container_logs_dir) == ("/var/log/pods", "/var/log/containers")
+    assert (found.keep_images, found.state_file) == ((), "/var/lib/reclaimd/images.json")
+    assert found.kubelet_endpoint is None
 
 
 @pytest.mark.parametrize(
@@ -131,6 +135,22 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
         ("margin: '7x'\n", "c.yaml: margin: '7x' is neither a percentage such as 10% or 7.5% nor a Kubernetes"),
         ("margin: '-1Gi'\n", "c.yaml: margin: must not be negative, but it was '-1Gi'"),
         ("controlSocket: run/x\n", "c.yaml: controlSocket: must be an absolute path or empty, but it was 'run/x'"),
+        ("kubeletTokenFile: /t\n", "c.yaml: kubeletTokenFile: means nothing while kubeletEndpoint is empty"),
+        ("kubeletEndpoint: kubelet:10250\n", "c.yaml: kubeletEndpoint: must be http:// or https://, an IP address"),
+        ("kubeletEndpoint: https://127.0.0.1\n", "c.yaml: kubeletCAFile: is needed to know that it is the kubelet"),
+        ("kubeletEndpoint: http://127.0.0.1\nkubeletTokenFile: /t\n", "c.yaml: kubeletTokenFile: is for https only"),
+        ("stateFile: images.json\n", "c.yaml: stateFile: must be an absolute path or empty, but it was 'images.json'"),
+        ("podLogsDir: ''\n", "c.yaml: podLogsDir: must be an absolute path, but it was ''"),
+        ("podLogsDir: var/log\n", "c.yaml: podLogsDir: must be an absolute path, but it was 'var/log'"),
+        ("podLogsDir: /var/../log\n", "c.yaml: podLogsDir: must be a path without '..', '.', double or trailing"),
+        ("containerLogsDir: /var/log/\n", "c.yaml: containerLogsDir: must be a path without '..', '.', double or"),
+        ("podLogsDir: /var/l\xf6g\n", "c.yaml: podLogsDir: must hold ASCII characters only, but it was '/var/l\xf6g'"),
+        ("imageMaximumGCAge: 2m\n", "c.yaml: imageMaximumGCAge: must be above imageMinimumGCAge (120s), but"),
+        ("imageMaximumGCAge: -1s\n", "c.yaml: imageMaximumGCAge: must not be negative, but it was '-1s'"),
+        ("keepImages: pause\n", "c.yaml: keepImages: input should be a valid list, but it was 'pause'"),
+        ("keepImages: [1]\n", "c.yaml: keepImages.0: must be a text, in quotes where YAML would read it otherwise"),
+        ("periodicGC: 1\n", "c.yaml: periodicGC: input should be a valid boolean, but it was 1"),
+        ("maximumDeadContainers: '5'\n", "c.yaml: maximumDeadContainers: input should be a valid integer, but it"),
         ("evictionSoft: {nodefs.available: 5%}\n", "c.yaml: evictionSoft: nodefs.available: needs a grace period"),
         ("evictionSoftGracePeriod: {nodefs.available: 5}\n", "evictionSoftGracePeriod.nodefs.available: must be a"),
         ("evictionSoftGracePeriod: {nodefs.available: 5d}\n", "evictionSoftGracePeriod: nodefs.available: '5d' is not"),

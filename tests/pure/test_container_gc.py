@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.container_gc import ContainerGCPolicy, plan_container_gc, plan_sandbox_gc, without
+from reclaim.container_gc import ContainerGCPolicy, plan_container_gc
 from reclaim.pods import PodStates
+from reclaim.sandbox_gc import plan_sandbox_gc
 from reclaim.types import Action, Container, ContainerState, Kind, Listing, Plan, PodSandboxState, Reason, Verdict
 from tests.pure.values import NOW_NS, container, image, sandbox
 
@@ -194,7 +195,12 @@ sandboxes = st.lists(
 ).map(tuple)
 listings = st.builds(Listing, containers=containers, sandboxes=sandboxes)
 states = st.sampled_from([ALIVE, EMPTY, UNKNOWN])
-policies = st.builds(ContainerGCPolicy, st.sampled_from([0.0, 30.0]), st.integers(-1, 3), st.just(10.0))
+policies = st.builds(
+    ContainerGCPolicy,
+    min_age_seconds=st.sampled_from([0.0, 30.0]),
+    max_per_pod_container=st.integers(-1, 3),
+    max_containers=st.integers(-1, 6),
+)
 
 
 @given(listings, states, policies)
@@ -288,5 +294,5 @@ def test_a_listing_without_what_was_planned() -> None:
     """Each kind by its own ids: a container and an image of one id are two things."""
     listing = Listing((image(1),), (container("x"), container("y")), (sandbox("x"),))
     planned = [Verdict(Kind.CONTAINER, "x", "x", Action.REMOVE, Reason.POD_GONE)]
-    assert without(listing, planned) == replace(listing, containers=(listing.containers[1],))
-    assert without(listing, []) == listing
+    assert listing.without(planned) == replace(listing, containers=(listing.containers[1],))
+    assert listing.without([]) == listing

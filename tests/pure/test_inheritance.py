@@ -134,11 +134,13 @@ def test_the_other_settings_of_the_kubelet_are_inherited_and_replaced(files: Fil
     files.write(
         "evictionPressureTransitionPeriod: 1m\nimageMinimumGCAge: 90s\nimageGCHighThresholdPercent: 75\n"
         "imageGCLowThresholdPercent: 70\ncontainerRuntimeEndpoint: unix:///a\nimageServiceEndpoint: unix:///b\n"
+        "imageMaximumGCAge: 48h\npodLogsDir: /srv/logs\n"
     )
     found = files.load()
     assert (found.transition_period_seconds, found.image_minimum_gc_age_seconds) == (60.0, 90.0)
     assert (found.image_gc_high_threshold_percent, found.image_gc_low_threshold_percent) == (75, 70)
     assert (found.runtime_endpoint, found.image_endpoint) == ("unix:///a", "unix:///b")
+    assert (found.image_maximum_gc_age_seconds, found.pod_logs_dir) == (172_800.0, "/srv/logs")
     own = files.load(imageMinimumGCAge="5s", containerRuntimeEndpoint="unix:///own")
     assert (own.image_minimum_gc_age_seconds, own.transition_period_seconds) == (5.0, 60.0)
     assert (own.runtime_endpoint, own.image_endpoint) == ("unix:///own", "unix:///b")

@@ -7,6 +7,7 @@ Sources: https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file
 from __future__ import annotations
 
 import contextlib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -289,3 +290,26 @@ def test_any_documents_are_read_or_refused(told: list[dict[str, Any]]) -> None:
     """Nothing but KubeletConfigurationError comes out."""
     with contextlib.suppress(KubeletConfigurationError):
         kubelet_configuration(merged(told), "f")
+
+
+@pytest.mark.parametrize(
+    ("written", "directory", "problem"),
+    [
+        ("", "/var/log/pods", ""),
+        ("podLogsDir: ''\n", "/var/log/pods", ""),
+        ("podLogsDir: /srv/logs\n", "/srv/logs", ""),
+        ("podLogsDir: logs\n", "", "podLogsDir: must be an absolute path, but it was 'logs'"),
+        ("podLogsDir: /srv/./logs\n", "", "podLogsDir: must be a path without"),
+        ("podLogsDir: //srv\n", "", "podLogsDir: must be a path without"),
+        ("podLogsDir: /srv/l\xf6gs\n", "", "podLogsDir: must hold ASCII characters only"),
+    ],
+)
+def test_the_directory_of_pod_logs(tmp_path: Path, written: str, directory: str, problem: str) -> None:
+    """Kubelet: ValidateKubeletConfiguration; empty is the default, as SetDefaults_KubeletConfiguration fills it in."""
+    file = tmp_path / "kubelet.yaml"
+    file.write_text("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + written)
+    if problem:
+        with pytest.raises(KubeletConfigurationError, match=re.escape(problem)):
+            read_kubelet_configuration(str(file))
+    else:
+        assert read_kubelet_configuration(str(file)).pod_logs_dir == directory

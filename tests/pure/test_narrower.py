@@ -1,53 +1,21 @@
-"""Nothing goes here that the kubelet's own garbage collection would keep.
+"""With the kubelet's own state the plans are the kubelet's; without it nothing goes that the kubelet would keep.
 
-The kubelet's rules are written out once more (`pkg/kubelet/kuberuntime/kuberuntime_gc.go`, in the mode that eviction
-calls), with its default minimum age of 0 and creation times that differ.
+Source: kubelet, `pkg/kubelet/kuberuntime/kuberuntime_gc.go`, written once more in `kubelet_gc`.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.container_gc import ContainerGCPolicy, plan_container_gc, plan_sandbox_gc
-from reclaim.pods import PodStates
-from reclaim.types import Container, ContainerState, Listing, PodSandbox, PodSandboxState
+from reclaim.container_gc import ContainerGCPolicy, plan_container_gc
+from reclaim.pods import PodState, PodStates
+from reclaim.sandbox_gc import plan_sandbox_gc
+from reclaim.types import ContainerState, Listing, PodSandboxState, Rule
+from tests.pure.kubelet_gc import kubelet_removes_containers, kubelet_removes_sandboxes
 from tests.pure.values import NOW_NS, container, sandbox
-
-PODS = PodStates(frozenset({"uid-1", "uid-2"}))
-
-
-def kubelet_removes_containers(listing: Listing, max_per_pod_container: int) -> set[str]:
-    """Evict units of what does not run; whole units of vanished pods, and the oldest beyond the limit of others."""
-    units: dict[tuple[str, str], list[Container]] = defaultdict(list)
-    for one in listing.containers:
-        if one.state is not ContainerState.RUNNING and one.created_at_ns <= NOW_NS:
-            units[one.pod_uid, one.name].append(one)
-    going: set[str] = set()
-    for (uid, _), unit in units.items():
-        newest_first = sorted(unit, key=lambda one: one.created_at_ns, reverse=True)
-        if uid not in (PODS.present or ()):
-            going |= {one.id for one in unit}
-        elif max_per_pod_container >= 0:
-            going |= {one.id for one in newest_first[max_per_pod_container:]}
-    return going
-
-
-def kubelet_removes_sandboxes(listing: Listing) -> set[str]:
-    """Inactive ones: of vanished pods all, of others all but the newest."""
-    occupied = {one.sandbox_id for one in listing.containers}
-    pods: dict[str, list[PodSandbox]] = defaultdict(list)
-    for one in listing.sandboxes:
-        pods[one.pod_uid].append(one)
-    going: set[str] = set()
-    for uid, of_pod in pods.items():
-        newest_first = sorted(of_pod, key=lambda one: one.created_at_ns, reverse=True)
-        candidates = newest_first if uid not in (PODS.present or ()) else newest_first[1:]
-        going |= {s.id for s in candidates if s.state is PodSandboxState.NOTREADY and s.id not in occupied}
-    return going
-
 
 uids = st.sampled_from(["", "uid-1", "uid-2", "uid-gone"])
 ages = st.lists(st.integers(-5, 60), unique=True, min_size=12, max_size=12)
@@ -80,15 +48,56 @@ def listings(draw: st.DrawFn) -> Listing:
     return Listing(containers=containers, sandboxes=sandboxes)
 
 
-@given(listings(), st.integers(-1, 3))
-def test_every_container_that_goes_the_kubelet_would_remove(listing: Listing, limit: int) -> None:
-    """Whatever the number of dead copies to keep."""
-    made = plan_container_gc(listing, PODS, ContainerGCPolicy(max_per_pod_container=limit), NOW_NS)
-    assert {verdict.id for verdict in made.remove} <= kubelet_removes_containers(listing, limit)
+states = st.builds(PodState, terminated=st.booleans(), deleted=st.booleans(), evicted=st.booleans())
+known = st.builds(
+    PodStates,
+    present=st.frozensets(uids),
+    kubelet=st.dictionaries(st.sampled_from(["uid-1", "uid-2"]), states),
+    synced=st.booleans(),
+    sources_ready=st.booleans(),
+)
+policies = st.builds(
+    ContainerGCPolicy,
+    min_age_seconds=st.sampled_from([0.0, 0.0, 20.0]),
+    max_per_pod_container=st.integers(-1, 3),
+    max_containers=st.integers(-1, 6),
+)
 
 
-@given(listings())
-def test_every_sandbox_that_goes_the_kubelet_would_remove(listing: Listing) -> None:
-    """Active ones and the newest of a living pod stay in both."""
-    made = plan_sandbox_gc(listing, PODS, ContainerGCPolicy(), NOW_NS)
-    assert {verdict.id for verdict in made.remove} <= kubelet_removes_sandboxes(listing)
+@given(listings(), known, policies, st.booleans())
+def test_with_the_kubelets_state_the_plans_are_the_kubelets(
+    listing: Listing, pods: PodStates, policy: ContainerGCPolicy, evict_non_deleted_pods: bool
+) -> None:
+    """Containers and sandboxes, under pressure and periodically; each verdict says that the rule is the kubelet's."""
+    plan = plan_container_gc(listing, pods, policy, NOW_NS, evict_non_deleted_pods=evict_non_deleted_pods)
+    assert {v.id for v in plan.remove} == kubelet_removes_containers(listing, pods, policy, evict_non_deleted_pods)
+    sandboxes = plan_sandbox_gc(listing, pods, policy, NOW_NS, evict_non_deleted_pods=evict_non_deleted_pods)
+    assert {v.id for v in sandboxes.remove} == kubelet_removes_sandboxes(listing, pods, evict_non_deleted_pods)
+    verdicts = (*plan.remove, *plan.keep, *sandboxes.remove, *sandboxes.keep)
+    assert {verdict.rule for verdict in verdicts} <= {Rule.KUBELET}
+    assert len(verdicts) == len(listing.containers) + len(listing.sandboxes)
+
+
+@given(listings(), known, policies, st.booleans(), st.booleans())
+def test_with_the_guards_nothing_goes_that_the_kubelet_would_keep(
+    listing: Listing, pods: PodStates, policy: ContainerGCPolicy, evict_non_deleted_pods: bool, cautious: bool
+) -> None:
+    """Cautious, or without the kubelet's state (its pods are then those with a directory).
+
+    Each kept object says whose rule keeps it.
+    """
+    truth = pods if cautious else PodStates(pods.present, dict.fromkeys(pods.present or (), PodState()))
+    seen = pods if cautious else PodStates(pods.present)
+    guarded = replace(policy, cautious=cautious)
+    plan = plan_container_gc(listing, seen, guarded, NOW_NS, evict_non_deleted_pods=evict_non_deleted_pods)
+    going = {verdict.id for verdict in plan.remove}
+    kubelets = kubelet_removes_containers(listing, truth, policy, evict_non_deleted_pods)
+    assert going <= kubelets
+    sandboxes = plan_sandbox_gc(listing, seen, guarded, NOW_NS, evict_non_deleted_pods=evict_non_deleted_pods)
+    idle = {verdict.id for verdict in sandboxes.remove}
+    idle_to_kubelet = kubelet_removes_sandboxes(listing, truth, evict_non_deleted_pods)
+    assert idle <= idle_to_kubelet
+    if cautious:
+        assert {verdict.id for verdict in plan.keep if verdict.rule is Rule.GUARD} == kubelets - going
+        by_guard = {verdict.id for verdict in sandboxes.keep if verdict.rule is Rule.GUARD}
+        assert idle_to_kubelet - idle <= by_guard

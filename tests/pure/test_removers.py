@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from reclaim.listing import Lister
 from reclaim.removers import ContainerRemover, ImageRemover, Ready, Refused, Remover, SandboxRemover
-from reclaim.types import Action, ContainerState, Kind, PodSandboxState, Reason, Result, RuntimeUnavailable, Verdict
+from reclaim.services import ContainerStatus
+from reclaim.types import (
+    Action,
+    ContainerState,
+    Kind,
+    PodSandboxState,
+    Reason,
+    RemovalFailed,
+    Result,
+    RuntimeUnavailable,
+    Verdict,
+)
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import SteppedClock, container, image, image_id, sandbox
 
@@ -99,8 +112,10 @@ def test_a_removal_is_one_call_with_the_whole_id() -> None:
     node = Node()
     images = node.images()
     node.runtime.hold(container("old"))
+    containers = node.containers()
+    containers.check(ORPHAN)
     node.runtime.calls.clear()
-    node.containers().remove(ORPHAN)
+    containers.remove(ORPHAN)
     node.sandboxes().remove(ORPHAN_SANDBOX)
     images.remove(UNUSED)
     assert node.runtime.calls == [
@@ -118,8 +133,79 @@ def test_what_was_removed_is_absent() -> None:
     node.runtime.hold(container("old"))
     for remover, one in ((node.containers(), ORPHAN), (node.sandboxes(), ORPHAN_SANDBOX), (images, UNUSED)):
         assert remover.present(one)
+        remover.check(one)
         remover.remove(one)
         assert not remover.present(one)
+
+
+class Logs:
+    """Log files in memory: which containers' were asked for, and whether they can be deleted."""
+
+    def __init__(self, calls: list[str], *, undeletable: bool = False):
+        self.calls = calls
+        self.undeletable = undeletable
+
+    def remove(self, status: ContainerStatus) -> None:
+        """As the real ones."""
+        self.calls.append(f"logs of {status.id}")
+        if self.undeletable:
+            raise RemovalFailed("its log cannot be deleted")
+
+
+def test_the_log_goes_before_the_container() -> None:
+    """Kubelet: removeContainer (kuberuntime_container.go) cleans the log files first."""
+    node = Node()
+    remover = ContainerRemover(node.runtime, node.pods, node.clock, Logs(node.runtime.calls))
+    remover.check(ORPHAN)
+    node.runtime.calls.clear()
+    remover.remove(ORPHAN)
+    assert node.runtime.calls == ["logs of old", "remove_container old"]
+
+
+def test_a_container_whose_log_cannot_be_deleted_stays() -> None:
+    """The next pass tries again."""
+    node = Node()
+    remover = ContainerRemover(node.runtime, node.pods, node.clock, Logs(node.runtime.calls, undeletable=True))
+    remover.check(ORPHAN)
+    with pytest.raises(RemovalFailed, match="its log cannot be deleted"):
+        remover.remove(ORPHAN)
+    assert remover.present(ORPHAN)
+
+
+@pytest.mark.parametrize("state", [ContainerState.CREATED, ContainerState.UNKNOWN])
+def test_only_what_was_planned_in_its_state_goes_without_being_exited(state: ContainerState) -> None:
+    """A plan of the kubelet's own rules may name CREATED and UNKNOWN; any other state by now, and it stays."""
+    node = Node()
+    planned = replace(ORPHAN, state=state)
+    for now in ContainerState:
+        node.runtime.set_state("old", now)
+        allowed = now in (state, ContainerState.EXITED)
+        assert isinstance(node.containers().check(planned), Ready) is allowed
+
+
+def test_an_unknown_container_is_stopped_and_must_have_exited() -> None:
+    """With the grace period that its status names; the log and the container go only then."""
+    node = Node()
+    node.runtime.set_state("old", ContainerState.UNKNOWN)
+    remover = node.containers()
+    planned = replace(ORPHAN, state=ContainerState.UNKNOWN)
+    remover.check(planned)
+    node.runtime.calls.clear()
+    remover.remove(planned)
+    assert node.runtime.calls == ["stop_container old 2", "container_status", "remove_container old"]
+
+
+def test_an_unknown_container_that_does_not_stop_stays() -> None:
+    """Nothing is removed that has not exited."""
+    node = Node()
+    node.runtime.stops = False
+    node.runtime.set_state("old", ContainerState.UNKNOWN)
+    remover = node.containers()
+    planned = replace(ORPHAN, state=ContainerState.UNKNOWN)
+    remover.check(planned)
+    with pytest.raises(RemovalFailed, match="it was stopped, but is UNKNOWN"):
+        remover.remove(planned)
+    assert remover.present(planned)
 
 
 def test_a_dead_empty_sandbox_may_go() -> None:

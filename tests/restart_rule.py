@@ -1,0 +1,61 @@
+"""The kubelet's restart rule, as a model: which containers of a pod it would start next.
+
+Source: kubelet, `ShouldContainerBeRestarted` in `pkg/kubelet/container/helpers.go`, and `computePodActions` in
+`pkg/kubelet/kuberuntime/kuberuntime_manager.go`. The runtime is the kubelet's only memory of what has run: a container
+without any copy there has, to the kubelet, never run. (For init containers the kubelet has further exceptions; here
+one whose copy is missing always counts as one that would run again, which is the stricter reading.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from reclaim.types import ContainerState
+
+
+@dataclass(frozen=True)
+class PodSpec:
+    """What the kubelet is to run. `over`: deleted, evicted, Succeeded or Failed, so that nothing of it is started."""
+
+    uid: str
+    containers: tuple[str, ...]
+    init_containers: tuple[str, ...] = ()
+    restart_policy: str = "Always"
+    over: bool = False
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One container in the runtime."""
+
+    uid: str
+    name: str
+    state: ContainerState
+    exit_code: int
+    created_at_ns: int
+
+
+def would_start(pod: PodSpec, copies: Iterable[Copy]) -> frozenset[str]:
+    """The names of the containers that the kubelet would start next."""
+    if pod.over:
+        return frozenset()
+    newest: dict[str, Copy] = {}
+    for copy in copies:
+        if copy.uid == pod.uid and (copy.name not in newest or newest[copy.name].created_at_ns < copy.created_at_ns):
+            newest[copy.name] = copy
+    init_policy = "OnFailure" if pod.restart_policy == "Always" else pod.restart_policy
+    policies = {**dict.fromkeys(pod.init_containers, init_policy), **dict.fromkeys(pod.containers, pod.restart_policy)}
+    return frozenset(name for name, policy in policies.items() if _starts(newest.get(name), policy))
+
+
+def _starts(copy: Copy | None, policy: str) -> bool:
+    if copy is None:
+        return True
+    match copy.state:
+        case ContainerState.RUNNING:
+            return False
+        case ContainerState.CREATED | ContainerState.UNKNOWN:
+            return True
+        case ContainerState.EXITED:
+            return policy == "Always" or (policy == "OnFailure" and copy.exit_code != 0)
