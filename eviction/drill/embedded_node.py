@@ -43,6 +43,8 @@ class EmbeddedDrillNode:
             if spec.type is FilesystemType.DIRECTORY or not mounts.available
         }
         self.root_directory = os.path.join(self._disks[FilesystemRole.NODEFS], "kubelet")
+        self.pod_logs_directory = os.path.join(self._disks[FilesystemRole.NODEFS], "log", "pods")
+        self.container_logs_directory = os.path.join(self._disks[FilesystemRole.NODEFS], "log", "containers")
         self.endpoint = f"unix://{self._base}/cri.sock"
 
     def __enter__(self) -> Self:
@@ -89,7 +91,12 @@ class EmbeddedDrillNode:
             os.mkdir(self._disks[role])
             if role not in self._simulated:
                 mount_tmpfs(self._disks[role], spec.size_bytes, spec.inodes)
-        os.makedirs(os.path.join(self.root_directory, "pods"))
+        for directory in (
+            os.path.join(self.root_directory, "pods"),
+            self.pod_logs_directory,
+            self.container_logs_directory,
+        ):
+            os.makedirs(directory)
         containers = self.disk(FilesystemRole.CONTAINERFS) if self._spec.layout is FsLayout.SPLIT else ""
         self.runtime = EmbeddedRuntime(
             os.path.join(self.disk(FilesystemRole.IMAGEFS), "runtime"),
@@ -102,8 +109,7 @@ class EmbeddedDrillNode:
         self.server = EmbeddedServer(self.runtime, f"{self._base}/cri.sock")
         self.server.start()
         maker = PodMaker(self.endpoint)
-        logs = os.path.join(self.disk(FilesystemRole.NODEFS), "log", "pods")
-        self.population = Population(self.runtime, maker, self.root_directory, logs)
+        self.population = Population(self.runtime, maker, self.root_directory, self.pod_logs_directory)
         try:
             for image in self._spec.images:
                 self.population.add_images(image)

@@ -62,6 +62,9 @@ def configuration_of(scenario: Scenario, node: EmbeddedDrillNode) -> Configurati
     made = {
         "kubeletConfig": "",
         "rootDirectory": node.root_directory,
+        "podLogsDir": node.pod_logs_directory,
+        "containerLogsDir": node.container_logs_directory,
+        "stateFile": "",
         "containerRuntimeEndpoint": node.endpoint,
         "controlSocket": "",
     }
