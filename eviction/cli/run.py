@@ -11,6 +11,7 @@ from eviction.cli.options import add_configuration, add_logging, configuration_o
 from eviction.cli.termination import block_reload, block_termination, on_signals
 from eviction.configuration import ConfigurationError
 from eviction.control import ControlServer, ControlUnavailable
+from eviction.explain import no_effect_sentences
 from eviction.hold_off import HoldOff, kubelet_is_healthy
 from eviction.log import Log
 from eviction.manager import Manager
@@ -45,6 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
         + ", ".join(f"{t.signal} {t.text()}" for t in configuration.thresholds),
         endpoint=node.endpoint.runtime,
     )
+    for sentence in no_effect_sentences(configuration.thresholds):
+        log.warning(sentence)
     watches.start(log)
     control = start_control(configuration.control_socket, manager, log)
     on_signals(manager.stop, lambda: reload(arguments, manager, log))
@@ -75,9 +78,13 @@ def start_control(path: str, manager: Manager, log: Log) -> ControlServer | None
 def reload(arguments: argparse.Namespace, manager: Manager, log: Log) -> None:
     """Reads the configuration again; one that is refused changes nothing, and is said."""
     try:
-        manager.reconfigure(read_configuration(arguments))
+        configuration = read_configuration(arguments)
     except (ConfigurationError, EndpointError) as error:
         log.error(f"the configuration was not reloaded, the old one stays: {error}")
+        return
+    for sentence in no_effect_sentences(configuration.thresholds):
+        log.warning(sentence)
+    manager.reconfigure(configuration)
 
 
 def hold_node(root_directory: str) -> int:

@@ -145,11 +145,12 @@ class Logs:
         self.calls = calls
         self.undeletable = undeletable
 
-    def remove(self, status: ContainerStatus) -> None:
+    def remove(self, status: ContainerStatus) -> int:
         """As the real ones."""
         self.calls.append(f"logs of {status.id}")
         if self.undeletable:
             raise RemovalFailed("its log cannot be deleted")
+        return 1
 
 
 def test_the_log_goes_before_the_container() -> None:
