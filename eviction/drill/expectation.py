@@ -9,7 +9,7 @@ from eviction.drill.types import ConditionExpectation, Expectation, NodeSpec, Ob
 from signals.quantity import parse_percentage
 from signals.types import Signal
 
-KINDS = ("image", "container", "sandbox")
+KINDS = ("image", "container", "sandbox", "log")
 
 
 def expectation_of(written: ExpectFields, node: NodeSpec, faults: int) -> Expectation:

@@ -12,7 +12,7 @@ from eviction.drill.document import FilesystemPart, MarkPart, PassPart, Report
 from eviction.drill.style import STYLE
 from signals.quantity import format_bytes, format_duration
 
-PLURALS = {"container": "containers", "sandbox": "sandboxes", "image": "images"}
+PLURALS = {"container": "containers", "sandbox": "sandboxes", "log": "logs", "image": "images"}
 KINDS = tuple(PLURALS)
 
 

@@ -73,12 +73,17 @@ class Population:
         self.exit_codes |= dict.fromkeys(self.running.values(), LOST_EXIT_CODE)
 
     def _run_sandbox(self, name: str) -> _Pod:
-        uid = f"uid-{name}"
+        uid, log_directory = f"uid-{name}", self._log_directory_of(name)
         os.makedirs(os.path.join(self.root_directory, "pods", uid), exist_ok=True)  # before the sandbox, as the kubelet
-        log_directory = os.path.join(self.log_directory, f"default_{name}_{uid}")
         return _Pod(name, uid, self.maker.run_pod(name, uid, log_directory), log_directory)
 
+    def _log_directory_of(self, name: str) -> str:
+        return os.path.join(self.log_directory, f"default_{name}_uid-{name}")
+
     def _add_pod(self, spec: PodSpec, name: str) -> None:
+        if spec.state is PodState.VANISHED:
+            self._write_log(name, os.path.join(self._log_directory_of(name), CONTAINER, "0.log"), spec.log_bytes)
+            return
         pod = self._run_sandbox(name)
         if spec.state is PodState.INITIALIZED:
             self._exit(self._container(pod, spec, INIT_CONTAINER, 0), 0, spec.dead_seconds)
@@ -107,12 +112,15 @@ class Population:
         container = self.maker.run_container(pod.sandbox_id, (pod.name, pod.uid), name, spec.image, attempt)
         if spec.write_bytes and self.runtime.write_to_container(container, spec.write_bytes) < spec.write_bytes:
             raise EmbeddedNodeError(f"what the pod {pod.name} is to have written does not fit")
-        self.log_files[pod.name] = os.path.join(pod.log_directory, name, f"{attempt}.log")
-        if spec.log_bytes:
-            os.makedirs(os.path.dirname(self.log_files[pod.name]), exist_ok=True)
-            with open(self.log_files[pod.name], "wb") as log:
-                log.write(os.urandom(spec.log_bytes))
+        self._write_log(pod.name, os.path.join(pod.log_directory, name, f"{attempt}.log"), spec.log_bytes)
         return container
+
+    def _write_log(self, pod_name: str, path: str, size_bytes: int) -> None:
+        self.log_files[pod_name] = path
+        if size_bytes:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb") as log:
+                log.write(os.urandom(size_bytes))
 
     def _exit(self, container_id: str, exit_code: int, dead_seconds: float) -> None:
         self.runtime.exit_container(container_id, exit_code)

@@ -52,7 +52,7 @@ def would_start(
         newest[container.pod_name, container.name] = container
     starts: set[str] = set()
     for pod in pods:
-        if pod.state is PodState.GONE:
+        if not pod.state.lives:
             continue
         rules = {CONTAINER: pod.restart_policy}
         if pod.state is PodState.INITIALIZED:

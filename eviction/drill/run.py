@@ -6,6 +6,7 @@ when it really removed something.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from eviction.drill.observer import Observer
 from eviction.drill.pressure import Pressures
 from eviction.drill.restart_rule import would_start
 from eviction.drill.seen import LayerSeen, NamedObject, PassSeen, RemovalSeen, Seen
-from eviction.drill.types import PodState, Scenario
+from eviction.drill.types import Scenario
 from eviction.hold_off import HoldOff
 from eviction.log import Log
 from eviction.manager import Manager
@@ -37,6 +38,7 @@ QUIET_SECONDS = 0.3
 LONGEST_SECONDS = 60.0
 PATIENCE_SECONDS = 3.0  # at least so long is waited for a relief that does not come
 START_SECONDS = 10.0
+LOG = "log"
 CONDITION_SECONDS = 1.0  # beyond the time in which a condition must go, until it is said that it did not
 
 
@@ -88,6 +90,7 @@ class Drill:
         self._progress = progress
         self._began, self._began_wall = time.monotonic(), time.time()
         self._passes: list[PassSeen] = []
+        self._logs_gone: dict[str, float] = {}
         configuration = configuration_of(scenario, embedded)
         self._nodes = [
             Node(configuration, reader=embedded.reader, records=ImageRecords(seed=embedded.population.records))
@@ -167,14 +170,16 @@ class Drill:
         """Samples the filesystems until nothing has happened for a while. When the last thing happened, and the end."""
         quiet = max(QUIET_SECONDS, self._scenario.expect.quiet_seconds or 0.0)
         last_news, happened, next_progress = 0.0, 0, 0.0
+        logs = self._logs()
         while True:
             look = self.node.summary.observe()
             seconds = time.monotonic() - self._began
             self._observer.sample(look, seconds)
+            self._logs_gone |= dict.fromkeys(logs - self._logs_gone.keys() - self._logs(), seconds)
             if seconds >= next_progress:
                 self._progress(seconds, look)
                 next_progress = seconds + PROGRESS_SECONDS
-            happenings = len(self._passes) + len(self._embedded.runtime.removals)
+            happenings = len(self._passes) + len(self._embedded.runtime.removals) + len(self._logs_gone)
             if happenings != happened or self._going_on(seconds):
                 last_news, happened = seconds, happenings
             if seconds - last_news > quiet or seconds > LONGEST_SECONDS or self._given_up(seconds):
@@ -223,19 +228,27 @@ class Drill:
     # ---- looking at the node
 
     def _objects(self) -> tuple[frozenset[NamedObject], dict[str, str]]:
-        """What the runtime lists, and names by id."""
+        """What the runtime lists, the logs, and names by id."""
         client, image_names = self.node.client, self._embedded.population.image_names
         found = [(Kind.IMAGE, image.id, image_names.get(image.id, image.title)) for image in client.list_images()]
         found += [(Kind.CONTAINER, each.id, each.title) for each in client.list_containers()]
         found += [(Kind.SANDBOX, each.id, each.title) for each in client.list_pod_sandboxes()]
         names = {object_id: name for _, object_id, name in found}
-        return frozenset(NamedObject(str(kind), name) for kind, _, name in found), {**image_names, **names}
+        objects = {NamedObject(str(kind), name) for kind, _, name in found}
+        return frozenset(objects | {NamedObject(LOG, name) for name in self._logs()}), {**image_names, **names}
+
+    def _logs(self) -> set[str]:
+        """The directories of pods' logs."""
+        return set(os.listdir(self._embedded.pod_logs_directory))
 
     def _removals(self, names: dict[str, str]) -> tuple[RemovalSeen, ...]:
-        return tuple(
+        """What the runtime really removed, and the logs that the observer saw go."""
+        removals = [
             RemovalSeen(each.wall_seconds - self._began_wall, each.kind, names.get(each.id, each.id), each.id)
             for each in self._embedded.runtime.removals
-        )
+        ]
+        removals += [RemovalSeen(seconds, LOG, name, name) for name, seconds in self._logs_gone.items()]
+        return tuple(sorted(removals, key=lambda each: each.seconds))
 
     def _would_start(self) -> frozenset[str]:
         exit_codes = self._embedded.population.exit_codes
@@ -244,7 +257,7 @@ class Drill:
     def _new_pod(self) -> str:
         """Why no new pod starts; empty where one did."""
         node = self._scenario.node
-        living = (pod.image for pod in node.pods if pod.state is not PodState.GONE)
+        living = (pod.image for pod in node.pods if pod.state.lives)
         image = next(living, node.images[0].names[0])
         try:
             self._embedded.population.start_new_pod(image)

@@ -209,8 +209,8 @@ def _pressure(field: str, written: PressureFields, node: NodeSpec) -> Pressure:
     states = {name: pod.state for pod in node.pods for name in pod.names}
     if grows is Grows.WRITABLE and states[written.pod] not in (PodState.RUNNING, PodState.INITIALIZED):
         raise ScenarioError(f"{field}.pod: {written.pod} does not run, so it cannot write")
-    if grows is Grows.LOG and states[written.pod] is PodState.CREATED:
-        raise ScenarioError(f"{field}.pod: {written.pod} has not started, so it has no log")
+    if grows is Grows.LOG and states[written.pod] in (PodState.CREATED, PodState.VANISHED):
+        raise ScenarioError(f"{field}.pod: {written.pod} has no container that has started, so nothing writes its log")
     if written.amount is None and written.for_ is None and grows is not Grows.PULL:
         raise ScenarioError(f"{field}.amount: is missing; allowed are a quantity, full, and a time in {field}.for")
     image = None if written.image is None else _image(f"{field}.image", written.image)

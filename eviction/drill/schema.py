@@ -54,7 +54,7 @@ class PodFields(StrictModel):
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,60}$")
     image: str
-    state: Literal["running", "initialized", "crashed", "completed", "created", "unknown", "gone"]
+    state: Literal["running", "initialized", "crashed", "completed", "created", "unknown", "gone", "vanished"]
     count: int = Field(1, ge=1, le=1000)
     deadCopies: int | None = Field(None, ge=0, le=100)  # noqa: N815 # the names of fields are the file's
     writes: str = "2Mi"

@@ -7,13 +7,15 @@ STYLE = """
   color-scheme: light dark;
   --paper: #fcfcfb; --ink: #1d2126; --soft: #5c6570; --edge: #d9dde2; --grid: #e6e9ed; --sheet: #ffffff;
   --a: #1f6feb; --b: #b35900; --mark: #c0261d; --soft-mark: #9a6700; --band: rgba(214, 48, 39, 0.13);
-  --good: #1a7f37; --bad: #c0261d; --image: #6f42c1; --container: #0b7285; --sandbox: #6b7280; --fault: #c2255c;
+  --good: #1a7f37; --bad: #c0261d; --image: #6f42c1; --container: #0b7285; --sandbox: #6b7280; --log: #8a6100;
+  --fault: #c2255c;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --paper: #14171b; --ink: #e4e7eb; --soft: #9aa4af; --edge: #363d46; --grid: #272d34; --sheet: #1a1e23;
     --a: #6cb0ff; --b: #ffab5c; --mark: #ff7b72; --soft-mark: #e3b341; --band: rgba(255, 123, 114, 0.17);
-    --good: #56d364; --bad: #ff7b72; --image: #c4a1ff; --container: #5fd3e6; --sandbox: #a2abb5; --fault: #ff8fb8;
+    --good: #56d364; --bad: #ff7b72; --image: #c4a1ff; --container: #5fd3e6; --sandbox: #a2abb5; --log: #e3c16f;
+    --fault: #ff8fb8;
   }
 }
 * { box-sizing: border-box; }
@@ -59,10 +61,12 @@ dd { margin: 0; overflow-wrap: anywhere; }
 .pressure-b { fill: var(--b); }
 .tick { stroke: var(--sandbox); stroke-width: 1.6; }
 .tick .hit { stroke: transparent; stroke-width: 9; pointer-events: stroke; }
-.image { stroke: var(--image); } .container { stroke: var(--container); } .sandbox { stroke: var(--sandbox); }
+.image { stroke: var(--image); } .container { stroke: var(--container); }
+.sandbox { stroke: var(--sandbox); } .log { stroke: var(--log); }
 .fault { stroke: var(--fault); stroke-width: 2.4; }
 i.image { background: var(--image); } i.container { background: var(--container); }
-i.sandbox { background: var(--sandbox); } i.fault { background: var(--fault); } i.band { background: var(--band);
+i.sandbox { background: var(--sandbox); } i.log { background: var(--log); }
+i.fault { background: var(--fault); } i.band { background: var(--band);
   border: 1px solid var(--mark); } i.release { border-top: 2px dotted var(--soft); height: 0; vertical-align: middle; }
 i.line-a { border-top: 3px solid var(--a); height: 0; vertical-align: middle; }
 i.line-b { border-top: 3px dashed var(--b); height: 0; vertical-align: middle; }
@@ -71,7 +75,8 @@ i.line-b { border-top: 3px dashed var(--b); height: 0; vertical-align: middle; }
 @media print {
   :root { color-scheme: light; --paper: #fff; --sheet: #fff; --ink: #000; --soft: #444; --edge: #999; --grid: #ddd;
     --a: #00439c; --b: #8a4500; --mark: #a00; --soft-mark: #754c00; --band: #f6d9d6; --good: #0a5a20; --bad: #a00;
-    --image: #4b2a8c; --container: #064b57; --sandbox: #444; --fault: #8c1a43; }
+    --image: #4b2a8c; --container: #064b57; --sandbox: #444;
+    --log: #5c4000; --fault: #8c1a43; }
   body { max-width: none; padding: 0; font-size: 10pt; -webkit-print-color-adjust: exact; print-color-adjust: exact; }
   figure, tr { break-inside: avoid; }
   figure { border: 0; }

@@ -60,7 +60,7 @@ class PodState(StrEnum):
 
     `running`. `initialized`: an init container has ended well, the other one runs. `crashed`: dead copies, the pod
     lives. `completed`: ended well, the pod lives. `created`: made and not started. `unknown`: the runtime has lost
-    sight of it. `gone`: dead, and the kubelet has forgotten the pod.
+    sight of it. `gone`: dead, and the kubelet has forgotten the pod. `vanished`: of what was gone only logs are left.
     """
 
     RUNNING = "running"
@@ -70,6 +70,12 @@ class PodState(StrEnum):
     CREATED = "created"
     UNKNOWN = "unknown"
     GONE = "gone"
+    VANISHED = "vanished"
+
+    @property
+    def lives(self) -> bool:
+        """Whether the kubelet knows the pod."""
+        return self not in (PodState.GONE, PodState.VANISHED)
 
 
 class RestartPolicy(StrEnum):
@@ -219,7 +225,8 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class ObjectPattern:
-    """Names of objects, as shells match file names; `kind` is `image`, `container` or `sandbox`, empty for any."""
+    """Names of objects, as shells match file names; `kind` is `image`, `container`, `sandbox` or `log` (the
+    directory of a pod's logs), empty for any."""
 
     kind: str
     glob: str

@@ -62,10 +62,11 @@ def test_pods_are_in_the_states_that_the_scenario_gives_them() -> None:
         dead = [s.pod_name for s in node.client.list_pod_sandboxes() if s.state is PodSandboxState.NOTREADY]
         assert dead == ["gone"]
         present = set(os.listdir(os.path.join(embedded.root_directory, "pods")))
-        assert present == {f"uid-{state}" for state in PodState if state is not PodState.GONE}
+        assert present == {f"uid-{state}" for state in PodState if state.lives}
         logs = embedded.population.log_files
         assert logs.keys() == {str(state) for state in PodState if state is not PodState.CREATED}
         assert {os.path.getsize(path) for path in logs.values()} == {8192}
+        assert len(os.listdir(embedded.pod_logs_directory)) == len(logs)
         assert logs["crashed"].endswith("/default_crashed_uid-crashed/app/1.log")
 
 

@@ -18,6 +18,7 @@ from .runs import run_of
 TWINS: dict[str, tuple[dict[str, Any], str]] = {
     "answers-lost": ({"goes": ("image registry.example/app:1",)}, "image registry.example/app:1"),
     "crowd-of-dead": ({"stays": ("container default/looping-01/app#19",)}, "container default/looping-01/app#19"),
+    "dead-pod-logs": ({"stays": ("log default_vanished-01_*",)}, "log default_vanished-01_*"),
     "dedicated-nodefs": ({"goes": ("image registry.example/old-01:1",)}, "image registry.example/old-01:1"),
     "e2e-image-gc-no-eviction": ({"stays": ("image registry.example/unused-*",)}, "image registry.example/unused-*"),
     "e2e-inode-eviction": ({"relieved_within_seconds": 0.0}, "relieved"),

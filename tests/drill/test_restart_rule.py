@@ -53,7 +53,8 @@ def test_an_init_container_that_nothing_remembers_runs_again() -> None:
 
 def test_a_pod_that_is_gone_starts_nothing() -> None:
     """The kubelet has forgotten it."""
-    assert would_start([PodSpec("old", "i", PodState.GONE)], [], {}) == frozenset()
+    for state in (PodState.GONE, PodState.VANISHED):
+        assert would_start([PodSpec("old", "i", state)], [], {}) == frozenset()
 
 
 def test_every_pod_of_an_entry_is_asked() -> None:

@@ -64,6 +64,13 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a log of nobody": ({"pressure": {"grows": "log"}}, ["pressure.pod", "missing", "log"]),
     "a log of a stranger": ({"pressure": {"grows": "log", "pod": "db"}}, ["pressure.pod", "db"]),
     "a log of what has not started": ({"pressure": {"grows": "log", "pod": "next"}}, ["pressure.pod", "next", "log"]),
+    "a log of what is no more": (
+        {
+            "node": {"pods": [{"name": "old", "image": "registry.example/web:1", "state": "vanished"}]},
+            "pressure": {"grows": "log", "pod": "old"},
+        },
+        ["pressure.pod", "old", "log"],
+    ),
     "the writing of the dead": ({"pressure": {"grows": "writable", "pod": "crashed"}}, ["pressure.pod", "not run"]),
     "a log in a place": ({"pressure": {"grows": "log", "pod": "web", "where": "nodefs"}}, ["pressure.where"]),
     "a pull of nothing": ({"pressure": {"grows": "pull"}}, ["pressure.image", "missing"]),
