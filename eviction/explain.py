@@ -128,13 +128,15 @@ def outcome_row(outcome: Outcome) -> list[str]:
     freed = "-"
     if outcome.result is Result.REMOVED:
         freed = f"{format_bytes(outcome.freed_bytes)}, {outcome.freed_inodes} inodes"
-    return [word, str(verdict.kind), verdict.name, size, age, freed, str(verdict.reason), why]
+    return [word, str(verdict.kind), verdict.name, size, age, freed, str(verdict.reason), str(verdict.rule), why]
 
 
 def outcomes_table(outcomes: Iterable[Outcome]) -> list[str]:
     """What went and what stayed, and why."""
     rows = [outcome_row(outcome) for outcome in outcomes]
-    return table([["RESULT", "KIND", "NAME", "SIZE", "AGE", "FREED", "REASON", "IN WORDS"], *rows]) if rows else []
+    return (
+        table([["RESULT", "KIND", "NAME", "SIZE", "AGE", "FREED", "REASON", "RULE", "IN WORDS"], *rows]) if rows else []
+    )
 
 
 def pass_lines(record: Pass, *, with_kept: bool = True) -> list[str]:

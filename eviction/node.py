@@ -116,6 +116,7 @@ class Node:
         self.clock = clock or SystemClock()
         self.endpoint = choose_endpoint(configuration)
         self.client = CriClient(self.endpoint.runtime, self.endpoint.image, read_deadline_seconds)
+        self._reader = reader
         self.probes = Probes(self.clock, reader)
         self.summary = NodeSummary(FilesystemPaths(configuration.root_directory), self.probes, self.clock)
         self.stopping = stopping or threading.Event()
@@ -142,21 +143,44 @@ class Node:
             self.records,
             executor,
             self.clock,
-            _policies(self.configuration),
+            self.policies(),
             self.log_paths,
         )
 
+    def policies(self) -> Policies:
+        """What may go, as configured now."""
+        return _policies(self.configuration)
+
+    def image_fs_space(self) -> tuple[int, int]:
+        """Capacity and available bytes of the filesystem with the images, as the periodic image pass asks for them.
+
+        The runtime is asked where it is, and the filesystem on the caller's own thread. Raises ReclaimError or OSError.
+        """
+        problem = self.locate()
+        path = self.summary.paths.imagefs
+        if problem is not None or path is None:
+            raise RuntimeUnavailable(problem or "the image filesystem is not known")
+        stats = self._reader(path, self.clock.monotonic()).stats
+        return stats.capacity_bytes, stats.available_bytes
+
     def remember(self) -> str:
-        """Brings back what was saved of images. The sentence why there is nothing, else empty."""
+        """Brings back what was saved of images, for a command that saves nothing. The sentence why there is nothing,
+        else empty."""
         if self.record_file is None:
             return ""
         loaded = self.record_file.load()
         self.records.restore(loaded.records)
         return "" if loaded.missing else loaded.problem
 
-    def save_records(self) -> str:
-        """Saves what is known of images. The sentence why it could not, else empty."""
-        return "" if self.record_file is None else self.record_file.save(self.records.records)
+    @property
+    def pods_told_by(self) -> str:
+        """Who told at the last look which pods live: `kubelet` or `directories`."""
+        return "directories" if self.configuration.kubelet_endpoint is None or self.pods_problem else "kubelet"
+
+    @property
+    def pods_problem(self) -> str | None:
+        """Why the kubelet's own state of pods was not known at the last look although it is asked for; else None."""
+        return getattr(self.pods, "problem", None)
 
     def reconfigure(self, configuration: Configuration) -> tuple[str, ...]:
         """Takes another configuration into force; the fields that need a restart stay, and are returned.

@@ -8,7 +8,8 @@
   record behind that pins its bytes for ever. The ones in flight finish.
 * Removed is what is absent when asked afterwards; what the call answered does not count.
 * Space may come late. Where the filesystem shows less than the runtime had promised, it is watched for a short while
-  before the next object goes; where such waits bring nothing, they are given up for the rest of the plan.
+  before the next object goes; where such waits bring nothing, they are given up for the rest of the plan. The watch
+  is longer where not a byte has come yet and nobody writes: some runtimes answer before they free.
   What the runtime gives no size for (containers) is waited for once, at the end, and only while nobody else writes:
   what comes late is worth waiting for on a disk that stands still, not on one that fills.
 * A dry run is this path minus the one call: what would go is credited with its nominal size instead.
@@ -253,7 +254,10 @@ class _Run:
         gained, _ = after.usage.gained_since(before.usage)
         if after.relieved or self._fruitless >= FRUITLESS_WAITS or gained * 2 >= nominal_bytes:
             return after
-        later = self._executor.settle(self._look, LATE_QUIET_SECONDS, LATE_LIMIT_SECONDS)
+        if gained > 0:
+            later = self._executor.settle(self._look, LATE_QUIET_SECONDS, LATE_LIMIT_SECONDS)
+        else:  # not a byte yet: a runtime that frees after its answer (containerd 2.0.0 to 2.0.4)
+            later = self._executor.settle(self._look, STILL_SECONDS, LATE_LIMIT_SECONDS, while_still=True)
         late, _ = later.usage.gained_since(after.usage)
         self._fruitless = self._fruitless + 1 if late * 4 < nominal_bytes - gained else 0
         return later

@@ -75,7 +75,8 @@ class ImageGCResult:
 
 
 class ImageGC:
-    """Passes over one runtime, one at a time. `stopping`: set when nothing new may start."""
+    """Passes over one runtime, one at a time. `stopping`: set when nothing new may start. `in_flight`: whether an image
+    is being removed."""
 
     def __init__(
         self,
@@ -93,6 +94,7 @@ class ImageGC:
         self._clock = clock
         self._stopping = stopping
         self._dry_run = dry_run
+        self.in_flight = False
 
     def run(
         self, policy: ImageGCPolicy, started_at: float, stats: ImageFsStats, *, exact: bool = False
@@ -168,7 +170,11 @@ class ImageGC:
             if self._stopping.is_set():
                 walk.leave(pending, Reason.STOPPING)
                 return walk
-            outcome = remove_one(pending.popleft(), remover, self._clock, dry_run=self._dry_run)
+            self.in_flight = True
+            try:
+                outcome = remove_one(pending.popleft(), remover, self._clock, dry_run=self._dry_run)
+            finally:
+                self.in_flight = False
             went = walk.take(outcome)
             if went and not self._dry_run:
                 self._records.forget((outcome.verdict.id,))

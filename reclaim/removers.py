@@ -13,7 +13,7 @@ the id. So right before each removal the remover looks again, and sends only a w
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from reclaim.clock import Clock
@@ -21,9 +21,10 @@ from reclaim.images_in_use import images_in_use
 from reclaim.listing import FRESH_SECONDS, Lister
 from reclaim.pods import PodStateProvider, is_pod_uid
 from reclaim.references import ImageIndex
-from reclaim.services import ContainerStatus, ImageService, RuntimeService
+from reclaim.services import NO_STATUS, ContainerStatus, ImageService, RuntimeService
 from reclaim.types import (
     ContainerState,
+    Image,
     Listing,
     PodSandboxState,
     Reason,
@@ -113,6 +114,8 @@ class ContainerRemover:
         """EXITED now; then that the newer copy is still there; and last, as it takes no time, that the pod is gone."""
         status = self._runtime.container_status(verdict.id)
         read_at = self._clock.monotonic()
+        if status == NO_STATUS:
+            return Refused(Reason.UNKNOWN_STATE)
         if status is None or status.id != verdict.id:
             return _GONE
         as_planned = verdict.state in _ONLY_AS_PLANNED and status.state is verdict.state
@@ -148,9 +151,9 @@ class ContainerRemover:
         return stopped or status
 
     def present(self, verdict: Verdict) -> bool:
-        """ContainerStatus answers with this very id."""
+        """ContainerStatus answers with this very id, or with nothing that would say that it is gone."""
         status = self._runtime.container_status(verdict.id)
-        return status is not None and status.id == verdict.id
+        return status is not None and status.id in (verdict.id, NO_STATUS.id)
 
 
 class SandboxRemover:
@@ -168,11 +171,11 @@ class SandboxRemover:
 
     def check(self, verdict: Verdict) -> Ready | Refused:
         """Not READY now and without containers; and last, as it takes no time, that the pod is gone."""
-        sandbox = next((s for s in self._runtime.list_pod_sandboxes() if s.id == verdict.id), None)
+        state = self._runtime.pod_sandbox_state(verdict.id)
         read_at = self._clock.monotonic()
-        if sandbox is None:
+        if state is None:
             return _GONE
-        if sandbox.state is PodSandboxState.READY:
+        if state is PodSandboxState.READY:
             return Refused(Reason.READY)
         listing = Listing(containers=self._runtime.list_containers(sandbox_id=verdict.id)).without(self._planned)
         if any(container.sandbox_id == verdict.id for container in listing.containers):
@@ -187,8 +190,8 @@ class SandboxRemover:
         return self._runtime.remove_pod_sandbox(verdict.id)
 
     def present(self, verdict: Verdict) -> bool:
-        """The list still names this very id."""
-        return any(sandbox.id == verdict.id for sandbox in self._runtime.list_pod_sandboxes())
+        """PodSandboxStatus answers with this very id."""
+        return self._runtime.pod_sandbox_state(verdict.id) is not None
 
 
 class ImageRemover:
@@ -228,7 +231,21 @@ class ImageRemover:
             return Refused(Reason.IN_USE, Result.IN_USE)
         if usage.unresolved:
             return Refused(Reason.UNRESOLVED_IMAGE)
-        return Ready(read_at) if self.present(verdict) else _GONE
+        image = self._images.image_status(verdict.id)
+        if image is None or image.id != verdict.id:
+            return _GONE
+        reason = self._protected(image)
+        return Ready(read_at) if reason is None else Refused(reason)
+
+    def _protected(self, image: Image) -> Reason | None:
+        """Why the image stays by what its status says now: it may have been pinned, or got another name, since it was
+        listed, and a list may have had it wrong."""
+        if image.pinned:
+            return Reason.PINNED
+        usage = images_in_use(replace(self._listing, images=(image,)))
+        if image.id in usage.by_containers:
+            return Reason.IN_USE
+        return Reason.SANDBOX_IMAGE if image.id in usage.by_sandboxes else None
 
     def _refresh(self) -> None:
         asked_at = self._clock.monotonic()

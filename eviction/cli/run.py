@@ -11,11 +11,14 @@ from eviction.cli.options import add_configuration, add_logging, configuration_o
 from eviction.cli.termination import block_reload, block_termination, on_signals
 from eviction.configuration import ConfigurationError
 from eviction.control import ControlServer, ControlUnavailable
+from eviction.events import LogEvents
 from eviction.explain import no_effect_sentences
 from eviction.hold_off import HoldOff, kubelet_is_healthy
 from eviction.log import Log
-from eviction.manager import Manager
+from eviction.manager import DRAIN_SECONDS, Manager
 from eviction.node import Node
+from eviction.periodic import PeriodicGC
+from eviction.record_keeper import RecordKeeper
 from reclaim.cri.client import EndpointError
 from signals.types import SignalObservations
 from signals.watcher import FsWatcher
@@ -38,8 +41,19 @@ def run(arguments: argparse.Namespace) -> int:
     node = Node(configuration)
     if node.endpoint.found:
         log.info(f"no endpoint configured; using {node.endpoint.runtime}")
+    keeper = RecordKeeper(node.records, node.record_file, log)
+    keeper.load()
     hold_off = HoldOff(configuration.hold_off_seconds, node.clock.monotonic(), node.clock.monotonic, kubelet_is_healthy)
-    manager = Manager(node, log, may_act=hold_off.why, on_look=lambda look, _: watches.follow(look))
+    events = LogEvents(log)
+    manager = Manager(
+        node,
+        log,
+        may_act=hold_off.why,
+        on_look=lambda look, _: watches.follow(look),
+        on_detected=keeper.save,
+        events=events,
+    )
+    periodic = PeriodicGC(node, log, events, hold_off.why) if configuration.periodic_gc else None
     watches = _Watches(FsWatcher((), manager.look_now), configuration.root_directory, enabled=not arguments.no_watch)
     log.info(
         f"started on {configuration.root_directory}; thresholds: "
@@ -51,11 +65,16 @@ def run(arguments: argparse.Namespace) -> int:
     watches.start(log)
     control = start_control(configuration.control_socket, manager, log)
     on_signals(manager.stop, lambda: reload(arguments, manager, log))
+    if periodic is not None:
+        periodic.start()
     manager.run()
+    if periodic is not None:
+        periodic.drain(DRAIN_SECONDS)
+    keeper.finish()
     watches.stop()
     if control is not None:
         control.stop()
-    if not node.executor.in_flight:
+    if not node.executor.in_flight and (periodic is None or not periodic.in_flight):
         node.close()
     log.info("stopped")
     os.close(lock)

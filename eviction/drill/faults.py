@@ -1,7 +1,7 @@
 """The faults of a scenario, striking in their time.
 
 Each fault waits on a thread of its own for its moment: so many seconds after the first pressure began, or a call that
-arrives. What the runtime can be made to do is in `reclaim.embedded.failpoints`.
+arrives. What the runtime can be made to do is in `reclaim.embedded.faults`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from eviction.drill.types import Fault, FaultAction
-from reclaim.embedded.failpoints import ActThenFail, Delay, Fail, Failpoint, Hang
+from reclaim.embedded.faults import CODES, ActThenFail, Delay, Fail, Failpoint, Hang
 from reclaim.embedded.server import EmbeddedServer
 from signals.quantity import format_duration
 
@@ -50,7 +50,7 @@ def words_of(fault: Fault) -> str:
 
 def failpoint_of(fault: Fault) -> Failpoint:
     """The failpoint of a fault that concerns one method."""
-    code = type(Fail().code)[fault.code]
+    code = CODES[fault.code]
     match fault.action:
         case FaultAction.FAIL:
             return Fail(code, fault.message, fault.times)

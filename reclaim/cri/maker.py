@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import grpc
 
 from reclaim.cri import cri_pb2 as pb
-from reclaim.cri.client import CriClient
+from reclaim.cri.client import CriClient, reader
 from reclaim.cri.convert import POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
 from reclaim.types import RuntimeUnavailable
 
@@ -70,6 +70,6 @@ class PodMaker(CriClient):
     def _make(self, method: str, request: Any, answer_type: type[Answer]) -> Answer:
         path = f"/runtime.v1.RuntimeService/{method}"
         try:
-            return self._call(path, request, answer_type, MAKE_DEADLINE_SECONDS)
+            return self._call(path, request, reader(answer_type), MAKE_DEADLINE_SECONDS)
         except grpc.RpcError as error:
             raise RuntimeUnavailable(f"{self.endpoint}: {self._sentence(path, error)}") from error

@@ -91,10 +91,11 @@ def test_an_object_is_shown_with_what_became_of_it() -> None:
     """What was removed says what it freed; what stays says why; an error is appended."""
     gone = Outcome(GOING, Result.REMOVED, freed_bytes=2 * MIB, freed_inodes=3)
     assert outcome_row(gone) == [
-        "removed", "image", "app:1", "1.0MiB", "2h", "2.0MiB, 3 inodes", "unused", "no container uses it",
+        "removed", "image", "app:1", "1.0MiB", "2h", "2.0MiB, 3 inodes", "unused", "kubelet",
+        "no container uses it",
     ]  # fmt: skip
     assert outcome_row(Outcome(STAYING)) == [
-        "keep", "container", "default/pod/app#0", "-", "-", "-", "running", "is running",
+        "keep", "container", "default/pod/app#0", "-", "-", "-", "running", "kubelet", "is running",
     ]  # fmt: skip
     assert outcome_row(Outcome(GOING, Result.FAILED, "busy"))[-1] == "no container uses it; busy"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,10 @@ import pytest
 from reclaim.executor import Executor
 from reclaim.log_listing import LogsUnreadable, ask_state, ask_states, read_log_links, read_pod_logs
 from reclaim.log_names import LogPaths, log_directory_name, symlink_name
-from reclaim.log_removers import ContainerLogs, LoggedContainer, LogSymlinkRemover, PodLogRemover
+from reclaim.log_removers import ContainerLogs, LogSymlinkRemover, PodLogRemover
 from reclaim.pod_logs import LogPolicy, NoState, Target, plan_log_symlinks, plan_pod_logs
 from reclaim.removers import Ready, Refused, Remover
+from reclaim.services import ContainerStatus
 from reclaim.types import (
     ContainerState,
     Look,
@@ -70,9 +72,10 @@ class LogTree:
         (verdict,) = plan.remove
         return verdict, remover
 
-    def status(self, state: ContainerState = ContainerState.EXITED, log_path: str | None = None) -> LoggedContainer:
+    def status(self, state: ContainerState = ContainerState.EXITED, log_path: str | None = None) -> ContainerStatus:
         """What the runtime says of the container."""
-        return LoggedContainer(ID, state, str(self.log) if log_path is None else log_path, "app", "p", "ns")
+        path = str(self.log) if log_path is None else log_path
+        return ContainerStatus(ID, state, name="app", pod_name="p", pod_namespace="ns", log_path=path)
 
 
 @pytest.fixture
@@ -369,7 +372,7 @@ def test_only_a_link_to_this_very_log_goes_with_it(tree: LogTree) -> None:
 @pytest.mark.parametrize("pod_name", ["../p", "a/b", "p\0"])
 def test_a_hostile_pod_name_names_no_link(tree: LogTree, pod_name: str) -> None:
     """Labels come from whoever made the container; the log itself goes."""
-    container_status = LoggedContainer(ID, ContainerState.EXITED, str(tree.log), "app", pod_name, "ns")
+    container_status = replace(tree.status(), pod_name=pod_name)
     assert ContainerLogs(tree.paths).remove(container_status) == 1
     assert tree.link.is_symlink()
 

@@ -83,6 +83,14 @@ def test_a_container_that_is_not_exited_by_now_stays(state: ContainerState, reas
     assert node.containers().check(ORPHAN) == Refused(reason)
 
 
+def test_an_answer_without_a_status_says_nothing() -> None:
+    """Neither that the container is dead, nor that it is gone."""
+    node = Node()
+    node.runtime.says_nothing = True
+    assert node.containers().check(ORPHAN) == Refused(Reason.UNKNOWN_STATE)
+    assert node.containers().present(ORPHAN)
+
+
 def test_a_pod_that_has_appeared_again_keeps_its_parts() -> None:
     """Containers and sandboxes; that is asked last, when the runtime has answered everything else."""
     node = Node("uid-1")

@@ -79,9 +79,13 @@ def build_thirty_pods(node: Node, image: str) -> ThirtyPods:
 def _admit(pods: ThirtyPods, name: str, spec: PodSpec, phase: str = "Running") -> Sandbox:
     pods.node.kubelet.admit_pod(spec.uid)
     pods.specs.append(spec)
-    pods.pod_list.append(
-        {"metadata": {"uid": spec.uid, "name": name, "namespace": "default"}, "status": {"phase": phase}}
-    )
+    metadata = {
+        "uid": spec.uid,
+        "name": name,
+        "namespace": "default",
+        "annotations": {"kubernetes.io/config.source": "api"},
+    }
+    pods.pod_list.append({"metadata": metadata, "status": {"phase": phase}})
     return pods.node.kubelet.run_pod(name, spec.uid)
 
 
