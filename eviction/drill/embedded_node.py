@@ -13,6 +13,7 @@ import tempfile
 from types import TracebackType
 from typing import Self
 
+from eviction.drill.patience import answered
 from eviction.drill.population import Population
 from eviction.drill.simulated import SizedDirectory, reader_of
 from eviction.drill.types import FilesystemType, Scenario
@@ -111,6 +112,7 @@ class EmbeddedDrillNode:
         maker = PodMaker(self.endpoint)
         self.population = Population(self.runtime, maker, self.root_directory, self.pod_logs_directory)
         try:
+            answered(maker.version)
             for image in self._spec.images:
                 self.population.add_images(image)
             for pod in self._spec.pods:

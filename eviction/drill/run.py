@@ -18,6 +18,7 @@ from eviction.drill.embedded_node import EmbeddedDrillNode
 from eviction.drill.faults import Faults
 from eviction.drill.judge import Check, judge
 from eviction.drill.observer import Observer
+from eviction.drill.patience import answered
 from eviction.drill.pressure import Pressures
 from eviction.drill.restart_rule import would_start
 from eviction.drill.seen import LayerSeen, NamedObject, PassSeen, RemovalSeen, Seen
@@ -230,9 +231,11 @@ class Drill:
     def _objects(self) -> tuple[frozenset[NamedObject], dict[str, str]]:
         """What the runtime lists, the logs, and names by id."""
         client, image_names = self.node.client, self._embedded.population.image_names
-        found = [(Kind.IMAGE, image.id, image_names.get(image.id, image.title)) for image in client.list_images()]
-        found += [(Kind.CONTAINER, each.id, each.title) for each in client.list_containers()]
-        found += [(Kind.SANDBOX, each.id, each.title) for each in client.list_pod_sandboxes()]
+        found = [
+            (Kind.IMAGE, image.id, image_names.get(image.id, image.title)) for image in answered(client.list_images)
+        ]
+        found += [(Kind.CONTAINER, each.id, each.title) for each in answered(client.list_containers)]
+        found += [(Kind.SANDBOX, each.id, each.title) for each in answered(client.list_pod_sandboxes)]
         names = {object_id: name for _, object_id, name in found}
         objects = {NamedObject(str(kind), name) for kind, _, name in found}
         return frozenset(objects | {NamedObject(LOG, name) for name in self._logs()}), {**image_names, **names}
@@ -252,7 +255,7 @@ class Drill:
 
     def _would_start(self) -> frozenset[str]:
         exit_codes = self._embedded.population.exit_codes
-        return would_start(self._scenario.node.pods, self.node.client.list_containers(), exit_codes)
+        return would_start(self._scenario.node.pods, answered(self.node.client.list_containers), exit_codes)
 
     def _new_pod(self) -> str:
         """Why no new pod starts; empty where one did."""
