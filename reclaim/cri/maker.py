@@ -41,6 +41,13 @@ class PodMaker(CriClient):
 
     def run_container(self, sandbox_id: str, pod: tuple[str, str], name: str, image: str, attempt: int = 0) -> str:
         """CreateContainer and StartContainer in a sandbox; `pod` is (name, uid). The id of the container."""
+        container_id = self.create_container(sandbox_id, pod, name, image, attempt)
+        start = pb.StartContainerRequest(container_id=container_id)
+        self._make("StartContainer", start, pb.StartContainerResponse)
+        return container_id
+
+    def create_container(self, sandbox_id: str, pod: tuple[str, str], name: str, image: str, attempt: int = 0) -> str:
+        """CreateContainer alone: what it leaves is CREATED. The id of the container."""
         pod_name, uid = pod
         labels = {
             UID_LABEL: uid,
@@ -58,10 +65,7 @@ class PodMaker(CriClient):
             ),
             sandbox_config=pb.PodSandboxConfig(metadata=pb.PodSandboxMetadata(name=pod_name, uid=uid)),
         )
-        made = self._make("CreateContainer", request, pb.CreateContainerResponse)
-        start = pb.StartContainerRequest(container_id=made.container_id)
-        self._make("StartContainer", start, pb.StartContainerResponse)
-        return made.container_id
+        return self._make("CreateContainer", request, pb.CreateContainerResponse).container_id
 
     def _make(self, method: str, request: Any, answer_type: type[Answer]) -> Answer:
         path = f"/runtime.v1.RuntimeService/{method}"
