@@ -1,8 +1,8 @@
 """The kubelet's restart rule, as a model: which containers of a pod it would start next.
 
-The rule of one container is the drill's (`eviction.drill.restart_rule`); this is for pods of any make. The runtime is the
-kubelet's only memory of what has run: a container without any copy there has, to the kubelet, never run. (For init
-containers the kubelet has further exceptions; here one whose copy is missing always counts as one that would run
+The rule of one container is the drill's (`eviction.drill.restart_rule`); this is for pods of any make. The runtime is
+the kubelet's only memory of what has run: a container without any copy there has, to the kubelet, never run. (For
+init containers the kubelet has further exceptions; here one whose copy is missing always counts as one that would run
 again, which is the stricter reading.)
 """
 
