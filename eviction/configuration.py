@@ -34,7 +34,14 @@ from eviction.kubelet_configuration import (
 from eviction.sources import API_VERSION as API_VERSION
 from eviction.sources import KIND as KIND
 from eviction.sources import ConfigurationError as ConfigurationError
-from eviction.sources import Source, from_environment, inherited_from, own_sources, without_what_is_taken_away
+from eviction.sources import (
+    Source,
+    from_environment,
+    inherited_from,
+    own_sources,
+    with_0_as_not_set,
+    without_what_is_taken_away,
+)
 from eviction.threshold_config import (
     KUBELET_EVICTION_HARD,
     EvictionMaps,
@@ -42,6 +49,9 @@ from eviction.threshold_config import (
     parse_threshold_config,
 )
 from eviction.types import Threshold, ThresholdValue
+from reclaim.keep_list import parse_keep_list
+from reclaim.kubelet_endpoint import KubeletEndpoint, KubeletEndpointError
+from reclaim.types import PolicyError
 from signals.quantity import (
     PERCENTAGE_FORMS,
     QUANTITY_FORMS,
@@ -56,6 +66,15 @@ from signals.types import Signal
 KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
 DEFAULT_MINIMUM_RECLAIM: Mapping[str, str] = {Signal.NODEFS_AVAILABLE: "2%", Signal.IMAGEFS_AVAILABLE: "2%"}
 LARGEST_MARGIN = 0.5
+KUBELET_ENDPOINT_FIELDS = {
+    "url": "kubeletEndpoint",
+    "token_file": "kubeletTokenFile",
+    "certificate_file": "kubeletCertificateFile",
+    "key_file": "kubeletKeyFile",
+    "ca_file": "kubeletCAFile",
+    "server_name": "kubeletServerName",
+    "insecure_skip_verify": "kubeletInsecureSkipVerify",
+}
 
 USUAL_ENDPOINTS = (
     "unix:///run/containerd/containerd.sock",
@@ -103,6 +122,7 @@ class Configuration:
     poll_ceiling_seconds: float
     assumed_fill_rate: int
     state_file: str = ""
+    kubelet_endpoint: KubeletEndpoint | None = None
     control_socket: str = ""
     metrics_address: str = ""
     left_to_kubelet: tuple[tuple[str, str], ...] = ()
@@ -121,7 +141,7 @@ def load(
     sources = own_sources(path, directory)
     sources.append(Source("environment", from_environment(environment)))
     sources.append(Source("flags", dict(flags)))
-    sources = without_what_is_taken_away(sources)
+    sources = without_what_is_taken_away([with_0_as_not_set(source) for source in sources])
     for source in sources:
         _validated(source.document, source.name)  # alone, so that the sentence names where the problem stands
     own = merged([dict(source.document) for source in sources])
@@ -167,6 +187,7 @@ class _Reader:
             name, _, text = problem.partition(": ")
             raise self._error(name, text)
         self._check_paths()
+        self._check_keep_list()
         poll_floor, poll_ceiling = self._seconds("pollFloor"), self._seconds("pollCeiling")
         if not 0.001 <= poll_floor <= poll_ceiling:
             raise self._error("pollFloor", "must be at least 1ms and not above pollCeiling")
@@ -195,6 +216,7 @@ class _Reader:
             poll_ceiling_seconds=poll_ceiling,
             assumed_fill_rate=self._rate("assumedFillRate"),
             state_file=written.stateFile,
+            kubelet_endpoint=self._kubelet_endpoint(),
             control_socket=written.controlSocket,
             metrics_address=written.metricsAddress,
             left_to_kubelet=left,
@@ -202,6 +224,29 @@ class _Reader:
             effective={**written.model_dump(), **maps},
             origins=self._origins(maps),
         )
+
+    def _kubelet_endpoint(self) -> KubeletEndpoint | None:
+        """Where the kubelet is asked for its pods; None where it is not."""
+        written = self._written
+        if not written.kubeletEndpoint:
+            for name in KUBELET_ENDPOINT_FIELDS.values():
+                if getattr(written, name):
+                    raise self._error(name, "means nothing while kubeletEndpoint is empty")
+            return None
+        fields = {attribute: getattr(written, name) for attribute, name in KUBELET_ENDPOINT_FIELDS.items()}
+        try:
+            return KubeletEndpoint(**fields)
+        except KubeletEndpointError as error:
+            # what is missing stands nowhere: then the file that names the endpoint is at fault
+            name = KUBELET_ENDPOINT_FIELDS[error.field]
+            where = self._where(name if getattr(written, name) else "kubeletEndpoint")
+            raise ConfigurationError(f"{where}: {name}: {error}") from None
+
+    def _check_keep_list(self) -> None:
+        try:
+            parse_keep_list(self._written.keepImages)
+        except PolicyError as error:
+            raise ConfigurationError(f"{self._where('keepImages')}: {error}") from None
 
     def _check_paths(self) -> None:
         written = self._written

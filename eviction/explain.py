@@ -12,7 +12,7 @@ from eviction.thresholds import thresholds_met, usable
 from eviction.types import Threshold
 from reclaim.types import Outcome, Reason, Result
 from signals.quantity import format_bytes, format_duration
-from signals.types import Signal, SignalObservations
+from signals.types import FilesystemRole, Signal, SignalObservations
 
 REASONS: dict[Reason, str] = {
     Reason.OLDER_COPY: "a newer dead copy of it stays",
@@ -43,7 +43,7 @@ REASONS: dict[Reason, str] = {
     Reason.ROTATING: "its container lives: the log may be rotating",
     Reason.TARGET_EXISTS: "points to a log that exists",
     Reason.ENOUGH_FREED: "the low threshold is reached without it",
-    Reason.WITHIN_LIMIT: "within the number of dead copies to keep",
+    Reason.WITHIN_LIMIT: "within what may stay: a number of dead copies, or the maximum age",
     Reason.RELIEVED: "not needed any more",
     Reason.UNREADABLE: "the filesystem could not be read any more",
     Reason.HELD_OFF: "held off after the start",
@@ -107,6 +107,16 @@ def later_sentence(later: Later) -> str:
     return f"{signal}: the mark of {ours}{grace} acts later than the kubelet's of {kubelets}"
 
 
+def no_effect_sentences(thresholds: Iterable[Threshold]) -> list[str]:
+    """What is configured on containerfs, and what counts instead (kubelet, UpdateContainerFsThresholds)."""
+    return [
+        f"{one.signal}: {one.text()} has no effect: its threshold follows from nodefs, "
+        "or from imagefs where that is dedicated"
+        for one in thresholds
+        if one.signal.filesystem is FilesystemRole.CONTAINERFS
+    ]
+
+
 def outcome_row(outcome: Outcome) -> list[str]:
     """One object of a pass or a plan."""
     verdict = outcome.verdict
@@ -119,13 +129,15 @@ def outcome_row(outcome: Outcome) -> list[str]:
     freed = "-"
     if outcome.result is Result.REMOVED:
         freed = f"{format_bytes(outcome.freed_bytes)}, {outcome.freed_inodes} inodes"
-    return [word, str(verdict.kind), verdict.name, size, age, freed, str(verdict.reason), why]
+    return [word, str(verdict.kind), verdict.name, size, age, freed, str(verdict.reason), str(verdict.rule), why]
 
 
 def outcomes_table(outcomes: Iterable[Outcome]) -> list[str]:
     """What went and what stayed, and why."""
     rows = [outcome_row(outcome) for outcome in outcomes]
-    return table([["RESULT", "KIND", "NAME", "SIZE", "AGE", "FREED", "REASON", "IN WORDS"], *rows]) if rows else []
+    return (
+        table([["RESULT", "KIND", "NAME", "SIZE", "AGE", "FREED", "REASON", "RULE", "IN WORDS"], *rows]) if rows else []
+    )
 
 
 def attribution_lines(attribution: Attribution) -> list[str]:

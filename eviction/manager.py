@@ -19,24 +19,24 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eviction.configuration import Configuration
+from eviction.events import EventSink, LogEvents
 from eviction.explain import amount, later_sentence
 from eviction.ladder import later_than_kubelet
 from eviction.last_passes import LastPasses
 from eviction.log import Log
 from eviction.node import Node
+from eviction.pause import RETRY_SECONDS, Pause
 from eviction.reclaim_table import row
 from eviction.record import Pass, PassResult, Trigger, observations_json, pass_json, threshold_json
 from eviction.standing import Mark, Standing, mark_of
 from eviction.types import Decision, NodeCondition, ReclaimFunction, Threshold
 from eviction.whereabouts import explained
-from reclaim.types import Result, RuntimeUnavailable
+from reclaim.types import EventReason, GCEvent, Result, RuntimeUnavailable
 from signals.interval import ASSUMED_INODES_PER_SECOND, Fill, next_fill, next_interval
 from signals.quantity import format_duration
 from signals.types import SignalObservations
 
 REFRESH_SECONDS = 60.0  # where the images are, and who uses them, for the records
-RETRY_SECONDS = 1.0  # while the runtime is away
-LONGEST_PAUSE_SECONDS = 60.0
 DRAIN_SECONDS = 30.0
 LEAVE_SECONDS = 1.5
 TICK_SECONDS = 0.25
@@ -54,31 +54,13 @@ class _Work:
     done: threading.Event
 
 
-@dataclass(slots=True)
-class _Pause:
-    """How long a row is left alone. `until`: monotonic seconds."""
-
-    until: float = float("-inf")
-    seconds: float = 0.0
-
-    def after(self, record: Pass, now: float) -> None:
-        """None after success, a second while the runtime is away; else growing while nothing is freed."""
-        if record.result is PassResult.SATISFIED:
-            self.seconds = 0.0
-        elif record.result is PassResult.FAILED or any(f.count(Result.REMOVED) for f in record.functions):
-            self.seconds = RETRY_SECONDS
-        else:
-            self.seconds = min(max(self.seconds * 2, RETRY_SECONDS), LONGEST_PAUSE_SECONDS)
-        waits = [max(f.eligible_in_seconds, 0.0) for f in record.functions if f.eligible_in_seconds is not None]
-        self.until = now + min([self.seconds, *waits])
-
-
 class Manager:
     """Runs one node until it is told to stop.
 
     `look_now` and `stop` may be called from any thread. `may_act`: asked before each pass; a text
     says why not (hold-off).
-    `on_pass` is called with every pass that did or tried anything.
+    `on_pass` is called with every pass that did or tried anything; `on_detected` when the records of images have been
+    brought up to date, unless the disk is under pressure.
     """
 
     def __init__(
@@ -89,16 +71,20 @@ class Manager:
         may_act: Callable[[], str | None] = lambda: None,
         on_pass: Callable[[Pass], None] = lambda _: None,
         on_look: Callable[[SignalObservations, Decision], None] = lambda *_: None,
+        on_detected: Callable[[], None] = lambda: None,
+        events: EventSink | None = None,
     ):
         self._node = node
         self._log = log
         self._may_act = may_act
         self._on_pass = on_pass
         self._on_look = on_look
+        self._on_detected = on_detected
+        self._events = events or LogEvents(log)
         self._wake = threading.Event()
         self._fills: dict[tuple[int, bool], Fill] = {}
         self._conditions: frozenset[NodeCondition] = frozenset()
-        self._pauses: dict[tuple[ReclaimFunction, ...], _Pause] = {}
+        self._pauses: dict[tuple[ReclaimFunction, ...], Pause] = {}
         self._refresh_due = float("-inf")
         self._work: _Work | None = None
         self._next_configuration: Configuration | None = None
@@ -118,6 +104,7 @@ class Manager:
         look = self._last_look
         return {
             "heartbeat_age_seconds": round(now - self.heartbeat, 3),
+            "pods_problem": self._node.pods_problem,
             "doing": None if work is None else work.what,
             "paused_for_seconds": round(max([0.0, *(pause.until - now for pause in list(self._pauses.values()))]), 3),
             "conditions": sorted(str(condition) for condition in self._conditions),
@@ -278,6 +265,9 @@ class Manager:
             self._pause_of(decision).until = self._node.clock.monotonic() + RETRY_SECONDS
             return
 
+        if decision.acted_on is not None and self._news("event", decision.acted_on.signal):
+            self._events.warn(GCEvent(EventReason.EVICTION_THRESHOLD_MET, reclaiming(decision.acted_on)))
+
         def respond() -> None:
             self._pause_of(decision).until = self._node.clock.monotonic() + RETRY_SECONDS  # should it end in a defect
             record = self._node.responder.act(observations, decision, trigger)
@@ -300,8 +290,8 @@ class Manager:
                 return other
         return decision
 
-    def _pause_of(self, decision: Decision) -> _Pause:
-        return self._pauses.setdefault(decision.row, _Pause())
+    def _pause_of(self, decision: Decision) -> Pause:
+        return self._pauses.setdefault(decision.row, Pause())
 
     def _report_pass(self, record: Pass) -> None:
         fields = {"pass": record.id, "result": str(record.result), "record": pass_json(record, with_kept=False)}
@@ -322,20 +312,28 @@ class Manager:
             self._log.warning(why, **fields)
 
     def _refresh(self) -> None:
-        """Where the images are, and who uses which: first seen and last used are kept up by this."""
-        problem = self._node.locate()
-        if problem is None:
+        """Where the images are, and who uses which: first seen and last used are kept up by this.
+
+        Under pressure only where they are: the second takes a question for each container on some runtimes, minutes
+        for thousands of them, and the pass that waits for this thread asks it itself where it needs to.
+        """
+        problem, pressed = self._node.locate(), bool(self._conditions)
+        if problem is None and not pressed:
             try:
                 self._node.collector.detect()
             except RuntimeUnavailable as error:
                 problem = str(error)
         if self._node.stopping.is_set():
             return
+        if problem is None and not self._conditions:
+            self._on_detected()
+        if (pods_problem := self._node.pods_problem) is not None:
+            self._say_once(pods_problem, key="pods")
         if problem is not None:
             self._say_once(f"the container runtime cannot be asked: {problem}", key="runtime")
         elif self._said.pop("runtime", None) is not None:
             self._log.info("the container runtime answers again")
-        wait = REFRESH_SECONDS if problem is None else RETRY_SECONDS
+        wait = REFRESH_SECONDS if problem is None and not pressed else RETRY_SECONDS
         self._refresh_due = self._node.clock.monotonic() + wait
 
     def _start(self, what: str, do: Callable[[], None]) -> None:
@@ -366,11 +364,21 @@ class Manager:
 
     def _say_once(self, sentence: str, key: str = "", **fields: object) -> None:
         """A warning, but the same news at most once a minute."""
-        now = self._node.clock.monotonic()
-        key = key or sentence
-        if now - self._said.get(key, float("-inf")) >= SAME_NEWS_SECONDS:
-            self._said[key] = now
+        if self._news(key or sentence):
             self._log.warning(sentence, **fields)
+
+    def _news(self, *key: str) -> bool:
+        """Whether it was not said within the last minute."""
+        now, name = self._node.clock.monotonic(), " ".join(key)
+        if now - self._said.get(name, float("-inf")) < SAME_NEWS_SECONDS:
+            return False
+        self._said[name] = now
+        return True
+
+
+def reclaiming(threshold: Threshold) -> str:
+    """The message of the kubelet's event before it reclaims: inodes, or the storage that pods ask for."""
+    return f"Attempting to reclaim {'inodes' if threshold.signal.counts_inodes else 'ephemeral-storage'}"
 
 
 def _below(threshold: Threshold, observations: SignalObservations) -> str:

@@ -57,6 +57,10 @@ OPERATION_TYPES = {
     "ImageStatus": "image_status",
     "RemoveImage": "remove_image",
     "ImageFsInfo": "image_fs_info",
+    # the streamed lists, which the kubelet does not tell apart
+    "StreamContainers": "stream_containers",
+    "StreamPodSandboxes": "stream_podsandboxes",
+    "StreamImages": "stream_images",
 }
 
 Rows = Iterable[tuple[Sequence[str], float]]

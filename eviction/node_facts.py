@@ -3,10 +3,8 @@ cannot be learnt."""
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import stat
-from collections.abc import Iterable
 from dataclasses import replace
 
 from eviction.control import ControlUnavailable, ask
@@ -14,9 +12,10 @@ from eviction.finding import NodeFacts, Snapshotter, SocketFacts
 from eviction.node import Node
 from eviction.whereabouts import CONTENT, SNAPSHOTTER
 from reclaim.cri.client import socket_path
-from reclaim.image_gc import images_in_use
+from reclaim.images_in_use import images_in_use
+from reclaim.keep_list import parse_keep_list
 from reclaim.references import ImageIndex
-from reclaim.types import Image, Listing, PodSandboxState, RuntimeUnavailable
+from reclaim.types import Listing, PodSandboxState, RuntimeUnavailable
 
 MAX_USER_INSTANCES = "/proc/sys/fs/inotify/max_user_instances"
 MANY_SANDBOXES = 3  # asking so many which image they were made from is enough
@@ -53,20 +52,6 @@ def socket_facts(path: str) -> SocketFacts:
     except OSError:
         return SocketFacts(path, exists=False)
     return SocketFacts(path, True, stat.S_ISSOCK(found.st_mode), found.st_uid, stat.S_IMODE(found.st_mode))
-
-
-def kept_by_none(entries: Iterable[str], images: Iterable[Image]) -> tuple[str, ...]:
-    """The entries (references, repositories, digests, globs) that match no image."""
-    listed = list(images)
-    index = ImageIndex(listed)
-    names = [name for image in listed for name in (image.id, *image.repo_tags, *image.repo_digests)]
-    repositories = {name.partition("@")[0].rpartition(":")[0] or name for name in names}
-
-    def matches(entry: str) -> bool:
-        known = bool(index.find(entry)) or entry in repositories
-        return known or any(fnmatch.fnmatchcase(name, entry) for name in (*names, *repositories))
-
-    return tuple(entry for entry in entries if not matches(entry))
 
 
 def inotify_instances(proc: str = "/proc") -> int | None:
@@ -131,7 +116,7 @@ def _with_runtime(facts: NodeFacts, node: Node) -> NodeFacts:
         sandbox_image=name,
         sandbox_image_pinned=pinned,
         newest_created_seconds_ahead=None if newest is None else newest / 1e9 - facts.wall,
-        unmatched_keeps=kept_by_none(node.configuration.keep_images, images),
+        unmatched_keeps=parse_keep_list(node.configuration.keep_images).unmatched(images),
     )
 
 

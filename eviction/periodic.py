@@ -15,22 +15,23 @@ collector, and waits for no loop.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from eviction.events import EventReason, EventSink
+from eviction.configuration import Extent
+from eviction.events import EventSink
 from eviction.log import Level, Log
-from signals.clock import Clock
+from eviction.node import Node
+from reclaim.executor import Executor
+from reclaim.image_gc_pass import ImageGC
+from reclaim.listing import Lister
+from reclaim.types import EventReason, GCEvent, ReclaimResult, Result
+from signals.quantity import format_bytes
 
 CONTAINER_GC_PERIOD_SECONDS = 60.0
 IMAGE_GC_PERIOD_SECONDS = 300.0
 HELD_OFF_SECONDS = 1.0
 TICK_SECONDS = 0.05
-
-
-def image_gc_enabled(high_threshold_percent: int, maximum_age_seconds: float) -> bool:
-    """Whether the image loop runs at all. Pressure removes images whatever this says."""
-    return high_threshold_percent != 100 or maximum_age_seconds > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +125,74 @@ class PeriodicLoop:
         announcement = self._announce(error, failed_before=self.failed)
         self.failed = bool(error)
         if announcement.event is not None:
-            self._events.warn(announcement.event, announcement.sentence)
+            self._events.warn(GCEvent(announcement.event, announcement.sentence))
         else:
             self._log.event(announcement.level, announcement.sentence)
 
 
-def drain(loops: Iterable[PeriodicLoop], in_flight: Callable[[], bool], clock: Clock, limit_seconds: float) -> None:
-    """Waits, after the stop, for the loops to end; longer than a moment only while a removal is in flight."""
-    until = clock.monotonic() + limit_seconds
-    while any(loop.alive() for loop in loops) and in_flight() and clock.monotonic() < until:
-        threading.Event().wait(TICK_SECONDS)
+class PeriodicGC:
+    """Both loops over one node. They share the node's connection and records, and nothing else with the pressure path.
+
+    `may_act`: asked before each pass; a text says why not.
+    """
+
+    def __init__(self, node: Node, log: Log, events: EventSink, may_act: Callable[[], str | None]):
+        self._node = node
+        self._log = log
+        self._events = events
+        self._executor = Executor(node.clock, node.stopping, parallel=1)
+        self._collector = node.make_collector(self._executor)
+        lister = Lister(node.client, node.client, node.clock)
+        self._images = ImageGC(node.client, lister, node.records, node.clock, node.stopping)
+        self._started_at = node.clock.monotonic()
+        common = (log, events, node.stopping, may_act)
+        self.loops = [
+            PeriodicLoop(
+                "container GC", CONTAINER_GC_PERIOD_SECONDS, self._container_pass, container_gc_announcement, *common
+            )
+        ]
+        if node.policies().images.has_periodic_work:
+            self.loops.append(
+                PeriodicLoop("image GC", IMAGE_GC_PERIOD_SECONDS, self._image_pass, image_gc_announcement, *common)
+            )
+
+    def start(self) -> None:
+        """Begins both loops, each with a pass at once."""
+        for loop in self.loops:
+            loop.start()
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a removal was sent that has not been answered."""
+        return bool(self._executor.in_flight) or self._images.in_flight
+
+    def drain(self, limit_seconds: float) -> None:
+        """After the stop: waits for a removal that is in flight, at most so long."""
+        until = self._node.clock.monotonic() + limit_seconds
+        while self.in_flight and self._node.clock.monotonic() < until:
+            threading.Event().wait(TICK_SECONDS)
+
+    def _container_pass(self) -> str:
+        self._collector.use(self._node.policies())
+        self._collector.begin()
+        result = self._collector.garbage_collect_containers()
+        self._tell("container", result)
+        return result.error
+
+    def _image_pass(self) -> str:
+        exact = self._node.configuration.extent is Extent.ALL
+        policy = self._node.policies().images
+        result = self._images.run(policy, self._started_at, self._node.image_fs_space, exact=exact)
+        for event in result.events:
+            self._events.warn(event)
+        self._tell("image", result.reclaim)
+        return result.reclaim.error
+
+    def _tell(self, what: str, result: ReclaimResult) -> None:
+        gone = [outcome for outcome in result.outcomes if outcome.result is Result.REMOVED]
+        for outcome in result.outcomes:
+            if outcome.result is Result.FAILED:
+                self._log.error(f"{outcome.verdict.kind} {outcome.verdict.name} could not be removed: {outcome.error}")
+        if gone:
+            size = f" of nominally {format_bytes(result.nominal_bytes)}" if result.nominal_bytes else ""
+            self._log.info(f"{what} garbage collection: removed {len(gone)} objects{size}")

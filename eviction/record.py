@@ -17,6 +17,8 @@ from eviction.types import Decision, ReclaimFunction, Threshold
 from reclaim.types import Outcome, ReclaimResult
 from signals.types import Signal, SignalObservation, SignalObservations
 
+LONGEST_NAME = 512  # characters; Kubernetes' own names have at most 253 and an image reference is hardly longer
+
 
 class Trigger(StrEnum):
     """What made the pass: a look at an interval, one that a watcher asked for, or a person."""
@@ -137,17 +139,24 @@ def threshold_json(threshold: Threshold, look: SignalObservations) -> dict[str, 
     }
 
 
+def shortened(name: str) -> str:
+    """A name for people, of at most 512 characters: it comes from the runtime, and a line of the log stays readable
+    for what cuts lines (journald at 48 KiB)."""
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
+
+
 def outcome_json(outcome: Outcome) -> dict[str, Any]:
     """One object after a pass."""
     verdict = outcome.verdict
     return {
         "kind": str(verdict.kind),
         "id": verdict.id,
-        "name": verdict.name,
+        "name": shortened(verdict.name),
         "size": verdict.size_bytes,
         "age_seconds": None if verdict.age_seconds is None else round(verdict.age_seconds, 3),
         "verdict": str(verdict.action),
         "reason": str(verdict.reason),
+        "rule": str(verdict.rule),
         "result": None if outcome.result is None else str(outcome.result),
         "error": outcome.error or None,
         "duration_seconds": round(outcome.duration_seconds, 6),

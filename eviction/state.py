@@ -28,7 +28,7 @@ class EvictionConfig:
 
         The kubelet derives them once, and looks at them one pass late; here they follow every change at once.
         """
-        return self.thresholds if layout is None else update_container_fs_thresholds(self.thresholds, layout)
+        return update_container_fs_thresholds(self.thresholds, layout)
 
 
 @dataclass(frozen=True, slots=True)

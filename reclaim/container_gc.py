@@ -246,6 +246,8 @@ def _not_dead(container: Container, *, guarded: bool) -> Reason | None:
             return Reason.CREATED
         case ContainerState.UNKNOWN if guarded:
             return Reason.UNKNOWN_STATE
+        case _ if container.pod_uid and not container.name:
+            return Reason.NOT_KUBELETS  # whose copy it is cannot be told
         case _:
             return Reason.NOT_KUBELETS if guarded and not container.pod_uid else None
 

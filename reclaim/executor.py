@@ -8,7 +8,8 @@
   record behind that pins its bytes for ever. The ones in flight finish.
 * Removed is what is absent when asked afterwards; what the call answered does not count.
 * Space may come late. Where the filesystem shows less than the runtime had promised, it is watched for a short while
-  before the next object goes; where such waits bring nothing, they are given up for the rest of the plan.
+  before the next object goes; where such waits bring nothing, they are given up for the rest of the plan. The watch
+  is longer where not a byte has come yet and nobody writes: some runtimes answer before they free.
   What the runtime gives no size for (containers) is waited for once, at the end, and only while nobody else writes:
   what comes late is worth waiting for on a disk that stands still, not on one that fills.
 * A dry run is this path minus the one call: what would go is credited with its nominal size instead.
@@ -27,7 +28,7 @@ from dataclasses import dataclass, replace
 
 from reclaim.clock import Clock
 from reclaim.removers import Refused, Remover
-from reclaim.types import Action, Look, Outcome, Plan, Reason, RemovalFailed, Result, RuntimeUnavailable, Verdict
+from reclaim.types import Action, Kind, Look, Outcome, Plan, Reason, RemovalFailed, Result, RuntimeUnavailable, Verdict
 
 CHECK_ATTEMPTS = 3
 LATE_QUIET_SECONDS = 0.02  # no rise for so long: nothing more is coming for now
@@ -35,6 +36,7 @@ LATE_LIMIT_SECONDS = 0.5  # at most so long between two removals
 STILL_SECONDS = 0.25  # how long a disk that stands still is watched at the end of a plan
 STILL_BYTES = 256 * 1024  # a loss of more than this is somebody writing
 LATE_POLL_SECONDS = 0.002
+FREED_LATE = (Kind.CONTAINER, Kind.SANDBOX)  # by a runtime, when it likes, and without a size before
 FRUITLESS_WAITS = 2  # after so many waits that brought nothing the runtime is taken to free before it answers
 
 LookAgain = Callable[[int], Look]
@@ -188,7 +190,7 @@ class _Run:
             outcome = self._done.get()
             del self._executor.in_flight[outcome.verdict.id]
             before = self._account(outcome, before)
-        if any(o.result is Result.REMOVED and o.verdict.size_bytes is None for o in self._outcomes):
+        if any(o.result is Result.REMOVED and o.verdict.kind in FREED_LATE for o in self._outcomes):
             before = self._executor.settle(self._look, STILL_SECONDS, LATE_LIMIT_SECONDS, while_still=True)
         reason = self._why_stopped(before)
         self._kept += [
@@ -252,7 +254,10 @@ class _Run:
         gained, _ = after.usage.gained_since(before.usage)
         if after.relieved or self._fruitless >= FRUITLESS_WAITS or gained * 2 >= nominal_bytes:
             return after
-        later = self._executor.settle(self._look, LATE_QUIET_SECONDS, LATE_LIMIT_SECONDS)
+        if gained > 0:
+            later = self._executor.settle(self._look, LATE_QUIET_SECONDS, LATE_LIMIT_SECONDS)
+        else:  # not a byte yet: a runtime that frees after its answer (containerd 2.0.0 to 2.0.4)
+            later = self._executor.settle(self._look, STILL_SECONDS, LATE_LIMIT_SECONDS, while_still=True)
         late, _ = later.usage.gained_since(after.usage)
         self._fruitless = self._fruitless + 1 if late * 4 < nominal_bytes - gained else 0
         return later

@@ -13,17 +13,18 @@ the id. So right before each removal the remover looks again, and sends only a w
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from reclaim.clock import Clock
-from reclaim.image_gc import images_in_use
+from reclaim.images_in_use import images_in_use
 from reclaim.listing import FRESH_SECONDS, Lister
-from reclaim.pods import PodStateProvider
+from reclaim.pods import PodStateProvider, is_pod_uid
 from reclaim.references import ImageIndex
-from reclaim.services import ContainerStatus, ImageService, RuntimeService
+from reclaim.services import NO_STATUS, ContainerStatus, ImageService, RuntimeService
 from reclaim.types import (
     ContainerState,
+    Image,
     Listing,
     PodSandboxState,
     Reason,
@@ -78,11 +79,17 @@ _STILL_ALIVE = {
 _ONLY_AS_PLANNED = (ContainerState.CREATED, ContainerState.UNKNOWN)
 
 
+def _has_appeared_again(verdict: Verdict, pods: PodStateProvider) -> bool:
+    """Whether what was planned as part of a vanished pod is not that any more. What cannot be a UID is no pod's; that a
+    pod has terminated or was evicted is final, so it is not asked again."""
+    return verdict.reason is Reason.POD_GONE and is_pod_uid(verdict.pod_uid) and not pods.gone(verdict.pod_uid)
+
+
 class LogFiles(Protocol):
     """What takes a container's log files away."""
 
-    def remove(self, status: ContainerStatus) -> None:
-        """All of them, the rotated ones and the symlink too; none there is fine. Raises RemovalFailed."""
+    def remove(self, status: ContainerStatus) -> int:
+        """All of them, the rotated ones and the symlink too; how many there were. Raises RemovalFailed."""
 
 
 class ContainerRemover:
@@ -107,6 +114,8 @@ class ContainerRemover:
         """EXITED now; then that the newer copy is still there; and last, as it takes no time, that the pod is gone."""
         status = self._runtime.container_status(verdict.id)
         read_at = self._clock.monotonic()
+        if status == NO_STATUS:
+            return Refused(Reason.UNKNOWN_STATE)
         if status is None or status.id != verdict.id:
             return _GONE
         as_planned = verdict.state in _ONLY_AS_PLANNED and status.state is verdict.state
@@ -116,7 +125,7 @@ class ContainerRemover:
             copies = {container.id for container in self._runtime.list_containers(pod_uid=verdict.pod_uid)}
             if verdict.superseded_by not in copies:
                 return Refused(Reason.NEWEST_OF_LIVE_POD)
-        if verdict.reason is Reason.POD_GONE and not self._pods.gone(verdict.pod_uid):
+        if _has_appeared_again(verdict, self._pods):
             return Refused(Reason.POD_ALIVE)
         self._checked[verdict.id] = status
         return Ready(read_at)
@@ -125,12 +134,13 @@ class ContainerRemover:
         """StopContainer where its state is not known, the log files, then RemoveContainer by whole id."""
         status = self._checked.pop(verdict.id)
         if status.state is ContainerState.UNKNOWN:
-            self._stop(status)
-        if self._logs is not None:
+            status = self._stopped(status)
+        if self._logs is not None and status.state is ContainerState.EXITED:  # one that never started has no log
             self._logs.remove(status)
         return self._runtime.remove_container(verdict.id)
 
-    def _stop(self, status: ContainerStatus) -> None:
+    def _stopped(self, status: ContainerStatus) -> ContainerStatus:
+        """Stops a container and says what has become of it. Raises RemovalFailed unless it has exited, or is gone."""
         self._runtime.stop_container(status.id, status.stop_grace_seconds)
         try:
             stopped = self._runtime.container_status(status.id)
@@ -138,11 +148,12 @@ class ContainerRemover:
             raise RemovalFailed(str(error)) from error
         if stopped is not None and stopped.state is not ContainerState.EXITED:
             raise RemovalFailed(f"it was stopped, but is {stopped.state}")
+        return stopped or status
 
     def present(self, verdict: Verdict) -> bool:
-        """ContainerStatus answers with this very id."""
+        """ContainerStatus answers with this very id, or with nothing that would say that it is gone."""
         status = self._runtime.container_status(verdict.id)
-        return status is not None and status.id == verdict.id
+        return status is not None and status.id in (verdict.id, NO_STATUS.id)
 
 
 class SandboxRemover:
@@ -160,16 +171,16 @@ class SandboxRemover:
 
     def check(self, verdict: Verdict) -> Ready | Refused:
         """Not READY now and without containers; and last, as it takes no time, that the pod is gone."""
-        sandbox = next((s for s in self._runtime.list_pod_sandboxes() if s.id == verdict.id), None)
+        state = self._runtime.pod_sandbox_state(verdict.id)
         read_at = self._clock.monotonic()
-        if sandbox is None:
+        if state is None:
             return _GONE
-        if sandbox.state is PodSandboxState.READY:
+        if state is PodSandboxState.READY:
             return Refused(Reason.READY)
         listing = Listing(containers=self._runtime.list_containers(sandbox_id=verdict.id)).without(self._planned)
         if any(container.sandbox_id == verdict.id for container in listing.containers):
             return Refused(Reason.HAS_CONTAINERS)
-        if verdict.reason is Reason.POD_GONE and not self._pods.gone(verdict.pod_uid):
+        if _has_appeared_again(verdict, self._pods):
             return Refused(Reason.POD_ALIVE)
         return Ready(read_at)
 
@@ -179,8 +190,8 @@ class SandboxRemover:
         return self._runtime.remove_pod_sandbox(verdict.id)
 
     def present(self, verdict: Verdict) -> bool:
-        """The list still names this very id."""
-        return any(sandbox.id == verdict.id for sandbox in self._runtime.list_pod_sandboxes())
+        """PodSandboxStatus answers with this very id."""
+        return self._runtime.pod_sandbox_state(verdict.id) is not None
 
 
 class ImageRemover:
@@ -220,7 +231,21 @@ class ImageRemover:
             return Refused(Reason.IN_USE, Result.IN_USE)
         if usage.unresolved:
             return Refused(Reason.UNRESOLVED_IMAGE)
-        return Ready(read_at) if self.present(verdict) else _GONE
+        image = self._images.image_status(verdict.id)
+        if image is None or image.id != verdict.id:
+            return _GONE
+        reason = self._protected(image)
+        return Ready(read_at) if reason is None else Refused(reason)
+
+    def _protected(self, image: Image) -> Reason | None:
+        """Why the image stays by what its status says now: it may have been pinned, or got another name, since it was
+        listed, and a list may have had it wrong."""
+        if image.pinned:
+            return Reason.PINNED
+        usage = images_in_use(replace(self._listing, images=(image,)))
+        if image.id in usage.by_containers:
+            return Reason.IN_USE
+        return Reason.SANDBOX_IMAGE if image.id in usage.by_sandboxes else None
 
     def _refresh(self) -> None:
         asked_at = self._clock.monotonic()

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from reclaim.types import Container, ContainerState, Image, PodSandbox
+from reclaim.types import Container, ContainerState, Image, PodSandbox, PodSandboxState
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,10 @@ class ContainerStatus:
     stop_grace_seconds: int = 2
 
 
+NO_STATUS = ContainerStatus("", ContainerState.UNKNOWN)
+"""What a runtime answered that said neither that there is no such container nor anything about it."""
+
+
 @dataclass(frozen=True, slots=True)
 class ImageFsInfo:
     """Where images and writable layers are: paths that the runtime calls mount points, in its order.
@@ -79,6 +83,9 @@ class RuntimeService(Protocol):
 
     def container_status(self, container_id: str) -> ContainerStatus | None:
         """The container as it is now; None when there is no such container."""
+
+    def pod_sandbox_state(self, sandbox_id: str) -> PodSandboxState | None:
+        """The state of the sandbox with this very id as it is now; None when there is no such sandbox."""
 
     def image_of_sandbox(self, sandbox_id: str) -> str | None:
         """The image that a sandbox was made from; None when the runtime does not say or the sandbox is gone."""

@@ -19,6 +19,7 @@ from signals.clock import Clock
 from signals.types import FsStats, ReadingUnavailable
 
 PROBE_LIMIT_SECONDS = 2.0
+NOT_LOOKED_AT = "is not looked at any more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,10 @@ class Probe:
         if self._thread is None:  # daemon: a thread stuck in the kernel must not hold up the end of the process
             self._thread = threading.Thread(target=self._serve, name=f"statvfs {self.path}", daemon=True)
             self._thread.start()
-        self._busy = True
         self._answered.clear()
+        if self._closed:  # asked after the clearing: a thread that ends from here on still answers this caller
+            raise ReadingUnavailable(f"{self.path}: {NOT_LOOKED_AT}")
+        self._busy = True
         self._wanted.release()
         if not self._answered.wait(self._limit_seconds):
             raise ReadingUnavailable(
@@ -94,6 +97,8 @@ class Probe:
         match self._result:
             case Reading() as reading:
                 return reading
+            case None:
+                raise ReadingUnavailable(f"{self.path}: {NOT_LOOKED_AT}")
             case error:
                 raise ReadingUnavailable(f"{self.path}: cannot be read: {_reason(error)}")
 
@@ -106,6 +111,9 @@ class Probe:
         while True:
             self._wanted.acquire()
             if self._closed:
+                if not self._answered.is_set():  # else a reading is there that its caller has not taken yet
+                    self._result = None
+                    self._answered.set()
                 return
             try:
                 self._result = self._reader(self.path, self._clock.monotonic())
@@ -116,8 +124,8 @@ class Probe:
             self._answered.set()
 
 
-def _reason(error: OSError | None) -> str:
-    return error.strerror or str(error) if error is not None else "no answer"
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)
 
 
 class Probes:
@@ -130,18 +138,22 @@ class Probes:
         limit_seconds: float = PROBE_LIMIT_SECONDS,
     ):
         self._make: Callable[[str], Probe] = lambda path: Probe(path, reader, clock, limit_seconds)
+        self._lock = threading.Lock()  # over `_probes`; never held while a filesystem is read
         self._probes: dict[str, Probe] = {}
 
     def read(self, path: str) -> Reading:
         """The reading of the filesystem that holds `path`. Raises ReadingUnavailable."""
-        if path not in self._probes:
-            self._probes[path] = self._make(path)
-        return self._probes[path].read()
+        with self._lock:
+            if path not in self._probes:
+                self._probes[path] = self._make(path)
+            probe = self._probes[path]
+        return probe.read()
 
     def keep_only(self, paths: set[str]) -> None:
         """Closes the probes of paths that are not looked at any more."""
-        for path in self._probes.keys() - paths:
-            self._probes.pop(path).close()
+        with self._lock:
+            for path in self._probes.keys() - paths:
+                self._probes.pop(path).close()
 
     def close(self) -> None:
         """Closes every probe."""

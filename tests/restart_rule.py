@@ -1,9 +1,9 @@
 """The kubelet's restart rule, as a model: which containers of a pod it would start next.
 
-Source: kubelet, `ShouldContainerBeRestarted` in `pkg/kubelet/container/helpers.go`, and `computePodActions` in
-`pkg/kubelet/kuberuntime/kuberuntime_manager.go`. The runtime is the kubelet's only memory of what has run: a container
-without any copy there has, to the kubelet, never run. (For init containers the kubelet has further exceptions; here
-one whose copy is missing always counts as one that would run again, which is the stricter reading.)
+The rule of one container is the drill's (`eviction.drill.restart_rule`); this is for pods of any make. The runtime is
+the kubelet's only memory of what has run: a container without any copy there has, to the kubelet, never run. (For
+init containers the kubelet has further exceptions; here one whose copy is missing always counts as one that would run
+again, which is the stricter reading.)
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from eviction.drill.restart_rule import Memory, should_be_restarted
+from eviction.drill.types import RestartPolicy
 from reclaim.types import ContainerState
 
 
@@ -21,7 +23,7 @@ class PodSpec:
     uid: str
     containers: tuple[str, ...]
     init_containers: tuple[str, ...] = ()
-    restart_policy: str = "Always"
+    restart_policy: RestartPolicy = RestartPolicy.ALWAYS
     over: bool = False
 
 
@@ -44,18 +46,7 @@ def would_start(pod: PodSpec, copies: Iterable[Copy]) -> frozenset[str]:
     for copy in copies:
         if copy.uid == pod.uid and (copy.name not in newest or newest[copy.name].created_at_ns < copy.created_at_ns):
             newest[copy.name] = copy
-    init_policy = "OnFailure" if pod.restart_policy == "Always" else pod.restart_policy
-    policies = {**dict.fromkeys(pod.init_containers, init_policy), **dict.fromkeys(pod.containers, pod.restart_policy)}
-    return frozenset(name for name, policy in policies.items() if _starts(newest.get(name), policy))
-
-
-def _starts(copy: Copy | None, policy: str) -> bool:
-    if copy is None:
-        return True
-    match copy.state:
-        case ContainerState.RUNNING:
-            return False
-        case ContainerState.CREATED | ContainerState.UNKNOWN:
-            return True
-        case ContainerState.EXITED:
-            return policy == "Always" or (policy == "OnFailure" and copy.exit_code != 0)
+    init = RestartPolicy.ON_FAILURE if pod.restart_policy is RestartPolicy.ALWAYS else pod.restart_policy
+    policies = {**dict.fromkeys(pod.init_containers, init), **dict.fromkeys(pod.containers, pod.restart_policy)}
+    memories = {name: Memory(copy.state, copy.exit_code) for name, copy in newest.items()}
+    return frozenset(name for name, policy in policies.items() if should_be_restarted(policy, memories.get(name)))

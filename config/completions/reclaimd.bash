@@ -162,6 +162,7 @@ _reclaimd() {
     'doctor --eviction-minimum-reclaim') return ;;
     'doctor -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
     'doctor --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
+    'drill --check') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'drill --report') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'drill -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
     'drill --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
@@ -178,7 +179,7 @@ _reclaimd() {
     top) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --interval --count' -- "$current")) ;;
     config) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output' -- "$current")) ;;
     doctor) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output' -- "$current")) ;;
-    drill) COMPREPLY=($(compgen -W '-h --help --list --report -o --output --logging-format -v --verbosity' -- "$current")) ;;
+    drill) COMPREPLY=($(compgen -W '-h --help --all --list --check --report -o --output --logging-format -v --verbosity' -- "$current")) ;;
   esac
 }
 complete -F _reclaimd reclaimd

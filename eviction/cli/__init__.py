@@ -8,6 +8,7 @@ Data goes to stdout, words to stderr.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module, metadata
@@ -62,6 +63,8 @@ def build_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit code (argparse leaves with 2 by itself)."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    # gRPC writes lines of its own to stderr, among our events, when a runtime restarts. It reads this when imported.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     command = next((word for word in arguments[:1] if word in COMMANDS), None)
     if command is None:
         build_parser().parse_args(arguments)

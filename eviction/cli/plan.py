@@ -9,9 +9,10 @@ import argparse
 from dataclasses import replace
 
 from eviction.cli import EXIT_OK, EXIT_READING, EXIT_RUNTIME
-from eviction.cli.options import add_configuration, add_output, answer_json, answer_lines, configuration_of, leave
+from eviction.cli.options import add_configuration, add_output, answer_json, answer_lines, configuration_of, leave, say
 from eviction.configuration import Extent
 from eviction.explain import attribution_lines, outcomes_table, signals_table
+from eviction.log import escaped
 from eviction.node import Node
 from eviction.record import Pass, Trigger, pass_json
 from eviction.responder import Request
@@ -31,6 +32,9 @@ def run(arguments: argparse.Namespace) -> int:
     Both functions are planned to their end, so that everything which may go is shown; a pass stops earlier.
     """
     node = Node(configuration_of(arguments), dry_run=True)
+    forgotten = node.remember()
+    if forgotten:
+        say(f"reclaimd: {forgotten}")
     problem = node.locate()
     observations, decision = node.responder.look()
     if not observations.signals:
@@ -39,14 +43,22 @@ def run(arguments: argparse.Namespace) -> int:
         leave(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
     request = Request(row=tuple(ReclaimFunction), extent=Extent.ALL)
     record = node.responder.act(observations, decision, Trigger.REQUEST, request)
+    told_by, pods_problem = node.pods_told_by, node.pods_problem
     if record.errors:
         leave(EXIT_RUNTIME, "; ".join(record.errors))
     record = replace(record, attributions=node.whereabouts.of(observations, record.removals + record.kept))
     node.close()
     if arguments.output == "json":
-        answer_json(pass_json(record))
+        answer_json({**pass_json(record), "pods": {"told_by": told_by, "problem": pods_problem}})
     else:
-        answer_lines([*signals_table(observations, node.thresholds(observations.layout)), "", *plan_lines(record)])
+        answer_lines(
+            [
+                *signals_table(observations, node.thresholds(observations.layout)),
+                "",
+                *plan_lines(record),
+                pods_line(told_by, pods_problem),
+            ]
+        )
     return EXIT_OK
 
 
@@ -61,3 +73,11 @@ def plan_lines(record: Pass) -> list[str]:
         "a pass stops as soon as the thresholds are clear",
         *(line for attribution in record.attributions for line in ("", *attribution_lines(attribution))),
     ]
+
+
+def pods_line(told_by: str, problem: str | None) -> str:
+    """Who told which pods live, and so whose rules decided."""
+    if told_by == "kubelet":
+        return "pods: as the kubelet itself knows them; guard: where a rule of ours is stricter than the kubelet's"
+    why = f" ({escaped(problem)})" if problem else ""
+    return f"pods: as the kubelet's directories tell{why}; guard: what stands in for what only the kubelet knows"

@@ -56,6 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
     node = Node(configuration, dry_run=arguments.dry_run, stopping=stopping)
     if node.endpoint.found:
         say(f"reclaimd: no endpoint configured; using {node.endpoint.runtime}")
+    forgotten = node.remember()
+    if forgotten:
+        say(f"reclaimd: {forgotten}")
     problem = node.locate()
     observations, decision = node.responder.look()
     if not observations.signals:

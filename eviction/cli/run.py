@@ -11,11 +11,15 @@ from eviction.cli.options import add_configuration, add_logging, configuration_o
 from eviction.cli.termination import block_reload, block_termination, on_signals
 from eviction.configuration import ConfigurationError
 from eviction.control import ControlServer, ControlUnavailable
+from eviction.events import LogEvents
+from eviction.explain import no_effect_sentences
 from eviction.faces import Faces, fed_in_time
 from eviction.hold_off import HoldOff, kubelet_is_healthy
 from eviction.log import Log
-from eviction.manager import Manager
+from eviction.manager import DRAIN_SECONDS, Manager
 from eviction.node import Node
+from eviction.periodic import PeriodicGC
+from eviction.record_keeper import RecordKeeper
 from eviction.systemd import Notifier
 from eviction.types import Decision
 from reclaim.cri.client import EndpointError
@@ -41,14 +45,26 @@ def run(arguments: argparse.Namespace) -> int:
     node = Node(configuration)
     if node.endpoint.found:
         log.info(f"no endpoint configured; using {node.endpoint.runtime}")
+    keeper = RecordKeeper(node.records, node.record_file, log)
+    keeper.load()
     hold_off = HoldOff(configuration.hold_off_seconds, node.clock.monotonic(), node.clock.monotonic, kubelet_is_healthy)
+    events = LogEvents(log)
     faces = Faces(node, hold_off, log, notifier)
 
     def looked(look: SignalObservations, _: Decision) -> None:
         watches.follow(look)
         faces.looked()
 
-    manager = Manager(node, log, may_act=hold_off.why, on_pass=faces.passed, on_look=looked)
+    manager = Manager(
+        node,
+        log,
+        may_act=hold_off.why,
+        on_pass=faces.passed,
+        on_look=looked,
+        on_detected=keeper.save,
+        events=events,
+    )
+    periodic = PeriodicGC(node, log, events, hold_off.why) if configuration.periodic_gc else None
 
     def look_now() -> None:
         manager.look_now()
@@ -60,6 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
         + ", ".join(f"{t.signal} {t.text()}" for t in configuration.thresholds),
         endpoint=node.endpoint.runtime,
     )
+    for sentence in no_effect_sentences(configuration.thresholds):
+        log.warning(sentence)
     watches.start(log)
     control = start_control(configuration.control_socket, manager, log)
     faces.start(configuration.metrics_address, manager)
@@ -69,12 +87,17 @@ def run(arguments: argparse.Namespace) -> int:
         manager.stop()
 
     on_signals(stop, lambda: reload(arguments, manager, log, faces, notifier))
+    if periodic is not None:
+        periodic.start()
     manager.run()
+    if periodic is not None:
+        periodic.drain(DRAIN_SECONDS)
+    keeper.finish()
     watches.stop()
     faces.stop()
     if control is not None:
         control.stop()
-    if not node.executor.in_flight:
+    if not node.executor.in_flight and (periodic is None or not periodic.in_flight):
         node.close()
     log.info("stopped")
     os.close(lock)
@@ -98,7 +121,10 @@ def reload(arguments: argparse.Namespace, manager: Manager, log: Log, faces: Fac
     """Reads the configuration again; one that is refused changes nothing, and is said."""
     faces.reloading()
     try:
-        manager.reconfigure(fed_in_time(read_configuration(arguments), notifier))
+        configuration = fed_in_time(read_configuration(arguments), notifier)
+        for sentence in no_effect_sentences(configuration.thresholds):
+            log.warning(sentence)
+        manager.reconfigure(configuration)
     except (ConfigurationError, EndpointError) as error:
         log.error(f"the configuration was not reloaded, the old one stays: {error}")
     finally:

@@ -1,69 +1,140 @@
-"""What a drill leaves behind: one JSON document, and the lines that people read."""
+"""What a drill leaves behind as data: one JSON document, and the lines that people read on a terminal.
+
+Every other form of the report (the page, JUnit, a comparison) is made from this document, so that it can be made from
+a file of another day as well.
+"""
 
 from __future__ import annotations
 
-import json
-import os
 from typing import Any
 
-from eviction.drill.run import DrillResult, lowest
-from eviction.explain import table
-from eviction.record import pass_json
+from eviction.drill.document import KIND
+from eviction.drill.judge import lost_beyond_need
+from eviction.drill.run import DrillResult
+from eviction.drill.seen import FilesystemSeen, Sample, Seen
+from eviction.explain import amount, table
+from eviction.record import pass_json, threshold_json
+from eviction.types import Threshold
 from signals.quantity import format_duration
+from signals.types import Signal
+
+LARGEST_POINTS = 2000
 
 
 def result_json(result: DrillResult) -> dict[str, Any]:
     """The whole run: expectations, times, passes, and the timeline thinned to at most 2 000 points."""
-    step = max(len(result.samples) // 2000, 1)
+    seen = result.seen
     return {
+        "kind": KIND,
         "scenario": result.scenario.name,
         "why": result.scenario.why,
         "held": result.held,
         "simulated": result.simulated,
         "filesystem": result.filesystem,
-        "crossed_seconds": result.crossed_seconds,
-        "first_removal_seconds": result.first_removal_seconds,
-        "relieved_seconds": result.relieved_seconds,
-        "from_crossing_to_first_removal_seconds": result.to_first_removal_seconds,
-        "from_crossing_to_relief_seconds": result.to_relief_seconds,
+        "layout": str(result.scenario.node.layout),
+        "crossed_seconds": seen.crossed,
+        "first_removal_seconds": seen.first_removal,
+        "relieved_seconds": seen.relieved,
+        "ended_seconds": round(seen.ended, 4),
+        "from_crossing_to_first_removal_seconds": seen.to_first_removal,
+        "from_crossing_to_relief_seconds": seen.to_relief,
+        "images_lost_beyond_need": lost_beyond_need(seen),
+        "lowest": {str(signal): seen.lowest(signal) for signal in signals_of(seen)},
         "checks": [
             {"name": check.name, "expected": check.expected, "seen": check.seen, "held": check.held}
             for check in result.checks
         ],
-        "history": result.history,
-        "passes": [pass_json(record) for record in result.passes],
-        "timeline": [
-            {
-                "seconds": round(sample.seconds, 4),
-                "available_bytes": sample.available_bytes,
-                "inodes_free": sample.inodes_free,
-            }
-            for sample in result.samples[::step]
+        "filesystems": [_filesystem_json(filesystem) for filesystem in seen.filesystems],
+        "marks": [_mark_json(threshold, seen) for threshold in seen.thresholds],
+        "conditions": [
+            {"condition": str(band.condition), "from_seconds": round(band.began, 4), "to_seconds": _rounded(band.ended)}
+            for band in seen.bands
         ],
+        "pressures": [
+            {
+                "what": period.what,
+                "from_seconds": round(period.began, 4),
+                "to_seconds": _rounded(period.ended),
+                "written": period.written,
+            }
+            for period in seen.periods
+        ],
+        "faults": [{"what": strike.what, "seconds": round(strike.seconds, 4)} for strike in seen.strikes],
+        "removals": [
+            {"seconds": round(each.seconds, 4), "kind": each.kind, "name": each.name, "id": each.id}
+            for each in seen.removals
+        ],
+        "history": result.history,
+        "passes": [
+            {**pass_json(one.record), "from_seconds": round(one.seconds, 4), "collector": one.collector}
+            for one in seen.passes
+        ],
+        "timeline": [_point_json(sample, seen) for sample in thinned(seen.samples)],
     }
 
 
-def write_report(result: DrillResult, directory: str) -> str:
-    """Writes the JSON document into `directory`; the path. Raises OSError."""
-    os.makedirs(directory, exist_ok=True)
-    path = os.path.join(directory, f"drill-{result.scenario.name}.json")
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(result_json(result), file, indent=2)
-        file.write("\n")
-    return path
+def thinned(samples: tuple[Sample, ...]) -> list[Sample]:
+    """At most 2 000 samples: of each stretch the lowest of the first filesystem, so that no low point is lost."""
+    step = -(-len(samples) // LARGEST_POINTS) or 1
+    stretches = [samples[start : start + step] for start in range(0, len(samples), step)]
+    return [min(stretch, key=lambda sample: sample.rooms[0]) for stretch in stretches]
+
+
+def signals_of(seen: Seen) -> list[Signal]:
+    """The signals that have a mark, in the order of the kubelet's list."""
+    marked = {threshold.signal for threshold in seen.thresholds}
+    return [signal for signal in Signal if signal in marked]
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 4)
+
+
+def _filesystem_json(filesystem: FilesystemSeen) -> dict[str, Any]:
+    return {
+        "name": str(filesystem.name),
+        "roles": [str(role) for role in filesystem.roles],
+        "capacity_bytes": filesystem.capacity_bytes,
+        "inodes_total": filesystem.inodes_total,
+    }
+
+
+def _mark_json(threshold: Threshold, seen: Seen) -> dict[str, Any]:
+    """A threshold in force, with the filesystem that it is about and its mark with minimum reclaim."""
+    names = [str(one.name) for one in seen.filesystems if threshold.signal.filesystem in one.roles]
+    observation = None if seen.look is None else seen.look.signals.get(threshold.signal)
+    release = None if observation is None else int(threshold.effective(observation.capacity, with_min_reclaim=True))
+    described = {} if seen.look is None else threshold_json(threshold, seen.look)
+    return {**described, "filesystem": names[0] if names else None, "effective_with_min_reclaim": release}
+
+
+def _point_json(sample: Sample, seen: Seen) -> dict[str, Any]:
+    rooms = [{"available_bytes": room[0], "inodes_free": room[1]} for room in sample.rooms]
+    point: dict[str, Any] = {"seconds": round(sample.seconds, 4), **(rooms[0] if rooms else {})}
+    for filesystem, room in list(zip(seen.filesystems, rooms, strict=True))[1:]:
+        point[str(filesystem.name)] = room
+    return point
 
 
 def verdict_lines(result: DrillResult) -> list[str]:
     """Expectations with what was seen, the times, and the verdict."""
     rows = [["", "WHAT", "EXPECTED", "SEEN"]]
     rows += [["ok" if check.held else "NOT", check.name, check.expected, check.seen] for check in result.checks]
-    lines = table(rows)
-    if result.to_first_removal_seconds is not None and result.to_relief_seconds is not None:
+    lines, seen = table(rows), result.seen
+    if seen.to_first_removal is not None and seen.to_relief is not None:
         lines += [
             "",
-            f"from crossing the mark to the first removal: {format_duration(result.to_first_removal_seconds)}",
-            f"from crossing the mark to relief:            {format_duration(result.to_relief_seconds)}",
-            f"lowest point:                                {lowest(result)}",
+            f"from crossing the mark to the first removal: {format_duration(seen.to_first_removal)}",
+            f"from crossing the mark to relief:            {format_duration(seen.to_relief)}",
+            f"lowest point:                                {lowest(seen)}",
         ]
     passed = "everything held" if result.held else "NOT everything held"
     return [*lines, "", f"{result.scenario.name}: {passed}{' (simulated filesystem)' * result.simulated}"]
+
+
+def lowest(seen: Seen) -> str:
+    """The lowest point of the signal that was first acted on, for people."""
+    acted_on = (one.record.decision.acted_on for one in seen.passes)
+    signal = next((threshold.signal for threshold in acted_on if threshold is not None), None)
+    value = None if signal is None else seen.lowest(signal)
+    return "-" if signal is None or value is None else amount(signal, value)

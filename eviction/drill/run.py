@@ -1,12 +1,12 @@
-"""A scenario being run: the daemon's own loop on the embedded node, a fill, and an observer of its own.
+"""A scenario being run: the daemon's own loop on the embedded node, pressures, faults, and an observer of its own.
 
-The times that count are not the daemon's: a sampler reads the filesystem every 2 ms and the runtime writes down when
-it really removed something.
+The times that count are not the daemon's: the observer reads the filesystems every 2 ms, and the runtime writes down
+when it really removed something.
 """
 
 from __future__ import annotations
 
-import fnmatch
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -15,57 +15,43 @@ from typing import Any
 
 from eviction.configuration import Configuration, load
 from eviction.drill.embedded_node import EmbeddedDrillNode
-from eviction.drill.scenario import Scenario
-from eviction.explain import amount
+from eviction.drill.faults import Faults
+from eviction.drill.judge import Check, judge
+from eviction.drill.observer import Observer
+from eviction.drill.patience import answered
+from eviction.drill.pressure import Pressures
+from eviction.drill.restart_rule import would_start
+from eviction.drill.seen import LayerSeen, NamedObject, PassSeen, RemovalSeen, Seen
+from eviction.drill.types import Scenario
+from eviction.hold_off import HoldOff
 from eviction.log import Log
 from eviction.manager import Manager
 from eviction.node import Node
-from eviction.record import Pass, PassResult
-from eviction.threshold_config import KUBELET_EVICTION_HARD
-from eviction.thresholds import thresholds_met, usable
-from eviction.types import Decision, NodeCondition
+from eviction.record import Pass
+from eviction.types import Decision
 from reclaim.records import ImageRecords
-from reclaim.types import RuntimeUnavailable
+from reclaim.types import Kind, RuntimeUnavailable
 from signals.types import SignalObservations
 
 SAMPLE_SECONDS = 0.002
-QUIET_SECONDS = 0.5
+PROGRESS_SECONDS = 0.04
+QUIET_SECONDS = 0.3
 LONGEST_SECONDS = 60.0
+PATIENCE_SECONDS = 3.0  # at least so long is waited for a relief that does not come
+START_SECONDS = 10.0
+LOG = "log"
+CONDITION_SECONDS = 1.0  # beyond the time in which a condition must go, until it is said that it did not
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """One expectation: what was expected, what was seen, whether it held."""
-
-    name: str
-    expected: str
-    seen: str
-    held: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One reading of the observer: seconds since the fill began, bytes, inodes."""
-
-    seconds: float
-    available_bytes: int
-    inodes_free: int
-
-
-@dataclass(slots=True)
 class DrillResult:
-    """Everything that a drill saw. Times in seconds since the fill began; None = did not happen."""
+    """A run and its verdict. `history`: the daemon's own last looks, where something did not hold."""
 
     scenario: Scenario
     filesystem: str
     simulated: bool
-    passes: list[Pass] = field(default_factory=list)
-    samples: list[Sample] = field(default_factory=list)
-    crossed_seconds: float | None = None
-    first_removal_seconds: float | None = None
-    relieved_seconds: float | None = None
-    condition_seen: bool = False
-    checks: list[Check] = field(default_factory=list)
+    seen: Seen
+    checks: tuple[Check, ...]
     history: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -73,37 +59,19 @@ class DrillResult:
         """Whether every expectation held."""
         return all(check.held for check in self.checks)
 
-    @property
-    def to_relief_seconds(self) -> float | None:
-        """From crossing the mark to every threshold clear."""
-        if self.crossed_seconds is None or self.relieved_seconds is None:
-            return None
-        return self.relieved_seconds - self.crossed_seconds
-
-    @property
-    def to_first_removal_seconds(self) -> float | None:
-        """From crossing the mark to the first object gone."""
-        if self.crossed_seconds is None or self.first_removal_seconds is None:
-            return None
-        return self.first_removal_seconds - self.crossed_seconds
-
 
 def configuration_of(scenario: Scenario, node: EmbeddedDrillNode) -> Configuration:
-    """The daemon's configuration: the scenario's thresholds; the image GC percentage at 100 and no periodic loop."""
-    thresholds = dict.fromkeys(KUBELET_EVICTION_HARD, "0%")  # the kubelet's way to switch a default off
-    return load(
-        None,
-        {},
-        {
-            "kubeletConfig": "",
-            "rootDirectory": node.root_directory,
-            "containerRuntimeEndpoint": node.endpoint,
-            "evictionHard": {**{str(s): off for s, off in thresholds.items()}, **scenario.eviction_hard},
-            "evictionMinimumReclaim": dict(scenario.minimum_reclaim),
-            "imageGCHighThresholdPercent": 100,
-            "holdOffAfterStart": "0s",
-        },
-    )
+    """The daemon's configuration: the scenario's fields on the node that the drill made."""
+    made = {
+        "kubeletConfig": "",
+        "rootDirectory": node.root_directory,
+        "podLogsDir": node.pod_logs_directory,
+        "containerLogsDir": node.container_logs_directory,
+        "stateFile": "",
+        "containerRuntimeEndpoint": node.endpoint,
+        "controlSocket": "",
+    }
+    return load(None, {}, {**scenario.node.configuration, **made})
 
 
 class Drill:
@@ -114,163 +82,188 @@ class Drill:
         scenario: Scenario,
         embedded: EmbeddedDrillNode,
         log: Log,
-        show: Callable[[Pass], None],
-        progress: Callable[[float, SignalObservations], None],
+        show: Callable[[Pass], None] = lambda _: None,
+        progress: Callable[[float, SignalObservations], None] = lambda *_: None,
     ):
         self._scenario = scenario
         self._embedded = embedded
         self._show = show
         self._progress = progress
-        self._began = 0.0
-        self._began_wall = 0.0
-        self._result = DrillResult(scenario, embedded.describe(), embedded.simulated)
+        self._began, self._began_wall = time.monotonic(), time.time()
+        self._passes: list[PassSeen] = []
+        self._logs_gone: dict[str, float] = {}
         configuration = configuration_of(scenario, embedded)
-        self.node = Node(configuration, reader=embedded.reader, records=ImageRecords(seed=embedded.records))
-        self._manager = Manager(self.node, log, on_pass=self._on_pass, on_look=self._on_look)
+        self._nodes = [
+            Node(configuration, reader=embedded.reader, records=ImageRecords(seed=embedded.population.records))
+            for _ in range(scenario.node.collectors)
+        ]
+        self.node = self._nodes[0]
+        self._observer = Observer(self.node.thresholds)
+        # No kubelet answers on an embedded node, so a hold-off lasts its time.
+        hold_off = HoldOff(configuration.hold_off_seconds, time.monotonic(), time.monotonic, lambda: False)
+        self._managers = [
+            Manager(
+                node,
+                log,
+                may_act=hold_off.why,
+                on_pass=self._on_pass_of(number),
+                on_look=self._on_look if number == 1 else lambda *_: None,
+            )
+            for number, node in enumerate(self._nodes, 1)
+        ]
+        self._pressures = Pressures(scenario.pressures, embedded)
+        self._faults = Faults(scenario.faults, embedded.server)
 
     def run(self) -> DrillResult:
-        """Fills, watches until it is quiet, and judges."""
-        daemon = threading.Thread(target=self._manager.run, name="manager", daemon=True)
-        daemon.start()
-        self._wait_until(lambda: self.node.summary.paths.imagefs is not None, 10.0)
+        """Puts the pressures on, watches until it is quiet, and judges."""
+        daemons = [threading.Thread(target=manager.run, name="manager", daemon=True) for manager in self._managers]
+        for daemon in daemons:
+            daemon.start()
+        self._wait_until(lambda: all(node.summary.paths.imagefs is not None for node in self._nodes), START_SECONDS)
+        before, names = self._objects()
+        started_before = self._would_start()
         self._began, self._began_wall = time.monotonic(), time.time()
-        self._embedded.start_fill(self._scenario.pressure)
-        self._watch()
-        self._embedded.stop_fill()
-        self._manager.stop()
-        daemon.join()
-        self._result.checks = self._judge()
-        if not self._result.held:
-            self._result.history = self.node.responder.history.dump()
-        self.node.close()
-        return self._result
+        self._pressures.start(self._began)
+        self._faults.start(self._began)
+        try:
+            quiet_since, ended = self._watch()
+        finally:
+            self._pressures.stop()
+            self._faults.stop()
+            for manager in self._managers:
+                manager.stop()
+        for daemon in daemons:
+            daemon.join()
+        after, later_names = self._objects()
+        observer = self._observer
+        seen = Seen(
+            filesystems=observer.filesystems,
+            samples=tuple(observer.samples),
+            thresholds=self.node.thresholds(None if observer.look is None else observer.look.layout),
+            look=observer.look,
+            episodes=tuple(observer.episodes),
+            bands=tuple(observer.bands),
+            passes=tuple(sorted(self._passes, key=lambda one: one.seconds)),
+            removals=self._removals({**later_names, **names}),
+            periods=self._pressures.periods,
+            strikes=self._faults.strikes,
+            before=before,
+            after=after,
+            layers={
+                name: tuple(LayerSeen(layer.digest, layer.size_bytes, layer.inodes) for layer in layers)
+                for name, layers in self._embedded.population.layers.items()
+            },
+            restarted=tuple(sorted(self._would_start() - started_before)),
+            new_pod=self._new_pod() if self._scenario.expect.new_pod_starts else None,
+            quiet_since=quiet_since,
+            ended=ended,
+        )
+        checks = judge(self._scenario.expect, seen)
+        history = {} if all(check.held for check in checks) else self.node.responder.history.dump()
+        for node in self._nodes:
+            node.close()
+        embedded = self._embedded
+        return DrillResult(self._scenario, embedded.describe(), embedded.simulated, seen, checks, history)
 
-    def _watch(self) -> None:
-        """Samples the filesystem until the fill has ended and nothing has happened for half a second."""
-        last_news, passes, next_progress = time.monotonic(), 0, 0.0
+    # ---- watching
+
+    def _watch(self) -> tuple[float, float]:
+        """Samples the filesystems until nothing has happened for a while. When the last thing happened, and the end."""
+        quiet = max(QUIET_SECONDS, self._scenario.expect.quiet_seconds or 0.0)
+        last_news, happened, next_progress = 0.0, 0, 0.0
+        logs = self._logs()
         while True:
             look = self.node.summary.observe()
-            now = time.monotonic()
-            seconds = now - self._began
-            self._sample(look, seconds)
-            if now >= next_progress:
+            seconds = time.monotonic() - self._began
+            self._observer.sample(look, seconds)
+            self._logs_gone |= dict.fromkeys(logs - self._logs_gone.keys() - self._logs(), seconds)
+            if seconds >= next_progress:
                 self._progress(seconds, look)
-                next_progress = now + 0.04
-            if self._embedded.filling or len(self._result.passes) != passes or self._under_pressure(look):
-                last_news, passes = now, len(self._result.passes)
-            if now - last_news > QUIET_SECONDS or seconds > LONGEST_SECONDS or self._given_up(seconds):
-                return
+                next_progress = seconds + PROGRESS_SECONDS
+            happenings = len(self._passes) + len(self._embedded.runtime.removals) + len(self._logs_gone)
+            if happenings != happened or self._going_on(seconds):
+                last_news, happened = seconds, happenings
+            if seconds - last_news > quiet or seconds > LONGEST_SECONDS or self._given_up(seconds):
+                return last_news, seconds
             time.sleep(SAMPLE_SECONDS)
 
+    def _going_on(self, seconds: float) -> bool:
+        """Whether something goes on, or is still awaited: relief, and a condition that has yet to go."""
+        observer, expect = self._observer, self._scenario.expect
+        if self._pressures.running or self._faults.lasting:
+            return True
+        if observer.waiting:
+            return not expect.never_relieved
+        limit, relieved = expect.condition.goes_within_seconds, observer.last_relief
+        reported = any(band.ended is None for band in observer.bands)
+        if limit is None or relieved is None or not reported:
+            return False
+        return seconds < relieved + limit + CONDITION_SECONDS
+
     def _given_up(self, seconds: float) -> bool:
-        """Pressure that nothing relieves any more is an end too."""
-        crossed = self._result.crossed_seconds
-        latest = self._result.passes[-1] if self._result.passes else None
-        return (
-            crossed is not None
-            and not self._embedded.filling
-            and latest is not None
-            and latest.result is not PassResult.SATISFIED
-            and seconds - crossed > max(self._scenario.expect.relieved_within_seconds * 2, 3.0)
-        )
-
-    def _under_pressure(self, look: SignalObservations) -> bool:
-        thresholds = self.node.thresholds(look.layout)
-        return bool(thresholds_met(thresholds, usable(look.signals), enforce_min_reclaim=False))
-
-    def _sample(self, look: SignalObservations, seconds: float) -> None:
-        stats = next(iter(look.filesystems.values()), None)
-        if stats is None:
-            return
-        result = self._result
-        result.samples.append(Sample(seconds, stats[1].available_bytes, stats[1].inodes_free))
-        if result.crossed_seconds is None:
-            if self._under_pressure(look):
-                result.crossed_seconds = seconds
-        elif result.relieved_seconds is None:
-            thresholds = self.node.thresholds(look.layout)
-            if not thresholds_met(thresholds, usable(look.signals), enforce_min_reclaim=True):
-                result.relieved_seconds = seconds
+        """Pressure that nothing relieves is an end too."""
+        expect = self._scenario.expect
+        if self._pressures.running or self._faults.lasting or not self._observer.waiting or expect.never_relieved:
+            return False
+        patience = max((expect.relieved_within_seconds or 0.0) * 2, PATIENCE_SECONDS)
+        removals = self._embedded.runtime.removals
+        news = [removals[-1].wall_seconds - self._began_wall] if removals else []
+        news += [period.ended or 0.0 for period in self._pressures.periods]
+        return seconds - max(news, default=0.0) > patience
 
     def _on_look(self, _: SignalObservations, decision: Decision) -> None:
-        if NodeCondition.DISK_PRESSURE in decision.conditions:
-            self._result.condition_seen = True
+        self._observer.conditions(decision.conditions, time.monotonic() - self._began)
 
-    def _on_pass(self, record: Pass) -> None:
-        self._result.passes.append(record)
-        self._show(record)
+    def _on_pass_of(self, collector: int) -> Callable[[Pass], None]:
+        def on_pass(record: Pass) -> None:
+            self._passes.append(PassSeen(record.started_wall - self._began_wall, record, collector))
+            self._show(record)
+
+        return on_pass
 
     def _wait_until(self, true: Callable[[], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while not true() and time.monotonic() < deadline:
             time.sleep(0.005)
 
-    # ---- judging
+    # ---- looking at the node
 
-    def _judge(self) -> list[Check]:
-        result, expect = self._result, self._scenario.expect
-        removals = self._embedded.runtime.removals
-        if removals:
-            result.first_removal_seconds = removals[0].wall_seconds - self._began_wall
-        there, gone = self._objects()
-        took = result.to_relief_seconds
-        images_left = sum(1 for name in there if name in self._embedded.image_names.values())
-        checks = [
-            Check("condition", "DiskPressure appears", _yes(result.condition_seen), result.condition_seen),
-            Check(
-                "relieved",
-                f"within {expect.relieved_within_seconds:g} s of crossing the mark",
-                "not relieved" if took is None else f"after {took:.3f} s",
-                took is not None and took <= expect.relieved_within_seconds,
-            ),
-            Check(
-                "images left",
-                f"at least {expect.images_left_at_least}",
-                str(images_left),
-                images_left >= expect.images_left_at_least,
-            ),
+    def _objects(self) -> tuple[frozenset[NamedObject], dict[str, str]]:
+        """What the runtime lists, the logs, and names by id."""
+        client, image_names = self.node.client, self._embedded.population.image_names
+        found = [
+            (Kind.IMAGE, image.id, image_names.get(image.id, image.title)) for image in answered(client.list_images)
         ]
-        checks += [_gone(pattern, there, gone) for pattern in expect.goes]
-        checks += [_there(pattern, there) for pattern in expect.stays]
-        if expect.new_pod_starts:
-            checks.append(self._new_pod())
-        return checks
+        found += [(Kind.CONTAINER, each.id, each.title) for each in answered(client.list_containers)]
+        found += [(Kind.SANDBOX, each.id, each.title) for each in answered(client.list_pod_sandboxes)]
+        names = {object_id: name for _, object_id, name in found}
+        objects = {NamedObject(str(kind), name) for kind, _, name in found}
+        return frozenset(objects | {NamedObject(LOG, name) for name in self._logs()}), {**image_names, **names}
 
-    def _objects(self) -> tuple[set[str], set[str]]:
-        """Names of images and containers that are there, as the runtime lists them; and of those that are not."""
-        listed_images = {image.id for image in self.node.client.list_images()}
-        there = {name for image_id, name in self._embedded.image_names.items() if image_id in listed_images}
-        gone = set(self._embedded.image_names.values()) - there
-        there |= {container.title for container in self.node.client.list_containers()}
-        gone |= {outcome.verdict.name for record in self._result.passes for outcome in record.removals} - there
-        return there, gone
+    def _logs(self) -> set[str]:
+        """The directories of pods' logs."""
+        return set(os.listdir(self._embedded.pod_logs_directory))
 
-    def _new_pod(self) -> Check:
+    def _removals(self, names: dict[str, str]) -> tuple[RemovalSeen, ...]:
+        """What the runtime really removed, and the logs that the observer saw go."""
+        removals = [
+            RemovalSeen(each.wall_seconds - self._began_wall, each.kind, names.get(each.id, each.id), each.id)
+            for each in self._embedded.runtime.removals
+        ]
+        removals += [RemovalSeen(seconds, LOG, name, name) for name, seconds in self._logs_gone.items()]
+        return tuple(sorted(removals, key=lambda each: each.seconds))
+
+    def _would_start(self) -> frozenset[str]:
+        exit_codes = self._embedded.population.exit_codes
+        return would_start(self._scenario.node.pods, answered(self.node.client.list_containers), exit_codes)
+
+    def _new_pod(self) -> str:
+        """Why no new pod starts; empty where one did."""
+        node = self._scenario.node
+        living = (pod.image for pod in node.pods if pod.state.lives)
+        image = next(living, node.images[0].names[0])
         try:
-            self._embedded.start_new_pod()
+            self._embedded.population.start_new_pod(image)
         except RuntimeUnavailable as error:
-            return Check("new pod", "starts afterwards", str(error), held=False)
-        return Check("new pod", "starts afterwards", "started", held=True)
-
-
-def _gone(pattern: str, there: set[str], gone: set[str]) -> Check:
-    left = fnmatch.filter(there, pattern)
-    held = not left and bool(fnmatch.filter(gone, pattern))
-    return Check(pattern, "goes", f"still there: {', '.join(left)}" if left else "gone" if held else "never was", held)
-
-
-def _there(pattern: str, there: set[str]) -> Check:
-    held = bool(fnmatch.filter(there, pattern))
-    return Check(pattern, "stays", "there" if held else "gone", held)
-
-
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"
-
-
-def lowest(result: DrillResult) -> str:
-    """The lowest point of the signal that was filled, for people."""
-    inodes = result.scenario.pressure.inodes
-    values = [sample.inodes_free if inodes else sample.available_bytes for sample in result.samples]
-    met = next((p.decision.acted_on.signal for p in result.passes if p.decision.acted_on is not None), None)
-    return "-" if not values or met is None else amount(met, min(values))
+            return str(error)
+        return ""

@@ -1,235 +1,256 @@
-"""A scenario: a node, a pressure, and what must hold; read strictly from YAML. A home of pydantic.
+"""A scenario read strictly from YAML: the file's texts become amounts, and what must agree is checked.
 
-The format is documented in the library's files (`config/scenarios`).
+The first problem ends the reading with one sentence that names the file and the field. The fields are in `schema`; a
+guide with examples is the README's section on the drill.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
-from importlib import resources
-from pathlib import Path
-from typing import Literal
+from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
-from eviction.documents import DocumentError, StrictModel, read_document, sentence
-from eviction.threshold_config import ThresholdConfigError, read_minimum_reclaim, read_value
-from eviction.types import EvictionError
-from signals.quantity import QuantityError, parse_duration, parse_quantity, whole
-from signals.types import Signal
+from eviction.configuration import ConfigurationError, load
+from eviction.documents import DocumentError, read_document, sentence, shown
+from eviction.drill.expectation import expectation_of
+from eviction.drill.schema import (
+    FaultFields,
+    FilesystemFields,
+    ImageFields,
+    NodeFields,
+    PodFields,
+    PressureFields,
+    ScenarioFields,
+)
+from eviction.drill.texts import ScenarioError, amount_of, refuse_twice, seconds_of, seconds_or_none
+from eviction.drill.types import (
+    Fault,
+    FaultAction,
+    FilesystemSpec,
+    FilesystemType,
+    Grows,
+    ImageSpec,
+    NodeSpec,
+    PodSpec,
+    PodState,
+    Pressure,
+    RestartPolicy,
+    RuntimeSpec,
+    Scenario,
+)
+from eviction.threshold_config import KUBELET_EVICTION_HARD
+from signals.types import FilesystemRole, FsLayout
 
-
-class ScenarioError(EvictionError):
-    """A scenario that cannot be used. The message is one sentence."""
-
-
-class PodState(StrEnum):
-    """What has become of a pod. `crashed`: two dead copies of its container, the pod lives. `completed`: one dead
-    copy, the pod lives. `gone`: dead, and the kubelet has forgotten it."""
-
-    RUNNING = "running"
-    CRASHED = "crashed"
-    COMPLETED = "completed"
-    GONE = "gone"
-
-
-@dataclass(frozen=True, slots=True)
-class ImageSpec:
-    """Images to be present: `count` of them, each of its own layer of `size_bytes` in `files` files, and of a layer
-    of `shared_bytes` that all of them share. `age_seconds` is how long the first has been known; the others follow
-    one second apart."""
-
-    name: str
-    count: int
-    size_bytes: int
-    files: int
-    shared_bytes: int
-    age_seconds: float
-    pinned: bool
-
-
-@dataclass(frozen=True, slots=True)
-class PodSpec:
-    """One pod with one container of an image that is present."""
-
-    name: str
-    image: str
-    state: PodState
-
-
-@dataclass(frozen=True, slots=True)
-class Pressure:
-    """What grows: bytes or inodes, at a rate a second, until so many have been written."""
-
-    inodes: bool
-    rate: int
-    amount: int
-
-
-@dataclass(frozen=True, slots=True)
-class Expectation:
-    """What must hold at the end. Patterns are names of images or of containers (`pod/container#attempt`); `*` at the
-    end stands for anything."""
-
-    relieved_within_seconds: float
-    goes: tuple[str, ...]
-    stays: tuple[str, ...]
-    images_left_at_least: int
-    new_pod_starts: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """One drill. Sizes in bytes; `eviction_hard` and `minimum_reclaim` as in the configuration."""
-
-    name: str
-    why: str
-    size_bytes: int
-    inodes: int
-    images: tuple[ImageSpec, ...]
-    pods: tuple[PodSpec, ...]
-    eviction_hard: Mapping[str, str]
-    minimum_reclaim: Mapping[str, str]
-    pressure: Pressure
-    expect: Expectation
-
-
-class _Image(StrictModel):
-    name: str = Field(min_length=1)
-    count: int = Field(1, ge=1, le=1000)
-    size: str
-    files: int = Field(1, ge=1, le=100_000)
-    shared: str = "0"
-    age: str = "1h"
-    pinned: bool = False
-
-
-class _Pod(StrictModel):
-    name: str = Field(min_length=1)
-    image: str
-    state: Literal["running", "crashed", "completed", "gone"]
-
-
-class _Node(StrictModel):
-    size: str
-    inodes: int = Field(ge=100, le=10_000_000)
-    images: list[_Image]
-    pods: list[_Pod] = Field(default_factory=list)
-    evictionHard: dict[str, str]  # noqa: N815 # the names of fields are the file's
-    evictionMinimumReclaim: dict[str, str] = Field(default_factory=dict)  # noqa: N815
-
-
-class _Pressure(StrictModel):
-    grows: Literal["bytes", "inodes"]
-    rate: str
-    amount: str
-
-
-class _Expect(StrictModel):
-    relievedWithin: str  # noqa: N815
-    goes: list[str] = Field(default_factory=list)
-    stays: list[str] = Field(default_factory=list)
-    imagesLeftAtLeast: int = Field(0, ge=0)  # noqa: N815
-    newPodStarts: bool = True  # noqa: N815
-
-
-class _File(StrictModel):
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")
-    why: str = Field(min_length=1)
-    node: _Node
-    pressure: _Pressure
-    expect: _Expect
-
-
-def library() -> dict[str, str]:
-    """The built-in scenarios: name -> path."""
-    packaged = Path(str(resources.files("eviction.drill"))) / "library"  # in an installed package
-    source = Path(__file__).parents[2] / "config" / "scenarios"  # in a checkout
-    folder = packaged if packaged.is_dir() else source
-    return {path.stem: str(path) for path in sorted(folder.glob("*.yaml"))}
-
-
-def find_scenario(name: str) -> Scenario:
-    """A scenario of the library by name, or a file by path. Raises ScenarioError."""
-    known = library()
-    if name in known:
-        return read_scenario(known[name])
-    if os.sep in name or name.endswith((".yaml", ".yml")):
-        return read_scenario(name)
-    raise ScenarioError(f"unknown scenario {name!r}; allowed are {', '.join(known)} and paths of files")
+THRESHOLD_MAPS = ("evictionHard", "evictionSoft", "evictionSoftGracePeriod", "evictionMinimumReclaim")
+# What the drill itself sets, for it makes the node.
+SET_BY_THE_DRILL = frozenset(
+    {"apiVersion", "kind", "kubeletConfig", "kubeletConfigDir", "rootDirectory", "podLogsDir", "containerLogsDir"}
+    | {"containerRuntimeEndpoint", "imageServiceEndpoint", "stateFile", "controlSocket", "metricsAddress"}
+    | {"kubeletEndpoint", "kubeletTokenFile", "kubeletCertificateFile", "kubeletKeyFile", "kubeletCAFile"}
+    | {"kubeletServerName", "kubeletInsecureSkipVerify"}
+)
+# No periodic collection and no waiting, unless a scenario is about them.
+DEFAULTS: Mapping[str, Any] = {"imageGCHighThresholdPercent": 100, "holdOffAfterStart": "0s"}
+LAYOUTS = {"single": FsLayout.SINGLE, "dedicated": FsLayout.DEDICATED_IMAGEFS, "split": FsLayout.SPLIT}
 
 
 def read_scenario(path: str) -> Scenario:
     """The scenario in a file. Raises ScenarioError with one sentence that names the file and the field."""
     try:
-        written = _File.model_validate(read_document(path))
+        document = read_document(path)
     except DocumentError as error:
         raise ScenarioError(str(error)) from None
+    return scenario_of(document, path)
+
+
+def scenario_of(document: Mapping[str, Any], path: str) -> Scenario:
+    """The scenario in a document; `path` stands for it in the sentence. Raises ScenarioError."""
+    alone = isinstance(document.get("pressure"), dict)
+    if alone:
+        document = {**document, "pressure": [document["pressure"]]}
+    try:
+        written = ScenarioFields.model_validate(document)
     except ValidationError as error:
-        raise ScenarioError(sentence(error, path, _File)) from None
+        said = sentence(error, path, ScenarioFields)
+        raise ScenarioError(said.replace("pressure.0.", "pressure.") if alone else said) from None
     try:
         return _scenario(written)
-    except (QuantityError, ThresholdConfigError) as error:
+    except ScenarioError as error:
         raise ScenarioError(f"{path}: {error}") from None
 
 
-def _scenario(written: _File) -> Scenario:
-    node, expect = written.node, written.expect
-    for field, entries, read in (
-        ("evictionHard", node.evictionHard, read_value),
-        ("evictionMinimumReclaim", node.evictionMinimumReclaim, read_minimum_reclaim),
-    ):
-        for signal, text in entries.items():
-            if signal not in set(Signal):
-                allowed = ", ".join(Signal)
-                raise ThresholdConfigError(f"node.{field}", signal, f"unknown signal {signal!r}; allowed are {allowed}")
-            read(f"node.{field}", signal, text)
-    images = tuple(_image(image) for image in node.images)
-    present = {name for image in images for name in names_of(image)}
-    for pod in node.pods:
-        if pod.image not in present:
-            raise ThresholdConfigError("node.pods", pod.name, f"the image {pod.image!r} is not among node.images")
+def _scenario(written: ScenarioFields) -> Scenario:
+    node = _node(written.node)
+    pressures = tuple(
+        _pressure(f"pressure.{number}" if len(written.pressure) > 1 else "pressure", pressure, node)
+        for number, pressure in enumerate(written.pressure)
+    )
     return Scenario(
         name=written.name,
         why=written.why,
-        size_bytes=whole(parse_quantity(node.size)),
-        inodes=node.inodes,
+        node=node,
+        pressures=pressures,
+        faults=tuple(_fault(f"faults.{number}", fault) for number, fault in enumerate(written.faults)),
+        expect=expectation_of(written.expect, node, len(written.faults)),
+    )
+
+
+# ---- the node
+
+
+def _node(written: NodeFields) -> NodeSpec:
+    layout = LAYOUTS[written.layout]
+    if (layout is FsLayout.SINGLE) != (written.imagefs is None):
+        rule = "has no imagefs of its own" if layout is FsLayout.SINGLE else "needs an imagefs"
+        raise ScenarioError(f"node.imagefs: the layout {written.layout!r} {rule}")
+    images = tuple(_image(f"node.images.{number}", image) for number, image in enumerate(written.images))
+    pods = tuple(_pod(f"node.pods.{number}", pod) for number, pod in enumerate(written.pods))
+    present = [name for image in images for name in image.names]
+    refuse_twice("node.images", present)
+    refuse_twice("node.pods", (name for pod in pods for name in pod.names))
+    for pod in pods:
+        if pod.image not in present:
+            raise ScenarioError(f"node.pods: {pod.name}: the image {shown(pod.image)} is not among node.images")
+    own = FilesystemFields(size=written.size, inodes=written.inodes, type=written.type)
+    return NodeSpec(
+        nodefs=_filesystem("node", own),
+        imagefs=None if written.imagefs is None else _filesystem("node.imagefs", written.imagefs),
+        layout=layout,
         images=images,
-        pods=tuple(PodSpec(pod.name, pod.image, PodState(pod.state)) for pod in node.pods),
-        eviction_hard=node.evictionHard,
-        minimum_reclaim=node.evictionMinimumReclaim,
-        pressure=Pressure(
-            written.pressure.grows == "inodes",
-            whole(parse_quantity(written.pressure.rate)),
-            whole(parse_quantity(written.pressure.amount)),
+        pods=pods,
+        configuration=_configuration(written),
+        runtime=RuntimeSpec(
+            seconds_of("node.runtime.containerSpaceDelay", written.runtime.containerSpaceDelay),
+            written.runtime.pinsSandboxImage,
+            written.runtime.fillsImageId,
         ),
-        expect=Expectation(
-            parse_duration(expect.relievedWithin),
-            tuple(expect.goes),
-            tuple(expect.stays),
-            expect.imagesLeftAtLeast,
-            expect.newPodStarts,
-        ),
+        collectors=written.collectors,
+        rebooted=written.rebooted,
     )
 
 
-def _image(image: _Image) -> ImageSpec:
+def _filesystem(field: str, written: FilesystemFields) -> FilesystemSpec:
+    size = amount_of(f"{field}.size", written.size, at_least=1 << 20)
+    return FilesystemSpec(size, written.inodes, FilesystemType(written.type))
+
+
+def _image(field: str, written: ImageFields) -> ImageSpec:
     return ImageSpec(
-        name=image.name,
-        count=image.count,
-        size_bytes=whole(parse_quantity(image.size)),
-        files=image.files,
-        shared_bytes=whole(parse_quantity(image.shared)),
-        age_seconds=parse_duration(image.age),
-        pinned=image.pinned,
+        name=written.name,
+        count=written.count,
+        size_bytes=amount_of(f"{field}.size", written.size),
+        files=written.files,
+        shared_bytes=amount_of(f"{field}.shared", written.shared),
+        age_seconds=seconds_of(f"{field}.age", written.age),
+        pinned=written.pinned,
     )
 
 
-def names_of(image: ImageSpec) -> list[str]:
-    """The references of the images of one entry: the name itself, or with a number of two digits where several."""
-    if image.count == 1:
-        return [f"{image.name}:1"]
-    return [f"{image.name}-{number:02}:1" for number in range(1, image.count + 1)]
+def _pod(field: str, written: PodFields) -> PodSpec:
+    state = PodState(written.state)
+    policy = RestartPolicy.ON_FAILURE if state is PodState.COMPLETED else RestartPolicy.ALWAYS
+    return PodSpec(
+        name=written.name,
+        image=written.image,
+        state=state,
+        count=written.count,
+        dead_copies=int(state is PodState.CRASHED) if written.deadCopies is None else written.deadCopies,
+        write_bytes=amount_of(f"{field}.writes", written.writes),
+        log_bytes=amount_of(f"{field}.logs", written.logs),
+        dead_seconds=seconds_of(f"{field}.dead", written.dead),
+        restart_policy=policy if written.restartPolicy is None else RestartPolicy(written.restartPolicy),
+    )
+
+
+def _configuration(written: NodeFields) -> dict[str, Any]:
+    """The fields of the configuration file, each checked by the configuration's own reader."""
+    maps: dict[str, Any] = {name: dict(getattr(written, name)) for name in THRESHOLD_MAPS}
+    for name in written.configuration:
+        if name in SET_BY_THE_DRILL:
+            raise ScenarioError(f"node.configuration.{name}: the drill sets it")
+        if name in maps:
+            raise ScenarioError(f"node.configuration.{name}: stands under node")
+    if not maps["evictionHard"] and not maps["evictionSoft"]:
+        raise ScenarioError("node.evictionHard: at least one threshold is needed, here or in evictionSoft")
+    # The kubelet's way to switch a default off.
+    off: dict[str, str] = {str(signal): "0%" for signal in KUBELET_EVICTION_HARD}
+    maps["evictionHard"] = {**off, **maps["evictionHard"]}
+    fields = {**DEFAULTS, **written.configuration, **maps}
+    for where, document in (("node.", maps), ("node.configuration: ", fields)):
+        try:
+            load(None, {}, {**document, "kubeletConfig": ""})
+        except ConfigurationError as error:
+            raise ScenarioError(f"{where}{str(error).removeprefix('flags: ')}") from None
+    return fields
+
+
+# ---- what happens
+
+
+def _pressure(field: str, written: PressureFields, node: NodeSpec) -> Pressure:
+    grows = Grows(written.grows)
+    needed = {Grows.LOG: "pod", Grows.WRITABLE: "pod", Grows.PULL: "image"}.get(grows)
+    for name in ("pod", "image"):
+        if bool(getattr(written, name)) != (name == needed):
+            raise ScenarioError(
+                f"{field}.{name}: {'is missing' if name == needed else 'has no part'} where {grows} grows"
+            )
+    if written.where is not None and grows not in (Grows.BYTES, Grows.INODES):
+        raise ScenarioError(f"{field}.where: has no part where {grows} grows")
+    if not written.remains and grows in (Grows.WRITABLE, Grows.PULL):
+        raise ScenarioError(
+            f"{field}.remains: what {'a container has written' if needed == 'pod' else 'was pulled'} stays"
+        )
+    if written.fileSize != "0" and grows is not Grows.INODES:
+        raise ScenarioError(f"{field}.fileSize: has no part where {grows} grows")
+    if needed == "pod" and written.pod not in {name for pod in node.pods for name in pod.names}:
+        raise ScenarioError(f"{field}.pod: the pod {shown(written.pod)} is not among node.pods")
+    states = {name: pod.state for pod in node.pods for name in pod.names}
+    if grows is Grows.WRITABLE and states[written.pod] not in (PodState.RUNNING, PodState.INITIALIZED):
+        raise ScenarioError(f"{field}.pod: {written.pod} does not run, so it cannot write")
+    if grows is Grows.LOG and states[written.pod] in (PodState.CREATED, PodState.VANISHED):
+        raise ScenarioError(f"{field}.pod: {written.pod} has no container that has started, so nothing writes its log")
+    if written.amount is None and written.for_ is None and grows is not Grows.PULL:
+        raise ScenarioError(f"{field}.amount: is missing; allowed are a quantity, full, and a time in {field}.for")
+    image = None if written.image is None else _image(f"{field}.image", written.image)
+    if image is not None:
+        refuse_twice(f"{field}.image", [n for spec in (*node.images, image) for n in spec.names])
+    full = written.amount == "full"
+    return Pressure(
+        grows=grows,
+        rate=amount_of(f"{field}.rate", written.rate, at_least=1),
+        amount=None if written.amount is None or full else amount_of(f"{field}.amount", written.amount, at_least=1),
+        until_full=full,
+        for_seconds=seconds_or_none(f"{field}.for", written.for_),
+        after_seconds=seconds_of(f"{field}.after", written.after),
+        holds_seconds=seconds_of(f"{field}.holds", written.holds),
+        remains=written.remains,
+        where=FilesystemRole(written.where or "nodefs"),
+        file_bytes=amount_of(f"{field}.fileSize", written.fileSize),
+        pod=written.pod,
+        image=image,
+    )
+
+
+def _fault(field: str, written: FaultFields) -> Fault:
+    action = FaultAction(written.action)
+    if (written.at is None) == (written.onCall is None):
+        raise ScenarioError(f"{field}.at: exactly one of at and onCall says when it strikes")
+    for name, needed in (("method", action.of_one_method), ("by", action is FaultAction.DELAY)):
+        if (getattr(written, name) is not None) != needed:
+            raise ScenarioError(f"{field}.{name}: {'is missing' if needed else 'has no part'} in {action}")
+    if written.lasts is None and action is FaultAction.AWAY:
+        raise ScenarioError(f"{field}.lasts: is missing in away")
+    return Fault(
+        action=action,
+        at_seconds=seconds_or_none(f"{field}.at", written.at),
+        call_method="" if written.onCall is None else written.onCall.method,
+        call_count=1 if written.onCall is None else written.onCall.count,
+        method=written.method or "",
+        times=written.times,
+        lasts_seconds=seconds_or_none(f"{field}.lasts", written.lasts),
+        delay_seconds=0.0 if written.by is None else seconds_of(f"{field}.by", written.by),
+        code=written.code,
+        message=written.message,
+    )

@@ -7,8 +7,9 @@ takes. Every report says `simulated`.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
-from signals.statvfs import Reading
+from signals.statvfs import FilesystemReader, Reading, read_statvfs
 from signals.types import FsStats
 
 
@@ -16,15 +17,16 @@ class SizedDirectory:
     """Reads any path below `root` as if `root` were a filesystem of `size_bytes` and `inodes`."""
 
     def __init__(self, root: str, size_bytes: int, inodes: int):
-        self._root = root
+        self.root = root
         self._size_bytes = size_bytes
         self._inodes = inodes
 
     def __call__(self, path: str, now: float) -> Reading:
         """One reading of the whole tree; blocks are counted as the filesystem below counts them. Raises OSError."""
-        device = os.stat(path).st_dev
+        os.stat(path)
+        root = os.stat(self.root)
         used_bytes = used_inodes = 0
-        pending = [self._root]
+        pending = [self.root]
         while pending:
             try:
                 with os.scandir(pending.pop()) as entries:
@@ -45,5 +47,17 @@ class SizedDirectory:
                 inodes_total=self._inodes,
                 time=now,
             ),
-            device,
+            root.st_dev << 64 | root.st_ino,  # a device of its own, so that two directories are two filesystems
         )
+
+
+def reader_of(directories: Sequence[SizedDirectory]) -> FilesystemReader:
+    """Reads what is below one of the directories as that filesystem, and everything else with statvfs."""
+
+    def read(path: str, now: float) -> Reading:
+        for directory in directories:
+            if os.path.commonpath([directory.root, path]) == directory.root:
+                return directory(path, now)
+        return read_statvfs(path, now)
+
+    return read

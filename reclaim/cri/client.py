@@ -3,7 +3,9 @@
 * Endpoints are `unix:///path` or a plain path, as for the kubelet.
 * The authority is `localhost` (grpcio would send the percent-encoded path, which Go servers reject), no proxy is
   used, and a lost runtime is tried again at least every second (grpcio's own back-off grows to minutes).
-* Answers may be large: 4 MiB, the default, ends at about 4 000 containers.
+* Answers may be large: 4 MiB, the default, ends at about 4 000 containers. Where the runtime itself cannot send a list
+  in one message (containerd's own limit is 16 MiB, about 15 000 containers) the list's streaming twin is asked, which
+  newer runtimes have (KEP-5825). It is not asked first: a message for each entry costs more than one for all.
 * Reads have a deadline. **Removals have none**: a deadline would cancel the call inside the runtime, and an
   interrupted RemoveImage leaves a record behind that pins its bytes (containerd/containerd#13875).
 
@@ -13,15 +15,34 @@ Source of the wire format: `cri.proto` beside this file. The types of grpcio and
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar, cast
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from reclaim.cri import cri_pb2 as pb
-from reclaim.cri.convert import UID_LABEL, container_of, container_status_of, image_of, sandbox_of, text_in_json
-from reclaim.services import ContainerStatus, ImageFsInfo, RuntimeVersion
-from reclaim.types import Container, Image, PodSandbox, ReclaimError, RemovalFailed, RuntimeUnavailable
+from reclaim.cri.convert import (
+    UID_LABEL,
+    container_of,
+    container_status_of,
+    each_once,
+    image_of,
+    sandbox_of,
+    sandbox_state,
+    text_in_json,
+)
+from reclaim.cri.pieces import MalformedList, entries
+from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, RuntimeVersion
+from reclaim.types import (
+    Container,
+    Image,
+    PodSandbox,
+    PodSandboxState,
+    ReclaimError,
+    RemovalFailed,
+    RuntimeUnavailable,
+)
 
 READ_DEADLINE_SECONDS = 10.0
 LARGEST_MESSAGE_BYTES = 256 * 1024 * 1024
@@ -107,21 +128,32 @@ class CriClient:
         labels = {UID_LABEL: pod_uid} if pod_uid else {}
         wanted = pb.ContainerFilter(pod_sandbox_id=sandbox_id, label_selector=labels)
         request = pb.ListContainersRequest(filter=wanted)
-        answer = self._read(_RUNTIME + "ListContainers", request, pb.ListContainersResponse)
-        return tuple(container_of(item) for item in answer.containers)
+        listed = self._list(_RUNTIME + "ListContainers", "StreamContainers", request, pb.Container)
+        return each_once(map(container_of, listed), "a container")
 
     def list_pod_sandboxes(self) -> tuple[PodSandbox, ...]:
         """All sandboxes."""
-        answer = self._read(_RUNTIME + "ListPodSandbox", pb.ListPodSandboxRequest(), pb.ListPodSandboxResponse)
-        return tuple(sandbox_of(item) for item in answer.items)
+        request = pb.ListPodSandboxRequest()
+        listed = self._list(_RUNTIME + "ListPodSandbox", "StreamPodSandboxes", request, pb.PodSandbox)
+        return each_once(map(sandbox_of, listed), "a sandbox")
+
+    def pod_sandbox_state(self, sandbox_id: str) -> PodSandboxState | None:
+        """The sandbox as it is now, None when NOT_FOUND or when another one answers to its id."""
+        request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
+        answer = self._find(_RUNTIME + "PodSandboxStatus", request, pb.PodSandboxStatusResponse)
+        if answer is None:
+            return None
+        if not answer.status.id:
+            raise RuntimeUnavailable(f"{self.endpoint}: PodSandboxStatus was answered without a status")
+        return sandbox_state(answer.status.state) if answer.status.id == sandbox_id else None
 
     def container_status(self, container_id: str) -> ContainerStatus | None:
-        """The container as it is now, None when NOT_FOUND."""
+        """The container as it is now, None when NOT_FOUND; an answer without a status has no id and no known state."""
         request = pb.ContainerStatusRequest(container_id=container_id)
         answer = self._find(_RUNTIME + "ContainerStatus", request, pb.ContainerStatusResponse)
-        if answer is None or not answer.HasField("status"):
+        if answer is None:
             return None
-        return container_status_of(answer.status)
+        return container_status_of(answer.status) if answer.HasField("status") else NO_STATUS
 
     def image_of_sandbox(self, sandbox_id: str) -> str | None:
         """What the verbose status says under `image` (containerd)."""
@@ -160,8 +192,7 @@ class CriClient:
 
     def list_images(self) -> tuple[Image, ...]:
         """All images."""
-        answer = self._read(_IMAGE + "ListImages", pb.ListImagesRequest(), pb.ListImagesResponse)
-        return tuple(image_of(item) for item in answer.images)
+        return tuple(map(image_of, self._list(_IMAGE + "ListImages", "StreamImages", pb.ListImagesRequest(), pb.Image)))
 
     def image_status(self, reference: str) -> Image | None:
         """The image that the runtime finds for `reference`; an answer without an image means that it has none."""
@@ -186,12 +217,12 @@ class CriClient:
 
     # ---- calls
 
-    def _call(self, method: str, request: Any, answer_type: type[Answer], deadline: float | None) -> Answer:
-        channel = self._image_channel if method.startswith(_IMAGE) else self._runtime_channel
-        invoke: Callable[..., Answer] = channel.unary_unary(
-            method,
-            request_serializer=type(request).SerializeToString,
-            response_deserializer=answer_type.FromString,  # type: ignore[attr-defined] # every message class has it
+    def _channel(self, method: str) -> grpc.Channel:
+        return self._image_channel if method.startswith(_IMAGE) else self._runtime_channel
+
+    def _call(self, method: str, request: Any, read: Callable[[bytes], Answer], deadline: float | None) -> Answer:
+        invoke: Callable[..., Answer] = self._channel(method).unary_unary(
+            method, request_serializer=type(request).SerializeToString, response_deserializer=read
         )
         began, failed = time.monotonic(), True
         try:
@@ -207,25 +238,68 @@ class CriClient:
     def _read(self, method: str, request: Any, answer_type: type[Answer]) -> Answer:
         answer = self._find(method, request, answer_type)
         if answer is None:
-            raise RuntimeUnavailable(f"{self.endpoint}: {_short(method)} answered NOT_FOUND")
+            raise self._not_found(method)
         return answer
 
     def _find(self, method: str, request: Any, answer_type: type[Answer]) -> Answer | None:
         try:
-            return self._call(method, request, answer_type, self._deadline)
+            return self._call(method, request, reader(answer_type), self._deadline)
         except grpc.RpcError as error:
             if _code(error) is grpc.StatusCode.NOT_FOUND:
                 return None
-            transient = _code(error) is grpc.StatusCode.UNAVAILABLE
-            if _code(error) is grpc.StatusCode.DEADLINE_EXCEEDED:
-                sentence = f"{_short(method)} was not answered within {self._deadline:g} s"
-            else:
-                sentence = self._sentence(method, error)
-            raise RuntimeUnavailable(f"{self.endpoint}: {sentence}", transient=transient) from error
+            raise self._unavailable(method, error) from error
+
+    def _list(self, method: str, stream: str, request: Any, entry_type: type[Answer]) -> Iterator[Answer]:
+        """The entries of a list that is complete, one at a time. Raises RuntimeUnavailable, also while it is read."""
+        read = reader(entry_type)
+        try:
+            for message in self._messages_of_list(method, stream, request):
+                yield from map(read, entries(message))
+        except (MalformedList, DecodeError) as error:
+            raise RuntimeUnavailable(f"{self.endpoint}: {_short(method)} cannot be read: {error}") from error
+
+    def _messages_of_list(self, method: str, stream: str, request: Any) -> Iterable[bytes]:
+        """One message with everything; where that is too large, many. Whoever stops reading has no list."""
+        try:
+            return (self._call(method, request, bytes, self._deadline),)
+        except grpc.RpcError as error:
+            if _code(error) is grpc.StatusCode.NOT_FOUND:
+                raise self._not_found(method) from error
+            unavailable = self._unavailable(method, error)
+            if _code(error) is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+                raise unavailable from error
+        return self._stream(f"{method.rpartition('/')[0]}/{stream}", request, unavailable)
+
+    def _stream(self, method: str, request: Any, otherwise: RuntimeUnavailable) -> Iterator[bytes]:
+        """All messages of a stream; `otherwise` is raised where the runtime has no such method."""
+        invoke: Callable[..., Iterator[bytes]] = self._channel(method).unary_stream(
+            method, request_serializer=type(request).SerializeToString, response_deserializer=bytes
+        )
+        began, failed = time.monotonic(), True
+        try:
+            yield from invoke(request, timeout=self._deadline)
+            failed = False
+        except grpc.RpcError as error:
+            if _code(error) is grpc.StatusCode.UNIMPLEMENTED:
+                raise otherwise from error
+            raise self._unavailable(method, error) from error
+        finally:
+            self.on_call(_short(method), time.monotonic() - began, failed)
+
+    def _not_found(self, method: str) -> RuntimeUnavailable:
+        return RuntimeUnavailable(f"{self.endpoint}: {_short(method)} answered NOT_FOUND")
+
+    def _unavailable(self, method: str, error: grpc.RpcError) -> RuntimeUnavailable:
+        transient = _code(error) is grpc.StatusCode.UNAVAILABLE
+        if _code(error) is grpc.StatusCode.DEADLINE_EXCEEDED:
+            sentence = f"{_short(method)} was not answered within {self._deadline:g} s"
+        else:
+            sentence = self._sentence(method, error)
+        return RuntimeUnavailable(f"{self.endpoint}: {sentence}", transient=transient)
 
     def _remove(self, method: str, request: Any, answer_type: type[Any]) -> bool:
         try:
-            self._call(method, request, answer_type, None)
+            self._call(method, request, reader(answer_type), None)
         except grpc.RpcError as error:
             if _code(error) is not grpc.StatusCode.NOT_FOUND:
                 raise RemovalFailed(self._sentence(method, error)) from error
@@ -242,6 +316,12 @@ class CriClient:
                 return f"no connection for {name}: {(details or '').rpartition('error: ')[2]}"
             case _:
                 return f"{name} failed with {code.name}: {details}"
+
+
+def reader(message_type: type[Answer]) -> Callable[[bytes], Answer]:
+    """What makes a message of this class from bytes."""
+    read: Callable[[bytes], Answer] = message_type.FromString  # type: ignore[attr-defined] # every message has it
+    return read
 
 
 def _short(method: str) -> str:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from sys import intern
+from typing import TypeVar
 
 from reclaim.cri import cri_pb2 as pb
 from reclaim.services import ContainerStatus
 from reclaim.types import Container, ContainerState, Image, PodSandbox, PodSandboxState, RuntimeUnavailable
+
+Listed = TypeVar("Listed", Container, PodSandbox)
 
 UID_LABEL = "io.kubernetes.pod.uid"
 POD_NAME_LABEL = "io.kubernetes.pod.name"
@@ -26,6 +30,11 @@ def text_in_json(info: Mapping[str, str], entry: str, key: str) -> str | None:
         return None
     value = document.get(key) if isinstance(document, dict) else None
     return value if isinstance(value, str) and value else None
+
+
+def sandbox_state(state: int) -> PodSandboxState:
+    """The state; proto3 leaves out zeros, so a sandbox without a state on the wire is READY."""
+    return PodSandboxState.NOTREADY if state == pb.SANDBOX_NOTREADY else PodSandboxState.READY
 
 
 def container_state(state: int) -> ContainerState:
@@ -47,20 +56,34 @@ def _identified(item_id: str, what: str) -> str:
     return item_id
 
 
+def each_once(listed: Iterable[Listed], what: str) -> tuple[Listed, ...]:
+    """The entries of a list, an entry that came twice once. `what`: one of them, for the message.
+
+    Raises RuntimeUnavailable when one id comes with two descriptions: a copy of a container must not make it its own
+    newer copy, and which of two states is the true one nobody knows.
+    """
+    found: dict[str, Listed] = {}
+    for entry in listed:
+        if found.setdefault(entry.id, entry) != entry:
+            raise RuntimeUnavailable(f"the runtime listed {what} twice and differently; the list cannot be trusted")
+    return tuple(found.values())
+
+
 def container_of(item: pb.Container) -> Container:
     """A listed container. Raises RuntimeUnavailable when it has no id."""
     references = (item.image_id, item.image_ref, item.image.image, item.image.user_specified_image)
+    # Thousands of containers share a few pods and images: one text for all of them halves what a long list takes.
     return Container(
         id=_identified(item.id, "a container"),
-        name=item.metadata.name,
+        name=intern(item.metadata.name),
         state=container_state(item.state),
         created_at_ns=item.created_at,
-        pod_uid=item.labels.get(UID_LABEL, ""),
-        pod_name=item.labels.get(POD_NAME_LABEL, ""),
-        pod_namespace=item.labels.get(POD_NAMESPACE_LABEL, ""),
-        sandbox_id=item.pod_sandbox_id,
+        pod_uid=intern(item.labels.get(UID_LABEL, "")),
+        pod_name=intern(item.labels.get(POD_NAME_LABEL, "")),
+        pod_namespace=intern(item.labels.get(POD_NAMESPACE_LABEL, "")),
+        sandbox_id=intern(item.pod_sandbox_id),
         attempt=item.metadata.attempt,
-        image_references=tuple(dict.fromkeys(reference for reference in references if reference)),
+        image_references=tuple(dict.fromkeys(intern(reference) for reference in references if reference)),
     )
 
 
@@ -93,10 +116,9 @@ def stop_grace_seconds(annotations: Mapping[str, str]) -> int:
 
 def sandbox_of(item: pb.PodSandbox) -> PodSandbox:
     """A listed sandbox. Raises RuntimeUnavailable when it has no id."""
-    # proto3 leaves out zeros: a sandbox without a state on the wire is READY
     return PodSandbox(
         id=_identified(item.id, "a sandbox"),
-        state=PodSandboxState.NOTREADY if item.state == pb.SANDBOX_NOTREADY else PodSandboxState.READY,
+        state=sandbox_state(item.state),
         created_at_ns=item.created_at,
         pod_uid=item.metadata.uid,
         pod_name=item.metadata.name,

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import grpc
 
 from reclaim.cri import cri_pb2 as pb
-from reclaim.cri.client import CriClient
+from reclaim.cri.client import CriClient, reader
 from reclaim.cri.convert import POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
 from reclaim.types import RuntimeUnavailable
 
@@ -41,6 +41,13 @@ class PodMaker(CriClient):
 
     def run_container(self, sandbox_id: str, pod: tuple[str, str], name: str, image: str, attempt: int = 0) -> str:
         """CreateContainer and StartContainer in a sandbox; `pod` is (name, uid). The id of the container."""
+        container_id = self.create_container(sandbox_id, pod, name, image, attempt)
+        start = pb.StartContainerRequest(container_id=container_id)
+        self._make("StartContainer", start, pb.StartContainerResponse)
+        return container_id
+
+    def create_container(self, sandbox_id: str, pod: tuple[str, str], name: str, image: str, attempt: int = 0) -> str:
+        """CreateContainer alone: what it leaves is CREATED. The id of the container."""
         pod_name, uid = pod
         labels = {
             UID_LABEL: uid,
@@ -58,14 +65,11 @@ class PodMaker(CriClient):
             ),
             sandbox_config=pb.PodSandboxConfig(metadata=pb.PodSandboxMetadata(name=pod_name, uid=uid)),
         )
-        made = self._make("CreateContainer", request, pb.CreateContainerResponse)
-        start = pb.StartContainerRequest(container_id=made.container_id)
-        self._make("StartContainer", start, pb.StartContainerResponse)
-        return made.container_id
+        return self._make("CreateContainer", request, pb.CreateContainerResponse).container_id
 
     def _make(self, method: str, request: Any, answer_type: type[Answer]) -> Answer:
         path = f"/runtime.v1.RuntimeService/{method}"
         try:
-            return self._call(path, request, answer_type, MAKE_DEADLINE_SECONDS)
+            return self._call(path, request, reader(answer_type), MAKE_DEADLINE_SECONDS)
         except grpc.RpcError as error:
             raise RuntimeUnavailable(f"{self.endpoint}: {self._sentence(path, error)}") from error

@@ -1,10 +1,10 @@
 """Private mounts: a small real filesystem of this process's own, with no external program and nothing left behind.
 
 Covers: entering a mount namespace of our own, as root or through a user namespace, and mounting a tmpfs of a given
-size in it. Everything is a system call made through ctypes.
+size in it, or taking it away. Everything is a system call made through ctypes.
 
-Does not cover: leaving the namespace, or unmounting. A mount in it is seen by no other process and ends with the last
-process in the namespace, so even `kill -9` leaves nothing to clean.
+Does not cover: leaving the namespace. A mount in it is seen by no other process and ends with the last process in the
+namespace, so even `kill -9` leaves nothing to clean but the directory below it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ _MS_REC = 0x4000
 _MS_PRIVATE = 0x40000
 _MS_NOSUID = 0x2
 _MS_NODEV = 0x4
+_MNT_DETACH = 0x2
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.unshare.argtypes = [ctypes.c_int]
 _libc.mount.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p]
+_libc.umount2.argtypes = [ctypes.c_char_p, ctypes.c_int]
 
 
 class EmbeddedNodeError(Exception):
@@ -99,6 +101,11 @@ def mount_tmpfs(path: str, size_bytes: int, inodes: int) -> None:
             f"a tmpfs of {size_bytes} bytes and {inodes} inodes cannot be mounted on {path}: "
             f"{os.strerror(ctypes.get_errno())}"
         )
+
+
+def unmount(path: str) -> None:
+    """Take the uppermost mount off `path`, at once, also while it is in use. Nothing happens where none is mounted."""
+    _libc.umount2(os.fsencode(path), _MNT_DETACH)
 
 
 def _none(reason: str) -> PrivateMounts:

@@ -4,7 +4,8 @@ Rules, as containerd's image store has them:
 
 * one image is one id with any number of tags and repository digests, also none;
 * a tag belongs to one image: adding it again moves it, and the image that had it stays, with its digest;
-* removing an image by whatever name removes the image: every tag and digest goes with it.
+* removing an image by whatever name removes the image: every tag and digest goes with it. (Where a name only untags,
+  see `dialects`, the image goes with its last tag.)
 """
 
 from __future__ import annotations
@@ -97,6 +98,15 @@ class ImageTable:
         except NotFoundError:
             return None
 
+    def untag(self, image: Image, name: str) -> bool:
+        """Take one name away, if it is a tag of the image and not its last one; whether it was."""
+        tag = normalized(name) if name else ""
+        if tag not in image.tags or len(image.tags) == 1:
+            return False
+        image.tags.remove(tag)
+        del self._by_name[tag]
+        return True
+
     def drop(self, image: Image) -> None:
         """Forget an image with all its names."""
         del self._by_id[image.id]
@@ -104,6 +114,10 @@ class ImageTable:
             del self._by_name[name]
 
 
-def image_id_of(tags: Sequence[str], layers: Sequence[LayerSpec]) -> str:
-    """The id of an image: the same tags on the same layers are the same image, whenever it is added."""
-    return "sha256:" + made_id("image", *sorted(map(normalized, tags)), *(layer.digest for layer in layers))
+def image_id_of(tags: Sequence[str], layers: Sequence[LayerSpec], *, bare: bool = False) -> str:
+    """The id of an image: the same tags on the same layers are the same image, whenever it is added.
+
+    `bare`: without "sha256:" before its 64 hex digits.
+    """
+    digits = made_id("image", *sorted(map(normalized, tags)), *(layer.digest for layer in layers))
+    return digits if bare else f"sha256:{digits}"

@@ -18,6 +18,8 @@ from typing import Literal, NamedTuple
 
 from reclaim.cri import cri_pb2
 
+from .crowd import dead_containers
+from .dialects import CONTAINERD_2, Dialect
 from .filesystem import EmbeddedNodeError
 from .images import Image, ImageTable, image_id_of
 from .names import made_id, normalized
@@ -52,12 +54,12 @@ class EmbeddedNode:
         containers_root: str = "",
         wall_clock: Callable[[], float] = time.time,
         sandbox_image: str = DEFAULT_SANDBOX_IMAGE,
-        container_space_delay_seconds: float = 0.0,
+        dialect: Dialect = CONTAINERD_2,
     ) -> None:
         self.sandbox_image = normalized(sandbox_image)
+        self.dialect = dialect
         self._store = LayerStore(images_root, containers_root)
         self._wall_clock = wall_clock
-        self._space_delay_seconds = container_space_delay_seconds
         self._lock = threading.Lock()
         self._pulling = threading.Lock()
         self._images = ImageTable()
@@ -75,13 +77,14 @@ class EmbeddedNode:
             return tuple(self._removals)
 
     def add_image(self, tags: Sequence[str], layers: Sequence[LayerSpec], pinned: bool = False) -> str:
-        """Pull an image: write the layers that are not here yet, then list it. Its id ("sha256:" and 64 hex digits).
+        """Pull an image: write the layers that are not here yet, then list it. Its id (64 hex digits, in most
+        dialects with "sha256:" before them).
 
         Images arrive one after the other, as with the kubelet's serializeImagePulls; other calls go on meanwhile. The
         same tags and layers are the same id again. Raises EmbeddedNodeError, with nothing left behind, if it does not
         fit.
         """
-        image_id = image_id_of(tags, layers)
+        image_id = image_id_of(tags, layers, bare=self.dialect.bare_image_ids)
         with self._pulling:
             with self._lock:
                 if self._images.get(image_id) is not None:
@@ -100,6 +103,13 @@ class EmbeddedNode:
                 self._images.put(image_id, tags, layers, pinned=pinned)
         return image_id
 
+    def tag_image(self, image_id: str, tag: str) -> None:
+        """Give an image one more tag; an image that had it loses it."""
+        with self._lock:
+            if (image := self._images.get(image_id)) is None:
+                raise EmbeddedNodeError(f"there is no image with the full id {image_id!r}")
+            self._images.put(image_id, [tag], image.layers, pinned=image.pinned)
+
     def exit_container(self, container_id: str, exit_code: int = 0) -> None:
         """Let the container's process end by itself. Raises EmbeddedNodeError if it is not RUNNING or UNKNOWN."""
         with self._lock:
@@ -112,6 +122,14 @@ class EmbeddedNode:
         """Make the container UNKNOWN, as after the loss of its shim."""
         with self._lock:
             self._container(container_id).state = cri_pb2.CONTAINER_UNKNOWN
+
+    def add_dead_containers(self, sandbox_id: str, count: int, image_id: str, age_seconds: float) -> list[str]:
+        """Let a sandbox have `count` containers that died so long ago: in the lists only, with no file. Their ids."""
+        with self._lock:
+            died_at = self._now_ns() - round(age_seconds * 1e9)
+            made = {each.id: each for each in dead_containers(self._sandbox(sandbox_id), count, image_id, died_at)}
+            self._containers.update(made)
+        return list(made)
 
     def kill_sandbox(self, sandbox_id: str) -> None:
         """Make the sandbox NOTREADY; its containers stay as they are, which a real runtime allows too."""
@@ -207,6 +225,9 @@ class EmbeddedNode:
     def _drop_image(self, image: Image) -> None:
         self._images.drop(image)
         self._removals.append(Removal(self._wall_clock(), "image", image.id))
+        if self.dialect.image_space_delay_seconds > 0:
+            self._leave(image.id, image.layer_digests, self.dialect.image_space_delay_seconds)
+            return
         self._collect()  # RemoveImage is the one call that waits for the runtime's garbage collection
         self._store.release(image.layer_digests)
 
@@ -214,23 +235,23 @@ class EmbeddedNode:
         self._stop(container)
         del self._containers[container.id]
         self._removals.append(Removal(self._wall_clock(), "container", container.id))
-        self._leave(container.id, container.layers)
+        self._leave(container.id, container.layers, self.dialect.container_space_delay_seconds)
 
     def _drop_sandbox(self, sandbox: Sandbox) -> None:
         for container in [each for each in self._containers.values() if each.sandbox_id == sandbox.id]:
             self._drop_container(container)
         del self._sandboxes[sandbox.id]
         self._removals.append(Removal(self._wall_clock(), "sandbox", sandbox.id))
-        self._leave(sandbox.id, sandbox.layers)
+        self._leave(sandbox.id, sandbox.layers, self.dialect.container_space_delay_seconds)
 
-    def _leave(self, object_id: str, layers: tuple[str, ...]) -> None:
+    def _leave(self, object_id: str, layers: tuple[str, ...], delay_seconds: float) -> None:
         """Leave the space of a removed object to the collection: at once, or one for all after the delay."""
         first = not self._garbage
         self._garbage.append((object_id, layers))
-        if self._space_delay_seconds <= 0:
+        if delay_seconds <= 0:
             self._collect()
         elif first:
-            self._collector = threading.Timer(self._space_delay_seconds, self._collect_later)
+            self._collector = threading.Timer(delay_seconds, self._collect_later)
             self._collector.daemon = True
             self._collector.start()
 
@@ -246,5 +267,5 @@ class EmbeddedNode:
             self._collector.cancel()
         while self._garbage:
             object_id, layers = self._garbage.pop()
-            self._store.remove_writable(object_id)  # a sandbox has none, which is fine
+            self._store.remove_writable(object_id)  # a sandbox or an image has none, which is fine
             self._store.release(layers)

@@ -1,6 +1,6 @@
 """Sandboxes and containers of the embedded node as records, and what the lists and status calls say of them.
 
-Rules, as containerd has them:
+Rules, as containerd has them; what differs elsewhere is in `dialects`:
 
 * `image_ref` is the image id in ListContainers, and in ContainerStatus the repository digest while the image is there;
 * `image_id` is filled by newer runtimes only; containerd 1.6 leaves it empty everywhere;
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from reclaim.cri import cri_pb2
 
+from .dialects import Dialect, ImageRefersAs
 from .images import Image
 from .names import selects
 
@@ -92,22 +93,25 @@ class Container:
         self.state = cri_pb2.CONTAINER_EXITED
         self.exit_code, self.reason, self.finished_at = exit_code, reason, finished_at
 
-    def item(self, *, fills_image_id: bool) -> cri_pb2.Container:
-        """What ListContainers says."""
+    def item(self, image: Image | None, dialect: Dialect) -> cri_pb2.Container:
+        """What ListContainers says; `image` is the container's image if it is still there."""
+        image_ref = self.image_id
+        if dialect.image_ref is ImageRefersAs.DIGEST and image is not None and image.digests:
+            image_ref = image.digests[0]
         return cri_pb2.Container(
             id=self.id,
             pod_sandbox_id=self.sandbox_id,
             metadata=self.config.metadata,
             image=self.config.image,
-            image_ref=self.image_id,
+            image_ref=image_ref,
             state=self.state,
             created_at=self.created_at,
             labels=self.config.labels,
             annotations=self.config.annotations,
-            image_id=self.image_id if fills_image_id else "",
+            image_id=self.image_id if dialect.fills_image_id else "",
         )
 
-    def status(self, image: Image | None, *, fills_image_id: bool) -> cri_pb2.ContainerStatus:
+    def status(self, image: Image | None, dialect: Dialect) -> cri_pb2.ContainerStatus:
         """What ContainerStatus says; `image` is the container's image if it is still there."""
         spec = cri_pb2.ImageSpec()
         spec.CopyFrom(self.config.image)
@@ -130,7 +134,7 @@ class Container:
             annotations=self.config.annotations,
             mounts=self.config.mounts,
             log_path=self.log_path,
-            image_id=self.image_id if fills_image_id else "",
+            image_id=self.image_id if dialect.fills_image_id else "",
         )
 
     def matches(self, wanted: cri_pb2.ContainerFilter, full_id: str, full_sandbox_id: str) -> bool:

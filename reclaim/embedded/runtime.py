@@ -1,6 +1,7 @@
 """A CRI v1 runtime as a state machine: one method a call, messages in and messages out, no gRPC in it.
 
-A second implementation of the protocol, not a double: the rules are containerd's, as measured on 1.6 and 2.x.
+A second implementation of the protocol, not a double: the rules are containerd's, as measured on 1.6 and 2.x. Where
+versions and runtimes differ, the dialect decides (`dialects`); these hold unless it says otherwise.
 
 * Nothing is protected. RemoveImage of an image in use succeeds, and its layers go with the last container that stands
   on them; RemoveContainer of a RUNNING container kills it.
@@ -20,9 +21,12 @@ import json
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 from reclaim.cri import cri_pb2
 
+from .dialects import CONTAINERD_2, Dialect
 from .filesystem import EmbeddedNodeError
 from .images import Image
 from .names import find, find_or_keep, find_or_none
@@ -34,11 +38,7 @@ class EmbeddedRuntime(EmbeddedNode):
     """The runtime of an embedded node. Thread-safe.
 
     `images_root` and `containers_root` (the same if empty) are directories on the filesystems that shall fill up.
-    `wall_clock` answers seconds since the epoch. The other options are differences between runtimes:
-    `fills_image_id`: Container.image_id is set (containerd 1.6 leaves it empty). `pins_sandbox_image`: the image list
-    says that the sandbox image is pinned. `reports_sandbox_image`: verbose status calls name it.
-    `container_space_delay_seconds`: the space of a removed container comes back that much later, or with the next
-    RemoveImage that finds its image, whichever is first; until `settle` a thread may wait for it.
+    `wall_clock` answers seconds since the epoch. `differences` are fields of the dialect that are otherwise here.
     """
 
     def __init__(
@@ -47,38 +47,32 @@ class EmbeddedRuntime(EmbeddedNode):
         *,
         containers_root: str = "",
         wall_clock: Callable[[], float] = time.time,
-        fills_image_id: bool = True,
-        pins_sandbox_image: bool = True,
-        reports_sandbox_image: bool = True,
-        container_space_delay_seconds: float = 0.0,
         sandbox_image: str = DEFAULT_SANDBOX_IMAGE,
-        runtime_name: str = "containerd",
-        runtime_version: str = "2.1.0",
+        dialect: Dialect = CONTAINERD_2,
+        **differences: Any,
     ) -> None:
         super().__init__(
             images_root,
             containers_root=containers_root,
             wall_clock=wall_clock,
             sandbox_image=sandbox_image,
-            container_space_delay_seconds=container_space_delay_seconds,
+            dialect=replace(dialect, **differences),
         )
-        self._fills_image_id = fills_image_id
-        self._pins_sandbox_image = pins_sandbox_image
-        self._reports_sandbox_image = reports_sandbox_image
-        self._name_and_version = (runtime_name, runtime_version)
 
     def version(self, _: cri_pb2.VersionRequest) -> cri_pb2.VersionResponse:
         """Version."""
-        name, version = self._name_and_version
         return cri_pb2.VersionResponse(
-            version="0.1.0", runtime_name=name, runtime_version=version, runtime_api_version="v1"
+            version="0.1.0",
+            runtime_name=self.dialect.runtime_name,
+            runtime_version=self.dialect.runtime_version,
+            runtime_api_version="v1",
         )
 
     def status(self, request: cri_pb2.StatusRequest) -> cri_pb2.StatusResponse:
         """Status: always ready; verbose, with the configuration as JSON text under the key "config"."""
         conditions = [cri_pb2.RuntimeCondition(type=name, status=True) for name in ("RuntimeReady", "NetworkReady")]
         config = {"containerdRootDir": self._store.images_root}
-        if self._reports_sandbox_image:
+        if self.dialect.reports_sandbox_image:
             config["sandboxImage"] = self.sandbox_image
         return cri_pb2.StatusResponse(
             status=cri_pb2.RuntimeStatus(conditions=conditions),
@@ -92,14 +86,14 @@ class EmbeddedRuntime(EmbeddedNode):
             full_id = find_or_keep(self._containers, wanted.id)
             full_sandbox_id = find_or_keep(self._sandboxes, wanted.pod_sandbox_id)
             taken = [each for each in self._containers.values() if each.matches(wanted, full_id, full_sandbox_id)]
-            items = [each.item(fills_image_id=self._fills_image_id) for each in taken]
+            items = [each.item(self._images.get(each.image_id), self.dialect) for each in taken]
         return cri_pb2.ListContainersResponse(containers=items)
 
     def container_status(self, request: cri_pb2.ContainerStatusRequest) -> cri_pb2.ContainerStatusResponse:
         """ContainerStatus. Raises NotFoundError."""
         with self._lock:
             container = self._containers[find(self._containers, request.container_id, "container")]
-            status = container.status(self._images.get(container.image_id), fills_image_id=self._fills_image_id)
+            status = container.status(self._images.get(container.image_id), self.dialect)
         return cri_pb2.ContainerStatusResponse(status=status)
 
     def list_container_stats(self, _: cri_pb2.ListContainerStatsRequest) -> cri_pb2.ListContainerStatsResponse:
@@ -126,6 +120,7 @@ class EmbeddedRuntime(EmbeddedNode):
         """RemoveContainer, whatever its state."""
         with self._lock:
             if (container := find_or_none(self._containers, request.container_id, "container")) is not None:
+                self._need_room("containers.json")
                 self._drop_container(container)
         return cri_pb2.RemoveContainerResponse()
 
@@ -142,7 +137,7 @@ class EmbeddedRuntime(EmbeddedNode):
             sandbox = self._sandboxes[find(self._sandboxes, request.pod_sandbox_id, "sandbox")]
             status = sandbox.status()
         details = {"runtimeHandler": sandbox.runtime_handler}
-        if self._reports_sandbox_image:
+        if self.dialect.reports_sandbox_image:
             details["image"] = sandbox.image
         info = {"info": json.dumps(details)} if request.verbose else {}
         return cri_pb2.PodSandboxStatusResponse(status=status, info=info)
@@ -161,6 +156,7 @@ class EmbeddedRuntime(EmbeddedNode):
         """RemovePodSandbox: with all its containers, whatever their state."""
         with self._lock:
             if (sandbox := find_or_none(self._sandboxes, request.pod_sandbox_id, "sandbox")) is not None:
+                self._need_room("containers.json")
                 self._drop_sandbox(sandbox)
         return cri_pb2.RemovePodSandboxResponse()
 
@@ -226,11 +222,15 @@ class EmbeddedRuntime(EmbeddedNode):
             return cri_pb2.ImageStatusResponse(image=None if image is None else self._image_item(image))
 
     def remove_image(self, request: cri_pb2.RemoveImageRequest) -> cri_pb2.RemoveImageResponse:
-        """RemoveImage: the image with all its names, also if it is in use, also if it is pinned."""
+        """RemoveImage: the image with all its names, also if it is pinned. Raises EmbeddedNodeError where the dialect
+        has a reason to refuse."""
         with self._lock:
             image = self._images.resolve_or_none(request.image.image)
             if image is not None:
-                self._drop_image(image)
+                self._need_room("images.json")
+                if not (self.dialect.name_only_untags and self._images.untag(image, request.image.image)):
+                    self._refuse_in_use(image)
+                    self._drop_image(image)
         return cri_pb2.RemoveImageResponse()
 
     def image_fs_info(self, _: cri_pb2.ImageFsInfoRequest) -> cri_pb2.ImageFsInfoResponse:
@@ -251,8 +251,21 @@ class EmbeddedRuntime(EmbeddedNode):
             container_filesystems=[usages[self._store.containers_root]],
         )
 
+    def _refuse_in_use(self, image: Image) -> None:
+        users = [each.id for each in self._containers.values() if each.image_id == image.id]
+        if users and self.dialect.refuses_image_in_use:
+            raise EmbeddedNodeError(f"image used by {users[0]}: image is in use by a container")
+
+    def _need_room(self, file: str) -> None:
+        """A new list of what is left is written beside the old one before anything is deleted."""
+        if not self.dialect.needs_room_to_delete:
+            return
+        found = os.statvfs(self._store.images_root)
+        if found.f_bavail == 0 or (found.f_files and found.f_favail == 0):
+            raise EmbeddedNodeError(f"open {self._store.images_root}/.tmp-{file}: no space left on device")
+
     def _image_item(self, image: Image) -> cri_pb2.Image:
-        return image.item(pinned=self._pins_sandbox_image and self.sandbox_image in image.tags)
+        return image.item(pinned=self.dialect.pins_sandbox_image and self.sandbox_image in image.tags)
 
     def _held(self, *images: Image) -> tuple[str, ...]:
         digests = tuple(digest for image in images for digest in image.layer_digests)

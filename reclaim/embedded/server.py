@@ -9,7 +9,7 @@ runtime that does not have them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -19,7 +19,8 @@ from google.protobuf.message import Message
 
 from reclaim.cri import cri_pb2
 
-from .failpoints import Failpoints, InjectedError
+from .distortions import distorted
+from .failpoints import Call, Failpoints, InjectedError
 from .filesystem import EmbeddedNodeError
 from .names import NotFoundError
 from .runtime import EmbeddedRuntime
@@ -27,7 +28,7 @@ from .runtime import EmbeddedRuntime
 RUNTIME_SERVICE = "runtime.v1.RuntimeService"
 IMAGE_SERVICE = "runtime.v1.ImageService"
 
-_MAX_MESSAGE_BYTES = 256 << 20  # the 4 MiB that gRPC allows by default are about 4 000 containers
+_MAX_MESSAGE_BYTES = 256 << 20  # of a request
 _SOCKET_PATH_BYTES = 107  # sun_path is 108 bytes with its terminating zero
 _WORKERS = 32  # calls at a time; threads are made when they are needed, and a call that hangs occupies one
 
@@ -39,6 +40,12 @@ class Method(NamedTuple):
     name: str
     request: type[Message]
     function: Callable[[EmbeddedRuntime, Any], Message]
+
+    @property
+    def answer(self) -> type[Message]:
+        """What it is answered with."""
+        answer: type[Message] = getattr(cri_pb2, f"{self.name}Response")
+        return answer
 
 
 METHODS = (
@@ -67,6 +74,9 @@ METHODS = (
     Method(IMAGE_SERVICE, "ImageFsInfo", cri_pb2.ImageFsInfoRequest, EmbeddedRuntime.image_fs_info),
 )
 
+STREAMS = {"StreamContainers": "ListContainers", "StreamPodSandboxes": "ListPodSandbox", "StreamImages": "ListImages"}
+"""The streaming twins of list calls: each message has one entry in the field in which the list has all of them."""
+
 
 class EmbeddedServer:
     """Serves a runtime on a unix socket while its `with` block lasts, or from `start` to `stop`.
@@ -79,7 +89,7 @@ class EmbeddedServer:
     def __init__(self, runtime: EmbeddedRuntime, socket_path: str) -> None:
         self.runtime = runtime
         self.socket_path = os.path.abspath(socket_path)
-        self.failpoints = Failpoints(frozenset(method.name for method in METHODS))
+        self.failpoints = Failpoints(frozenset((*(method.name for method in METHODS), *STREAMS)))
         self._serving: tuple[grpc.Server, ThreadPoolExecutor] | None = None
 
     def __enter__(self) -> Self:
@@ -108,11 +118,17 @@ class EmbeddedServer:
             executor,
             options=(
                 ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
-                ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
+                ("grpc.max_send_message_length", self.runtime.dialect.largest_answer_bytes),
             ),
         )
+        runtime_streams = self.runtime.dialect.streams_lists
         for service in (RUNTIME_SERVICE, IMAGE_SERVICE):
-            handlers = {method.name: self._handler(method) for method in METHODS if method.service == service}
+            methods = [method for method in METHODS if method.service == service]
+            handlers = {method.name: self._handler(method) for method in methods}
+            if runtime_streams:
+                handlers |= {
+                    name: self._stream(name, m) for name, of in STREAMS.items() for m in methods if m.name == of
+                }
             server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
         try:
             server.add_insecure_port(self.target)
@@ -153,18 +169,48 @@ class EmbeddedServer:
         self.runtime.settle()
 
     def _handler(self, method: Method) -> grpc.RpcMethodHandler[Any, Any]:
-        def serve(request: Message, context: grpc.ServicerContext) -> Message:
+        def serve(request: Message, context: grpc.ServicerContext) -> Iterator[Message]:
+            call = Call(lambda: method.function(self.runtime, request), method.answer(), distorted)
             try:
-                return self.failpoints.apply(method.name, lambda: method.function(self.runtime, request))
+                return iter((self.failpoints.apply(method.name, call),))
             except InjectedError as error:
-                context.abort(error.code, error.message)
+                return failing(() if error.partial is None else (error.partial,), error, context)
             except NotFoundError as error:
                 context.abort(grpc.StatusCode.NOT_FOUND, str(error))
             except EmbeddedNodeError as error:
                 context.abort(grpc.StatusCode.UNKNOWN, str(error))
 
-        return grpc.unary_unary_rpc_method_handler(
+        return self._method_handler(method, serve)
+
+    def _stream(self, name: str, twin: Method) -> grpc.RpcMethodHandler[Any, Any]:
+        def serve(request: Message, context: grpc.ServicerContext) -> Iterator[Message]:
+            call = Call(lambda: twin.function(self.runtime, request), twin.answer(), distorted)
+            try:
+                return one_by_one(self.failpoints.apply(name, call))
+            except InjectedError as error:
+                return failing(() if error.partial is None else one_by_one(error.partial), error, context)
+
+        return self._method_handler(twin, serve)
+
+    def _method_handler(
+        self, method: Method, serve: Callable[[Any, grpc.ServicerContext], Iterator[Any]]
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        # On the wire a single answer is a stream of one message: so a stream can be cut after a message.
+        return grpc.unary_stream_rpc_method_handler(
             serve,
             request_deserializer=method.request.FromString,
             response_serializer=lambda answer: answer.SerializeToString(),
         )
+
+
+def one_by_one(answer: Message) -> Iterator[Message]:
+    """Each entry of a list as a list of its own."""
+    for field, found in answer.ListFields():
+        for entry in found:
+            yield type(answer)(**{field.name: [entry]})
+
+
+def failing(before: Iterable[Any], error: InjectedError, context: grpc.ServicerContext) -> Iterator[Any]:
+    """The answer that an injected error makes: the messages that are sent before it, then its code."""
+    yield from before
+    context.abort(error.code, error.message)

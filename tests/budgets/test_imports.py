@@ -14,7 +14,7 @@ ROOMS = ("signals", "reclaim", "eviction")
 
 HOMES = {
     "grpc": {"reclaim/cri/client.py", "reclaim/cri/maker.py", "reclaim/embedded/"},
-    "google": {"reclaim/cri/cri_pb2.py", "reclaim/cri/cri_pb2.pyi", "reclaim/embedded/"},
+    "google": {"reclaim/cri/client.py", "reclaim/cri/cri_pb2.py", "reclaim/cri/cri_pb2.pyi", "reclaim/embedded/"},
     "prometheus_client": {"eviction/metrics.py"},
     "psutil": {"signals/filesystems.py"},
     "pyinotify": {"signals/watcher.py"},
@@ -22,7 +22,9 @@ HOMES = {
         "eviction/configuration.py",
         "eviction/configuration_file.py",
         "eviction/documents.py",
+        "eviction/drill/document.py",
         "eviction/drill/scenario.py",
+        "eviction/drill/schema.py",
         "eviction/kubelet_configuration.py",
     },
     "yaml": {"eviction/documents.py"},

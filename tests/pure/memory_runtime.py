@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reclaim.pods import PodStates
-from reclaim.services import ContainerStatus, ImageFsInfo, RuntimeVersion
-from reclaim.types import Container, ContainerState, Image, PodSandbox, RuntimeUnavailable
+from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, RuntimeVersion
+from reclaim.types import Container, ContainerState, Image, PodSandbox, PodSandboxState, RuntimeUnavailable
 from tests.pure.values import SteppedClock
 
 
@@ -22,6 +22,7 @@ class MemoryRuntime:
         self.call_seconds = 0.0
         self.away = False
         self.stops = True
+        self.says_nothing = False
 
     def hold(self, *objects: Container | PodSandbox | Image) -> None:
         """Takes these objects in."""
@@ -69,8 +70,16 @@ class MemoryRuntime:
     def container_status(self, container_id: str) -> ContainerStatus | None:
         """Takes the beginning of an id for the id, as real runtimes do."""
         self._called("container_status")
+        if self.says_nothing:
+            return NO_STATUS
         found = next((one for one in self.containers.values() if one.id.startswith(container_id)), None)
         return None if found is None else ContainerStatus(found.id, found.state)
+
+    def pod_sandbox_state(self, sandbox_id: str) -> PodSandboxState | None:
+        """By whole id."""
+        self._called("pod_sandbox_state")
+        found = self.sandboxes.get(sandbox_id)
+        return None if found is None else found.state
 
     def image_of_sandbox(self, sandbox_id: str) -> str | None:
         """It does not say."""

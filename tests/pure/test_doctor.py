@@ -12,11 +12,9 @@ from eviction.cli.doctor import lines
 from eviction.configuration import load
 from eviction.doctor import CHECKS, examine, healthy
 from eviction.finding import Finding, Level, NodeFacts, Snapshotter, SocketFacts
-from eviction.node_facts import kept_by_none
 from reclaim.services import RuntimeVersion
-from reclaim.types import Image
 from signals.types import FilesystemIdentity, FilesystemRole, FsStats, Signal, SignalObservations, Unavailable
-from tests.pure.values import GIB, MIB, image, look, observation, threshold
+from tests.pure.values import GIB, MIB, look, observation, threshold
 
 NODEFS, IMAGEFS = FilesystemRole.NODEFS, FilesystemRole.IMAGEFS
 IMAGES = "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs"
@@ -173,27 +171,3 @@ def test_every_check_is_in_the_list() -> None:
     """No check that is written and not run."""
     written = {name for room in (disk_checks, node_checks) for name in vars(room) if name.startswith("check_")}
     assert written == {check.__name__ for check in CHECKS}
-
-
-LISTED: tuple[Image, ...] = (
-    image(1, "registry.example/app:1", digests=(f"registry.example/app@sha256:{'a' * 64}",)),
-    image(2, "docker.io/library/busybox:1.36"),
-)
-
-
-@pytest.mark.parametrize(
-    "entry",
-    ["registry.example/app:1", "registry.example/app", "registry.example/*", f"sha256:{'a' * 64}", "busybox:1.36",
-     image(2).id, "*busybox*"],
-)  # fmt: skip
-def test_a_keep_that_matches_is_no_finding(entry: str) -> None:
-    """Reference, repository, glob, digest, short name, id."""
-    assert kept_by_none([entry], LISTED) == ()
-
-
-@pytest.mark.parametrize(
-    "entry", ["registry.example/ap", "registry.example/app:2", "registry.other/*", f"sha256:{'b' * 64}"]
-)
-def test_a_keep_that_matches_nothing_is_told(entry: str) -> None:
-    """Misspelt, another tag, another registry, another digest."""
-    assert kept_by_none([entry, "busybox:1.36"], LISTED) == (entry,)

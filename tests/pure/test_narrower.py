@@ -6,6 +6,7 @@ Source: kubelet, `pkg/kubelet/kuberuntime/kuberuntime_gc.go`, written once more 
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -101,3 +102,20 @@ def test_with_the_guards_nothing_goes_that_the_kubelet_would_keep(
         assert {verdict.id for verdict in plan.keep if verdict.rule is Rule.GUARD} == kubelets - going
         by_guard = {verdict.id for verdict in sandboxes.keep if verdict.rule is Rule.GUARD}
         assert idle_to_kubelet - idle <= by_guard
+
+
+@given(listings(), known, policies, st.booleans(), st.randoms())
+def test_the_order_of_the_listing_changes_nothing(
+    listing: Listing, pods: PodStates, policy: ContainerGCPolicy, cautious: bool, random: Random
+) -> None:
+    """With the kubelet's state too, and never does a container go that runs."""
+    policy = replace(policy, cautious=cautious)
+    other = replace(
+        listing,
+        containers=tuple(random.sample(listing.containers, len(listing.containers))),
+        sandboxes=tuple(random.sample(listing.sandboxes, len(listing.sandboxes))),
+    )
+    for make in (plan_container_gc, plan_sandbox_gc):
+        assert make(other, pods, policy, NOW_NS) == make(listing, pods, policy, NOW_NS)
+    running = {one.id for one in listing.containers if one.state is ContainerState.RUNNING}
+    assert not running & {verdict.id for verdict in plan_container_gc(listing, pods, policy, NOW_NS).remove}

@@ -95,6 +95,7 @@ def test_an_outcome_says_what_became_of_an_object() -> None:
         "age_seconds": 7200.123,
         "verdict": "remove",
         "reason": "unused",
+        "rule": "kubelet",
         "result": "removed",
         "error": None,
         "duration_seconds": 0.25,

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from eviction.drill.types import RestartPolicy
 from reclaim.cri import cri_pb2
 from reclaim.cri.convert import container_state
 from tests.real_node.node import Node
@@ -79,9 +80,13 @@ def build_thirty_pods(node: Node, image: str) -> ThirtyPods:
 def _admit(pods: ThirtyPods, name: str, spec: PodSpec, phase: str = "Running") -> Sandbox:
     pods.node.kubelet.admit_pod(spec.uid)
     pods.specs.append(spec)
-    pods.pod_list.append(
-        {"metadata": {"uid": spec.uid, "name": name, "namespace": "default"}, "status": {"phase": phase}}
-    )
+    metadata = {
+        "uid": spec.uid,
+        "name": name,
+        "namespace": "default",
+        "annotations": {"kubernetes.io/config.source": "api"},
+    }
+    pods.pod_list.append({"metadata": metadata, "status": {"phase": phase}})
     return pods.node.kubelet.run_pod(name, spec.uid)
 
 
@@ -105,7 +110,7 @@ def _running(pods: ThirtyPods, name: str) -> None:
 
 def _crashed(pods: ThirtyPods, name: str) -> None:
     """Several dead copies, of odd ones a running one beside: the newest dead copy stays, the older ones go."""
-    sandbox = _admit(pods, name, PodSpec(_uid(name), ("app",), restart_policy="OnFailure"))
+    sandbox = _admit(pods, name, PodSpec(_uid(name), ("app",), restart_policy=RestartPolicy.ON_FAILURE))
     copies = [_run_to_end(pods, sandbox, "app", 1, attempt) for attempt in range(CRASHES)]
     pods.goes_always |= set(copies[:-1])
     if int(name[-1]) % 2:
@@ -114,7 +119,9 @@ def _crashed(pods: ThirtyPods, name: str) -> None:
 
 def _completed(pods: ThirtyPods, name: str) -> None:
     """Succeeded, its object still there: only who knows the kubelet's state may take its containers and sandbox."""
-    sandbox = _admit(pods, name, PodSpec(_uid(name), ("job",), ("init",), "Never", over=True), phase="Succeeded")
+    sandbox = _admit(
+        pods, name, PodSpec(_uid(name), ("job",), ("init",), RestartPolicy.NEVER, over=True), phase="Succeeded"
+    )
     parts = {_run_to_end(pods, sandbox, "init", 0), _run_to_end(pods, sandbox, "job", 0), sandbox.id}
     pods.node.cri.stop_sandbox(sandbox.id)
     pods.goes_when_known |= parts

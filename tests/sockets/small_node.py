@@ -25,6 +25,7 @@ from reclaim.cri.maker import PodMaker
 from reclaim.embedded.runtime import EmbeddedRuntime
 from reclaim.embedded.server import EmbeddedServer
 from reclaim.embedded.store import LayerSpec
+from reclaim.log_names import log_directory_name, symlink_name
 from reclaim.records import ImageRecords
 from reclaim.types import ImageRecord, Outcome
 from signals.types import FsLayout, Signal
@@ -74,6 +75,10 @@ class SmallNode:
             mounted_tmpfs(mountpoint, size_bytes, 4000)
         self.root_directory = self.disk / "kubelet"
         (self.root_directory / "pods").mkdir(parents=True)
+        self.pod_logs_dir = self.disk / "log" / "pods"
+        self.container_logs_dir = self.disk / "log" / "containers"
+        self.pod_logs_dir.mkdir(parents=True)
+        self.container_logs_dir.mkdir()
         self.images_root = self.image_disk / "images"
         containers_root = str(self.disk / "containers") if layout is FsLayout.SPLIT else ""
         self.runtime = runtime(str(self.images_root), containers_root=containers_root, **options)
@@ -130,7 +135,20 @@ class SmallNode:
         """A pod with its directory and a ready sandbox."""
         uid = f"uid-{name}"
         self.admit(uid)
-        return Pod(name, uid, self.maker.run_pod(name, uid, f"/var/log/pods/default_{name}_{uid}", attempt=attempt))
+        return Pod(name, uid, self.maker.run_pod(name, uid, str(self.logs_of(name)), attempt=attempt))
+
+    def logs_of(self, name: str) -> Path:
+        """Where the logs of a pod are, or would be: the runtime here writes none."""
+        return self.pod_logs_dir / log_directory_name("default", name, f"uid-{name}")
+
+    def log(self, name: str, container_id: str, attempt: int = 0, container: str = "app") -> Path:
+        """Writes the log of a container, a rotated one beside it, and the symlink to it; the path of the log."""
+        log = self.logs_of(name) / container / f"{attempt}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text("a line\n")
+        log.with_name(f"{log.name}.20261121-120000").write_text("an older line\n")
+        (self.container_logs_dir / symlink_name(name, "default", container, container_id)).symlink_to(log)
+        return log
 
     def run(self, pod: Pod, image: str = APP, name: str = "app", attempt: int = 0, writes: int = 0) -> str:
         """A running container that has written so many bytes; its id."""
@@ -225,6 +243,9 @@ class SmallNode:
             marks[str(signal)] = str((found.f_ffree if signal.counts_inodes else self.available(where)) + above)
         return {
             "rootDirectory": str(self.root_directory),
+            "podLogsDir": str(self.pod_logs_dir),
+            "containerLogsDir": str(self.container_logs_dir),
+            "stateFile": "",
             "containerRuntimeEndpoint": self.endpoint,
             "evictionMinimumReclaim": {"nodefs.available": "0", "imagefs.available": "0"},
             "holdOffAfterStart": "0s",

@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 
-from reclaim.embedded.failpoints import ActThenFail, Delay, Fail, Hang
+from reclaim.cri import cri_pb2
+from reclaim.embedded.distortions import Distortion
+from reclaim.embedded.failpoints import ActThenFail, Cut, Delay, Distort, Fail, Fault, Hang, Pretend, When
 from reclaim.embedded.runtime import EmbeddedRuntime
 from reclaim.embedded.server import EmbeddedServer
 from reclaim.embedded.store import LayerSpec
@@ -115,6 +118,38 @@ def test_a_stop_ends_what_hangs_and_nothing_of_it_happens(server: EmbeddedServer
     with CriCalls(server.target) as again:
         code, _ = again.error("RemoveImage", timeout_seconds=0.1, image={"image": NAME})
     assert code is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+def test_a_cut_list_is_an_error_to_whoever_wants_one_answer(server: EmbeddedServer, calls: CriCalls) -> None:
+    """A whole message with half of the list comes first, then the error: a client of a single answer sees the error."""
+    server.failpoints["ListImages"] = Cut(grpc.StatusCode.INTERNAL, "cut", times=1)
+    assert calls.error("ListImages") == (grpc.StatusCode.INTERNAL, "cut")
+    channel = grpc.insecure_channel(server.target, options=[("grpc.default_authority", "localhost")])
+    server.runtime.add_image(["registry.example/app:2"], [LayerSpec("second", 4096)])
+    server.failpoints["ListImages"] = Cut(grpc.StatusCode.INTERNAL, "cut", times=1)
+    with channel:
+        stream: Any = channel.unary_stream("/runtime.v1.ImageService/ListImages")
+        messages = stream(b"", timeout=5)
+        assert len(cri_pb2.ListImagesResponse.FromString(next(messages)).images) == 1
+        with pytest.raises(grpc.RpcError) as caught:
+            next(messages)
+    assert caught.value.code() is grpc.StatusCode.INTERNAL
+
+
+def test_a_runtime_can_pretend(server: EmbeddedServer, calls: CriCalls) -> None:
+    """RemoveImage is answered as done, and the image is there."""
+    server.failpoints["RemoveImage"] = Pretend(times=1)
+    calls.call("RemoveImage", image={"image": NAME})
+    assert removed(server) == []
+    assert len(calls.call("ListImages").images) == 1
+
+
+def test_a_runtime_can_answer_nonsense_from_its_second_call_on(server: EmbeddedServer, calls: CriCalls) -> None:
+    """The first list is true; the second has each image twice; nothing on the node has changed."""
+    server.failpoints.add(Fault("ListImages", Distort(Distortion.DUPLICATE_ENTRIES), When(from_call=2)))
+    assert [len(calls.call("ListImages").images) for _ in range(3)] == [1, 2, 2]
+    server.failpoints.clear()
+    assert len(calls.call("ListImages").images) == 1
 
 
 def test_a_mistyped_method_is_refused(server: EmbeddedServer) -> None:

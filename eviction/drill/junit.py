@@ -1,0 +1,32 @@
+"""A drill as JUnit XML, for a CI: one suite a scenario, one case an expectation.
+
+Source of the form: the schema that Jenkins' JUnit plugin reads (`testsuite`, `testcase`, `failure`).
+"""
+
+from __future__ import annotations
+
+from xml.sax.saxutils import quoteattr
+
+from eviction.drill.document import Report
+from eviction.log import escaped
+
+
+def junit_xml(report: Report) -> str:
+    """A run as JUnit XML."""
+    suite, failures = f"reclaimd.drill.{report.scenario}", sum(1 for check in report.checks if not check.held)
+    counts = f"tests={_quoted(len(report.checks))} failures={_quoted(failures)}"
+    head = f"name={_quoted(suite)} {counts} time={_quoted(f'{report.ended_seconds:.3f}')}"
+    lines = ['<?xml version="1.0" encoding="UTF-8"?>', f"<testsuites {head}>", f'<testsuite {head} errors="0">']
+    for check in report.checks:
+        case = f"<testcase classname={_quoted(suite)} name={_quoted(f'{check.name} {check.expected}')}"
+        if check.held:
+            lines.append(f"{case}/>")
+        else:
+            said = f"expected: {check.expected}; seen: {check.seen}"
+            lines.append(f'{case}><failure type="expectation" message={_quoted(said)}/></testcase>')
+    return "\n".join([*lines, "</testsuite>", "</testsuites>", ""])
+
+
+def _quoted(value: object) -> str:
+    """An attribute's value; what is not printable, which XML 1.0 has no way to write, as an escape."""
+    return quoteattr(escaped(str(value)))

@@ -1,0 +1,86 @@
+"""What differs between container runtimes, as values: the rules that the embedded runtime follows.
+
+Sources: github.com/containerd/containerd internal/cri/server (container_list.go, images/image_remove.go), and for
+CRI-O github.com/cri-o/cri-o server/image_remove.go and internal/storage/image.go, cri-o/cri-o issue 7143 (image_ref
+is a repository digest), github.com/containers/storage (an image in use is not deleted; before a deletion a new list of
+what is left is written beside the old one, for which a full filesystem has no room).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ImageRefersAs(StrEnum):
+    """What a list of containers says in `image_ref`."""
+
+    ID = "id"
+    DIGEST = "digest"
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The rules of one runtime and version.
+
+    `fills_image_id`: Container.image_id is set. `image_ref`: what the list of containers says there; an image without
+    a digest is told by its id. `bare_image_ids`: image ids are 64 hex digits, without "sha256:" before them.
+    `name_only_untags`: RemoveImage by a name takes that name away, and the image only with its last one; otherwise the
+    image goes with all its names. `refuses_image_in_use`: RemoveImage of an image that a container was made from fails.
+    `needs_room_to_delete`: with no block or no inode free on the filesystem of images nothing can be removed.
+    `pins_sandbox_image`: the image list says that the sandbox image is pinned. `reports_sandbox_image`: verbose status
+    calls name it. `*_space_delay_seconds`: the space of what was removed comes back that much later, or with the next
+    RemoveImage that frees at once, whichever is first; until `settle` a thread may wait for it.
+    `largest_answer_bytes`: an answer that is larger fails with RESOURCE_EXHAUSTED. `streams_lists`: it has the
+    streaming twins of the list calls (KEP-5825).
+    """
+
+    runtime_name: str
+    runtime_version: str
+    fills_image_id: bool = True
+    image_ref: ImageRefersAs = ImageRefersAs.ID
+    bare_image_ids: bool = False
+    name_only_untags: bool = False
+    refuses_image_in_use: bool = False
+    needs_room_to_delete: bool = False
+    pins_sandbox_image: bool = True
+    reports_sandbox_image: bool = True
+    container_space_delay_seconds: float = 0.0
+    image_space_delay_seconds: float = 0.0
+    largest_answer_bytes: int = 256 << 20
+    streams_lists: bool = False
+
+
+CONTAINERD_1_6 = Dialect("containerd", "1.6.20", fills_image_id=False, pins_sandbox_image=False)
+CONTAINERD_2 = Dialect("containerd", "2.1.0")
+CONTAINERD_2_0 = Dialect("containerd", "2.0.4", image_space_delay_seconds=0.1)
+"""containerd 2.0.0 to 2.0.4 answer RemoveImage before the space is free."""
+CRI_O_1_28 = Dialect(
+    "cri-o",
+    "1.28.4",
+    fills_image_id=False,
+    image_ref=ImageRefersAs.DIGEST,
+    bare_image_ids=True,
+    name_only_untags=True,
+    refuses_image_in_use=True,
+    needs_room_to_delete=True,
+)
+CRI_O_1_31 = Dialect(
+    "cri-o",
+    "1.31.0",
+    image_ref=ImageRefersAs.DIGEST,
+    bare_image_ids=True,
+    name_only_untags=True,
+    refuses_image_in_use=True,
+    needs_room_to_delete=True,
+)
+"""As CRI_O_1_28, with the field `image_id`, which CRI has since Kubernetes 1.29."""
+
+DIALECTS = {
+    "containerd-1.6": CONTAINERD_1_6,
+    "containerd-2.0": CONTAINERD_2_0,
+    "containerd-2": CONTAINERD_2,
+    "cri-o-1.28": CRI_O_1_28,
+    "cri-o": CRI_O_1_31,
+}
+"""By the names that a scenario uses."""

@@ -1,0 +1,1 @@
+"""The drill: its scenarios, its verdicts, its reports."""

@@ -1,0 +1,108 @@
+"""Scenarios as documents and what a drill saw, made up for a test."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from eviction.drill.scenario import scenario_of
+from eviction.drill.seen import (
+    Band,
+    Episode,
+    FilesystemSeen,
+    LayerSeen,
+    NamedObject,
+    PassSeen,
+    RemovalSeen,
+    Sample,
+    Seen,
+)
+from eviction.drill.types import Scenario
+from eviction.record import Pass, PassResult, Trigger
+from eviction.types import Decision, NodeCondition, Threshold, ThresholdValue
+from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
+from signals.quantity import parse_quantity
+from signals.types import FilesystemRole, FsLayout, Signal, SignalObservation, SignalObservations
+
+MIB = 1 << 20
+SCENARIO: dict[str, Any] = {
+    "name": "small",
+    "why": "A small disk that fills is relieved.",
+    "node": {
+        "size": "48Mi",
+        "inodes": 2000,
+        "images": [
+            {"name": "registry.k8s.io/pause", "size": "64Ki", "age": "720h"},
+            {"name": "registry.example/web", "size": "4Mi", "files": 10},
+            {"name": "registry.example/old", "count": 4, "size": "6Mi", "age": "2h"},
+        ],
+        "pods": [
+            {"name": "web", "image": "registry.example/web:1", "state": "running"},
+            {"name": "crashed", "image": "registry.example/web:1", "state": "crashed"},
+            {"name": "next", "image": "registry.example/web:1", "state": "created"},
+        ],
+        "evictionHard": {"nodefs.available": "10%"},
+    },
+    "pressure": {"grows": "bytes", "rate": "40Mi", "amount": "14Mi"},
+    "expect": {"relievedWithin": "5s"},
+}
+IMAGEFS = {"size": "48Mi", "inodes": 2000}
+MARK = Threshold(Signal.NODEFS_AVAILABLE, ThresholdValue(quantity=parse_quantity("10Mi")))
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    """The document of the small scenario; `changes` replace entries of its parts, None takes one away."""
+    made: dict[str, Any] = dict(SCENARIO)
+    for part, change in changes.items():
+        if isinstance(change, dict) and isinstance(SCENARIO.get(part), dict):
+            made[part] = {key: value for key, value in {**SCENARIO[part], **change}.items() if value is not None}
+        else:
+            made[part] = change
+    return made
+
+
+def scenario(**changes: Any) -> Scenario:
+    """The small scenario, read."""
+    return scenario_of(document(**changes), "a.yaml")
+
+
+def look(available: int) -> SignalObservations:
+    """A look at a node of one filesystem with 100 MiB."""
+    seen = SignalObservation(Signal.NODEFS_AVAILABLE, available, 100 * MIB, 0.0)
+    return SignalObservations({Signal.NODEFS_AVAILABLE: seen}, FsLayout.SINGLE, 0.0)
+
+
+def removed(name: str) -> Outcome:
+    """An image that a pass has removed."""
+    return Outcome(Verdict(Kind.IMAGE, f"id {name}", name, Action.REMOVE, Reason.UNUSED), Result.REMOVED)
+
+
+def one_pass(*images: str, after: int, result: PassResult = PassResult.SATISFIED, reason: str = "") -> PassSeen:
+    """A pass that removed images and left so many bytes available."""
+    decision = Decision(frozenset(), (MARK,), MARK, (), FsLayout.SINGLE)
+    functions = (ReclaimResult("DeleteUnusedImages", tuple(removed(name) for name in images)),)
+    record = Pass("p", 0.0, Trigger.INTERVAL, look(9 * MIB), decision, (), functions, after=look(after))
+    return PassSeen(1.1, replace(record, result=result, reason=reason))
+
+
+def seen(**changes: Any) -> Seen:
+    """A run in which everything went well: crossed at 1 s, an image gone at 1.1 s, relieved at 1.2 s."""
+    names = {"image a:1", "image b:1", "container default/web/app#0"}
+    before = frozenset(NamedObject(*name.split()) for name in names)
+    whole = Seen(
+        filesystems=(FilesystemSeen(FilesystemRole.NODEFS, tuple(FilesystemRole), 100 * MIB, 1000),),
+        samples=(Sample(0.0, ((50 * MIB, 900),)), Sample(1.0, ((9 * MIB, 800),)), Sample(2.0, ((20 * MIB, 900),))),
+        thresholds=(MARK,),
+        look=look(20 * MIB),
+        episodes=(Episode(1.0, 1.2),),
+        bands=(Band(NodeCondition.DISK_PRESSURE, 1.01, 1.7),),
+        passes=(one_pass("a:1", after=20 * MIB, reason="removed 1 objects"),),
+        removals=(RemovalSeen(1.1, "image", "a:1", "id a"),),
+        before=before,
+        after=before - {NamedObject("image", "a:1")},
+        layers={"a:1": (LayerSeen("a", 11 * MIB, 3),), "b:1": (LayerSeen("b", 5 * MIB, 3),)},
+        new_pod="",
+        quiet_since=1.3,
+        ended=2.3,
+    )
+    return replace(whole, **changes)

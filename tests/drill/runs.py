@@ -1,0 +1,34 @@
+"""Scenarios being run in this process, each of the library once."""
+
+from __future__ import annotations
+
+import io
+import time
+from functools import cache
+
+from eviction.drill.document import Report, report_of
+from eviction.drill.embedded_node import EmbeddedDrillNode
+from eviction.drill.library import find_scenario
+from eviction.drill.report import result_json
+from eviction.drill.run import Drill, DrillResult
+from eviction.drill.types import Scenario
+from eviction.log import Log
+
+from ..conftest import MOUNTS
+
+
+def run(scenario: Scenario) -> DrillResult:
+    """One run on an embedded node: as root on filesystems of its own, else on simulated ones."""
+    with EmbeddedDrillNode(scenario, MOUNTS) as embedded:
+        return Drill(scenario, embedded, Log(time.time, stream=io.StringIO())).run()
+
+
+@cache
+def run_of(name: str) -> DrillResult:
+    """The run of a scenario of the library; the same one for every test that asks."""
+    return run(find_scenario(name))
+
+
+def report_of_run(result: DrillResult) -> Report:
+    """Its report, as it is read back."""
+    return report_of(result_json(result), "the report")

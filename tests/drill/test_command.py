@@ -1,0 +1,145 @@
+"""`reclaimd drill` as people run it: lists, checks, several at once, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import tomllib
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from eviction.drill.library import library
+
+from ..reclaimd_process import ENVIRONMENT, PROGRAM, answer, reclaimd
+from ..sockets.mounts import need_mounts
+from .documents import document
+
+CROWD = [{"name": "job", "count": 100, "image": "registry.example/web:1", "state": "running", "writes": "0"}]
+ROOT = Path(__file__).parents[2]
+
+
+def written(directory: Path, name: str, **changes: object) -> str:
+    """A file of the small scenario."""
+    path = directory / f"{name}.yaml"
+    path.write_text(json.dumps(document(name=name, **changes)))
+    return str(path)
+
+
+def test_the_list_gives_every_scenario_its_reason() -> None:
+    """One line each: the name, and why it is there."""
+    lines = reclaimd("drill", "--list").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == list(library())
+    assert all(line.endswith(".") for line in lines)
+
+
+def test_a_file_is_checked_without_being_run(tmp_path: Path) -> None:
+    """0 and its name for a good one; no report is written."""
+    process = reclaimd("drill", "--check", written(tmp_path, "small"), "--report", str(tmp_path / "report"))
+    assert process.returncode == 0
+    assert "small can be used" in process.stdout
+    assert not (tmp_path / "report").exists()
+
+
+def test_a_bad_file_is_refused_by_the_check(tmp_path: Path) -> None:
+    """2, and one sentence that names the file and the field."""
+    path = written(tmp_path, "small", pressure={"rate": "fast"})
+    process = reclaimd("drill", "--check", path)
+    assert process.returncode == 2
+    assert process.stdout == ""
+    assert process.stderr.count("\n") == 1
+    assert path in process.stderr
+    assert "pressure.rate" in process.stderr
+
+
+def test_several_scenarios_are_run_one_after_the_other(tmp_path: Path) -> None:
+    """Each has its reports; 1 as soon as one of them does not hold, and how many did is said."""
+    need_mounts()
+    files = [written(tmp_path, "good"), written(tmp_path, "bad", expect={"goes": ["image registry.example/web:1"]})]
+    process = reclaimd("drill", *files, "--report", str(tmp_path / "report"))
+    assert process.returncode == 1, process.stderr
+    assert "1 of 2 scenarios held" in process.stdout
+    names = sorted(path.name for path in (tmp_path / "report").iterdir())
+    assert names == [f"drill-{name}.{kind}" for name in ("bad", "good") for kind in ("html", "json", "xml")]
+    suites = {name: ElementTree.parse(tmp_path / "report" / f"drill-{name}.xml").getroot() for name in ("good", "bad")}  # noqa: S314 # our own files
+    assert {name: suite.get("failures") for name, suite in suites.items()} == {"good": "0", "bad": "1"}
+
+
+def test_one_document_is_of_one_scenario(tmp_path: Path) -> None:
+    """-o json with two scenarios is refused before anything runs."""
+    process = reclaimd("drill", written(tmp_path, "a"), written(tmp_path, "b"), "-o", "json")
+    assert process.returncode == 2
+    assert "one scenario" in process.stderr
+
+
+def test_a_drill_leaves_not_even_an_empty_directory(tmp_path: Path) -> None:
+    """What was mounted is gone, and so is the directory below it."""
+    need_mounts()
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    process = reclaimd("drill", written(tmp_path, "a"), "--report", str(tmp_path / "report"), TMPDIR=str(temporary))
+    assert process.returncode == 0, process.stdout
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_drill_that_is_told_to_stop_takes_its_node_away(tmp_path: Path) -> None:
+    """SIGTERM in the middle of a fill: the process ends, and nothing is left of it."""
+    need_mounts()
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    path = written(tmp_path, "long", pressure={"rate": "1Mi"})
+    process = subprocess.Popen(
+        [PROGRAM, "drill", path, "--report", str(tmp_path / "report")],
+        env={**ENVIRONMENT, "TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    with process.stdout:
+        assert any("pressure" in line for line in process.stdout), "the node was built"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30.0) == 130
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("node", "said"),
+    [({"size": "30Mi"}, "does not fit"), ({"inodes": 100, "pods": CROWD}, "No space left on device")],
+)
+def test_a_node_that_cannot_be_built_is_said(tmp_path: Path, node: dict[str, object], said: str) -> None:
+    """Too small for what its pods have written, or for the pods: 1 and a sentence."""
+    need_mounts()
+    process = reclaimd("drill", written(tmp_path, "small", node=node), "--report", str(tmp_path / "report"))
+    assert process.returncode == 1
+    assert said in process.stderr
+    assert "Traceback" not in process.stderr
+
+
+@pytest.mark.parametrize("layout", ["single", "dedicated", "split"])
+def test_a_layout_can_be_drilled_where_nothing_can_be_mounted(tmp_path: Path, layout: str) -> None:
+    """Directories with a size stand for filesystems, each a device of its own, and it is said."""
+    other = None if layout == "single" else {"size": "64Mi", "inodes": 2000, "type": "directory"}
+    path = written(
+        tmp_path,
+        layout,
+        node={"type": "directory", "layout": layout, "imagefs": other, "evictionHard": {"imagefs.available": "40%"}},
+        pressure={"where": "imagefs", "amount": "16Mi"},
+    )
+    process = reclaimd("drill", path, "-o", "json", "--report", str(tmp_path / "report"))
+    printed = answer(process)
+    assert process.returncode == 0, printed["checks"]
+    assert printed["simulated"]
+    assert "the scenario wants it so" in printed["filesystem"]
+    expected = {"single": 1, "dedicated": 2, "split": 2}
+    assert len(printed["filesystems"]) == expected[layout]
+    assert printed["layout"] == {"dedicated": "dedicated-imagefs"}.get(layout, layout)
+    assert {record["layout"] for record in printed["passes"]} == {printed["layout"]}
+
+
+def test_an_installed_package_carries_the_library() -> None:
+    """The wheel puts the scenarios where an installed program looks for them."""
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert build["force-include"] == {"config/scenarios": "eviction/drill/library"}
+    assert {Path(path).parent for path in library().values()} == {ROOT / "config" / "scenarios"}

@@ -1,0 +1,174 @@
+"""Meters on a process: descriptors, threads, memory, and how long its heart stood still.
+
+    with Meters(daemon.process.pid, control_heartbeat(socket)) as meters:
+        ...
+    print(meters.report)
+
+Covers: samples of one process every few milliseconds, from outside, and a report that says what grew.
+
+Does not cover: whose fault it is, and limits: a test compares the numbers itself.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+from eviction.control import ControlUnavailable, ask
+
+EVERY_SECONDS = 0.05
+MIB = 1 << 20
+
+Heartbeat = Callable[[], float | None]
+"""Seconds since the process last did its main work; None when it cannot be asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a process uses at one moment."""
+
+    descriptors: int
+    threads: int
+    rss_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was measured: at the beginning, at the end, and the largest of each in between.
+
+    `longest_stall_seconds`: the greatest age of the heartbeat that was seen; None without a heartbeat. `ended`: the
+    process was gone before the meters were read the last time.
+    """
+
+    first: Reading
+    last: Reading
+    peak: Reading
+    longest_stall_seconds: float | None
+    samples: int
+    ended: bool
+
+    @property
+    def descriptors_more(self) -> int:
+        """Descriptors at the end beyond those at the beginning."""
+        return self.last.descriptors - self.first.descriptors
+
+    @property
+    def threads_more(self) -> int:
+        """Threads at the end beyond those at the beginning."""
+        return self.last.threads - self.first.threads
+
+    def __str__(self) -> str:
+        def line(name: str, first: object, last: object, peak: object) -> str:
+            return f"{name:12} {first!s:>8} at first {last!s:>8} at last {peak!s:>8} at most"
+
+        mib = [f"{each.rss_bytes / MIB:.1f}" for each in (self.first, self.last, self.peak)]
+        stall = "not measured" if self.longest_stall_seconds is None else f"{self.longest_stall_seconds:.3f} s"
+        return "\n".join(
+            (
+                line("descriptors", self.first.descriptors, self.last.descriptors, self.peak.descriptors),
+                line("threads", self.first.threads, self.last.threads, self.peak.threads),
+                line("RSS in MiB", *mib),
+                f"longest stall {stall}; {self.samples} samples{'; the process has ended' if self.ended else ''}",
+            )
+        )
+
+
+class Meters:
+    """Reads a process every `every_seconds` while the `with` block lasts; `report` afterwards.
+
+    Of this very process garbage is collected before the first and the last reading, so that what only waits for that
+    does not count.
+    """
+
+    def __init__(self, pid: int, heartbeat: Heartbeat | None = None, every_seconds: float = EVERY_SECONDS) -> None:
+        self._process = psutil.Process(pid)
+        self._own = pid == psutil.Process().pid
+        self._heartbeat = heartbeat
+        self._every_seconds = every_seconds
+        self._readings: list[Reading] = []
+        self._stall: float | None = None
+        self._ended = False
+        self._done = threading.Event()
+        self._sampler = threading.Thread(target=self._sample, name="meters", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._read()
+        self._sampler.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._done.set()
+        self._sampler.join()
+        self._read()
+
+    @property
+    def report(self) -> Report:
+        """What was measured so far. IndexError before the `with` block."""
+        readings = tuple(self._readings)
+        peak = Reading(
+            max(each.descriptors for each in readings),
+            max(each.threads for each in readings),
+            max(each.rss_bytes for each in readings),
+        )
+        return Report(readings[0], readings[-1], peak, self._stall, len(readings), self._ended)
+
+    def _sample(self) -> None:
+        answered_at = time.monotonic()
+        while not self._done.wait(self._every_seconds):
+            self._read(sampling=True)
+            if self._heartbeat is None or self._ended:
+                continue
+            age = self._heartbeat()
+            now = time.monotonic()
+            if age is None:  # no answer is no heartbeat
+                age = now - answered_at
+            else:
+                answered_at = now
+            self._stall = max(self._stall or 0.0, age)
+
+    def _read(self, *, sampling: bool = False) -> None:
+        if self._own and not sampling:
+            gc.collect()
+        try:
+            with self._process.oneshot():
+                # The sampler's own thread is not the process's.
+                threads = self._process.num_threads() - (1 if self._own and sampling else 0)
+                reading = Reading(self._process.num_fds(), threads, self._process.memory_info().rss)
+        except (psutil.NoSuchProcess, psutil.AccessDenied, FileNotFoundError):
+            self._ended = True
+            return
+        self._readings.append(reading)
+
+
+def control_heartbeat(socket: str) -> Heartbeat:
+    """The heartbeat of a daemon that answers on this control socket."""
+
+    def age() -> float | None:
+        try:
+            return float(ask(socket, "status")["heartbeat_age_seconds"])
+        except ControlUnavailable:
+            return None
+
+    return age
+
+
+def high_water_bytes(pid: int) -> int:
+    """The most memory that a process has had resident at one moment of its life, by the kernel's own account."""
+    with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
+
+
+def longest_gap(times: Sequence[float], began: float, ended: float) -> float:
+    """The longest time without any of these moments between two others, in seconds: the stall that a log shows."""
+    moments = sorted([began, *times, ended])
+    return max(later - earlier for earlier, later in itertools.pairwise(moments))

@@ -1,0 +1,98 @@
+"""A proxy with failpoints before any CRI runtime: bytes in, bytes out, so a real runtime can be made to misbehave.
+
+Covers: every method of whatever service, also those that this project does not know, by passing requests, answers and
+errors on as they are. Only a fault that changes an answer reads it, and what it does not know of it stays.
+
+Does not cover: streams of requests (`Exec` and the like are single calls in CRI). A caller that gives up does not end
+the call behind the proxy: a runtime goes on with most things too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+
+from reclaim.embedded.distortions import Distortion, distorted
+from reclaim.embedded.failpoints import Call, Failpoints, InjectedError
+from reclaim.embedded.server import METHODS, failing
+
+WORKERS = 32  # a call that hangs occupies one
+LONGEST_SECONDS = 86400.0
+LARGEST_MESSAGE_BYTES = 256 << 20
+_LIMITS = (
+    ("grpc.max_receive_message_length", LARGEST_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", LARGEST_MESSAGE_BYTES),
+)
+_ANSWERS = {method.name: method.answer for method in METHODS}
+
+
+class Proxy:
+    """Serves `socket_path` while its `with` block lasts, passing every call on to the socket `behind`.
+
+    `failpoints` knows the methods of the CRI that the product uses; calls of others pass untouched and uncounted.
+    """
+
+    def __init__(self, behind: str, socket_path: str) -> None:
+        self.endpoint = f"unix://{socket_path}"
+        self.failpoints = Failpoints(frozenset(_ANSWERS))
+        self._behind = grpc.insecure_channel(
+            f"unix:{behind}", options=(("grpc.default_authority", "localhost"), ("grpc.enable_http_proxy", 0), *_LIMITS)
+        )
+        self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="proxy")
+        self._server = grpc.server(self._workers, handlers=[_Everything(self)], options=_LIMITS)
+        self._server.add_insecure_port(f"unix:{socket_path}")
+
+    def __enter__(self) -> Self:
+        self._server.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        stopped = self._server.stop(grace=None)
+        self.failpoints.close()
+        stopped.wait()
+        self._workers.shutdown()
+        self._behind.close()
+
+    def pass_on(self, path: str, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        """Answers one call of `/package.Service/Method`."""
+        method = path.rpartition("/")[2]
+
+        def behind() -> bytes:
+            left = context.time_remaining()
+            # A call without a deadline is shown as one of centuries, which gRPC would take for one that is over.
+            deadline = left if left < LONGEST_SECONDS else None
+            ask: Any = self._behind.unary_unary(path)  # without serializers bytes stay bytes
+            answer: bytes = ask(request, timeout=deadline)
+            return answer
+
+        def changed(answer: bytes, how: Distortion) -> bytes:
+            return distorted(_ANSWERS[method].FromString(answer), how).SerializeToString()
+
+        try:
+            if method not in _ANSWERS:
+                return iter((behind(),))
+            return iter((self.failpoints.apply(method, Call(behind, b"", changed)),))
+        except InjectedError as error:
+            return failing(() if error.partial is None else (error.partial,), error, context)
+        except grpc.RpcError as error:
+            context.abort(error.code(), error.details() or "")
+
+
+class _Everything(grpc.GenericRpcHandler):
+    """Takes every method there is."""
+
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes]:
+        """The handler of one call: it passes bytes on."""
+        path = handler_call_details.method
+        return grpc.unary_stream_rpc_method_handler(
+            lambda request, context: self._proxy.pass_on(path, request, context)
+        )

@@ -1,0 +1,104 @@
+"""The proxy itself: what it passes on is what was sent, and only a fault changes anything."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from reclaim.cri import cri_pb2
+from reclaim.cri.client import CriClient
+from reclaim.embedded.distortions import Distortion
+from reclaim.embedded.failpoints import Cut, Delay, Distort, Fail, Pretend
+from reclaim.types import RuntimeUnavailable
+from tests.faults.proxy import Proxy
+from tests.sockets.one_node import NAME, Node
+
+UNKNOWN_FIELD = b"\xaa\x3e\x05hello"  # field 1000, a text
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    """A runtime."""
+    made = Node(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def proxy(node: Node, tmp_path: Path) -> Iterator[Proxy]:
+    """A proxy before it."""
+    with Proxy(node.server.socket_path, str(tmp_path / "proxy.sock")) as serving:
+        yield serving
+
+
+def raw(endpoint: str, method: str, request: bytes, timeout_seconds: float | None = 5.0) -> bytes:
+    """One call with bytes alone."""
+    options = [("grpc.default_authority", "localhost")]
+    with grpc.insecure_channel(endpoint.replace("unix://", "unix:"), options=options) as channel:
+        ask: Any = channel.unary_unary(method)
+        answer: bytes = ask(request, timeout=timeout_seconds)
+        return answer
+
+
+def test_bytes_come_through_as_they_are(node: Node, proxy: Proxy) -> None:
+    """The answer is the runtime's to the byte, also for a request with a field that nobody here knows."""
+    request = cri_pb2.StatusRequest(verbose=True).SerializeToString() + UNKNOWN_FIELD
+    method = "/runtime.v1.RuntimeService/Status"
+    assert raw(proxy.endpoint, method, request) == raw(node.server.target, method, request)
+    assert proxy.failpoints.calls["Status"] == 1
+
+
+def test_an_error_comes_through_with_code_and_words(node: Node, proxy: Proxy) -> None:
+    """NOT_FOUND of the runtime is NOT_FOUND behind the proxy; a method that it lacks is UNIMPLEMENTED."""
+    request = cri_pb2.ContainerStatusRequest(container_id="c0ffee").SerializeToString()
+    with pytest.raises(grpc.RpcError) as caught:
+        raw(proxy.endpoint, "/runtime.v1.RuntimeService/ContainerStatus", request)
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+    assert "c0ffee" in (caught.value.details() or "")
+    with pytest.raises(grpc.RpcError) as caught:
+        raw(proxy.endpoint, "/runtime.v1.RuntimeService/CheckpointContainer", b"")
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_a_call_without_a_deadline_has_none_behind_the_proxy_either(node: Node, proxy: Proxy) -> None:
+    """A removal that takes 0.5 s is waited for, and is done."""
+    node.server.failpoints["RemoveImage"] = Delay(0.5)
+    client = CriClient(proxy.endpoint)
+    assert client.remove_image(node.app_id) is True
+    assert NAME not in [tag for image in node.images() for tag in image.repo_tags]
+    client.close()
+
+
+def test_a_deadline_holds_behind_the_proxy_too(node: Node, proxy: Proxy) -> None:
+    """A list that hangs in the runtime fails in the time that its caller gave it."""
+    node.server.failpoints["ListImages"] = Delay(30.0)
+    began = time.monotonic()
+    with pytest.raises(grpc.RpcError) as caught:
+        raw(proxy.endpoint, "/runtime.v1.ImageService/ListImages", b"", timeout_seconds=0.3)
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert time.monotonic() - began < 5
+    node.server.failpoints.clear()
+
+
+def test_faults_of_the_proxy_do_not_reach_the_runtime(node: Node, proxy: Proxy) -> None:
+    """A failure and a pretence are not passed on; a distortion and a cut are made of the runtime's own answer."""
+    client = CriClient(proxy.endpoint)
+    proxy.failpoints["ListImages"] = Fail(grpc.StatusCode.INTERNAL, "on purpose")
+    with pytest.raises(RuntimeUnavailable, match="on purpose"):
+        client.list_images()
+    assert node.server.failpoints.calls["ListImages"] == 0
+    proxy.failpoints["RemoveImage"] = Pretend()
+    assert client.remove_image(node.app_id) is True
+    assert node.server.failpoints.calls["RemoveImage"] == 0
+    proxy.failpoints["ListImages"] = Distort(Distortion.LARGEST_SIZES)
+    assert {image.size_bytes for image in client.list_images()} == {(1 << 63) - 1}
+    proxy.failpoints["ListImages"] = Cut(message="cut short")
+    with pytest.raises(RuntimeUnavailable, match="cut short"):
+        client.list_images()
+    assert node.server.failpoints.calls["ListImages"] == 2
+    client.close()

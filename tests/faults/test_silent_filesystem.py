@@ -1,0 +1,136 @@
+"""A filesystem that was well and answers no more: the daemon lives, serves the other one, and leaves when told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from eviction.control import ControlUnavailable, ask
+from signals.types import FsLayout
+from tests.faults.meters import Meters, Report, control_heartbeat
+from tests.faults.silent_filesystem import Silence, SilentFilesystem
+from tests.reclaimd_process import Daemon, came_true
+from tests.sockets.conftest import SmallNodeFactory
+from tests.sockets.small_node import MIB, SmallNode
+
+PROBE_LIMIT_SECONDS = 2.0  # how long one look waits for a filesystem, once
+SLACK_SECONDS = 1.5  # the machine is shared
+LEAVE_SECONDS = 2.0
+SILENCES = list(Silence)
+
+
+def daemon_of(small: SmallNode, tmp_path: Path) -> tuple[Daemon, str]:
+    """A daemon with two filesystems, and its control socket."""
+    control = str(tmp_path / "control.sock")
+    configuration = small.configuration(
+        evictionHard={"nodefs.available": "20Mi", "imagefs.available": "1Mi"},
+        pollCeiling="200ms",
+        controlSocket=control,
+    )
+    return Daemon("--config", configuration), control
+
+
+@contextmanager
+def daemon_beside(small: SmallNode, tmp_path: Path) -> Iterator[tuple[Daemon, SilentFilesystem, str]]:
+    """A daemon that has read a filesystem of images which can fall silent; that is given up before the daemon ends."""
+    daemon, control = daemon_of(small, tmp_path)
+    with SilentFilesystem(str(small.images_root)) as filesystem, daemon:
+        try:
+            assert came_true(lambda: sees_imagefs(control), 10.0)
+            yield daemon, filesystem, control
+        finally:
+            filesystem.abort()
+
+
+def sees_imagefs(control: str) -> bool:
+    """Whether the daemon has a fresh reading of the filesystem of images."""
+    try:
+        look = {each["signal"]: each for each in ask(control, "status")["observations"]}
+    except ControlUnavailable:  # it comes after the first words of the log
+        return False
+    return "imagefs.available" in look and not look["imagefs.available"]["stale"]
+
+
+@pytest.mark.parametrize("silence", SILENCES, ids=lambda each: each.value)
+def test_the_fixture_hangs_whoever_asks_and_lets_go_of_all_of_them(tmp_path: Path, silence: Silence) -> None:
+    """Numbers at first, then none; killed, a caller of the unread kind ends at once, and of the swallowed kind only
+    when the filesystem is aborted; after that nothing of it is left."""
+    mountpoint = tmp_path / "silent"
+    mountpoint.mkdir()
+    with SilentFilesystem(str(mountpoint), 64 * MIB) as filesystem:
+        assert os.statvfs(mountpoint).f_blocks * 4096 == 64 * MIB
+        filesystem.fall_silent(silence)
+        caller = subprocess.Popen([sys.executable, "-c", f"import os; os.statvfs({str(mountpoint)!r})"])
+        with pytest.raises(subprocess.TimeoutExpired):
+            caller.wait(0.5)
+        caller.kill()
+        if silence is Silence.UNREAD:
+            assert caller.wait(5) == -signal.SIGKILL
+        else:
+            with pytest.raises(subprocess.TimeoutExpired):
+                caller.wait(0.5)
+        filesystem.abort()
+        assert caller.wait(5) == -signal.SIGKILL
+    assert not os.path.ismount(mountpoint)
+
+
+def live_through(small: SmallNode, daemon: Daemon, control: str, fall_silent: Callable[[], None]) -> Report:
+    """The filesystem falls silent, the other one fills up, and the daemon says both; what was measured meanwhile."""
+    with Meters(daemon.process.pid, control_heartbeat(control)) as meters:
+        fall_silent()
+        daemon.wait_for(lambda event: "did not answer statvfs" in event["message"], 10.0)
+        small.fill(small.available() - 10 * MIB)
+        daemon.wait_for(lambda event: "DiskPressure: nodefs.available" in event["message"], 10.0)
+        time.sleep(0.5)
+    assert not sees_imagefs(control), "what is not answered is stale"
+    return meters.report
+
+
+def assert_lively(report: Report) -> None:
+    """The heart stood still for one probe's limit at most, and neither threads nor descriptors piled up."""
+    assert report.longest_stall_seconds is not None
+    assert report.longest_stall_seconds <= PROBE_LIMIT_SECONDS + SLACK_SECONDS, str(report)
+    assert report.threads_more <= 2, str(report)  # a worker that asks the runtime, a client of the control socket
+    assert report.descriptors_more <= 2, str(report)
+
+
+def test_a_daemon_lives_beside_a_filesystem_that_nobody_serves_and_leaves_within_2_s(
+    make_small_node: SmallNodeFactory, tmp_path: Path
+) -> None:
+    """No threads pile up, pressure on the other filesystem is seen, and SIGTERM ends the thread that waits as well."""
+    small = make_small_node(FsLayout.DEDICATED_IMAGEFS)
+    with daemon_beside(small, tmp_path) as (daemon, filesystem, control):
+        assert_lively(live_through(small, daemon, control, lambda: filesystem.fall_silent(Silence.UNREAD)))
+        began = time.monotonic()
+        assert daemon.stop() == 0
+        assert time.monotonic() - began <= LEAVE_SECONDS + SLACK_SECONDS
+
+
+def test_a_daemon_has_left_its_node_within_2_s_even_where_the_kernel_keeps_its_process(
+    make_small_node: SmallNodeFactory, tmp_path: Path
+) -> None:
+    """A request that was taken and is never answered outlives SIGKILL, and its process with it: that is the kernel's.
+
+    The daemon lives beside it, and is done within 2 s of SIGTERM all the same: it says so, its node is free for
+    another instance, and its process ends with 0 once the filesystem is given up.
+    """
+    small = make_small_node(FsLayout.DEDICATED_IMAGEFS)
+    with daemon_beside(small, tmp_path) as (daemon, filesystem, control):
+        assert_lively(live_through(small, daemon, control, lambda: filesystem.fall_silent(Silence.SWALLOWED)))
+        assert filesystem.statfs_requests > 0
+        daemon.process.send_signal(signal.SIGTERM)
+        daemon.wait_for(lambda event: event["message"] == "stopped", LEAVE_SECONDS + SLACK_SECONDS)
+        assert daemon.process.poll() is None, "the kernel waits for an answer to the thread that asked"
+        successor, _ = daemon_of(small, tmp_path)
+        with successor:  # which fails unless it says that it has started
+            filesystem.abort()
+            assert daemon.stop(timeout_seconds=10.0) == 0
+            assert successor.stop() == 0

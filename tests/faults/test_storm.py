@@ -1,0 +1,81 @@
+"""A daemon in a storm: every method fails, lags or lies now and then, and the disk is under pressure throughout."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import grpc
+
+from eviction.control import ControlUnavailable, ask
+from reclaim.embedded.distortions import Distortion
+from reclaim.embedded.failpoints import ActThenFail, Cut, Delay, Distort, Fail, Failpoint, Fault, When
+from reclaim.embedded.server import METHODS
+from signals.types import Signal
+from tests.faults.bench import LivedNode
+from tests.faults.meters import MIB, Meters, control_heartbeat
+from tests.reclaimd_process import Daemon, came_true
+from tests.sockets.mounts import need_mounts
+
+STORM_SECONDS = 4.0
+LONGEST_STALL_SECONDS = 1.0
+MADE_BY_KUBELET = ("RunPodSandbox", "CreateContainer", "StartContainer")
+CODES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNKNOWN)
+
+
+def storm(seed: int) -> list[Fault]:
+    """Of each method's calls: every tenth fails before it acts, after it, lags, is cut, or has each entry twice."""
+    faults: list[Fault] = []
+    for number, method in enumerate(each.name for each in METHODS if each.name not in MADE_BY_KUBELET):
+        code = CODES[number % len(CODES)]
+        actions: tuple[Failpoint, ...] = (
+            Fail(code),
+            ActThenFail(code),
+            Delay(0.1),
+            Cut(code),
+            Distort(Distortion.DUPLICATE_ENTRIES),
+        )
+        for place, action in enumerate(actions):
+            faults.append(Fault(method, action, When(probability=0.1, seed=seed * 1000 + number * 10 + place)))
+    return faults
+
+
+def answers(control: str) -> bool:
+    """Whether the daemon's control socket is up."""
+    try:
+        return bool(ask(control, "status"))
+    except ControlUnavailable:
+        return False
+
+
+def test_a_daemon_comes_through_a_storm(tmp_path: Path) -> None:
+    """Nothing that must stay goes, its heart never stops for a second, nothing leaks, every line is one JSON object;
+    and when the storm is over all that may go has gone."""
+    need_mounts()
+    node = LivedNode(tmp_path / "node", size_bytes=128 * MIB)
+    control = str(tmp_path / "control.sock")
+    configuration = node.configuration(Signal.NODEFS_AVAILABLE, above=64 * MIB, controlSocket=control)
+    with Daemon("--config", configuration) as daemon:
+        assert came_true(lambda: answers(control), 10.0)
+        for fault in storm(seed=7):
+            node.failpoints.add(fault)
+        with Meters(daemon.process.pid, control_heartbeat(control)) as meters:
+            until = time.monotonic() + STORM_SECONDS
+            while time.monotonic() < until:
+                node.populate()
+                time.sleep(0.2)
+        assert daemon.process.poll() is None
+        node.failpoints.clear()
+        assert came_true(lambda: not node.leftovers(), 30.0), node.leftovers()
+        assert daemon.stop() == 0
+    assert node.protected <= node.present()
+    report = meters.report
+    assert report.longest_stall_seconds is not None
+    assert report.longest_stall_seconds < LONGEST_STALL_SECONDS, str(report)
+    assert report.threads_more <= 6, str(report)  # a pass with its removals, and whoever asks the control socket
+    assert report.descriptors_more <= 4, str(report)
+    assert not daemon.said("NOT AN EVENT"), "every line is one JSON object"
+    told = [o["id"] for each in daemon.passes for o in each["removals"] if o["result"] == "removed"]
+    assert len(told) == len(set(told)), "nothing is counted twice"
+    assert set(told) <= set(node.removed()), "removed is what is absent"
+    node.close()

@@ -1,0 +1,94 @@
+"""Scenarios and reports that somebody else wrote: read as what can be run or drawn, or refused in a sentence."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eviction.drill.compare import comparison_page, comparison_table
+from eviction.drill.document import ReportError, report_of
+from eviction.drill.junit import junit_xml
+from eviction.drill.page import page
+from eviction.drill.report import result_json
+from eviction.drill.scenario import scenario_of
+from eviction.drill.texts import ScenarioError
+
+from ..drill.documents import IMAGEFS, document
+from ..drill.test_report import assert_self_contained, result
+from .test_fuzz import one_sentence, plain
+
+pytestmark = pytest.mark.timeout(3600)
+
+WHOLE = document(
+    node={"layout": "split", "imagefs": IMAGEFS, "configuration": {"extent": "all"}, "runtime": {}},
+    pressure=[
+        {"grows": "inodes", "rate": "10", "amount": "full", "for": "1s", "fileSize": "1Ki"},
+        {"grows": "pull", "rate": "1Mi", "image": {"name": "registry.example/new", "size": "1Mi"}},
+    ],
+    faults=[
+        {"action": "delay", "by": "1s", "method": "ListImages", "onCall": {"method": "RemoveImage", "count": 2}},
+        {"action": "away", "at": "1s", "lasts": "1s"},
+    ],
+    expect={"goes": ["image *"], "lowest": {"nodefs.available": "5%"}, "diskPressure": {"comesWithin": "1s"}},
+)
+REPORT = json.loads(json.dumps(result_json(result())))
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path of everything in a document."""
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(deeper for key, entry in entries for deeper in places(entry, (*path, key)))]
+
+
+def changed(whole: dict[str, Any], path: tuple[Any, ...], value: Any) -> dict[str, Any]:
+    """A copy with one thing replaced; the whole document is left alone."""
+    made = copy.deepcopy(whole)
+    inner: Any = made
+    for key in path[:-1]:
+        inner = inner[key]
+    if path:
+        inner[path[-1]] = value
+    return made
+
+
+anything = plain | st.floats() | st.lists(plain, max_size=2) | st.dictionaries(st.text(max_size=8), plain, max_size=2)
+
+
+def test_the_whole_scenario_can_be_used() -> None:
+    """What is changed below is in order before."""
+    assert len(scenario_of(WHOLE, "f").pressures) == 2
+
+
+@given(st.sampled_from(places(WHOLE)), anything, st.sampled_from(places(WHOLE)), anything)
+def test_scenarios(path: tuple[Any, ...], value: Any, other: tuple[Any, ...], again: Any) -> None:
+    """A scenario whose numbers can be worked with, or one sentence."""
+    try:
+        made = changed(changed(WHOLE, path, value), other, again)
+    except (KeyError, IndexError, TypeError):
+        return  # the first change has taken the place of the second away
+    try:
+        found = scenario_of(made, "f")
+    except ScenarioError as error:
+        one_sentence(error, "f: ")
+        return
+    assert all(pressure.rate > 0 and pressure.after_seconds >= 0 for pressure in found.pressures)
+    assert all(spec.size_bytes > 0 and spec.inodes > 0 for spec in found.node.filesystems.values())
+
+
+@given(st.sampled_from(places(REPORT)), anything)
+def test_reports(path: tuple[Any, ...], value: Any) -> None:
+    """A report of which everything can be drawn, or one sentence."""
+    try:
+        found = report_of(changed(REPORT, path, value), "f")
+    except ReportError as error:
+        one_sentence(error, "f: ")
+        return
+    assert_self_contained(page(found))
+    assert_self_contained(comparison_page(found, found))
+    assert comparison_table(found, found)
+    assert junit_xml(found)
