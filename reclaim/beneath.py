@@ -47,6 +47,10 @@ def is_entry_name(name: bytes) -> bool:
     return name not in (b"", b".", b"..") and b"/" not in name and b"\0" not in name
 
 
+_MAYBE_A_RACE = (errno.EAGAIN, errno.EINTR, errno.EXDEV)
+"""EXDEV too: what was moved elsewhere while it was being opened is no longer beneath (`complete_walk`, fs/namei.c)."""
+
+
 def open_beneath(directory: int, name: bytes) -> int:
     """An `OpenBeneath`: with `openat2`, or step by step where that is not to be had."""
     try:
@@ -66,7 +70,7 @@ def open_by_openat2(directory: int, name: bytes) -> int:
         if descriptor >= 0:
             return _on_the_same_device(directory, descriptor, name)
         code = ctypes.get_errno()
-        if code not in (errno.EAGAIN, errno.EINTR):
+        if code not in _MAYBE_A_RACE:
             break
     raise OSError(code, _CROSSING if code == errno.EXDEV else os.strerror(code), name)
 
