@@ -21,6 +21,8 @@ from typing import Any
 
 from eviction.configuration import Configuration
 from eviction.explain import amount, later_sentence
+from eviction.hook import HookAnswer, respond
+from eviction.hook_requests import HookRequests, Ticket
 from eviction.ladder import later_than_kubelet
 from eviction.log import Log
 from eviction.node import Node
@@ -104,6 +106,12 @@ class Manager:
         self._passes: deque[Pass] = deque(maxlen=KEPT_PASSES)
         self._said: dict[str, float] = {}
         self.heartbeat = node.clock.monotonic()
+        self.requests = HookRequests(self.look_now, self.doing)
+
+    def doing(self) -> str | None:
+        """What the worker does now, in words; None for nothing. Any thread."""
+        work = self._work
+        return None if work is None else work.what
 
     def look_now(self) -> None:
         """Asks for an earlier look."""
@@ -111,11 +119,11 @@ class Manager:
 
     def status(self) -> dict[str, Any]:
         """What the daemon is doing, for the control socket. Any thread."""
-        now, work = self._node.clock.monotonic(), self._work
-        look = self._last_look
+        now, look = self._node.clock.monotonic(), self._last_look
         return {
             "heartbeat_age_seconds": round(now - self.heartbeat, 3),
-            "doing": None if work is None else work.what,
+            "doing": self.doing(),
+            "requests_waiting": self.requests.waiting,
             "paused_for_seconds": round(max([0.0, *(pause.until - now for pause in list(self._pauses.values()))]), 3),
             "conditions": sorted(str(condition) for condition in self._conditions),
             "layout": None if look is None or look.layout is None else str(look.layout),
@@ -139,10 +147,12 @@ class Manager:
             documents.append({**threshold_json(threshold, look), "headroom_seconds": headroom})
         return documents
 
-    def reconfigure(self, configuration: Configuration) -> None:
-        """Takes another configuration into force before the next look, unless it needs a restart. Any thread."""
+    def reconfigure(self, configuration: Configuration) -> tuple[str, ...]:
+        """Takes another configuration into force before the next look; the fields that need a restart for it stay, and
+        are returned. Any thread."""
         self._next_configuration = configuration
         self._wake.set()
+        return self._node.needs_restart(configuration)
 
     def stop(self) -> None:
         """Ends the loop: nothing new is started."""
@@ -159,11 +169,14 @@ class Manager:
             observations, decision = self._look()
             now = clock.monotonic()
             decision = self._serve_another(decision, now)
-            if self._work is None and decision.row and now >= self._pause_of(decision).until:
+            if self._work is None and (ticket := self.requests.take()) is not None:
+                self._serve(ticket, observations, decision)
+            elif self._work is None and decision.row and now >= self._pause_of(decision).until:
                 self._respond(observations, decision, Trigger.WATCH if asked else Trigger.INTERVAL)
             elif self._work is None and now >= self._refresh_due:
                 self._start("asking the runtime where its images are", self._refresh)
             self._wait(self._next_look_in(observations, decision))
+        self.requests.close()
         self._drain()
 
     def _reconfigure(self) -> None:
@@ -268,6 +281,31 @@ class Manager:
             self._on_pass(record)
 
         self._start(f"relieving {decision.acted_on.signal if decision.acted_on else ''}", respond)
+
+    def _serve(self, ticket: Ticket, observations: SignalObservations, decision: Decision) -> None:
+        """What the hook asked for, with the look that was taken for it; on the worker, like every pass."""
+
+        def serve() -> None:
+            try:
+                ticket.finish(self._requested(ticket, observations, decision))
+            finally:
+                ticket.refuse("its pass ended in a defect")
+
+        self._start("relieving on request", serve)
+
+    def _requested(self, ticket: Ticket, observations: SignalObservations, decision: Decision) -> HookAnswer:
+        node = self._node.dry_twin() if ticket.options.dry_run else self._node
+        try:
+            problem = node.locate() if observations.layout is None else None
+            answer = respond(ticket.options, node, observations, decision, problem)
+        finally:
+            if node is not self._node:
+                node.close()
+        if answer.record is not None and not ticket.options.dry_run:
+            self._passes.append(answer.record)
+            self._report_pass(answer.record)
+            self._on_pass(answer.record)
+        return answer
 
     def _serve_another(self, decision: Decision, now: float) -> Decision:
         """The same decision, or for another threshold while the row of the first is paused."""

@@ -7,9 +7,18 @@ import fcntl
 import os
 
 from eviction.cli import EXIT_HELD, EXIT_OK, EXIT_USAGE
-from eviction.cli.options import add_configuration, add_logging, configuration_of, leave, log_of, read_configuration
+from eviction.cli.options import (
+    add_configuration,
+    add_logging,
+    configuration_flags,
+    configuration_of,
+    leave,
+    log_of,
+    read_configuration,
+)
 from eviction.cli.termination import block_reload, block_termination, on_signals
 from eviction.configuration import ConfigurationError
+from eviction.configuration_stamp import Stamp, stamp
 from eviction.control import ControlServer, ControlUnavailable
 from eviction.hold_off import HoldOff, kubelet_is_healthy
 from eviction.log import Log
@@ -29,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0 on SIGTERM, 2 configuration, 75 another instance holds the node."""
+    told = Told(arguments)
     configuration = configuration_of(arguments)
     log = log_of(arguments)
     lock = hold_node(configuration.root_directory)
@@ -46,8 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
         endpoint=node.endpoint.runtime,
     )
     watches.start(log)
-    control = start_control(configuration.control_socket, manager, log)
-    on_signals(manager.stop, lambda: reload(arguments, manager, log))
+    control = start_control(configuration.control_socket, manager, told, log)
+    on_signals(manager.stop, lambda: reload(arguments, manager, told, log))
     manager.run()
     watches.stop()
     if control is not None:
@@ -59,11 +69,37 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def start_control(path: str, manager: Manager, log: Log) -> ControlServer | None:
+class Told:
+    """What configuration the daemon was told: a hook that was told the same may let it do the work.
+
+    Taken before each reading of the files, so that a file that changes meanwhile counts as changed. Empty, which no
+    hook is ever told, while what is in force is not what the files say.
+    """
+
+    def __init__(self, arguments: argparse.Namespace):
+        self._arguments = arguments
+        self.stamp: Stamp = {}
+        self.take()
+
+    def take(self) -> None:
+        """Looks at the files."""
+        given = self._arguments
+        try:
+            self.stamp = stamp(given.config, given.config_dir, configuration_flags(given), os.environ)
+        except OSError:
+            self.forget()
+
+    def forget(self) -> None:
+        """What is in force is not what the files say."""
+        self.stamp = {}
+
+
+def start_control(path: str, manager: Manager, told: Told, log: Log) -> ControlServer | None:
     """The control socket; one that cannot be had is a warning."""
     if not path:
         return None
-    server = ControlServer(path, {"status": manager.status})
+    conversations = {"reclaim": lambda request: manager.requests.converse(request, told.stamp)}
+    server = ControlServer(path, {"status": manager.status}, conversations)
     try:
         server.start()
     except ControlUnavailable as error:
@@ -72,11 +108,15 @@ def start_control(path: str, manager: Manager, log: Log) -> ControlServer | None
     return server
 
 
-def reload(arguments: argparse.Namespace, manager: Manager, log: Log) -> None:
+def reload(arguments: argparse.Namespace, manager: Manager, told: Told, log: Log) -> None:
     """Reads the configuration again; one that is refused changes nothing, and is said."""
+    told.take()
     try:
-        manager.reconfigure(read_configuration(arguments))
+        configuration = read_configuration(arguments)
+        if manager.reconfigure(configuration):
+            told.forget()
     except (ConfigurationError, EndpointError) as error:
+        told.forget()
         log.error(f"the configuration was not reloaded, the old one stays: {error}")
 
 

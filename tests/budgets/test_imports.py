@@ -19,6 +19,7 @@ HOMES = {
     "pyinotify": {"signals/watcher.py"},
     "pydantic": {
         "eviction/configuration.py",
+        "eviction/configuration_file.py",
         "eviction/documents.py",
         "eviction/drill/scenario.py",
         "eviction/kubelet_configuration.py",
