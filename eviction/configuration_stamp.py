@@ -11,28 +11,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
 
 VARIABLES = ("CONTAINER_RUNTIME_ENDPOINT", "IMAGE_SERVICE_ENDPOINT")
 
-Stamp = dict[str, Any]
+Stamp = dict[str, list[list[object]]]
 """JSON: `files` (real path, time of change in ns, size), `flags` and `environment`, each sorted."""
 
 
 def stamp(
-    config: str | None, config_dir: str | None, flags: Mapping[str, Any], environment: Mapping[str, str]
+    config: str | None, config_dir: str | None, flags: Mapping[str, object], environment: Mapping[str, str]
 ) -> Stamp:
     """What a process was told. Raises OSError for a file or directory that cannot be looked at."""
     paths = [] if config is None else [config]
     if config_dir is not None:
         paths += sorted(os.path.join(config_dir, name) for name in os.listdir(config_dir) if name.endswith(".conf"))
-    files = []
+    files: list[list[object]] = []
     for path in paths:
         found = os.stat(path)
         files.append([os.path.realpath(path), found.st_mtime_ns, found.st_size])
     return {
         "files": files,
-        "flags": sorted([name, value] for name, value in flags.items() if value is not None),
+        "flags": [[name, flags[name]] for name in sorted(flags) if flags[name] is not None],
         "environment": [[name, environment[name]] for name in VARIABLES if environment.get(name)],
     }
 

@@ -6,7 +6,7 @@ with another configuration, no answer within a second, silence for longer than t
 that is not one of the hook's own. What an option may be is judged where it is understood, by the daemon or by the
 second half; here it is only carried.
 
-argparse is not imported: it costs as much as everything else here together.
+Neither argparse nor typing is imported: each costs as much as half of everything else here.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ import re
 import socket
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from eviction.configuration_stamp import stamp
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, BinaryIO
 
 CONTROL_SOCKET = "/run/reclaimd/control.sock"  # the default of `controlSocket`
 ACCEPT_SECONDS = 1.0  # for the first line of the answer
@@ -126,7 +129,7 @@ def _converse(path: str, request: dict[str, Any]) -> dict[str, Any]:
         raise NotAskedError(f"no daemon can be asked on {path}: {error}") from None
 
 
-def _last_word(daemon: socket.socket, lines: Any) -> dict[str, Any]:
+def _last_word(daemon: socket.socket, lines: BinaryIO) -> dict[str, Any]:
     said = False
     while True:
         line = lines.readline(LARGEST_ANSWER_BYTES)
@@ -134,7 +137,7 @@ def _last_word(daemon: socket.socket, lines: Any) -> dict[str, Any]:
             raise NotAskedError("the daemon hung up")
         answer = json.loads(line)
         if not isinstance(answer, dict):
-            raise ValueError("what answers is no daemon of this kind")
+            raise TypeError("what answers is no daemon of this kind")
         if "error" in answer or "refused" in answer:
             raise NotAskedError(f"the daemon refuses: {answer.get('refused') or answer['error']}")
         if "exit_code" in answer:
