@@ -9,7 +9,7 @@ PYTHON ?= python3
 VENV := .venv
 NEWEST := .venv-newest
 BIN := $(VENV)/bin
-PACKAGES := containerd runc busybox-static e2fsprogs xfsprogs btrfs-progs mount util-linux
+PACKAGES := containerd runc busybox-static e2fsprogs xfsprogs btrfs-progs mount util-linux openssl
 
 .PHONY: run test check fuzz bench proto clean environment development
 

@@ -41,6 +41,7 @@ from eviction.threshold_config import (
     parse_threshold_config,
 )
 from eviction.types import Threshold, ThresholdValue
+from reclaim.kubelet_endpoint import KubeletEndpoint, KubeletEndpointError
 from signals.quantity import (
     PERCENTAGE_FORMS,
     QUANTITY_FORMS,
@@ -55,6 +56,15 @@ from signals.types import Signal
 KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
 DEFAULT_MINIMUM_RECLAIM: Mapping[str, str] = {Signal.NODEFS_AVAILABLE: "2%", Signal.IMAGEFS_AVAILABLE: "2%"}
 LARGEST_MARGIN = 0.5
+KUBELET_ENDPOINT_FIELDS = {
+    "url": "kubeletEndpoint",
+    "token_file": "kubeletTokenFile",
+    "certificate_file": "kubeletCertificateFile",
+    "key_file": "kubeletKeyFile",
+    "ca_file": "kubeletCAFile",
+    "server_name": "kubeletServerName",
+    "insecure_skip_verify": "kubeletInsecureSkipVerify",
+}
 
 USUAL_ENDPOINTS = (
     "unix:///run/containerd/containerd.sock",
@@ -102,6 +112,7 @@ class Configuration:
     poll_ceiling_seconds: float
     assumed_fill_rate: int
     state_file: str = ""
+    kubelet_endpoint: KubeletEndpoint | None = None
     control_socket: str = ""
     left_to_kubelet: tuple[tuple[str, str], ...] = ()
     kubelet: KubeletConfiguration | None = None
@@ -193,12 +204,30 @@ class _Reader:
             poll_ceiling_seconds=poll_ceiling,
             assumed_fill_rate=self._rate("assumedFillRate"),
             state_file=written.stateFile,
+            kubelet_endpoint=self._kubelet_endpoint(),
             control_socket=written.controlSocket,
             left_to_kubelet=left,
             kubelet=self._kubelet,
             effective={**written.model_dump(), **maps},
             origins=self._origins(maps),
         )
+
+    def _kubelet_endpoint(self) -> KubeletEndpoint | None:
+        """Where the kubelet is asked for its pods; None where it is not."""
+        written = self._written
+        if not written.kubeletEndpoint:
+            for name in KUBELET_ENDPOINT_FIELDS.values():
+                if getattr(written, name):
+                    raise self._error(name, "means nothing while kubeletEndpoint is empty")
+            return None
+        fields = {attribute: getattr(written, name) for attribute, name in KUBELET_ENDPOINT_FIELDS.items()}
+        try:
+            return KubeletEndpoint(**fields)
+        except KubeletEndpointError as error:
+            # what is missing stands nowhere: then the file that names the endpoint is at fault
+            name = KUBELET_ENDPOINT_FIELDS[error.field]
+            where = self._where(name if getattr(written, name) else "kubeletEndpoint")
+            raise ConfigurationError(f"{where}: {name}: {error}") from None
 
     def _check_paths(self) -> None:
         written = self._written

@@ -28,6 +28,13 @@ class ConfigurationFile(StrictModel):
     containerLogsDir: str = CONTAINER_LOGS_DIR  # noqa: N815
     containerRuntimeEndpoint: str = ""  # noqa: N815
     imageServiceEndpoint: str = ""  # noqa: N815
+    kubeletEndpoint: str = ""  # noqa: N815
+    kubeletTokenFile: str = ""  # noqa: N815
+    kubeletCertificateFile: str = ""  # noqa: N815
+    kubeletKeyFile: str = ""  # noqa: N815
+    kubeletCAFile: str = ""  # noqa: N815
+    kubeletServerName: str = ""  # noqa: N815
+    kubeletInsecureSkipVerify: bool = False  # noqa: N815
     margin: str = "5%"
     evictionHard: dict[str, str] = Field(default_factory=dict)  # noqa: N815
     evictionSoft: dict[str, str] = Field(default_factory=dict)  # noqa: N815

@@ -42,7 +42,7 @@ REASONS: dict[Reason, str] = {
     Reason.ROTATING: "its container lives: the log may be rotating",
     Reason.TARGET_EXISTS: "points to a log that exists",
     Reason.ENOUGH_FREED: "the low threshold is reached without it",
-    Reason.WITHIN_LIMIT: "within the number of dead copies to keep",
+    Reason.WITHIN_LIMIT: "within what may stay: a number of dead copies, or the maximum age",
     Reason.RELIEVED: "not needed any more",
     Reason.UNREADABLE: "the filesystem could not be read any more",
     Reason.HELD_OFF: "held off after the start",

@@ -18,19 +18,15 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from eviction.events import EventReason, EventSink
+from eviction.events import EventSink
 from eviction.log import Level, Log
+from reclaim.types import EventReason, GCEvent
 from signals.clock import Clock
 
 CONTAINER_GC_PERIOD_SECONDS = 60.0
 IMAGE_GC_PERIOD_SECONDS = 300.0
 HELD_OFF_SECONDS = 1.0
 TICK_SECONDS = 0.05
-
-
-def image_gc_enabled(high_threshold_percent: int, maximum_age_seconds: float) -> bool:
-    """Whether the image loop runs at all. Pressure removes images whatever this says."""
-    return high_threshold_percent != 100 or maximum_age_seconds > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +120,7 @@ class PeriodicLoop:
         announcement = self._announce(error, failed_before=self.failed)
         self.failed = bool(error)
         if announcement.event is not None:
-            self._events.warn(announcement.event, announcement.sentence)
+            self._events.warn(GCEvent(announcement.event, announcement.sentence))
         else:
             self._log.event(announcement.level, announcement.sentence)
 

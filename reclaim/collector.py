@@ -14,7 +14,8 @@ from typing import TypeVar
 from reclaim.clock import Clock
 from reclaim.container_gc import ContainerGCPolicy, plan_container_gc
 from reclaim.executor import Carried, Executor, LookAgain
-from reclaim.image_gc import ImageGCPolicy, images_in_use, plan_image_gc
+from reclaim.image_gc import ImageGCPolicy, plan_image_gc
+from reclaim.images_in_use import images_in_use
 from reclaim.listing import Lister
 from reclaim.pods import PodStateProvider, PodStates
 from reclaim.records import ImageRecords
@@ -96,7 +97,10 @@ class Collector:
         plan = plan_image_gc(listing, self._records.records, self._image_policy, began)
         remover = ImageRemover(self._images, self._lister, listing, self._clock, self._planned)
         result = replace(result, plan_seconds=self._clock.monotonic() - began)
-        return self._carry_out(result, plan, remover, look)
+        result = self._carry_out(result, plan, remover, look)
+        gone = (Result.REMOVED, Result.ALREADY_GONE)
+        self._records.forget(o.verdict.id for o in result.outcomes if o.result in gone)
+        return result
 
     def _container_remover(self) -> Remover:
         return ContainerRemover(self._runtime, self._pods, self._clock)

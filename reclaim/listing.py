@@ -12,7 +12,7 @@ import threading
 from dataclasses import replace
 
 from reclaim.clock import Clock
-from reclaim.image_gc import images_in_use
+from reclaim.images_in_use import images_in_use
 from reclaim.references import ImageIndex
 from reclaim.retry import retried
 from reclaim.services import ImageService, RuntimeService

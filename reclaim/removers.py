@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from reclaim.clock import Clock
-from reclaim.image_gc import images_in_use
+from reclaim.images_in_use import images_in_use
 from reclaim.listing import FRESH_SECONDS, Lister
-from reclaim.pods import PodStateProvider
+from reclaim.pods import PodStateProvider, is_pod_uid
 from reclaim.references import ImageIndex
 from reclaim.services import ContainerStatus, ImageService, RuntimeService
 from reclaim.types import (
@@ -78,6 +78,12 @@ _STILL_ALIVE = {
 _ONLY_AS_PLANNED = (ContainerState.CREATED, ContainerState.UNKNOWN)
 
 
+def _has_appeared_again(verdict: Verdict, pods: PodStateProvider) -> bool:
+    """Whether what was planned as part of a vanished pod is not that any more. What cannot be a UID is no pod's; that a
+    pod has terminated or was evicted is final, so it is not asked again."""
+    return verdict.reason is Reason.POD_GONE and is_pod_uid(verdict.pod_uid) and not pods.gone(verdict.pod_uid)
+
+
 class LogFiles(Protocol):
     """What takes a container's log files away."""
 
@@ -116,7 +122,7 @@ class ContainerRemover:
             copies = {container.id for container in self._runtime.list_containers(pod_uid=verdict.pod_uid)}
             if verdict.superseded_by not in copies:
                 return Refused(Reason.NEWEST_OF_LIVE_POD)
-        if verdict.reason is Reason.POD_GONE and not self._pods.gone(verdict.pod_uid):
+        if _has_appeared_again(verdict, self._pods):
             return Refused(Reason.POD_ALIVE)
         self._checked[verdict.id] = status
         return Ready(read_at)
@@ -169,7 +175,7 @@ class SandboxRemover:
         listing = Listing(containers=self._runtime.list_containers(sandbox_id=verdict.id)).without(self._planned)
         if any(container.sandbox_id == verdict.id for container in listing.containers):
             return Refused(Reason.HAS_CONTAINERS)
-        if verdict.reason is Reason.POD_GONE and not self._pods.gone(verdict.pod_uid):
+        if _has_appeared_again(verdict, self._pods):
             return Refused(Reason.POD_ALIVE)
         return Ready(read_at)
 

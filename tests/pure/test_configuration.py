@@ -76,6 +76,7 @@ def test_the_other_defaults() -> None:
     assert (found.image_maximum_gc_age_seconds, found.maximum_dead_containers, found.periodic_gc) == (0.0, -1, False)
     assert (found.pod_logs_dir, found.container_logs_dir) == ("/var/log/pods", "/var/log/containers")
     assert (found.keep_images, found.state_file) == ((), "/var/lib/reclaimd/images.json")
+    assert found.kubelet_endpoint is None
 
 
 @pytest.mark.parametrize(
@@ -134,6 +135,10 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
         ("margin: '7x'\n", "c.yaml: margin: '7x' is neither a percentage such as 10% or 7.5% nor a Kubernetes"),
         ("margin: '-1Gi'\n", "c.yaml: margin: must not be negative, but it was '-1Gi'"),
         ("controlSocket: run/x\n", "c.yaml: controlSocket: must be an absolute path or empty, but it was 'run/x'"),
+        ("kubeletTokenFile: /t\n", "c.yaml: kubeletTokenFile: means nothing while kubeletEndpoint is empty"),
+        ("kubeletEndpoint: kubelet:10250\n", "c.yaml: kubeletEndpoint: must be http:// or https://, an IP address"),
+        ("kubeletEndpoint: https://127.0.0.1\n", "c.yaml: kubeletCAFile: is needed to know that it is the kubelet"),
+        ("kubeletEndpoint: http://127.0.0.1\nkubeletTokenFile: /t\n", "c.yaml: kubeletTokenFile: is for https only"),
         ("stateFile: images.json\n", "c.yaml: stateFile: must be an absolute path or empty, but it was 'images.json'"),
         ("podLogsDir: ''\n", "c.yaml: podLogsDir: must be an absolute path, but it was ''"),
         ("podLogsDir: var/log\n", "c.yaml: podLogsDir: must be an absolute path, but it was 'var/log'"),

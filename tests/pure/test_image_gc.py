@@ -12,9 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.image_gc import ImageGCPolicy, images_in_use, plan_image_gc
+from reclaim.image_gc import ImageGCPolicy, plan_image_gc, plan_maximum_age
+from reclaim.images_in_use import images_in_use
+from reclaim.keep_list import KeepList, parse_keep_list
 from reclaim.references import bare_hex
-from reclaim.types import ContainerState, Image, ImageRecord, Listing, Plan, Reason
+from reclaim.types import ContainerState, Image, ImageRecord, Listing, Plan, PolicyError, Reason, Rule
 from tests.pure.values import container, image, image_id
 
 DIGEST = "sha256:" + "d" * 64
@@ -41,6 +43,11 @@ def kept(made: Plan) -> dict[str, Reason]:
 def removed(made: Plan) -> list[str]:
     """The ids of what goes, in order."""
     return [verdict.id for verdict in made.remove]
+
+
+def rules(made: Plan) -> dict[str, tuple[Reason, Rule]]:
+    """Why each kept image stays, and by whose rule."""
+    return {verdict.id: (verdict.reason, verdict.rule) for verdict in made.keep}
 
 
 def test_an_image_that_nothing_uses_goes() -> None:
@@ -188,6 +195,118 @@ def test_one_id_listed_twice_is_one_image() -> None:
         assert plan(Listing(images, sandbox_image_references=KNOWN)).remove == ()
 
 
+def test_the_later_entry_of_one_id_says_its_size_and_a_pin_on_either_is_ours() -> None:
+    """Upstream rule 31 (two list entries with one id): one record, later size, later pin; we hold to both pins."""
+    first, second = replace(UNUSED, size_bytes=10, pinned=True), replace(UNUSED, size_bytes=20)
+    (verdict,) = (
+        v for v in plan(Listing((first, second, PAUSE), sandbox_image_references=KNOWN)).keep if v.size_bytes == 20
+    )
+    assert (verdict.id, verdict.reason, verdict.rule) == (UNUSED.id, Reason.PINNED, Rule.GUARD)
+    later = replace(first, pinned=False), replace(second, pinned=True)
+    (verdict,) = (v for v in plan(Listing((*later, PAUSE), sandbox_image_references=KNOWN)).keep if v.id == UNUSED.id)
+    assert (verdict.reason, verdict.rule) == (Reason.PINNED, Rule.KUBELET)
+
+
+def test_the_image_of_an_exited_container_is_in_use_for_the_kubelet_too() -> None:
+    """Upstream rule 18: found by the image id of the container, byte for byte."""
+    one = container("c", state=ContainerState.EXITED, references=(APP.id, "app:1"))
+    made = plan(Listing((APP, PAUSE), (one,), sandbox_image_references=KNOWN))
+    assert rules(made)[APP.id] == (Reason.IN_USE, Rule.KUBELET)
+
+
+@pytest.mark.parametrize("reference", [bare_hex(APP.id), "app:1", f"docker.io/library/app@{DIGEST}"])
+def test_what_only_the_union_finds_in_use_is_a_guard(reference: str) -> None:
+    """The kubelet compares image ids as they are written; a tag or a digest would not protect the image there."""
+    made = plan(Listing((APP, PAUSE), (container("c", references=(reference,)),), sandbox_image_references=KNOWN))
+    assert rules(made)[APP.id] == (Reason.IN_USE, Rule.GUARD)
+
+
+def test_a_second_reference_that_is_an_id_is_a_guard() -> None:
+    """The kubelet looks at the image id, or else the image reference: what stands behind it plays no part there."""
+    one = container("c", references=("app:1", APP.id))
+    made = plan(Listing((APP, PAUSE), (one,), sandbox_image_references=KNOWN))
+    assert rules(made)[APP.id] == (Reason.IN_USE, Rule.GUARD)
+
+
+@pytest.mark.parametrize(("volume", "rule"), [(APP.id, Rule.KUBELET), ("app:1", Rule.GUARD)])
+def test_an_image_volume_is_the_kubelets_use_where_it_is_a_listed_id(volume: str, rule: Rule) -> None:
+    """From v1.35 on the kubelet counts image volumes, compared as they are written."""
+    one = container("c", references=(PAUSE.id,))
+    listing = Listing((APP, PAUSE), (one,), sandbox_image_references=KNOWN, image_volumes={"c": (volume,)})
+    assert rules(plan(listing))[APP.id] == (Reason.IN_USE, rule)
+
+
+def test_each_kept_image_says_whose_rule_keeps_it() -> None:
+    """The kubelet knows pins and the minimum age; sandbox image, keep-list and doubt are guards of ours."""
+    pinned, young, kept_one = image(2, "p:1", pinned=True), image(3, "young:1"), image(4, "kept:1")
+    policy = ImageGCPolicy(keep=parse_keep_list(["kept"]))
+    listing = Listing((PAUSE, pinned, young, kept_one), sandbox_image_references=KNOWN)
+    assert rules(plan(listing, {young.id: ImageRecord(NOW - 1.0)}, policy)) == {
+        PAUSE.id: (Reason.SANDBOX_IMAGE, Rule.GUARD),
+        pinned.id: (Reason.PINNED, Rule.KUBELET),
+        young.id: (Reason.TOO_YOUNG, Rule.KUBELET),
+        kept_one.id: (Reason.KEEP_LIST, Rule.GUARD),
+    }
+    assert rules(plan(Listing((young,))))[young.id] == (Reason.SANDBOX_IMAGE_UNKNOWN, Rule.GUARD)
+    doubt = Listing((young, PAUSE), (container("c", references=()),), sandbox_image_references=KNOWN)
+    assert rules(plan(doubt))[young.id] == (Reason.UNRESOLVED_IMAGE, Rule.GUARD)
+    (goes,) = plan(Listing((UNUSED,), sandbox_image_references=KNOWN)).remove
+    assert goes.rule is Rule.KUBELET
+
+
+@pytest.mark.parametrize(("last_used", "goes"), [(NOW - 0.001, True), (NOW, False), (NOW + 5.0, False)])
+def test_an_image_that_was_seen_used_since_the_pass_began_is_skipped(last_used: float, goes: bool) -> None:
+    """Kubelet, freeSpace: last use at or after the start of the pass; another thread may have looked meanwhile."""
+    made = plan(Listing((UNUSED,), sandbox_image_references=KNOWN), {UNUSED.id: ImageRecord(0.0, last_used)})
+    assert (removed(made) == [UNUSED.id]) is goes
+    if not goes:
+        assert rules(made)[UNUSED.id] == (Reason.IN_USE, Rule.KUBELET)
+
+
+def test_the_maximum_age_plays_no_part_under_pressure() -> None:
+    """DeleteUnusedImages: what was used a second ago and is unused now may go, whatever the maximum age."""
+    policy = ImageGCPolicy(max_age_seconds=3600.0)
+    used_lately = {UNUSED.id: ImageRecord(0.0, NOW - 1.0)}
+    (verdict,) = plan(Listing((UNUSED,), sandbox_image_references=KNOWN), used_lately, policy).remove
+    assert verdict.reason is Reason.UNUSED
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"high_threshold_percent": 101, "low_threshold_percent": -1}, "imageGCHighThresholdPercent: .* 101"),
+        ({"high_threshold_percent": -1, "low_threshold_percent": -1}, "imageGCHighThresholdPercent: .* -1"),
+        ({"low_threshold_percent": 101}, "imageGCLowThresholdPercent: must be between .* 101"),
+        ({"low_threshold_percent": -1}, "imageGCLowThresholdPercent: must be between .* -1"),
+        ({"high_threshold_percent": 50}, r"imageGCLowThresholdPercent: must not be above .*\(50\).* 80"),
+        ({"min_age_seconds": -1.0}, "imageMinimumGCAge: .* -1s"),
+        ({"max_age_seconds": float("nan")}, "imageMaximumGCAge: .* nans"),
+    ],
+)
+def test_a_policy_that_contradicts_itself_is_refused(arguments: dict[str, float], named: str) -> None:
+    """In the order of the kubelet's constructor: high, low, low against high; the first failure is told."""
+    with pytest.raises(PolicyError, match=named):
+        ImageGCPolicy(**arguments)  # type: ignore[arg-type] # the table holds values of several fields
+
+
+@pytest.mark.parametrize("percent", [0, 80, 100])
+def test_equal_marks_are_accepted_by_the_policy(percent: int) -> None:
+    """By the image manager, that is: the configuration's validation refuses them."""
+    policy = ImageGCPolicy(high_threshold_percent=percent, low_threshold_percent=percent)
+    assert policy.high_threshold_percent == policy.low_threshold_percent
+
+
+@pytest.mark.parametrize(
+    ("high", "max_age_seconds", "has_work"), [(100, 0.0, False), (100, 1.0, True), (99, 0.0, True), (99, 1.0, True)]
+)
+def test_only_a_high_mark_of_100_without_a_maximum_age_has_no_periodic_work(
+    high: int, max_age_seconds: float, has_work: bool
+) -> None:
+    """Kubelet from v1.30 on: else the loop is started."""
+    policy = ImageGCPolicy(max_age_seconds=max_age_seconds, high_threshold_percent=high)
+    assert policy.has_periodic_work is has_work
+
+
 numbers = st.integers(1, 8)
 references = st.sampled_from([image_id(n) for n in range(1, 9)] + ["app:1", "app:2", bare_hex(image_id(3)), "gone:1"])
 listings = st.builds(
@@ -213,17 +332,31 @@ histories = st.dictionaries(
 )
 
 
-@given(listings, histories)
-def test_nothing_goes_that_is_used_pinned_or_a_sandboxs(listing: Listing, records: dict[str, ImageRecord]) -> None:
-    """Whatever is listed: each image gets one verdict, and what goes is free, old, and told apart with certainty."""
-    made = plan_image_gc(listing, records, POLICY, NOW)
+keep_lists = st.lists(
+    st.sampled_from(["app", "app:1", "x", "docker.io/*", "*:2", "*", image_id(2), bare_hex(image_id(3))]), max_size=2
+).map(parse_keep_list)
+
+
+@given(listings, histories, keep_lists, st.booleans(), st.booleans())
+def test_nothing_goes_that_is_used_pinned_kept_or_a_sandboxs(
+    listing: Listing, records: dict[str, ImageRecord], keep: KeepList, aged: bool, exact: bool
+) -> None:
+    """Whatever is listed, for space or for age: each image gets one verdict, and what goes is free, old, on no
+    keep-list, and told apart with certainty."""
+    policy = replace(POLICY, max_age_seconds=500.0, keep=keep)
+    if aged:
+        made = plan_maximum_age(listing, records, policy, NOW, 0.0, exact=exact)
+    else:
+        made = plan_image_gc(listing, records, policy, NOW)
     usage = images_in_use(listing)
     by_id: dict[str, Image] = {one.id: one for one in listing.images}
     assert sorted([*removed(made), *kept(made)]) == sorted(by_id)
     for verdict in made.remove:
         assert verdict.id not in usage.by_containers | usage.by_sandboxes
         assert not by_id[verdict.id].pinned
-        assert NOW - records[verdict.id].first_detected >= POLICY.min_age_seconds
+        assert verdict.id not in keep.kept_ids(listing.images)
+        if not (aged and exact):
+            assert NOW - records[verdict.id].first_detected >= POLICY.min_age_seconds
     if usage.unresolved or not usage.sandbox_image_known:
         assert made.remove == ()
 
@@ -238,4 +371,6 @@ def test_the_order_of_the_listing_changes_nothing(
     random.shuffle(images)
     random.shuffle(containers)
     other = replace(listing, images=tuple(images), containers=tuple(containers))
-    assert plan_image_gc(other, records, POLICY, NOW) == plan_image_gc(listing, records, POLICY, NOW)
+    policy = replace(POLICY, max_age_seconds=500.0)
+    assert plan_image_gc(other, records, policy, NOW) == plan_image_gc(listing, records, policy, NOW)
+    assert plan_maximum_age(other, records, policy, NOW, 0.0) == plan_maximum_age(listing, records, policy, NOW, 0.0)

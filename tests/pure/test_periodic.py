@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from io import StringIO
 
-import pytest
-
-from eviction.events import EventReason, LogEvents
+from eviction.events import LogEvents
 from eviction.log import Log
 from eviction.periodic import (
     CONTAINER_GC_PERIOD_SECONDS,
@@ -18,8 +16,8 @@ from eviction.periodic import (
     PeriodicLoop,
     container_gc_announcement,
     image_gc_announcement,
-    image_gc_enabled,
 )
+from reclaim.types import EventReason
 from tests.pure.values import SteppedClock, SteppedEvent
 
 
@@ -68,14 +66,6 @@ def test_the_first_pass_comes_at_once_and_the_next_a_period_after_the_last_one_e
 def test_the_periods_are_a_minute_and_five() -> None:
     """Kubelet: ContainerGCPeriod and ImageGCPeriod."""
     assert (CONTAINER_GC_PERIOD_SECONDS, IMAGE_GC_PERIOD_SECONDS) == (60.0, 300.0)
-
-
-@pytest.mark.parametrize(
-    ("high", "maximum_age", "runs"), [(100, 0.0, False), (100, 1.0, True), (99, 0.0, True), (85, 3600.0, True)]
-)
-def test_the_image_loop_is_off_at_100_without_a_maximum_age(high: int, maximum_age: float, runs: bool) -> None:
-    """And on with one, as since v1.30."""
-    assert image_gc_enabled(high, maximum_age) is runs
 
 
 def test_every_failure_of_the_container_loop_is_an_event() -> None:

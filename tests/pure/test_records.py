@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reclaim.collector import Collector
+from reclaim.container_gc import ContainerGCPolicy
+from reclaim.executor import Executor
+from reclaim.image_gc import ImageGCPolicy
 from reclaim.records import ImageRecords, containerd_witness
-from reclaim.types import ImageRecord
-from tests.pure.values import image, image_id
+from reclaim.types import ImageRecord, Look, Reason, Result, Usage
+from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
+from tests.pure.values import SteppedClock, SteppedEvent, image, image_id
 
 NONE: frozenset[str] = frozenset()
 ONE, TWO = image_id(1), image_id(2)
@@ -88,6 +94,117 @@ def test_a_copy_of_the_records_is_given_out() -> None:
     answer = dict(records.update([image(1)], NONE, 1.0, 0.0))
     answer.clear()
     assert ONE in records.records
+
+
+def test_a_removed_image_that_is_pulled_again_before_the_next_detection_starts_a_new_age() -> None:
+    """Without that it would be as old as the one that was removed, and could go at once again."""
+    records = ImageRecords()
+    records.update([image(1)], frozenset({ONE}), 100.0, 0.0)
+    records.forget([ONE, TWO])
+    assert records.records == {}
+    assert records.update([image(1)], NONE, 900.0, 0.0) == {ONE: ImageRecord(900.0)}
+
+
+def test_a_look_that_began_earlier_forgets_nothing_and_sets_nothing_back() -> None:
+    """Two passes at a time: the one that listed before a pull reports after the one that saw the new image used."""
+    records = ImageRecords()
+    records.update([image(1), image(2)], frozenset({ONE, TWO}), 200.0, 0.0)
+    expected = {ONE: ImageRecord(200.0, 200.0), TWO: ImageRecord(200.0, 200.0)}
+    assert records.update([image(1)], frozenset({ONE}), 150.0, 0.0) == expected
+    assert records.update([image(1)], NONE, 250.0, 0.0) == {ONE: ImageRecord(200.0, 200.0)}
+
+
+def test_a_record_that_a_late_look_confirmed_is_not_forgotten_by_an_earlier_one() -> None:
+    """An old image, seen at 300 s, is missing in a list of 250 s: that list is not the newest word."""
+    records = ImageRecords(witness=lambda _: 0.0)
+    records.update([image(1)], NONE, 300.0, 1000.0)
+    assert records.update([], NONE, 250.0, 950.0) == {ONE: ImageRecord(-700.0)}
+    assert records.update([], NONE, 301.0, 1001.0) == {}
+
+
+def test_what_was_brought_back_keeps_its_times_until_it_is_no_longer_listed() -> None:
+    """After a restart: the first detection confirms one image and forgets the other."""
+    records = ImageRecords()
+    records.restore({ONE: ImageRecord(-500.0, -100.0), TWO: ImageRecord(-500.0)})
+    assert records.update([image(1)], NONE, 10.0, 5000.0) == {ONE: ImageRecord(-500.0, -100.0)}
+
+
+def test_what_this_process_knows_is_not_overwritten_by_what_is_brought_back() -> None:
+    """A file that is read late brings back only what is not known."""
+    records = ImageRecords()
+    records.update([image(1)], NONE, 10.0, 5000.0)
+    records.restore({ONE: ImageRecord(-500.0), TWO: ImageRecord(-500.0)})
+    assert records.records == {ONE: ImageRecord(10.0), TWO: ImageRecord(-500.0)}
+
+
+@pytest.mark.parametrize(
+    ("witnessed", "expected"),
+    [
+        (None, ImageRecord(-500.0, -100.0)),
+        (4000.0, ImageRecord(-500.0, -100.0)),  # there for 1000 s: not younger than remembered
+        (4700.0, ImageRecord(-290.0, -100.0)),  # there for 300 s, used 110 s ago
+        (4950.0, ImageRecord(-40.0, None)),  # pulled 50 s ago: the use was another image's
+        (9000.0, ImageRecord(10.0, None)),  # in the future: as young as can be
+    ],
+)
+def test_what_was_brought_back_is_no_older_than_the_witness_says(
+    witnessed: float | None, expected: ImageRecord
+) -> None:
+    """It may have been removed and pulled again while nobody looked."""
+    records = ImageRecords(witness=lambda _: witnessed)
+    records.restore({ONE: ImageRecord(-500.0, -100.0)})
+    assert records.update([image(1)], NONE, 10.0, 5000.0) == {ONE: expected}
+    assert records.update([image(1)], NONE, 20.0, 9999.0) == {ONE: expected}
+
+
+def test_a_pressure_pass_forgets_what_it_removed() -> None:
+    """The kubelet pulls the image again before the next detection: it is new, and has to be known for 2 minutes."""
+    clock = SteppedClock()
+    runtime = MemoryRuntime(clock)
+    runtime.hold(image(1, "app:1"), image(2, "registry.k8s.io/pause:3.9"))
+    records = ImageRecords(seed={ONE: ImageRecord(0.0)})
+    collector = Collector(
+        runtime,
+        runtime,
+        MemoryPods(),
+        records,
+        Executor(clock, SteppedEvent(clock)),
+        clock,
+        ContainerGCPolicy(),
+        ImageGCPolicy(),
+    )
+
+    def full_disk(_: int) -> Look:
+        return Look(Usage(), relieved=False)
+
+    result = collector.delete_unused_images(full_disk)
+    assert [(o.verdict.id, o.result) for o in result.outcomes] == [(ONE, Result.REMOVED)]
+    assert records.records.keys() == {TWO}
+    runtime.hold(image(1, "app:1"))
+    again = collector.delete_unused_images(full_disk)
+    assert {o.verdict.id: o.verdict.reason for o in again.kept}[ONE] is Reason.TOO_YOUNG
+
+
+def test_two_threads_share_the_records() -> None:
+    """A thousand detections and removals on each of two threads: no error, and no record of what is not listed."""
+    records, errors = ImageRecords(), list[BaseException]()
+
+    def work(own: int) -> None:
+        try:
+            for step in range(1000):
+                records.update([image(1), image(own)], frozenset({ONE}), float(step), 0.0)
+                records.forget([image_id(own)])
+                assert records.records[ONE].last_used is not None
+        except BaseException as error:  # noqa: BLE001 # what a thread raised is told by the test
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(own,)) for own in (2, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert records.update([image(1)], NONE, 2000.0, 0.0) == {ONE: ImageRecord(0.0, 999.0)}
 
 
 @given(st.lists(st.tuples(st.frozensets(st.integers(1, 4)), st.frozensets(st.integers(1, 4)), st.floats(0, 100))))

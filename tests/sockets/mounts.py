@@ -14,6 +14,7 @@ from reclaim.embedded.filesystem import mount_tmpfs
 from ..conftest import MOUNTS
 
 _MNT_DETACH = 2
+_MS_BIND = 0x1000
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mount.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p]
 _libc.umount2.argtypes = [ctypes.c_char_p, ctypes.c_int]
@@ -37,6 +38,13 @@ def mounted_tmpfs_without_inodes(directory: str, size_bytes: int) -> None:
     need_mounts()
     os.makedirs(directory, exist_ok=True)
     _mount(directory, "tmpfs", f"size={size_bytes},nr_inodes=0,mode=0755")
+
+
+def bound(source: str, target: str) -> None:
+    """A bind mount of a file or directory on another that exists; `unmount` takes it away."""
+    need_mounts()
+    if _libc.mount(os.fsencode(source), os.fsencode(target), None, _MS_BIND, None) != 0:
+        pytest.skip(f"needs a bind mount on {target}: {os.strerror(ctypes.get_errno())}")
 
 
 @contextmanager

@@ -1,0 +1,104 @@
+"""Opens one directory directly beneath an opened one: no symlink, no way up, no other filesystem, no other mount.
+
+With `openat2` (Linux 5.6) the kernel holds all of it in one call: RESOLVE_BENEATH, NO_SYMLINKS, NO_MAGICLINKS, NO_XDEV.
+Without it (an older kernel, or a seccomp profile that does not know the call) the same is put together:
+`O_NOFOLLOW | O_DIRECTORY`, then device and mount id are compared. The mount id tells a bind mount of the same
+filesystem from a plain directory; it is read from /proc/self/fdinfo, and where that cannot be read nothing is opened.
+Source: openat2(2), proc_pid_fdinfo(5).
+
+Covers: one step. Does not cover: paths; who needs two steps takes two.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from collections.abc import Callable
+
+OpenBeneath = Callable[[int, bytes], int]
+"""Opens the directory of this name beneath an opened directory and returns a descriptor to be closed by the caller.
+
+Raises OSError: ENOENT; ENOTDIR or ELOOP when it is no directory (a symlink is none); EXDEV when it is another
+filesystem or mount; or whatever the kernel says. Raises ValueError when the name is not that of an entry.
+"""
+
+_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_SYS_OPENAT2 = 437  # one number on every architecture that Kubernetes runs on
+_NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
+_CROSSING = "is on another filesystem or mount"
+_UNTOLD = "mounts cannot be told apart here: /proc/self/fdinfo does not say"
+_RETRIES = 16  # openat2 may answer EAGAIN when something is renamed or mounted at the very moment
+
+_syscall = ctypes.CDLL(None, use_errno=True).syscall
+_syscall.restype = ctypes.c_long
+_syscall.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t]
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+_HOW = _OpenHow(_FLAGS, 0, _NO_XDEV | _NO_MAGICLINKS | _NO_SYMLINKS | _BENEATH)
+
+
+def is_entry_name(name: bytes) -> bool:
+    """Whether this can be the name of an entry of a directory: one component, not empty, no `.` or `..`, no NUL."""
+    return name not in (b"", b".", b"..") and b"/" not in name and b"\0" not in name
+
+
+def open_beneath(directory: int, name: bytes) -> int:
+    """An `OpenBeneath`: with `openat2`, or step by step where that is not to be had."""
+    try:
+        return open_by_openat2(directory, name)
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.EPERM):  # EPERM: how some seccomp profiles refuse unknown calls
+            raise
+    return open_by_comparison(directory, name)
+
+
+def open_by_openat2(directory: int, name: bytes) -> int:
+    """An `OpenBeneath` for kernels that have `openat2`; elsewhere OSError with ENOSYS, or EPERM."""
+    _refuse_paths(name)
+    code = errno.EAGAIN
+    for _ in range(_RETRIES):
+        descriptor = int(_syscall(_SYS_OPENAT2, directory, name, ctypes.addressof(_HOW), ctypes.sizeof(_HOW)))
+        if descriptor >= 0:
+            return _on_the_same_device(directory, descriptor, name)
+        code = ctypes.get_errno()
+        if code not in (errno.EAGAIN, errno.EINTR):
+            break
+    raise OSError(code, _CROSSING if code == errno.EXDEV else os.strerror(code), name)
+
+
+def open_by_comparison(directory: int, name: bytes) -> int:
+    """An `OpenBeneath` for any kernel; OSError with EXDEV also where mounts cannot be told apart."""
+    _refuse_paths(name)
+    descriptor = _on_the_same_device(directory, os.open(name, _FLAGS, dir_fd=directory), name)
+    mounts = _mount_id(directory), _mount_id(descriptor)
+    if mounts[0] is not None and mounts[0] == mounts[1]:
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EXDEV, _UNTOLD if None in mounts else _CROSSING, name)
+
+
+def _refuse_paths(name: bytes) -> None:
+    if not is_entry_name(name):
+        raise ValueError(f"{name!r} is not the name of an entry of a directory")
+
+
+def _on_the_same_device(directory: int, descriptor: int, name: bytes) -> int:
+    """The descriptor; closed, and EXDEV, if its device is another (a btrfs subvolume is one without being a mount)."""
+    if os.fstat(descriptor).st_dev == os.fstat(directory).st_dev:
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EXDEV, _CROSSING, name)
+
+
+def _mount_id(descriptor: int) -> bytes | None:
+    """What the kernel calls the mount that a descriptor was opened on; None where it does not say."""
+    try:
+        with open(f"/proc/self/fdinfo/{descriptor}", "rb") as info:
+            return next((line for line in info if line.startswith(b"mnt_id:")), None)
+    except OSError:
+        return None

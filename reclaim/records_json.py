@@ -1,0 +1,126 @@
+"""Records of images as text, and back, so that they survive a restart (pure).
+
+Times in the text are seconds since the epoch, and so can be read by people. The time of the save stands beside them
+in both clocks, with the id of the boot (`/proc/sys/kernel/random/boot_id`).
+
+Reading them back turns times into ages, and ages into times of the monotonic clock of now. The age of an image is
+
+* in the same boot: its age at the save, and what the monotonic clock has run since. The wall clock is not asked, and
+  may have been set in between.
+* after a reboot: its age at the save. How long the node was off nobody knows but the wall clock, which may be wrong
+  on either side, so that time does not count. Nor is an image older than the wall clock says: where the clock was set
+  back behind what the text says, it is as young as that.
+
+So neither a clock step nor a reboot makes an old image young (but for a clock set back behind the image's own first
+sight) or a young one ancient. What still knows better is the witness of `records`. Losing the text is harmless: what
+has no record is young.
+
+Covers: the format, its checks, the clocks. Does not cover: the file (`record_file`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from reclaim.types import ImageRecord
+
+KIND = "reclaimd.io/image-records"
+VERSION = 1
+LARGEST_BYTES = 16 * 1024**2  # some 100 000 images; what a runtime can list at all is less
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:@/-]{0,255}")
+_LATEST = 253_402_300_800.0  # the year 10000: what lies behind it is no time
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One moment in both clocks, in seconds. `boot_id` tells whether two monotonic times can be compared; empty: not
+    known, so they cannot."""
+
+    monotonic: float
+    wall: float
+    boot_id: str = ""
+
+
+class NotRecords(Exception):
+    """Bytes that are no records of this version. The message is a sentence without a subject."""
+
+
+def records_json(records: Mapping[str, ImageRecord], saved: Moment) -> bytes:
+    """The records as text. `saved`: the moment in which they are written; ids of an unknown shape are left out."""
+
+    def wall(monotonic: float) -> float:
+        return saved.wall - max(saved.monotonic - monotonic, 0.0)
+
+    images = {
+        image_id: {
+            "first_detected": wall(record.first_detected),
+            "last_used": None if record.last_used is None else wall(record.last_used),
+        }
+        for image_id, record in sorted(records.items())
+        if _ID.fullmatch(image_id)
+    }
+    document = {
+        "kind": KIND,
+        "version": VERSION,
+        "saved": {"wall": saved.wall, "monotonic": saved.monotonic, "boot_id": saved.boot_id},
+        "images": images,
+    }
+    return json.dumps(document, indent=1).encode() + b"\n"
+
+
+def records_from_json(text: bytes, now: Moment) -> dict[str, ImageRecord]:
+    """The records, in times of the monotonic clock of `now`. Raises NotRecords, whatever the bytes are."""
+    if len(text) > LARGEST_BYTES:
+        raise NotRecords(f"is larger than {LARGEST_BYTES // 1024**2} MiB")
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):  # UnicodeDecodeError, and numbers with too many digits, are ValueErrors
+        raise NotRecords("is no JSON document") from None
+    if not isinstance(document, dict) or document.get("kind") != KIND:
+        raise NotRecords(f"is not of the kind {KIND}")
+    if document.get("version") != VERSION or isinstance(document["version"], bool):
+        raise NotRecords(f"is not of version {VERSION}")
+    saved = _moment(document.get("saved"))
+    images = document.get("images")
+    if not isinstance(images, dict):
+        raise NotRecords("has no images")
+    return {image_id: _record(image_id, entry, saved, now) for image_id, entry in images.items()}
+
+
+def _moment(written: object) -> Moment:
+    if not isinstance(written, dict) or not isinstance(written.get("boot_id"), str):
+        raise NotRecords("does not say when it was saved")
+    return Moment(_time(written.get("monotonic")), _time(written.get("wall")), written["boot_id"])
+
+
+def _record(image_id: str, entry: object, saved: Moment, now: Moment) -> ImageRecord:
+    if not _ID.fullmatch(image_id):
+        raise NotRecords("names an image by what is no image id")
+    if not isinstance(entry, dict):
+        raise NotRecords("has an image without its times")
+    first_detected = now.monotonic - _age(_time(entry.get("first_detected")), saved, now)
+    written = entry.get("last_used")
+    if written is None:
+        return ImageRecord(first_detected)
+    last_used = now.monotonic - _age(_time(written), saved, now)
+    return ImageRecord(min(first_detected, last_used), last_used)  # what was used was there
+
+
+def _age(time: float, saved: Moment, now: Moment) -> float:
+    """Seconds from a time in the text until now; at least 0."""
+    at_save = max(saved.wall - time, 0.0)
+    if saved.boot_id and saved.boot_id == now.boot_id and now.monotonic >= saved.monotonic:
+        return at_save + now.monotonic - saved.monotonic
+    return min(at_save, max(now.wall - time, 0.0))
+
+
+def _time(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise NotRecords("has a time that is no number")
+    if not -_LATEST <= value <= _LATEST:  # nor a NaN
+        raise NotRecords("has a time that cannot be")
+    return float(value)

@@ -1,0 +1,218 @@
+"""A second implementation of a kubelet's endpoint: a real server whose every byte, and every pause, the test chooses.
+
+It asks for a token or a client certificate as a kubelet does. What it then sends is a script: bytes are sent, numbers
+are seconds to wait. After the last step the connection is closed.
+"""
+
+from __future__ import annotations
+
+import http
+import json
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pytest
+
+from reclaim.kubelet_api import KubeletUnavailable, get_pods
+from reclaim.kubelet_endpoint import KubeletEndpoint
+
+Step = bytes | float
+FOREVER_SECONDS = 3600.0  # until the server is closed
+SHORT_SECONDS = 0.3
+MARGIN_SECONDS = 1.5  # the machine is shared; alone it is below 0.05 s
+BEARER = "eyJhbGciOiJub25lIn0.secret.-_~+/="
+
+
+def answer(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> bytes:
+    """A whole answer with its length."""
+    lines = [f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}", f"Content-Length: {len(body)}"]
+    lines += ["Content-Type: application/json", *(f"{name}: {value}" for name, value in (headers or {}).items())]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def chunked(*chunks: bytes, end: bytes = b"0\r\n\r\n") -> bytes:
+    """A whole answer in chunks, as Go sends a long one."""
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    return head + b"".join(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n" for chunk in chunks) + end
+
+
+def dripping(content: bytes, every_seconds: float) -> Iterable[Step]:
+    """One byte at a time."""
+    for at in range(len(content)):
+        yield content[at : at + 1]
+        yield every_seconds
+
+
+def pod_list(*items: object) -> bytes:
+    """A PodList as a kubelet writes it."""
+    return json.dumps({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": list(items) or None}).encode()
+
+
+PODS = pod_list({"metadata": {"uid": "uid-1"}, "status": {"phase": "Succeeded"}})
+
+
+def refused(endpoint: KubeletEndpoint, seconds: float = 2.0) -> KubeletUnavailable:
+    """Why there was no answer; whatever happened, the token is not in the message."""
+    with pytest.raises(KubeletUnavailable) as caught:
+        get_pods(endpoint, seconds)
+    assert BEARER not in str(caught.value)
+    assert str(caught.value).isprintable()
+    return caught.value
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A certificate and its key, in two files and in one."""
+
+    certificate: Path
+    key: Path
+    both: Path
+
+
+class Authority:
+    """A certificate authority of its own in a directory, made with the openssl command."""
+
+    def __init__(self, directory: Path, name: str = "ca"):
+        self._directory = directory
+        self.certificate = directory / f"{name}.pem"
+        self._key = directory / f"{name}.key"
+        self._openssl(
+            *("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"),
+            *("-subj", f"/CN={name}", "-keyout", str(self._key), "-out", str(self.certificate)),
+        )
+
+    def identity(self, name: str, alternative_names: str = "", locked_with: str = "") -> Identity:
+        """A certificate for a name and alternative names (`DNS:node-1,IP:127.0.0.1`); its key locked if wanted."""
+        made = Identity(*(self._directory / f"{name}.{ending}" for ending in ("pem", "key", "both.pem")))
+        request, extensions = self._directory / f"{name}.csr", self._directory / f"{name}.ext"
+        extensions.write_text(f"subjectAltName={alternative_names}\n" if alternative_names else "")
+        self._openssl(
+            *("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj", f"/CN={name}"),
+            *(("-passout", f"pass:{locked_with}") if locked_with else ("-nodes",)),
+            *("-keyout", str(made.key), "-out", str(request)),
+        )
+        self._openssl(
+            *("x509", "-req", "-in", str(request), "-CA", str(self.certificate), "-CAkey", str(self._key)),
+            *("-CAcreateserial", "-days", "2", "-extfile", str(extensions), "-out", str(made.certificate)),
+        )
+        made.both.write_bytes(made.certificate.read_bytes() + made.key.read_bytes())
+        return made
+
+    @staticmethod
+    def available() -> bool:
+        """Whether the openssl command is there."""
+        return shutil.which("openssl") is not None
+
+    @staticmethod
+    def _openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], check=True, capture_output=True, stdin=subprocess.DEVNULL)
+
+
+def serving(identity: Identity, clients_of: Authority | None = None) -> ssl.SSLContext:
+    """What a server needs to speak TLS; with `clients_of` it asks for a client certificate of that authority."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(identity.certificate, identity.key)
+    if clients_of is not None:
+        context.load_verify_locations(clients_of.certificate)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+class KubeletServer:
+    """Listens on a port of its own. `script` is what it sends, and may be replaced while it runs.
+
+    With `bearer`, who does not bring it gets 401. With `unasked` it sends that as soon as somebody connects, before
+    TLS and before any request. `requests` holds the heads of all requests that it has read.
+    """
+
+    def __init__(
+        self,
+        *script: Step,
+        tls: ssl.SSLContext | None = None,
+        bearer: str = "",
+        unasked: Iterable[Step] = (),
+        host: str = "127.0.0.1",
+    ):
+        self.script: Iterable[Step] = script
+        self.bearer = bearer
+        self.requests: list[str] = []
+        self._tls = tls
+        self._unasked = unasked
+        self._over = threading.Event()
+        self._listener = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        self._threads = [threading.Thread(target=self._accept, name="kubelet", daemon=True)]
+        self._threads[0].start()
+
+    @property
+    def url(self) -> str:
+        """Where it is, as an endpoint is written."""
+        host, port = self._listener.getsockname()[:2]
+        return f"{'https' if self._tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends all of it, within 5 s."""
+        self._over.set()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in self._threads:
+            thread.join(5.0)
+            assert not thread.is_alive()
+
+    def _accept(self) -> None:
+        while not self._over.is_set():
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            thread = threading.Thread(target=self._serve, args=(connection,), name="kubelet-answer", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, plain: socket.socket) -> None:
+        plain.settimeout(4.0)
+        with plain:
+            try:
+                self._send(plain, self._unasked)
+                connection = self._tls.wrap_socket(plain, server_side=True) if self._tls else plain
+                with connection:
+                    if self._read_request(connection):
+                        self._send(connection, self.script)
+            except OSError:
+                pass  # the client has left: with certificates and deadlines that is what is tested
+
+    def _read_request(self, connection: socket.socket) -> bool:
+        """Whether somebody asked who may."""
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            received = connection.recv(65536)
+            if not received:
+                return False
+            head += received
+        self.requests.append(head.decode())
+        if self.bearer and f"Authorization: Bearer {self.bearer}\r\n" not in self.requests[-1]:
+            self._send(connection, [answer(b"Unauthorized", 401)])
+            return False
+        return True
+
+    def _send(self, connection: socket.socket, script: Iterable[Step]) -> None:
+        for step in script:
+            if isinstance(step, bytes):
+                connection.sendall(step)
+            elif self._over.wait(step):
+                return

@@ -1,0 +1,101 @@
+"""What the tests of the remover do in a process of their own: one that attacks, and ones that may less than others.
+
+    python -m tests.sockets.tree_child STORY DIRECTORY [ARGUMENT]
+
+`swap` runs until it is ended; the others print one JSON object.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import mmap
+import os
+import struct
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from reclaim.beneath import open_beneath, open_by_openat2
+from reclaim.embedded.filesystem import enter_private_mounts, mount_tmpfs
+from reclaim.tree import remove_tree
+
+from .namespace_child import drop_all_capabilities
+
+PAIRS = 8
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def swap(directory: str, counter: str) -> None:
+    """Exchanges `doomed/directory-N` and `doomed/link-N` for each N, over and over; adds up in the file `counter`, as a
+    native 8-byte number, how often it could."""
+    os.chdir(directory)
+    pairs = [(b"doomed/directory-%d" % number, b"doomed/link-%d" % number) for number in range(PAIRS)]
+    renameat2 = _libc.renameat2
+    swapped = 0
+    with open(counter, "r+b") as file, mmap.mmap(file.fileno(), 8) as shared:
+        while True:
+            for one, other in pairs:
+                if renameat2(_AT_FDCWD, one, _AT_FDCWD, other, _RENAME_EXCHANGE) == 0:
+                    swapped += 1
+            shared[:8] = struct.pack("=q", swapped)
+
+
+def without_capabilities(directory: str) -> dict[str, Any]:
+    """Root that may no more than anybody else removes `doomed`, which belongs to it."""
+    drop_all_capabilities()
+    return _removal(directory)
+
+
+def without_openat2(directory: str, error: str) -> dict[str, Any]:
+    """A seccomp profile answers openat2 with this error; `doomed` is removed all the same."""
+    _refuse_openat2(int(error))
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.close(open_by_openat2(descriptor, b"doomed"))
+    except OSError as refused:
+        return {"refused": errno.errorcode[refused.errno or 0], **_removal(directory)}
+    raise SystemExit("openat2 was not refused")
+
+
+def without_openat2_and_proc(directory: str, error: str) -> dict[str, Any]:
+    """Nor does /proc say which mount a descriptor is on."""
+    if not enter_private_mounts().available:
+        raise SystemExit("no private mounts")
+    mount_tmpfs("/proc", 4096, 2)
+    _refuse_openat2(int(error))
+    return _removal(directory)
+
+
+def _removal(directory: str) -> dict[str, Any]:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    return asdict(remove_tree(descriptor, b"doomed", open_directory=open_beneath))
+
+
+def _refuse_openat2(code: int) -> None:
+    """Has the kernel answer system call 437 with this error from now on."""
+    program = b"".join(
+        struct.pack("=HBBI", *instruction)
+        for instruction in (
+            (0x20, 0, 0, 0),  # load the number of the system call
+            (0x15, 0, 1, 437),  # if it is openat2
+            (0x06, 0, 0, 0x00050000 | code),  # SECCOMP_RET_ERRNO
+            (0x06, 0, 0, 0x7FFF0000),  # SECCOMP_RET_ALLOW
+        )
+    )
+    instructions = ctypes.create_string_buffer(program, len(program))
+    filtered = struct.pack("@HP", len(program) // 8, ctypes.addressof(instructions))
+    if _libc.prctl(38, 1, 0, 0, 0) != 0 or _libc.prctl(22, 2, filtered, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+STORIES: dict[str, Callable[..., dict[str, Any] | None]] = {
+    story.__name__: story for story in (swap, without_capabilities, without_openat2, without_openat2_and_proc)
+}
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(STORIES[sys.argv[1]](*sys.argv[2:])))
