@@ -21,16 +21,17 @@ from typing import Any
 
 from eviction.configuration import Configuration
 from eviction.explain import amount, later_sentence
+from eviction.headroom import Pace, fills_after, marks_ahead, thresholds_json, time_to_look
 from eviction.hook import HookAnswer, respond
 from eviction.hook_requests import HookRequests, Ticket
 from eviction.ladder import later_than_kubelet
 from eviction.log import Log
 from eviction.node import Node
 from eviction.reclaim_table import row
-from eviction.record import Pass, PassResult, Trigger, observations_json, pass_json, threshold_json
+from eviction.record import Pass, PassResult, Trigger, observations_json, pass_json
 from eviction.types import Decision, NodeCondition, ReclaimFunction, Threshold
 from reclaim.types import Result, RuntimeUnavailable
-from signals.interval import ASSUMED_INODES_PER_SECOND, Fill, next_fill, next_interval
+from signals.interval import Fill
 from signals.quantity import format_duration
 from signals.types import SignalObservations
 
@@ -96,6 +97,8 @@ class Manager:
         self._on_pass = on_pass
         self._on_look = on_look
         self._wake = threading.Event()
+        self._urgent = threading.Event()  # waited for where an ordinary wake may not be heard
+        self._asked = False
         self._fills: dict[tuple[int, bool], Fill] = {}
         self._conditions: frozenset[NodeCondition] = frozenset()
         self._pauses: dict[tuple[ReclaimFunction, ...], _Pause] = {}
@@ -106,7 +109,7 @@ class Manager:
         self._passes: deque[Pass] = deque(maxlen=KEPT_PASSES)
         self._said: dict[str, float] = {}
         self.heartbeat = node.clock.monotonic()
-        self.requests = HookRequests(self.look_now, self.doing)
+        self.requests = HookRequests(self._look_at_once, self.doing)
 
     def doing(self) -> str | None:
         """What the worker does now, in words; None for nothing. Any thread."""
@@ -115,6 +118,12 @@ class Manager:
 
     def look_now(self) -> None:
         """Asks for an earlier look."""
+        self._asked = True
+        self._wake.set()
+
+    def _look_at_once(self) -> None:
+        """A mark was crossed, or somebody waits."""
+        self._urgent.set()
         self._wake.set()
 
     def status(self) -> dict[str, Any]:
@@ -128,24 +137,12 @@ class Manager:
             "conditions": sorted(str(condition) for condition in self._conditions),
             "layout": None if look is None or look.layout is None else str(look.layout),
             "observations": [] if look is None else observations_json(look),
-            "thresholds": [] if look is None else self._thresholds_json(look),
+            "thresholds": []
+            if look is None
+            else thresholds_json(self._node.thresholds(look.layout), look, self._fills),
             "passes": [pass_json(record, with_kept=False) for record in list(self._passes)],
             "history": self._node.responder.history.dump(),
         }
-
-    def _thresholds_json(self, look: SignalObservations) -> list[dict[str, Any]]:
-        """Each threshold in force, with the seconds until its mark could be reached at the fill seen lately."""
-        documents = []
-        for threshold in self._node.thresholds(look.layout):
-            observation, fill = look.signals.get(threshold.signal), None
-            if observation is not None and observation.filesystem is not None:
-                fill = self._fills.get((observation.filesystem.device_id, threshold.signal.counts_inodes))
-            headroom = None
-            if observation is not None and fill is not None and fill.fastest > 0:
-                distance = observation.available - int(threshold.effective(observation.capacity))
-                headroom = round(max(distance, 0) / fill.fastest, 3)
-            documents.append({**threshold_json(threshold, look), "headroom_seconds": headroom})
-        return documents
 
     def reconfigure(self, configuration: Configuration) -> tuple[str, ...]:
         """Takes another configuration into force before the next look; the fields that need a restart for it stay, and
@@ -157,13 +154,13 @@ class Manager:
     def stop(self) -> None:
         """Ends the loop: nothing new is started."""
         self._node.stopping.set()
-        self._wake.set()
+        self._look_at_once()
 
     def run(self) -> None:
         """Looks and acts until `stop`. Returns when what was in flight has finished, or after 30 s."""
         clock = self._node.clock
         while not self._node.stopping.is_set():
-            asked = self._wake.is_set()
+            asked, self._asked = self._asked, False
             self._wake.clear()
             self._reconfigure()
             observations, decision = self._look()
@@ -200,40 +197,37 @@ class Manager:
         self._last_look = observations
         self._report(observations, decision)
         self._on_look(observations, decision)
-        for identity, stats in observations.filesystems.values():
-            for inodes, available in ((False, stats.available_bytes), (True, stats.inodes_free)):
-                key = (identity.device_id, inodes)
-                self._fills[key] = next_fill(self._fills.get(key), available, stats.time)
+        self._fills = fills_after(self._fills, observations)
         return observations, decision
 
     def _next_look_in(self, observations: SignalObservations, decision: Decision) -> float:
         configuration = self._node.configuration
-        headrooms: list[tuple[int, float]] = []
-        for threshold in self._node.thresholds(observations.layout):
-            observation = observations.signals.get(threshold.signal)
-            if observation is None or observation.filesystem is None:
-                continue
-            inodes = threshold.signal.counts_inodes
-            fill = self._fills.get((observation.filesystem.device_id, inodes))
-            assumed = ASSUMED_INODES_PER_SECOND if inodes else float(configuration.assumed_fill_rate)
-            headroom = observation.available - int(threshold.effective(observation.capacity))
-            headrooms.append((headroom, max(assumed, fill.fastest if fill else 0.0)))
-        interval = next_interval(headrooms, configuration.poll_floor_seconds, configuration.poll_ceiling_seconds)
+        floor = configuration.poll_floor_seconds
+        pace = Pace(floor, configuration.poll_ceiling_seconds, float(configuration.assumed_fill_rate))
+        thresholds = self._node.thresholds(observations.layout)
+        interval = time_to_look(thresholds, observations, self._fills, pace)
         now = self._node.clock.monotonic()
         if self._work is not None:
-            return min(max(interval, configuration.poll_floor_seconds), TICK_SECONDS)
+            return min(interval, TICK_SECONDS)
         if decision.acted_on is not None and not decision.row:
             return RETRY_SECONDS  # nothing here relieves it; looking more often would change nothing
         if decision.acted_on is not None:  # under pressure, and nothing to be done before the pause is over
             pause = self._pause_of(decision).until - now
-            return min(pause, RETRY_SECONDS) if pause > 0 else configuration.poll_floor_seconds
-        return min(interval, max(self._refresh_due - now, configuration.poll_floor_seconds))
+            return min(pause, RETRY_SECONDS) if pause > 0 else floor
+        if interval < TICK_SECONDS:  # the probes glance meanwhile
+            for path, marks in marks_ahead(thresholds, observations, self._fills, pace).items():
+                self._node.probes.watch(path, marks, self._look_at_once)
+            interval = TICK_SECONDS
+        if decision.thresholds_met:  # a grace period is running, or the layout is not known yet
+            interval = min(interval, TICK_SECONDS)
+        return min(interval, max(self._refresh_due - now, floor))
 
     def _wait(self, seconds: float) -> None:
-        """Waits for the next look; woken earlier by a watcher, but never more often than the floor."""
+        """Waits for the next look; woken earlier by a watcher, but by that never more often than the floor."""
         floor = self._node.configuration.poll_floor_seconds
-        if not self._node.stopping.wait(min(floor, seconds)) and seconds > floor:
+        if not self._urgent.wait(min(floor, seconds)) and seconds > floor:
             self._wake.wait(seconds - floor)
+        self._urgent.clear()
 
     def _report(self, observations: SignalObservations, decision: Decision) -> None:
         for unavailable in observations.unavailable:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from signals.types import FsStats
+
 HALF_LIFE_SECONDS = 60.0
 SHORTEST_SECONDS = 0.001  # closer readings say nothing of a rate
 ASSUMED_INODES_PER_SECOND = 20_000.0  # about half of what an ext4 creates on one core
@@ -50,3 +52,35 @@ def next_interval(headrooms: Iterable[tuple[int, float]], floor_seconds: float, 
     """
     soonest = min((max(headroom, 0) / fastest for headroom, fastest in headrooms), default=ceiling_seconds * 2)
     return min(max(soonest / 2, floor_seconds), ceiling_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What one filesystem is watched for between two looks.
+
+    `available_bytes`, `inodes_free`: the highest mark below the present amount; None: none. The rates are the fastest
+    fills assumed to be possible, units a second, above 0. The glances are at least `floor_seconds` apart.
+    """
+
+    available_bytes: int | None
+    inodes_free: int | None
+    bytes_per_second: float
+    inodes_per_second: float
+    floor_seconds: float
+    ceiling_seconds: float
+
+    def crossed(self, stats: FsStats) -> bool:
+        """Whether a reading is below a mark; equal is not."""
+        return (self.available_bytes is not None and stats.available_bytes < self.available_bytes) or (
+            self.inodes_free is not None and stats.inodes_free < self.inodes_free
+        )
+
+    def next_glance(self, stats: FsStats, bytes_fill: float = 0.0, inodes_fill: float = 0.0) -> float:
+        """Seconds until the next glance after this reading. The fills are those seen since the marks were set."""
+        headrooms: list[tuple[int, float]] = []
+        if self.available_bytes is not None:
+            fastest = max(self.bytes_per_second, bytes_fill)
+            headrooms.append((stats.available_bytes - self.available_bytes, fastest))
+        if self.inodes_free is not None:
+            headrooms.append((stats.inodes_free - self.inodes_free, max(self.inodes_per_second, inodes_fill)))
+        return next_interval(headrooms, self.floor_seconds, self.ceiling_seconds)

@@ -4,18 +4,24 @@
 caller along (kubernetes/kubernetes#122491). So each filesystem has one daemon thread of its own and at most one
 reading outstanding: a caller waits up to a limit and then goes on without.
 
-Covers: reading, the deadline. Does not cover: what a filesystem is to the node (`filesystems`).
+To hand a reading over to another thread costs ten times the reading. So near a mark the thread itself glances at the
+filesystem, as often as `interval` says, and calls for a look when a mark is crossed; its caller sleeps meanwhile.
+
+Covers: reading, glancing, the deadline. Does not cover: what a filesystem is to the node (`filesystems`).
 """
 
 from __future__ import annotations
 
 import os
+import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 from signals.clock import Clock
+from signals.interval import Fill, Marks, next_fill
 from signals.types import FsStats, ReadingUnavailable
 
 PROBE_LIMIT_SECONDS = 2.0
@@ -52,8 +58,23 @@ def read_statvfs(path: str, now: float) -> Reading:
     )
 
 
+class _Order(Enum):
+    """What a probe's thread is told to do."""
+
+    READ = "read"
+    CLOSE = "close"
+
+
+@dataclass(frozen=True, slots=True)
+class _Watch:
+    """Until when to glance, and whom to call then; without marks: not at all."""
+
+    marks: Marks | None
+    crossed: Callable[[], None]
+
+
 class Probe:
-    """Readings of one path with a deadline.
+    """Readings of one path with a deadline, and glances in between.
 
     A reading that is late is given up by its caller, not by the thread: the thread stays in the system call, and
     until it returns every further look at this path fails at once instead of adding another stuck thread.
@@ -65,11 +86,9 @@ class Probe:
         self._clock = clock
         self._limit_seconds = limit_seconds
         self._one_caller = threading.Lock()
-        self._wanted = threading.Semaphore(0)
-        self._answered = threading.Event()
-        self._busy = False
-        self._closed = False
-        self._result: Reading | OSError | None = None
+        self._orders: queue.SimpleQueue[_Order | _Watch] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Reading | OSError] = queue.SimpleQueue()
+        self._outstanding = False
         self._thread: threading.Thread | None = None
 
     def read(self) -> Reading:
@@ -77,47 +96,96 @@ class Probe:
         with self._one_caller:
             return self._read()
 
-    def _read(self) -> Reading:
-        if self._busy and not self._answered.is_set():
-            raise ReadingUnavailable(f"{self.path}: the filesystem has not answered an earlier statvfs yet")
+    def watch(self, marks: Marks | None, crossed: Callable[[], None]) -> None:
+        """Glances from now on until a mark is crossed or a reading fails, and then calls `crossed` once, on the probe's
+        thread. Other marks replace these; None ends the glances. Returns at once."""
+        with self._one_caller:
+            self._started()
+            self._orders.put(_Watch(marks, crossed))
+
+    def _started(self) -> None:
         if self._thread is None:  # daemon: a thread stuck in the kernel must not hold up the end of the process
             self._thread = threading.Thread(target=self._serve, name=f"statvfs {self.path}", daemon=True)
             self._thread.start()
-        self._busy = True
-        self._answered.clear()
-        self._wanted.release()
-        if not self._answered.wait(self._limit_seconds):
+
+    def _read(self) -> Reading:
+        if self._outstanding:
+            try:
+                self._answers.get_nowait()  # the late one, which says nothing of now
+            except queue.Empty:
+                raise ReadingUnavailable(
+                    f"{self.path}: the filesystem has not answered an earlier statvfs yet"
+                ) from None
+        self._started()
+        self._outstanding = True
+        self._orders.put(_Order.READ)
+        try:
+            answer = self._answers.get(timeout=self._limit_seconds)
+        except queue.Empty:
             raise ReadingUnavailable(
                 f"{self.path}: the filesystem did not answer statvfs within {self._limit_seconds:g} s"
-            )
-        self._busy = False
-        match self._result:
-            case Reading() as reading:
-                return reading
-            case error:
-                raise ReadingUnavailable(f"{self.path}: cannot be read: {_reason(error)}")
+            ) from None
+        self._outstanding = False
+        if isinstance(answer, OSError):
+            raise ReadingUnavailable(f"{self.path}: cannot be read: {_reason(answer)}")
+        return answer
 
     def close(self) -> None:
         """Lets the thread end. One that is stuck in the kernel ends with the process."""
-        self._closed = True
-        self._wanted.release()
+        self._orders.put(_Order.CLOSE)
 
     def _serve(self) -> None:
+        glances: _Glances | None = None
         while True:
-            self._wanted.acquire()
-            if self._closed:
-                return
             try:
-                self._result = self._reader(self.path, self._clock.monotonic())
-            except OSError as error:
-                self._result = error
-            except Exception as error:  # noqa: BLE001 # whatever a reader does, its caller gets an answer
-                self._result = OSError(f"{type(error).__name__}: {error}")
-            self._answered.set()
+                order = self._orders.get(timeout=None if glances is None else glances.due_in_seconds)
+            except queue.Empty:
+                order = None
+            match order:
+                case _Order.CLOSE:
+                    return
+                case _Order.READ:
+                    self._answers.put(self._answer())
+                case _Watch(marks=Marks() as marks, crossed=crossed):
+                    glances = _Glances(marks, crossed)
+                case _Watch():
+                    glances = None
+                case None if glances is not None and not glances.go_on(self._answer()):
+                    glances = None
+
+    def _answer(self) -> Reading | OSError:
+        try:
+            return self._reader(self.path, self._clock.monotonic())
+        except OSError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 # whatever a reader does, its caller gets an answer
+            return OSError(f"{type(error).__name__}: {error}")
 
 
-def _reason(error: OSError | None) -> str:
-    return error.strerror or str(error) if error is not None else "no answer"
+class _Glances:
+    """The glances at one filesystem since its marks were set. The first is due at once."""
+
+    def __init__(self, marks: Marks, crossed: Callable[[], None]):
+        self.due_in_seconds = 0.0
+        self._marks = marks
+        self._crossed = crossed
+        self._bytes: Fill | None = None
+        self._inodes: Fill | None = None
+
+    def go_on(self, answer: Reading | OSError) -> bool:
+        """Whether there is a next glance after this one; if not, the caller has been called."""
+        if isinstance(answer, OSError) or self._marks.crossed(answer.stats):
+            self._crossed()
+            return False
+        stats = answer.stats
+        self._bytes = next_fill(self._bytes, stats.available_bytes, stats.time)
+        self._inodes = next_fill(self._inodes, stats.inodes_free, stats.time)
+        self.due_in_seconds = self._marks.next_glance(stats, self._bytes.fastest, self._inodes.fastest)
+        return True
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error) or type(error).__name__
 
 
 class Probes:
@@ -134,9 +202,16 @@ class Probes:
 
     def read(self, path: str) -> Reading:
         """The reading of the filesystem that holds `path`. Raises ReadingUnavailable."""
+        return self._probe(path).read()
+
+    def watch(self, path: str, marks: Marks | None, crossed: Callable[[], None]) -> None:
+        """Glances at the filesystem that holds `path` until a mark is crossed; see `Probe.watch`."""
+        self._probe(path).watch(marks, crossed)
+
+    def _probe(self, path: str) -> Probe:
         if path not in self._probes:
             self._probes[path] = self._make(path)
-        return self._probes[path].read()
+        return self._probes[path]
 
     def keep_only(self, paths: set[str]) -> None:
         """Closes the probes of paths that are not looked at any more."""
