@@ -39,8 +39,9 @@ def _embedded(*, alone: bool) -> list[float]:
             for number in range(PODS):
                 small.run(small.run_pod(f"pod-{number}"))
             small.add_images(IMAGES, MIB)
-            fields = {"controlSocket": f"{directory}/run/control.sock", "holdOffAfterStart": "1h"}
-            configuration = small.configuration(evictionHard={"nodefs.available": "1"}, **fields)
+            control = f"{directory}/run/control.sock"
+            hard = {"nodefs.available": "1"}
+            configuration = small.configuration(evictionHard=hard, controlSocket=control, holdOffAfterStart="1h")
             if alone:
                 return [_one_hook(small, configuration, "--standalone") for _ in range(RUNS)]
             with _daemon(configuration):

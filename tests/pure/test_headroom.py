@@ -46,7 +46,7 @@ def test_the_nearest_mark_of_all_filesystems_decides() -> None:
 def test_inodes_count_beside_bytes() -> None:
     """4 000 inodes above their mark at 20 000 a second: look in 100 ms."""
     thresholds = [below(Signal.NODEFS_AVAILABLE, GIB), below(Signal.NODEFS_INODES_FREE, 1000)]
-    seen = look(**{"nodefs_available": 100 * GIB, "nodefs_inodesFree": 5000})
+    seen = look(nodefs_available=100 * GIB, nodefs_inodesFree=5000)
     assert time_to_look(thresholds, seen, {}, PACE) == 0.1
 
 
@@ -74,7 +74,7 @@ def test_the_glances_go_by_the_next_mark_below_on_each_filesystem() -> None:
         below(Signal.NODEFS_INODES_FREE, 700),
         below(Signal.IMAGEFS_AVAILABLE, 9 * GIB),
     ]
-    seen = look(**{"nodefs_available": 3 * GIB, "nodefs_inodesFree": 700, "imagefs_available": GIB})
+    seen = look(nodefs_available=3 * GIB, nodefs_inodesFree=700, imagefs_available=GIB)
     found = marks_ahead(thresholds, seen, {}, PACE)
     assert set(found) == {"/kubelet"}
     assert (found["/kubelet"].available_bytes, found["/kubelet"].inodes_free) == (2 * GIB, 700)
