@@ -33,7 +33,14 @@ from eviction.kubelet_configuration import (
 from eviction.sources import API_VERSION as API_VERSION
 from eviction.sources import KIND as KIND
 from eviction.sources import ConfigurationError as ConfigurationError
-from eviction.sources import Source, from_environment, inherited_from, own_sources, without_what_is_taken_away
+from eviction.sources import (
+    Source,
+    from_environment,
+    inherited_from,
+    own_sources,
+    with_0_as_not_set,
+    without_what_is_taken_away,
+)
 from eviction.threshold_config import (
     KUBELET_EVICTION_HARD,
     EvictionMaps,
@@ -41,7 +48,9 @@ from eviction.threshold_config import (
     parse_threshold_config,
 )
 from eviction.types import Threshold, ThresholdValue
+from reclaim.keep_list import parse_keep_list
 from reclaim.kubelet_endpoint import KubeletEndpoint, KubeletEndpointError
+from reclaim.types import PolicyError
 from signals.quantity import (
     PERCENTAGE_FORMS,
     QUANTITY_FORMS,
@@ -130,7 +139,7 @@ def load(
     sources = own_sources(path, directory)
     sources.append(Source("environment", from_environment(environment)))
     sources.append(Source("flags", dict(flags)))
-    sources = without_what_is_taken_away(sources)
+    sources = without_what_is_taken_away([with_0_as_not_set(source) for source in sources])
     for source in sources:
         _validated(source.document, source.name)  # alone, so that the sentence names where the problem stands
     own = merged([dict(source.document) for source in sources])
@@ -176,6 +185,7 @@ class _Reader:
             name, _, text = problem.partition(": ")
             raise self._error(name, text)
         self._check_paths()
+        self._check_keep_list()
         poll_floor, poll_ceiling = self._seconds("pollFloor"), self._seconds("pollCeiling")
         if not 0.001 <= poll_floor <= poll_ceiling:
             raise self._error("pollFloor", "must be at least 1ms and not above pollCeiling")
@@ -228,6 +238,12 @@ class _Reader:
             name = KUBELET_ENDPOINT_FIELDS[error.field]
             where = self._where(name if getattr(written, name) else "kubeletEndpoint")
             raise ConfigurationError(f"{where}: {name}: {error}") from None
+
+    def _check_keep_list(self) -> None:
+        try:
+            parse_keep_list(self._written.keepImages)
+        except PolicyError as error:
+            raise ConfigurationError(f"{self._where('keepImages')}: {error}") from None
 
     def _check_paths(self) -> None:
         written = self._written

@@ -11,7 +11,7 @@ from eviction.thresholds import thresholds_met, usable
 from eviction.types import Threshold
 from reclaim.types import Outcome, Reason, Result
 from signals.quantity import format_bytes, format_duration
-from signals.types import Signal, SignalObservations
+from signals.types import FilesystemRole, Signal, SignalObservations
 
 REASONS: dict[Reason, str] = {
     Reason.OLDER_COPY: "a newer dead copy of it stays",
@@ -104,6 +104,16 @@ def later_sentence(later: Later) -> str:
     kubelets = f"{later.kubelets.text()} = {amount(signal, later.kubelet_mark)}"
     grace = "" if later.our_mark < later.kubelet_mark else " with its longer grace period"
     return f"{signal}: the mark of {ours}{grace} acts later than the kubelet's of {kubelets}"
+
+
+def no_effect_sentences(thresholds: Iterable[Threshold]) -> list[str]:
+    """What is configured on containerfs, and what counts instead (kubelet, UpdateContainerFsThresholds)."""
+    return [
+        f"{one.signal}: {one.text()} has no effect: its threshold follows from nodefs, "
+        "or from imagefs where that is dedicated"
+        for one in thresholds
+        if one.signal.filesystem is FilesystemRole.CONTAINERFS
+    ]
 
 
 def outcome_row(outcome: Outcome) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from eviction.types import Threshold
-from signals.types import Signal, SignalObservation
+from signals.types import FilesystemRole, Signal, SignalObservation
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +72,14 @@ def later_than_kubelet(
     """Each of the kubelet's thresholds that no threshold of ours comes before, at the capacities observed.
 
     Ours comes before when its mark is not lower and its grace not longer. Where none of ours is on the signal the
-    kubelet is alone with it, and that is not a matter of later.
+    kubelet is alone with it, and that is not a matter of later. Nor is containerfs: what the kubelet's file says of it
+    never takes effect.
     """
     mine = list(ours)
     found: list[Later] = []
     for kubelet in kubelets:
+        if kubelet.signal.filesystem is FilesystemRole.CONTAINERFS:
+            continue
         observation = observations.get(kubelet.signal)
         same = [threshold for threshold in mine if threshold.signal is kubelet.signal]
         if observation is None or not same:

@@ -8,17 +8,21 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import dataclass, replace
+from functools import partial
 
-from eviction.configuration import USUAL_ENDPOINTS, Configuration
+from eviction.configuration import USUAL_ENDPOINTS, Configuration, Extent
 from eviction.responder import Responder
 from eviction.state import EvictionConfig
 from eviction.types import Threshold
-from reclaim.collector import Collector
+from reclaim.collector import Collector, Policies
 from reclaim.container_gc import ContainerGCPolicy
 from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
 from reclaim.executor import Executor
 from reclaim.image_gc import ImageGCPolicy
-from reclaim.pods import KubeletDirectories
+from reclaim.keep_list import parse_keep_list
+from reclaim.log_names import LogPaths
+from reclaim.pods import KubeletDirectories, PodStateProvider
+from reclaim.record_file import RecordFile
 from reclaim.records import ImageRecords, containerd_witness
 from reclaim.types import RuntimeUnavailable
 from signals.clock import Clock, SystemClock
@@ -34,6 +38,11 @@ NEED_RESTART = {
     "image_endpoint": "imageServiceEndpoint",
     "control_socket": "controlSocket",
     "hold_off_seconds": "holdOffAfterStart",
+    "pod_logs_dir": "podLogsDir",
+    "container_logs_dir": "containerLogsDir",
+    "state_file": "stateFile",
+    "kubelet_endpoint": "kubeletEndpoint",
+    "periodic_gc": "periodicGC",
 }
 
 
@@ -54,14 +63,35 @@ def choose_endpoint(configuration: Configuration) -> Endpoint:
     return Endpoint(next(existing, USUAL_ENDPOINTS[0]), configuration.image_endpoint, found=True)
 
 
-def _policies(configuration: Configuration) -> tuple[ContainerGCPolicy, ImageGCPolicy]:
-    return (
+def _policies(configuration: Configuration) -> Policies:
+    """The guards hold unless a person chose the kubelet's own way (`extent: all`)."""
+    return Policies(
         ContainerGCPolicy(
             min_age_seconds=configuration.minimum_container_ttl_seconds,
             max_per_pod_container=configuration.maximum_dead_containers_per_container,
+            max_containers=configuration.maximum_dead_containers,
+            cautious=configuration.extent is not Extent.ALL,
         ),
-        ImageGCPolicy(min_age_seconds=configuration.image_minimum_gc_age_seconds),
+        ImageGCPolicy(
+            min_age_seconds=configuration.image_minimum_gc_age_seconds,
+            max_age_seconds=configuration.image_maximum_gc_age_seconds,
+            high_threshold_percent=configuration.image_gc_high_threshold_percent,
+            low_threshold_percent=configuration.image_gc_low_threshold_percent,
+            keep=parse_keep_list(configuration.keep_images),
+        ),
     )
+
+
+def _pod_states(configuration: Configuration, clock: Clock) -> PodStateProvider:
+    """The kubelet's directories, and the kubelet itself where it is configured."""
+    directories = KubeletDirectories(configuration.root_directory)
+    endpoint = configuration.kubelet_endpoint
+    if endpoint is None:
+        return directories
+    from reclaim.kubelet_api import get_pods  # only where asked for: it imports ssl
+    from reclaim.kubelet_pods import KubeletPods
+
+    return KubeletPods(directories, partial(get_pods, endpoint), clock)
 
 
 def _eviction_config(configuration: Configuration) -> EvictionConfig:
@@ -91,15 +121,10 @@ class Node:
         self.stopping = stopping or threading.Event()
         self.executor = Executor(self.clock, self.stopping, parallel=configuration.parallel_removals, dry_run=dry_run)
         self.records = records or ImageRecords(self._witness)
-        self.collector = Collector(
-            self.client,
-            self.client,
-            KubeletDirectories(configuration.root_directory),
-            self.records,
-            self.executor,
-            self.clock,
-            *_policies(configuration),
-        )
+        self.record_file = RecordFile(configuration.state_file, self.clock) if configuration.state_file else None
+        self.pods = _pod_states(configuration, self.clock)
+        self.log_paths = LogPaths(configuration.pod_logs_dir, configuration.container_logs_dir)
+        self.collector = self.make_collector(self.executor)
         self.responder = Responder(
             self.summary,
             self.collector,
@@ -107,6 +132,31 @@ class Node:
             self.clock,
             configuration.extent,
         )
+
+    def make_collector(self, executor: Executor) -> Collector:
+        """Another collector over the same runtime, pods and records: one for each caller."""
+        return Collector(
+            self.client,
+            self.client,
+            self.pods,
+            self.records,
+            executor,
+            self.clock,
+            _policies(self.configuration),
+            self.log_paths,
+        )
+
+    def remember(self) -> str:
+        """Brings back what was saved of images. The sentence why there is nothing, else empty."""
+        if self.record_file is None:
+            return ""
+        loaded = self.record_file.load()
+        self.records.restore(loaded.records)
+        return "" if loaded.missing else loaded.problem
+
+    def save_records(self) -> str:
+        """Saves what is known of images. The sentence why it could not, else empty."""
+        return "" if self.record_file is None else self.record_file.save(self.records.records)
 
     def reconfigure(self, configuration: Configuration) -> tuple[str, ...]:
         """Takes another configuration into force; the fields that need a restart stay, and are returned.
@@ -117,7 +167,7 @@ class Node:
         changed = self.needs_restart(configuration)
         self.configuration = replace(configuration, **old)
         self.executor.parallel = configuration.parallel_removals
-        self.collector.use(*_policies(configuration))
+        self.collector.use(_policies(configuration))
         self.responder.use(_eviction_config(configuration), configuration.extent)
         return changed
 

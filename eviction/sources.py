@@ -13,6 +13,7 @@ from typing import Any
 from eviction.documents import DocumentError, read_document, shown
 from eviction.kubelet_configuration import KubeletConfiguration, drop_ins
 from eviction.types import EvictionError
+from signals.quantity import QuantityError, parse_duration
 
 API_VERSION = "reclaimd.io/v1alpha1"
 KIND = "ReclaimdConfiguration"
@@ -68,6 +69,17 @@ def without_what_is_taken_away(sources: list[Source]) -> list[Source]:
         for later in (documents[number], *documents[number + 1 :]):
             documents[number] = left(documents[number], later)
     return [Source(source.name, document) for source, document in zip(sources, documents, strict=True)]
+
+
+def with_0_as_not_set(source: Source) -> Source:
+    """A transition period of 0 counts as not set, as in the kubelet (`pkg/kubelet/apis/config/v1beta1/defaults.go`)."""
+    text = source.document.get("evictionPressureTransitionPeriod")
+    try:
+        if not isinstance(text, str) or parse_duration(text) != 0:
+            return source
+    except QuantityError:
+        return source  # refused where it is read
+    return Source(source.name, {**source.document, "evictionPressureTransitionPeriod": None})
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -25,10 +25,11 @@ class EvictionConfig:
 
     thresholds: tuple[Threshold, ...] = ()
     transition_period_seconds: float = 300.0
-    _in_force: Mapping[FsLayout, tuple[Threshold, ...]] = field(init=False, repr=False, compare=False)
+    _in_force: Mapping[FsLayout | None, tuple[Threshold, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        derived = {layout: update_container_fs_thresholds(self.thresholds, layout) for layout in FsLayout}
+        layouts = (None, *FsLayout)
+        derived = {layout: update_container_fs_thresholds(self.thresholds, layout) for layout in layouts}
         object.__setattr__(self, "_in_force", derived)  # the way of a frozen dataclass to set a field of its own
 
     def in_layout(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
@@ -36,7 +37,7 @@ class EvictionConfig:
 
         The kubelet derives them once, and looks at them one pass late; here they follow every change at once.
         """
-        return self.thresholds if layout is None else self._in_force[layout]
+        return self._in_force[layout]
 
 
 @dataclass(frozen=True, slots=True)

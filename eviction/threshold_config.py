@@ -74,14 +74,14 @@ class EvictionMaps:
 @dataclass(frozen=True, slots=True)
 class ParsedThresholds:
     """`thresholds` of the disk signals; `left_to_kubelet`: the others, (signal, value) as written, ` (soft)` behind a
-    soft one."""
+    soft one whose grace is not 0."""
 
     thresholds: tuple[Threshold, ...]
     left_to_kubelet: tuple[tuple[str, str], ...] = ()
 
     @property
     def hard_memory(self) -> tuple[tuple[str, str], ...]:
-        """The hard memory threshold, where there is one."""
+        """The hard memory thresholds: what stands as hard, and a soft one with a grace of 0."""
         return tuple(
             (name, text)
             for name, text in self.left_to_kubelet
@@ -116,8 +116,8 @@ def parse_threshold_config(maps: EvictionMaps, origin: str = "") -> ParsedThresh
         if signal in values
     ]
     left = tuple(
-        (name, f"{written[name]}{suffix}")
-        for written, suffix in ((maps.hard, ""), (maps.soft, " (soft)"))
+        (name, f"{written[name]}{' (soft)' if grace_of(name) > 0 else ''}")
+        for written, grace_of in ((maps.hard, lambda _: 0.0), (maps.soft, graces.__getitem__))
         for name in LEFT_TO_KUBELET
         if name in written and written[name] not in _OFF
     )
@@ -194,14 +194,19 @@ def effective_hard(written: Mapping[str, str] | None, *, merge_defaults: bool) -
     return {**KUBELET_EVICTION_HARD, **written} if merge_defaults else dict(written)
 
 
-def update_container_fs_thresholds(thresholds: tuple[Threshold, ...], layout: FsLayout) -> tuple[Threshold, ...]:
+def filesystem_of_writable_layers(layout: FsLayout) -> FilesystemRole:
+    """The filesystem whose thresholds those of containerfs follow."""
+    return FilesystemRole.IMAGEFS if layout is FsLayout.DEDICATED_IMAGEFS else FilesystemRole.NODEFS
+
+
+def update_container_fs_thresholds(thresholds: tuple[Threshold, ...], layout: FsLayout | None) -> tuple[Threshold, ...]:
     """The thresholds with those of containerfs derived (kubelet, UpdateContainerFsThresholds).
 
     A containerfs threshold is that of the filesystem which holds the writable layers: imagefs where it is dedicated,
     nodefs otherwise; matched by unit and by hard or soft. What a configuration says of containerfs is dropped, also
-    where there is nothing to copy. If several match, the last wins.
+    where there is nothing to copy, and also as long as the layout is not known (None). If several match, the last wins.
     """
-    source = FilesystemRole.IMAGEFS if layout is FsLayout.DEDICATED_IMAGEFS else FilesystemRole.NODEFS
+    source = None if layout is None else filesystem_of_writable_layers(layout)
     derived: dict[tuple[bool, bool], Threshold] = {}
     kept: list[Threshold] = []
     for threshold in thresholds:

@@ -1,14 +1,18 @@
-"""The two reclaim functions: list, plan, carry out. The one path of daemon, hook, dry run, drill and tests.
+"""The reclaim functions: list, plan, carry out. The one path of daemon, hook, dry run, drill and tests.
 
 `delete_all_unused_containers` and `delete_unused_images` are the kubelet's `DeleteAllUnusedContainers` and
 `DeleteUnusedImages`: what the rows of the reclaim table call. Neither looks at an image GC percentage or waits for a
-periodic loop.
+periodic loop. `garbage_collect_containers` is the periodic pass over the same stages.
+
+A pass over containers has four stages, each with lists of its own, in the kubelet's order: dead containers, empty
+sandboxes, log directories of vanished pods, dangling log symlinks. A stage that fails does not stop the next, and all
+their errors are told (`pkg/kubelet/kuberuntime/kuberuntime_gc.go`, GarbageCollect).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from reclaim.clock import Clock
@@ -17,15 +21,39 @@ from reclaim.executor import Carried, Executor, LookAgain
 from reclaim.image_gc import ImageGCPolicy, plan_image_gc
 from reclaim.images_in_use import images_in_use
 from reclaim.listing import Lister
+from reclaim.log_listing import LogsUnreadable, ask_states, read_log_links, read_pod_logs
+from reclaim.log_names import LogPaths
+from reclaim.log_removers import ContainerLogs, LogSymlinkRemover, PodLogRemover
+from reclaim.pod_logs import LogPolicy, plan_log_symlinks, plan_pod_logs
 from reclaim.pods import PodStateProvider, PodStates
 from reclaim.records import ImageRecords
 from reclaim.removers import ContainerRemover, ImageRemover, Remover, SandboxRemover
 from reclaim.sandbox_gc import plan_sandbox_gc
 from reclaim.services import ImageService, RuntimeService
-from reclaim.types import Listing, Plan, ReclaimResult, Result, RuntimeUnavailable, Verdict
+from reclaim.types import Listing, Look, Plan, ReclaimResult, Result, RuntimeUnavailable, Usage, Verdict
 
 CONTAINERS = "DeleteAllUnusedContainers"
 IMAGES = "DeleteUnusedImages"
+CONTAINER_GC = "GarbageCollect"
+
+
+def to_the_end(_credit_bytes: int) -> Look:
+    """For passes that stop for nothing: nothing is measured, and nothing is relieved."""
+    return Look(Usage(), relieved=False)
+
+
+def aggregate(errors: Iterable[str]) -> str:
+    """Several errors as one text, as Kubernetes does it: one gives its own, more a bracketed list; each once."""
+    distinct = list(dict.fromkeys(error for error in errors if error))
+    return distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]" if distinct else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """What may go of each kind of object."""
+
+    containers: ContainerGCPolicy
+    images: ImageGCPolicy
 
 
 Answer = TypeVar("Answer")
@@ -42,8 +70,8 @@ class Collector:
         records: ImageRecords,
         executor: Executor,
         clock: Clock,
-        container_policy: ContainerGCPolicy,
-        image_policy: ImageGCPolicy,
+        policies: Policies,
+        log_paths: LogPaths,
     ):
         self._runtime = runtime
         self._images = images
@@ -51,8 +79,9 @@ class Collector:
         self._records = records
         self._executor = executor
         self._clock = clock
-        self._container_policy = container_policy
-        self._image_policy = image_policy
+        self._policies = policies
+        self._log_paths = log_paths
+        self._logs = ContainerLogs(log_paths)
         self._lister = Lister(runtime, images, clock)
         self._planned: tuple[Verdict, ...] = ()  # a dry run goes on as if these were gone
 
@@ -61,10 +90,9 @@ class Collector:
         """What carries out the plans."""
         return self._executor
 
-    def use(self, container_policy: ContainerGCPolicy, image_policy: ImageGCPolicy) -> None:
+    def use(self, policies: Policies) -> None:
         """Other policies from now on. Not while a function runs."""
-        self._container_policy = container_policy
-        self._image_policy = image_policy
+        self._policies = policies
 
     def begin(self) -> None:
         """A new row begins: what an earlier dry run planned is forgotten."""
@@ -75,38 +103,95 @@ class Collector:
         self._record(self._lister.everything(), self._clock.monotonic())
 
     def delete_all_unused_containers(self, look: LookAgain) -> ReclaimResult:
-        """Dead containers, then, from lists read anew, sandboxes. Never raises: `error` says what went wrong."""
-        result = ReclaimResult(CONTAINERS)
-        stages = ((plan_container_gc, self._container_remover), (plan_sandbox_gc, self._sandbox_remover))
-        for make_plan, make_remover in stages:
-            result, answer = self._read(result, self._containers_and_pods)
-            if answer is None:
+        """Dead containers, sandboxes, logs; of terminated pods all. Never raises: `error` says what went wrong."""
+        return self._collect(CONTAINERS, look, evict_non_deleted_pods=True)
+
+    def garbage_collect_containers(self) -> ReclaimResult:
+        """The same stages to their end, as the periodic loop runs them: what terminated pods hold is left to them.
+
+        Never raises. `error` is set when a list failed, never by one object.
+        """
+        return self._collect(CONTAINER_GC, to_the_end, evict_non_deleted_pods=False)
+
+    def _collect(self, operation: str, look: LookAgain, *, evict_non_deleted_pods: bool) -> ReclaimResult:
+        result = ReclaimResult(operation)
+        errors: list[str] = []
+        for stage in (self._containers, self._sandboxes, self._pod_logs, self._log_symlinks):
+            try:
+                result = stage(result, look, evict_non_deleted_pods)
+                errors.append(result.error)
+            except (RuntimeUnavailable, LogsUnreadable) as error:
+                errors.append(str(error))
+            if result.relieved:
                 break
-            listing, pods = answer
-            plan = make_plan(listing, pods, self._container_policy, int(self._clock.wall() * 1e9))
-            result = self._carry_out(result, plan, make_remover(), look)
-        return result
+        return replace(result, error=aggregate(errors))
+
+    def _containers(self, result: ReclaimResult, look: LookAgain, evict_non_deleted_pods: bool) -> ReclaimResult:
+        (listing, pods), result = self._timed(result, self._containers_and_pods)
+        plan = plan_container_gc(
+            listing, pods, self._policies.containers, self._now_ns(), evict_non_deleted_pods=evict_non_deleted_pods
+        )
+        return self._carry_out(result, plan, ContainerRemover(self._runtime, self._pods, self._clock, self._logs), look)
+
+    def _sandboxes(self, result: ReclaimResult, look: LookAgain, evict_non_deleted_pods: bool) -> ReclaimResult:
+        """From lists read anew: what the first stage has emptied counts as empty."""
+        (listing, pods), result = self._timed(result, self._containers_and_pods)
+        plan = plan_sandbox_gc(
+            listing, pods, self._policies.containers, self._now_ns(), evict_non_deleted_pods=evict_non_deleted_pods
+        )
+        remover = SandboxRemover(self._runtime, self._pods, self._clock, self._planned)
+        return self._carry_out(result, plan, remover, look)
+
+    def _pod_logs(self, result: ReclaimResult, look: LookAgain, evict_non_deleted_pods: bool) -> ReclaimResult:
+        """The entries are read before the kubelet's directories, which are made first: none of a new pod is missed.
+
+        Under pressure a log root that does not exist has no entries; the periodic pass fails by it, as the kubelet's.
+        """
+        try:
+            entries, result = self._timed(result, lambda: read_pod_logs(self._log_paths))
+        except LogsUnreadable as error:
+            if error.missing and evict_non_deleted_pods:
+                return result
+            raise
+        try:
+            (listing, pods), result = self._timed(result, self._containers_and_pods)
+        except RuntimeUnavailable:
+            pods, in_runtime = self._pods.look(), None
+        else:
+            in_runtime = {c.pod_uid for c in listing.containers} | {s.pod_uid for s in listing.sandboxes}
+        plan = plan_pod_logs(entries, pods, self._log_policy(pods), in_runtime, self._now_ns())
+        return self._carry_out(result, plan, PodLogRemover(self._log_paths, entries, self._pods, self._clock), look)
+
+    def _log_symlinks(self, result: ReclaimResult, look: LookAgain, _: bool) -> ReclaimResult:
+        policy = self._log_policy(self._pods.look())
+        links, result = self._timed(result, lambda: read_log_links(self._log_paths, policy))
+        answers, result = self._timed(result, lambda: ask_states(self._runtime, links))
+        remover = LogSymlinkRemover(self._log_paths, links, self._runtime, policy, self._clock)
+        return self._carry_out(result, plan_log_symlinks(links, answers, policy), remover, look)
+
+    def _log_policy(self, pods: PodStates) -> LogPolicy:
+        containers = self._policies.containers
+        return LogPolicy(cautious=containers.guarded(pods), settle_seconds=containers.settle_seconds)
+
+    def _now_ns(self) -> int:
+        return int(self._clock.wall() * 1e9)
 
     def delete_unused_images(self, look: LookAgain) -> ReclaimResult:
         """Unused images, the one whose last use is longest ago first. Never raises: `error` says what went wrong."""
-        result, listing = self._read(ReclaimResult(IMAGES), self._everything)
-        if listing is None:
-            return result
+        result = ReclaimResult(IMAGES)
+        try:
+            listing, result = self._timed(result, self._everything)
+        except RuntimeUnavailable as error:
+            return replace(result, error=str(error))
         began = self._clock.monotonic()
         self._record(listing, began)
-        plan = plan_image_gc(listing, self._records.records, self._image_policy, began)
+        plan = plan_image_gc(listing, self._records.records, self._policies.images, began)
         remover = ImageRemover(self._images, self._lister, listing, self._clock, self._planned)
         result = replace(result, plan_seconds=self._clock.monotonic() - began)
         result = self._carry_out(result, plan, remover, look)
         gone = (Result.REMOVED, Result.ALREADY_GONE)
         self._records.forget(o.verdict.id for o in result.outcomes if o.result in gone)
         return result
-
-    def _container_remover(self) -> Remover:
-        return ContainerRemover(self._runtime, self._pods, self._clock)
-
-    def _sandbox_remover(self) -> Remover:
-        return SandboxRemover(self._runtime, self._pods, self._clock, self._planned)
 
     def _everything(self) -> Listing:
         return self._lister.everything().without(self._planned)
@@ -121,14 +206,11 @@ class Collector:
         usage = images_in_use(listing)
         self._records.update(listing.images, usage.by_containers | usage.by_sandboxes, now, self._clock.wall())
 
-    def _read(self, result: ReclaimResult, read: Callable[[], Answer]) -> tuple[ReclaimResult, Answer | None]:
-        """Complete lists; or None, and the error in the result."""
+    def _timed(self, result: ReclaimResult, read: Callable[[], Answer]) -> tuple[Answer, ReclaimResult]:
+        """What `read` answers, and the result with the seconds that it took. Raises what it raises."""
         began = self._clock.monotonic()
-        try:
-            answer = read()
-        except RuntimeUnavailable as error:
-            return replace(result, error=str(error)), None
-        return replace(result, list_seconds=result.list_seconds + self._clock.monotonic() - began), answer
+        answer = read()
+        return answer, replace(result, list_seconds=result.list_seconds + self._clock.monotonic() - began)
 
     def _carry_out(self, result: ReclaimResult, plan: Plan, remover: Remover, look: LookAgain) -> ReclaimResult:
         began = self._clock.monotonic()
@@ -149,6 +231,6 @@ def _sum(result: ReclaimResult, plan: Plan, carried: Carried, seconds: float) ->
         nominal_bytes=result.nominal_bytes + nominal,
         relieved=carried.relieved,
         eligible_in_seconds=min(waits, default=None),
-        error=result.error or carried.error,
+        error=carried.error,
         remove_seconds=result.remove_seconds + seconds,
     )

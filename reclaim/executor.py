@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 
 from reclaim.clock import Clock
 from reclaim.removers import Refused, Remover
-from reclaim.types import Action, Look, Outcome, Plan, Reason, RemovalFailed, Result, RuntimeUnavailable, Verdict
+from reclaim.types import Action, Kind, Look, Outcome, Plan, Reason, RemovalFailed, Result, RuntimeUnavailable, Verdict
 
 CHECK_ATTEMPTS = 3
 LATE_QUIET_SECONDS = 0.02  # no rise for so long: nothing more is coming for now
@@ -35,6 +35,7 @@ LATE_LIMIT_SECONDS = 0.5  # at most so long between two removals
 STILL_SECONDS = 0.25  # how long a disk that stands still is watched at the end of a plan
 STILL_BYTES = 256 * 1024  # a loss of more than this is somebody writing
 LATE_POLL_SECONDS = 0.002
+FREED_LATE = (Kind.CONTAINER, Kind.SANDBOX)  # by a runtime, when it likes, and without a size before
 FRUITLESS_WAITS = 2  # after so many waits that brought nothing the runtime is taken to free before it answers
 
 LookAgain = Callable[[int], Look]
@@ -188,7 +189,7 @@ class _Run:
             outcome = self._done.get()
             del self._executor.in_flight[outcome.verdict.id]
             before = self._account(outcome, before)
-        if any(o.result is Result.REMOVED and o.verdict.size_bytes is None for o in self._outcomes):
+        if any(o.result is Result.REMOVED and o.verdict.kind in FREED_LATE for o in self._outcomes):
             before = self._executor.settle(self._look, STILL_SECONDS, LATE_LIMIT_SECONDS, while_still=True)
         reason = self._why_stopped(before)
         self._kept += [

@@ -221,10 +221,7 @@ class _Walk:
         """These stay after all. That enough was freed is the kubelet's rule, other reasons are ours."""
         self.cut_short = self.cut_short or reason in (Reason.STOPPING, Reason.INCOMPLETE_LISTING)
         rule = Rule.KUBELET if reason is Reason.ENOUGH_FREED else Rule.GUARD
-        self.kept += [
-            Outcome(replace(verdict, action=Action.KEEP, reason=reason, eligible_in_seconds=None, rule=rule))
-            for verdict in verdicts
-        ]
+        self.kept += [Outcome(replace(verdict, action=Action.KEEP, reason=reason, rule=rule)) for verdict in verdicts]
 
 
 def _result(

@@ -160,7 +160,7 @@ def _names(image: Image) -> list[str]:
     found = [normalized(name) for name in (*image.repo_tags, *image.repo_digests)] or [image.id]
     hub = [name for name in found if name.startswith(_DOCKER_HUB)]
     found += [name.removeprefix(_DOCKER_HUB) for name in hub]
-    found += [name.removeprefix(_DOCKER_LIBRARY) for name in hub if name.startswith(_DOCKER_LIBRARY)]
+    found += [name.removeprefix(_DOCKER_LIBRARY) for name in hub]
     return found
 
 
@@ -202,7 +202,7 @@ def _fits(name: str, literals: tuple[str, ...]) -> bool:
         return False
     at, end = len(head), len(name) - len(tail)
     for part in middles:
-        found = name.find(part, at, end) if at <= end else -1
+        found = name.find(part, at)
         if found < 0:
             return False
         at = found + len(part)

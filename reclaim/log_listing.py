@@ -26,7 +26,11 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*", re.ASCII)
 
 
 class LogsUnreadable(ReclaimError):
-    """The pod log root cannot be read. The message names it and says why."""
+    """The pod log root cannot be read. The message names it and says why. `missing`: there is none."""
+
+    def __init__(self, message: str, *, missing: bool = False):
+        super().__init__(message)
+        self.missing = missing
 
 
 class AnswersStatus(Protocol):
@@ -57,7 +61,8 @@ def read_pod_logs(paths: LogPaths) -> tuple[LogEntry, ...]:
             entries = (read_entry(root, name) for name in names)
             return tuple(entry for entry in entries if entry is not None)
     except OSError as error:
-        raise LogsUnreadable(f"{paths.pod_logs_dir} cannot be read: {error.strerror}") from error
+        missing = isinstance(error, FileNotFoundError)
+        raise LogsUnreadable(f"{paths.pod_logs_dir} cannot be read: {error.strerror}", missing=missing) from error
 
 
 def read_entry(root: int, name: bytes) -> LogEntry | None:

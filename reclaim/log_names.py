@@ -97,7 +97,7 @@ def container_log_location(log_path: str, root: str) -> ContainerLogLocation | N
     shell patterns (the kubelet puts none there; it would expand them).
     """
     directory = root.rstrip("/") + "/"
-    if not directory.startswith("/") or not log_path.startswith(directory) or _GLOB_CHARACTERS & set(log_path):
+    if not root.startswith("/") or not log_path.startswith(directory) or _GLOB_CHARACTERS & set(log_path):
         return None
     try:
         names = os.fsencode(log_path.removeprefix(directory)).split(b"/")

@@ -14,7 +14,6 @@ import os
 import stat
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 from reclaim.beneath import is_entry_name, open_beneath
 from reclaim.clock import Clock
@@ -27,8 +26,9 @@ from reclaim.log_names import (
     uid_of_log_directory,
 )
 from reclaim.pod_logs import LogEntry, LogLink, LogPolicy, NoState, StatusAnswer, Target, judge_link
-from reclaim.pods import PodStateProvider
+from reclaim.pods import PodStateProvider, is_pod_uid
 from reclaim.removers import STATUS_FRESH_SECONDS, Ready, Refused
+from reclaim.services import ContainerStatus
 from reclaim.tree import printable, remove_tree, unlink_files
 from reclaim.types import Action, ContainerState, Reason, RemovalFailed, Result, RuntimeUnavailable, Verdict
 
@@ -67,7 +67,8 @@ class PodLogRemover:
         if verdict.reason is Reason.POD_GONE:
             if entry.changed_at_ns != planned.changed_at_ns:
                 return Refused(Reason.TOO_YOUNG)
-            if not self._pods.gone(uid_of_log_directory(planned.name)):
+            uid = uid_of_log_directory(planned.name)
+            if is_pod_uid(uid) and not self._pods.gone(uid):  # what cannot be a UID is no pod's
                 return Refused(Reason.POD_ALIVE)
         return Ready(read_at)
 
@@ -190,18 +191,6 @@ class LogSymlinkRemover:
         return link is not None and (link.identity, link.target) == (planned.identity, planned.target)
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedContainer:
-    """What a ContainerStatus says that tells a container's logs: its `log_path`, its name, the pod in its labels."""
-
-    id: str
-    state: ContainerState
-    log_path: str = ""
-    name: str = ""
-    pod_name: str = ""
-    pod_namespace: str = ""
-
-
 class ContainerLogs:
     """Deletes the logs of a container that is about to be removed.
 
@@ -216,21 +205,21 @@ class ContainerLogs:
     def __init__(self, paths: LogPaths):
         self._paths = paths
 
-    def remove(self, container: LoggedContainer) -> int:
+    def remove(self, status: ContainerStatus) -> int:
         """Deletes the log, its rotated, compressed and temporary copies, and the symlink to it; says how many went.
 
         Missing files are fine, and a `log_path` that is not that of a container below the pod log root means that there
         are none. Raises RemovalFailed on any other error, or when the container has not exited: then it must stay.
         """
-        if container.state is not ContainerState.EXITED:
-            raise RemovalFailed(f"the log of {container.id} stays: it is {container.state}")
-        location = container_log_location(container.log_path, self._paths.pod_logs_dir)
+        if status.state is not ContainerState.EXITED:
+            raise RemovalFailed(f"the log of {status.id} stays: it is {status.state}")
+        location = container_log_location(status.log_path, self._paths.pod_logs_dir)
         if location is None:
             return 0
         try:
-            return self._remove_files(location) + self._remove_symlink(container)
+            return self._remove_files(location) + self._remove_symlink(status)
         except OSError as error:
-            raise RemovalFailed(f"the log of {container.id} stays: {error.strerror}") from error
+            raise RemovalFailed(f"the log of {status.id} stays: {error.strerror}") from error
 
     def _remove_files(self, location: ContainerLogLocation) -> int:
         with ExitStack() as stack:
@@ -246,16 +235,16 @@ class ContainerLogs:
             raise RemovalFailed(f"{printable(location.pod_directory)}: {removal.sentence}")
         return removal.removed
 
-    def _remove_symlink(self, container: LoggedContainer) -> int:
+    def _remove_symlink(self, status: ContainerStatus) -> int:
         """Only a symlink to this very log: cut to 255 bytes, several containers can have one name of a link."""
-        name = os.fsencode(symlink_name(container.pod_name, container.pod_namespace, container.name, container.id))
+        name = os.fsencode(symlink_name(status.pod_name, status.pod_namespace, status.name, status.id))
         if not is_entry_name(name):
             return 0
         try:
             with opened(self._paths.container_logs_dir) as directory:
                 if not stat.S_ISLNK(os.lstat(name, dir_fd=directory).st_mode):
                     return 0
-                if os.readlink(name, dir_fd=directory) != os.fsencode(container.log_path):
+                if os.readlink(name, dir_fd=directory) != os.fsencode(status.log_path):
                     return 0
                 os.unlink(name, dir_fd=directory)
                 return 1

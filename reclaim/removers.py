@@ -21,7 +21,7 @@ from reclaim.images_in_use import images_in_use
 from reclaim.listing import FRESH_SECONDS, Lister
 from reclaim.pods import PodStateProvider, is_pod_uid
 from reclaim.references import ImageIndex
-from reclaim.services import ContainerStatus, ImageService, RuntimeService
+from reclaim.services import NO_STATUS, ContainerStatus, ImageService, RuntimeService
 from reclaim.types import (
     ContainerState,
     Listing,
@@ -87,8 +87,8 @@ def _has_appeared_again(verdict: Verdict, pods: PodStateProvider) -> bool:
 class LogFiles(Protocol):
     """What takes a container's log files away."""
 
-    def remove(self, status: ContainerStatus) -> None:
-        """All of them, the rotated ones and the symlink too; none there is fine. Raises RemovalFailed."""
+    def remove(self, status: ContainerStatus) -> int:
+        """All of them, the rotated ones and the symlink too; how many there were. Raises RemovalFailed."""
 
 
 class ContainerRemover:
@@ -113,6 +113,8 @@ class ContainerRemover:
         """EXITED now; then that the newer copy is still there; and last, as it takes no time, that the pod is gone."""
         status = self._runtime.container_status(verdict.id)
         read_at = self._clock.monotonic()
+        if status == NO_STATUS:
+            return Refused(Reason.UNKNOWN_STATE)
         if status is None or status.id != verdict.id:
             return _GONE
         as_planned = verdict.state in _ONLY_AS_PLANNED and status.state is verdict.state
@@ -131,12 +133,13 @@ class ContainerRemover:
         """StopContainer where its state is not known, the log files, then RemoveContainer by whole id."""
         status = self._checked.pop(verdict.id)
         if status.state is ContainerState.UNKNOWN:
-            self._stop(status)
-        if self._logs is not None:
+            status = self._stopped(status)
+        if self._logs is not None and status.state is ContainerState.EXITED:  # one that never started has no log
             self._logs.remove(status)
         return self._runtime.remove_container(verdict.id)
 
-    def _stop(self, status: ContainerStatus) -> None:
+    def _stopped(self, status: ContainerStatus) -> ContainerStatus:
+        """Stops a container and says what has become of it. Raises RemovalFailed unless it has exited, or is gone."""
         self._runtime.stop_container(status.id, status.stop_grace_seconds)
         try:
             stopped = self._runtime.container_status(status.id)
@@ -144,11 +147,12 @@ class ContainerRemover:
             raise RemovalFailed(str(error)) from error
         if stopped is not None and stopped.state is not ContainerState.EXITED:
             raise RemovalFailed(f"it was stopped, but is {stopped.state}")
+        return stopped or status
 
     def present(self, verdict: Verdict) -> bool:
-        """ContainerStatus answers with this very id."""
+        """ContainerStatus answers with this very id, or with nothing that would say that it is gone."""
         status = self._runtime.container_status(verdict.id)
-        return status is not None and status.id == verdict.id
+        return status is not None and status.id in (verdict.id, NO_STATUS.id)
 
 
 class SandboxRemover:

@@ -48,6 +48,10 @@ class ContainerStatus:
     stop_grace_seconds: int = 2
 
 
+NO_STATUS = ContainerStatus("", ContainerState.UNKNOWN)
+"""What a runtime answered that said neither that there is no such container nor anything about it."""
+
+
 @dataclass(frozen=True, slots=True)
 class ImageFsInfo:
     """Where images and writable layers are: paths that the runtime calls mount points, in its order."""

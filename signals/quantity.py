@@ -39,7 +39,7 @@ _DURATION_UNITS_NS = {
     "ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9,
 }  # fmt: skip
 _PERCENT = re.compile(
-    r"(?P<sign>[+-]?)(?P<digits>[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE](?P<exponent>[+-]?[0-9]{1,4}))?", re.ASCII
+    r"(?P<sign>[+-]?)(?P<digits>[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE](?P<exponent>[+-]?[0-9]+))?", re.ASCII
 )
 _LONGEST_TEXT = 64  # no meaningful number is longer; keeps a megabyte of digits from being worked on
 _LARGEST = 2**63 - 1  # amounts are signed 64-bit in Kubernetes; larger ones are capped there
@@ -72,9 +72,8 @@ def parse_quantity(text: str) -> Fraction:
         amount *= 1024 ** _BINARY[suffix]
     else:
         power = int(match["exponent"]) if match["exponent"] is not None else _DECIMAL[suffix]
-        if abs(power) > 100:  # far beyond the cap on one side, below a billionth on the other
-            power = 100 if power > 0 else -100
-        amount *= Fraction(10) ** power
+        # 64 digits and such a power are beyond the cap on one side, below a billionth on the other
+        amount *= Fraction(10) ** max(-100, min(100, power))
     amount = Fraction(-(-amount * _NANO // 1), _NANO)  # nothing finer than a billionth, rounded up
     amount = min(amount, Fraction(_LARGEST))
     return -amount if match["sign"] == "-" else amount
@@ -182,16 +181,16 @@ def parse_duration(text: str) -> float:
         raise _refuse(text, DURATION_FORMS)
     if rest == "0":
         return 0.0
-    total_ns, position = Fraction(0), 0
+    total_ns, position = 0, 0
     while position < len(rest):
         match = _DURATION_PART.match(rest, position)
         if match is None:
             raise _refuse(text, DURATION_FORMS)
-        total_ns += Fraction(match["number"]) * _DURATION_UNITS_NS[match["unit"]]
+        total_ns += int(Fraction(match["number"]) * _DURATION_UNITS_NS[match["unit"]])  # Go truncates each part
         position = match.end()
     if total_ns > _LARGEST_DURATION_NS:
         raise _refuse(text, DURATION_FORMS)
-    seconds = int(total_ns) / 10**9  # Go truncates to whole nanoseconds
+    seconds = total_ns / _NANO
     return -seconds if text[0] == "-" else seconds
 
 

@@ -25,6 +25,7 @@ from signals.interval import Fill, Marks, next_fill
 from signals.types import FsStats, ReadingUnavailable
 
 PROBE_LIMIT_SECONDS = 2.0
+NOT_LOOKED_AT = "is not looked at any more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,9 @@ class Probe:
         self._one_caller = threading.Lock()
         self._orders: queue.SimpleQueue[_Order | _Watch] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Reading | OSError] = queue.SimpleQueue()
+        self._ordering = threading.Lock()  # held for moments only, other than that of the caller
         self._outstanding = False
+        self._closed = False
         self._thread: threading.Thread | None = None
 
     def read(self) -> Reading:
@@ -99,9 +102,18 @@ class Probe:
     def watch(self, marks: Marks | None, crossed: Callable[[], None]) -> None:
         """Glances from now on until a mark is crossed or a reading fails, and then calls `crossed` once, on the probe's
         thread. Other marks replace these; None ends the glances. Returns at once."""
-        with self._one_caller:
+        try:
+            self._put(_Watch(marks, crossed))
+        except ReadingUnavailable:  # nobody looks at it any more
+            pass
+
+    def _put(self, order: _Order | _Watch) -> None:
+        """Raises ReadingUnavailable when the probe is closed: nothing stands behind the order to close."""
+        with self._ordering:
+            if self._closed:
+                raise ReadingUnavailable(f"{self.path}: {NOT_LOOKED_AT}")
             self._started()
-            self._orders.put(_Watch(marks, crossed))
+            self._orders.put(order)
 
     def _started(self) -> None:
         if self._thread is None:  # daemon: a thread stuck in the kernel must not hold up the end of the process
@@ -116,9 +128,9 @@ class Probe:
                 raise ReadingUnavailable(
                     f"{self.path}: the filesystem has not answered an earlier statvfs yet"
                 ) from None
-        self._started()
+            self._outstanding = False
+        self._put(_Order.READ)
         self._outstanding = True
-        self._orders.put(_Order.READ)
         try:
             answer = self._answers.get(timeout=self._limit_seconds)
         except queue.Empty:
@@ -132,7 +144,9 @@ class Probe:
 
     def close(self) -> None:
         """Lets the thread end. One that is stuck in the kernel ends with the process."""
-        self._orders.put(_Order.CLOSE)
+        with self._ordering:
+            self._closed = True
+            self._orders.put(_Order.CLOSE)
 
     def _serve(self) -> None:
         glances: _Glances | None = None
@@ -198,6 +212,7 @@ class Probes:
         limit_seconds: float = PROBE_LIMIT_SECONDS,
     ):
         self._make: Callable[[str], Probe] = lambda path: Probe(path, reader, clock, limit_seconds)
+        self._lock = threading.Lock()  # over `_probes`; never held while a filesystem is read
         self._probes: dict[str, Probe] = {}
 
     def read(self, path: str) -> Reading:
@@ -209,14 +224,16 @@ class Probes:
         self._probe(path).watch(marks, crossed)
 
     def _probe(self, path: str) -> Probe:
-        if path not in self._probes:
-            self._probes[path] = self._make(path)
-        return self._probes[path]
+        with self._lock:
+            if path not in self._probes:
+                self._probes[path] = self._make(path)
+            return self._probes[path]
 
     def keep_only(self, paths: set[str]) -> None:
         """Closes the probes of paths that are not looked at any more."""
-        for path in self._probes.keys() - paths:
-            self._probes.pop(path).close()
+        with self._lock:
+            for path in self._probes.keys() - paths:
+                self._probes.pop(path).close()
 
     def close(self) -> None:
         """Closes every probe."""

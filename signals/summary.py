@@ -10,6 +10,7 @@ Rules (kubelet, `pkg/kubelet/eviction/helpers.go`, makeSignalObservations):
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -19,7 +20,6 @@ from signals.statvfs import Probes, Reading
 from signals.types import (
     FilesystemIdentity,
     FilesystemRole,
-    FsLayout,
     FsStats,
     ReadingUnavailable,
     Signal,
@@ -40,14 +40,16 @@ class NodeSummary:
     """Looks at the filesystems of this node.
 
     `paths` is replaced (`locate`) when the runtime says where its images are. `device` and `type` are looked up
-    when a device is seen for the first time, so a look costs one statvfs for each distinct path.
+    when a device is seen for the first time, so a look costs one statvfs for each distinct path. Looks and `locate` may
+    come from any thread: a look is at the paths that counted when it began.
     """
 
     def __init__(self, paths: FilesystemPaths, probes: Probes, clock: Clock):
         self._paths = paths
         self._probes = probes
         self._clock = clock
-        self._last: dict[str, Reading] = {}
+        self._lock = threading.Lock()  # over `_paths` and `_last` together; never held while a filesystem is read
+        self._last: Mapping[str, Reading] = {}
         self._described: dict[tuple[str, int], tuple[str, str]] = {}
         self.imagefs_problem = "the container runtime has not said where its images are"
 
@@ -58,28 +60,30 @@ class NodeSummary:
 
     def locate(self, paths: FilesystemPaths) -> None:
         """Looks at these paths from now on."""
-        self._paths = paths
+        with self._lock:
+            self._paths = paths
+            self._last = {path: reading for path, reading in self._last.items() if path in paths.distinct()}
         self._probes.keep_only(paths.distinct())
-        self._last = {path: reading for path, reading in self._last.items() if path in paths.distinct()}
 
     def observe(self) -> SignalObservations:
         """One look. Each distinct path is read once and waits at most the probe's limit."""
+        paths = self._paths
         readings: dict[str, Reading | str] = {}
-        for path in sorted(self._paths.distinct()):
+        for path in sorted(paths.distinct()):
             try:
                 readings[path] = self._probes.read(path)
             except ReadingUnavailable as error:
                 readings[path] = str(error)
         fresh = {path: reading for path, reading in readings.items() if isinstance(reading, Reading)}
-        self._last.update(fresh)
+        last = self._last_with(fresh)
         signals: dict[Signal, SignalObservation] = {}
         unavailable: list[Unavailable] = []
         filesystems: dict[FilesystemRole, tuple[FilesystemIdentity, FsStats]] = {}
-        for role, where in self._roles().items():
+        for role, where in _roles(paths).items():
             if where is None:
                 unavailable.append(Unavailable(role, self.imagefs_problem))
                 continue
-            answer, known = readings[where], self._last.get(where)
+            answer, known = readings[where], last.get(where)
             if isinstance(answer, str):
                 unavailable.append(Unavailable(role, answer))
             if known is None:
@@ -87,31 +91,36 @@ class NodeSummary:
             identity = self._identity(where, known.device_id)
             filesystems[role] = (identity, known.stats)
             signals.update(signals_of(role, identity, known.stats, stale=where not in fresh))
+        devices = [identity.device_id for identity, _ in filesystems.values()]
         return SignalObservations(
             signals=signals,
-            layout=self._layout(),
+            layout=layout_of(*devices) if len(devices) == len(FilesystemRole) else None,
             time=self._clock.monotonic(),
             wall_time=self._clock.wall(),
             unavailable=tuple(unavailable),
             filesystems=filesystems,
         )
 
-    def _roles(self) -> Mapping[FilesystemRole, str | None]:
-        return {
-            FilesystemRole.NODEFS: self._paths.nodefs,
-            FilesystemRole.IMAGEFS: self._paths.imagefs,
-            FilesystemRole.CONTAINERFS: self._paths.containerfs,
-        }
-
-    def _layout(self) -> FsLayout | None:
-        devices = [self._last[path].device_id for path in self._roles().values() if path in self._last]
-        return layout_of(*devices) if len(devices) == len(FilesystemRole) else None
+    def _last_with(self, fresh: Mapping[str, Reading]) -> Mapping[str, Reading]:
+        """The last readings with those of this look; of them only the paths that still count are kept for the next."""
+        with self._lock:
+            last = {**self._last, **fresh}
+            self._last = {path: reading for path, reading in last.items() if path in self._paths.distinct()}
+        return last
 
     def _identity(self, path: str, device_id: int) -> FilesystemIdentity:
         if (path, device_id) not in self._described:
             self._described[path, device_id] = describe_mount(path)
         device, kind = self._described[path, device_id]
         return FilesystemIdentity(path, device_id, device, kind)
+
+
+def _roles(paths: FilesystemPaths) -> Mapping[FilesystemRole, str | None]:
+    return {
+        FilesystemRole.NODEFS: paths.nodefs,
+        FilesystemRole.IMAGEFS: paths.imagefs,
+        FilesystemRole.CONTAINERFS: paths.containerfs,
+    }
 
 
 def signals_of(

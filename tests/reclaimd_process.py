@@ -37,8 +37,11 @@ def answer(process: subprocess.CompletedProcess[str]) -> Any:
 
 
 def write_configuration(path: Path, **fields: object) -> Path:
-    """A configuration file (JSON is YAML) with the usual head."""
+    """A configuration file (JSON is YAML) with the usual head, and nothing of this machine's own that could go."""
     head = {
+        "podLogsDir": str(path.parent / "log" / "pods"),
+        "containerLogsDir": str(path.parent / "log" / "containers"),
+        "stateFile": "",
         "apiVersion": "reclaimd.io/v1alpha1",
         "kind": "ReclaimdConfiguration",
         "kubeletConfig": "",
@@ -49,7 +52,10 @@ def write_configuration(path: Path, **fields: object) -> Path:
 
 
 class Daemon:
-    """A running `reclaimd run` with its JSON log; ended by SIGTERM when the `with` block ends."""
+    """A running `reclaimd run` with its JSON log; ended by SIGTERM when the `with` block ends.
+
+    One that ended by itself meanwhile, and not because the test killed it, fails the test with its log.
+    """
 
     def __init__(self, *arguments: str):
         self._arguments = arguments
@@ -75,7 +81,10 @@ class Daemon:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        code = self.stop()
+        if kind is None and code not in (0, -signal.SIGKILL):
+            log = "\n".join(event["message"] for event in self.events)
+            raise AssertionError(f"the daemon ended with {code}; the log:\n{log}")
 
     def stop(self, timeout_seconds: float = 40.0) -> int:
         """SIGTERM; the exit code."""

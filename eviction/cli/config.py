@@ -9,9 +9,10 @@ from typing import Any
 from eviction.cli import EXIT_OK
 from eviction.cli.options import add_configuration, add_output, answer_json, answer_lines, configuration_of, say
 from eviction.configuration import Configuration
-from eviction.explain import amount, later_sentence, table
+from eviction.explain import amount, later_sentence, no_effect_sentences, table
 from eviction.ladder import Rung, ladder, later_than_kubelet
 from eviction.node import Node
+from eviction.threshold_config import update_container_fs_thresholds
 from signals.types import SignalObservations
 
 
@@ -36,13 +37,15 @@ def run(arguments: argparse.Namespace) -> int:
             {
                 "values": configuration.effective,
                 "origins": configuration.origins,
-                "left_to_kubelet": dict(configuration.left_to_kubelet),
+                "left_to_kubelet": _left_to_kubelet(configuration),
                 "ladder": [{"signal": str(r.signal), "mark": r.mark, "what": r.what, "whose": r.whose} for r in rungs],
             }
         )
     else:
         answer_lines([*_values(configuration), "", *_ladder(rungs, look)])
     kubelets = configuration.kubelet.thresholds.thresholds if configuration.kubelet is not None else ()
+    for sentence in no_effect_sentences(configuration.thresholds):
+        say(f"warning: {sentence}")
     for later in later_than_kubelet(node.thresholds(look.layout), kubelets, look.signals):
         say(f"warning: {later_sentence(later)}")
     return EXIT_OK
@@ -54,7 +57,8 @@ def _rungs(node: Node, look: SignalObservations) -> tuple[Rung, ...]:
         return ladder(node.thresholds(look.layout), (), None, look.signals)
     high = kubelet.image_gc_high_threshold_percent
     image_gc = None if high == 100 else (high, kubelet.image_gc_low_threshold_percent)
-    return ladder(node.thresholds(look.layout), kubelet.thresholds.thresholds, image_gc, look.signals)
+    kubelets = update_container_fs_thresholds(kubelet.thresholds.thresholds, look.layout)
+    return ladder(node.thresholds(look.layout), kubelets, image_gc, look.signals)
 
 
 def _values(configuration: Configuration) -> list[str]:
@@ -67,6 +71,14 @@ def _values(configuration: Configuration) -> list[str]:
             rows.append([name, _shown(value), configuration.origins[name]])
     rows += [[signal, text, "left to the kubelet"] for signal, text in configuration.left_to_kubelet]
     return table(rows)
+
+
+def _left_to_kubelet(configuration: Configuration) -> dict[str, str]:
+    """Signal -> its values; hard and soft stand side by side."""
+    values: dict[str, list[str]] = {}
+    for signal, text in configuration.left_to_kubelet:
+        values.setdefault(signal, []).append(text)
+    return {signal: ", ".join(texts) for signal, texts in values.items()}
 
 
 def _shown(value: Any) -> str:

@@ -20,6 +20,7 @@ from eviction.cli.termination import block_reload, block_termination, on_signals
 from eviction.configuration import ConfigurationError
 from eviction.configuration_stamp import Stamp, stamp
 from eviction.control import ControlServer, ControlUnavailable
+from eviction.explain import no_effect_sentences
 from eviction.hold_off import HoldOff, kubelet_is_healthy
 from eviction.log import Log
 from eviction.manager import Manager
@@ -55,6 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
         + ", ".join(f"{t.signal} {t.text()}" for t in configuration.thresholds),
         endpoint=node.endpoint.runtime,
     )
+    for sentence in no_effect_sentences(configuration.thresholds):
+        log.warning(sentence)
     watches.start(log)
     control = start_control(configuration.control_socket, manager, told, log)
     on_signals(manager.stop, lambda: reload(arguments, manager, told, log))
@@ -113,11 +116,14 @@ def reload(arguments: argparse.Namespace, manager: Manager, told: Told, log: Log
     told.take()
     try:
         configuration = read_configuration(arguments)
-        if manager.reconfigure(configuration):
-            told.forget()
     except (ConfigurationError, EndpointError) as error:
         told.forget()
         log.error(f"the configuration was not reloaded, the old one stays: {error}")
+        return
+    for sentence in no_effect_sentences(configuration.thresholds):
+        log.warning(sentence)
+    if manager.reconfigure(configuration):
+        told.forget()
 
 
 def hold_node(root_directory: str) -> int:

@@ -97,6 +97,9 @@ def configuration_of(scenario: Scenario, node: EmbeddedDrillNode) -> Configurati
         {
             "kubeletConfig": "",
             "rootDirectory": node.root_directory,
+            "podLogsDir": f"{node.root_directory}/log/pods",
+            "containerLogsDir": f"{node.root_directory}/log/containers",
+            "stateFile": "",
             "containerRuntimeEndpoint": node.endpoint,
             "evictionHard": {**{str(s): off for s, off in thresholds.items()}, **scenario.eviction_hard},
             "evictionMinimumReclaim": dict(scenario.minimum_reclaim),

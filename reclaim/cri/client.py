@@ -19,7 +19,7 @@ import grpc
 
 from reclaim.cri import cri_pb2 as pb
 from reclaim.cri.convert import UID_LABEL, container_of, container_status_of, image_of, sandbox_of, text_in_json
-from reclaim.services import ContainerStatus, ImageFsInfo, RuntimeVersion
+from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, RuntimeVersion
 from reclaim.types import Container, Image, PodSandbox, ReclaimError, RemovalFailed, RuntimeUnavailable
 
 READ_DEADLINE_SECONDS = 10.0
@@ -110,12 +110,12 @@ class CriClient:
         return tuple(sandbox_of(item) for item in answer.items)
 
     def container_status(self, container_id: str) -> ContainerStatus | None:
-        """The container as it is now, None when NOT_FOUND."""
+        """The container as it is now, None when NOT_FOUND; an answer without a status has no id and no known state."""
         request = pb.ContainerStatusRequest(container_id=container_id)
         answer = self._find(_RUNTIME + "ContainerStatus", request, pb.ContainerStatusResponse)
-        if answer is None or not answer.HasField("status"):
+        if answer is None:
             return None
-        return container_status_of(answer.status)
+        return container_status_of(answer.status) if answer.HasField("status") else NO_STATUS
 
     def image_of_sandbox(self, sandbox_id: str) -> str | None:
         """What the verbose status says under `image` (containerd)."""

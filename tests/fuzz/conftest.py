@@ -6,7 +6,7 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-PROPERTIES = 6
+PROPERTIES = 8
 INPUTS = int(os.environ.get("FUZZ_INPUTS", "0"))
 
 if INPUTS:

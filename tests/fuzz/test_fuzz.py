@@ -20,6 +20,9 @@ from hypothesis import strategies as st
 from eviction.configuration import API_VERSION, KIND, Configuration, ConfigurationError, load
 from eviction.documents import DocumentError, parse_document
 from eviction.threshold_config import ThresholdConfigError, read_minimum_reclaim, read_value
+from reclaim.keep_list import parse_keep_list
+from reclaim.records_json import Moment, NotRecords, records_from_json, records_json
+from reclaim.types import Image, ImageRecord, PolicyError
 from signals.quantity import (
     QuantityError,
     format_quantity,
@@ -203,3 +206,36 @@ def test_10_mb_of_anything_are_refused_fast(read: Callable[[str], object], unit:
     with fast(), pytest.raises(QuantityError) as refused:
         read(unit * (10_000_000 // len(unit)))
     assert len(str(refused.value)) < 300
+
+
+KEPT_IMAGE = Image("sha256:" + "a" * 64, ("docker.io/library/app:1",), (f"docker.io/library/app@sha256:{'b' * 64}",))
+entries = st.text(max_size=40) | st.text("*", max_size=10) | st.text("ab*:/@.-_1[", max_size=600)
+
+
+@given(entries)
+def test_keep_lists(text: str) -> None:
+    """An entry is refused in a sentence, or can be asked: it keeps an image or is told to keep none."""
+    with fast():
+        try:
+            keep = parse_keep_list([text])
+        except PolicyError as error:
+            one_sentence(error, "keepImages: ")
+            return
+        kept = keep.kept_ids([KEPT_IMAGE])
+        assert keep.unmatched([KEPT_IMAGE]) == (() if kept else (text,))
+
+
+NOW = Moment(1000.0, 1_800_000_000.0, "boot")
+GOOD_RECORDS = records_json({KEPT_IMAGE.id: ImageRecord(10.0, 20.0)}, NOW)
+
+
+@given(st.binary(max_size=200), st.integers(0, len(GOOD_RECORDS)), st.integers(0, len(GOOD_RECORDS)))
+def test_records(inserted: bytes, start: int, end: int) -> None:
+    """A good text with a part of it replaced: refused in a sentence, or records of the past."""
+    with fast():
+        try:
+            found = records_from_json(GOOD_RECORDS[:start] + inserted + GOOD_RECORDS[end:], NOW)
+        except NotRecords as error:
+            one_sentence(error)
+            return
+        assert all(record.first_detected <= NOW.monotonic for record in found.values())

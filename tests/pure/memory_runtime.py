@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reclaim.pods import PodStates
-from reclaim.services import ContainerStatus, ImageFsInfo, RuntimeVersion
+from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, RuntimeVersion
 from reclaim.types import Container, ContainerState, Image, PodSandbox, RuntimeUnavailable
 from tests.pure.values import SteppedClock
 
@@ -22,6 +22,7 @@ class MemoryRuntime:
         self.call_seconds = 0.0
         self.away = False
         self.stops = True
+        self.says_nothing = False
 
     def hold(self, *objects: Container | PodSandbox | Image) -> None:
         """Takes these objects in."""
@@ -69,6 +70,8 @@ class MemoryRuntime:
     def container_status(self, container_id: str) -> ContainerStatus | None:
         """Takes the beginning of an id for the id, as real runtimes do."""
         self._called("container_status")
+        if self.says_nothing:
+            return NO_STATUS
         found = next((one for one in self.containers.values() if one.id.startswith(container_id)), None)
         return None if found is None else ContainerStatus(found.id, found.state)
 

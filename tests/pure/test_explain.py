@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.explain import REASONS, amount, outcome_row, outcomes_table, pass_lines, signals_table, table
+from eviction.explain import (
+    REASONS,
+    amount,
+    no_effect_sentences,
+    outcome_row,
+    outcomes_table,
+    pass_lines,
+    signals_table,
+    table,
+)
 from eviction.record import Pass, PassResult, Trigger
 from eviction.types import Decision, ReclaimFunction
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
@@ -88,6 +97,16 @@ def test_an_object_is_shown_with_what_became_of_it() -> None:
         "keep", "container", "default/pod/app#0", "-", "-", "-", "running", "is running",
     ]  # fmt: skip
     assert outcome_row(Outcome(GOING, Result.FAILED, "busy"))[-1] == "no container uses it; busy"
+
+
+def test_a_threshold_that_has_no_effect_is_told_with_what_counts_instead() -> None:
+    """The kubelet reports such a conflict too, and overrides it too."""
+    counts, written = threshold(Signal.NODEFS_AVAILABLE, "10%"), threshold(Signal.CONTAINERFS_AVAILABLE, "50%")
+    (told,) = no_effect_sentences((counts, written))
+    assert told.startswith(
+        "containerfs.available: 50% has no effect: its threshold follows from nodefs, or from imagefs"
+    )
+    assert no_effect_sentences((counts,)) == []
 
 
 def test_nothing_to_show_is_no_table() -> None:

@@ -196,7 +196,7 @@ def test_one_id_listed_twice_is_one_image() -> None:
 
 
 def test_the_later_entry_of_one_id_says_its_size_and_a_pin_on_either_is_ours() -> None:
-    """Upstream rule 31 (two list entries with one id): one record, later size, later pin; we hold to both pins."""
+    """As the kubelet: one record, later size, later pin; we hold to both pins."""
     first, second = replace(UNUSED, size_bytes=10, pinned=True), replace(UNUSED, size_bytes=20)
     (verdict,) = (
         v for v in plan(Listing((first, second, PAUSE), sandbox_image_references=KNOWN)).keep if v.size_bytes == 20
@@ -208,7 +208,7 @@ def test_the_later_entry_of_one_id_says_its_size_and_a_pin_on_either_is_ours() -
 
 
 def test_the_image_of_an_exited_container_is_in_use_for_the_kubelet_too() -> None:
-    """Upstream rule 18: found by the image id of the container, byte for byte."""
+    """As the kubelet: found by the image id of the container, byte for byte."""
     one = container("c", state=ContainerState.EXITED, references=(APP.id, "app:1"))
     made = plan(Listing((APP, PAUSE), (one,), sandbox_image_references=KNOWN))
     assert rules(made)[APP.id] == (Reason.IN_USE, Rule.KUBELET)

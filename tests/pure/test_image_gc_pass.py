@@ -6,6 +6,7 @@ Source: kubelet, `pkg/kubelet/images/image_gc_manager.go` (GarbageCollect).
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -34,18 +35,18 @@ HOUR = 3600.0
 
 
 class ImageRuntime(MemoryRuntime):
-    """A runtime that fails to remove some images, goes silent at some, and calls back before each removal."""
+    """A runtime that fails to remove some images, goes silent after one, and lets things happen meanwhile."""
 
     def __init__(self, clock: SteppedClock) -> None:
         super().__init__(clock)
         self.broken: set[str] = set()
         self.silent_after: str = ""
-        self.stop_at: tuple[str, threading.Event] | None = None
+        self.meanwhile: dict[str, Callable[[], None]] = {}  # what happens while an image is being removed
 
     def remove_image(self, image_id: str) -> bool:
         """Removes it, unless it is broken."""
-        if self.stop_at is not None and self.stop_at[0] == image_id:
-            self.stop_at[1].set()
+        if image_id in self.meanwhile:
+            self.meanwhile[image_id]()
         if image_id in self.broken:
             self._called(f"remove_image {image_id}")
             raise RemovalFailed("device busy")
@@ -123,6 +124,25 @@ def test_a_pass_frees_down_to_the_low_mark_least_recently_used_first() -> None:
     assert {outcome.verdict.reason for outcome in result.reclaim.outcomes} == {Reason.UNUSED}
 
 
+def test_that_enough_was_freed_is_the_kubelets_rule() -> None:
+    """It stops at its target too."""
+    result = Story(1, 2, 3).run()
+    assert {o.verdict.rule for o in result.reclaim.kept if o.verdict.reason is Reason.ENOUGH_FREED} == {Rule.KUBELET}
+
+
+def test_a_pass_tells_what_took_how_long_and_when_the_next_image_is_old_enough() -> None:
+    """Three lists of 1 s each, and every call of the one removal; the young image has 20 s to wait."""
+    story = Story(1)
+    story.available = 200 * MIB - 50 * MIB
+    story.runtime.hold(image(2, "young:1"))
+    story.records.restore({image_id(2): ImageRecord(story.clock.monotonic() - 100.0)})
+    story.runtime.call_seconds = 1.0
+    reclaim = story.run().reclaim
+    assert (reclaim.list_seconds, reclaim.plan_seconds) == (3.0, 0.0)
+    assert reclaim.remove_seconds == len(story.runtime.calls) - 3.0
+    assert reclaim.eligible_in_seconds == 20.0
+
+
 def test_records_of_removed_images_are_dropped() -> None:
     """Those of the others stay, with what this pass detected."""
     story = Story(1, 2, 3)
@@ -132,7 +152,7 @@ def test_records_of_removed_images_are_dropped() -> None:
 
 @pytest.mark.parametrize(("available", "acts"), [(150, True), (159, True), (160, False)])
 def test_usage_exactly_at_the_high_mark_acts(available: int, acts: bool) -> None:
-    """Upstream rule 27; usage is rounded up, so 15.9 % available is 85 % used."""
+    """As the kubelet; usage is rounded up, so 15.9 % available is 85 % used."""
     story = Story(1, 2, 3)
     story.available = available * MIB
     result = story.run()
@@ -146,7 +166,7 @@ def test_usage_exactly_at_the_high_mark_acts(available: int, acts: bool) -> None
 
 
 def test_more_available_than_capacity_is_usage_0() -> None:
-    """Upstream rule 26."""
+    """As the kubelet, which takes all of it for available."""
     story = Story(1)
     story.available = CAPACITY + 1
     result = story.run(ImageGCPolicy(high_threshold_percent=1, low_threshold_percent=1))
@@ -155,7 +175,7 @@ def test_more_available_than_capacity_is_usage_0() -> None:
 
 
 def test_equal_marks_with_a_target_below_0_still_cost_one_image() -> None:
-    """Upstream rule 28: 79.5 % used is 80 % rounded up, and the low mark is reached already."""
+    """As the kubelet: 79.5 % used is 80 % rounded up, and the low mark is reached already."""
     story = Story(1, 2)
     story.available = 205 * MIB
     result = story.run(ImageGCPolicy(high_threshold_percent=80, low_threshold_percent=80))
@@ -176,7 +196,7 @@ def test_a_target_below_0_goes_on_after_a_failed_removal() -> None:
 
 @pytest.mark.parametrize(("available", "acts"), [(9, True), (10, False)])
 def test_a_high_mark_of_100_acts_below_1_percent_available(available: int, acts: bool) -> None:
-    """Upstream rule 29: with a maximum age the pass runs, and its space part is not off."""
+    """As the kubelet: with a maximum age the pass runs, and its space part is not off."""
     story = Story(*range(1, 6))
     story.available = available * MIB
     policy = ImageGCPolicy(max_age_seconds=1e6, high_threshold_percent=100)
@@ -188,7 +208,7 @@ def test_a_high_mark_of_100_acts_below_1_percent_available(available: int, acts:
 
 @pytest.mark.parametrize(("known_seconds", "goes"), [(119.0, False), (120.0, True)])
 def test_an_image_exactly_at_the_minimum_age_may_go(known_seconds: float, goes: bool) -> None:
-    """Upstream rule 20, first half."""
+    """As the kubelet: equal is old enough."""
     story = Story()
     story.runtime.hold(image(1, "young:1"))
     story.records.restore({image_id(1): ImageRecord(story.clock.monotonic() - known_seconds)})
@@ -197,7 +217,7 @@ def test_an_image_exactly_at_the_minimum_age_may_go(known_seconds: float, goes: 
 
 
 def test_after_a_restart_without_records_nothing_goes_for_space() -> None:
-    """Upstream rule 30: every image is new, and has to be known for the minimum age first."""
+    """As the kubelet: every image is new, and has to be known for the minimum age first."""
     story = Story()
     story.runtime.hold(*(image(number, size_bytes=MIB) for number in (1, 2)))
     result = story.run()
@@ -208,7 +228,7 @@ def test_after_a_restart_without_records_nothing_goes_for_space() -> None:
 
 
 def test_never_used_goes_before_least_recently_used() -> None:
-    """Upstream rule 19."""
+    """As the kubelet: a time of last use that is not set comes first."""
     story = Story(1, 2)
     story.runtime.hold(image(7, size_bytes=50 * MIB))
     story.records.restore({image_id(7): ImageRecord(90_000.0)})
@@ -217,7 +237,7 @@ def test_never_used_goes_before_least_recently_used() -> None:
 
 
 def test_the_image_of_an_exited_container_stays() -> None:
-    """Upstream rule 18; and this pass remembers that it was used."""
+    """As the kubelet; and this pass remembers that it was used."""
     story = Story(1, 2, 3)
     story.runtime.hold(container("c", state=ContainerState.EXITED, references=(image_id(1),)))
     result = story.run()
@@ -237,7 +257,7 @@ def test_freeing_less_than_the_target_is_an_event_and_the_same_error() -> None:
 
 
 def test_one_failed_removal_fails_the_pass_although_the_rest_reach_the_target() -> None:
-    """Upstream rule 23: no FreeDiskSpaceFailed, and the record of what failed stays."""
+    """As the kubelet: no FreeDiskSpaceFailed, and the record of what failed stays."""
     story = Story(1, 2, 3, 4)
     story.runtime.broken = {image_id(1)}
     result = story.run()
@@ -290,7 +310,7 @@ def test_a_full_disk_after_the_age_sweep_is_freed_in_the_same_pass() -> None:
 
 
 def test_a_failed_age_removal_ends_the_pass_before_the_space_part() -> None:
-    """Upstream rule 24: the other old images are tried, then the pass ends with an error; the disk is not read."""
+    """As the kubelet: the other old images are tried, then the pass ends with an error; the disk is not read."""
     story = Story(1, 2, 3)
     story.runtime.broken = {image_id(2)}
     result = story.run(AGED)
@@ -301,7 +321,7 @@ def test_a_failed_age_removal_ends_the_pass_before_the_space_part() -> None:
 
 
 def test_exactly_as_the_kubelet_a_fresh_pull_goes_and_by_default_it_stays() -> None:
-    """Upstream rule 22: pulled seconds ago, no container yet, uptime beyond the maximum age."""
+    """As the kubelet: pulled seconds ago, no container yet, uptime beyond the maximum age."""
     for exact, left in ((False, {1}), (True, set[int]())):
         story = Story()
         story.available = 500 * MIB
@@ -311,7 +331,7 @@ def test_exactly_as_the_kubelet_a_fresh_pull_goes_and_by_default_it_stays() -> N
 
 
 def test_there_is_no_age_sweep_until_the_loop_has_run_for_the_maximum_age() -> None:
-    """Upstream rule 21: an uptime of exactly the maximum age is not enough."""
+    """As the kubelet: an uptime of exactly the maximum age is not enough."""
     for uptime, left in ((HOUR, {1}), (HOUR + 1.0, set[int]())):
         story = Story(1)
         story.available = 500 * MIB
@@ -322,7 +342,7 @@ def test_there_is_no_age_sweep_until_the_loop_has_run_for_the_maximum_age() -> N
 
 @pytest.mark.parametrize("capacity", [0, None])
 def test_an_unknown_capacity_fails_as_capacity_0(capacity: int | None) -> None:
-    """Upstream rules 25 and 32: an event of its own, in the first failing pass too, which has no ImageGCFailed."""
+    """As the kubelet: an event of its own, in the first failing pass too, which has no ImageGCFailed."""
     story = Story(1)
     story.capacity = capacity
     result = story.run()
@@ -366,17 +386,18 @@ def test_without_complete_lists_nothing_is_known_and_nothing_changes() -> None:
 def test_a_stop_ends_the_pass_between_two_images_and_is_no_failure() -> None:
     """The one in flight ends; that the target was not reached is nobody's fault."""
     story = Story(1, 2, 3)
-    story.runtime.stop_at = (image_id(1), story.stopping)
+    story.runtime.meanwhile[image_id(1)] = story.stopping.set
     result = story.run()
     assert results(result) == {1: Result.REMOVED}
     assert kept(result)[image_id(2)] is Reason.STOPPING
+    assert {o.verdict.rule for o in result.reclaim.kept if o.verdict.reason is Reason.STOPPING} == {Rule.GUARD}
     assert (result.reclaim.error, result.events) == ("", ())
 
 
 def test_a_stop_in_the_age_sweep_leaves_the_space_part_out() -> None:
     """The disk is not even read."""
     story = Story(1, 2)
-    story.runtime.stop_at = (image_id(1), story.stopping)
+    story.runtime.meanwhile[image_id(1)] = story.stopping.set
     result = story.run(AGED)
     assert kept(result)[image_id(2)] is Reason.STOPPING
     assert (story.readings, story.left(), result.reclaim.error) == (0, {2}, "")
@@ -420,6 +441,22 @@ def test_what_another_pass_removed_meanwhile_is_no_failure_and_frees_nothing() -
     result = story.gc.run(POLICY, 0.0, stats)
     assert results(result) == {1: Result.ALREADY_GONE, 2: Result.REMOVED, 3: Result.REMOVED}
     assert (result.freed_bytes, result.reclaim.error) == (100 * MIB, "")
+
+
+def test_what_the_age_sweep_found_in_use_is_not_tried_again_for_space() -> None:
+    """While the first image goes a container of the second starts; the second is told once, as in use."""
+    story = Story(1, 2)
+    late = container("late", state=ContainerState.RUNNING, references=(image_id(2),))
+
+    def a_second_passes() -> None:
+        story.clock.step(1.0)
+        story.runtime.hold(late)
+
+    story.runtime.meanwhile[image_id(1)] = a_second_passes
+    result = story.run(AGED)
+    assert results(result) == {1: Result.REMOVED}
+    told = [o.verdict.reason for o in result.reclaim.kept if o.verdict.id == image_id(2)]
+    assert told == [Reason.IN_USE]
 
 
 def test_a_dry_run_is_the_same_pass_without_the_one_call() -> None:

@@ -52,7 +52,7 @@ def marks(high: int, low: int) -> ImageGCPolicy:
 def test_usage_is_rounded_up_and_the_target_is_the_low_mark(
     capacity: int, available: int | None, high: int, low: int, usage: int, target: int | None
 ) -> None:
-    """Upstream rules 26, 27 and 29: available beyond capacity is usage 0; exactly at the high mark acts; a high mark
+    """As the kubelet: available beyond capacity is usage 0; exactly at the high mark acts; a high mark
     of 100 acts below 1 % available."""
     policy = marks(high, low)
     assert usage_percent(available, capacity) == usage
@@ -64,7 +64,7 @@ def test_usage_is_rounded_up_and_the_target_is_the_low_mark(
 
 @pytest.mark.parametrize("capacity", [0, None, -1])
 def test_an_unknown_capacity_fails_as_capacity_0(capacity: int | None) -> None:
-    """Upstream rule 25, with its event."""
+    """As the kubelet, with its event."""
     for ask in (lambda: usage_percent(5, capacity), lambda: decide_space(5, capacity, marks(85, 80))):
         with pytest.raises(InvalidDiskCapacity, match="no valid capacity") as refusal:
             ask()
@@ -112,7 +112,7 @@ def test_less_than_the_target_is_an_event_and_an_error_with_the_same_text() -> N
 
 @pytest.mark.parametrize("freed_bytes", [0, 5 * GIB, 9 * GIB])
 def test_a_failed_removal_is_an_error_without_an_event_even_if_the_target_was_reached(freed_bytes: int) -> None:
-    """Upstream rule 23: the error names target, bytes freed and the failures."""
+    """As the kubelet: the error names target, bytes freed and the failures."""
     outcome = free_space_outcome(FULL, freed_bytes, ["app:1: device busy"])
     assert outcome.event is None
     for part in (str(5 * GIB), str(freed_bytes), "1 failed removal: app:1: device busy"):

@@ -146,6 +146,40 @@ def test_the_other_settings_of_the_kubelet_are_inherited_and_replaced(files: Fil
     assert (own.runtime_endpoint, own.image_endpoint) == ("unix:///own", "unix:///b")
 
 
+def test_a_negative_transition_period_of_the_kubelets_is_refused_unless_our_own_replaces_it(files: Files) -> None:
+    """The kubelet does not validate it and hides every condition with it; nobody means that, so it is said."""
+    files.write("evictionPressureTransitionPeriod: -30s\n")
+    with pytest.raises(ConfigurationError) as refused:
+        files.load()
+    problem = "evictionPressureTransitionPeriod: must not be negative, but it was '-30s'"
+    assert str(refused.value) == f"{files.kubelet}: {problem}"
+    assert files.load(evictionPressureTransitionPeriod="1m").transition_period_seconds == 60.0
+    with pytest.raises(ConfigurationError, match=f"^flags: {problem}$"):
+        files.load(evictionPressureTransitionPeriod="-30s")
+
+
+@pytest.mark.parametrize("text", ["0s", "0", "-0s", "0h0m"])
+def test_a_transition_period_of_0_counts_as_not_set_in_our_own_sources_too(files: Files, text: str) -> None:
+    """SetDefaults_KubeletConfiguration: 0 would hide every condition. The kubelet's own counts then, else 5 minutes."""
+    files.write("", f"evictionPressureTransitionPeriod: '{text}'\n")
+    found = files.load()
+    assert (found.transition_period_seconds, found.effective["evictionPressureTransitionPeriod"]) == (300.0, "5m")
+    assert found.origins["evictionPressureTransitionPeriod"] == "default"
+    files.write("evictionPressureTransitionPeriod: 1m\n", "evictionPressureTransitionPeriod: 2m\n")
+    assert files.load().transition_period_seconds == 120.0
+    found = files.load(evictionPressureTransitionPeriod=text)
+    assert found.transition_period_seconds == 60.0
+    assert found.origins["evictionPressureTransitionPeriod"] == str(files.kubelet)
+
+
+@pytest.mark.parametrize("text", ["0", "[]", "''", "x"])
+def test_what_is_no_transition_period_is_not_taken_for_0(files: Files, text: str) -> None:
+    """A number without quotes, a list and an empty text are refused as anywhere."""
+    files.write("", f"evictionPressureTransitionPeriod: {text}\n")
+    with pytest.raises(ConfigurationError, match=r"/reclaimd\.yaml: evictionPressureTransitionPeriod: "):
+        files.load()
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"), [("400h", 1_440_000.0), ("1h0m0.5s", 3600.5), ("1us", 1e-6), ("1ns", 1e-9)]
 )

@@ -94,6 +94,13 @@ def test_what_acts_later_than_the_kubelet(ours: list[Threshold], kubelets: list[
     assert bool(later_than_kubelet(ours, kubelets, SEEN)) is late
 
 
+@pytest.mark.parametrize("signal", [Signal.CONTAINERFS_AVAILABLE, Signal.CONTAINERFS_INODES_FREE])
+def test_what_the_kubelets_file_says_of_containerfs_is_no_mark_to_be_late_for(signal: Signal) -> None:
+    """It never takes effect there either (UpdateContainerFsThresholds): nodefs or imagefs is told in its stead."""
+    ours, kubelets = threshold(signal, "15%"), threshold(signal, "50%")
+    assert later_than_kubelet([ours], [kubelets], {signal: observation(signal, 50 * GIB)}) == ()
+
+
 def test_a_late_mark_is_told_with_both_numbers() -> None:
     """The nearest of ours that acts as quickly, else the nearest."""
     quick, slow = threshold(NODEFS, "5Gi"), threshold(NODEFS, "15Gi", grace_seconds=60.0)

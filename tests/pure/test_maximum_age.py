@@ -32,7 +32,7 @@ def sweep(
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize(("unused_seconds", "goes"), [(HOUR - 1, False), (HOUR, False), (HOUR + 1, True)])
 def test_an_image_exactly_at_the_maximum_age_stays(unused_seconds: float, goes: bool, exact: bool) -> None:
-    """Upstream rule 20, second half: longer than the maximum age, not as long as."""
+    """As the kubelet: longer than the maximum age, not as long as."""
     made = sweep(ImageRecord(LONG_AGO, NOW - unused_seconds), exact=exact)
     (verdict,) = made.remove + made.keep
     assert (made.remove != ()) is goes
@@ -44,7 +44,7 @@ def test_an_image_exactly_at_the_maximum_age_stays(unused_seconds: float, goes: 
 
 @pytest.mark.parametrize(("uptime", "sweeps"), [(HOUR - 1, False), (HOUR, False), (HOUR + 1, True)])
 def test_there_is_no_sweep_until_the_loop_has_run_for_longer_than_the_maximum_age(uptime: float, sweeps: bool) -> None:
-    """Upstream rule 21: an uptime of exactly the maximum age is not enough. Nothing is said of any image then."""
+    """As the kubelet: an uptime of exactly the maximum age is not enough. Nothing is said of any image then."""
     made = sweep(ImageRecord(LONG_AGO, LONG_AGO), uptime=uptime)
     assert (made != Plan()) is sweeps
 
@@ -56,7 +56,7 @@ def test_a_maximum_age_of_0_is_off() -> None:
 
 
 def test_exactly_as_the_kubelet_an_image_pulled_seconds_ago_goes() -> None:
-    """Upstream rule 22: never used is infinitely old, and the minimum age is not asked."""
+    """As the kubelet: never used is infinitely old, and the minimum age is not asked."""
     (verdict,) = sweep(ImageRecord(NOW - 3.0), exact=True).remove
     assert (verdict.reason, verdict.rule, verdict.age_seconds) == (Reason.MAXIMUM_AGE, Rule.KUBELET, 3.0)
 
@@ -93,6 +93,18 @@ def test_the_minimum_age_holds_where_it_is_the_longer_one() -> None:
     assert sweep(record, policy=policy, exact=True).remove != ()
 
 
+def test_known_for_exactly_the_minimum_age_it_may_go_for_its_age() -> None:
+    """As for space: equal is old enough."""
+    policy = ImageGCPolicy(min_age_seconds=2 * HOUR, max_age_seconds=60.0)
+    assert sweep(ImageRecord(NOW - 2 * HOUR, NOW - 61.0), policy=policy).remove != ()
+
+
+def test_exactly_as_the_kubelet_the_minimum_age_plays_no_part_in_what_stays_either() -> None:
+    """Known for a minute and used a second ago: it is within the maximum age, not too young."""
+    (verdict,) = sweep(ImageRecord(NOW - 60.0, NOW - 1.0), exact=True).keep
+    assert (verdict.reason, verdict.rule) == (Reason.WITHIN_LIMIT, Rule.KUBELET)
+
+
 def test_a_young_image_that_the_kubelet_would_keep_too_is_its_rule() -> None:
     """Used a moment ago, known for a minute: no guard is needed."""
     (verdict,) = sweep(ImageRecord(NOW - 60.0, NOW - 1.0)).keep
@@ -121,7 +133,7 @@ def test_what_is_used_pinned_or_kept_has_no_maximum_age(exact: bool) -> None:
 
 
 def test_the_sweep_goes_in_the_order_of_candidates() -> None:
-    """Upstream rule 19: never used before least recently used."""
+    """As the kubelet: never used before least recently used."""
     images = tuple(image(number) for number in (1, 2, 3))
     records = {
         images[0].id: ImageRecord(1.0, 500.0),

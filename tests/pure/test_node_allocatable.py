@@ -35,6 +35,18 @@ def refusal(**fields: Any) -> str:
             },
             "'kube-reserved' and 'kube-reserved-compressible' must not stand together",
         ),
+        (
+            {
+                "enforceNodeAllocatable": ["system-reserved-compressible", "system-reserved"],
+                "systemReservedCgroup": "/system.slice",
+            },
+            "'system-reserved' and 'system-reserved-compressible' must not stand together",
+        ),
+        (
+            {"enforceNodeAllocatable": ["system-reserved-compressible"]},
+            "'system-reserved-compressible' needs systemRes",
+        ),
+        ({"imageMaximumGCAge": "-1s", "featureGates": {"ImageMaximumGCAge": False}}, "must be 0 while the feature"),
         ({"cgroupsPerQOS": False}, "enforceNodeAllocatable: needs cgroupsPerQOS"),
         (
             {"imageMaximumGCAge": "1h", "featureGates": {"ImageMaximumGCAge": False}},
@@ -92,6 +104,14 @@ def test_what_the_kubelet_accepts_is_accepted(fields: dict[str, Any]) -> None:
                 "memory.available 10% (soft)",
                 "allocatableMemory.available 5%",
             ],
+        ),
+        (
+            {
+                "evictionHard": {},
+                "evictionSoft": {"memory.available": "10%"},
+                "evictionSoftGracePeriod": {"memory.available": "0s"},
+            },
+            ["memory.available 10%", "allocatableMemory.available 10%"],
         ),
     ],
 )

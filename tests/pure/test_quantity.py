@@ -29,9 +29,12 @@ from signals.quantity import (
 
 LARGEST = 2**63 - 1
 NO_QUANTITIES = (
-    """1K 1ki 1KB 1GB 1Gib 1_000 1,5 abc Gi . - + --1 1.2.3 1e 1e+ 1e1.5 1Eie 1Mi5 0x10 NaN inf 10% 1e99999"""
+    """1K 1ki 1KB 1GB 1Gib 1_000 1,5 abc Gi . - + --1 1.2.3 1e 1e+ 1e5-3 1e1.5 1Eie 1Mi5 0x10 NaN inf 10% 1e99999"""
 )
-NO_PERCENTAGES = """% %% 10 foo% 12%345 1_0% 1,5% NaN% nan% inf% -Inf% 0x1% 1e% 1e400% 9e38% --1% 1Gi% 10X%"""
+NO_PERCENTAGES = """
+    % %% 10 foo% 12%345 1_0% 1,5% NaN% nan% inf% -Inf% 0x1% 1e% 1e5-3% 1e400% 1e99999%
+    9e38% --1% 1Gi% 10X%
+"""
 NO_DURATIONS = """- + 1 30 1d 1w 1h30 s 1S --1s 1e3s .s 3000000h"""
 
 
@@ -43,6 +46,9 @@ NO_DURATIONS = """- + 1 30 1d 1w 1h30 s 1S --1s 1e3s .s 3000000h"""
         ("+1", Fraction(1)),
         ("-1", Fraction(-1)),
         ("1.5", Fraction(3, 2)),
+        ("12.5", Fraction(25, 2)),
+        ("12.", Fraction(12)),
+        (".25", Fraction(1, 4)),
         (".5", Fraction(1, 2)),
         ("5.", Fraction(5)),
         ("007", Fraction(7)),
@@ -159,6 +165,10 @@ def test_any_text_is_read_or_refused(parse: Callable[[str], object], text: str) 
         ("15%", 1000, 150),
         ("5%", 1000, 50),
         ("10.5%", 1000, 104),
+        ("1E1%", 100, 10),
+        ("1e-99999%", 10**12, 0),
+        (".25%", 1000, 2),
+        ("12.%", 1000, 119),
         ("0%", 10**12, 0),
         ("0.0%", 10**12, 0),
         ("100%", 12345, 12345),
@@ -220,6 +230,8 @@ def test_single_precision_is_gos_float32(exact: float, held: float) -> None:
         ("1m30s", 90.0),
         ("1.5h", 5400.0),
         (".5s", 0.5),
+        ("12.25s", 12.25),
+        (".25s", 0.25),
         ("5.s", 5.0),
         ("250ms", 0.25),
         ("100us", 0.0001),
@@ -227,6 +239,8 @@ def test_single_precision_is_gos_float32(exact: float, held: float) -> None:
         ("100μs", 0.0001),
         ("1ns", 1e-9),
         ("0.5ns", 0.0),
+        ("0.5ns0.5ns", 0.0),  # cut part by part
+        ("1.9ns", 1e-9),
         ("1h1m1s1ms", 3661.001),
         ("1s1h", 3601.0),
         ("2562047h47m16.854775807s", LARGEST / 10**9),

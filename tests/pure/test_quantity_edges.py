@@ -31,6 +31,23 @@ def test_a_text_of_64_characters_is_read_and_one_of_65_is_not(parse: Callable[[s
 
 
 @pytest.mark.parametrize(
+    ("parse", "sentence"),
+    [
+        (parse_quantity, "'1K' is not a Kubernetes quantity such as 500Mi, 1.5Gi, 2G or 1e9"),
+        (parse_percentage, "'1K' is not a percentage such as 10% or 7.5%"),
+        (parse_duration, "'1K' is not a Go duration such as 30s, 1m30s, 1.5h or 250ms"),
+    ],
+)
+def test_a_refusal_is_a_sentence_with_examples_that_are_accepted(parse: Callable[[str], object], sentence: str) -> None:
+    """What people read, word by word; each example in it is of the form."""
+    with pytest.raises(QuantityError) as refused:
+        parse("1K")
+    assert str(refused.value) == sentence
+    for example in sentence.partition("such as ")[2].replace(" or ", ", ").split(", "):
+        parse(example)
+
+
+@pytest.mark.parametrize(
     ("text", "billionths"), [("2n", 2), ("2u", 2000), ("1.5n", 2), ("2e-9", 2), ("2e-10", 1), ("1e-101", 1)]
 )
 def test_nothing_is_finer_than_a_billionth(text: str, billionths: int) -> None:

@@ -67,8 +67,12 @@ def test_a_missing_file_is_said_and_nothing_is_created(path: Path) -> None:
 
 
 def test_making_it_and_having_nothing_to_save_create_nothing(path: Path) -> None:
-    """No records, no file."""
-    assert RecordFile(str(path), SteppedClock()).save({}) == ""
+    """No records, no file, not after an hour either."""
+    clock = SteppedClock()
+    file = RecordFile(str(path), clock)
+    assert file.save({}) == ""
+    clock.step(SAVE_AGAIN_SECONDS)
+    assert file.save({}) == ""
     assert not path.parent.exists()
 
 

@@ -83,6 +83,14 @@ def test_a_container_that_is_not_exited_by_now_stays(state: ContainerState, reas
     assert node.containers().check(ORPHAN) == Refused(reason)
 
 
+def test_an_answer_without_a_status_says_nothing() -> None:
+    """Neither that the container is dead, nor that it is gone."""
+    node = Node()
+    node.runtime.says_nothing = True
+    assert node.containers().check(ORPHAN) == Refused(Reason.UNKNOWN_STATE)
+    assert node.containers().present(ORPHAN)
+
+
 def test_a_pod_that_has_appeared_again_keeps_its_parts() -> None:
     """Containers and sandboxes; that is asked last, when the runtime has answered everything else."""
     node = Node("uid-1")
@@ -145,11 +153,12 @@ class Logs:
         self.calls = calls
         self.undeletable = undeletable
 
-    def remove(self, status: ContainerStatus) -> None:
+    def remove(self, status: ContainerStatus) -> int:
         """As the real ones."""
         self.calls.append(f"logs of {status.id}")
         if self.undeletable:
             raise RemovalFailed("its log cannot be deleted")
+        return 1
 
 
 def test_the_log_goes_before_the_container() -> None:

@@ -149,6 +149,26 @@ def test_reclaim_node_level_resources_a_zero_percentage_blocks_success_by_its_mi
     assert Story(one).nodefs(0.0, available).acted_on is None
 
 
+@pytest.mark.parametrize(
+    ("after", "enough"),
+    [(16 * GIB, True), (1_100_000_000, False), (GIB + 500 * MIB - 1, False), (GIB + 500 * MIB, True)],
+)
+def test_reclaim_node_level_resources_is_enough_at_the_mark_and_the_minimum_reclaim(after: int, enough: bool) -> None:
+    """Hard 1Gi, minimum reclaim 500Mi: 16Gi are enough, 1.1G are above the mark and not enough, the sum is."""
+    hard = threshold(NODEFS, "1Gi", min_reclaim="500Mi")
+    assert not thresholds_met([hard], {NODEFS: observation(NODEFS, after)}, enforce_min_reclaim=False)
+    met = thresholds_met([hard], {NODEFS: observation(NODEFS, after)}, enforce_min_reclaim=True)
+    assert met == (() if enough else (hard,))
+
+
+def test_reclaim_node_level_resources_looks_at_every_threshold_whatever_its_grace_and_the_age_of_its_reading() -> None:
+    """A soft one on another filesystem, and a reading that the look before has had already, make it insufficient."""
+    hard, soft = threshold(NODEFS, "1Gi"), threshold(IMAGEFS, "1Gi", grace_seconds=3600.0)
+    old = observation(IMAGEFS, 0, time=-1000.0)
+    after = {NODEFS: observation(NODEFS, 50 * GIB), IMAGEFS: old}
+    assert thresholds_met([hard, soft], after, enforce_min_reclaim=True) == (soft,)
+
+
 def test_a_minimum_reclaim_that_cannot_be_reached_makes_the_threshold_stick() -> None:
     """500 percent: once met it stays met, with all of the filesystem free."""
     hard = threshold(NODEFS, "1Gi", min_reclaim="500%")
@@ -181,6 +201,18 @@ def test_the_split_layout_takes_the_threshold_of_nodefs_for_containerfs() -> Non
     clear = story.at(0.0, observation(CONTAINERFS, 12 * GIB), layout=FsLayout.SPLIT)
     low = story.at(10.0, observation(CONTAINERFS, 9 * GIB, time=10.0), layout=FsLayout.SPLIT)
     assert (clear.row, low.row) == ((), (C,))
+
+
+@pytest.mark.parametrize(
+    ("layout", "row"), [(FsLayout.SINGLE, (C, I)), (FsLayout.DEDICATED_IMAGEFS, ()), (FsLayout.SPLIT, (C,))]
+)
+def test_build_signal_to_node_reclaim_funcs_what_nodefs_pressure_has_at_node_level(
+    layout: FsLayout, row: tuple[ReclaimFunction, ...]
+) -> None:
+    """Also a shortage of inodes removes images on a single filesystem; nothing is there for a dedicated one."""
+    story = Story(threshold(INODES, "5%"))
+    decision = story.at(0.0, observation(INODES, 0, 1000), layout=layout)
+    assert (decision.conditions, decision.row) == (PRESSURE, row)
 
 
 def test_what_a_reload_takes_away_is_neither_held_nor_frozen() -> None:

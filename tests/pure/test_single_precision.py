@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import struct
+from dataclasses import FrozenInstanceError
 from decimal import Context, Decimal
 from fractions import Fraction
 
@@ -121,6 +122,20 @@ def test_a_percentage_at_the_ends_of_the_range_is_printed_and_reads_back(number:
     assert str(parse_percentage("3.4028235e38%")) == "3.40282359e+38%"
     percentage = parse_percentage(f"{number}%")
     assert parse_percentage(str(percentage)) == percentage
+
+
+@pytest.mark.parametrize(("bits", "text"), [(0, "0%"), (1, "1e-43%"), (2, "3e-43%")])
+def test_the_shortest_text_that_reads_back_has_one_digit_where_one_is_enough(bits: int, text: str) -> None:
+    """The smallest denormal shares are so far apart that one digit tells them."""
+    assert str(Percentage(single(bits))) == text
+    assert parse_percentage(text) == Percentage(single(bits))
+
+
+def test_a_percentage_is_a_value() -> None:
+    """It is what it holds, as a key too, and nobody changes it in place."""
+    assert {parse_percentage("10%"): 1}[parse_percentage("10.0%")] == 1
+    with pytest.raises(FrozenInstanceError):
+        parse_percentage("10%").fraction = 0.5  # type: ignore[misc] # that is the point
 
 
 @given(st.integers(0, 0x7F7FFFFF))

@@ -115,7 +115,7 @@ def test_a_look_at_which_nothing_could_be_read_changes_nothing() -> None:
     story.nodefs(0.0, 0)
     before = story.state
     decision = story.at(30.0, observation(NODEFS, 50 * GIB, stale=True))
-    assert (decision.conditions, decision.acted_on, story.state) == (PRESSURE, None, before)
+    assert (decision, story.state) == (Decision(PRESSURE, (), None, (), FsLayout.SINGLE), before)
     assert story.nodefs(60.0, 0).acted_on is soft
 
 
@@ -277,6 +277,14 @@ def test_the_others_are_what_could_be_acted_on_as_well() -> None:
     decision = Story(small, large, soft).at(0.0, observation(NODEFS, 9 * GIB), observation(IMAGEFS, GIB))
     assert decision.acted_on == large
     assert [other.signal for other in decision.others] == [NODEFS], "and nothing whose grace has not been served"
+
+
+def test_a_threshold_that_a_user_set_on_containerfs_has_no_effect_while_the_layout_is_unknown() -> None:
+    """It has none in any layout (UpdateContainerFsThresholds), so not before one is known either."""
+    written = threshold(CONTAINERFS, "50%")
+    assert EvictionConfig((written,)).in_layout(None) == ()
+    decision = Story(written).at(0.0, observation(CONTAINERFS, 0), layout=None)
+    assert decision == Decision(NONE, (), None, (), None)
 
 
 def test_without_a_layout_the_thresholds_are_those_configured() -> None:

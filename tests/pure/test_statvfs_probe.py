@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 
 import pytest
 
@@ -150,6 +150,64 @@ def test_paths_that_are_not_looked_at_any_more_lose_their_thread(reader: Hanging
     probes.keep_only({SOUND})
     thread.join(5.0)
     assert not thread.is_alive()
+
+
+def test_a_probe_that_was_closed_answers_at_once() -> None:
+    """A look that still holds the probe of a path that is not looked at any more does not wait for the limit."""
+    for asked_before in (False, True):
+        probe = Probe(SOUND, HangingReader(), SteppedClock(), 60.0)
+        if asked_before:
+            probe.read()
+        probe.close()
+        began = monotonic()
+        for _ in range(2):
+            with pytest.raises(ReadingUnavailable, match=r"^/sound: is not looked at any more$"):
+                probe.read()
+        assert monotonic() - began < 30.0
+
+
+def test_a_probe_that_is_closed_while_it_reads_gives_the_reading(reader: HangingReader) -> None:
+    """Its caller gets what was read, and the thread ends."""
+    reader.let_go.clear()
+    probe = Probe(HANGING, reader, SteppedClock(), 60.0)
+    answers: list[Reading] = []
+    caller = threading.Thread(target=lambda: answers.append(probe.read()))
+    caller.start()
+    while not reader.calls:
+        sleep(0.001)
+    probe.close()
+    reader.let_go.set()
+    caller.join(30.0)
+    assert [answer.device_id for answer in answers] == [7]
+    (thread,) = reader.threads
+    thread.join(30.0)
+    assert not thread.is_alive()
+
+
+def test_probes_are_asked_and_closed_side_by_side() -> None:
+    """Two threads read while a third says anew which paths count: each read gives a reading or the one sentence."""
+    probes = Probes(SteppedClock(), HangingReader(), 60.0)
+    over, told, read = monotonic() + 0.5, set[str](), [0, 0]
+
+    def ask(number: int) -> None:
+        while monotonic() < over:
+            try:
+                probes.read(SOUND)
+                read[number] += 1
+            except Exception as error:  # noqa: BLE001 # whatever comes out of it is what the test is about
+                told.add(repr(error))
+
+    callers = [threading.Thread(target=ask, args=(number,)) for number in range(2)]
+    for caller in callers:
+        caller.start()
+    while monotonic() < over:
+        probes.keep_only(set())
+    for caller in callers:
+        caller.join(30.0)
+        assert not caller.is_alive(), "nobody waits for a thread that has ended"
+    probes.close()
+    assert all(read)
+    assert told <= {repr(ReadingUnavailable("/sound: is not looked at any more"))}
 
 
 def test_statvfs_reads_a_real_directory(tmp_path: Path) -> None:

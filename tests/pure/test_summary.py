@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from signals.filesystems import FilesystemPaths
@@ -20,13 +22,16 @@ class Disks:
     def __init__(self, devices: dict[str, int]):
         self.devices = devices
         self.available: dict[int, int] = dict.fromkeys(devices.values(), 5 * GIB)
+        self.capacity = 10 * GIB
         self.inodes_total = 1000
         self.failing: set[str] = set()
         self.reads: list[str] = []
+        self.meanwhile: Callable[[], object] = lambda: None
 
     def __call__(self, path: str, now: float) -> Reading:
-        """One reading; raises OSError where the path fails or does not exist."""
+        """One reading, while which `meanwhile` happens; raises OSError where the path fails or does not exist."""
         self.reads.append(path)
+        self.meanwhile()
         if path in self.failing:
             raise OSError(5, "Input/output error")
         device = self.devices.get(path)
@@ -34,7 +39,8 @@ class Disks:
             raise FileNotFoundError(2, "No such file or directory")
         available = self.available.setdefault(device, 5 * GIB)
         return Reading(
-            FsStats(available, available + 1, 10 * GIB, min(400, self.inodes_total), self.inodes_total, now), device
+            FsStats(available, available + 1, self.capacity, min(400, self.inodes_total), self.inodes_total, now),
+            device,
         )
 
 
@@ -175,12 +181,36 @@ def test_located_elsewhere_the_old_numbers_are_forgotten() -> None:
     assert seen.unavailable[0].reason == "/elsewhere: cannot be read: No such file or directory"
 
 
+def test_paths_that_come_in_the_middle_of_a_look_count_from_the_next_one() -> None:
+    """The runtime says where its images are while nodefs is read: this look is whole without them."""
+    disks = Disks({NODE: DISK_A, IMAGES: DISK_B})
+    summary = node(disks, SteppedClock(), imagefs=None)
+    disks.meanwhile = lambda: summary.locate(FilesystemPaths(NODE, IMAGES, IMAGES))
+    seen = summary.observe()
+    assert set(seen.signals) == {Signal.NODEFS_AVAILABLE, Signal.NODEFS_INODES_FREE}
+    assert seen.layout is None
+    assert [u.role for u in seen.unavailable] == [FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS]
+    assert summary.observe().layout is FsLayout.DEDICATED_IMAGEFS
+
+
+def test_a_path_that_goes_in_the_middle_of_a_look_is_in_it_and_then_forgotten() -> None:
+    """What the look has read counts in it; later nothing of it is left, not even stale."""
+    disks = Disks({NODE: DISK_A, IMAGES: DISK_B})
+    summary = node(disks, SteppedClock())
+    disks.meanwhile = lambda: summary.locate(FilesystemPaths(NODE))
+    assert summary.observe().signals[Signal.IMAGEFS_AVAILABLE].available == 5 * GIB
+    disks.meanwhile, disks.failing = lambda: None, {IMAGES}
+    summary.locate(FilesystemPaths(NODE, IMAGES, IMAGES))
+    assert Signal.IMAGEFS_AVAILABLE not in summary.observe().signals
+
+
 def test_capacity_is_read_anew_at_each_look() -> None:
-    """The filesystems of a look hold the readings themselves, by role."""
+    """A filesystem that grew: percentages follow it. A look holds the readings themselves, by role."""
     clock, disks = SteppedClock(at=5.0), Disks({NODE: DISK_A})
     summary = node(disks, clock, imagefs=NODE)
-    summary.observe()
-    disks.available[DISK_A] = 3 * GIB
+    assert summary.observe().signals[Signal.NODEFS_AVAILABLE].capacity == 10 * GIB
+    disks.available[DISK_A], disks.capacity = 3 * GIB, 20 * GIB
+    assert summary.observe().signals[Signal.NODEFS_AVAILABLE].capacity == 20 * GIB
     clock.step(1.0)
     identity, reading = summary.observe().filesystems[FilesystemRole.IMAGEFS]
     assert (identity.path, identity.device_id, reading.available_bytes, reading.time) == (NODE, DISK_A, 3 * GIB, 6.0)

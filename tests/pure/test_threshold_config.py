@@ -101,9 +101,12 @@ def test_parse_threshold_statement_drops_0_and_100_percent_silently(off: str, fi
     assert thresholds(*maps) == ()
 
 
-@pytest.mark.parametrize("text", ["0.0%", "00%", "0.%", "+0%", "-0%", "0%%", "100.0%", "0100%", "1e2%", "100%%"])
+@pytest.mark.parametrize(
+    "text",
+    ["0.0%", "00%", "0.%", "+0%", "-0%", "-1e-60%", "0%%", "100.0%", "0100%", "1e2%", "100%%", "100.000001%"],
+)
 def test_parse_threshold_statement_keeps_other_spellings_of_0_and_100_percent(text: str) -> None:
-    """They are recognised as texts, not as numbers."""
+    """They are recognised as texts, not as numbers; in single precision 100.000001 is 100, and -1e-60 is 0."""
     assert same(thresholds({NODEFS: text}), threshold(NODEFS, text))
 
 
@@ -153,6 +156,7 @@ def test_a_megabyte_of_text_is_shown_only_at_its_beginning() -> None:
         ("0.0%", False),
         ("00%", False),
         ("-1%", False),
+        ("1e-60%", False),  # 0 in single precision
         ("100%", True),
         ("100.0%", True),
         ("500%", True),
@@ -254,6 +258,15 @@ def test_memory_and_pid_thresholds_are_checked_and_left_to_the_kubelet() -> None
         ("memory.available", "300Mi (soft)"),
     )
     assert refusal({"memory.available": "0"}).startswith("evictionHard: memory.available: must be above 0")
+
+
+def test_a_soft_memory_threshold_with_a_grace_of_0_is_hard_everywhere() -> None:
+    """Hard means a grace of 0 and nothing else: it is not told as soft, and it is copied for what pods may use."""
+    found = parsed({}, {"memory.available": "300Mi"}, {"memory.available": "0s"})
+    assert found.left_to_kubelet == found.hard_memory == (("memory.available", "300Mi"),)
+    found = parsed({"memory.available": "100Mi"}, {"memory.available": "300Mi"}, {"memory.available": "0"})
+    assert found.hard_memory == (("memory.available", "100Mi"), ("memory.available", "300Mi"))
+    assert parsed({}, {"memory.available": "300Mi"}, {"memory.available": "1ns"}).hard_memory == ()
 
 
 def test_an_origin_is_what_was_given_or_the_name_of_the_map() -> None:

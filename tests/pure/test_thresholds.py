@@ -41,6 +41,7 @@ PRESSURE = NodeCondition.DISK_PRESSURE
         ("100m", 1000, 0, True),
         ("100m", 1000, 1, False),
         ("10%", 100 * GIB, 10737418399, True),
+        ("10%", 100 * GIB, 10737418240, True),  # exactly one tenth
         ("10%", 100 * GIB, 10737418400, False),
         ("70%", 100, 69, False),
         ("70%", 100, 68, True),
@@ -82,6 +83,15 @@ def test_minimum_reclaim_is_on_top_of_the_mark_only_where_it_is_enforced(
     assert thresholds_met([one], seen, enforce_min_reclaim=False) == ()
 
 
+def test_the_shares_of_mark_and_minimum_reclaim_are_truncated_separately() -> None:
+    """Of 10 inodes: 33% are 3 and 38% are 3, together 6 and not 7."""
+    one = threshold(NODEFS_INODES, "33%", min_reclaim="38%")
+    assert [
+        bool(thresholds_met([one], {NODEFS_INODES: observation(NODEFS_INODES, free, 10)}, enforce_min_reclaim=True))
+        for free in (5, 6)
+    ] == [True, False]
+
+
 def test_a_signal_without_a_reading_and_a_stale_one_are_skipped() -> None:
     """Neither raises anything: 0 bytes in a stale reading are no pressure."""
     both = [threshold(NODEFS, "1Gi"), threshold(IMAGEFS, "1Gi")]
@@ -121,6 +131,25 @@ def test_merging_adds_what_is_not_yet_there() -> None:
     share = threshold(NODEFS, "1%")
     assert merge_thresholds([one], [same, soft, share, soft]) == (one, soft, share)
     assert merge_thresholds([], [soft, one]) == (soft, one)
+
+
+@pytest.mark.parametrize(
+    ("known", "other", "same"),
+    [
+        ("1Gi", "1024Mi", True),
+        ("100m", "0.1", True),
+        ("10%", "10.0%", True),
+        ("10%", "1e1%", True),
+        ("10%", "10.1%", False),
+        ("1Gi", "1G", False),
+        ("500m", "50%", False),
+    ],
+)
+def test_merging_compares_amounts_not_texts_and_no_quantity_equals_a_share(known: str, other: str, same: bool) -> None:
+    """50% are held as exactly one half, and still are not the quantity one half."""
+    one, second = threshold(NODEFS, known), threshold(NODEFS, other)
+    assert merge_thresholds([one], [second]) == ((one,) if same else (one, second))
+    assert merge_thresholds([one], [threshold(IMAGEFS, known)])[1:], "nor is another signal the same"
 
 
 def test_a_threshold_keeps_the_time_at_which_it_was_first_seen() -> None:

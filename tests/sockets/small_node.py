@@ -74,6 +74,10 @@ class SmallNode:
             mounted_tmpfs(mountpoint, size_bytes, 4000)
         self.root_directory = self.disk / "kubelet"
         (self.root_directory / "pods").mkdir(parents=True)
+        self.pod_logs_dir = self.disk / "log" / "pods"
+        self.container_logs_dir = self.disk / "log" / "containers"
+        self.pod_logs_dir.mkdir(parents=True)
+        self.container_logs_dir.mkdir()
         self.images_root = self.image_disk / "images"
         containers_root = str(self.disk / "containers") if layout is FsLayout.SPLIT else ""
         self.runtime = runtime(str(self.images_root), containers_root=containers_root, **options)
@@ -225,6 +229,9 @@ class SmallNode:
             marks[str(signal)] = str((found.f_ffree if signal.counts_inodes else self.available(where)) + above)
         return {
             "rootDirectory": str(self.root_directory),
+            "podLogsDir": str(self.pod_logs_dir),
+            "containerLogsDir": str(self.container_logs_dir),
+            "stateFile": "",
             "containerRuntimeEndpoint": self.endpoint,
             "evictionMinimumReclaim": {"nodefs.available": "0", "imagefs.available": "0"},
             "holdOffAfterStart": "0s",

@@ -250,6 +250,35 @@ def test_config_warns_of_a_mark_that_comes_later_than_the_kubelets(machine: Mach
     assert answer(process)["values"]["kubeletConfig"] == kubelet
 
 
+NO_EFFECT = "has no effect: its threshold follows from nodefs, or from imagefs where that is dedicated"
+
+
+def test_config_tells_what_has_no_effect_and_every_threshold_that_is_left_to_the_kubelet(machine: Machine) -> None:
+    """A threshold on containerfs is told with what counts instead, and is no rung; hard and soft memory both stand."""
+    kubelet = kubelets_file(
+        machine,
+        evictionHard={"nodefs.available": "1Mi", "containerfs.available": "9Mi", "memory.available": "1Gi"},
+        evictionSoft={"memory.available": "2Gi"},
+        evictionSoftGracePeriod={"memory.available": "1m"},
+    )
+    machine.configure({"nodefs.available": "2Mi"}, kubeletConfig=kubelet)
+    process = reclaimd("config", "--config", str(machine.file), "-o", "json")
+    assert process.returncode == 0
+    assert process.stderr == f"warning: containerfs.available: 9Mi + 5% {NO_EFFECT}\n"
+    found = answer(process)
+    assert found["left_to_kubelet"]["memory.available"] == "1Gi, 2Gi (soft)"
+    assert {rung["mark"] for rung in found["ladder"]} == {2 << 20, 1 << 20}
+
+
+def test_the_daemon_says_what_has_no_effect(machine: Machine) -> None:
+    """At its start, and after a reload."""
+    machine.configure({"nodefs.available": "1Ki", "containerfs.available": "8Mi"})
+    with Daemon("--config", str(machine.file)) as daemon:
+        daemon.wait_for(lambda event: event["message"] == f"containerfs.available: 8Mi {NO_EFFECT}", WITHIN_SECONDS)
+        machine.configure({"nodefs.available": "1Ki", "containerfs.available": "9Mi"})
+        reloaded(daemon, lambda event: event["message"] == f"containerfs.available: 9Mi {NO_EFFECT}")
+
+
 def test_config_is_refused_in_one_sentence(machine: Machine) -> None:
     """Exit 2, the kubelet's file named where the problem is there."""
     kubelet = kubelets_file(machine, imageGCHighThresholdPercent=101, imageGCLowThresholdPercent=-1)

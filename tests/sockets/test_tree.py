@@ -163,7 +163,10 @@ def test_a_path_is_not_a_name(tmp_path: Path, canary: Canary, name: bytes) -> No
 
 @pytest.mark.parametrize(("how", "levels"), [(open_by_openat2, 10_000), (open_by_comparison, 1_000)])
 def test_depth_costs_no_recursion_and_few_descriptors(tmp_path: Path, how: OpenBeneath, levels: int) -> None:
-    """10 000 directories in each other with a file in each (1 000 where mounts are compared): at most 80 descriptors at a time, none afterwards."""
+    """10 000 directories in each other with a file in each (1 000 where mounts are compared).
+
+    At most 80 descriptors are open at a time, none afterwards.
+    """
     at = os.open(tmp_path, os.O_RDONLY)
     for _ in range(levels):
         os.mkdir("deeper", dir_fd=at)
@@ -189,11 +192,14 @@ def test_depth_costs_no_recursion_and_few_descriptors(tmp_path: Path, how: OpenB
 
 
 def test_a_wide_directory_is_taken_in_batches(tmp_path: Path) -> None:
-    """More subdirectories than are remembered at a time, with a file in each, and as many files beside them."""
-    wide = BATCH + 200
-    for number in range(wide):
-        plant(tmp_path, f"top/{number}/file", f"top/file-{number}")
-    assert removed(tmp_path, "top") == Removal(3 * wide + 1)
+    """More subdirectories than are remembered at a time, and files beside them."""
+    top = tmp_path / "top"
+    top.mkdir()
+    for number in range(BATCH + 200):
+        os.mkdir(top / str(number))
+    for number in range(200):
+        os.mkfifo(top / f"file-{number}")
+    assert removed(tmp_path, "top") == Removal(BATCH + 200 + 200 + 1)
 
 
 @_ROOT

@@ -31,10 +31,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def swap(directory: str, counter: str) -> None:
-    """Exchanges `doomed/directory-N` and `doomed/link-N` for each N, over and over; adds up in the file `counter`, as a
+    """Exchanges `doomed/N/directory` and `outside/N` for each N, over and over; adds up in the file `counter`, as a
     native 8-byte number, how often it could."""
     os.chdir(directory)
-    pairs = [(b"doomed/directory-%d" % number, b"doomed/link-%d" % number) for number in range(PAIRS)]
+    pairs = [(b"doomed/%d/directory" % number, b"outside/%d" % number) for number in range(PAIRS)]
     renameat2 = _libc.renameat2
     swapped = 0
     with open(counter, "r+b") as file, mmap.mmap(file.fileno(), 8) as shared:

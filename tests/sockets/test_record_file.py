@@ -1,11 +1,14 @@
-"""Records on a disk that is full: saving is a warning, and what was saved before stays whole.
+"""Records on a disk that is full, or saved by a process that is killed: what was saved before stays whole.
 
-Each story has a small filesystem of its own.
+A full disk is a small filesystem of its own.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -79,3 +82,29 @@ def test_a_directory_that_cannot_be_made_is_a_warning(disk: Path) -> None:
     fill_inodes(disk)
     file = RecordFile(str(disk / "reclaimd" / "images.json"), SteppedClock(), "boot-1")
     assert "No space left" in file.save(RECORDS)
+
+
+SAVER = """
+import itertools, sys
+from reclaim.record_file import RecordFile
+from reclaim.types import ImageRecord
+from tests.pure.values import SteppedClock, image_id
+file = RecordFile(sys.argv[1], SteppedClock(), "boot-1")
+for turn in itertools.count():
+    assert file.save({image_id(number): ImageRecord(float(turn % 900)) for number in range(400)}) == ""
+    print(turn, flush=True)
+"""
+
+
+def test_a_kill_at_any_point_leaves_a_whole_file(tmp_path: Path) -> None:
+    """Ten savers that are killed at different moments: the next process reads all 400 records each time."""
+    path = tmp_path / "images.json"
+    for turn in range(10):
+        with subprocess.Popen([sys.executable, "-c", SAVER, str(path)], stdout=subprocess.PIPE) as saver:
+            assert saver.stdout is not None
+            saver.stdout.readline()
+            time.sleep(turn * 0.0007)
+            saver.kill()
+        loaded = RecordFile(str(path), SteppedClock(), "boot-1").load()
+        assert (loaded.problem, len(loaded.records)) == ("", 400)
+    assert set(os.listdir(tmp_path)) <= {"images.json", ".images.json.new"}
