@@ -22,7 +22,7 @@ from typing import Any
 from eviction.configuration import Configuration
 from eviction.explain import amount, later_sentence
 from eviction.headroom import Pace, fills_after, marks_ahead, thresholds_json, time_to_look
-from eviction.hook import HookAnswer, respond
+from eviction.hook import HookAnswer, HookRefused, respond
 from eviction.hook_requests import HookRequests, Ticket
 from eviction.ladder import later_than_kubelet
 from eviction.log import Log
@@ -282,15 +282,20 @@ class Manager:
         def serve() -> None:
             try:
                 ticket.finish(self._requested(ticket, observations, decision))
+            except HookRefused as refusal:
+                ticket.refuse(str(refusal))
             finally:
                 ticket.refuse("its pass ended in a defect")
 
         self._start("relieving on request", serve)
 
     def _requested(self, ticket: Ticket, observations: SignalObservations, decision: Decision) -> HookAnswer:
+        """Raises HookRefused while it is not known where the images are, although the runtime can be reached."""
+        problem = self._node.locate() if observations.layout is None else None
+        if observations.layout is None and problem is None:
+            raise HookRefused("it does not know yet where the images are")
         node = self._node.dry_twin() if ticket.options.dry_run else self._node
         try:
-            problem = node.locate() if observations.layout is None else None
             answer = respond(ticket.options, node, observations, decision, problem)
         finally:
             if node is not self._node:

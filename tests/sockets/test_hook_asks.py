@@ -220,6 +220,19 @@ def test_nonsense_on_the_socket_does_not_keep_the_hook_from_its_work(desk: Desk,
     assert process.stderr.count("\n") == 1
 
 
+def test_a_runtime_that_is_away_is_exit_3_from_the_daemon_too(desk: Desk) -> None:
+    """The daemon has never reached it; once it is back, whoever does the work, the node is relieved."""
+    desk.small.server.stop()
+    with Daemon("--config", desk.file):
+        asked, alone = desk.hook(), desk.hook("--standalone")
+        assert asked.returncode == alone.returncode == 3
+        assert asked.stderr.startswith("reclaimd: the container runtime cannot be reached: ")
+        assert asked.stderr.count("\n") == 1
+        desk.small.server.start()
+        process = desk.hook("-o", "json")
+        assert (process.returncode, answer(process)["result"]) == (0, "satisfied")
+
+
 def test_a_request_during_a_pass_waits_its_turn_and_says_so(desk: Desk, daemon: Daemon) -> None:
     """The second one is told what the daemon does, and finds nothing more to do."""
     desk.small.failpoints["RemoveImage"] = Hang()
