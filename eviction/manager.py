@@ -290,13 +290,12 @@ class Manager:
         self._start("relieving on request", serve)
 
     def _requested(self, ticket: Ticket, observations: SignalObservations, decision: Decision) -> HookAnswer:
-        """Raises HookRefused while it is not known where the images are, although the runtime can be reached."""
-        problem = self._node.locate() if observations.layout is None else None
-        if observations.layout is None and problem is None:
-            raise HookRefused("it does not know yet where the images are")
+        """Raises HookRefused while it is not known where the images are: a hook that connects anew may be luckier."""
+        if observations.layout is None:
+            raise HookRefused(f"it does not know where the images are: {self._node.summary.imagefs_problem}")
         node = self._node.dry_twin() if ticket.options.dry_run else self._node
         try:
-            answer = respond(ticket.options, node, observations, decision, problem)
+            answer = respond(ticket.options, node, observations, decision, None)
         finally:
             if node is not self._node:
                 node.close()
