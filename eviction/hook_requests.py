@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from eviction.configuration_stamp import Stamp, told_nothing
@@ -95,7 +95,7 @@ class HookRequests:
         for ticket in refused:
             ticket.refuse("it is stopping")
 
-    def converse(self, request: Mapping[str, Any], told: Stamp) -> Iterator[dict[str, Any]]:
+    def converse(self, request: Mapping[str, Any], told: Stamp) -> Generator[dict[str, Any], None, None]:
         """The lines of the answer to one request of a hook, whose configuration must be the one `told` here."""
         try:
             ticket = self.ask(_options(request, told))
