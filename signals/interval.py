@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from signals.types import FsStats
-
 HALF_LIFE_SECONDS = 60.0
 SHORTEST_SECONDS = 0.001  # closer readings say nothing of a rate
 ASSUMED_INODES_PER_SECOND = 20_000.0  # about half of what an ext4 creates on one core
@@ -69,18 +67,21 @@ class Marks:
     floor_seconds: float
     ceiling_seconds: float
 
-    def crossed(self, stats: FsStats) -> bool:
-        """Whether a reading is below a mark; equal is not."""
-        return (self.available_bytes is not None and stats.available_bytes < self.available_bytes) or (
-            self.inodes_free is not None and stats.inodes_free < self.inodes_free
+    def crossed(self, available_bytes: int, inodes_free: int) -> bool:
+        """Whether an amount is below its mark; equal is not."""
+        return (self.available_bytes is not None and available_bytes < self.available_bytes) or (
+            self.inodes_free is not None and inodes_free < self.inodes_free
         )
 
-    def next_glance(self, stats: FsStats, bytes_fill: float = 0.0, inodes_fill: float = 0.0) -> float:
-        """Seconds until the next glance after this reading. The fills are those seen since the marks were set."""
-        headrooms: list[tuple[int, float]] = []
+    def next_glance(
+        self, available_bytes: int, inodes_free: int, bytes_fill: float = 0.0, inodes_fill: float = 0.0
+    ) -> float:
+        """`next_interval` after these amounts. The fills are those seen since the marks were set, units a second."""
+        soonest = self.ceiling_seconds * 2
         if self.available_bytes is not None:
-            fastest = max(self.bytes_per_second, bytes_fill)
-            headrooms.append((stats.available_bytes - self.available_bytes, fastest))
+            headroom = max(available_bytes - self.available_bytes, 0)
+            soonest = min(soonest, headroom / max(self.bytes_per_second, bytes_fill))
         if self.inodes_free is not None:
-            headrooms.append((stats.inodes_free - self.inodes_free, max(self.inodes_per_second, inodes_fill)))
-        return next_interval(headrooms, self.floor_seconds, self.ceiling_seconds)
+            headroom = max(inodes_free - self.inodes_free, 0)
+            soonest = min(soonest, headroom / max(self.inodes_per_second, inodes_fill))
+        return min(max(soonest / 2, self.floor_seconds), self.ceiling_seconds)

@@ -120,5 +120,5 @@ def test_the_next_look_is_always_within_bounds_and_no_later_than_any_glance(
     seconds = time_to_look(thresholds, seen, fills, PACE)
     assert 0.01 <= seconds <= 10.0
     for marks in marks_ahead(thresholds, seen, fills, PACE).values():
-        glance = marks.next_glance(stats(available_bytes=available))
+        glance = marks.next_glance(available, 500)
         assert 0.01 <= glance <= seconds

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from signals.interval import HALF_LIFE_SECONDS, Fill, Marks, next_fill, next_interval
-from tests.pure.values import GIB, MIB, stats
+from tests.pure.values import GIB, MIB
 
 FLOOR, CEILING = 0.01, 10.0
 
@@ -114,20 +114,20 @@ MARKS = Marks(GIB, 1000, 500.0 * MIB, 20_000.0, FLOOR, CEILING)
 )
 def test_a_mark_is_crossed_below_it_not_at_it(available_bytes: int, inodes_free: int, crossed: bool) -> None:
     """Of bytes or of inodes; equal is clear."""
-    assert MARKS.crossed(stats(available_bytes=available_bytes, inodes_free=inodes_free)) is crossed
+    assert MARKS.crossed(available_bytes, inodes_free) is crossed
 
 
 def test_without_marks_nothing_is_crossed() -> None:
     """A filesystem without a threshold is glanced at as seldom as possible."""
     none = Marks(None, None, 1.0, 1.0, FLOOR, CEILING)
-    assert not none.crossed(stats(available_bytes=0, inodes_free=0))
-    assert none.next_glance(stats(available_bytes=0, inodes_free=0)) == CEILING
+    assert not none.crossed(0, 0)
+    assert none.next_glance(0, 0) == CEILING
 
 
 def test_the_nearer_of_bytes_and_inodes_decides_the_next_glance() -> None:
     """1000 MiB above at 500 MiB/s are 1 s; 2000 inodes above at 20 000 a second are 50 ms."""
-    assert MARKS.next_glance(stats(available_bytes=GIB + 1000 * MIB, inodes_free=10**9)) == pytest.approx(1.0)
-    assert MARKS.next_glance(stats(available_bytes=GIB + 1000 * MIB, inodes_free=3000)) == pytest.approx(0.05)
+    assert MARKS.next_glance(GIB + 1000 * MIB, 10**9) == pytest.approx(1.0)
+    assert MARKS.next_glance(GIB + 1000 * MIB, 3000) == pytest.approx(0.05)
 
 
 @given(st.integers(0, 2**50), st.integers(0, 2**40), st.floats(0, 1e12), st.floats(0, 1e12))
@@ -135,8 +135,8 @@ def test_a_fill_that_a_glance_saw_only_brings_the_next_one_forward(
     available_bytes: int, inodes_free: int, bytes_fill: float, inodes_fill: float
 ) -> None:
     """Never later than without it, never outside the bounds."""
-    seen = stats(available_bytes=available_bytes, inodes_free=inodes_free)
-    assert FLOOR <= MARKS.next_glance(seen, bytes_fill, inodes_fill) <= MARKS.next_glance(seen) <= CEILING
+    seen = (available_bytes, inodes_free)
+    assert FLOOR <= MARKS.next_glance(*seen, bytes_fill, inodes_fill) <= MARKS.next_glance(*seen) <= CEILING
 
 
 @given(
@@ -151,7 +151,7 @@ def test_no_fill_up_to_twice_the_assumed_one_is_seen_later_than_one_floor_after_
     at most 10 ms after it crossed, whatever it did between the glances."""
     available, now, crossed_at = float(GIB + headroom), 0.0, None
     for step in range(400):
-        wait = MARKS.next_glance(stats(available_bytes=int(available), inodes_free=10**9))
+        wait = MARKS.next_glance(int(available), 10**9)
         speed = rate * shares[step % len(shares)]
         if available - GIB < speed * wait and crossed_at is None:
             crossed_at = now + max(available - GIB, 0.0) / speed
