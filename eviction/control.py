@@ -1,4 +1,4 @@
-"""The control socket: one JSON object in a line, one JSON document back.
+"""The control socket: one JSON object in a line, one JSON document back; or, in a conversation, one a line.
 
 A unix socket, mode 0600 in a directory of mode 0700: whoever may connect is the user that the daemon runs as. A request
 is at most 4 KiB and has 2 s; at most 8 are answered at a time. A socket that cannot be bound (no inode is left, say)
@@ -13,7 +13,8 @@ import socket
 import stat
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
 from eviction.types import EvictionError
@@ -24,6 +25,7 @@ PATIENCE_SECONDS = 2.0
 CLIENTS = 8
 
 Answerer = Callable[[], Any]
+Conversation = Callable[[Mapping[str, Any]], Iterator[Any]]
 
 
 class ControlUnavailable(EvictionError):
@@ -31,11 +33,18 @@ class ControlUnavailable(EvictionError):
 
 
 class ControlServer:
-    """Answers commands from a table: name -> function without arguments, whose JSON value is the answer."""
+    """Answers commands from a table: name -> function without arguments, whose JSON value is the answer.
 
-    def __init__(self, path: str, commands: Mapping[str, Answerer]):
+    `conversations`: name -> function of the whole request, which yields JSON values while the client stays. It is
+    closed when the client leaves, and holds one of the places all the while.
+    """
+
+    def __init__(
+        self, path: str, commands: Mapping[str, Answerer], conversations: Mapping[str, Conversation] | None = None
+    ):
         self._path = path
         self._commands = commands
+        self._conversations = conversations or {}
         self._socket: socket.socket | None = None
         self._slots = threading.BoundedSemaphore(CLIENTS)
 
@@ -88,22 +97,36 @@ class ControlServer:
             with client:
                 request = _line(client, LARGEST_REQUEST_BYTES, time.monotonic() + PATIENCE_SECONDS)
                 client.settimeout(PATIENCE_SECONDS)
-                client.sendall(json.dumps(self._answer(request), default=str).encode() + b"\n")
+                with closing(self._answers(request)) as answers:
+                    for answer in answers:
+                        client.sendall(json.dumps(answer, default=str).encode() + b"\n")
         except OSError:  # slow, or gone: its loss
             pass
         finally:
             self._slots.release()
 
-    def _answer(self, request: bytes) -> Any:
+    def _answers(self, request: bytes) -> Generator[Any, None, None]:
+        names = [*self._commands, *self._conversations]
+        asked, command = _command(request)
+        if command not in names:
+            yield {"error": f"the request must be an object with a command, one of {', '.join(names)}"}
+            return
         try:
-            command = json.loads(request)["command"]
-            answerer = self._commands[command]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return {"error": f"the request must be an object with a command, one of {', '.join(self._commands)}"}
-        try:
-            return answerer()
+            if command in self._commands:
+                yield self._commands[command]()
+            else:
+                yield from self._conversations[command](asked)
         except Exception as error:  # noqa: BLE001 # a defect in an answer must not take the daemon along
-            return {"error": f"{type(error).__name__}: {error}"}
+            yield {"error": f"{type(error).__name__}: {error}"}
+
+
+def _command(request: bytes) -> tuple[Mapping[str, Any], str]:
+    """The request and its command; an empty one where there is none."""
+    try:
+        asked = json.loads(request)
+        return asked, asked["command"] if isinstance(asked["command"], str) else ""
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return {}, ""
 
 
 def ask(path: str, command: str) -> Any:

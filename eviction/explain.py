@@ -117,6 +117,18 @@ def no_effect_sentences(thresholds: Iterable[Threshold]) -> list[str]:
     ]
 
 
+def reclaiming_sentence(threshold: Threshold) -> str:
+    """The message of the kubelet's event before it reclaims: inodes, or the storage that pods ask for."""
+    return f"Attempting to reclaim {'inodes' if threshold.signal.counts_inodes else 'ephemeral-storage'}"
+
+
+def below_sentence(threshold: Threshold, observations: SignalObservations) -> str:
+    """A mark that is crossed, with both numbers."""
+    observation = observations.signals[threshold.signal]
+    mark = int(threshold.effective(observation.capacity))
+    return f"{threshold.signal} {amount(threshold.signal, observation.available)} < {amount(threshold.signal, mark)}"
+
+
 def outcome_row(outcome: Outcome) -> list[str]:
     """One object of a pass or a plan."""
     verdict = outcome.verdict

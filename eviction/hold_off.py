@@ -7,7 +7,6 @@ has passed, for nodes without one. A person who asks explicitly is not held off.
 
 from __future__ import annotations
 
-import http.client
 from collections.abc import Callable
 
 KUBELET_HEALTHZ = ("127.0.0.1", 10248)  # kubelet: healthzBindAddress, healthzPort
@@ -16,6 +15,8 @@ ANSWER_SECONDS = 0.5
 
 def kubelet_is_healthy(address: tuple[str, int] = KUBELET_HEALTHZ) -> bool:
     """Whether the kubelet's `/healthz` answers 200 within half a second."""
+    import http.client  # when it is asked: it brings email and ssl, which a hook long after the boot does not need
+
     connection = http.client.HTTPConnection(*address, timeout=ANSWER_SECONDS)
     try:
         connection.request("GET", "/healthz")

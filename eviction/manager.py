@@ -20,19 +20,22 @@ from typing import Any
 
 from eviction.configuration import Configuration
 from eviction.events import EventSink, LogEvents
-from eviction.explain import amount, later_sentence
+from eviction.explain import below_sentence, later_sentence, reclaiming_sentence
+from eviction.headroom import Pace, fills_after, marks_ahead, time_to_look
+from eviction.hook import HookAnswer, HookRefused, respond_for_another
+from eviction.hook_requests import HookRequests, Ticket
 from eviction.ladder import later_than_kubelet
 from eviction.last_passes import LastPasses
 from eviction.log import Log
 from eviction.node import Node
 from eviction.pause import RETRY_SECONDS, Pause
 from eviction.reclaim_table import row
-from eviction.record import Pass, PassResult, Trigger, observations_json, pass_json, threshold_json
-from eviction.standing import Mark, Standing, mark_of
-from eviction.types import Decision, NodeCondition, ReclaimFunction, Threshold
+from eviction.record import Pass, PassResult, Trigger, observations_json, pass_json
+from eviction.standing import Mark, Standing, marks_in_force, marks_json
+from eviction.types import Decision, NodeCondition, ReclaimFunction
 from eviction.whereabouts import explained
 from reclaim.types import EventReason, GCEvent, Result, RuntimeUnavailable
-from signals.interval import ASSUMED_INODES_PER_SECOND, Fill, next_fill, next_interval
+from signals.interval import Fill
 from signals.quantity import format_duration
 from signals.types import SignalObservations
 
@@ -82,6 +85,8 @@ class Manager:
         self._on_detected = on_detected
         self._events = events or LogEvents(log)
         self._wake = threading.Event()
+        self._urgent = threading.Event()  # waited for where an ordinary wake may not be heard
+        self._asked = False
         self._fills: dict[tuple[int, bool], Fill] = {}
         self._conditions: frozenset[NodeCondition] = frozenset()
         self._pauses: dict[tuple[ReclaimFunction, ...], Pause] = {}
@@ -93,24 +98,36 @@ class Manager:
         self._said: dict[str, float] = {}
         self.heartbeat = node.clock.monotonic()
         self._look_due = self.heartbeat
+        self.requests = HookRequests(self._look_at_once, self.doing)
+
+    def doing(self) -> str | None:
+        """What the worker does now, in words; None for nothing. Any thread."""
+        work = self._work
+        return None if work is None else work.what
 
     def look_now(self) -> None:
         """Asks for an earlier look."""
+        self._asked = True
+        self._wake.set()
+
+    def _look_at_once(self) -> None:
+        """A mark was crossed, or somebody waits."""
+        self._urgent.set()
         self._wake.set()
 
     def brief(self) -> dict[str, Any]:
         """What the daemon is doing, for the control socket; without the past. Any thread."""
-        now, work = self._node.clock.monotonic(), self._work
-        look = self._last_look
+        now, look = self._node.clock.monotonic(), self._last_look
         return {
             "heartbeat_age_seconds": round(now - self.heartbeat, 3),
             "pods_problem": self._node.pods_problem,
-            "doing": None if work is None else work.what,
+            "doing": self.doing(),
+            "requests_waiting": self.requests.waiting,
             "paused_for_seconds": round(max([0.0, *(pause.until - now for pause in list(self._pauses.values()))]), 3),
             "conditions": sorted(str(condition) for condition in self._conditions),
             "layout": None if look is None or look.layout is None else str(look.layout),
             "observations": [] if look is None else observations_json(look),
-            "thresholds": [] if look is None else self._thresholds_json(look),
+            "thresholds": [] if look is None else marks_json(self._marks(look), look),
             "passes": [pass_json(record, with_kept=False) for record in self._passes.all()],
         }
 
@@ -125,51 +142,40 @@ class Manager:
         return Standing(look, self._conditions, marks, now - self.heartbeat, now - self._look_due, now)
 
     def _marks(self, look: SignalObservations) -> tuple[Mark, ...]:
-        """Each threshold in force, with the seconds until its mark could be reached at the fill seen lately."""
-        marks = []
-        for threshold in self._node.thresholds(look.layout):
-            observation, fill = look.signals.get(threshold.signal), None
-            if observation is not None and observation.filesystem is not None:
-                fill = self._fills.get((observation.filesystem.device_id, threshold.signal.counts_inodes))
-            marks.append(mark_of(threshold, look, fill))
-        return tuple(marks)
+        return marks_in_force(self._node.thresholds(look.layout), look, self._fills)
 
-    def _thresholds_json(self, look: SignalObservations) -> list[dict[str, Any]]:
-        return [
-            {
-                **threshold_json(mark.threshold, look),
-                "headroom_seconds": None if mark.headroom_seconds is None else round(mark.headroom_seconds, 3),
-            }
-            for mark in self._marks(look)
-        ]
-
-    def reconfigure(self, configuration: Configuration) -> None:
-        """Takes another configuration into force before the next look, unless it needs a restart. Any thread."""
+    def reconfigure(self, configuration: Configuration) -> tuple[str, ...]:
+        """Takes another configuration into force before the next look; the fields that need a restart for it stay, and
+        are returned. Any thread."""
         self._next_configuration = configuration
         self._wake.set()
+        return self._node.needs_restart(configuration)
 
     def stop(self) -> None:
         """Ends the loop: nothing new is started."""
         self._node.stopping.set()
-        self._wake.set()
+        self._look_at_once()
 
     def run(self) -> None:
         """Looks and acts until `stop`. Returns when what was in flight has finished, or after 30 s."""
         clock = self._node.clock
         while not self._node.stopping.is_set():
-            asked = self._wake.is_set()
+            asked, self._asked = self._asked, False
             self._wake.clear()
             self._reconfigure()
             observations, decision = self._look()
             now = clock.monotonic()
             decision = self._serve_another(decision, now)
-            if self._work is None and decision.row and now >= self._pause_of(decision).until:
+            if self._work is None and (ticket := self.requests.take()) is not None:
+                self._serve(ticket, observations, decision)
+            elif self._work is None and decision.row and now >= self._pause_of(decision).until:
                 self._respond(observations, decision, Trigger.WATCH if asked else Trigger.INTERVAL)
             elif self._work is None and now >= self._refresh_due:
                 self._start("asking the runtime where its images are", self._refresh)
             seconds = self._next_look_in(observations, decision)
             self._look_due = clock.monotonic() + seconds
             self._wait(seconds)
+        self.requests.close()
         self._drain()
 
     def _reconfigure(self) -> None:
@@ -193,40 +199,37 @@ class Manager:
         self._last_look = observations
         self._report(observations, decision)
         self._on_look(observations, decision)
-        for identity, stats in observations.filesystems.values():
-            for inodes, available in ((False, stats.available_bytes), (True, stats.inodes_free)):
-                key = (identity.device_id, inodes)
-                self._fills[key] = next_fill(self._fills.get(key), available, stats.time)
+        self._fills = fills_after(self._fills, observations)
         return observations, decision
 
     def _next_look_in(self, observations: SignalObservations, decision: Decision) -> float:
         configuration = self._node.configuration
-        headrooms: list[tuple[int, float]] = []
-        for threshold in self._node.thresholds(observations.layout):
-            observation = observations.signals.get(threshold.signal)
-            if observation is None or observation.filesystem is None:
-                continue
-            inodes = threshold.signal.counts_inodes
-            fill = self._fills.get((observation.filesystem.device_id, inodes))
-            assumed = ASSUMED_INODES_PER_SECOND if inodes else float(configuration.assumed_fill_rate)
-            headroom = observation.available - int(threshold.effective(observation.capacity))
-            headrooms.append((headroom, max(assumed, fill.fastest if fill else 0.0)))
-        interval = next_interval(headrooms, configuration.poll_floor_seconds, configuration.poll_ceiling_seconds)
+        floor = configuration.poll_floor_seconds
+        pace = Pace(floor, configuration.poll_ceiling_seconds, float(configuration.assumed_fill_rate))
+        thresholds = self._node.thresholds(observations.layout)
+        interval = time_to_look(thresholds, observations, self._fills, pace)
         now = self._node.clock.monotonic()
         if self._work is not None:
-            return min(max(interval, configuration.poll_floor_seconds), TICK_SECONDS)
+            return min(interval, TICK_SECONDS)
         if decision.acted_on is not None and not decision.row:
             return RETRY_SECONDS  # nothing here relieves it; looking more often would change nothing
         if decision.acted_on is not None:  # under pressure, and nothing to be done before the pause is over
             pause = self._pause_of(decision).until - now
-            return min(pause, RETRY_SECONDS) if pause > 0 else configuration.poll_floor_seconds
-        return min(interval, max(self._refresh_due - now, configuration.poll_floor_seconds))
+            return min(pause, RETRY_SECONDS) if pause > 0 else floor
+        if interval < TICK_SECONDS:  # the probes glance meanwhile
+            for path, marks in marks_ahead(thresholds, observations, self._fills, pace).items():
+                self._node.probes.watch(path, marks, self._look_at_once)
+            interval = TICK_SECONDS
+        if decision.thresholds_met:  # a grace period is running, or the layout is not known yet
+            interval = min(interval, TICK_SECONDS)
+        return min(interval, max(self._refresh_due - now, floor))
 
     def _wait(self, seconds: float) -> None:
-        """Waits for the next look; woken earlier by a watcher, but never more often than the floor."""
+        """Waits for the next look; woken earlier by a watcher, but by that never more often than the floor."""
         floor = self._node.configuration.poll_floor_seconds
-        if not self._node.stopping.wait(min(floor, seconds)) and seconds > floor:
+        if not self._urgent.wait(min(floor, seconds)) and seconds > floor:
             self._wake.wait(seconds - floor)
+        self._urgent.clear()
 
     def _report(self, observations: SignalObservations, decision: Decision) -> None:
         for unavailable in observations.unavailable:
@@ -241,7 +244,7 @@ class Manager:
             return
         self._conditions = decision.conditions
         if decision.conditions:
-            met = ", ".join(_below(threshold, observations) for threshold in decision.thresholds_met)
+            met = ", ".join(below_sentence(threshold, observations) for threshold in decision.thresholds_met)
             self._log.warning(f"DiskPressure: {met}", condition="DiskPressure", status=True)
         else:
             self._log.info("no DiskPressure any more", condition="DiskPressure", status=False)
@@ -266,7 +269,7 @@ class Manager:
             return
 
         if decision.acted_on is not None and self._news("event", decision.acted_on.signal):
-            self._events.warn(GCEvent(EventReason.EVICTION_THRESHOLD_MET, reclaiming(decision.acted_on)))
+            self._events.warn(GCEvent(EventReason.EVICTION_THRESHOLD_MET, reclaiming_sentence(decision.acted_on)))
 
         def respond() -> None:
             self._pause_of(decision).until = self._node.clock.monotonic() + RETRY_SECONDS  # should it end in a defect
@@ -278,6 +281,27 @@ class Manager:
             self._on_pass(record)
 
         self._start(f"relieving {decision.acted_on.signal if decision.acted_on else ''}", respond)
+
+    def _serve(self, ticket: Ticket, observations: SignalObservations, decision: Decision) -> None:
+        """What the hook asked for, with the look that was taken for it; on the worker, like every pass."""
+
+        def serve() -> None:
+            try:
+                ticket.finish(self._requested(ticket, observations, decision))
+            except HookRefused as refusal:
+                ticket.refuse(str(refusal))
+            finally:
+                ticket.refuse("its pass ended in a defect")
+
+        self._start("relieving on request", serve)
+
+    def _requested(self, ticket: Ticket, observations: SignalObservations, decision: Decision) -> HookAnswer:
+        answer = respond_for_another(ticket.options, self._node, observations, decision)
+        if answer.record is not None and not ticket.options.dry_run:
+            self._passes.keep(answer.record)
+            self._report_pass(answer.record)
+            self._on_pass(answer.record)
+        return answer
 
     def _serve_another(self, decision: Decision, now: float) -> Decision:
         """The same decision, or for another threshold while the row of the first is paused."""
@@ -374,14 +398,3 @@ class Manager:
             return False
         self._said[name] = now
         return True
-
-
-def reclaiming(threshold: Threshold) -> str:
-    """The message of the kubelet's event before it reclaims: inodes, or the storage that pods ask for."""
-    return f"Attempting to reclaim {'inodes' if threshold.signal.counts_inodes else 'ephemeral-storage'}"
-
-
-def _below(threshold: Threshold, observations: SignalObservations) -> str:
-    observation = observations.signals[threshold.signal]
-    mark = int(threshold.effective(observation.capacity))
-    return f"{threshold.signal} {amount(threshold.signal, observation.available)} < {amount(threshold.signal, mark)}"

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 
-from eviction.cli import COMMANDS, Parser
+from eviction.cli import COMMANDS
+from eviction.cli.parser import Parser
 
 PATHS = ("FILE", "DIR")
 EXITS = (

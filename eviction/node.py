@@ -196,14 +196,17 @@ class Node:
         Not while a pass is under way.
         """
         old = {attribute: getattr(self.configuration, attribute) for attribute in NEED_RESTART}
-        changed = [
-            name for attribute, name in NEED_RESTART.items() if getattr(configuration, attribute) != old[attribute]
-        ]
+        changed = self.needs_restart(configuration)
         self.configuration = replace(configuration, **old)
         self.executor.parallel = configuration.parallel_removals
         self.collector.use(_policies(configuration))
         self.responder.use(_eviction_config(configuration), configuration.extent)
-        return tuple(changed)
+        return changed
+
+    def needs_restart(self, configuration: Configuration) -> tuple[str, ...]:
+        """The fields in which this configuration differs from that of the node and which stay until a restart."""
+        ours = self.configuration
+        return tuple(n for a, n in NEED_RESTART.items() if getattr(configuration, a) != getattr(ours, a))
 
     def thresholds(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
         """The thresholds in force in a layout."""
@@ -227,6 +230,20 @@ class Node:
             return self.summary.imagefs_problem
         self.summary.locate(paths)
         return None
+
+    def dry_twin(self) -> Node:
+        """A node of its own for a dry run, with the same records: nothing that can remove is within its reach."""
+        twin = Node(
+            self.configuration,
+            dry_run=True,
+            stopping=self.stopping,
+            reader=self._reader,
+            clock=self.clock,
+            records=self.records,
+        )
+        twin.summary.locate(self.summary.paths)
+        twin.responder.state = self.responder.state
+        return twin
 
     def close(self) -> None:
         """Ends probes and connections. Removals in flight must have been drained."""

@@ -7,7 +7,7 @@ Success is the kubelet's: no configured threshold is met any more, minimum recla
 
 from __future__ import annotations
 
-import uuid
+import os
 from dataclasses import dataclass, replace
 
 from eviction.configuration import Extent
@@ -79,7 +79,7 @@ class Responder:
         """Calls the row and looks again. Never raises for what the runtime or one object does."""
         request = request or Request()
         row = decision.row if request.row is None else request.row
-        record = Pass(uuid.uuid4().hex[:12], self._clock.wall(), trigger, observations, decision, row)
+        record = Pass(os.urandom(6).hex(), self._clock.wall(), trigger, observations, decision, row)
         began = self._clock.monotonic()
         before = usage_of(self._summary.observe())
         functions: list[ReclaimResult] = []

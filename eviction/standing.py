@@ -5,8 +5,12 @@ Covers: values for whoever watches the daemon (metrics, health pages, the contro
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
+from eviction.headroom import Fills
+from eviction.record import threshold_json
 from eviction.types import NodeCondition, Threshold
 from signals.interval import Fill
 from signals.types import SignalObservations
@@ -38,6 +42,28 @@ class Standing:
     heartbeat_age_seconds: float
     late_seconds: float
     now: float
+
+
+def marks_in_force(thresholds: Iterable[Threshold], look: SignalObservations, fills: Fills) -> tuple[Mark, ...]:
+    """Each threshold, with the seconds until its mark could be reached at the fill seen lately."""
+    marks = []
+    for threshold in thresholds:
+        observation, fill = look.signals.get(threshold.signal), None
+        if observation is not None and observation.filesystem is not None:
+            fill = fills.get((observation.filesystem.device_id, threshold.signal.counts_inodes))
+        marks.append(mark_of(threshold, look, fill))
+    return tuple(marks)
+
+
+def marks_json(marks: Iterable[Mark], look: SignalObservations) -> list[dict[str, Any]]:
+    """The marks in the form of the record, with the seconds until each."""
+    return [
+        {
+            **threshold_json(mark.threshold, look),
+            "headroom_seconds": None if mark.headroom_seconds is None else round(mark.headroom_seconds, 3),
+        }
+        for mark in marks
+    ]
 
 
 def mark_of(threshold: Threshold, look: SignalObservations, fill: Fill | None) -> Mark:

@@ -18,17 +18,26 @@ from signals.types import FsLayout, Signal, SignalObservation, SignalObservation
 
 @dataclass(frozen=True, slots=True)
 class EvictionConfig:
-    """The thresholds as configured, and how long a condition is reported after it was last seen (seconds)."""
+    """The thresholds as configured, and how long a condition is reported after it was last seen (seconds).
+
+    What is in force in each layout is derived once: every look asks for it several times.
+    """
 
     thresholds: tuple[Threshold, ...] = ()
     transition_period_seconds: float = 300.0
+    _in_force: Mapping[FsLayout | None, tuple[Threshold, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        layouts = (None, *FsLayout)
+        derived = {layout: update_container_fs_thresholds(self.thresholds, layout) for layout in layouts}
+        object.__setattr__(self, "_in_force", derived)  # the way of a frozen dataclass to set a field of its own
 
     def in_layout(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
         """The thresholds in force: those of containerfs follow from the layout.
 
         The kubelet derives them once, and looks at them one pass late; here they follow every change at once.
         """
-        return update_container_fs_thresholds(self.thresholds, layout)
+        return self._in_force[layout]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 from eviction.types import NodeCondition, Threshold
-from signals.types import Signal, SignalObservation
+from signals.types import Signal, SignalObservation, SignalObservations
 
 Observations = Mapping[Signal, SignalObservation]
 
@@ -115,3 +115,10 @@ def by_priority(thresholds: Iterable[Threshold], observations: Observations) -> 
     """The largest deficit relative to the mark first, then the order of the enum, then hard before soft."""
     order = list(Signal)
     return tuple(sorted(thresholds, key=lambda t: (-deficit(t, observations), order.index(t.signal), t.grace_seconds)))
+
+
+def unreadable(look: SignalObservations, thresholds: tuple[Threshold, ...]) -> tuple[Threshold, ...]:
+    """The thresholds that cannot be judged: their filesystem was not read. A filesystem that counts no inodes has
+    no inode signal, and that is no failure."""
+    roles = {unavailable.role for unavailable in look.unavailable}
+    return tuple(threshold for threshold in thresholds if threshold.signal.filesystem in roles)

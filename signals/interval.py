@@ -50,3 +50,38 @@ def next_interval(headrooms: Iterable[tuple[int, float]], floor_seconds: float, 
     """
     soonest = min((max(headroom, 0) / fastest for headroom, fastest in headrooms), default=ceiling_seconds * 2)
     return min(max(soonest / 2, floor_seconds), ceiling_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What one filesystem is watched for between two looks.
+
+    `available_bytes`, `inodes_free`: the highest mark below the present amount; None: none. The rates are the fastest
+    fills assumed to be possible, units a second, above 0. The glances are at least `floor_seconds` apart.
+    """
+
+    available_bytes: int | None
+    inodes_free: int | None
+    bytes_per_second: float
+    inodes_per_second: float
+    floor_seconds: float
+    ceiling_seconds: float
+
+    def crossed(self, available_bytes: int, inodes_free: int) -> bool:
+        """Whether an amount is below its mark; equal is not."""
+        return (self.available_bytes is not None and available_bytes < self.available_bytes) or (
+            self.inodes_free is not None and inodes_free < self.inodes_free
+        )
+
+    def next_glance(
+        self, available_bytes: int, inodes_free: int, bytes_fill: float = 0.0, inodes_fill: float = 0.0
+    ) -> float:
+        """`next_interval` after these amounts. The fills are those seen since the marks were set, units a second."""
+        soonest = self.ceiling_seconds * 2
+        if self.available_bytes is not None:
+            headroom = max(available_bytes - self.available_bytes, 0)
+            soonest = min(soonest, headroom / max(self.bytes_per_second, bytes_fill))
+        if self.inodes_free is not None:
+            headroom = max(inodes_free - self.inodes_free, 0)
+            soonest = min(soonest, headroom / max(self.inodes_per_second, inodes_fill))
+        return min(max(soonest / 2, self.floor_seconds), self.ceiling_seconds)

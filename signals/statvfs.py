@@ -4,18 +4,24 @@
 caller along (kubernetes/kubernetes#122491). So each filesystem has one daemon thread of its own and at most one
 reading outstanding: a caller waits up to a limit and then goes on without.
 
-Covers: reading, the deadline. Does not cover: what a filesystem is to the node (`filesystems`).
+To hand a reading over to another thread costs ten times the reading. So near a mark the thread itself glances at the
+filesystem, as often as `interval` says, and calls for a look when a mark is crossed; its caller sleeps meanwhile.
+
+Covers: reading, glancing, the deadline. Does not cover: what a filesystem is to the node (`filesystems`).
 """
 
 from __future__ import annotations
 
 import os
+import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 from signals.clock import Clock
+from signals.interval import SHORTEST_SECONDS, Marks
 from signals.types import FsStats, ReadingUnavailable
 
 PROBE_LIMIT_SECONDS = 2.0
@@ -53,8 +59,44 @@ def read_statvfs(path: str, now: float) -> Reading:
     )
 
 
+def glance_statvfs(path: str) -> tuple[int, int]:
+    """Bytes available and inodes free, and nothing else: a fifth of what a whole reading costs. Raises OSError."""
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize, found.f_ffree
+
+
+Glancer = Callable[[str], tuple[int, int]]
+
+
+def glancer_of(reader: FilesystemReader) -> Glancer:
+    """How to glance where one reads like this: the short way for `statvfs`, else by whole readings."""
+    if reader is read_statvfs:
+        return glance_statvfs
+
+    def glance(path: str) -> tuple[int, int]:
+        stats = reader(path, 0.0).stats
+        return stats.available_bytes, stats.inodes_free
+
+    return glance
+
+
+class _Order(Enum):
+    """What a probe's thread is told to do."""
+
+    READ = "read"
+    CLOSE = "close"
+
+
+@dataclass(frozen=True, slots=True)
+class _Watch:
+    """Until when to glance, and whom to call then; without marks: not at all."""
+
+    marks: Marks | None
+    crossed: Callable[[], None]
+
+
 class Probe:
-    """Readings of one path with a deadline.
+    """Readings of one path with a deadline, and glances in between.
 
     A reading that is late is given up by its caller, not by the thread: the thread stays in the system call, and
     until it returns every further look at this path fails at once instead of adding another stuck thread.
@@ -63,14 +105,15 @@ class Probe:
     def __init__(self, path: str, reader: FilesystemReader, clock: Clock, limit_seconds: float = PROBE_LIMIT_SECONDS):
         self.path = path
         self._reader = reader
+        self._glancer = glancer_of(reader)
         self._clock = clock
         self._limit_seconds = limit_seconds
         self._one_caller = threading.Lock()
-        self._wanted = threading.Semaphore(0)
-        self._answered = threading.Event()
-        self._busy = False
+        self._orders: queue.SimpleQueue[_Order | _Watch] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Reading | OSError] = queue.SimpleQueue()
+        self._ordering = threading.Lock()  # held for moments only, other than that of the caller
+        self._outstanding = False
         self._closed = False
-        self._result: Reading | OSError | None = None
         self._thread: threading.Thread | None = None
 
     def read(self) -> Reading:
@@ -78,54 +121,123 @@ class Probe:
         with self._one_caller:
             return self._read()
 
-    def _read(self) -> Reading:
-        if self._busy and not self._answered.is_set():
-            raise ReadingUnavailable(f"{self.path}: the filesystem has not answered an earlier statvfs yet")
+    def watch(self, marks: Marks | None, crossed: Callable[[], None]) -> None:
+        """Glances from now on until a mark is crossed or a reading fails, and then calls `crossed` once, on the probe's
+        thread. Other marks replace these; None ends the glances. Returns at once."""
+        try:
+            self._put(_Watch(marks, crossed))
+        except ReadingUnavailable:  # nobody looks at it any more
+            pass
+
+    def _put(self, order: _Order | _Watch) -> None:
+        """Raises ReadingUnavailable when the probe is closed: nothing stands behind the order to close."""
+        with self._ordering:
+            if self._closed:
+                raise ReadingUnavailable(f"{self.path}: {NOT_LOOKED_AT}")
+            self._started()
+            self._orders.put(order)
+
+    def _started(self) -> None:
         if self._thread is None:  # daemon: a thread stuck in the kernel must not hold up the end of the process
             self._thread = threading.Thread(target=self._serve, name=f"statvfs {self.path}", daemon=True)
             self._thread.start()
-        self._answered.clear()
-        if self._closed:  # asked after the clearing: a thread that ends from here on still answers this caller
-            raise ReadingUnavailable(f"{self.path}: {NOT_LOOKED_AT}")
-        self._busy = True
-        self._wanted.release()
-        if not self._answered.wait(self._limit_seconds):
+
+    def _read(self) -> Reading:
+        if self._outstanding:
+            try:
+                self._answers.get_nowait()  # the late one, which says nothing of now
+            except queue.Empty:
+                raise ReadingUnavailable(
+                    f"{self.path}: the filesystem has not answered an earlier statvfs yet"
+                ) from None
+            self._outstanding = False
+        self._put(_Order.READ)
+        self._outstanding = True
+        try:
+            answer = self._answers.get(timeout=self._limit_seconds)
+        except queue.Empty:
             raise ReadingUnavailable(
                 f"{self.path}: the filesystem did not answer statvfs within {self._limit_seconds:g} s"
-            )
-        self._busy = False
-        match self._result:
-            case Reading() as reading:
-                return reading
-            case None:
-                raise ReadingUnavailable(f"{self.path}: {NOT_LOOKED_AT}")
-            case error:
-                raise ReadingUnavailable(f"{self.path}: cannot be read: {_reason(error)}")
+            ) from None
+        self._outstanding = False
+        if isinstance(answer, OSError):
+            raise ReadingUnavailable(f"{self.path}: cannot be read: {_reason(answer)}")
+        return answer
 
     def close(self) -> None:
         """Lets the thread end. One that is stuck in the kernel ends with the process."""
-        self._closed = True
-        self._wanted.release()
+        with self._ordering:
+            self._closed = True
+            self._orders.put(_Order.CLOSE)
 
     def _serve(self) -> None:
+        glances: _Glances | None = None
         while True:
-            self._wanted.acquire()
-            if self._closed:
-                if not self._answered.is_set():  # else a reading is there that its caller has not taken yet
-                    self._result = None
-                    self._answered.set()
-                return
             try:
-                self._result = self._reader(self.path, self._clock.monotonic())
-            except OSError as error:
-                self._result = error
-            except Exception as error:  # noqa: BLE001 # whatever a reader does, its caller gets an answer
-                self._result = OSError(f"{type(error).__name__}: {error}")
-            self._answered.set()
+                order = self._orders.get(timeout=None if glances is None else glances.due_in_seconds)
+            except queue.Empty:
+                order = None
+            match order:
+                case _Order.CLOSE:
+                    return
+                case _Order.READ:
+                    self._answers.put(self._answer())
+                case _Watch(marks=Marks() as marks, crossed=crossed):
+                    glances = _Glances(marks, crossed)
+                case _Watch():
+                    glances = None
+                case None if glances is not None and not self._glance(glances):
+                    glances = None
+
+    def _glance(self, glances: _Glances) -> bool:
+        """Whether there is another one after this; if not, the caller has been called."""
+        try:
+            quiet = glances.go_on(*self._glancer(self.path), self._clock.monotonic())
+        except Exception:  # noqa: BLE001 # what cannot be read is for a look to say
+            quiet = False
+        if not quiet:
+            glances.crossed()
+        return quiet
+
+    def _answer(self) -> Reading | OSError:
+        try:
+            return self._reader(self.path, self._clock.monotonic())
+        except OSError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 # whatever a reader does, its caller gets an answer
+            return OSError(f"{type(error).__name__}: {error}")
+
+
+class _Glances:
+    """The glances at one filesystem since its marks were set. The first is due at once.
+
+    Plain numbers and no values: this runs up to a hundred times a second while nothing happens.
+    """
+
+    __slots__ = ("_available", "_bytes_fill", "_inodes", "_inodes_fill", "_marks", "_time", "crossed", "due_in_seconds")
+
+    def __init__(self, marks: Marks, crossed: Callable[[], None]):
+        self.crossed = crossed
+        self.due_in_seconds = 0.0
+        self._marks = marks
+        self._available, self._inodes, self._time = 0, 0, float("inf")
+        self._bytes_fill, self._inodes_fill = 0.0, 0.0
+
+    def go_on(self, available_bytes: int, inodes_free: int, now: float) -> bool:
+        """Whether no mark is crossed; then the next glance is due in `due_in_seconds`."""
+        if self._marks.crossed(available_bytes, inodes_free):
+            return False
+        elapsed = now - self._time
+        if elapsed >= SHORTEST_SECONDS:  # closer ones say nothing of a rate
+            self._bytes_fill = max(self._bytes_fill, (self._available - available_bytes) / elapsed)
+            self._inodes_fill = max(self._inodes_fill, (self._inodes - inodes_free) / elapsed)
+        self._available, self._inodes, self._time = available_bytes, inodes_free, now
+        self.due_in_seconds = self._marks.next_glance(available_bytes, inodes_free, self._bytes_fill, self._inodes_fill)
+        return True
 
 
 def _reason(error: OSError) -> str:
-    return error.strerror or str(error)
+    return error.strerror or str(error) or type(error).__name__
 
 
 class Probes:
@@ -143,11 +255,17 @@ class Probes:
 
     def read(self, path: str) -> Reading:
         """The reading of the filesystem that holds `path`. Raises ReadingUnavailable."""
+        return self._probe(path).read()
+
+    def watch(self, path: str, marks: Marks | None, crossed: Callable[[], None]) -> None:
+        """Glances at the filesystem that holds `path` until a mark is crossed; see `Probe.watch`."""
+        self._probe(path).watch(marks, crossed)
+
+    def _probe(self, path: str) -> Probe:
         with self._lock:
             if path not in self._probes:
                 self._probes[path] = self._make(path)
-            probe = self._probes[path]
-        return probe.read()
+            return self._probes[path]
 
     def keep_only(self, paths: set[str]) -> None:
         """Closes the probes of paths that are not looked at any more."""

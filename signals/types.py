@@ -32,12 +32,12 @@ class Signal(StrEnum):
     @property
     def filesystem(self) -> FilesystemRole:
         """The filesystem that the signal is about."""
-        return FilesystemRole(self.value.partition(".")[0])
+        return _FILESYSTEMS[self]
 
     @property
     def counts_inodes(self) -> bool:
         """True when the unit is inodes, false when it is bytes."""
-        return self.value.endswith(".inodesFree")
+        return self in _COUNTING_INODES
 
 
 class FilesystemRole(StrEnum):
@@ -46,6 +46,11 @@ class FilesystemRole(StrEnum):
     NODEFS = "nodefs"
     IMAGEFS = "imagefs"
     CONTAINERFS = "containerfs"
+
+
+# Looked up, not computed: these two are asked some hundred times at each look.
+_FILESYSTEMS = {signal: FilesystemRole(signal.value.partition(".")[0]) for signal in Signal}
+_COUNTING_INODES = frozenset(signal for signal in Signal if signal.value.endswith(".inodesFree"))
 
 
 class FsLayout(StrEnum):

@@ -54,6 +54,7 @@ complete -c reclaimd -n '__fish_seen_subcommand_from reclaim' -l until -x -d 'wi
 complete -c reclaimd -n '__fish_seen_subcommand_from reclaim' -l all -d 'go to the end of the row, as the kubelet does'
 complete -c reclaimd -n '__fish_seen_subcommand_from reclaim' -l dry-run -d 'say what would be removed; remove nothing'
 complete -c reclaimd -n '__fish_seen_subcommand_from reclaim' -l now -d 'do not hold off shortly after a boot'
+complete -c reclaimd -n '__fish_seen_subcommand_from reclaim' -l standalone -d 'do the work here; do not ask a running daemon'
 complete -c reclaimd -n '__fish_seen_subcommand_from check' -s h -l help -d 'show this help message and exit'
 complete -c reclaimd -n '__fish_seen_subcommand_from check' -l config -r -F -d 'the configuration file'
 complete -c reclaimd -n '__fish_seen_subcommand_from check' -l config-dir -r -F -d 'drop-ins: *.conf, in the order of their names'

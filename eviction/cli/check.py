@@ -9,7 +9,7 @@ from eviction.cli.options import add_configuration, add_output, answer_json, ans
 from eviction.explain import amount, signals_table
 from eviction.node import Node
 from eviction.record import observations_json, threshold_json
-from eviction.thresholds import thresholds_met, usable
+from eviction.thresholds import thresholds_met, unreadable, usable
 from eviction.types import Threshold
 from signals.types import SignalObservations
 
@@ -56,13 +56,6 @@ def run(arguments: argparse.Namespace) -> int:
     if met:
         return EXIT_NOT_RELIEVED
     return EXIT_READING if unknown else EXIT_OK
-
-
-def unreadable(look: SignalObservations, thresholds: tuple[Threshold, ...]) -> tuple[Threshold, ...]:
-    """The thresholds that cannot be judged: their filesystem was not read. A filesystem that counts no inodes has
-    no inode signal, and that is no failure."""
-    roles = {unavailable.role for unavailable in look.unavailable}
-    return tuple(threshold for threshold in thresholds if threshold.signal.filesystem in roles)
 
 
 def one_line(look: SignalObservations, met: tuple[Threshold, ...], unknown: tuple[Threshold, ...]) -> str:

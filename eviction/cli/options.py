@@ -75,6 +75,11 @@ def configuration_of(arguments: argparse.Namespace) -> Configuration:
         leave(EXIT_USAGE, str(error))
 
 
+def configuration_flags(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The configuration flags as given, by name; None for those that were not."""
+    return {flag: getattr(arguments, flag.replace("-", "_")) for flag in (*_TEXT_FLAGS, *_INT_FLAGS, *_PAIR_FLAGS)}
+
+
 def read_configuration(arguments: argparse.Namespace) -> Configuration:
     """The effective configuration. Raises ConfigurationError or EndpointError with one sentence."""
     flags: dict[str, Any] = {}

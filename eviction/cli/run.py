@@ -7,9 +7,18 @@ import fcntl
 import os
 
 from eviction.cli import EXIT_HELD, EXIT_OK, EXIT_USAGE
-from eviction.cli.options import add_configuration, add_logging, configuration_of, leave, log_of, read_configuration
+from eviction.cli.options import (
+    add_configuration,
+    add_logging,
+    configuration_flags,
+    configuration_of,
+    leave,
+    log_of,
+    read_configuration,
+)
 from eviction.cli.termination import block_reload, block_termination, on_signals
 from eviction.configuration import ConfigurationError
+from eviction.configuration_stamp import Stamp, stamp
 from eviction.control import ControlServer, ControlUnavailable
 from eviction.events import LogEvents
 from eviction.explain import no_effect_sentences
@@ -37,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0 on SIGTERM, 2 configuration, 75 another instance holds the node."""
     notifier = Notifier(os.environ, os.getpid())
+    told = Told(arguments)
     configuration = fed_in_time(configuration_of(arguments), notifier)
     log = log_of(arguments)
     lock = hold_node(configuration.root_directory)
@@ -79,14 +89,14 @@ def run(arguments: argparse.Namespace) -> int:
     for sentence in no_effect_sentences(configuration.thresholds):
         log.warning(sentence)
     watches.start(log)
-    control = start_control(configuration.control_socket, manager, log)
+    control = start_control(configuration.control_socket, manager, told, log)
     faces.start(configuration.metrics_address, manager)
 
     def stop() -> None:
         faces.stopping()
         manager.stop()
 
-    on_signals(stop, lambda: reload(arguments, manager, log, faces, notifier))
+    on_signals(stop, lambda: reload(arguments, manager, told, log, faces, notifier))
     if periodic is not None:
         periodic.start()
     manager.run()
@@ -104,11 +114,37 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def start_control(path: str, manager: Manager, log: Log) -> ControlServer | None:
+class Told:
+    """What configuration the daemon was told: a hook that was told the same may let it do the work.
+
+    Taken before each reading of the files, so that a file that changes meanwhile counts as changed. Empty, which no
+    hook is ever told, while what is in force is not what the files say.
+    """
+
+    def __init__(self, arguments: argparse.Namespace):
+        self._arguments = arguments
+        self.stamp: Stamp = {}
+        self.take()
+
+    def take(self) -> None:
+        """Looks at the files."""
+        given = self._arguments
+        try:
+            self.stamp = stamp(given.config, given.config_dir, configuration_flags(given), os.environ)
+        except OSError:
+            self.forget()
+
+    def forget(self) -> None:
+        """What is in force is not what the files say."""
+        self.stamp = {}
+
+
+def start_control(path: str, manager: Manager, told: Told, log: Log) -> ControlServer | None:
     """The control socket; one that cannot be had is a warning."""
     if not path:
         return None
-    server = ControlServer(path, {"status": manager.status, "brief": manager.brief})
+    conversations = {"reclaim": lambda request: manager.requests.converse(request, told.stamp)}
+    server = ControlServer(path, {"status": manager.status, "brief": manager.brief}, conversations)
     try:
         server.start()
     except ControlUnavailable as error:
@@ -117,15 +153,20 @@ def start_control(path: str, manager: Manager, log: Log) -> ControlServer | None
     return server
 
 
-def reload(arguments: argparse.Namespace, manager: Manager, log: Log, faces: Faces, notifier: Notifier) -> None:
+def reload(
+    arguments: argparse.Namespace, manager: Manager, told: Told, log: Log, faces: Faces, notifier: Notifier
+) -> None:
     """Reads the configuration again; one that is refused changes nothing, and is said."""
     faces.reloading()
+    told.take()
     try:
         configuration = fed_in_time(read_configuration(arguments), notifier)
         for sentence in no_effect_sentences(configuration.thresholds):
             log.warning(sentence)
-        manager.reconfigure(configuration)
+        if manager.reconfigure(configuration):
+            told.forget()
     except (ConfigurationError, EndpointError) as error:
+        told.forget()
         log.error(f"the configuration was not reloaded, the old one stays: {error}")
     finally:
         faces.reloaded()

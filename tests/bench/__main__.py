@@ -1,4 +1,7 @@
-"""Runs every measurement and prints one table; `report/bench.json` holds the values."""
+"""Runs every measurement and prints one table; `report/bench.json` holds the values, `report/bench.svg` the times.
+
+`python -m tests.bench NAME …` runs some of them only: looks, rest, start, hooks, drills, growth, node, removals.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import platform
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from eviction.explain import table
@@ -15,7 +19,12 @@ from signals.clock import SystemClock
 from signals.filesystems import FilesystemPaths
 from signals.statvfs import Probes
 from signals.summary import NodeSummary
+from tests.bench.chart import chart
+from tests.bench.growth import growth
+from tests.bench.hook import hooks, real_hooks
 from tests.bench.measure import Observer, Row, command_milliseconds, seconds_of
+from tests.bench.removals import removals
+from tests.bench.rest import at_rest
 from tests.real_node.conftest import what_is_missing
 from tests.real_node.fill import fill_bytes
 from tests.real_node.node import GIB, Node, running_node
@@ -100,13 +109,27 @@ def _one_fill(node: Node, directory: Path, rate: int) -> Observer:
     return observer
 
 
-def main() -> None:
-    """Measures, prints, writes."""
-    rows = looks() + start_up() + drills()
+EVERYWHERE = {
+    "looks": looks,
+    "rest": at_rest,
+    "start": start_up,
+    "hooks": hooks,
+    "drills": drills,
+    "growth": growth,
+}
+ON_A_REAL_NODE = {"node": real_node, "real-hooks": real_hooks, "removals": removals}
+
+
+def main(names: Sequence[str]) -> int:
+    """Measures, prints, writes. Returns 2 for a name that is not one of the measurements."""
+    known = EVERYWHERE | ON_A_REAL_NODE
+    if unknown := set(names) - known.keys():
+        print(f"no measurement {', '.join(sorted(unknown))}; there are {', '.join(known)}", file=sys.stderr)
+        return 2
     missing = what_is_missing()
-    if missing is None:
-        rows += real_node()
-    print("\n".join(table([["WHAT", "RUNS", "MEDIAN", "BEST", "WORST"], *(row.cells() for row in rows)])))
+    chosen = [name for name in names or known if missing is None or name in EVERYWHERE]
+    rows = [row for name in chosen for row in known[name]()]
+    print("\n".join(table([["WHAT", "RUNS", "MEDIAN", "P99", "BEST", "WORST"], *(row.cells() for row in rows)])))
     if missing is not None:
         print(f"left out: {missing}")
     machine = f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}"
@@ -114,7 +137,9 @@ def main() -> None:
     os.makedirs("report", exist_ok=True)
     document = {"machine": machine, "rows": [{"what": r.what, "unit": r.unit, "values": list(r.values)} for r in rows]}
     Path("report/bench.json").write_text(json.dumps(document, indent=2) + "\n")
+    Path("report/bench.svg").write_text(chart([row for row in rows if row.unit == "ms"], machine))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

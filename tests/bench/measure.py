@@ -23,13 +23,20 @@ class Row:
     unit: str
     values: Sequence[float]
 
+    @property
+    def p99(self) -> float:
+        """The 99th percentile; of fewer than 100 runs the worst."""
+        ordered = sorted(self.values)
+        return ordered[min(int(len(ordered) * 0.99), len(ordered) - 1)]
+
     def cells(self) -> list[str]:
-        """Median and worst, for the table."""
+        """Median, tail and extremes, for the table."""
         ordered = sorted(self.values)
         return [
             self.what,
             str(len(ordered)),
             f"{statistics.median(ordered):.3g} {self.unit}",
+            f"{self.p99:.3g} {self.unit}",
             f"{ordered[0]:.3g} {self.unit}",
             f"{ordered[-1]:.3g} {self.unit}",
         ]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signals.interval import HALF_LIFE_SECONDS, Fill, next_fill, next_interval
+from signals.interval import HALF_LIFE_SECONDS, Fill, Marks, next_fill, next_interval
 from tests.pure.values import GIB, MIB
 
 FLOOR, CEILING = 0.01, 10.0
@@ -103,3 +103,60 @@ def test_the_fastest_fill_is_never_negative_nor_below_the_fall_just_seen(
     """What was just seen is believed at once; only the past decays."""
     fill = next_fill(Fill(before, 0.0, fastest), after, elapsed)
     assert fill.fastest >= max((before - after) / elapsed, 0.0)
+
+
+MARKS = Marks(GIB, 1000, 500.0 * MIB, 20_000.0, FLOOR, CEILING)
+
+
+@pytest.mark.parametrize(
+    ("available_bytes", "inodes_free", "crossed"),
+    [(GIB, 1000, False), (GIB - 1, 1000, True), (GIB, 999, True), (0, 0, True), (2**62, 2**62, False)],
+)
+def test_a_mark_is_crossed_below_it_not_at_it(available_bytes: int, inodes_free: int, crossed: bool) -> None:
+    """Of bytes or of inodes; equal is clear."""
+    assert MARKS.crossed(available_bytes, inodes_free) is crossed
+
+
+def test_without_marks_nothing_is_crossed() -> None:
+    """A filesystem without a threshold is glanced at as seldom as possible."""
+    none = Marks(None, None, 1.0, 1.0, FLOOR, CEILING)
+    assert not none.crossed(0, 0)
+    assert none.next_glance(0, 0) == CEILING
+
+
+def test_the_nearer_of_bytes_and_inodes_decides_the_next_glance() -> None:
+    """1000 MiB above at 500 MiB/s are 1 s; 2000 inodes above at 20 000 a second are 50 ms."""
+    assert MARKS.next_glance(GIB + 1000 * MIB, 10**9) == pytest.approx(1.0)
+    assert MARKS.next_glance(GIB + 1000 * MIB, 3000) == pytest.approx(0.05)
+
+
+@given(st.integers(0, 2**50), st.integers(0, 2**40), st.floats(0, 1e12), st.floats(0, 1e12))
+def test_a_fill_that_a_glance_saw_only_brings_the_next_one_forward(
+    available_bytes: int, inodes_free: int, bytes_fill: float, inodes_fill: float
+) -> None:
+    """Never later than without it, never outside the bounds."""
+    seen = (available_bytes, inodes_free)
+    assert FLOOR <= MARKS.next_glance(*seen, bytes_fill, inodes_fill) <= MARKS.next_glance(*seen) <= CEILING
+
+
+@given(
+    st.integers(0, 100 * GIB),
+    st.floats(1.0, 1000.0 * MIB),
+    st.lists(st.floats(0.0, 1.0), min_size=1, max_size=50),
+)
+def test_no_fill_up_to_twice_the_assumed_one_is_seen_later_than_one_floor_after_it_crossed(
+    headroom: int, rate: float, shares: list[float]
+) -> None:
+    """Because the time to the mark is halved: a fill of up to 1000 MiB/s, where 500 are assumed, is seen below the mark
+    at most 10 ms after it crossed, whatever it did between the glances."""
+    available, now, crossed_at = float(GIB + headroom), 0.0, None
+    for step in range(400):
+        wait = MARKS.next_glance(int(available), 10**9)
+        speed = rate * shares[step % len(shares)]
+        if available - GIB < speed * wait and crossed_at is None:
+            crossed_at = now + max(available - GIB, 0.0) / speed
+        available, now = available - speed * wait, now + wait
+        if int(available) < GIB:
+            assert crossed_at is not None
+            assert now - crossed_at <= FLOOR + 1e-6
+            return

@@ -10,6 +10,7 @@ from time import monotonic, sleep
 
 import pytest
 
+from signals.interval import Marks
 from signals.statvfs import Probe, Probes, Reading, read_statvfs
 from signals.types import ReadingUnavailable
 from tests.pure.values import SteppedClock, stats
@@ -232,4 +233,87 @@ def test_a_reader_that_fails_in_an_unexpected_way_still_answers() -> None:
         with pytest.raises(ReadingUnavailable, match="cannot be read"):
             made.read("/a\0b")
         assert monotonic() - began < 4.0
+    made.close()
+
+
+class FallingReader:
+    """A reader of a filesystem that has so many bytes at each reading, the last one for ever; or a failure."""
+
+    def __init__(self, *available: int | OSError):
+        self.available = list(available)
+        self.calls = 0
+
+    def __call__(self, path: str, now: float) -> Reading:
+        """The next one."""
+        self.calls += 1
+        found = self.available.pop(0) if len(self.available) > 1 else self.available[0]
+        if isinstance(found, OSError):
+            raise found
+        return Reading(stats(available_bytes=found, time=now), 7)
+
+
+def marks(available_bytes: int) -> Marks:
+    """Glances as often as possible: every millisecond."""
+    return Marks(available_bytes, None, 1e12, 1e12, 0.001, 0.001)
+
+
+def test_a_probe_that_watches_calls_once_when_a_mark_is_crossed() -> None:
+    """It glances by itself, calls at the third glance, and then rests until it is told to watch again."""
+    reader, crossed = FallingReader(100, 50, 49), threading.Semaphore(0)
+    probe = Probe("/x", reader, SteppedClock(), 5.0)
+    probe.watch(marks(50), crossed.release)
+    assert crossed.acquire(timeout=5.0)
+    assert not crossed.acquire(timeout=0.05)
+    assert reader.calls == 3
+    probe.watch(marks(50), crossed.release)
+    assert crossed.acquire(timeout=5.0)
+    probe.close()
+
+
+def test_a_reading_that_fails_calls_too() -> None:
+    """What cannot be read is for a look to say."""
+    reader, crossed = FallingReader(100, OSError(5, "Input/output error")), threading.Event()
+    probe = Probe("/x", reader, SteppedClock(), 5.0)
+    probe.watch(marks(50), crossed.set)
+    assert crossed.wait(5.0)
+    probe.close()
+
+
+def test_a_probe_answers_while_it_watches() -> None:
+    """A look in between is answered, and the glances go on after it."""
+    reader, crossed = FallingReader(100), threading.Event()
+    probe = Probe("/x", reader, SteppedClock(), 5.0)
+    probe.watch(marks(50), crossed.set)
+    assert probe.read().stats.available_bytes == 100
+    assert not crossed.is_set()
+    reader.available = [10]
+    assert crossed.wait(5.0)
+    probe.close()
+
+
+def test_without_marks_the_glances_end() -> None:
+    """None takes the marks away: nothing is read any more."""
+    reader, crossed = FallingReader(100), threading.Event()
+    probe = Probe("/x", reader, SteppedClock(), 5.0)
+    probe.watch(marks(50), crossed.set)
+    probe.watch(None, crossed.set)
+    probe.read()  # the thread has seen both by now
+    calls = reader.calls
+    threading.Event().wait(0.05)
+    assert reader.calls == calls
+    assert not crossed.is_set()
+    probe.close()
+
+
+def test_a_filesystem_that_hangs_at_a_glance_is_stale_and_costs_no_second_call(reader: HangingReader) -> None:
+    """The look after it waits for its limit and then fails at once, as at a reading; the others go on."""
+    reader.let_go.clear()
+    made = Probes(SteppedClock(at=0.0), reader, LIMIT_SECONDS)
+    made.watch(HANGING, marks(50), lambda: None)
+    with pytest.raises(ReadingUnavailable, match="did not answer statvfs within"):
+        made.read(HANGING)
+    with pytest.raises(ReadingUnavailable, match="has not answered an earlier statvfs yet"):
+        made.read(HANGING)
+    assert reader.calls == [HANGING]
+    assert made.read(SOUND).device_id == 7
     made.close()

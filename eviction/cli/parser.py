@@ -1,0 +1,59 @@
+"""The parser: one subcommand's options come from its module, and only when it runs."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from importlib import import_module
+
+from eviction.cli import COMMANDS
+from eviction.exit_codes import EXIT_OK, EXIT_USAGE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+
+class _Version(argparse.Action):
+    """Looks the version up only when asked: importlib.metadata costs as much as the rest of the start."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib import metadata
+
+        print(f"reclaimd {metadata.version('reclaimd')}")  # noqa: T201 # data on stdout
+        parser.exit(EXIT_OK)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaint is one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        """Leaves with 2."""
+        self.exit(EXIT_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser that names all subcommands; it knows no options of theirs."""
+    parser = Parser(
+        prog="reclaimd",
+        description="Relieves a Kubernetes node that runs full: the kubelet's disk pressure signals and reclaim "
+        "table, over CRI, before the kubelet evicts pods.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, text in COMMANDS.items():
+        subparsers.add_parser(name, help=text, add_help=False, allow_abbrev=False)
+    return parser
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Runs the subcommand that comes first; returns its exit code, or leaves with 2."""
+    command = next((word for word in arguments[:1] if word in COMMANDS), None)
+    if command is None:
+        build_parser().parse_args(arguments)
+        return EXIT_USAGE
+    module = import_module(f"eviction.cli.{command}")
+    parser = Parser(prog=f"reclaimd {command}", description=COMMANDS[command], allow_abbrev=False)
+    module.add_arguments(parser)
+    return int(module.run(parser.parse_args(arguments[1:])))

@@ -1,0 +1,10 @@
+"""What the end of a command says to a script; the README has the table.
+
+0 as asked; 1 pressure remains, a threshold is met, or an expectation failed; 2 usage or configuration; 3 the runtime
+cannot be reached; 4 a reading is unavailable; 75 another instance holds the node.
+"""
+
+from __future__ import annotations
+
+EXIT_OK, EXIT_NOT_RELIEVED, EXIT_USAGE, EXIT_RUNTIME, EXIT_READING, EXIT_HELD = 0, 1, 2, 3, 4, 75
+EXIT_INTERRUPTED = 130  # a shell's word for SIGINT

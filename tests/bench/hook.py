@@ -1,0 +1,107 @@
+"""The emergency hook, whole processes: from exec to the first removal, asked of a daemon and alone."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from signals.types import Signal
+from tests.bench.measure import Observer, Row
+from tests.real_node.node import GIB, running_node
+from tests.real_node.oci import Image, random_layer
+from tests.real_node.test_relief import configure
+from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, answer, came_true, reclaimd
+from tests.sockets.small_node import MIB, SmallNode
+
+RUNS = 20
+IMAGES = 40
+PODS = 10
+WITHIN_SECONDS = 30.0
+
+
+def hooks() -> list[Row]:
+    """On the embedded node: 40 images, 10 pods; the time is that at which the runtime hears of the removal."""
+    return [
+        Row("embedded node: hook, exec to the first removal, asking the daemon", "ms", _embedded(alone=False)),
+        Row("embedded node: hook, exec to the first removal, standalone", "ms", _embedded(alone=True)),
+    ]
+
+
+def _embedded(*, alone: bool) -> list[float]:
+    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+        small = SmallNode(Path(directory), size_bytes=400 * MIB)
+        try:
+            for number in range(PODS):
+                small.run(small.run_pod(f"pod-{number}"))
+            small.add_images(IMAGES, MIB)
+            control = f"{directory}/run/control.sock"
+            hard = {"nodefs.available": "1"}
+            configuration = small.configuration(evictionHard=hard, controlSocket=control, holdOffAfterStart="1h")
+            if alone:
+                return [_one_hook(small, configuration, "--standalone") for _ in range(RUNS)]
+            with _daemon(configuration):
+                return [_one_hook(small, configuration) for _ in range(RUNS)]
+        finally:
+            small.close()
+
+
+def _one_hook(small: SmallNode, configuration: str, *arguments: str) -> float:
+    """Milliseconds until the runtime heard of the removal of one image."""
+    mark = small.available() + MIB
+    before, heard = small.failpoints.calls["RemoveImage"], []
+
+    def hear() -> None:
+        if small.failpoints.wait_for_calls("RemoveImage", before + 1, WITHIN_SECONDS):
+            heard.append(time.monotonic())
+
+    listener = threading.Thread(target=hear)
+    listener.start()
+    began = time.monotonic()
+    _hook(configuration, Signal.NODEFS_AVAILABLE, mark, *arguments)
+    listener.join()
+    small.add_image(f"registry.example/again/{before}:1", MIB)
+    return (heard[0] - began) * 1000
+
+
+def real_hooks() -> list[Row]:
+    """On a real containerd: until an independent observer sees the first byte come back, the removal included."""
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="bench-") as directory, running_node(Path(directory), 4 * GIB) as node:
+        fields = {"controlSocket": f"{directory}/run/control.sock", "holdOffAfterStart": "1h"}
+        configuration = configure(Path(directory), node, **fields)
+        for arguments in ((), ("--standalone",)):
+            for number in range(RUNS):
+                node.import_image(Image(f"reclaimd.test/hook/{number}:1", (random_layer(number, 4 * MIB),)))
+            time.sleep(1.1)
+            taken = []
+            with _daemon(configuration):
+                for _ in range(RUNS):
+                    mark = node.filesystem.available_bytes() + MIB
+                    with Observer(str(node.mountpoint), mark) as observer:
+                        began = time.monotonic()
+                        _hook(configuration, Signal.IMAGEFS_AVAILABLE, mark, *arguments)
+                        came_true(lambda: observer.first_gain_at is not None, WITHIN_SECONDS)
+                    assert observer.first_gain_at is not None
+                    taken.append((observer.first_gain_at - began) * 1000)
+            how = "standalone" if arguments else "asking the daemon"
+            rows.append(Row(f"containerd: hook, exec to the first byte freed, {how}", "ms", taken))
+    return rows
+
+
+def _hook(configuration: str, signal: Signal, mark: int, *arguments: str) -> None:
+    command = [PROGRAM, "reclaim", "--config", configuration, "--now", "--signal", str(signal), "--until", str(mark)]
+    subprocess.run([*command, *arguments], env=ENVIRONMENT, capture_output=True, check=True)
+
+
+@contextmanager
+def _daemon(configuration: str) -> Iterator[None]:
+    """A daemon that knows where the images are."""
+    with Daemon("--config", configuration):
+        status = ["status", "--config", configuration, "-o", "json"]
+        assert came_true(lambda: answer(reclaimd(*status))["layout"] is not None, WITHIN_SECONDS)
+        yield

@@ -1,0 +1,77 @@
+"""What a start costs, counted in modules: a wall clock on a shared machine would say something else each day.
+
+A module of the standard library costs about 0.3 ms to import, argparse and typing several, dataclasses with inspect
+ten, gRPC and pydantic a hundred together.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"argparse", "typing", "dataclasses", "inspect", "email", "importlib.metadata", "http", "ssl", "asyncio"}
+MOST_OF_THE_HOOK = 45  # 37 on Python 3.11: those of json, re and socket
+MOST_OF_HELP = 52  # 44 on Python 3.11: those of argparse and gettext
+
+
+def imported_by(*arguments: str) -> set[str]:
+    """The modules that a command imports beyond those of the bare interpreter, whatever the command's end."""
+    program = (
+        "import sys\nbefore = set(sys.modules)\nfrom eviction.cli import main\n"
+        "try:\n    main(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
+        "print(*set(sys.modules) - before, file=sys.stderr)"
+    )
+    command = [sys.executable, "-I", "-c", program, *arguments]
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    return set(process.stderr.splitlines()[-1].split())
+
+
+def asking() -> set[str]:
+    """What the first half of the hook imports, before it is known whether a daemon answers."""
+    program = (
+        "import sys\nbefore = set(sys.modules)\nimport eviction.cli.daemon_hook\nprint(*set(sys.modules) - before)"
+    )
+    process = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
+    return set(process.stdout.split())
+
+
+def ours(modules: set[str]) -> set[str]:
+    """Those of this project."""
+    return {name for name in modules if name.partition(".")[0] in ("signals", "reclaim", "eviction")}
+
+
+def test_the_hook_asks_with_nothing_but_a_little_of_the_standard_library() -> None:
+    """Three modules of ours, nothing heavy, no third party: a new import on this path fails here."""
+    loaded = asking()
+    assert ours(loaded) == {
+        "eviction",
+        "eviction.cli",
+        "eviction.cli.daemon_hook",
+        "eviction.configuration_stamp",
+        "eviction.exit_codes",
+    }
+    assert {name.partition(".")[0] for name in loaded - ours(loaded)} <= set(sys.stdlib_module_names)
+    assert not HEAVY & loaded
+    assert len(loaded) <= MOST_OF_THE_HOOK, sorted(loaded)
+
+
+def test_help_imports_argparse_and_little_else() -> None:
+    """`--help` knows the subcommands from a table, not from their modules."""
+    loaded = imported_by("--help")
+    assert ours(loaded) == {"eviction", "eviction.cli", "eviction.cli.parser", "eviction.exit_codes"}
+    assert not (HEAVY - {"argparse"}) & loaded
+    assert len(loaded) <= MOST_OF_HELP, sorted(loaded)
+
+
+@pytest.mark.parametrize("command", ["check", "reclaim", "plan"])
+def test_a_command_of_one_look_does_not_load_what_only_the_daemon_or_a_failure_needs(command: str) -> None:
+    """No inotify, no retries, no HTTP client, no other command, no drill and no control server."""
+    loaded = imported_by(command, "--root-dir", "/nonexistent", "--kubelet-config", "", "--now", "--wrong-option")
+    assert "eviction.node" in loaded
+    strangers = {"pyinotify", "tenacity", "http.client", "eviction.control", "eviction.manager"}
+    assert not strangers & loaded
+    assert not {name for name in loaded if name.startswith(("eviction.drill", "reclaim.embedded"))}
+    others = {"run", "check", "plan", "status", "config", "drill", "reclaim"} - {command}
+    assert not {f"eviction.cli.{other}" for other in others} & loaded
