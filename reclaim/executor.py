@@ -28,7 +28,19 @@ from dataclasses import dataclass, replace
 
 from reclaim.clock import Clock
 from reclaim.removers import Refused, Remover
-from reclaim.types import Action, Kind, Look, Outcome, Plan, Reason, RemovalFailed, Result, RuntimeUnavailable, Verdict
+from reclaim.types import (
+    Action,
+    Kind,
+    Look,
+    Outcome,
+    Plan,
+    Reason,
+    RemovalFailed,
+    Result,
+    Rule,
+    RuntimeUnavailable,
+    Verdict,
+)
 
 CHECK_ATTEMPTS = 3
 LATE_QUIET_SECONDS = 0.02  # no rise for so long: nothing more is coming for now
@@ -194,7 +206,7 @@ class _Run:
             before = self._executor.settle(self._look, STILL_SECONDS, LATE_LIMIT_SECONDS, while_still=True)
         reason = self._why_stopped(before)
         self._kept += [
-            Outcome(replace(verdict, action=Action.KEEP, reason=reason, eligible_in_seconds=None))
+            Outcome(replace(verdict, action=Action.KEEP, reason=reason, eligible_in_seconds=None, rule=Rule.GUARD))
             for verdict in self._pending
         ]
         self._outcomes.sort(key=lambda outcome: self._order[outcome.verdict.id])

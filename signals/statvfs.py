@@ -173,11 +173,7 @@ class Probe:
     def _serve(self) -> None:
         glances: _Glances | None = None
         while True:
-            try:
-                order = self._orders.get(timeout=None if glances is None else glances.due_in_seconds)
-            except queue.Empty:
-                order = None
-            match order:
+            match self._next_order(glances):
                 case _Order.CLOSE:
                     return
                 case _Order.READ:
@@ -188,6 +184,18 @@ class Probe:
                     glances = None
                 case None if glances is not None and not self._glance(glances):
                     glances = None
+
+    def _next_order(self, glances: _Glances | None) -> _Order | _Watch | None:
+        """What to do next; None is a glance that is due: however many readings are asked for, none is put off."""
+        if glances is None:
+            return self._orders.get()
+        wait = glances.due_at - self._clock.monotonic()
+        if wait <= 0:
+            return None
+        try:
+            return self._orders.get(timeout=wait)
+        except queue.Empty:
+            return None
 
     def _glance(self, glances: _Glances) -> bool:
         """Whether there is another one after this; if not, the caller has been called."""
@@ -214,17 +222,17 @@ class _Glances:
     Plain numbers and no values: this runs up to a hundred times a second while nothing happens.
     """
 
-    __slots__ = ("_available", "_bytes_fill", "_inodes", "_inodes_fill", "_marks", "_time", "crossed", "due_in_seconds")
+    __slots__ = ("_available", "_bytes_fill", "_inodes", "_inodes_fill", "_marks", "_time", "crossed", "due_at")
 
     def __init__(self, marks: Marks, crossed: Callable[[], None]):
         self.crossed = crossed
-        self.due_in_seconds = 0.0
+        self.due_at = float("-inf")
         self._marks = marks
         self._available, self._inodes, self._time = 0, 0, float("inf")
         self._bytes_fill, self._inodes_fill = 0.0, 0.0
 
     def go_on(self, available_bytes: int, inodes_free: int, now: float) -> bool:
-        """Whether no mark is crossed; then the next glance is due in `due_in_seconds`."""
+        """Whether no mark is crossed; then the next glance is due at `due_at`, monotonic seconds."""
         if self._marks.crossed(available_bytes, inodes_free):
             return False
         elapsed = now - self._time
@@ -232,7 +240,7 @@ class _Glances:
             self._bytes_fill = max(self._bytes_fill, (self._available - available_bytes) / elapsed)
             self._inodes_fill = max(self._inodes_fill, (self._inodes - inodes_free) / elapsed)
         self._available, self._inodes, self._time = available_bytes, inodes_free, now
-        self.due_in_seconds = self._marks.next_glance(available_bytes, inodes_free, self._bytes_fill, self._inodes_fill)
+        self.due_at = now + self._marks.next_glance(available_bytes, inodes_free, self._bytes_fill, self._inodes_fill)
         return True
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
 
+from signals.clock import SystemClock
 from signals.interval import Marks
 from signals.statvfs import Probe, Probes, Reading, read_statvfs
 from signals.types import ReadingUnavailable
@@ -288,6 +290,20 @@ def test_a_probe_answers_while_it_watches() -> None:
     assert not crossed.is_set()
     reader.available = [10]
     assert crossed.wait(5.0)
+    probe.close()
+
+
+def test_readings_put_no_glance_off() -> None:
+    """Somebody who reads without end, faster than glances are due, keeps a crossed mark from nobody."""
+    reader, crossed = FallingReader(100), threading.Event()
+    probe = Probe("/x", reader, SystemClock(), 5.0)
+    probe.watch(Marks(50, None, 1.0, 1e12, 0.05, 0.05), crossed.set)  # due every 50 ms
+    until = time.monotonic() + 20.0
+    probe.read()
+    reader.available = [10]
+    while not crossed.is_set() and time.monotonic() < until:
+        probe.read()
+    assert crossed.is_set()
     probe.close()
 
 
