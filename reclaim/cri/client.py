@@ -49,6 +49,7 @@ from reclaim.types import (
 
 READ_DEADLINE_SECONDS = 10.0
 LARGEST_MESSAGE_BYTES = 256 * 1024 * 1024
+LONGEST_WORDS = 1000  # of a runtime's own text in an error: it is told for each object, in logs and records
 
 _OPTIONS = (
     ("grpc.default_authority", "localhost"),
@@ -326,12 +327,12 @@ class CriClient:
 
     def _sentence(self, method: str, error: grpc.RpcError) -> str:
         name, code = _short(method), _code(error)
-        details = cast(grpc.Call, error).details()
+        details = (cast(grpc.Call, error).details() or "")[:LONGEST_WORDS]
         match code:
             case grpc.StatusCode.UNIMPLEMENTED:
                 return f"{name} is not implemented: what answers there does not speak CRI v1"
             case grpc.StatusCode.UNAVAILABLE:  # grpcio repeats the address around the one thing that matters
-                return f"no connection for {name}: {(details or '').rpartition('error: ')[2]}"
+                return f"no connection for {name}: {details.rpartition('error: ')[2]}"
             case _:
                 return f"{name} failed with {code.name}: {details}"
 
