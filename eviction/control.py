@@ -1,8 +1,9 @@
 """The control socket: one JSON object in a line, one JSON document back; or, in a conversation, one a line.
 
-A unix socket, mode 0600 in a directory of mode 0700: whoever may connect is the user that the daemon runs as. A request
-is at most 4 KiB and has 2 s; at most 8 are answered at a time. A socket that cannot be bound (no inode is left, say)
-is a warning, never the end: the daemon does its work without one.
+A unix socket, mode 0600 in a directory of mode 0700: whoever may connect is the user that the daemon runs as. A
+directory that is there already may be wider, as long as nobody else may write it: others see the socket then, and still
+cannot connect. A request is at most 4 KiB and has 2 s; at most 8 are answered at a time. A socket that cannot be bound
+(no inode is left, say) is a warning, never the end: the daemon does its work without one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from contextlib import closing
 from typing import Any
 
 from eviction.types import EvictionError
+from reclaim.ownership import directory_refusal, socket_refusal
 
 LARGEST_REQUEST_BYTES = 4096
 LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
@@ -52,8 +54,9 @@ class ControlServer:
         """Binds and answers. Raises ControlUnavailable; a socket that a dead daemon left is replaced."""
         server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
-            _make_way(self._path)
+            directory = os.path.dirname(self._path)
+            os.makedirs(directory, mode=0o700, exist_ok=True)
+            _make_way(self._path, directory_refusal(directory))
             old = os.umask(0o177)  # the socket is never seen with wider permissions
             try:
                 server.bind(self._path)
@@ -130,7 +133,9 @@ def _command(request: bytes) -> tuple[Mapping[str, Any], str]:
 
 
 def ask(path: str, command: str) -> Any:
-    """What the daemon answers. Raises ControlUnavailable when none does."""
+    """What the daemon answers. Raises ControlUnavailable when none does, or what is there may be somebody else's."""
+    if (refusal := socket_refusal(path)) is not None:
+        raise ControlUnavailable(f"control socket {path}: not asked, as {refusal}")
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.settimeout(PATIENCE_SECONDS)
@@ -161,11 +166,14 @@ def _line(client: socket.socket, limit: int, deadline: float | None = None) -> b
     return bytes(data)
 
 
-def _make_way(path: str) -> None:
+def _make_way(path: str, refusal: str | None) -> None:
     """Takes away the socket of a daemon that is dead.
 
-    Raises ControlUnavailable when it lives, and when what is there is no socket; OSError.
+    Raises ControlUnavailable when it lives, when what is there is no socket, and when others could put something in
+    its place (`refusal` of the directory); OSError.
     """
+    if refusal is not None:
+        raise ControlUnavailable(f"control socket {path}: not made, as {refusal}")
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:

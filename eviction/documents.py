@@ -17,6 +17,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from eviction.types import EvictionError
+from reclaim.ownership import file_refusal
 
 LARGEST_BYTES = 1024 * 1024
 DEEPEST = 50
@@ -79,13 +80,18 @@ _StrictLoader.add_implicit_resolver(
 _StrictLoader.add_constructor("tag:yaml.org,2002:map", _StrictLoader.construct_mapping)
 
 
-def read_document(path: str) -> dict[str, Any]:
-    """The mapping in a YAML file. Raises DocumentError; an empty file is an empty mapping."""
+def read_document(path: str, *, trusted_only: bool = True) -> dict[str, Any]:
+    """The mapping in a YAML file. Raises DocumentError; an empty file is an empty mapping.
+
+    `trusted_only`: a file that others than root or our own user may write, or put in its place, is refused.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe in its place must not block
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise DocumentError(f"{path}: is not a regular file")
+            if trusted_only and (refusal := file_refusal(path, os.fstat(descriptor))) is not None:
+                raise DocumentError(f"{path}: is not trusted: {refusal}")
             data = file.read(LARGEST_BYTES + 1)
     except OSError as error:
         raise DocumentError(f"{path}: cannot be read: {error.strerror}") from None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from eviction.attribution import WORDS, Attribution
 from eviction.ladder import Later
 from eviction.log import escaped
-from eviction.record import Pass, PassResult
+from eviction.record import Pass, PassResult, shortened
 from eviction.thresholds import thresholds_met, usable
 from eviction.types import Threshold
 from reclaim.types import Outcome, Reason, Result
@@ -141,7 +141,17 @@ def outcome_row(outcome: Outcome) -> list[str]:
     freed = "-"
     if outcome.result is Result.REMOVED:
         freed = f"{format_bytes(outcome.freed_bytes)}, {outcome.freed_inodes} inodes"
-    return [word, str(verdict.kind), verdict.name, size, age, freed, str(verdict.reason), str(verdict.rule), why]
+    return [
+        word,
+        str(verdict.kind),
+        shortened(verdict.name),
+        size,
+        age,
+        freed,
+        str(verdict.reason),
+        str(verdict.rule),
+        why,
+    ]
 
 
 def outcomes_table(outcomes: Iterable[Outcome]) -> list[str]:

@@ -6,6 +6,7 @@ somebody doubts can so be looked into long after, on another machine.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -185,21 +186,30 @@ def _state_json(state: ManagerState, table: _Table) -> Json:
     return {
         "thresholds": [table.number(threshold) for threshold in state.config.thresholds],
         "transition_period_seconds": state.config.transition_period_seconds,
+        "longest_gap_seconds": None
+        if math.isinf(state.config.longest_gap_seconds)
+        else state.config.longest_gap_seconds,
         "first_observed_at": [[table.number(t), time] for t, time in state.first_observed_at.items()],
         "conditions_last_observed_at": {str(c): time for c, time in state.conditions_last_observed_at.items()},
         "met": [table.number(threshold) for threshold in state.met],
         "conditions": sorted(str(condition) for condition in state.conditions),
         "last_observations": [_observation_json(observation) for observation in state.last_observations.values()],
+        "last_look_at": state.last_look_at,
     }
 
 
 def _state(entry: Json, table: _Table) -> ManagerState:
-    thresholds = table.thresholds
+    thresholds, gap = table.thresholds, entry["longest_gap_seconds"]
     return ManagerState(
-        EvictionConfig(tuple(thresholds[n] for n in entry["thresholds"]), entry["transition_period_seconds"]),
+        EvictionConfig(
+            tuple(thresholds[n] for n in entry["thresholds"]),
+            entry["transition_period_seconds"],
+            math.inf if gap is None else gap,
+        ),
         {thresholds[number]: time for number, time in entry["first_observed_at"]},
         {NodeCondition(name): time for name, time in entry["conditions_last_observed_at"].items()},
         tuple(thresholds[number] for number in entry["met"]),
         frozenset(NodeCondition(name) for name in entry["conditions"]),
         _signals(entry["last_observations"]),
+        entry["last_look_at"],
     )

@@ -47,6 +47,9 @@ NEED_RESTART = {
     "periodic_gc": "periodicGC",
 }
 
+GAP_INTERVALS = 3.0  # of the longest pause between two looks
+SHORTEST_GAP_SECONDS = 30.0  # three filesystems that hang make one look take 6 s
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
@@ -97,7 +100,8 @@ def _pod_states(configuration: Configuration, clock: Clock) -> PodStateProvider:
 
 
 def _eviction_config(configuration: Configuration) -> EvictionConfig:
-    return EvictionConfig(configuration.thresholds, configuration.transition_period_seconds)
+    longest_gap_seconds = max(GAP_INTERVALS * configuration.poll_ceiling_seconds, SHORTEST_GAP_SECONDS)
+    return EvictionConfig(configuration.thresholds, configuration.transition_period_seconds, longest_gap_seconds)
 
 
 class Node:

@@ -6,6 +6,7 @@ point where it acts: no clock, no I/O, no log in it. The same state and observat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -20,11 +21,13 @@ from signals.types import FsLayout, Signal, SignalObservation, SignalObservation
 class EvictionConfig:
     """The thresholds as configured, and how long a condition is reported after it was last seen (seconds).
 
+    `longest_gap_seconds`: looks further apart than this are not one after the other: nobody looked in between.
     What is in force in each layout is derived once: every look asks for it several times.
     """
 
     thresholds: tuple[Threshold, ...] = ()
     transition_period_seconds: float = 300.0
+    longest_gap_seconds: float = math.inf
     _in_force: Mapping[FsLayout | None, tuple[Threshold, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -45,7 +48,7 @@ class ManagerState:
     """What one look leaves for the next; times are monotonic seconds.
 
     `met`: the thresholds that were met with their grace served; they stay met until minimum reclaim is reached.
-    `conditions`: those reported last.
+    `conditions`: those reported last. `last_look_at`: when there was a look, whatever it could read; None: never.
     """
 
     config: EvictionConfig
@@ -54,6 +57,7 @@ class ManagerState:
     met: tuple[Threshold, ...] = ()
     conditions: frozenset[NodeCondition] = frozenset()
     last_observations: Mapping[Signal, SignalObservation] = field(default_factory=dict)
+    last_look_at: float | None = None
 
 
 def synchronize(state: ManagerState, observations: SignalObservations, now: float) -> tuple[ManagerState, Decision]:
@@ -63,7 +67,11 @@ def synchronize(state: ManagerState, observations: SignalObservations, now: floa
     kubelet, where one failed reading freezes the whole pass. Here it freezes the thresholds that it concerns: they are
     neither resolved nor acted on, and the other filesystems are served. As long as the layout is not known there is no
     row to call, so nothing is acted on.
+
+    After a gap in which nobody looked (a process that was stopped, a machine that was paused) what was seen before says
+    nothing of the time between: grace periods start over.
     """
+    state = _after_a_gap(state, now)
     usable = rules.usable(observations.signals)
     if not usable:
         return state, Decision(state.conditions, (), None, (), observations.layout)
@@ -99,6 +107,13 @@ def synchronize(state: ManagerState, observations: SignalObservations, now: floa
         last_observations=dict(usable),
     )
     return state, decision
+
+
+def _after_a_gap(state: ManagerState, now: float) -> ManagerState:
+    """What is still known at a look at `now`."""
+    last, gap = state.last_look_at, state.config.longest_gap_seconds
+    known = {} if last is not None and now - last > gap else state.first_observed_at
+    return replace(state, first_observed_at=known, last_look_at=now)
 
 
 def _ranked(thresholds: tuple[Threshold, ...], layout: FsLayout | None) -> tuple[Threshold, ...]:

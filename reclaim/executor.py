@@ -12,6 +12,7 @@
   is longer where not a byte has come yet and nobody writes: some runtimes answer before they free.
   What the runtime gives no size for (containers) is waited for once, at the end, and only while nobody else writes:
   what comes late is worth waiting for on a disk that stands still, not on one that fills.
+* After a removal that took far longer than usual nothing is sent for a while (`removal_pace`).
 * A dry run is this path minus the one call: what would go is credited with its nominal size instead.
 
 Covers: order, bounds, stopping, measuring. Does not cover: which objects (`*_gc`), whether one may go now
@@ -27,6 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from reclaim.clock import Clock
+from reclaim.removal_pace import RemovalPace
 from reclaim.removers import Refused, Remover
 from reclaim.types import (
     Action,
@@ -78,6 +80,7 @@ class Executor:
         self.parallel = 1 if dry_run else max(parallel, 1)
         self.dry_run = dry_run
         self.in_flight: dict[str, Verdict] = {}
+        self.pace = RemovalPace()
 
     def carry_out(self, plan: Plan, remover: Remover, look: LookAgain) -> Carried:
         """Removes what the plan names, in its order, until `look` says that it is relieved.
@@ -201,7 +204,7 @@ class _Run:
                 break
             outcome = self._done.get()
             del self._executor.in_flight[outcome.verdict.id]
-            before = self._account(outcome, before)
+            before = self._rested(outcome, self._account(outcome, before))
         if any(o.result is Result.REMOVED and o.verdict.kind in FREED_LATE for o in self._outcomes):
             before = self._executor.settle(self._look, STILL_SECONDS, LATE_LIMIT_SECONDS, while_still=True)
         reason = self._why_stopped(before)
@@ -261,6 +264,14 @@ class _Run:
         self._worth.learn(size_bytes, gained_bytes)
         self._outcomes.append(replace(outcome, freed_bytes=max(gained_bytes, 0), freed_inodes=max(gained_inodes, 0)))
         return after
+
+    def _rested(self, outcome: Outcome, latest: Look) -> Look:
+        """The disk after the rest that a slow removal asks for; a stop ends it."""
+        seconds = self._executor.pace.rest_after(outcome)
+        if not seconds or not self._pending or latest.relieved:
+            return latest
+        self._executor.stopping.wait(seconds)
+        return self._look(self._credit)
 
     def _wait_for_late_space(self, before: Look, after: Look, nominal_bytes: int) -> Look:
         gained, _ = after.usage.gained_since(before.usage)

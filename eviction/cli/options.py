@@ -125,5 +125,5 @@ def answer_json(document: Any) -> None:
 
 
 def answer_lines(lines: Iterable[str]) -> None:
-    """Data for people, on stdout."""
-    print("\n".join(lines))  # noqa: T201 # data on stdout
+    """Data for people, on stdout; a terminal obeys nothing of it, whoever forgot to escape a name."""
+    print("\n".join(map(escaped, lines)))  # noqa: T201 # data on stdout

@@ -6,6 +6,8 @@
 * Answers may be large: 4 MiB, the default, ends at about 4 000 containers. Where the runtime itself cannot send a list
   in one message (containerd's own limit is 16 MiB, about 15 000 containers) the list's streaming twin is asked, which
   newer runtimes have (KEP-5825). It is not asked first: a message for each entry costs more than one for all.
+* Before each call the socket is looked at: one that others than root or our own user could have put there is not spoken
+  to. Two `stat`s a call also see what a runtime, or somebody else, put there since.
 * Reads have a deadline. **Removals have none**: a deadline would cancel the call inside the runtime, and an
   interrupted RemoveImage leaves a record behind that pins its bytes (containerd/containerd#13875).
 
@@ -33,6 +35,7 @@ from reclaim.cri.convert import (
     text_in_json,
 )
 from reclaim.cri.pieces import MalformedList, entries
+from reclaim.ownership import socket_refusal
 from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, RuntimeVersion
 from reclaim.types import (
     Container,
@@ -46,6 +49,7 @@ from reclaim.types import (
 
 READ_DEADLINE_SECONDS = 10.0
 LARGEST_MESSAGE_BYTES = 256 * 1024 * 1024
+LONGEST_WORDS = 1000  # of a runtime's own text in an error: it is told for each object, in logs and records
 
 _OPTIONS = (
     ("grpc.default_authority", "localhost"),
@@ -97,6 +101,7 @@ class CriClient:
         runtime_path = socket_path(runtime_endpoint)
         image_path = socket_path(image_endpoint or runtime_endpoint)
         self.endpoint = f"unix://{runtime_path}"
+        self._paths = {_RUNTIME: runtime_path, _IMAGE: image_path}
         self.on_call: CallObserver = lambda *_: None
         self._deadline = read_deadline_seconds
         self._runtime_channel = grpc.insecure_channel(f"unix:{runtime_path}", options=_OPTIONS)
@@ -217,6 +222,12 @@ class CriClient:
 
     # ---- calls
 
+    def _refusal(self, method: str) -> str | None:
+        """The sentence why the socket of this method is not spoken to; None: it may be."""
+        path = self._paths[_IMAGE if method.startswith(_IMAGE) else _RUNTIME]
+        refusal = socket_refusal(path)
+        return None if refusal is None else f"the socket unix://{path} is not trusted: {refusal}"
+
     def _channel(self, method: str) -> grpc.Channel:
         return self._image_channel if method.startswith(_IMAGE) else self._runtime_channel
 
@@ -242,6 +253,7 @@ class CriClient:
         return answer
 
     def _find(self, method: str, request: Any, answer_type: type[Answer]) -> Answer | None:
+        self._check(method)
         try:
             return self._call(method, request, reader(answer_type), self._deadline)
         except grpc.RpcError as error:
@@ -260,6 +272,7 @@ class CriClient:
 
     def _messages_of_list(self, method: str, stream: str, request: Any) -> Iterable[bytes]:
         """One message with everything; where that is too large, many. Whoever stops reading has no list."""
+        self._check(method)
         try:
             return (self._call(method, request, bytes, self._deadline),)
         except grpc.RpcError as error:
@@ -286,6 +299,10 @@ class CriClient:
         finally:
             self.on_call(_short(method), time.monotonic() - began, failed)
 
+    def _check(self, method: str) -> None:
+        if (refusal := self._refusal(method)) is not None:
+            raise RuntimeUnavailable(refusal)
+
     def _not_found(self, method: str) -> RuntimeUnavailable:
         return RuntimeUnavailable(f"{self.endpoint}: {_short(method)} answered NOT_FOUND")
 
@@ -298,6 +315,8 @@ class CriClient:
         return RuntimeUnavailable(f"{self.endpoint}: {sentence}", transient=transient)
 
     def _remove(self, method: str, request: Any, answer_type: type[Any]) -> bool:
+        if (refusal := self._refusal(method)) is not None:
+            raise RemovalFailed(refusal)
         try:
             self._call(method, request, reader(answer_type), None)
         except grpc.RpcError as error:
@@ -308,12 +327,12 @@ class CriClient:
 
     def _sentence(self, method: str, error: grpc.RpcError) -> str:
         name, code = _short(method), _code(error)
-        details = cast(grpc.Call, error).details()
+        details = (cast(grpc.Call, error).details() or "")[:LONGEST_WORDS]
         match code:
             case grpc.StatusCode.UNIMPLEMENTED:
                 return f"{name} is not implemented: what answers there does not speak CRI v1"
             case grpc.StatusCode.UNAVAILABLE:  # grpcio repeats the address around the one thing that matters
-                return f"no connection for {name}: {(details or '').rpartition('error: ')[2]}"
+                return f"no connection for {name}: {details.rpartition('error: ')[2]}"
             case _:
                 return f"{name} failed with {code.name}: {details}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -185,6 +186,32 @@ def test_stopping_lets_the_removal_in_flight_finish() -> None:
     assert results(carried) == {"a": Result.REMOVED}
     assert carried.outcomes[0].freed_bytes == 10 * MIB
     assert reasons(carried) == dict.fromkeys("bc", Reason.STOPPING)
+
+
+def test_after_a_removal_that_took_far_longer_than_usual_nothing_is_sent_for_a_while() -> None:
+    """Four take no time, the fifth 8 s: the sixth is sent 8 s after its end, the others at once."""
+    site = Site(7, wanted_mib=100)
+    sent: list[float] = []
+
+    def remove(object_id: str) -> None:
+        sent.append(site.clock.monotonic())
+        if object_id == "e":
+            site.clock.step(8.0)
+
+    site.store.on_remove = remove
+    site.carry_out()
+    pauses = [round(later - earlier) for earlier, later in pairwise(sent)]
+    assert pauses == [0, 0, 0, 0, 16, 0]
+
+
+@pytest.mark.parametrize(("count", "wanted_mib"), [(1, 100), (3, 10)])
+def test_no_rest_is_taken_when_nothing_is_left_to_do(count: int, wanted_mib: int) -> None:
+    """The last object, and the one that relieved the disk, are followed by none."""
+    site = Site(count, wanted_mib=wanted_mib)
+    site.store.on_remove = lambda _: site.clock.step(8.0)
+    began = site.clock.monotonic()
+    site.carry_out()
+    assert 8.0 <= site.clock.monotonic() - began < 8.0 + STILL_SECONDS + LATE_LIMIT_SECONDS
 
 
 def test_late_space_is_waited_for() -> None:

@@ -141,3 +141,10 @@ def test_a_pass_is_told_from_signal_to_result() -> None:
     assert lines[5] == "satisfied: done\\x1b"
     assert lines[6].startswith("measured 2.0MiB and 0 inodes, nominal 1.0MiB; took 0ms")
     assert len(pass_lines(record, with_kept=False)) == len(lines) - 1
+
+
+def test_a_name_of_one_mebibyte_makes_no_table_of_megabytes() -> None:
+    """Every row of the plan was as wide as the longest name: 100 objects, one of them named so, printed 100 MiB."""
+    named = [Verdict(Kind.IMAGE, str(number), "x", Action.KEEP, Reason.RUNNING) for number in range(100)]
+    named[0] = replace(named[0], name="x" * (1 << 20))
+    assert sum(map(len, outcomes_table(map(Outcome, named)))) < 100 * 1024

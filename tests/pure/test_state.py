@@ -5,7 +5,7 @@ Source: kubelet, `pkg/kubelet/eviction/eviction_manager.go` (synchronize).
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
 from hypothesis import given
@@ -115,8 +115,42 @@ def test_a_look_at_which_nothing_could_be_read_changes_nothing() -> None:
     story.nodefs(0.0, 0)
     before = story.state
     decision = story.at(30.0, observation(NODEFS, 50 * GIB, stale=True))
-    assert (decision, story.state) == (Decision(PRESSURE, (), None, (), FsLayout.SINGLE), before)
+    assert decision == Decision(PRESSURE, (), None, (), FsLayout.SINGLE)
+    assert story.state == replace(before, last_look_at=30.0)
     assert story.nodefs(60.0, 0).acted_on is soft
+
+
+def gapped(*thresholds: Threshold) -> Story:
+    """A story in which looks more than 30 s apart are not one after the other."""
+    story = Story(*thresholds)
+    story.state = replace(story.state, config=replace(story.state.config, longest_gap_seconds=30.0))
+    return story
+
+
+def test_after_a_gap_without_looks_grace_starts_over() -> None:
+    """Of 60 s of grace 30 were seen, then nobody looked for 100: it acts 60 s after the first look that came again."""
+    soft = threshold(NODEFS, "1Gi", grace_seconds=60.0)
+    story = gapped(soft)
+    acted = [story.nodefs(seconds, 0).acted_on for seconds in (0.0, 30.0, 130.0, 160.0, 189.0, 190.0)]
+    assert acted == [None, None, None, None, None, soft]
+
+
+def test_looks_that_could_read_nothing_are_no_gap() -> None:
+    """Somebody looked: a filesystem that did not answer for 40 s does not start its grace over, as in the kubelet."""
+    soft = threshold(NODEFS, "1Gi", grace_seconds=60.0)
+    story = gapped(soft)
+    story.nodefs(0.0, 0)
+    story.at(20.0, observation(NODEFS, 0, stale=True))
+    story.at(40.0, observation(NODEFS, 0, stale=True))
+    assert story.nodefs(60.0, 0).acted_on is soft
+
+
+def test_after_a_gap_a_hard_threshold_acts_on_what_is_read_now() -> None:
+    """It has no grace to start over, and its reading is new."""
+    hard = threshold(NODEFS, "1Gi")
+    story = gapped(hard)
+    story.nodefs(0.0, GIB)
+    assert story.nodefs(1000.0, 0).acted_on is hard
 
 
 def test_as_long_as_the_layout_is_unknown_nothing_is_acted_on() -> None:

@@ -1,0 +1,85 @@
+"""Whatever an object is named and whatever a runtime says: one printable line in a table, one object in a log.
+
+Names of the runtime are UTF-8, names on a disk are any bytes: those come as surrogates.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eviction.explain import outcomes_table, pass_lines
+from eviction.log import Log
+from eviction.record import Pass, PassResult, Trigger, pass_json
+from eviction.types import Decision
+from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
+from signals.types import FsLayout, Signal
+from tests.pure.values import GIB, look, observation
+
+PIECES = [
+    "\n",
+    "\r\n",
+    "\x1b[2J",
+    "\x1b]0;x\x07",
+    "\x9b31m",
+    "\u202e",
+    "\u2066",
+    "\u200b",
+    "\u2028",
+    "\x00",
+    "../",
+    '"',
+]
+on_disk = st.binary(max_size=40).map(os.fsdecode)  # surrogates where it is not UTF-8
+hostile = st.lists(st.sampled_from(PIECES) | st.text(max_size=8), max_size=8).map("".join) | on_disk
+LOOK = look(observation(Signal.NODEFS_AVAILABLE, GIB, time=100.0), time=100.0)
+IDLE = Decision(frozenset(), (), None, (), FsLayout.SINGLE)
+
+
+def record_of(name: str, words: str) -> Pass:
+    """A pass in which one object failed, with the runtime's words, and one stayed."""
+    went = Verdict(Kind.POD_LOG, name, name, Action.REMOVE, Reason.POD_GONE, 1, 1.0)
+    stayed = replace(went, action=Action.KEEP, reason=Reason.RUNNING)
+    function = ReclaimResult(
+        "delete_all_unused_containers",
+        outcomes=(Outcome(went, Result.FAILED, words),),
+        kept=(Outcome(stayed),),
+        error=words,
+    )
+    record = Pass("0" * 12, 1_800_000_000.0, Trigger.INTERVAL, LOOK, IDLE, ())
+    return replace(record, functions=(function,), result=PassResult.FAILED, reason=words)
+
+
+@given(hostile, hostile)
+def test_tables_and_passes(name: str, words: str) -> None:
+    """As many lines as rows, each printable, and all of it can be written as UTF-8."""
+    record = record_of(name, words)
+    rows = outcomes_table([*record.removals, *record.kept])
+    assert len(rows) == 3
+    for line in [*rows, *pass_lines(record)]:
+        assert line.isprintable()
+        assert len(line.splitlines()) <= 1
+        line.encode("utf-8")
+
+
+@given(hostile, hostile)
+def test_records_in_a_log(name: str, words: str) -> None:
+    """As JSON one object that says the very words; as text one printable line."""
+    record = pass_json(record_of(name, words))
+    for as_json in (True, False):
+        stream = io.StringIO()
+        log = Log(lambda: 1_800_000_000.0, as_json=as_json, stream=stream)
+        log.warning(words, object=name, record=record)
+        line = stream.getvalue()
+        assert line.endswith("\n")
+        assert line[:-1].isprintable()
+        line.encode("utf-8")
+        if as_json:
+            found = json.loads(line)
+            assert (found["message"], found["object"]) == (words, name)
+            assert found["record"]["removals"][0]["error"] == (words or None)

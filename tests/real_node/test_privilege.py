@@ -1,0 +1,98 @@
+"""The daemon within the limits of its unit, on a real containerd.
+
+What can be had of `config/systemd/reclaimd.service` without systemd: no capability, none to be gained, a user
+namespace that knows root alone, a mount namespace in which everything is read-only but what the unit names, and a
+network without an interface. Not here: the system call filter, the device policy and the memory limits, which only
+systemd sets up.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.real_node.crowded import CrowdedNode
+from tests.real_node.fill import fill_bytes
+from tests.real_node.test_relief import MIB, SETTLED_SECONDS, assert_what_must_stay_stayed, configure, let_settle
+from tests.reclaimd_process import Daemon, answer, came_true, reclaimd
+
+NEEDED = ("unshare", "setpriv", "mount")
+LIMITS = """
+for writable in "$1" "$2" "$3"; do mount --bind "$writable" "$writable"; done
+mount --bind /proc/sys /proc/sys
+awk '{ print $5 }' /proc/self/mountinfo | while read -r target; do
+    case "$target" in
+        "$1" | "$2" | "$3" | /proc) ;;
+        *) mount -o remount,bind,ro "$target" ;;
+    esac
+done
+shift 3
+exec unshare --user --map-root-user setpriv --bounding-set=-all --inh-caps=-all --no-new-privs "$@"
+"""
+
+
+def limits(logs: Path, state: Path, run: Path) -> list[str]:
+    """What starts a program within the limits; these three directories are what it may write."""
+    script = ["sh", "-ec", LIMITS, "limits", str(logs), str(state), str(run)]
+    return ["unshare", "--mount", "--net", *script]
+
+
+def assert_limited(process: int, disk: Path) -> None:
+    """The kernel's own word: no capability, no new privileges, the disk read-only, loopback at most."""
+    proc = Path(f"/proc/{process}")
+    status = dict(line.split(":\t", 1) for line in (proc / "status").read_text().splitlines())
+    capabilities = {name: status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")}
+    assert set(capabilities.values()) == {"0" * 16}, capabilities
+    assert (status["NoNewPrivs"], status["Uid"].split()[0]) == ("1", "0")
+    assert [line.split(":")[0].strip() for line in (proc / "net/dev").read_text().splitlines()[2:]] == ["lo"]
+    options = {fields[4]: fields[5] for fields in map(str.split, (proc / "mountinfo").read_text().splitlines())}
+    assert options["/"].startswith("ro,")
+    assert options[str(disk)].startswith("ro,")
+
+
+def test_the_daemon_relieves_a_real_containerd_within_the_limits_of_its_unit(
+    crowded_node: CrowdedNode, tmp_path: Path
+) -> None:
+    """Images, dead containers and the log of a gone pod go; records are saved, and the control socket answers."""
+    missing = [tool for tool in NEEDED if shutil.which(tool) is None]
+    if missing:
+        pytest.skip(f"no {', no '.join(missing)} (Debian packages util-linux, mount)")
+    node = crowded_node.node
+    logs, state, run = node.kubelet.pod_logs_dir, tmp_path / "state", tmp_path / "run"
+    for directory in (state, run):
+        directory.mkdir(mode=0o700)
+    forgotten = logs / f"default_vanished_{uuid.uuid4()}"
+    (forgotten / "app").mkdir(parents=True)
+    (forgotten / "app" / "0.log").write_text("gone\n")
+    let_settle(crowded_node)
+    time.sleep(SETTLED_SECONDS)  # the log is younger than the dead pod
+    mark = node.filesystem.available_bytes() - 100 * MIB
+    configuration = configure(
+        tmp_path,
+        node,
+        podLogsDir=str(logs),
+        stateFile=str(state / "images.json"),
+        controlSocket=str(run / "control.sock"),
+        evictionHard={"imagefs.available": str(mark)},
+    )
+    with Daemon("--config", configuration, before=limits(logs, state, run)) as daemon:
+        assert_limited(daemon.process.pid, node.mountpoint)
+        fill = fill_bytes(node.mountpoint / "fill", MIB, rate_bytes_per_second=100 * MIB)
+        assert came_true(lambda: fill.amount() >= 250 * MIB, 20.0)
+        fill.stop()
+        assert came_true(lambda: node.filesystem.available_bytes() >= mark, 10.0), "it is relieved"
+        time.sleep(0.5)
+        status = answer(reclaimd("status", "--config", configuration, "-o", "json"))
+        assert status["passes"][-1]["result"] == "satisfied"
+        assert daemon.stop() == 0
+        outcomes = [outcome for record in daemon.passes for outcome in record["removals"]]
+    assert [outcome for outcome in outcomes if outcome["result"] != "removed"] == []
+    assert {outcome["kind"] for outcome in outcomes} == {"image", "container", "sandbox", "pod_log"}
+    assert not forgotten.exists()
+    assert json.loads((state / "images.json").read_text())
+    assert_what_must_stay_stayed(crowded_node)
