@@ -112,7 +112,7 @@ class ImageGC:
         usage = images_in_use(listing)
         self._records.update(listing.images, usage.by_containers | usage.by_sandboxes, began, wall)
         plan = plan_maximum_age(listing, self._records.records, policy, began, started_at, exact=exact)
-        remover = ImageRemover(self._images, self._lister, listing, self._clock)
+        remover = ImageRemover(self._images, self._lister, listing, self._clock, keep=policy.keep)
         planned_at = self._clock.monotonic()
         aged = self._walk(plan, remover)
         if aged.failures or aged.cut_short:

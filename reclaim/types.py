@@ -60,6 +60,11 @@ class Kind(StrEnum):
     LOG_SYMLINK = "log_symlink"
 
 
+Identity = tuple[str, str, int]
+"""Which one of its kind an object is, in the kubelet's terms: pod UID, name (of the container, or of the pod), attempt.
+What a list says of it under an id, the status of that id must say too."""
+
+
 @dataclass(frozen=True, slots=True)
 class Container:
     """A container as the runtime lists it.
@@ -81,6 +86,11 @@ class Container:
     image_references: tuple[str, ...] = ()
 
     @property
+    def identity(self) -> Identity:
+        """Which copy of which container of which pod it is."""
+        return self.pod_uid, self.name, self.attempt
+
+    @property
     def title(self) -> str:
         """For people: `namespace/pod/container#attempt`."""
         pod = f"{self.pod_namespace}/{self.pod_name}/" if self.pod_name else ""
@@ -100,6 +110,11 @@ class PodSandbox:
     pod_namespace: str = ""
     attempt: int = 0
     labelled: bool = True
+
+    @property
+    def identity(self) -> Identity:
+        """Which sandbox of which pod it is."""
+        return self.pod_uid, self.pod_name, self.attempt
 
     @property
     def title(self) -> str:
@@ -226,7 +241,7 @@ class Verdict:
     `pod_uid` is set for what belongs to a pod.
     `eligible_in_seconds` is set where time alone will change the verdict. `superseded_by` is the id of the newer copy
     because of which an older one may go: it must still be there when the older one goes. `state` is a container's when
-    the plan was made. `rule` says whose rule it was.
+    the plan was made. `rule` says whose rule it was. `identity` is a container's or a sandbox's, as it was listed.
     """
 
     kind: Kind
@@ -241,6 +256,7 @@ class Verdict:
     superseded_by: str = ""
     state: ContainerState | None = None
     rule: Rule = Rule.KUBELET
+    identity: Identity | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ and the symlink to it; init containers one after the other before the others. Wh
 its restart rule (`tests.restart_rule`) on what the runtime still knows. A pod that is deleted is stopped, and its
 directory goes last; its dead containers, its sandbox and its logs are left to the garbage collection.
 
-Sources: kubelet, `pkg/kubelet/kuberuntime/kuberuntime_manager.go` (computePodActions), `pkg/kubelet/kubelet.go` (SyncPod),
+Sources: kubelet, `pkg/kubelet/kuberuntime/kuberuntime_manager.go` (computePodActions), `pkg/kubelet/kubelet.go`
+(SyncPod),
 `pkg/kubelet/kubelet_volumes.go` (cleanupOrphanedPodDirs).
 """
 
@@ -59,9 +60,7 @@ class Pod:
 class Kubelet:
     """The kubelet of one node. `wrong`: what it was made to do that it should never have to."""
 
-    def __init__(
-        self, runtime: TrueRuntime, root: Path, logs: Path, pull: Callable[[str], object]
-    ) -> None:
+    def __init__(self, runtime: TrueRuntime, root: Path, logs: Path, pull: Callable[[str], object]) -> None:
         self.runtime = runtime
         self._pull = pull
         self.pods: dict[str, Pod] = {}
@@ -120,7 +119,9 @@ class Kubelet:
         for container in reversed(self.runtime.containers_of(pod.uid)):
             newest[container.config.metadata.name] = container
         ready = [each for each in self.runtime.sandboxes_of(pod.uid) if each.ready]
-        waiting = [each for each in newest.values() if ready and each.sandbox_id == ready[0].id and _is(each, "CREATED")]
+        waiting = [
+            each for each in newest.values() if ready and each.sandbox_id == ready[0].id and _is(each, "CREATED")
+        ]
         if waiting:
             self._start(pod, waiting[0])
             return
@@ -139,7 +140,7 @@ class Kubelet:
             for name in inits[: 0 if running else 1]:
                 self._create(pod, name, newest.get(name), sandbox_id)
             return
-        name = sorted(starts)[0]
+        name = min(starts)
         self._create(pod, name, newest.get(name), sandbox_id)
 
     def _run_sandbox(self, pod: Pod) -> None:

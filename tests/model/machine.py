@@ -1,9 +1,11 @@
-"""The machine: hypothesis puts what can happen on a node into any order, and looks after every step whether all is well.
+"""The machine: hypothesis puts what can happen on a node into any order, and after every step all must be well.
 
 The numbers in a step decide what it happens to, so that the same numbers always mean the same story.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 import grpc
 from hypothesis import strategies as st
@@ -18,7 +20,9 @@ from tests.model.stage import Stage
 from tests.model.world import KIB, World
 
 CODES = [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK]
-CALLED = [method.name for method in METHODS if method.name not in ("CreateContainer", "StartContainer", "RunPodSandbox")]
+CALLED = [
+    method.name for method in METHODS if method.name not in ("CreateContainer", "StartContainer", "RunPodSandbox")
+]
 DISTORTIONS = [how for how in Distortion if how is not Distortion.HUGE_NAMES]  # a MiB each: only slow
 LATEST_CALL = 40  # of a pass in which something happens
 
@@ -44,6 +48,24 @@ def failpoint(kind: int, how: int, times: int) -> Failpoint:
             return Cut(code, times=times)
         case _:
             return Distort(DISTORTIONS[how % len(DISTORTIONS)], times=times)
+
+
+Trouble = tuple[list[tuple[int, int, int]], list[Fault]]
+"""What happens in the middle of a pass (before which call, which step, to what), and what misbehaves."""
+
+faults = st.builds(
+    lambda method, kind, how, times, call: Fault(
+        CALLED[method % len(CALLED)], failpoint(kind, how, times), When(from_call=call)
+    ),
+    small,
+    small,
+    small,
+    st.integers(1, 3),
+    st.integers(1, 6),
+)
+troubles = st.tuples(
+    st.lists(st.tuples(st.integers(1, LATEST_CALL), small, numbers), max_size=4), st.lists(faults, max_size=2)
+)
 
 
 class NodeMachine(RuleBasedStateMachine):
@@ -163,11 +185,10 @@ class NodeMachine(RuleBasedStateMachine):
         self.node.kubelet_answers = answers
         type(self).steps += 1
 
-    @rule(method=small, kind=small, how=small, times=st.integers(1, 3), from_call=st.integers(1, 6))
-    def fault_is_armed(self, method: int, kind: int, how: int, times: int, from_call: int) -> None:
+    @rule(fault=faults)
+    def fault_is_armed(self, fault: Fault) -> None:
         """Some method misbehaves in some way, once or a few times."""
-        action = failpoint(kind, how, times)
-        self.node.arm(Fault(CALLED[method % len(CALLED)], action, When(from_call=from_call)))
+        self.node.arm(fault)
         type(self).steps += 1
 
     @rule()
@@ -176,30 +197,42 @@ class NodeMachine(RuleBasedStateMachine):
         self.node.failpoints.clear()
         type(self).steps += 1
 
-    def _interrupt(self, interruptions: list[tuple[int, int, int]]) -> None:
+    @rule(above=st.integers(1, 16), trouble=troubles)
+    def pass_until_relieved(self, above: int, trouble: Trouble) -> None:
+        """reclaimd relieves the node, and stops when that is enough; up to four other things happen in the middle."""
+        self._trouble(trouble)
+        self.node.relieve(above * 4 * KIB, Extent.ENOUGH)
+        self._after_a_pass()
+
+    @rule(trouble=troubles)
+    def pass_to_the_end(self, trouble: Trouble) -> None:
+        """reclaimd goes to the end of the row."""
+        self._trouble(trouble)
+        self.node.relieve(KIB, Extent.ALL)
+        self._after_a_pass()
+
+    @rule(trouble=troubles)
+    def periodic_pass_over_containers(self, trouble: Trouble) -> None:
+        """A pass of the loop over containers."""
+        self._trouble(trouble)
+        self.node.collect(images=False)
+        self._after_a_pass()
+
+    @rule(trouble=troubles)
+    def periodic_pass_over_images(self, trouble: Trouble) -> None:
+        """A pass of the loop over images."""
+        self._trouble(trouble)
+        self.node.collect(images=True)
+        self._after_a_pass()
+
+    def _trouble(self, trouble: Trouble) -> None:
+        """Arms faults, and says what happens in the middle of the next pass."""
         node = self.node
-        self.node.interrupt(
-            {
-                call: lambda step=step, pick=pick: events.BETWEEN_CALLS[step % len(events.BETWEEN_CALLS)](node, pick)
-                for call, step, pick in interruptions
-            }
-        )
-
-    interruptions = st.lists(st.tuples(st.integers(1, LATEST_CALL), small, numbers), max_size=4)
-
-    @rule(above=st.integers(1, 16), to_the_end=st.booleans(), interruptions=interruptions)
-    def pass_under_pressure(self, above: int, to_the_end: bool, interruptions: list[tuple[int, int, int]]) -> None:
-        """reclaimd relieves the node; up to four other things happen in the middle of it."""
-        self._interrupt(interruptions)
-        self.node.relieve(above * 4 * KIB, Extent.ALL if to_the_end else Extent.ENOUGH)
-        self._after_a_pass()
-
-    @rule(images=st.booleans(), interruptions=interruptions)
-    def periodic_pass(self, images: bool, interruptions: list[tuple[int, int, int]]) -> None:
-        """A pass of one of the periodic loops, with other things in the middle of it."""
-        self._interrupt(interruptions)
-        self.node.collect(images=images)
-        self._after_a_pass()
+        interruptions, armed = trouble
+        for fault in armed:
+            node.arm(fault)
+        between = events.BETWEEN_CALLS
+        node.interrupt({call: partial(between[step % len(between)], node, pick) for call, step, pick in interruptions})
 
     def _after_a_pass(self) -> None:
         type(self).steps += 1

@@ -146,9 +146,7 @@ class TrueRuntime(EmbeddedRuntime):
 
     def has(self, object_id: str) -> bool:
         """Whether a container, sandbox or image with this full id is there."""
-        return (
-            object_id in self._containers or object_id in self._sandboxes or self._images.get(object_id) is not None
-        )
+        return object_id in self._containers or object_id in self._sandboxes or self._images.get(object_id) is not None
 
     def users_of(self, image: Image) -> list[str]:
         """Ids of the containers, in whatever state, that were made from the image or mount it."""
@@ -202,7 +200,9 @@ class TrueRuntime(EmbeddedRuntime):
             if image_id not in self._pulled or (gone is not None and not unseen):
                 self._pulled[image_id] = now.seconds
             for tag in () if image is None else image.tags:
-                self._tagged = {key: since for key, since in self._tagged.items() if key[1] != tag or key[0] == image_id}
+                self._tagged = {
+                    key: since for key, since in self._tagged.items() if key[1] != tag or key[0] == image_id
+                }
                 self._tagged.setdefault((image_id, tag), now)
 
     # ---- what goes
@@ -280,5 +280,7 @@ class TrueRuntime(EmbeddedRuntime):
     def _could_be_seen(self, since: Since, *looks: str) -> bool:
         return since.call <= max(self.looked.get(look, 0) for look in looks)
 
-    def _enter(self, kind: Literal["container", "sandbox", "image"], object_id: str, state: str, wrong: list[str]) -> None:
+    def _enter(
+        self, kind: Literal["container", "sandbox", "image"], object_id: str, state: str, wrong: list[str]
+    ) -> None:
         self.ledger.append(Entry(kind, object_id, self._by_reclaimd, state, tuple(wrong) if self._by_reclaimd else ()))

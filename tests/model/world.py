@@ -1,4 +1,4 @@
-"""One node of the model: its runtime and kubelet, the product on it, a canary beside it, and whether anything is harmed.
+"""One node of the model: runtime and kubelet, the product on it, a canary beside it, and whether anything is harmed.
 
 Between two calls of a pass other things may happen, see `interrupt`: that is how a pod starts in the middle of it.
 """
@@ -18,7 +18,7 @@ from eviction.responder import Request
 from eviction.threshold_config import KUBELET_EVICTION_HARD
 from eviction.types import ReclaimFunction
 from reclaim.embedded.dialects import CONTAINERD_1_6, CONTAINERD_2, CRI_O_1_28, CRI_O_1_31
-from reclaim.embedded.failpoints import ActThenFail, Cut, Delay, Distort, Fail, Fault, Hang, Pretend
+from reclaim.embedded.failpoints import Distort, Fault, Hang, Pretend
 from reclaim.embedded.store import LayerSpec
 from reclaim.executor import Executor
 from reclaim.image_gc_pass import ImageGC
@@ -185,7 +185,7 @@ class World:
             result = node.make_collector(Executor(node.clock, stopping, parallel=1)).garbage_collect_containers()
         self._end(result.outcomes, result.kept)
 
-    def interrupt(self, steps: dict[int, Callable[[], None]]) -> None:
+    def interrupt(self, steps: dict[int, Callable[[], object]]) -> None:
         """In the next pass: what happens before its nth call, from 1 on. With such steps one removal goes at a time."""
         first = self.runtime.calls
         self.product.executor.parallel = 1 if steps else 2
@@ -225,7 +225,9 @@ class World:
             if outcome.result is Result.FAILED and outcome.verdict.id in went and not there:
                 self.wrong.append(f"{outcome.verdict.id} is told as failed, and has gone: {outcome.error}")
         told = {outcome.verdict.id for outcome in removals}
-        self.wrong += [f"{each.verdict.id} is told as kept, and has gone" for each in kept if each.verdict.id in went - told]
+        self.wrong += [
+            f"{each.verdict.id} is told as kept, and has gone" for each in kept if each.verdict.id in went - told
+        ]
         self.wrong += [f"{each} has gone, and nothing is told of it" for each in went - told]
 
     def _lied(self) -> bool:
