@@ -155,25 +155,26 @@ class Kubelet:
             self.wrong.append(f"no sandbox for {pod.name}: {error}")
 
     def _create(self, pod: Pod, name: str, before: Container | None, sandbox_id: str) -> None:
-        """CreateContainer; an image that is not there is pulled."""
+        """CreateContainer, by the ids of its images; one that is not there is pulled, and that is all for now."""
         if name in pod.done:
             self.wrong.append(f"{pod.name}/{name} was done, and runs again")
+        needed = [reference for reference in (pod.image, pod.volume) if reference]
+        specs = [pb.ImageSpec(image=self.runtime.id_of(each), user_specified_image=each) for each in needed]
+        missing = [spec.user_specified_image for spec in specs if not spec.image]
+        for reference in missing:
+            self._pull(reference)
+        if missing:
+            return
         attempt = before.config.metadata.attempt + 1 if before is not None else 0
-        mounts = [pb.Mount(container_path="/v", image=pb.ImageSpec(image=pod.volume))] if pod.volume else []
         labels = {UID_LABEL: pod.uid, POD_NAME_LABEL: pod.name, POD_NAMESPACE_LABEL: "default"}
         config = pb.ContainerConfig(
             metadata=pb.ContainerMetadata(name=name, attempt=attempt),
-            image=pb.ImageSpec(image=pod.image),
+            image=specs[0],
             labels={**labels, CONTAINER_NAME_LABEL: name},
             log_path=f"{name}/{attempt}.log",
-            mounts=mounts,
+            mounts=[pb.Mount(container_path="/v", image=spec) for spec in specs[1:]],
         )
-        request = pb.CreateContainerRequest(pod_sandbox_id=sandbox_id, config=config)
-        try:
-            self.runtime.create_container(request)
-        except EmbeddedNodeError:  # an image is not there: it is pulled, and the container made with the next step
-            for reference in filter(None, (pod.image, pod.volume)):
-                self._pull(reference)
+        self.runtime.create_container(pb.CreateContainerRequest(pod_sandbox_id=sandbox_id, config=config))
 
     def _start(self, pod: Pod, container: Container) -> None:
         self.runtime.start_container(pb.StartContainerRequest(container_id=container.id))
@@ -213,9 +214,12 @@ class Kubelet:
             seen: set[str] = set()
             for each in self.runtime.containers_of(pod.uid) if not pod.over else ():
                 name = each.config.metadata.name
-                if name in seen or not each.started_at or not self._is_ours(Path(each.log_path)):
+                if name in seen or not self._is_ours(Path(each.log_path)):
                     continue
-                seen.add(name)
+                if each.started_at or self.runtime.licence.exact:  # to the kubelet one that is CREATED is the newest
+                    seen.add(name)
+                if not each.started_at:
+                    continue
                 link = self.container_logs / symlink_name(pod.name, "default", name, each.id)
                 wrong += [f"{path} is gone" for path in (each.log_path, link) if not Path(path).is_file()]
         return wrong

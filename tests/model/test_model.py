@@ -19,7 +19,7 @@ from tests.model.machine import NodeMachine
 from tests.model.stage import Stage
 
 STEPS_OF_A_STORY = 60
-STORIES_AT_A_TIME = 50
+STORIES_AT_A_TIME = 25
 SUITE_STEPS = 10_000
 SUITE_SEED = 20261121
 SOAK_STEPS = 200_000
@@ -40,17 +40,24 @@ def run_model(directory: Path, steps: int, number: int) -> type[NodeMachine]:
         suppress_health_check=list(HealthCheck),
     )
     began, rounds = time.monotonic(), 0
+
+    def say() -> None:
+        print(
+            f"model: seed {number}, {counted.steps} steps, {counted.passes} passes, {counted.removed} objects removed, "
+            f"{counted.struck} faults struck, {time.monotonic() - began:.0f} s",
+            flush=True,
+        )
+
     print(f"model: seed {number}; again with RECLAIMD_MODEL_SEED={number} RECLAIMD_MODEL_STEPS={steps}")
     try:
         while counted.steps < steps:
             run_state_machine_as_test(seed(number + rounds)(counted), settings=stories)
             rounds += 1
+            if rounds % 10 == 0:
+                say()
     finally:
         counted.stage.close()
-        print(
-            f"model: seed {number}, {counted.steps} steps, {counted.passes} passes, {counted.removed} objects removed, "
-            f"{counted.struck} faults struck, {time.monotonic() - began:.0f} s"
-        )
+        say()
     return counted
 
 

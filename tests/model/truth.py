@@ -144,6 +144,12 @@ class TrueRuntime(EmbeddedRuntime):
         """All images."""
         return list(self._images)
 
+    def id_of(self, name: str) -> str:
+        """The id of the image that a name means, empty if there is none."""
+        with self._lock:
+            image = self._images.resolve_or_none(name)
+        return "" if image is None else image.id
+
     def has(self, object_id: str) -> bool:
         """Whether a container, sandbox or image with this full id is there."""
         return object_id in self._containers or object_id in self._sandboxes or self._images.get(object_id) is not None
