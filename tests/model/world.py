@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import grpc
+
 from eviction.configuration import Extent, load
 from eviction.node import Node
 from eviction.record import Pass, Trigger
@@ -18,7 +20,7 @@ from eviction.responder import Request
 from eviction.threshold_config import KUBELET_EVICTION_HARD
 from eviction.types import ReclaimFunction
 from reclaim.embedded.dialects import CONTAINERD_1_6, CONTAINERD_2, CRI_O_1_28, CRI_O_1_31
-from reclaim.embedded.failpoints import Distort, Fault, Hang, Pretend
+from reclaim.embedded.failpoints import ActThenFail, Cut, Distort, Fail, Failpoint, Fault, Hang, Pretend
 from reclaim.embedded.store import LayerSpec
 from reclaim.executor import Executor
 from reclaim.image_gc_pass import ImageGC
@@ -41,7 +43,6 @@ KIB = 1024
 PAGE_BYTES = 4096
 READ_DEADLINE_SECONDS = 0.4
 ROW = tuple(ReclaimFunction)
-# Answers that say of something that is there that it is not: what is told after them cannot be true.
 STATUS_CALLS = ("ContainerStatus", "ImageStatus", "PodSandboxStatus")
 
 
@@ -218,10 +219,8 @@ class World:
     def _end(self, removals: Iterable[Outcome], kept: Iterable[Outcome]) -> None:
         self.failpoints.before_call = lambda _: None
         went = {entry.id for entry in self.runtime.ledger[self._went :] if entry.by_reclaimd}
-        for outcome in removals:
+        for outcome in () if self._lied() else removals:
             there = self.runtime.has(outcome.verdict.id)
-            if self._lied():
-                continue
             if outcome.result is Result.REMOVED and there and outcome.verdict.id not in went:
                 self.wrong.append(f"{outcome.verdict.id} is told as removed, and is there")
             if outcome.result is Result.FAILED and outcome.verdict.id in went and not there:
@@ -233,7 +232,8 @@ class World:
         self.wrong += [f"{each} has gone, and nothing is told of it" for each in went - told]
 
     def _lied(self) -> bool:
-        return any(method in STATUS_CALLS for method, _ in self.failpoints.struck)
+        """Whether the runtime has said in this pass of something that is there that it is not, or the reverse."""
+        return any(method in STATUS_CALLS and _is_a_lie(action) for method, action in self.failpoints.struck)
 
     def _check_nominal(self, record: Pass) -> None:
         removed = [each for each in record.removals if each.result is Result.REMOVED]
@@ -280,3 +280,13 @@ class World:
         if directories != set(self.kubelet.pods):
             wrong.append(f"the kubelet's directories are {directories}, not {set(self.kubelet.pods)}")
         return wrong
+
+
+def _is_a_lie(action: Failpoint) -> bool:
+    match action:
+        case Pretend() | Distort():
+            return True
+        case Fail(code=code) | ActThenFail(code=code) | Cut(code=code):
+            return code is grpc.StatusCode.NOT_FOUND
+        case _:
+            return False
