@@ -191,7 +191,7 @@ class Collector:
         result = replace(result, plan_seconds=self._clock.monotonic() - began)
         result = self._carry_out(result, plan, remover, look)
         gone = (Result.REMOVED, Result.ALREADY_GONE)
-        self._records.forget(o.verdict.id for o in result.outcomes if o.result in gone)
+        self._records.forget(o.verdict.id for o in result.outcomes if o.result in gone or o.may_have_gone)
         return result
 
     def _everything(self) -> Listing:

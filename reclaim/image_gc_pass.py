@@ -176,7 +176,7 @@ class ImageGC:
             finally:
                 self.in_flight = False
             went = walk.take(outcome)
-            if went and not self._dry_run:
+            if (went or outcome.may_have_gone) and not self._dry_run:
                 self._records.forget((outcome.verdict.id,))
             if went and target_bytes is not None and walk.freed_bytes >= target_bytes:
                 ended = Reason.ENOUGH_FREED

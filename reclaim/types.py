@@ -293,7 +293,8 @@ class Result(StrEnum):
 class Outcome:
     """One object after a pass. `result` is None for what was kept. `freed_bytes` and `freed_inodes` are what the
     filesystem had gained right after the removal, at least 0: late space counts where it arrives, and what others wrote
-    meanwhile is taken off. Both are 0 in a dry run."""
+    meanwhile is taken off. Both are 0 in a dry run. `may_have_gone`: it does not count as removed, but the call may
+    have done its work all the same: what is there by now would be a new one of the same id."""
 
     verdict: Verdict
     result: Result | None = None
@@ -301,6 +302,7 @@ class Outcome:
     duration_seconds: float = 0.0
     freed_bytes: int = 0
     freed_inodes: int = 0
+    may_have_gone: bool = False
 
 
 class EventReason(StrEnum):

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from reclaim.embedded.failpoints import Call, Failpoint, Failpoints
+from reclaim.embedded.failpoints import ActThenFail, Call, Failpoint, Failpoints
 from reclaim.embedded.runtime import EmbeddedRuntime
 from reclaim.embedded.server import METHODS, EmbeddedServer
 from tests.model.truth import TrueRuntime
@@ -57,6 +57,7 @@ class Interruptions(Failpoints):
 
     def _arrive(self, method: str) -> Any:
         armed = super()._arrive(method)
+        self._runtime.failing(failing=armed is not None and isinstance(armed.fault.action, ActThenFail))
         if armed is not None:
             self.struck.append((method, armed.fault.action))
         return armed

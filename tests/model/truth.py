@@ -235,6 +235,10 @@ class TrueRuntime(EmbeddedRuntime):
         """The call of reclaimd that this thread answers now."""
         self._who.asks_status = method == "ImageStatus"
 
+    def failing(self, *, failing: bool) -> None:
+        """Whether the call that this thread answers now is carried out, and answered with an error."""
+        self._who.failing = failing
+
     def _drop_container(self, container: Container) -> None:
         uid, state = container.config.labels[UID_LABEL], STATES[container.state]
         wrong = []
@@ -277,7 +281,8 @@ class TrueRuntime(EmbeddedRuntime):
         if age < self.licence.min_age_seconds:
             wrong.append(f"it had been there for {age:.0f} s")
         super()._drop_image(image)
-        self._dropped[image.id] = Since(-1 if self._by_reclaimd else self.calls, now)
+        told = self._by_reclaimd and not getattr(self._who, "failing", False)
+        self._dropped[image.id] = Since(-1 if told else self.calls, now)  # -1: reclaimd knows
         for tag in image.tags:
             self._tagged.pop((image.id, tag), None)
         self._pinned.pop(image.id, None)

@@ -15,7 +15,7 @@ from eviction.responder import Request
 from eviction.types import ReclaimFunction
 from reclaim.cri import cri_pb2 as pb
 from reclaim.embedded.distortions import Distortion
-from reclaim.embedded.failpoints import ActThenFail, Delay, Distort, Fail, Failpoint, Hang, Pretend
+from reclaim.embedded.failpoints import ActThenFail, Delay, Distort, Fail, Failpoint, Fault, Hang, Pretend, When
 from signals.types import FsLayout, Signal
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd
 from tests.sockets.conftest import SmallNodeFactory
@@ -246,3 +246,32 @@ def test_a_list_that_gives_a_sandbox_the_id_of_another(small_node: SmallNode) ->
     small_node.failpoints["ListPodSandbox"] = Distort(Distortion.ROTATED_IDS)
     relieve(small_node.node(), CONTAINERS)
     assert rebooted.sandbox_id not in small_node.removed("sandbox")
+
+
+def test_an_image_pulled_again_after_an_unanswered_question_is_new(small_node: SmallNode) -> None:
+    """The stateful model found it: removed, but nobody could say so, and pulled again at once it had its old age."""
+    (image,) = small_node.add_images(1)
+    small_node.run(small_node.run_pod("app"))
+    node = small_node.node()
+    small_node.failpoints.add(Fault("ImageStatus", Fail(grpc.StatusCode.INTERNAL, times=1), When(from_call=2)))
+    record = relieve(node, IMAGES)
+    assert result_of(record, image) == "unanswered"
+    assert small_node.removed("image") == [image]
+    small_node.add_image("registry.example/old/0:1")
+    record = relieve(node, IMAGES)
+    assert reason_of(record, image) == "too_young"
+
+
+def test_an_image_pulled_again_before_its_removal_is_verified_is_new(small_node: SmallNode) -> None:
+    """It was removed, and is there when it is asked for: that is another pull, not a failure of which nothing came."""
+    (image,) = small_node.add_images(1)
+    small_node.run(small_node.run_pod("app"))
+    node = small_node.node()
+    small_node.failpoints.add(Fault("ImageStatus", Hang(times=1), When(from_call=2)))
+    with small_node.relieving(node, IMAGES) as going:
+        small_node.wait_for("ImageStatus", 2)
+        small_node.add_image("registry.example/old/0:1")
+        small_node.failpoints.clear()
+        going.result()
+    record = relieve(node, IMAGES)
+    assert reason_of(record, image) == "too_young"
