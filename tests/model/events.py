@@ -50,7 +50,7 @@ def pod_comes(world: World, pick: int) -> bool:
     image = IMAGES[pick % len(IMAGES)]
     mounts = world.dialect.runtime_version != "1.6.20" and pick % 3 == 0
     volume = IMAGES[(pick + 1) % len(IMAGES)] if mounts else ""
-    logs = world.canary if pick % 11 == 0 else None
+    logs = world.canary.directory if pick % 11 == 0 else None
     world.kubelet.admit(image, volume, POLICIES[pick // 7 % 3], pick // 2 % 3, logs)
     return True
 
@@ -119,6 +119,14 @@ def pod_goes(world: World, pick: int) -> bool:
     for _ in range(pick % 7):
         world.kubelet.sync(pod)
     return True
+
+
+def pod_vanishes(world: World, pick: int) -> bool:
+    """Somebody clears the kubelet's directory of a pod whose containers run on."""
+    pod = one_of(list(world.kubelet.pods.values()), pick)
+    if pod is not None:
+        world.kubelet.forget(pod)
+    return pod is not None
 
 
 def kubelet_collects(world: World, pick: int) -> bool:
@@ -190,6 +198,7 @@ BETWEEN_CALLS: tuple[Step, ...] = (
     container_is_lost,
     sandbox_dies,
     pod_goes,
+    pod_vanishes,
     kubelet_collects,
     image_comes,
     image_is_tagged,

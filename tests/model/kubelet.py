@@ -111,8 +111,12 @@ class Kubelet:
         elif ready := [each for each in sandboxes if each.ready]:
             self.runtime.stop_pod_sandbox(pb.StopPodSandboxRequest(pod_sandbox_id=ready[0].id))
         elif pod.deleting:
-            (self._directories / pod.uid).rmdir()
-            del self.pods[pod.uid]
+            self.forget(pod)
+
+    def forget(self, pod: Pod) -> None:
+        """The directory of a pod goes, and with it all that the kubelet knows of it."""
+        (self._directories / pod.uid).rmdir()
+        del self.pods[pod.uid]
 
     def _run(self, pod: Pod) -> None:
         newest: dict[str, Container] = {}

@@ -24,6 +24,7 @@ CALLED = [
     method.name for method in METHODS if method.name not in ("CreateContainer", "StartContainer", "RunPodSandbox")
 ]
 DISTORTIONS = [how for how in Distortion if how is not Distortion.HUGE_NAMES]  # a MiB each: only slow
+BREAKS = (events.container_is_lost, events.sandbox_dies, events.pod_vanishes, events.node_reboots)
 LATEST_CALL = 40  # of a pass in which something happens
 
 numbers = st.integers(0, 2**16 - 1)
@@ -137,8 +138,8 @@ class NodeMachine(RuleBasedStateMachine):
 
     @rule(pick=numbers)
     def something_breaks(self, pick: int) -> None:
-        """A container is lost, a sandbox dies, or the node reboots."""
-        self._step((events.container_is_lost, events.sandbox_dies, events.node_reboots)[pick % 3], pick // 3)
+        """A container is lost, a sandbox dies, a pod's directory is cleared, or the node reboots."""
+        self._step(BREAKS[pick % len(BREAKS)], pick // len(BREAKS))
 
     @rule(pick=numbers)
     def pod_goes(self, pick: int) -> None:

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from reclaim.embedded.failpoints import ActThenFail, Call, Failpoint, Failpoints
+from reclaim.embedded.failpoints import ActThenFail, Call, Cut, Failpoint, Failpoints
 from reclaim.embedded.runtime import EmbeddedRuntime
 from reclaim.embedded.server import METHODS, EmbeddedServer
 from tests.model.truth import TrueRuntime
@@ -51,13 +51,14 @@ class Interruptions(Failpoints):
                 return call.act()
             finally:
                 runtime.asking("")
-                runtime.looked[method] = max(runtime.looked.get(method, 0), number)
+                if not runtime.is_failing:
+                    runtime.looked[method] = max(runtime.looked.get(method, 0), number)
 
         return super().apply(method, Call(act, call.empty, call.distort))
 
     def _arrive(self, method: str) -> Any:
         armed = super()._arrive(method)
-        self._runtime.failing(failing=armed is not None and isinstance(armed.fault.action, ActThenFail))
+        self._runtime.failing(failing=armed is not None and isinstance(armed.fault.action, ActThenFail | Cut))
         if armed is not None:
             self.struck.append((method, armed.fault.action))
         return armed

@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from reclaim.cri import cri_pb2 as pb
@@ -20,49 +19,9 @@ from reclaim.embedded.pods import Container, Sandbox
 from reclaim.embedded.runtime import EmbeddedRuntime
 from reclaim.embedded.store import LayerSpec
 from reclaim.types import ContainerState
+from tests.model.ledger import FRESH_SECONDS, STATES, Entry, Licence, Since
 from tests.model.ticking import TickingClock
 from tests.restart_rule import Copy
-
-FRESH_SECONDS = 1.0
-STATES = {
-    pb.CONTAINER_CREATED: ContainerState.CREATED,
-    pb.CONTAINER_RUNNING: ContainerState.RUNNING,
-    pb.CONTAINER_EXITED: ContainerState.EXITED,
-    pb.CONTAINER_UNKNOWN: ContainerState.UNKNOWN,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One removal. `state` is that of the object when it went; `wrong` is empty if it was allowed to go."""
-
-    kind: Literal["container", "sandbox", "image"]
-    id: str
-    by_reclaimd: bool
-    state: str
-    wrong: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Since:
-    """When something came into being: the number of calls that reclaimd had sent by then, and the time in seconds."""
-
-    call: int
-    seconds: float
-
-
-@dataclass(slots=True)
-class Licence:
-    """What reclaimd is configured to do, and so may do.
-
-    `exact`: it goes the kubelet's way with the kubelet's own state, and may remove what is CREATED. `told`: it is told
-    by the kubelet which pods have terminated. `keep`: tags that stay. `min_age_seconds`: of an image.
-    """
-
-    exact: bool = False
-    told: bool = False
-    keep: frozenset[str] = frozenset()
-    min_age_seconds: float = 0.0
 
 
 class TrueRuntime(EmbeddedRuntime):
@@ -81,6 +40,7 @@ class TrueRuntime(EmbeddedRuntime):
         self.calls = 0
         self.looked: dict[str, int] = {}  # method, or id of an image whose status was asked -> number of the call
         self.arrived = 0.0
+        self.listed_images = 0  # the number of the call with which reclaimd's last complete look at images began
         self._clock = clock
         self._who = threading.local()
         self._making = ""
@@ -197,12 +157,12 @@ class TrueRuntime(EmbeddedRuntime):
 
     def _arrived(self, image_id: str) -> None:
         """Notes since when an image and its tags are there. One that went without reclaimd's doing, and came back
-        before it listed images again, was never away to it."""
+        before it had a complete look at the images again, was never away to it."""
         now = self.now()
         with self._lock:
             image = self._images.get(image_id)
             gone = self._dropped.pop(image_id, None)
-            unseen = gone is not None and gone.call >= self.looked.get("ListImages", 0)
+            unseen = gone is not None and gone.call >= self.listed_images
             if image_id not in self._pulled or (gone is not None and not unseen):
                 self._pulled[image_id] = now.seconds
             for tag in () if image is None else image.tags:
@@ -236,8 +196,13 @@ class TrueRuntime(EmbeddedRuntime):
         self._who.asks_status = method == "ImageStatus"
 
     def failing(self, *, failing: bool) -> None:
-        """Whether the call that this thread answers now is carried out, and answered with an error."""
+        """Whether the call that this thread answers now is carried out and answered with an error."""
         self._who.failing = failing
+
+    @property
+    def is_failing(self) -> bool:
+        """The same, for who carries it out."""
+        return getattr(self._who, "failing", False)
 
     def _drop_container(self, container: Container) -> None:
         uid, state = container.config.labels[UID_LABEL], STATES[container.state]
@@ -281,7 +246,7 @@ class TrueRuntime(EmbeddedRuntime):
         if age < self.licence.min_age_seconds:
             wrong.append(f"it had been there for {age:.0f} s")
         super()._drop_image(image)
-        told = self._by_reclaimd and not getattr(self._who, "failing", False)
+        told = self._by_reclaimd and not self.is_failing
         self._dropped[image.id] = Since(-1 if told else self.calls, now)  # -1: reclaimd knows
         for tag in image.tags:
             self._tagged.pop((image.id, tag), None)

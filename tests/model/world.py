@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -27,10 +26,12 @@ from reclaim.image_gc_pass import ImageGC
 from reclaim.listing import Lister
 from reclaim.types import Outcome, Result
 from signals.types import Signal
+from tests.model.canary import Canary
 from tests.model.kubelet import Kubelet
+from tests.model.ledger import Licence
 from tests.model.stage import Interruptions, Stage
 from tests.model.ticking import CoarseEvent, TickingClock
-from tests.model.truth import Licence, TrueRuntime
+from tests.model.truth import TrueRuntime
 from tests.pure.values import threshold
 
 DIALECTS = (CONTAINERD_2, CONTAINERD_1_6, CRI_O_1_31, CRI_O_1_28)
@@ -61,8 +62,7 @@ class World:
         self.kubelet = Kubelet(self.runtime, self.directory / "kubelet", logs, self.pull)
         self.kubelet_answers = 0
         stage.answer = self._answer
-        self.canary = self.directory / "canary"
-        self._put_canary()
+        self.canary = Canary(self.directory / "canary", self.kubelet.pod_logs, self.kubelet.container_logs)
         self.wrong: list[str] = []
         self.passes = 0
         self.extent = (Extent.ENOUGH, Extent.ALL)[mode % 2]
@@ -75,7 +75,6 @@ class World:
         self.state_file = self.directory / "state" / "images.json"
         self.state_file.parent.mkdir(mode=0o700)
         self.product = self._make_product()
-        self._expected = self._canary_as_it_is()
 
     def close(self) -> None:
         """Takes the product and the node away."""
@@ -170,7 +169,7 @@ class World:
         true = (after[0] - before[0], after[1] - before[1])
         if abs(measured[0] - true[0]) >= PAGE_BYTES or measured[1] != true[1]:
             self.wrong.append(f"{measured} bytes and inodes are told, and the filesystem has {true} more")
-        self._end((*record.removals,), record.kept)
+        self._end(record.removals, record.kept, complete=not record.errors)
         self._check_nominal(record)
 
     def collect(self, *, images: bool) -> None:
@@ -184,7 +183,7 @@ class World:
             result = image_gc.run(node.policies().images, 0.0, node.image_fs_space, exact=exact).reclaim
         else:
             result = node.make_collector(Executor(node.clock, stopping, parallel=1)).garbage_collect_containers()
-        self._end(result.outcomes, result.kept)
+        self._end(result.outcomes, result.kept, complete=images and not result.error)
 
     def interrupt(self, steps: dict[int, Callable[[], object]]) -> None:
         """In the next pass: what happens before its nth call, from 1 on. With such steps one removal goes at a time."""
@@ -216,8 +215,10 @@ class World:
         self._went = len(self.runtime.ledger)
         self.failpoints.struck.clear()
 
-    def _end(self, removals: Iterable[Outcome], kept: Iterable[Outcome]) -> None:
+    def _end(self, removals: Iterable[Outcome], kept: Iterable[Outcome], *, complete: bool) -> None:
         self.failpoints.before_call = lambda _: None
+        if complete:
+            self.runtime.listed_images = self.runtime.looked.get("ListImages", 0)
         went = {entry.id for entry in self.runtime.ledger[self._went :] if entry.by_reclaimd}
         for outcome in () if self._lied() else removals:
             there = self.runtime.has(outcome.verdict.id)
@@ -245,37 +246,11 @@ class World:
         found = os.statvfs(self.directory)
         return found.f_bavail * found.f_frsize, found.f_ffree
 
-    # ---- what must never be touched
-
-    def _put_canary(self) -> None:
-        """Files that a careless hand would take along: log links, log directories and log paths lead to them."""
-        for name in ("a.log", "app/0.log", "app/1.log", "init0/0.log", "deep/er/0.log"):
-            path = self.canary / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(f"the canary's {name}")
-        pods, containers = self.kubelet.pod_logs, self.kubelet.container_logs
-        (pods / "default_ghost_uid-ghost").symlink_to(self.canary)
-        (pods / "default_spirit_uid-spirit").mkdir()
-        (pods / "default_spirit_uid-spirit" / "app").symlink_to(self.canary / "app")
-        (containers / f"x_default_app-{'a' * 64}.log").symlink_to(self.canary / "a.log")
-        (containers / f"y_default_app-{'b' * 64}.log").symlink_to(self.canary / "missing.log")
-        (containers / f"z_default_app-{'c' * 64}.log").symlink_to(pods / "default_ghost_uid-ghost/app/0.log")
-
-    def _canary_as_it_is(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for directory, names, files in os.walk(self.canary):
-            found[directory] = sorted((*names, *files))
-            for name in files:
-                path = Path(directory, name)
-                found[str(path)] = (path.read_bytes(), path.stat().st_ino, path.stat().st_ctime_ns)
-        return found
-
     def harm(self) -> list[str]:
         """What is wrong by now; nothing, if all is well."""
         wrong = [f"{each.kind} {each.id}: {', '.join(each.wrong)}" for each in self.runtime.ledger if each.wrong]
         wrong += self.wrong + self.kubelet.wrong + self.kubelet.missing_logs()
-        if self._canary_as_it_is() != self._expected:
-            wrong.append(f"outside the logs: {self._canary_as_it_is()} was {self._expected}")
+        wrong += self.canary.touched()
         directories = set(os.listdir(self.directory / "kubelet" / "pods"))
         if directories != set(self.kubelet.pods):
             wrong.append(f"the kubelet's directories are {directories}, not {set(self.kubelet.pods)}")
