@@ -18,6 +18,7 @@ from eviction.record import Pass, Trigger
 from eviction.responder import Request
 from eviction.threshold_config import KUBELET_EVICTION_HARD
 from eviction.types import ReclaimFunction
+from reclaim.collector import IMAGES as IMAGES_FUNCTION
 from reclaim.embedded.dialects import CONTAINERD_1_6, CONTAINERD_2, CRI_O_1_28, CRI_O_1_31
 from reclaim.embedded.failpoints import ActThenFail, Cut, Distort, Fail, Failpoint, Fault, Hang, Pretend
 from reclaim.embedded.store import LayerSpec
@@ -169,7 +170,8 @@ class World:
         true = (after[0] - before[0], after[1] - before[1])
         if abs(measured[0] - true[0]) >= PAGE_BYTES or measured[1] != true[1]:
             self.wrong.append(f"{measured} bytes and inodes are told, and the filesystem has {true} more")
-        self._end(record.removals, record.kept, complete=not record.errors)
+        listed = any(each.operation == IMAGES_FUNCTION and not each.error for each in record.functions)
+        self._end(record.removals, record.kept, listed_images=listed)
         self._check_nominal(record)
 
     def collect(self, *, images: bool) -> None:
@@ -183,7 +185,7 @@ class World:
             result = image_gc.run(node.policies().images, 0.0, node.image_fs_space, exact=exact).reclaim
         else:
             result = node.make_collector(Executor(node.clock, stopping, parallel=1)).garbage_collect_containers()
-        self._end(result.outcomes, result.kept, complete=images and not result.error)
+        self._end(result.outcomes, result.kept, listed_images=images and not result.error)
 
     def interrupt(self, steps: dict[int, Callable[[], object]]) -> None:
         """In the next pass: what happens before its nth call, from 1 on. With such steps one removal goes at a time."""
@@ -215,9 +217,9 @@ class World:
         self._went = len(self.runtime.ledger)
         self.failpoints.struck.clear()
 
-    def _end(self, removals: Iterable[Outcome], kept: Iterable[Outcome], *, complete: bool) -> None:
+    def _end(self, removals: Iterable[Outcome], kept: Iterable[Outcome], *, listed_images: bool) -> None:
         self.failpoints.before_call = lambda _: None
-        if complete:
+        if listed_images:
             self.runtime.listed_images = self.runtime.looked.get("ListImages", 0)
         went = {entry.id for entry in self.runtime.ledger[self._went :] if entry.by_reclaimd}
         for outcome in () if self._lied() else removals:
