@@ -37,7 +37,7 @@ from eviction.whereabouts import explained
 from reclaim.types import EventReason, GCEvent, Result, RuntimeUnavailable
 from signals.interval import Fill
 from signals.quantity import format_duration
-from signals.types import SignalObservations
+from signals.types import Signal, SignalObservations
 
 REFRESH_SECONDS = 60.0  # where the images are, and who uses them, for the records
 DRAIN_SECONDS = 30.0
@@ -63,7 +63,7 @@ class Manager:
     `look_now` and `stop` may be called from any thread. `may_act`: asked before each pass; a text
     says why not (hold-off).
     `on_pass` is called with every pass that did or tried anything; `on_detected` when the records of images have been
-    brought up to date, unless the disk is under pressure.
+    brought up to date, unless the disk is under pressure. `wake`: what is waited on until the next look.
     """
 
     def __init__(
@@ -76,6 +76,7 @@ class Manager:
         on_look: Callable[[SignalObservations, Decision], None] = lambda *_: None,
         on_detected: Callable[[], None] = lambda: None,
         events: EventSink | None = None,
+        wake: threading.Event | None = None,
     ):
         self._node = node
         self._log = log
@@ -84,11 +85,12 @@ class Manager:
         self._on_look = on_look
         self._on_detected = on_detected
         self._events = events or LogEvents(log)
-        self._wake = threading.Event()
+        self._wake = wake or threading.Event()
         self._urgent = threading.Event()  # waited for where an ordinary wake may not be heard
         self._asked = False
         self._fills: dict[tuple[int, bool], Fill] = {}
         self._conditions: frozenset[NodeCondition] = frozenset()
+        self._announced: set[Signal] = set()  # whose event was sent, until the pressure is over
         self._pauses: dict[tuple[ReclaimFunction, ...], Pause] = {}
         self._refresh_due = float("-inf")
         self._work: _Work | None = None
@@ -247,6 +249,7 @@ class Manager:
             met = ", ".join(below_sentence(threshold, observations) for threshold in decision.thresholds_met)
             self._log.warning(f"DiskPressure: {met}", condition="DiskPressure", status=True)
         else:
+            self._announced.clear()
             self._log.info("no DiskPressure any more", condition="DiskPressure", status=False)
 
     def _warn_of_late_marks(self, observations: SignalObservations) -> None:
@@ -268,7 +271,8 @@ class Manager:
             self._pause_of(decision).until = self._node.clock.monotonic() + RETRY_SECONDS
             return
 
-        if decision.acted_on is not None and self._news("event", decision.acted_on.signal):
+        if decision.acted_on is not None and decision.acted_on.signal not in self._announced:
+            self._announced.add(decision.acted_on.signal)
             self._events.warn(GCEvent(EventReason.EVICTION_THRESHOLD_MET, reclaiming_sentence(decision.acted_on)))
 
         def respond() -> None:

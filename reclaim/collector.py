@@ -186,11 +186,12 @@ class Collector:
         began = self._clock.monotonic()
         self._record(listing, began)
         plan = plan_image_gc(listing, self._records.records, self._policies.images, began)
-        remover = ImageRemover(self._images, self._lister, listing, self._clock, self._planned)
+        keep = self._policies.images.keep
+        remover = ImageRemover(self._images, self._lister, listing, self._clock, self._planned, keep=keep)
         result = replace(result, plan_seconds=self._clock.monotonic() - began)
         result = self._carry_out(result, plan, remover, look)
         gone = (Result.REMOVED, Result.ALREADY_GONE)
-        self._records.forget(o.verdict.id for o in result.outcomes if o.result in gone)
+        self._records.forget(o.verdict.id for o in result.outcomes if o.result in gone or o.may_have_gone)
         return result
 
     def _everything(self) -> Listing:

@@ -263,6 +263,7 @@ def _verdict(container: Container, action: Action, reason: Reason, now_ns: int, 
         pod_uid=container.pod_uid,
         state=container.state,
         rule=rule,
+        identity=container.identity,
     )
 
 

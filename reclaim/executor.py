@@ -134,9 +134,10 @@ def remove_one(verdict: Verdict, remover: Remover, clock: Clock, *, dry_run: boo
         failure = str(error)
     try:
         if remover.present(verdict):
-            return outcome(Result.FAILED, failure or "the runtime reported success but still has it")
+            failed = outcome(Result.FAILED, failure or "the runtime reported success but still has it")
+            return replace(failed, may_have_gone=not failure)
     except RuntimeUnavailable as error:
-        return outcome(Result.UNANSWERED, failure or str(error))
+        return replace(outcome(Result.UNANSWERED, failure or str(error)), may_have_gone=True)
     return outcome(Result.REMOVED if was_there else Result.ALREADY_GONE, failure)
 
 

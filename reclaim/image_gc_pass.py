@@ -112,7 +112,7 @@ class ImageGC:
         usage = images_in_use(listing)
         self._records.update(listing.images, usage.by_containers | usage.by_sandboxes, began, wall)
         plan = plan_maximum_age(listing, self._records.records, policy, began, started_at, exact=exact)
-        remover = ImageRemover(self._images, self._lister, listing, self._clock)
+        remover = ImageRemover(self._images, self._lister, listing, self._clock, keep=policy.keep)
         planned_at = self._clock.monotonic()
         aged = self._walk(plan, remover)
         if aged.failures or aged.cut_short:
@@ -176,7 +176,7 @@ class ImageGC:
             finally:
                 self.in_flight = False
             went = walk.take(outcome)
-            if went and not self._dry_run:
+            if (went or outcome.may_have_gone) and not self._dry_run:
                 self._records.forget((outcome.verdict.id,))
             if went and target_bytes is not None and walk.freed_bytes >= target_bytes:
                 ended = Reason.ENOUGH_FREED

@@ -16,7 +16,7 @@ from reclaim.images_in_use import images_in_use
 from reclaim.references import ImageIndex
 from reclaim.retry import retried
 from reclaim.services import ImageService, RuntimeService
-from reclaim.types import Container, Listing, PodSandboxState
+from reclaim.types import Container, Listing, PodSandboxState, RuntimeUnavailable
 
 FRESH_SECONDS = 1.0
 
@@ -76,7 +76,10 @@ class Lister:
         self._volumes = {known: volumes for known, volumes in self._volumes.items() if known in listed}
         for container_id in listed - self._volumes.keys():
             status = self._runtime.container_status(container_id)
-            self._volumes[container_id] = () if status is None else status.image_volumes
+            if status is not None and status.id == container_id:
+                self._volumes[container_id] = status.image_volumes
+            elif status is not None or any(c.id == container_id for c in self._runtime.list_containers()):
+                raise RuntimeUnavailable(f"container {container_id} is listed, but what it mounts is not said")
         return {container_id: volumes for container_id, volumes in self._volumes.items() if volumes}
 
     def _resolved(self, listing: Listing, index: ImageIndex) -> Listing:

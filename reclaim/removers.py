@@ -18,12 +18,14 @@ from typing import Protocol
 
 from reclaim.clock import Clock
 from reclaim.images_in_use import images_in_use
+from reclaim.keep_list import KEEP_NOTHING, KeepList
 from reclaim.listing import FRESH_SECONDS, Lister
 from reclaim.pods import PodStateProvider, is_pod_uid
 from reclaim.references import ImageIndex
 from reclaim.services import NO_STATUS, ContainerStatus, ImageService, RuntimeService
 from reclaim.types import (
     ContainerState,
+    Identity,
     Image,
     Listing,
     PodSandboxState,
@@ -85,6 +87,13 @@ def _has_appeared_again(verdict: Verdict, pods: PodStateProvider) -> bool:
     return verdict.reason is Reason.POD_GONE and is_pod_uid(verdict.pod_uid) and not pods.gone(verdict.pod_uid)
 
 
+def _check_identity(verdict: Verdict, identity: Identity | None) -> None:
+    """Raises RuntimeUnavailable when the status of an id is that of another object than the list had under this id: a
+    list that gives the dead of a live pod to one that is gone licenses nothing."""
+    if None not in (verdict.identity, identity) and verdict.identity != identity:
+        raise RuntimeUnavailable(f"the status of {verdict.kind} {verdict.id} is not what was listed under its id")
+
+
 class LogFiles(Protocol):
     """What takes a container's log files away."""
 
@@ -118,6 +127,7 @@ class ContainerRemover:
             return Refused(Reason.UNKNOWN_STATE)
         if status is None or status.id != verdict.id:
             return _GONE
+        _check_identity(verdict, status.identity)
         as_planned = verdict.state in _ONLY_AS_PLANNED and status.state is verdict.state
         if status.state is not ContainerState.EXITED and not as_planned:
             return Refused(_STILL_ALIVE[status.state])
@@ -171,12 +181,13 @@ class SandboxRemover:
 
     def check(self, verdict: Verdict) -> Ready | Refused:
         """Not READY now and without containers; and last, as it takes no time, that the pod is gone."""
-        state = self._runtime.pod_sandbox_state(verdict.id)
+        status = self._runtime.pod_sandbox_status(verdict.id)
         read_at = self._clock.monotonic()
-        if state is None:
+        if status is None:
             return _GONE
-        if state is PodSandboxState.READY:
+        if status.state is PodSandboxState.READY:
             return Refused(Reason.READY)
+        _check_identity(verdict, status.identity)
         listing = Listing(containers=self._runtime.list_containers(sandbox_id=verdict.id)).without(self._planned)
         if any(container.sandbox_id == verdict.id for container in listing.containers):
             return Refused(Reason.HAS_CONTAINERS)
@@ -191,7 +202,7 @@ class SandboxRemover:
 
     def present(self, verdict: Verdict) -> bool:
         """PodSandboxStatus answers with this very id."""
-        return self._runtime.pod_sandbox_state(verdict.id) is not None
+        return self._runtime.pod_sandbox_status(verdict.id) is not None
 
 
 class ImageRemover:
@@ -211,8 +222,11 @@ class ImageRemover:
         listing: Listing,
         clock: Clock,
         planned: tuple[Verdict, ...] = (),
+        *,
+        keep: KeepList = KEEP_NOTHING,
     ):
         self._images = images
+        self._keep = keep
         self._planned = planned
         self._lister = lister
         self._clock = clock
@@ -242,6 +256,8 @@ class ImageRemover:
         listed, and a list may have had it wrong."""
         if image.pinned:
             return Reason.PINNED
+        if self._keep.kept_ids((image,)):
+            return Reason.KEEP_LIST
         usage = images_in_use(replace(self._listing, images=(image,)))
         if image.id in usage.by_containers:
             return Reason.IN_USE

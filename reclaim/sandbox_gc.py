@@ -88,6 +88,7 @@ def _judge(
             age_seconds=(now_ns - sandbox.created_at_ns) * NANOSECOND,
             pod_uid=sandbox.pod_uid,
             rule=rule,
+            identity=sandbox.identity,
         )
 
     if sandbox.state is PodSandboxState.READY:

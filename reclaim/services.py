@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from reclaim.types import Container, ContainerState, Image, PodSandbox, PodSandboxState
+from reclaim.types import Container, ContainerState, Identity, Image, PodSandbox, PodSandboxState
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class ContainerStatus:
     """One container as it is now: its state, the references of the images that it mounts as volumes, and what its log
     files are found by: the path that the runtime writes to, and the names in its labels.
 
-    `stop_grace_seconds`: how long the kubelet would give it to stop, at least 2.
+    `stop_grace_seconds`: how long the kubelet would give it to stop, at least 2. `identity`: None where it is not said.
     """
 
     id: str
@@ -47,10 +47,19 @@ class ContainerStatus:
     pod_namespace: str = ""
     log_path: str = ""
     stop_grace_seconds: int = 2
+    identity: Identity | None = None
 
 
 NO_STATUS = ContainerStatus("", ContainerState.UNKNOWN)
 """What a runtime answered that said neither that there is no such container nor anything about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodSandboxStatus:
+    """One sandbox as it is now. `identity`: None where it is not said."""
+
+    state: PodSandboxState
+    identity: Identity | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +93,8 @@ class RuntimeService(Protocol):
     def container_status(self, container_id: str) -> ContainerStatus | None:
         """The container as it is now; None when there is no such container."""
 
-    def pod_sandbox_state(self, sandbox_id: str) -> PodSandboxState | None:
-        """The state of the sandbox with this very id as it is now; None when there is no such sandbox."""
+    def pod_sandbox_status(self, sandbox_id: str) -> PodSandboxStatus | None:
+        """The sandbox with this very id as it is now; None when there is no such sandbox."""
 
     def image_of_sandbox(self, sandbox_id: str) -> str | None:
         """The image that a sandbox was made from; None when the runtime does not say or the sandbox is gone."""

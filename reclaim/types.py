@@ -60,6 +60,11 @@ class Kind(StrEnum):
     LOG_SYMLINK = "log_symlink"
 
 
+Identity = tuple[str, str, int]
+"""Which one of its kind an object is, in the kubelet's terms: pod UID, name (of the container, or of the pod), attempt.
+What a list says of it under an id, the status of that id must say too."""
+
+
 @dataclass(frozen=True, slots=True)
 class Container:
     """A container as the runtime lists it.
@@ -81,6 +86,11 @@ class Container:
     image_references: tuple[str, ...] = ()
 
     @property
+    def identity(self) -> Identity:
+        """Which copy of which container of which pod it is."""
+        return self.pod_uid, self.name, self.attempt
+
+    @property
     def title(self) -> str:
         """For people: `namespace/pod/container#attempt`."""
         pod = f"{self.pod_namespace}/{self.pod_name}/" if self.pod_name else ""
@@ -100,6 +110,11 @@ class PodSandbox:
     pod_namespace: str = ""
     attempt: int = 0
     labelled: bool = True
+
+    @property
+    def identity(self) -> Identity:
+        """Which sandbox of which pod it is."""
+        return self.pod_uid, self.pod_name, self.attempt
 
     @property
     def title(self) -> str:
@@ -226,7 +241,7 @@ class Verdict:
     `pod_uid` is set for what belongs to a pod.
     `eligible_in_seconds` is set where time alone will change the verdict. `superseded_by` is the id of the newer copy
     because of which an older one may go: it must still be there when the older one goes. `state` is a container's when
-    the plan was made. `rule` says whose rule it was.
+    the plan was made. `rule` says whose rule it was. `identity` is a container's or a sandbox's, as it was listed.
     """
 
     kind: Kind
@@ -241,6 +256,7 @@ class Verdict:
     superseded_by: str = ""
     state: ContainerState | None = None
     rule: Rule = Rule.KUBELET
+    identity: Identity | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +293,8 @@ class Result(StrEnum):
 class Outcome:
     """One object after a pass. `result` is None for what was kept. `freed_bytes` and `freed_inodes` are what the
     filesystem had gained right after the removal, at least 0: late space counts where it arrives, and what others wrote
-    meanwhile is taken off. Both are 0 in a dry run."""
+    meanwhile is taken off. Both are 0 in a dry run. `may_have_gone`: it does not count as removed, but the call may
+    have done its work all the same: what is there by now would be a new one of the same id."""
 
     verdict: Verdict
     result: Result | None = None
@@ -285,6 +302,7 @@ class Outcome:
     duration_seconds: float = 0.0
     freed_bytes: int = 0
     freed_inodes: int = 0
+    may_have_gone: bool = False
 
 
 class EventReason(StrEnum):

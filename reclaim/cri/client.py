@@ -30,18 +30,17 @@ from reclaim.cri.convert import (
     container_status_of,
     each_once,
     image_of,
+    pod_sandbox_status_of,
     sandbox_of,
-    sandbox_state,
     text_in_json,
 )
 from reclaim.cri.pieces import MalformedList, entries
 from reclaim.ownership import socket_refusal
-from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, RuntimeVersion
+from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, PodSandboxStatus, RuntimeVersion
 from reclaim.types import (
     Container,
     Image,
     PodSandbox,
-    PodSandboxState,
     ReclaimError,
     RemovalFailed,
     RuntimeUnavailable,
@@ -142,7 +141,7 @@ class CriClient:
         listed = self._list(_RUNTIME + "ListPodSandbox", "StreamPodSandboxes", request, pb.PodSandbox)
         return each_once(map(sandbox_of, listed), "a sandbox")
 
-    def pod_sandbox_state(self, sandbox_id: str) -> PodSandboxState | None:
+    def pod_sandbox_status(self, sandbox_id: str) -> PodSandboxStatus | None:
         """The sandbox as it is now, None when NOT_FOUND or when another one answers to its id."""
         request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
         answer = self._find(_RUNTIME + "PodSandboxStatus", request, pb.PodSandboxStatusResponse)
@@ -150,7 +149,7 @@ class CriClient:
             return None
         if not answer.status.id:
             raise RuntimeUnavailable(f"{self.endpoint}: PodSandboxStatus was answered without a status")
-        return sandbox_state(answer.status.state) if answer.status.id == sandbox_id else None
+        return pod_sandbox_status_of(answer.status) if answer.status.id == sandbox_id else None
 
     def container_status(self, container_id: str) -> ContainerStatus | None:
         """The container as it is now, None when NOT_FOUND; an answer without a status has no id and no known state."""

@@ -8,7 +8,7 @@ from sys import intern
 from typing import TypeVar
 
 from reclaim.cri import cri_pb2 as pb
-from reclaim.services import ContainerStatus
+from reclaim.services import ContainerStatus, PodSandboxStatus
 from reclaim.types import Container, ContainerState, Image, PodSandbox, PodSandboxState, RuntimeUnavailable
 
 Listed = TypeVar("Listed", Container, PodSandbox)
@@ -103,7 +103,14 @@ def container_status_of(status: pb.ContainerStatus) -> ContainerStatus:
         pod_namespace=status.labels.get(POD_NAMESPACE_LABEL, ""),
         log_path=status.log_path,
         stop_grace_seconds=stop_grace_seconds(status.annotations),
+        identity=(status.labels.get(UID_LABEL, ""), status.metadata.name, status.metadata.attempt),
     )
+
+
+def pod_sandbox_status_of(status: pb.PodSandboxStatus) -> PodSandboxStatus:
+    """The status of one sandbox."""
+    metadata = status.metadata
+    return PodSandboxStatus(sandbox_state(status.state), (metadata.uid, metadata.name, metadata.attempt))
 
 
 def stop_grace_seconds(annotations: Mapping[str, str]) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reclaim.pods import PodStates
-from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, RuntimeVersion
-from reclaim.types import Container, ContainerState, Image, PodSandbox, PodSandboxState, RuntimeUnavailable
+from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, PodSandboxStatus, RuntimeVersion
+from reclaim.types import Container, ContainerState, Image, PodSandbox, RuntimeUnavailable
 from tests.pure.values import SteppedClock
 
 
@@ -73,13 +73,13 @@ class MemoryRuntime:
         if self.says_nothing:
             return NO_STATUS
         found = next((one for one in self.containers.values() if one.id.startswith(container_id)), None)
-        return None if found is None else ContainerStatus(found.id, found.state)
+        return None if found is None else ContainerStatus(found.id, found.state, identity=found.identity)
 
-    def pod_sandbox_state(self, sandbox_id: str) -> PodSandboxState | None:
+    def pod_sandbox_status(self, sandbox_id: str) -> PodSandboxStatus | None:
         """By whole id."""
-        self._called("pod_sandbox_state")
+        self._called("pod_sandbox_status")
         found = self.sandboxes.get(sandbox_id)
-        return None if found is None else found.state
+        return None if found is None else PodSandboxStatus(found.state, found.identity)
 
     def image_of_sandbox(self, sandbox_id: str) -> str | None:
         """It does not say."""

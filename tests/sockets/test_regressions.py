@@ -14,13 +14,14 @@ from eviction.configuration import Extent
 from eviction.responder import Request
 from eviction.types import ReclaimFunction
 from reclaim.cri import cri_pb2 as pb
-from reclaim.embedded.failpoints import ActThenFail, Delay, Fail, Hang
+from reclaim.embedded.distortions import Distortion
+from reclaim.embedded.failpoints import ActThenFail, Delay, Distort, Fail, Failpoint, Fault, Hang, Pretend, When
 from signals.types import FsLayout, Signal
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.dialect import Dialect
 from tests.sockets.mounts import dead_filesystem
-from tests.sockets.small_node import MIB, SmallNode, outcome_of, relieve, result_of
+from tests.sockets.small_node import MIB, SmallNode, outcome_of, reason_of, relieve, result_of
 
 EVERYTHING = Request(row=tuple(ReclaimFunction), extent=Extent.ALL)
 IMAGES = Request(row=(ReclaimFunction.DELETE_UNUSED_IMAGES,), extent=Extent.ALL)
@@ -199,3 +200,78 @@ def test_sigterm_beside_dead_fs_with_watching(make_small_node: SmallNodeFactory)
                 assert daemon.stop(timeout_seconds=15) == 0
             finally:
                 daemon.process.kill()
+
+
+def test_a_name_of_the_keep_list_that_an_image_got_after_the_list(small_node: SmallNode) -> None:
+    """The stateful model found it: the keep-list is asked right before the removal, with the names of that moment."""
+    _, second = small_node.add_images(2)
+    small_node.run(small_node.run_pod("app"))
+    small_node.failpoints["RemoveImage"] = Hang(times=1)
+    with small_node.relieving(small_node.node(keepImages=["registry.example/kept:*"]), IMAGES) as going:
+        small_node.wait_for("RemoveImage")
+        small_node.runtime.tag_image(second, "registry.example/kept:1")
+        small_node.failpoints.clear()
+        record = going.result()
+    assert second in small_node.images()
+    assert reason_of(record, second) == "keep_list"
+
+
+@pytest.mark.parametrize("lie", [Pretend(times=1), Fail(grpc.StatusCode.NOT_FOUND, "gone", times=1)], ids=repr)
+def test_a_status_that_says_nothing_does_not_unmount_an_image(small_node: SmallNode, lie: Failpoint) -> None:
+    """The stateful model found it: what a container mounts was taken for nothing, and that was remembered for ever."""
+    volume = small_node.add_image("registry.example/volume:1")
+    small_node.create(small_node.run_pod("app"), mounts=[pb.Mount(image=pb.ImageSpec(image=volume))])
+    node = small_node.node()
+    small_node.failpoints["ContainerStatus"] = lie
+    relieve(node, IMAGES)
+    relieve(node, IMAGES)
+    assert volume in small_node.images()
+
+
+def test_a_list_that_gives_a_container_the_id_of_another(small_node: SmallNode) -> None:
+    """The newest dead copy of a live pod, listed as that of a pod that is gone, stays: its status says whose it is."""
+    pod = small_node.run_pod("web")
+    crashed = small_node.exited(pod)
+    small_node.gone_pod("gone")
+    small_node.failpoints["ListContainers"] = Distort(Distortion.ROTATED_IDS)
+    relieve(small_node.node(), CONTAINERS)
+    assert crashed in small_node.containers()
+
+
+def test_a_list_that_gives_a_sandbox_the_id_of_another(small_node: SmallNode) -> None:
+    """The only sandbox of a live pod, listed as that of a pod that is gone, stays: its status says whose it is."""
+    rebooted = small_node.run_pod("rebooted")
+    small_node.runtime.kill_sandbox(rebooted.sandbox_id)
+    small_node.vanish(small_node.run_pod("gone"))
+    small_node.failpoints["ListPodSandbox"] = Distort(Distortion.ROTATED_IDS)
+    relieve(small_node.node(), CONTAINERS)
+    assert rebooted.sandbox_id not in small_node.removed("sandbox")
+
+
+def test_an_image_pulled_again_after_an_unanswered_question_is_new(small_node: SmallNode) -> None:
+    """The stateful model found it: removed, but nobody could say so, and pulled again at once it had its old age."""
+    (image,) = small_node.add_images(1)
+    small_node.run(small_node.run_pod("app"))
+    node = small_node.node()
+    small_node.failpoints.add(Fault("ImageStatus", Fail(grpc.StatusCode.INTERNAL, times=1), When(from_call=2)))
+    record = relieve(node, IMAGES)
+    assert result_of(record, image) == "unanswered"
+    assert small_node.removed("image") == [image]
+    small_node.add_image("registry.example/old/0:1")
+    record = relieve(node, IMAGES)
+    assert reason_of(record, image) == "too_young"
+
+
+def test_an_image_pulled_again_before_its_removal_is_verified_is_new(small_node: SmallNode) -> None:
+    """It was removed, and is there when it is asked for: that is another pull, not a failure of which nothing came."""
+    (image,) = small_node.add_images(1)
+    small_node.run(small_node.run_pod("app"))
+    node = small_node.node()
+    small_node.failpoints.add(Fault("ImageStatus", Hang(times=1), When(from_call=2)))
+    with small_node.relieving(node, IMAGES) as going:
+        small_node.wait_for("ImageStatus", 2)
+        small_node.add_image("registry.example/old/0:1")
+        small_node.failpoints.clear()
+        going.result()
+    record = relieve(node, IMAGES)
+    assert reason_of(record, image) == "too_young"

@@ -1,0 +1,251 @@
+"""The machine: hypothesis puts what can happen on a node into any order, and after every step all must be well.
+
+The numbers in a step decide what it happens to, so that the same numbers always mean the same story.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import grpc
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from eviction.configuration import Extent
+from reclaim.embedded.distortions import Distortion
+from reclaim.embedded.failpoints import ActThenFail, Cut, Delay, Distort, Fail, Failpoint, Fault, Hang, Pretend, When
+from reclaim.embedded.server import METHODS
+from tests.model import events
+from tests.model.stage import Stage
+from tests.model.world import KIB, World
+
+CODES = [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK]
+CALLED = [
+    method.name for method in METHODS if method.name not in ("CreateContainer", "StartContainer", "RunPodSandbox")
+]
+DISTORTIONS = [how for how in Distortion if how is not Distortion.HUGE_NAMES]  # a MiB each: only slow
+BREAKS = (events.container_is_lost, events.sandbox_dies, events.pod_vanishes, events.node_reboots)
+LATEST_CALL = 40  # of a pass in which something happens
+
+numbers = st.integers(0, 2**16 - 1)
+small = st.integers(0, 255)
+
+
+def failpoint(kind: int, how: int, times: int) -> Failpoint:
+    """What happens to a call, from three numbers. Most often an error; what costs a deadline is rare."""
+    code = CODES[how % len(CODES)]
+    match kind % 16:
+        case 0 | 1 | 2 | 3:
+            return Fail(code, times=times)
+        case 4 | 5 | 6:
+            return ActThenFail(code, times=times)
+        case 7:
+            return Pretend(times=times)
+        case 8:
+            return Delay(0.002, times=times)
+        case 9 if how % 8 == 0:
+            return Hang(times=1)
+        case 9 | 10 | 11:
+            return Cut(code, times=times)
+        case _:
+            return Distort(DISTORTIONS[how % len(DISTORTIONS)], times=times)
+
+
+Trouble = tuple[list[tuple[int, int, int]], list[Fault]]
+"""What happens in the middle of a pass (before which call, which step, to what), and what misbehaves."""
+
+faults = st.builds(
+    lambda method, kind, how, times, call: Fault(
+        CALLED[method % len(CALLED)], failpoint(kind, how, times), When(from_call=call)
+    ),
+    small,
+    small,
+    small,
+    st.integers(1, 3),
+    st.integers(1, 6),
+)
+troubles = st.tuples(
+    st.lists(st.tuples(st.integers(1, LATEST_CALL), small, numbers), max_size=4), st.lists(faults, max_size=2)
+)
+
+
+class NodeMachine(RuleBasedStateMachine):
+    """One node from its beginning. `stage` is set before the machine is run; `steps` and `passes` count through all."""
+
+    stage: Stage
+    steps = 0
+    passes = 0
+    removed = 0
+    struck = 0
+    harmed = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world: World | None = None
+        self._told = 0
+
+    @property
+    def node(self) -> World:
+        """The world, once it is made."""
+        assert self.world is not None
+        return self.world
+
+    def teardown(self) -> None:
+        """The node is taken away."""
+        if self.world is not None:
+            type(self).passes += self.world.passes
+            type(self).removed += sum(entry.by_reclaimd for entry in self.world.runtime.ledger)
+            self.world.close()
+
+    @initialize(dialect=small, mode=small, pods=st.lists(numbers, min_size=1, max_size=3))
+    def begin(self, dialect: int, mode: int, pods: list[int]) -> None:
+        """A runtime of some kind, a configuration, and the first pods."""
+        self.world = World(self.stage, dialect, mode)
+        for pick in pods:
+            events.pod_comes(self.world, pick)
+        events.kubelet_syncs_all(self.world, 2)
+        events.kubelet_syncs_all(self.world, 2)
+
+    def _step(self, step: events.Step, pick: int) -> None:
+        with self.node.runtime.as_the_kubelet():
+            happened = step(self.node, pick)
+        type(self).steps += happened
+
+    @rule(pick=numbers)
+    def pod_comes(self, pick: int) -> None:
+        """A pod is created."""
+        self._step(events.pod_comes, pick)
+
+    @rule(pick=numbers)
+    def kubelet_syncs(self, pick: int) -> None:
+        """The kubelet takes its next step for one pod."""
+        self._step(events.kubelet_syncs, pick)
+
+    @rule(pick=numbers)
+    def kubelet_syncs_all(self, pick: int) -> None:
+        """The restart rule runs for every pod."""
+        self._step(events.kubelet_syncs_all, pick)
+
+    @rule(pick=numbers)
+    def container_ends(self, pick: int) -> None:
+        """A container completes or crashes."""
+        self._step(events.container_ends, pick)
+
+    @rule(pick=numbers)
+    def container_writes(self, pick: int) -> None:
+        """A container writes."""
+        self._step(events.container_writes, pick)
+
+    @rule(pick=numbers)
+    def something_breaks(self, pick: int) -> None:
+        """A container is lost, a sandbox dies, a pod's directory is cleared, or the node reboots."""
+        self._step(BREAKS[pick % len(BREAKS)], pick // len(BREAKS))
+
+    @rule(pick=numbers)
+    def pod_goes(self, pick: int) -> None:
+        """A pod is deleted or evicted."""
+        self._step(events.pod_goes, pick)
+
+    @rule(pick=numbers)
+    def kubelet_collects(self, pick: int) -> None:
+        """The kubelet's own garbage collection."""
+        self._step(events.kubelet_collects, pick)
+
+    @rule(pick=numbers)
+    def image_comes(self, pick: int) -> None:
+        """A pull, its beginning or its end."""
+        self._step(events.image_comes, pick)
+
+    @rule(pick=numbers)
+    def image_changes(self, pick: int) -> None:
+        """An image is tagged anew, or pinned."""
+        self._step((events.image_is_tagged, events.image_is_pinned)[pick % 2], pick // 2)
+
+    @rule(pick=small)
+    def time_passes(self, pick: int) -> None:
+        """Seconds or minutes."""
+        self._step(events.time_passes, pick)
+
+    @rule(pick=small)
+    def something_restarts(self, pick: int) -> None:
+        """reclaimd, with its records in a file; or, more rarely as it takes long, the runtime."""
+        if pick % 16 == 0:
+            self.stage.server.restart()
+        else:
+            self.node.restart_product()
+        type(self).steps += 1
+
+    @rule(keep=small)
+    def keep_list_changes(self, keep: int) -> None:
+        """Another configuration is taken into force."""
+        self.node.use_keep_list(keep)
+        type(self).steps += 1
+
+    @rule(answers=small)
+    def kubelet_answers_otherwise(self, answers: int) -> None:
+        """From now on the kubelet's list of pods is true, empty, an error, or cut."""
+        self.node.kubelet_answers = answers
+        type(self).steps += 1
+
+    @rule(fault=faults)
+    def fault_is_armed(self, fault: Fault) -> None:
+        """Some method misbehaves in some way, once or a few times."""
+        self.node.arm(fault)
+        type(self).steps += 1
+
+    @rule()
+    def faults_are_cleared(self) -> None:
+        """All is as it should be again."""
+        self.node.failpoints.clear()
+        type(self).steps += 1
+
+    @rule(above=st.integers(1, 16), trouble=troubles)
+    def pass_until_relieved(self, above: int, trouble: Trouble) -> None:
+        """reclaimd relieves the node, and stops when that is enough; up to four other things happen in the middle."""
+        self._trouble(trouble)
+        self.node.relieve(above * 4 * KIB, Extent.ENOUGH)
+        self._after_a_pass()
+
+    @rule(trouble=troubles)
+    def pass_to_the_end(self, trouble: Trouble) -> None:
+        """reclaimd goes to the end of the row."""
+        self._trouble(trouble)
+        self.node.relieve(KIB, Extent.ALL)
+        self._after_a_pass()
+
+    @rule(trouble=troubles)
+    def periodic_pass_over_containers(self, trouble: Trouble) -> None:
+        """A pass of the loop over containers."""
+        self._trouble(trouble)
+        self.node.collect(images=False)
+        self._after_a_pass()
+
+    @rule(trouble=troubles)
+    def periodic_pass_over_images(self, trouble: Trouble) -> None:
+        """A pass of the loop over images."""
+        self._trouble(trouble)
+        self.node.collect(images=True)
+        self._after_a_pass()
+
+    def _trouble(self, trouble: Trouble) -> None:
+        """Arms faults, and says what happens in the middle of the next pass."""
+        node = self.node
+        interruptions, armed = trouble
+        for fault in armed:
+            node.arm(fault)
+        between = events.BETWEEN_CALLS
+        node.interrupt({call: partial(between[step % len(between)], node, pick) for call, step, pick in interruptions})
+
+    def _after_a_pass(self) -> None:
+        type(self).steps += 1
+        type(self).struck += len(self.node.failpoints.struck)
+
+    @invariant()
+    def nothing_is_harmed(self) -> None:
+        """The ledger, the kubelet, the files and the records agree, and nothing went that must stay."""
+        if self.world is not None:
+            harm = self.world.harm()
+            if harm and not self.harmed:
+                type(self).harmed = True
+                print("model: harm was done; the story is being made shorter, which takes minutes", *harm, sep="\n  ")
+            assert not harm, "\n".join(harm)
