@@ -2,6 +2,7 @@
 # make test    the tests; as root on Debian also those on a real containerd
 # make check   format, lint, types, import contracts, generated code
 # make fuzz    100 000 inputs for everything that reads text (FUZZ_INPUTS=n for another number)
+# make soak    what takes an hour: races, kills, full disks, leaks, by the hundred; prints its figures
 # make bench   measures, side by side in one run
 # make proto   writes the CRI code anew from reclaim/cri/cri.proto
 
@@ -9,9 +10,9 @@ PYTHON ?= python3
 VENV := .venv
 NEWEST := .venv-newest
 BIN := $(VENV)/bin
-PACKAGES := containerd runc busybox-static e2fsprogs xfsprogs btrfs-progs mount util-linux openssl
+PACKAGES := containerd runc busybox-static e2fsprogs xfsprogs btrfs-progs mount util-linux openssl strace
 
-.PHONY: run test check fuzz bench proto clean environment development
+.PHONY: run test check fuzz soak bench proto clean environment development
 
 run: environment
 	@$(BIN)/reclaimd drill
@@ -42,6 +43,11 @@ check: development
 
 fuzz: development
 	FUZZ_INPUTS=$${FUZZ_INPUTS:-100000} $(BIN)/python -m pytest -q --durations=6 tests/fuzz
+
+# Everything that is marked so, at the lowest priority. SOAK=expression chooses among it: SOAK=races.
+soak: development
+	@.ci/debian-packages $(PACKAGES)
+	nice $(BIN)/python -m pytest -m soak -k "$(SOAK)" -rAP --durations=0
 
 bench: development
 	@.ci/debian-packages $(PACKAGES)

@@ -8,7 +8,7 @@
   old enough; other rows are served meanwhile. A runtime that is away is tried again every second.
 * After SIGTERM nothing new is started; a removal that was sent is waited for, up to 30 s.
 
-Nothing in a pass ends the loop.
+Nothing in a pass or in a look ends the loop: a defect is said, at most once a minute, and a second later it goes on.
 """
 
 from __future__ import annotations
@@ -158,20 +158,27 @@ class Manager:
 
     def run(self) -> None:
         """Looks and acts until `stop`. Returns when what was in flight has finished, or after 30 s."""
-        clock = self._node.clock
         while not self._node.stopping.is_set():
-            asked = self._wake.is_set()
-            self._wake.clear()
-            self._reconfigure()
-            observations, decision = self._look()
-            now = clock.monotonic()
-            decision = self._serve_another(decision, now)
-            if self._work is None and decision.row and now >= self._pause_of(decision).until:
-                self._respond(observations, decision, Trigger.WATCH if asked else Trigger.INTERVAL)
-            elif self._work is None and now >= self._refresh_due:
-                self._start("asking the runtime where its images are", self._refresh)
-            self._wait(self._next_look_in(observations, decision))
+            try:
+                self._turn()
+            except Exception as error:  # noqa: BLE001 # a defect in one look must not end the daemon
+                self._say_once(f"looking at the node: {type(error).__name__}: {error}", key="defect in a look")
+                self._node.stopping.wait(RETRY_SECONDS)
         self._drain()
+
+    def _turn(self) -> None:
+        """One turn of the loop: a look, what follows from it, and the wait for the next one."""
+        asked = self._wake.is_set()
+        self._wake.clear()
+        self._reconfigure()
+        observations, decision = self._look()
+        now = self._node.clock.monotonic()
+        decision = self._serve_another(decision, now)
+        if self._work is None and decision.row and now >= self._pause_of(decision).until:
+            self._respond(observations, decision, Trigger.WATCH if asked else Trigger.INTERVAL)
+        elif self._work is None and now >= self._refresh_due:
+            self._start("asking the runtime where its images are", self._refresh)
+        self._wait(self._next_look_in(observations, decision))
 
     def _reconfigure(self) -> None:
         """On the loop's own thread and between two passes, so that nothing is half old and half new."""
