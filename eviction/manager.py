@@ -26,7 +26,7 @@ from eviction.ladder import later_than_kubelet
 from eviction.log import Log
 from eviction.node import Node
 from eviction.reclaim_table import row
-from eviction.record import Pass, PassResult, Trigger, observations_json, pass_json, threshold_json
+from eviction.record import Pass, PassResult, Trigger, observations_json, pass_summary, threshold_json
 from eviction.types import Decision, NodeCondition, ReclaimFunction, Threshold
 from reclaim.types import EventReason, GCEvent, Result, RuntimeUnavailable
 from signals.interval import ASSUMED_INODES_PER_SECOND, Fill, next_fill, next_interval
@@ -107,7 +107,7 @@ class Manager:
         self._work: _Work | None = None
         self._next_configuration: Configuration | None = None
         self._last_look: SignalObservations | None = None
-        self._passes: deque[Pass] = deque(maxlen=KEPT_PASSES)
+        self._passes: deque[dict[str, Any]] = deque(maxlen=KEPT_PASSES)
         self._said: dict[str, float] = {}
         self.heartbeat = node.clock.monotonic()
 
@@ -128,7 +128,7 @@ class Manager:
             "layout": None if look is None or look.layout is None else str(look.layout),
             "observations": [] if look is None else observations_json(look),
             "thresholds": [] if look is None else self._thresholds_json(look),
-            "passes": [pass_json(record, with_kept=False) for record in list(self._passes)],
+            "passes": list(self._passes),
             "history": self._node.responder.history.dump(),
         }
 
@@ -280,8 +280,9 @@ class Manager:
             self._pause_of(decision).until = self._node.clock.monotonic() + RETRY_SECONDS  # should it end in a defect
             record = self._node.responder.act(observations, decision, trigger)
             self._pause_of(decision).after(record, self._node.clock.monotonic())
-            self._passes.append(record)
-            self._report_pass(record)
+            summary = pass_summary(record)
+            self._passes.append(summary)
+            self._report_pass(record, summary)
             self._on_pass(record)
 
         self._start(f"relieving {decision.acted_on.signal if decision.acted_on else ''}", respond)
@@ -300,8 +301,8 @@ class Manager:
     def _pause_of(self, decision: Decision) -> _Pause:
         return self._pauses.setdefault(decision.row, _Pause())
 
-    def _report_pass(self, record: Pass) -> None:
-        fields = {"pass": record.id, "result": str(record.result), "record": pass_json(record, with_kept=False)}
+    def _report_pass(self, record: Pass, summary: dict[str, Any]) -> None:
+        fields = {"pass": record.id, "result": str(record.result), "record": summary}
         acted_on = record.decision.acted_on
         head = f"{acted_on.signal if acted_on else 'request'}: {record.reason}"
         head = f"{head}; took {format_duration(record.timings.total_seconds)}"
