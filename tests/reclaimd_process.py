@@ -54,11 +54,14 @@ def write_configuration(path: Path, **fields: object) -> Path:
 class Daemon:
     """A running `reclaimd run` with its JSON log; ended by SIGTERM when the `with` block ends.
 
-    One that ended by itself meanwhile, and not because the test killed it, fails the test with its log.
+    `cwd` and `environment`: where it is started, and with which environment instead of that of the tests. One that
+    ended by itself meanwhile, and not because the test killed it, fails the test with its log.
     """
 
-    def __init__(self, *arguments: str):
+    def __init__(self, *arguments: str, cwd: Path | None = None, environment: dict[str, str] | None = None):
         self._arguments = arguments
+        self._cwd = cwd
+        self._environment = ENVIRONMENT if environment is None else environment
         self.events: list[dict[str, Any]] = []
 
     def __enter__(self) -> Self:
@@ -66,7 +69,8 @@ class Daemon:
             [PROGRAM, "run", "--logging-format", "json", *self._arguments],
             stderr=subprocess.PIPE,
             text=True,
-            env=ENVIRONMENT,
+            cwd=self._cwd,
+            env=self._environment,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
