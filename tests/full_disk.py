@@ -167,7 +167,9 @@ def hook(disk: Path, configuration: str, *, inodes: bool) -> Relief:
             check=False,
         )
         observer.wait(0.1)
-    assert observer.freed_at is not None, f"nothing came back; exit {process.returncode}: {process.stderr} {process.stdout}"
+    assert observer.freed_at is not None, (
+        f"nothing came back; exit {process.returncode}: {process.stderr} {process.stdout}"
+    )
     return Relief(observer.freed_at - began, process.returncode, process.stdout + process.stderr)
 
 
