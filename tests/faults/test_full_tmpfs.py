@@ -138,7 +138,7 @@ def test_a_start_on_a_full_disk_left_half_a_module_behind(tmp_path: Path) -> Non
     try:
         for package in PACKAGES:
             shutil.copytree(ROOT / package, disk / package, ignore=shutil.ignore_patterns("__pycache__"))
-        for pages in range(1, 12):
+        for pages in (1, 2, 3, 5, 9):
             for cache in disk.rglob("__pycache__"):
                 shutil.rmtree(cache)
             with full(disk, inodes=False):
