@@ -20,6 +20,7 @@ from tests.sockets.mounts import mounted_tmpfs, need_mounts
 from tests.sockets.small_node import MIB, SmallNode
 
 RUNS_OF_SOAK = 20
+SPARE = 3
 WIDE_SECONDS = 10.0
 ROOT = Path(cli.__file__).parents[2]
 CREATING = (
@@ -29,9 +30,9 @@ PACKAGES = ("eviction", "reclaim", "signals")
 
 
 def relieved(small: SmallNode, number: int, *, inodes: bool) -> Relief:
-    """Three images that hold bytes and inodes, a full filesystem, and its relief: by a cold start, then by a daemon
-    that runs already, in turn."""
-    for image in range(3):
+    """Three images that hold bytes and inodes are there, the filesystem is full, and is relieved: by a cold start,
+    then by a daemon that runs already, in turn."""
+    for image in range(SPARE + 2 - len(small.images())):  # two are the pause image and that of the pod
         small.add_image(f"registry.example/spare/{number}/{image}:1", 8 * MIB, files=400)
     signal = Signal.NODEFS_INODES_FREE if inodes else Signal.NODEFS_AVAILABLE
     configuration = small.configuration(
