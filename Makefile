@@ -11,7 +11,7 @@ PYTHON ?= python3
 VENV := .venv
 NEWEST := .venv-newest
 BIN := $(VENV)/bin
-PACKAGES := containerd runc busybox-static e2fsprogs xfsprogs btrfs-progs mount util-linux openssl \
+PACKAGES := containerd runc busybox-static e2fsprogs xfsprogs btrfs-progs mount util-linux openssl strace \
   systemd prometheus buildah python3-pip man-db zsh fish $(if $(shell command -v kubectl),,kubernetes-client)
 
 .PHONY: run test check fuzz soak bench manual proto clean environment development

@@ -1,28 +1,27 @@
-"""The last passes of the daemon, for whoever asks what it did."""
+"""The last passes of the daemon, for whoever asks what it did: summaries in bounds, not the passes themselves."""
 
 from __future__ import annotations
 
 import threading
-
-from eviction.record import Pass
+from typing import Any
 
 
 class LastPasses:
-    """At most so many records, the oldest first. May be used from several threads."""
+    """At most so many summaries, the oldest first. May be used from several threads."""
 
     def __init__(self, limit: int):
         self._limit = limit
         self._lock = threading.Lock()
-        self._records: dict[str, Pass] = {}
+        self._records: dict[str, dict[str, Any]] = {}
 
-    def keep(self, record: Pass) -> None:
-        """Adds a record; a later form of one that is here takes its place."""
+    def keep(self, summary: dict[str, Any]) -> None:
+        """Adds the summary of a pass; a later form of one that is here takes its place."""
         with self._lock:
-            self._records[record.id] = record
+            self._records[summary["id"]] = summary
             while len(self._records) > self._limit:
                 del self._records[next(iter(self._records))]
 
-    def all(self) -> tuple[Pass, ...]:
+    def all(self) -> tuple[dict[str, Any], ...]:
         """All that are kept."""
         with self._lock:
             return tuple(self._records.values())

@@ -8,7 +8,7 @@
   old enough; other rows are served meanwhile. A runtime that is away is tried again every second.
 * After SIGTERM nothing new is started; a removal that was sent is waited for, up to 30 s.
 
-Nothing in a pass ends the loop.
+Nothing in a pass or in a look ends the loop: a defect is said, at most once a minute, and a second later it goes on.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from eviction.hook_requests import HookRequests, Ticket
 from eviction.ladder import later_than_kubelet
 from eviction.last_passes import LastPasses
 from eviction.log import Log
+from eviction.news import News
 from eviction.node import Node
 from eviction.pause import RETRY_SECONDS, Pause
 from eviction.reclaim_table import row
-from eviction.record import Pass, PassResult, Trigger, observations_json, pass_json
+from eviction.record import Pass, PassResult, Trigger, observations_json, pass_summary
 from eviction.standing import Mark, Standing, marks_in_force, marks_json
 from eviction.types import Decision, NodeCondition, ReclaimFunction
 from eviction.whereabouts import explained
@@ -43,7 +44,6 @@ REFRESH_SECONDS = 60.0  # where the images are, and who uses them, for the recor
 DRAIN_SECONDS = 30.0
 LEAVE_SECONDS = 1.5
 TICK_SECONDS = 0.25
-SAME_NEWS_SECONDS = 60.0
 SLOW_SECONDS = 10.0
 KEPT_PASSES = 20
 
@@ -97,7 +97,8 @@ class Manager:
         self._next_configuration: Configuration | None = None
         self._last_look: SignalObservations | None = None
         self._passes = LastPasses(KEPT_PASSES)
-        self._said: dict[str, float] = {}
+        self._news = News(log, node.clock)
+        self._late_marks_told = False
         self.heartbeat = node.clock.monotonic()
         self._look_due = self.heartbeat
         self.requests = HookRequests(self._look_at_once, self.doing)
@@ -130,7 +131,7 @@ class Manager:
             "layout": None if look is None or look.layout is None else str(look.layout),
             "observations": [] if look is None else observations_json(look),
             "thresholds": [] if look is None else marks_json(self._marks(look), look),
-            "passes": [pass_json(record, with_kept=False) for record in self._passes.all()],
+            "passes": list(self._passes.all()),
         }
 
     def status(self) -> dict[str, Any]:
@@ -160,25 +161,32 @@ class Manager:
 
     def run(self) -> None:
         """Looks and acts until `stop`. Returns when what was in flight has finished, or after 30 s."""
-        clock = self._node.clock
         while not self._node.stopping.is_set():
-            asked, self._asked = self._asked, False
-            self._wake.clear()
-            self._reconfigure()
-            observations, decision = self._look()
-            now = clock.monotonic()
-            decision = self._serve_another(decision, now)
-            if self._work is None and (ticket := self.requests.take()) is not None:
-                self._serve(ticket, observations, decision)
-            elif self._work is None and decision.row and now >= self._pause_of(decision).until:
-                self._respond(observations, decision, Trigger.WATCH if asked else Trigger.INTERVAL)
-            elif self._work is None and now >= self._refresh_due:
-                self._start("asking the runtime where its images are", self._refresh)
-            seconds = self._next_look_in(observations, decision)
-            self._look_due = clock.monotonic() + seconds
-            self._wait(seconds)
+            try:
+                self._turn()
+            except Exception as error:  # noqa: BLE001 # a defect in one look must not end the daemon
+                self._news.say(f"looking at the node: {type(error).__name__}: {error}", key="defect in a look")
+                self._node.stopping.wait(RETRY_SECONDS)
         self.requests.close()
         self._drain()
+
+    def _turn(self) -> None:
+        """One turn of the loop: a look, what follows from it, and the wait for the next one."""
+        asked, self._asked = self._asked, False
+        self._wake.clear()
+        self._reconfigure()
+        observations, decision = self._look()
+        now = self._node.clock.monotonic()
+        decision = self._serve_another(decision, now)
+        if self._work is None and (ticket := self.requests.take()) is not None:
+            self._serve(ticket, observations, decision)
+        elif self._work is None and decision.row and now >= self._pause_of(decision).until:
+            self._respond(observations, decision, Trigger.WATCH if asked else Trigger.INTERVAL)
+        elif self._work is None and now >= self._refresh_due:
+            self._start("asking the runtime where its images are", self._refresh)
+        seconds = self._next_look_in(observations, decision)
+        self._look_due = self._node.clock.monotonic() + seconds
+        self._wait(seconds)
 
     def _reconfigure(self) -> None:
         """On the loop's own thread and between two passes, so that nothing is half old and half new."""
@@ -187,7 +195,7 @@ class Manager:
             return
         self._next_configuration = None
         fixed = self._node.reconfigure(configuration)
-        self._said.pop("later", None)
+        self._late_marks_told = False
         if fixed:
             self._log.warning(f"reloaded, but {' and '.join(fixed)} need a restart and stay as they were")
         else:
@@ -237,11 +245,11 @@ class Manager:
         for unavailable in observations.unavailable:
             if unavailable.reason == self._node.summary.imagefs_problem:
                 continue  # that the runtime cannot be asked is said where it is asked
-            self._say_once(f"{unavailable.role}: {unavailable.reason}", signal=str(unavailable.role))
+            self._news.say(f"{unavailable.role}: {unavailable.reason}", signal=str(unavailable.role))
         self._warn_of_late_marks(observations)
         work = self._work
         if work is not None and (took := self.heartbeat - work.started) > SLOW_SECONDS:
-            self._say_once(f"{work.what}: the runtime has not answered for {format_duration(took)}", key="slow")
+            self._news.say(f"{work.what}: the runtime has not answered for {format_duration(took)}", key="slow")
         if decision.conditions == self._conditions:
             return
         self._conditions = decision.conditions
@@ -255,9 +263,9 @@ class Manager:
     def _warn_of_late_marks(self, observations: SignalObservations) -> None:
         """Said once for each configuration: what acts later than the kubelet's own thresholds."""
         kubelet = self._node.configuration.kubelet
-        if kubelet is None or observations.layout is None or "later" in self._said:
+        if kubelet is None or observations.layout is None or self._late_marks_told:
             return
-        self._said["later"] = float("inf")
+        self._late_marks_told = True
         ours = self._node.thresholds(observations.layout)
         for later in later_than_kubelet(ours, kubelet.thresholds.thresholds, observations.signals):
             self._log.warning(later_sentence(later))
@@ -267,7 +275,7 @@ class Manager:
     def _respond(self, observations: SignalObservations, decision: Decision, trigger: Trigger) -> None:
         held = self._may_act()
         if held is not None:
-            self._say_once(f"held off: {held}", key="held off", reason="held_off")
+            self._news.say(f"held off: {held}", key="held off", reason="held_off")
             self._pause_of(decision).until = self._node.clock.monotonic() + RETRY_SECONDS
             return
 
@@ -279,8 +287,9 @@ class Manager:
             self._pause_of(decision).until = self._node.clock.monotonic() + RETRY_SECONDS  # should it end in a defect
             record = self._node.responder.act(observations, decision, trigger)
             self._pause_of(decision).after(record, self._node.clock.monotonic())
-            self._passes.keep(record)
-            self._report_pass(record)
+            summary = pass_summary(record)
+            self._passes.keep(summary)
+            self._report_pass(record, summary)
             self._node.whereabouts.follow(record, self._report_attribution)
             self._on_pass(record)
 
@@ -302,8 +311,9 @@ class Manager:
     def _requested(self, ticket: Ticket, observations: SignalObservations, decision: Decision) -> HookAnswer:
         answer = respond_for_another(ticket.options, self._node, observations, decision)
         if answer.record is not None and not ticket.options.dry_run:
-            self._passes.keep(answer.record)
-            self._report_pass(answer.record)
+            summary = pass_summary(answer.record)
+            self._passes.keep(summary)
+            self._report_pass(answer.record, summary)
             self._on_pass(answer.record)
         return answer
 
@@ -321,8 +331,8 @@ class Manager:
     def _pause_of(self, decision: Decision) -> Pause:
         return self._pauses.setdefault(decision.row, Pause())
 
-    def _report_pass(self, record: Pass) -> None:
-        fields = {"pass": record.id, "result": str(record.result), "record": pass_json(record, with_kept=False)}
+    def _report_pass(self, record: Pass, summary: dict[str, Any]) -> None:
+        fields = {"pass": record.id, "result": str(record.result), "record": summary}
         acted_on = record.decision.acted_on
         head = f"{acted_on.signal if acted_on else 'request'}: {record.reason}"
         head = f"{head}; took {format_duration(record.timings.total_seconds)}"
@@ -331,11 +341,11 @@ class Manager:
         elif any(outcome.result is Result.REMOVED for outcome in record.removals):
             self._log.warning(head, **fields)
         else:
-            self._say_once(head, key=f"{record.result} {acted_on.signal if acted_on else ''}", **fields)
+            self._news.say(head, key=f"{record.result} {acted_on.signal if acted_on else ''}", **fields)
 
     def _report_attribution(self, record: Pass) -> None:
         """Why it was not enough: where the bytes are. Comes some seconds after the pass."""
-        self._passes.keep(record)
+        self._passes.keep(pass_summary(record))
         for why, fields in explained(record):
             self._log.warning(why, **fields)
 
@@ -356,10 +366,10 @@ class Manager:
         if problem is None and not self._conditions:
             self._on_detected()
         if (pods_problem := self._node.pods_problem) is not None:
-            self._say_once(pods_problem, key="pods")
+            self._news.say(pods_problem, key="pods")
         if problem is not None:
-            self._say_once(f"the container runtime cannot be asked: {problem}", key="runtime")
-        elif self._said.pop("runtime", None) is not None:
+            self._news.say(f"the container runtime cannot be asked: {problem}", key="runtime")
+        elif self._news.over("runtime"):
             self._log.info("the container runtime answers again")
         wait = REFRESH_SECONDS if problem is None and not pressed else RETRY_SECONDS
         self._refresh_due = self._node.clock.monotonic() + wait
@@ -389,16 +399,3 @@ class Manager:
                 self._log.warning(f"leaving while {work.what}: the runtime has not answered")
                 return
             work.done.wait(TICK_SECONDS)
-
-    def _say_once(self, sentence: str, key: str = "", **fields: object) -> None:
-        """A warning, but the same news at most once a minute."""
-        if self._news(key or sentence):
-            self._log.warning(sentence, **fields)
-
-    def _news(self, *key: str) -> bool:
-        """Whether it was not said within the last minute."""
-        now, name = self._node.clock.monotonic(), " ".join(key)
-        if now - self._said.get(name, float("-inf")) < SAME_NEWS_SECONDS:
-            return False
-        self._said[name] = now
-        return True

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -117,6 +118,7 @@ class Node:
         clock: Clock | None = None,
         read_deadline_seconds: float = READ_DEADLINE_SECONDS,
         records: ImageRecords | None = None,
+        summarize: Callable[[FilesystemPaths, Probes, Clock], NodeSummary] = NodeSummary,
     ):
         self.configuration = configuration
         self.clock = clock or SystemClock()
@@ -124,7 +126,7 @@ class Node:
         self.client = CriClient(self.endpoint.runtime, self.endpoint.image, read_deadline_seconds)
         self._reader = reader
         self.probes = Probes(self.clock, reader)
-        self.summary = NodeSummary(FilesystemPaths(configuration.root_directory), self.probes, self.clock)
+        self.summary = summarize(FilesystemPaths(configuration.root_directory), self.probes, self.clock)
         self.stopping = stopping or threading.Event()
         self.executor = Executor(self.clock, self.stopping, parallel=configuration.parallel_removals, dry_run=dry_run)
         self.records = records or ImageRecords(self._witness)

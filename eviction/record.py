@@ -7,7 +7,7 @@ The shape is a contract for programs: bytes and inodes are integers, times RFC 3
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -17,6 +17,7 @@ from eviction.types import Decision, ReclaimFunction, Threshold
 from reclaim.types import Outcome, ReclaimResult
 from signals.types import Signal, SignalObservation, SignalObservations
 
+MOST_TOLD = 32  # removals of one pass in a line of the log and in an answer of the daemon
 LONGEST_NAME = 512  # characters; Kubernetes' own names have at most 253 and an image reference is hardly longer
 
 
@@ -140,7 +141,7 @@ def threshold_json(threshold: Threshold, look: SignalObservations) -> dict[str, 
 
 
 def shortened(name: str) -> str:
-    """A name for people, of at most 512 characters: it comes from the runtime, and a line of the log stays readable
+    """A text for people, of at most 512 characters: it comes from the runtime, and a line of the log stays readable
     for what cuts lines (journald at 48 KiB)."""
     return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
 
@@ -158,10 +159,31 @@ def outcome_json(outcome: Outcome) -> dict[str, Any]:
         "reason": str(verdict.reason),
         "rule": str(verdict.rule),
         "result": None if outcome.result is None else str(outcome.result),
-        "error": outcome.error or None,
+        "error": shortened(outcome.error) or None,
         "duration_seconds": round(outcome.duration_seconds, 6),
         "freed": {"bytes": outcome.freed_bytes, "inodes": outcome.freed_inodes},
     }
+
+
+def pass_summary(record: Pass) -> dict[str, Any]:
+    """The record of a pass in bounds, whatever it did: the first 32 removals, of the others and of what stayed the
+    numbers only. For what is written as one line (journald cuts at 48 KiB) and what is kept in memory."""
+    document = pass_json(replace(record, functions=_first_removals(record.functions)), with_kept=False)
+    return {
+        **document,
+        "kept_by_reason": kept_by_reason(record.kept),
+        "removals_by_result": removals_by_result(record.removals),
+        "removals_left_out": max(len(record.removals) - MOST_TOLD, 0),
+    }
+
+
+def _first_removals(functions: tuple[ReclaimResult, ...]) -> tuple[ReclaimResult, ...]:
+    """The functions with so many of their outcomes as are told, and without what they kept."""
+    shortened_functions, left = [], MOST_TOLD
+    for function in functions:
+        shortened_functions.append(replace(function, outcomes=function.outcomes[:left], kept=()))
+        left -= len(shortened_functions[-1].outcomes)
+    return tuple(shortened_functions)
 
 
 def pass_json(record: Pass, *, with_kept: bool = True) -> dict[str, Any]:
@@ -179,6 +201,7 @@ def pass_json(record: Pass, *, with_kept: bool = True) -> dict[str, Any]:
         else threshold_json(record.decision.acted_on, record.observations),
         "row": [str(function) for function in record.row],
         "removals": [outcome_json(outcome) for outcome in record.removals],
+        "removals_by_result": removals_by_result(record.removals),
         "kept_by_reason": kept_by_reason(record.kept),
         "measured": {"bytes": record.measured_bytes, "inodes": record.measured_inodes},
         "nominal": {"bytes": record.nominal_bytes, "inodes": None},
@@ -195,6 +218,15 @@ def pass_json(record: Pass, *, with_kept: bool = True) -> dict[str, Any]:
     if record.attributions:
         document["attribution"] = [attribution_json(attribution) for attribution in record.attributions]
     return document
+
+
+def removals_by_result(removals: Iterable[Outcome]) -> dict[str, dict[str, int]]:
+    """How many objects of each kind ended how: {"image": {"removed": 3}}."""
+    counts: dict[str, dict[str, int]] = {}
+    for outcome in removals:
+        of_kind = counts.setdefault(str(outcome.verdict.kind), {})
+        of_kind[str(outcome.result)] = of_kind.get(str(outcome.result), 0) + 1
+    return counts
 
 
 def kept_by_reason(kept: Iterable[Outcome]) -> dict[str, int]:

@@ -127,11 +127,16 @@ class Collector:
         return replace(result, error=aggregate(errors))
 
     def _containers(self, result: ReclaimResult, look: LookAgain, evict_non_deleted_pods: bool) -> ReclaimResult:
+        plan, result = self._container_plan(result, evict_non_deleted_pods)
+        return self._carry_out(result, plan, ContainerRemover(self._runtime, self._pods, self._clock, self._logs), look)
+
+    def _container_plan(self, result: ReclaimResult, evict_non_deleted_pods: bool) -> tuple[Plan, ReclaimResult]:
+        """The plan alone: the lists it was made from, tens of megabytes for many containers, are let go of here."""
         (listing, pods), result = self._timed(result, self._containers_and_pods)
         plan = plan_container_gc(
             listing, pods, self._policies.containers, self._now_ns(), evict_non_deleted_pods=evict_non_deleted_pods
         )
-        return self._carry_out(result, plan, ContainerRemover(self._runtime, self._pods, self._clock, self._logs), look)
+        return plan, result
 
     def _sandboxes(self, result: ReclaimResult, look: LookAgain, evict_non_deleted_pods: bool) -> ReclaimResult:
         """From lists read anew: what the first stage has emptied counts as empty."""

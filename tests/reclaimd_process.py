@@ -55,14 +55,23 @@ def write_configuration(path: Path, **fields: object) -> Path:
 class Daemon:
     """A running `reclaimd run` with its JSON log; ended by SIGTERM when the `with` block ends.
 
-    One that ended by itself meanwhile, and not because the test killed it, fails the test with its log.
+    `before`: a program that starts it, with its arguments. `cwd` and `environment`: where it is started, and with which
+    environment instead of that of the tests; `variables` are set besides. One that ended by itself meanwhile, and not
+    because the test killed it, fails the test with its log.
     """
 
-    def __init__(self, *arguments: str, before: Sequence[str] = (), **environment: str):
-        """`before`: a program that starts it, with its arguments; `environment`: variables besides the usual ones."""
+    def __init__(
+        self,
+        *arguments: str,
+        before: Sequence[str] = (),
+        cwd: Path | None = None,
+        environment: dict[str, str] | None = None,
+        **variables: str,
+    ):
         self._arguments = arguments
         self._before = before
-        self._environment = environment
+        self._cwd = cwd
+        self._environment = {**(ENVIRONMENT if environment is None else environment), **variables}
         self.events: list[dict[str, Any]] = []
 
     def __enter__(self) -> Self:
@@ -70,7 +79,8 @@ class Daemon:
             [*self._before, PROGRAM, "run", "--logging-format", "json", *self._arguments],
             stderr=subprocess.PIPE,
             text=True,
-            env={**ENVIRONMENT, **self._environment},
+            cwd=self._cwd,
+            env=self._environment,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

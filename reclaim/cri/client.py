@@ -54,7 +54,7 @@ _OPTIONS = (
     ("grpc.default_authority", "localhost"),
     ("grpc.enable_http_proxy", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 5000),  # not a wait: how long a runtime may take to accept (grpc, subchannel.cc)
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.max_receive_message_length", LARGEST_MESSAGE_BYTES),
     ("grpc.use_local_subchannel_pool", 1),  # two clients in one process share no back-off

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from eviction.last_passes import LastPasses
-from eviction.record import Pass, Trigger
-from eviction.types import Decision
-from tests.pure.values import look
-
-
-def record(name: str) -> Pass:
-    return Pass(name, 0.0, Trigger.INTERVAL, look(), Decision(frozenset(), (), None, (), None))
 
 
 def test_the_oldest_go_first() -> None:
     """Of four, three stay."""
     passes = LastPasses(3)
     for name in "abcd":
-        passes.keep(record(name))
-    assert [kept.id for kept in passes.all()] == ["b", "c", "d"]
+        passes.keep({"id": name})
+    assert [kept["id"] for kept in passes.all()] == ["b", "c", "d"]
 
 
 def test_a_later_form_takes_the_place_of_the_earlier() -> None:
     """What is explained afterwards stays where it was, and is there once."""
     passes = LastPasses(3)
     for name in "abc":
-        passes.keep(record(name))
-    passes.keep(replace(record("b"), reason="explained"))
-    assert [(kept.id, kept.reason) for kept in passes.all()] == [("a", ""), ("b", "explained"), ("c", "")]
+        passes.keep({"id": name, "reason": ""})
+    passes.keep({"id": "b", "reason": "explained"})
+    assert [(kept["id"], kept["reason"]) for kept in passes.all()] == [("a", ""), ("b", "explained"), ("c", "")]

@@ -16,6 +16,7 @@ from eviction.record import (
     observations_json,
     outcome_json,
     pass_json,
+    pass_summary,
     threshold_json,
     timestamp,
 )
@@ -145,3 +146,25 @@ def test_a_pass_is_one_json_document() -> None:
     assert document["timings"]["total_seconds"] == 1.5
     assert "kept" not in pass_json(record, with_kept=False)
     assert pass_json(record, with_kept=False)["kept_by_reason"] == {"running": 1}
+
+
+def test_a_pass_of_fifty_thousand_removals_made_a_line_of_17_megabytes() -> None:
+    """Journald cuts at 48 KiB, and twenty such passes were kept for the control socket: now the first 32 removals are
+    told, of all of them the numbers, also where names and errors are as long as they may be."""
+    long = replace(
+        GONE, verdict=replace(GONE.verdict, id="sha256:" + "7" * 64, name="n" * 10_000), error="refused" * 1000
+    )
+    seen = look(observation(Signal.NODEFS_AVAILABLE, GIB))
+    functions = (
+        ReclaimResult("DeleteAllUnusedContainers", (long,) * 30, (STAYS,) * 1000),
+        ReclaimResult("DeleteUnusedImages", (long,) * 50_000, (STAYS,)),
+    )
+    record = Pass("abc", 0.0, Trigger.WATCH, seen, Decision(frozenset(), (), None, (), None), functions=functions)
+    summary = pass_summary(record)
+    assert len(json.dumps(summary)) < 48 << 10
+    assert (len(summary["removals"]), summary["removals_left_out"]) == (32, 49_998)
+    assert summary["removals_by_result"] == {"image": {"removed": 50_030}}
+    assert summary["kept_by_reason"] == {"running": 1001}
+    assert "kept" not in summary
+    few = replace(record, functions=(ReclaimResult("DeleteUnusedImages", (GONE,), (STAYS,)),))
+    assert pass_summary(few) == {**pass_json(few, with_kept=False), "removals_left_out": 0}

@@ -47,14 +47,18 @@ class Node:
 
 @contextmanager
 def running_node(
-    directory: Path, size_bytes: int = 2 * GIB, inodes: int | None = None, fstype: str = "ext4"
+    directory: Path,
+    size_bytes: int = 2 * GIB,
+    inodes: int | None = None,
+    fstype: str = "ext4",
+    mkfs_options: tuple[str, ...] = (),
 ) -> Iterator[Node]:
     """A node whose disk is a file in `directory`; all of it is gone on exit, also after a failure.
 
     On the disk: `containerd/` (containerd's root), `kubelet/` (--root-dir), `log/pods/` (podLogsDir).
     ToolError or ContainerdError when it cannot be built.
     """
-    with LoopFilesystem(directory, size_bytes, fstype, inodes) as filesystem:
+    with LoopFilesystem(directory, size_bytes, fstype, inodes, mkfs_options) as filesystem:
         disk = filesystem.mountpoint
         with Containerd(disk / "containerd") as containerd:
             kubelet = PretendKubelet(containerd.cri, disk / "kubelet", disk / "log" / "pods", containerd.cgroup_parent)

@@ -39,7 +39,7 @@ APP = "registry.example/app:1"
 AN_HOUR = 3600.0
 DEAD_SECONDS = 600.0
 LONGEST_SECONDS = 30.0
-CONSTRUCTOR_OPTIONS = ("dry_run", "stopping", "reader", "clock", "read_deadline_seconds", "records")
+CONSTRUCTOR_OPTIONS = ("dry_run", "stopping", "reader", "clock", "read_deadline_seconds", "records", "summarize")
 
 
 @dataclass(frozen=True, slots=True)

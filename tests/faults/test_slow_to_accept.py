@@ -1,0 +1,76 @@
+"""A runtime that is slow to accept a connection, as it is while its own disk stalls: waited for, not given up."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from reclaim.cri.client import CriClient
+from tests.sockets.small_node import SmallNode
+
+STALL_SECONDS = 0.6
+
+
+@contextmanager
+def slow_front(path: Path, behind: str, stall_seconds: float) -> Iterator[None]:
+    """A socket at `path` that accepts nothing for a while after it was made, then passes bytes on to `behind`."""
+    ending, began = threading.Event(), time.monotonic()
+
+    def passed_on(source: socket.socket, target: socket.socket) -> None:
+        try:
+            while data := source.recv(65536):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+        except OSError:  # one of them has hung up
+            pass
+
+    def connected(client: socket.socket) -> None:
+        with client, socket.socket(socket.AF_UNIX) as upstream:
+            upstream.connect(behind)
+            back = threading.Thread(target=passed_on, args=(upstream, client), daemon=True)
+            back.start()
+            passed_on(client, upstream)
+            back.join()
+
+    def serve(server: socket.socket) -> None:
+        ending.wait(began + stall_seconds - time.monotonic())
+        connections = []
+        while not ending.is_set():
+            try:
+                client, _ = server.accept()
+            except OSError:
+                break
+            connections.append(threading.Thread(target=connected, args=(client,), daemon=True))
+            connections[-1].start()
+        for each in connections:
+            each.join()
+
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen(64)
+        thread = threading.Thread(target=serve, args=(server,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ending.set()
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def test_a_runtime_that_took_longer_than_100_ms_to_accept_was_unreachable(
+    small_node: SmallNode, tmp_path: Path
+) -> None:
+    """On a btrfs that was full containerd stood still for a moment, and the hook left with 3: the shortest back-off of
+    grpc is also its longest patience with a new connection. Now it has seconds."""
+    front = tmp_path / "front.sock"
+    with slow_front(front, small_node.server.socket_path, STALL_SECONDS):
+        client = CriClient(f"unix://{front}")
+        began = time.monotonic()
+        assert client.image_fs_info().image_filesystems
+        assert time.monotonic() - began >= STALL_SECONDS - 0.2, "it did stall"
+        client.close()

@@ -1,0 +1,193 @@
+"""A filesystem without a byte, or without an inode, and how soon the program gets one back.
+
+Covers: filling to the last byte or inode; a start of `reclaimd reclaim`, and a daemon that wakes up, with working
+directory, HOME and TMPDIR on that filesystem; an observer that reads it every millisecond.
+
+Does not cover: what is on the node, and whether the right things went: the caller says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon
+
+SIZES = (1 << 20, 1 << 16, 4096, 1)
+ROOM_NAME = "room"
+NEXT_TO_NOTHING = 64 << 10  # bytes: what xfs shows as available and gives to nobody; inodes are 0
+LONGEST_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Relief:
+    """`first_freed_seconds`: from the start of the process, or from its waking, to the first byte or inode back."""
+
+    first_freed_seconds: float
+    code: int
+    said: str
+
+
+def environment_on(disk: Path) -> dict[str, str]:
+    """An environment that points at the full filesystem, and does not forbid Python to write bytecode."""
+    kept = {key: value for key, value in ENVIRONMENT.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "HOME": str(disk), "TMPDIR": str(disk)}
+
+
+def free(disk: Path, *, inodes: bool) -> int:
+    """What is free, root's reserve included: bytes or inodes."""
+    found = os.statvfs(disk)
+    return found.f_ffree if inodes else found.f_bfree * found.f_frsize
+
+
+def available(disk: Path, *, inodes: bool) -> int:
+    """What the signal looks at: bytes available without the reserve, or inodes free."""
+    found = os.statvfs(disk)
+    return found.f_ffree if inodes else found.f_bavail * found.f_frsize
+
+
+@contextmanager
+def full(disk: Path, *, inodes: bool, leave_reserve: bool = False) -> Iterator[None]:
+    """The filesystem has nothing left, until the block ends, and that was tried: one more block or file is refused.
+
+    Bytes are written until not one more is taken, also not after what the filesystem held back has reached the disk;
+    with `leave_reserve` until nothing is available but to root.
+    """
+    room = disk / ROOM_NAME
+    room.mkdir()
+    try:
+        if inodes:
+            _take_inodes(room)
+        else:
+            _take_bytes(room, leave_reserve=leave_reserve)
+        assert available(disk, inodes=inodes) < NEXT_TO_NOTHING
+        assert leave_reserve or _refuses_one_more(room, inodes=inodes)
+        yield
+    finally:
+        shutil.rmtree(room)
+
+
+def _refuses_one_more(room: Path, *, inodes: bool) -> bool:
+    try:
+        _write(room / "one more", b"" if inodes else bytes(4096))
+    except _Full:
+        return True
+    return False
+
+
+def _take_inodes(room: Path) -> None:
+    with contextlib.suppress(_Full):
+        for number in itertools.count():
+            _write(room / str(number), b"")
+
+
+class _Full(Exception):
+    """ENOSPC."""
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        with path.open("ab", buffering=0) as file:
+            if data and file.write(data) < len(data):
+                raise _Full
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise _Full from None
+
+
+def _take_bytes(room: Path, *, leave_reserve: bool) -> None:
+    block = os.urandom(SIZES[0])
+    for turn in range(10):
+        before = free(room, inodes=False)
+        for size in SIZES:
+            with contextlib.suppress(_Full):
+                while not leave_reserve or available(room, inodes=False) >= size:
+                    _write(room / f"bytes-{turn}", block[:size])
+        with contextlib.suppress(OSError):
+            os.sync()
+        if turn and free(room, inodes=False) == before:
+            return
+
+
+class Observer:
+    """Reads a filesystem every millisecond until it has more than at first."""
+
+    def __init__(self, disk: Path, *, inodes: bool) -> None:
+        self._disk, self._inodes = disk, inodes
+        self._least = free(disk, inodes=inodes)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self.freed_at: float | None = None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether something came back in time."""
+        self._thread.join(seconds)
+        return self.freed_at is not None
+
+    def _watch(self) -> None:
+        while self.freed_at is None and not self._stop.wait(0.001):
+            now = free(self._disk, inodes=self._inodes)
+            if now > self._least + (0 if self._inodes else 64 << 10):  # a log that is cut is no relief
+                self.freed_at = time.monotonic()
+            self._least = min(self._least, now)
+
+
+def hook(disk: Path, configuration: str, *, inodes: bool) -> Relief:
+    """A cold start of `reclaimd reclaim` on the full disk."""
+    with Observer(disk, inodes=inodes) as observer:
+        began = time.monotonic()
+        process = subprocess.run(
+            [PROGRAM, "reclaim", "--config", configuration, "-o", "json"],
+            cwd=disk,
+            env=environment_on(disk),
+            capture_output=True,
+            text=True,
+            timeout=LONGEST_SECONDS,
+            check=False,
+        )
+        observer.wait(0.1)
+    assert observer.freed_at is not None, (
+        f"nothing came back; exit {process.returncode}: {process.stderr} {process.stdout}"
+    )
+    return Relief(observer.freed_at - began, process.returncode, process.stdout + process.stderr)
+
+
+def daemon_woken(disk: Path, configuration: str, *, inodes: bool, leave_reserve: bool = False) -> Relief:
+    """A daemon that stood still while the disk filled up, and goes on when nothing is left."""
+    with Daemon("--config", configuration, cwd=disk, environment=environment_on(disk)) as daemon:
+        time.sleep(0.5)  # it has asked the runtime where its images are
+        daemon.process.send_signal(signal.SIGSTOP)
+        try:
+            with full(disk, inodes=inodes, leave_reserve=leave_reserve):
+                with Observer(disk, inodes=inodes) as observer:
+                    began = time.monotonic()
+                    daemon.process.send_signal(signal.SIGCONT)
+                    observer.wait(LONGEST_SECONDS)
+                daemon.wait_for(lambda event: event.get("result") == "satisfied", LONGEST_SECONDS)
+        finally:
+            daemon.process.send_signal(signal.SIGCONT)
+        code = daemon.stop()
+        said = "\n".join(event["message"] for event in daemon.events)
+    assert observer.freed_at is not None, said
+    return Relief(observer.freed_at - began, code, said)
