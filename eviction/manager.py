@@ -21,7 +21,7 @@ from typing import Any
 from eviction.configuration import Configuration
 from eviction.events import EventSink, LogEvents
 from eviction.explain import below_sentence, later_sentence, reclaiming_sentence
-from eviction.headroom import Pace, fills_after, marks_ahead, time_to_look
+from eviction.headroom import fills_after, marks_ahead, time_to_look
 from eviction.hook import HookAnswer, HookRefused, respond_for_another
 from eviction.hook_requests import HookRequests, Ticket
 from eviction.ladder import later_than_kubelet
@@ -213,9 +213,8 @@ class Manager:
         return observations, decision
 
     def _next_look_in(self, observations: SignalObservations, decision: Decision) -> float:
-        configuration = self._node.configuration
-        floor = configuration.poll_floor_seconds
-        pace = Pace(floor, configuration.poll_ceiling_seconds, float(configuration.assumed_fill_rate))
+        pace = self._node.pace()
+        floor = pace.floor_seconds
         thresholds = self._node.thresholds(observations.layout)
         interval = time_to_look(thresholds, observations, self._fills, pace)
         now = self._node.clock.monotonic()

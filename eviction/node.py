@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from eviction.configuration import USUAL_ENDPOINTS, Configuration, Extent
+from eviction.headroom import Pace
 from eviction.responder import Responder
 from eviction.state import EvictionConfig
 from eviction.types import Threshold
@@ -213,6 +214,12 @@ class Node:
         """The fields in which this configuration differs from that of the node and which stay until a restart."""
         ours = self.configuration
         return tuple(n for a, n in NEED_RESTART.items() if getattr(configuration, a) != getattr(ours, a))
+
+    def pace(self) -> Pace:
+        """How often is looked, as configured now."""
+        configuration = self.configuration
+        assumed = float(configuration.assumed_fill_rate)
+        return Pace(configuration.poll_floor_seconds, configuration.poll_ceiling_seconds, assumed)
 
     def thresholds(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
         """The thresholds in force in a layout."""
