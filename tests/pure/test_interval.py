@@ -141,8 +141,8 @@ def test_a_fill_that_a_glance_saw_only_brings_the_next_one_forward(
 
 @given(
     st.integers(0, 100 * GIB),
-    st.floats(1.0, 1000.0 * MIB),
-    st.lists(st.floats(0.0, 1.0), min_size=1, max_size=50),
+    st.floats(float(MIB), 1000.0 * MIB),
+    st.lists(st.just(0.0) | st.floats(0.01, 1.0), min_size=1, max_size=50),  # to be told in whole bytes, or no fill
 )
 def test_no_fill_up_to_twice_the_assumed_one_is_seen_later_than_one_floor_after_it_crossed(
     headroom: int, rate: float, shares: list[float]
