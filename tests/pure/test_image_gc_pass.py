@@ -404,14 +404,15 @@ def test_a_stop_in_the_age_sweep_leaves_the_space_part_out() -> None:
 
 
 def test_a_runtime_that_falls_silent_ends_the_pass() -> None:
-    """Each further image would cost another time limit; what is not known to be gone keeps its record."""
+    """Each further image would cost another time limit; the one that may have gone has no age any more."""
     story = Story(1, 2, 3)
     story.runtime.silent_after = image_id(1)
     result = story.run()
     assert results(result) == {1: Result.UNANSWERED}
     assert kept(result)[image_id(2)] is Reason.INCOMPLETE_LISTING
     assert "1 failed removal: old:1: the runtime is away" in result.reclaim.error
-    assert image_id(1) in story.records.records
+    assert image_id(1) not in story.records.records
+    assert image_id(2) in story.records.records
 
 
 def test_an_image_that_came_into_use_meanwhile_is_kept_by_a_guard() -> None:
