@@ -127,10 +127,10 @@ class ContainerRemover:
             return Refused(Reason.UNKNOWN_STATE)
         if status is None or status.id != verdict.id:
             return _GONE
-        _check_identity(verdict, status.identity)
         as_planned = verdict.state in _ONLY_AS_PLANNED and status.state is verdict.state
         if status.state is not ContainerState.EXITED and not as_planned:
             return Refused(_STILL_ALIVE[status.state])
+        _check_identity(verdict, status.identity)
         if verdict.superseded_by:
             copies = {container.id for container in self._runtime.list_containers(pod_uid=verdict.pod_uid)}
             if verdict.superseded_by not in copies:

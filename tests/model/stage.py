@@ -53,6 +53,7 @@ class Interruptions(Failpoints):
                 runtime.asking("")
                 if not runtime.is_failing:
                     runtime.looked[method] = max(runtime.looked.get(method, 0), number)
+                    runtime.looked_at[method] = self._now()
 
         return super().apply(method, Call(act, call.empty, call.distort))
 

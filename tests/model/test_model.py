@@ -1,7 +1,7 @@
 """The model is run: 10 000 steps with the suite, 200 000 in a soak with a new seed each time.
 
 A run that fails prints the story, made as short as hypothesis can make it, and how to run it again.
-RECLAIMD_MODEL_SEED and RECLAIMD_MODEL_STEPS say which run it is.
+RECLAIMD_MODEL_SEED and RECLAIMD_MODEL_STEPS make the first test that run.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from __future__ import annotations
 import os
 import random
 import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -23,11 +26,23 @@ STORIES_AT_A_TIME = 25
 SUITE_STEPS = 10_000
 SUITE_SEED = 20261121
 SOAK_STEPS = 200_000
+SOAK_PROCESSES = 2
 
 
-def run_model(directory: Path, steps: int, number: int) -> type[NodeMachine]:
-    """Runs stories until they have so many steps together; the machine with what it has counted."""
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a run had."""
+
+    steps: int
+    passes: int
+    removed: int
+    struck: int
+
+
+def run_model(directory: Path, steps: int, number: int) -> Counts:
+    """Runs stories until they have so many steps together. `number`: the seed."""
     counted: type[NodeMachine] = type("NodeMachine", (NodeMachine,), {})
+    directory.mkdir(exist_ok=True)
     counted.stage = Stage(directory)
     stories = settings(
         max_examples=STORIES_AT_A_TIME,
@@ -41,14 +56,12 @@ def run_model(directory: Path, steps: int, number: int) -> type[NodeMachine]:
     )
     began, rounds = time.monotonic(), 0
 
-    def say() -> None:
-        print(
-            f"model: seed {number}, {counted.steps} steps, {counted.passes} passes, {counted.removed} objects removed, "
-            f"{counted.struck} faults struck, {time.monotonic() - began:.0f} s",
-            flush=True,
-        )
+    def say(more: str = "") -> None:
+        counts = f"{counted.steps} steps, {counted.passes} passes, {counted.removed} objects removed"
+        took = time.monotonic() - began
+        print(f"model: seed {number}: {counts}, {counted.struck} faults struck, {took:.0f} s{more}", flush=True)
 
-    print(f"model: seed {number}; again with RECLAIMD_MODEL_SEED={number} RECLAIMD_MODEL_STEPS={steps}")
+    say(f"; again with RECLAIMD_MODEL_SEED={number} RECLAIMD_MODEL_STEPS={steps}")
     try:
         while counted.steps < steps:
             run_state_machine_as_test(seed(number + rounds)(counted), settings=stories)
@@ -58,7 +71,7 @@ def run_model(directory: Path, steps: int, number: int) -> type[NodeMachine]:
     finally:
         counted.stage.close()
         say()
-    return counted
+    return Counts(counted.steps, counted.passes, counted.removed, counted.struck)
 
 
 @pytest.mark.timeout(1800)
@@ -66,17 +79,19 @@ def test_ten_thousand_steps_harm_nothing(tmp_path: Path) -> None:
     """Whatever happens around a pass and in the middle of it: what must stay stays, and what is told is true."""
     number = int(os.environ.get("RECLAIMD_MODEL_SEED", SUITE_SEED))
     steps = int(os.environ.get("RECLAIMD_MODEL_STEPS", SUITE_STEPS))
-    counted = run_model(tmp_path, steps, number)
-    assert counted.passes > counted.steps // 20, "most of it was something else than passes"
-    assert counted.removed > counted.steps // 100, "hardly anything was removed"
-    assert counted.struck > counted.steps // 200, "hardly a fault struck"
+    counts = run_model(tmp_path, steps, number)
+    assert counts.passes > counts.steps // 20, "most of it was something else than passes"
+    assert counts.removed > counts.steps // 100, "hardly anything was removed"
+    assert counts.struck > counts.steps // 200, "hardly a fault struck"
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 def test_two_hundred_thousand_steps_harm_nothing(tmp_path: Path) -> None:
-    """The same for half an hour, with a seed that nobody has chosen."""
-    number = int(os.environ.get("RECLAIMD_MODEL_SEED", random.SystemRandom().randrange(2**32)))
-    steps = int(os.environ.get("RECLAIMD_MODEL_STEPS", SOAK_STEPS))
-    counted = run_model(tmp_path, steps, number)
-    assert counted.steps >= steps
+    """The same twenty times over, in two processes side by side, with seeds that nobody has chosen."""
+    numbers = [random.SystemRandom().randrange(2**32) for _ in range(SOAK_PROCESSES)]
+    with ProcessPoolExecutor(SOAK_PROCESSES, mp_context=get_context("spawn")) as pool:
+        share = SOAK_STEPS // SOAK_PROCESSES
+        runs = [pool.submit(run_model, tmp_path / str(number), share, number) for number in numbers]
+        counts = [run.result() for run in runs]
+    assert sum(each.steps for each in counts) >= SOAK_STEPS

@@ -39,6 +39,7 @@ class TrueRuntime(EmbeddedRuntime):
         self.ledger: list[Entry] = []
         self.calls = 0
         self.looked: dict[str, int] = {}  # method, or id of an image whose status was asked -> number of the call
+        self.looked_at: dict[str, float] = {}  # method -> when it was answered last
         self.arrived = 0.0
         self.listed_images = 0  # the number of the call with which reclaimd's last complete look at images began
         self._clock = clock
@@ -231,9 +232,11 @@ class TrueRuntime(EmbeddedRuntime):
     def _drop_image(self, image: Image) -> None:
         wrong = []
         now = self._clock.monotonic()
+        age_of_list = self.arrived - self.looked_at.get("ListContainers", float("-inf"))
+        if age_of_list > FRESH_SECONDS:
+            wrong.append(f"the last list of containers was {age_of_list:.1f} s old")
         for user in self.users_of(image):
-            since = self._created[user]
-            if self._could_be_seen(since, "ListContainers") or since.seconds < self.arrived - FRESH_SECONDS:
+            if self._could_be_seen(self._created[user], "ListContainers"):
                 wrong.append(f"container {user} used it")
         if image.pinned and self._could_be_seen(self._pinned.get(image.id, Since(0, 0)), "ListImages", image.id):
             wrong.append("it was pinned")

@@ -404,7 +404,7 @@ def test_a_stop_in_the_age_sweep_leaves_the_space_part_out() -> None:
 
 
 def test_a_runtime_that_falls_silent_ends_the_pass() -> None:
-    """Each further image would cost another time limit; one that may have gone has no age any more."""
+    """Each further image would cost another time limit; the one that may have gone has no age any more."""
     story = Story(1, 2, 3)
     story.runtime.silent_after = image_id(1)
     result = story.run()
