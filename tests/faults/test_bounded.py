@@ -16,6 +16,7 @@ from tests.sockets.small_node import SmallNode
 
 GROWTH_BYTES = 4 * MIB
 SETTLING_SECONDS = 2.0
+ENDING_SECONDS = 0.03  # a pass that sees the next image come would call itself fruitless, and wait a second
 SMALL_BYTES = 256 << 10
 
 
@@ -79,6 +80,7 @@ def under_passes(small: SmallNode, count: int) -> Report:
             serial += 1
             image = small.add_image(f"registry.example/pass/{serial}:1", SMALL_BYTES)
             assert soon_gone(small, image)
+            time.sleep(ENDING_SECONDS)
 
     with Daemon("--config", small.configuration(Signal.NODEFS_AVAILABLE, above=-(SMALL_BYTES // 2))) as daemon:
         small.wait_for("ListPodSandbox")

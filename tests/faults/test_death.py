@@ -56,7 +56,7 @@ def killed_at_random(directory: Path, kills: int, seed: int) -> list[int]:
             if process.wait(10.0) == 0:  # it was done before: the next ones are killed earlier
                 longest = max((time.monotonic() - began) * 0.9, 0.05)
             gone_before.append(len(node.removed()) - already)
-            assert node.protected <= node.present(), "nothing that must stay has gone"
+            assert node.protected <= node.present(), node.protected - node.present()
 
             again = reclaimd("reclaim", "--config", configuration, *WHOLE_ROW)
             record = answer(again)
