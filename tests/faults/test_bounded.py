@@ -112,8 +112,8 @@ def under_restarts(small: SmallNode, count: int) -> Report:
 
 Burden = tuple[Callable[[SmallNode, int], Report], int]
 BURDENS: dict[str, Burden] = {
-    "inotify events": (under_events, 20_000),
-    "passes": (under_passes, 60),
+    "inotify events": (under_events, 10_000),
+    "passes": (under_passes, 40),
     "restarts of the runtime": (under_restarts, 4),
 }
 SOAK: dict[str, Burden] = {
