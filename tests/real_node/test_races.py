@@ -25,6 +25,7 @@ from tempfile import TemporaryDirectory
 import grpc
 import pytest
 
+from tests.real_node.containerd import ContainerdError
 from tests.real_node.loopfs import ToolError
 from tests.real_node.node import Node
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, ImageTar, Layer, write_image
@@ -63,7 +64,7 @@ class Races:
         if tar.image_id not in there or node.cri.image_status(tar.image_id) is None:
             try:
                 node.containerd.import_image(tar, keep=True)  # as a pull would: it is idle from here on
-            except ToolError:  # its base layer was let go of with another image in this very moment
+            except (ToolError, ContainerdError):  # it, or its base layer, was reclaimed before the import was over
                 self.counts["not pulled"] += 1
         time.sleep(self.chance.uniform(0.0, 2 * OLD_ENOUGH_SECONDS))
         if node.cri.image_status(tar.reference) is None:  # the kubelet's look
