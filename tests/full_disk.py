@@ -116,8 +116,7 @@ def _take_bytes(room: Path, *, leave_reserve: bool) -> None:
             with contextlib.suppress(_Full):
                 while not leave_reserve or available(room, inodes=False) >= size:
                     _write(room / f"bytes-{turn}", block[:size])
-        with contextlib.suppress(OSError):
-            os.sync()
+        subprocess.run(["sync", "-f", str(room)], check=False)  # of this filesystem only
         if turn and free(room, inodes=False) == before:
             return
 

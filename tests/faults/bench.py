@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from eviction.responder import Request
 from eviction.types import ReclaimFunction
 from reclaim.types import Kind, Result
 from signals.types import Signal
-from tests.sockets.small_node import SmallNode, relieve
+from tests.sockets.small_node import DEAD_SECONDS, SmallNode, relieve
 
 EVERYTHING = Request(row=tuple(ReclaimFunction), extent=Extent.ALL)
 SMALL_BYTES = 64 << 10
@@ -41,7 +42,7 @@ class LivedNode(SmallNode):
     def __init__(self, directory: Path, **options: Any) -> None:
         directory.mkdir(parents=True)
         super().__init__(directory, **options)
-        self._populated = 0
+        self._populated, self._born = 0, time.monotonic()
         init = self.add_image("registry.example/init:1", SMALL_BYTES)
         web = self.run_pod("web")
         self.running = self.run(web)
@@ -74,7 +75,11 @@ class LivedNode(SmallNode):
             names = [f"registry.example/old/{self._populated}/{number}:1" for number in range(2)]
             self._images = {self.add_image(name, SMALL_BYTES) for name in names}
         if not self._left(self._older):
-            self._older = {self.exited(self.crashed, attempt=0)}
+            older = self.exited(self.crashed, attempt=0)
+            self.runtime.age(
+                older, DEAD_SECONDS + time.monotonic() - self._born
+            )  # than the newest, however long it lives
+            self._older = {older}
         if len(self._left(self._gone)) < 2:
             pod = self.run_pod(f"gone-{self._populated}")
             self._gone = {self.exited(pod), pod.sandbox_id}

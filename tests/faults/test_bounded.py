@@ -16,13 +16,15 @@ from tests.sockets.small_node import SmallNode
 
 GROWTH_BYTES = 4 * MIB
 SETTLING_SECONDS = 2.0
+FILLING_SECONDS = 7.0  # at a look every 10 ms the past of 512 looks, some MiB, is full after so long
+ENDING_SECONDS = 0.03  # a pass that sees the next image come would call itself fruitless, and wait a second
 SMALL_BYTES = 256 << 10
 
 
 def metered(daemon: Daemon, warm: Callable[[], None], long: Callable[[], None]) -> Report:
     """What the daemon holds after `long` beyond what it held after `warm`, which fills caches and bounded pasts."""
     warm()
-    time.sleep(SETTLING_SECONDS)
+    time.sleep(FILLING_SECONDS)
     with Meters(daemon.process.pid, every_seconds=0.5) as meters:
         long()
         time.sleep(SETTLING_SECONDS)
@@ -48,6 +50,11 @@ def soon_gone(small: SmallNode, image: str) -> bool:
     return came_true(lambda: image in [each.id for each in small.runtime.removals[-8:]], 20.0)
 
 
+def pressed(small: SmallNode) -> str:
+    """A configuration whose mark the next image crosses."""
+    return small.configuration(Signal.NODEFS_AVAILABLE, above=-(SMALL_BYTES // 2), pollCeiling="10ms")
+
+
 def under_events(small: SmallNode, count: int) -> Report:
     """So many events in a directory that the daemon watches."""
     watched = small.root_directory / "pods"
@@ -61,7 +68,9 @@ def under_events(small: SmallNode, count: int) -> Report:
         finally:
             os.close(directory)
 
-    with Daemon("--config", small.configuration(evictionHard={"nodefs.available": "1Mi"})) as daemon:
+    with Daemon(
+        "--config", small.configuration(evictionHard={"nodefs.available": "1Mi"}, pollCeiling="10ms")
+    ) as daemon:
         small.wait_for("ListPodSandbox")
         time.sleep(0.5)
         report = metered(daemon, lambda: events(count // 10), lambda: events(count))
@@ -79,8 +88,9 @@ def under_passes(small: SmallNode, count: int) -> Report:
             serial += 1
             image = small.add_image(f"registry.example/pass/{serial}:1", SMALL_BYTES)
             assert soon_gone(small, image)
+            time.sleep(ENDING_SECONDS)
 
-    with Daemon("--config", small.configuration(Signal.NODEFS_AVAILABLE, above=-(SMALL_BYTES // 2))) as daemon:
+    with Daemon("--config", pressed(small)) as daemon:
         small.wait_for("ListPodSandbox")
         report = metered(daemon, lambda: passes(max(count // 10, 40)), lambda: passes(count))
         done = len(daemon.passes)
@@ -101,7 +111,7 @@ def under_restarts(small: SmallNode, count: int) -> Report:
             image = small.add_image(f"registry.example/restart/{serial}:1", SMALL_BYTES)
             assert soon_gone(small, image)
 
-    with Daemon("--config", small.configuration(Signal.NODEFS_AVAILABLE, above=-(SMALL_BYTES // 2))) as daemon:
+    with Daemon("--config", pressed(small)) as daemon:
         small.wait_for("ListPodSandbox")
         report = metered(daemon, lambda: restarts(max(count // 10, 5)), lambda: restarts(count))
         assert daemon.stop() == 0
@@ -110,8 +120,8 @@ def under_restarts(small: SmallNode, count: int) -> Report:
 
 Burden = tuple[Callable[[SmallNode, int], Report], int]
 BURDENS: dict[str, Burden] = {
-    "inotify events": (under_events, 20_000),
-    "passes": (under_passes, 60),
+    "inotify events": (under_events, 10_000),
+    "passes": (under_passes, 40),
     "restarts of the runtime": (under_restarts, 4),
 }
 SOAK: dict[str, Burden] = {

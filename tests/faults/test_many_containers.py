@@ -50,14 +50,17 @@ def test_fifty_thousand_containers_are_listed_and_planned_within_200_mib(make_sm
 @pytest.mark.soak
 @pytest.mark.timeout(2400)
 def test_fifty_thousand_containers_are_cleared(make_small_node: SmallNodeFactory) -> None:
-    """All of them and their sandboxes go in one run of the daemon; threads and descriptors stay few."""
+    """All of them and their sandboxes go in one run of the daemon within 200 MiB; threads and descriptors stay few."""
     small = make_small_node()
     made = crowd(small, MANY)
     configuration = small.configuration(Signal.NODEFS_AVAILABLE, above=20 * MIB)
     with Daemon("--config", configuration) as daemon, Meters(daemon.process.pid) as meters:
         assert came_true(lambda: made <= set(small.removed("container")), 1800.0)
         assert came_true(lambda: len(small.removed("sandbox")) == PODS, 120.0)
-        assert high_water_bytes(daemon.process.pid) < 2 * LARGEST_MEMORY_BYTES
+        assert came_true(lambda: bool(daemon.passes), 60.0), "the record is written, too"
+        peak = high_water_bytes(daemon.process.pid)
+    print(f"{MANY} containers cleared with a peak of {peak / MIB:.0f} MiB; {meters.report}")
+    assert peak < LARGEST_MEMORY_BYTES, f"{peak / MIB:.0f} MiB"
     assert meters.report.peak.threads < 40, str(meters.report)
     assert meters.report.descriptors_more <= 2, str(meters.report)
 

@@ -60,6 +60,7 @@ def lived_through(outage: Outage, seconds: float) -> tuple[Report, float]:
     with Daemon("--config", outage.configuration) as daemon:
         time.sleep(1.0)
         with Meters(daemon.process.pid, control_heartbeat(outage.control)) as meters:
+            assert outage.spare in outage.node.cri.image_ids(), "nothing is reclaimed before"
             containerd.pause()
             try:
                 outage.press()

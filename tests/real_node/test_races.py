@@ -25,16 +25,19 @@ from tempfile import TemporaryDirectory
 import grpc
 import pytest
 
+from tests.real_node.containerd import ContainerdError
+from tests.real_node.loopfs import ToolError
 from tests.real_node.node import Node
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, ImageTar, Layer, write_image
 from tests.real_node.pods import Sandbox
 from tests.real_node.test_relief import configure
 from tests.reclaimd_process import Daemon
 
-ROUNDS, ROUNDS_OF_SOAK = 12, 300
+ROUNDS, ROUNDS_OF_SOAK = 6, 300
 IMAGES = 6
-LARGEST_SHARE_OF_WINDOW = 0.15  # here an image is idle for some milliseconds only, so the window is met often
+LARGEST_SHARE_OF_WINDOW = 0.15  # an image is old enough at once here, so the window is met more often than on a node
 RUNNING = 1
+OLD_ENOUGH_SECONDS = 0.2
 
 
 class Races:
@@ -59,8 +62,11 @@ class Races:
         kubelet.admit_pod(uid)
         sandbox = kubelet.run_pod(f"race-{number}", uid)
         if tar.image_id not in there or node.cri.image_status(tar.image_id) is None:
-            node.containerd.import_image(tar, keep=True)  # as a pull would: it is idle from here on
-            time.sleep(self.chance.uniform(0.0, 0.03))
+            try:
+                node.containerd.import_image(tar, keep=True)  # as a pull would: it is idle from here on
+            except (ToolError, ContainerdError):  # it, or its base layer, was reclaimed before the import was over
+                self.counts["not pulled"] += 1
+        time.sleep(self.chance.uniform(0.0, 2 * OLD_ENOUGH_SECONDS))
         if node.cri.image_status(tar.reference) is None:  # the kubelet's look
             self.counts["gone before"] += 1
         else:
@@ -93,7 +99,7 @@ def races(node: Node, directory: Path, seed: int) -> Iterator[Races]:
         directory,
         node,
         evictionHard={"nodefs.available": "100Gi"},
-        imageMinimumGCAge="0s",
+        imageMinimumGCAge=f"{OLD_ENOUGH_SECONDS}s",
         pollCeiling="20ms",
     )
     with TemporaryDirectory(prefix="rn-image-") as outside, Daemon("--config", configuration) as daemon:
@@ -112,7 +118,7 @@ def raced(node: Node, directory: Path, rounds: int, seed: int) -> Races:
             made.round(number)
     assert made.wrong == []
     assert made.counts["removed"] > 0, "images were reclaimed meanwhile"
-    assert made.counts["made"] > rounds // 2
+    assert made.counts["made"] > rounds // 4
     return made
 
 
