@@ -100,6 +100,9 @@ HAZARDS = {
     "Whoever has the runtime's socket": ["C10"],
     "Somebody else writes": ["C10"],
     "Somebody else talks": ["C10"],
+    "The runtime stands still": ["B8"],
+    "A defect in a look": ["C7"],
+    "Thousands of removals": ["C8"],
 }
 
 
