@@ -35,14 +35,13 @@ def asked_more_than(node: LivedNode, times: int) -> bool:
 def whole_pass(configuration: str) -> Any:
     """The record of one pass that nobody disturbs. Where the machine is so busy that no look at an object was fresh
     enough for its removal the pass gives up and says so; that is no pass, and it is made again."""
-    process, record = None, None
+    record: Any = {}
     for _ in range(STARVED_PASSES):
         process = reclaimd("reclaim", "--config", configuration, *WHOLE_ROW)
+        assert process.returncode in (0, 1), process.stderr  # 1: space that comes late is not there yet
         record = answer(process)
         if not any("fresher than" in (each["error"] or "") for each in record["removals"]):
             break
-    assert process is not None
-    assert process.returncode in (0, 1), process.stderr  # 1: space that comes late is not there yet
     return record
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import time
 
+import pytest
+
 from signals.types import Signal
 
 from ..reclaimd_process import Daemon
@@ -13,6 +15,7 @@ from .small_node import MIB, SmallNode
 GAP_SECONDS = 31.0  # more than three of the longest intervals, and more than 30 s
 
 
+@pytest.mark.soak
 def test_a_daemon_that_was_stopped_does_not_count_the_time_as_grace(small_node: SmallNode) -> None:
     """Of 20 s of grace 2 were seen; then the process stands still for 31 s. It does not act when it goes on."""
     small_node.add_images(3)
