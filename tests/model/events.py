@@ -147,6 +147,17 @@ def kubelet_collects(world: World, pick: int) -> bool:
     return image is not None
 
 
+def somebody_removes(world: World, pick: int) -> bool:
+    """Somebody removes a dead container by hand, even the newest copy; that it was done is then forgotten."""
+    container = one_of([each for each in world.runtime.every_container() if each.state == pb.CONTAINER_EXITED], pick)
+    if container is not None:
+        world.runtime.remove_container(pb.RemoveContainerRequest(container_id=container.id))
+        pod = world.kubelet.pods.get(world.runtime.uid_of(container))
+        if pod is not None:
+            pod.done.discard(container.config.metadata.name)
+    return container is not None
+
+
 def image_comes(world: World, pick: int) -> bool:
     """An image is pulled; or a pull begins, and ends later."""
     name = IMAGES[pick % len(IMAGES)]
@@ -200,7 +211,9 @@ BETWEEN_CALLS: tuple[Step, ...] = (
     pod_goes,
     pod_vanishes,
     kubelet_collects,
+    somebody_removes,
     image_comes,
+    image_is_tagged,
     image_is_tagged,
     image_is_pinned,
     time_passes,

@@ -218,7 +218,7 @@ def test_a_name_of_the_keep_list_that_an_image_got_after_the_list(small_node: Sm
 
 @pytest.mark.parametrize("lie", [Pretend(times=1), Fail(grpc.StatusCode.NOT_FOUND, "gone", times=1)], ids=repr)
 def test_a_status_that_says_nothing_does_not_unmount_an_image(small_node: SmallNode, lie: Failpoint) -> None:
-    """The stateful model found it: what a container mounts was taken for nothing, and that was remembered for ever."""
+    """What a container mounts was taken for nothing, and that was remembered for ever."""
     volume = small_node.add_image("registry.example/volume:1")
     small_node.create(small_node.run_pod("app"), mounts=[pb.Mount(image=pb.ImageSpec(image=volume))])
     node = small_node.node()
@@ -249,7 +249,7 @@ def test_a_list_that_gives_a_sandbox_the_id_of_another(small_node: SmallNode) ->
 
 
 def test_an_image_pulled_again_after_an_unanswered_question_is_new(small_node: SmallNode) -> None:
-    """The stateful model found it: removed, but nobody could say so, and pulled again at once it had its old age."""
+    """Removed, but nobody could say so, and pulled again at once it had its old age."""
     (image,) = small_node.add_images(1)
     small_node.run(small_node.run_pod("app"))
     node = small_node.node()
