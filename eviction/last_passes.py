@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+KEPT_PASSES = 20
+
 
 class LastPasses:
     """At most so many summaries, the oldest first. May be used from several threads."""
 
-    def __init__(self, limit: int):
+    def __init__(self, limit: int = KEPT_PASSES):
         self._limit = limit
         self._lock = threading.Lock()
         self._records: dict[str, dict[str, Any]] = {}

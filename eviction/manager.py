@@ -45,7 +45,6 @@ DRAIN_SECONDS = 30.0
 LEAVE_SECONDS = 1.5
 TICK_SECONDS = 0.25
 SLOW_SECONDS = 10.0
-KEPT_PASSES = 20
 
 
 @dataclass(slots=True)
@@ -60,10 +59,9 @@ class _Work:
 class Manager:
     """Runs one node until it is told to stop.
 
-    `look_now` and `stop` may be called from any thread. `may_act`: asked before each pass; a text
-    says why not (hold-off).
+    `look_now` and `stop` may be called from any thread. `may_act`: asked before each pass; a text says why not.
     `on_pass` is called with every pass that did or tried anything; `on_detected` when the records of images have been
-    brought up to date, unless the disk is under pressure. `wake`: what is waited on until the next look.
+    brought up to date, unless the disk is under pressure. `event` makes what is waited on until the next look.
     """
 
     def __init__(
@@ -76,7 +74,7 @@ class Manager:
         on_look: Callable[[SignalObservations, Decision], None] = lambda *_: None,
         on_detected: Callable[[], None] = lambda: None,
         events: EventSink | None = None,
-        wake: threading.Event | None = None,
+        event: Callable[[], threading.Event] = threading.Event,
     ):
         self._node = node
         self._log = log
@@ -85,8 +83,8 @@ class Manager:
         self._on_look = on_look
         self._on_detected = on_detected
         self._events = events or LogEvents(log)
-        self._wake = wake or threading.Event()
-        self._urgent = threading.Event()  # waited for where an ordinary wake may not be heard
+        self._wake = event()
+        self._urgent = event()  # waited for where an ordinary wake may not be heard
         self._asked = False
         self._fills: dict[tuple[int, bool], Fill] = {}
         self._conditions: frozenset[NodeCondition] = frozenset()
@@ -96,9 +94,9 @@ class Manager:
         self._work: _Work | None = None
         self._next_configuration: Configuration | None = None
         self._last_look: SignalObservations | None = None
-        self._passes = LastPasses(KEPT_PASSES)
+        self._passes = LastPasses()
         self._news = News(log, node.clock)
-        self._late_marks_told = False
+        self._late_marks_told = self._explained = False
         self.heartbeat = node.clock.monotonic()
         self._look_due = self.heartbeat
         self.requests = HookRequests(self._look_at_once, self.doing)
@@ -113,8 +111,7 @@ class Manager:
         self._asked = True
         self._wake.set()
 
-    def _look_at_once(self) -> None:
-        """A mark was crossed, or somebody waits."""
+    def _look_at_once(self) -> None:  # a mark was crossed, or somebody waits
         self._urgent.set()
         self._wake.set()
 
@@ -257,6 +254,7 @@ class Manager:
             self._log.warning(f"DiskPressure: {met}", condition="DiskPressure", status=True)
         else:
             self._announced.clear()
+            self._explained = False
             self._log.info("no DiskPressure any more", condition="DiskPressure", status=False)
 
     def _warn_of_late_marks(self, observations: SignalObservations) -> None:
@@ -343,10 +341,12 @@ class Manager:
             self._news.say(head, key=f"{record.result} {acted_on.signal if acted_on else ''}", **fields)
 
     def _report_attribution(self, record: Pass) -> None:
-        """Why it was not enough: where the bytes are. Comes some seconds after the pass."""
+        """Why it was not enough: where the bytes are. Comes some seconds after the pass; told once until it is over."""
         self._passes.keep(pass_summary(record))
-        for why, fields in explained(record):
-            self._log.warning(why, **fields)
+        if not self._explained:
+            self._explained = True
+            for why, fields in explained(record):
+                self._log.warning(why, **fields)
 
     def _refresh(self) -> None:
         """Where the images are, and who uses which: first seen and last used are kept up by this.
