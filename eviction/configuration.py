@@ -66,6 +66,7 @@ from signals.types import Signal
 KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
 DEFAULT_MINIMUM_RECLAIM: Mapping[str, str] = {Signal.NODEFS_AVAILABLE: "2%", Signal.IMAGEFS_AVAILABLE: "2%"}
 LARGEST_MARGIN = 0.5
+LONGEST_HOLD_OFF_FOR_NEW_PODS = 10.0
 KUBELET_ENDPOINT_FIELDS = {
     "url": "kubeletEndpoint",
     "token_file": "kubeletTokenFile",
@@ -117,6 +118,7 @@ class Configuration:
     pod_logs_dir: str
     container_logs_dir: str
     hold_off_seconds: float
+    pod_start_seconds: float
     parallel_removals: int
     poll_floor_seconds: float
     poll_ceiling_seconds: float
@@ -211,6 +213,7 @@ class _Reader:
             pod_logs_dir=written.podLogsDir,
             container_logs_dir=written.containerLogsDir,
             hold_off_seconds=self._seconds("holdOffAfterStart"),
+            pod_start_seconds=self._seconds_up_to("holdOffForNewPods", LONGEST_HOLD_OFF_FOR_NEW_PODS),
             parallel_removals=written.parallelRemovals,
             poll_floor_seconds=poll_floor,
             poll_ceiling_seconds=poll_ceiling,
@@ -293,6 +296,12 @@ class _Reader:
             raise self._error(name, str(error)) from None
         if seconds < 0:
             raise self._error(name, f"must not be negative, but it was {text!r}")
+        return seconds
+
+    def _seconds_up_to(self, name: str, most: float) -> float:
+        seconds = self._seconds(name)
+        if seconds > most:
+            raise self._error(name, f"must be at most {most:g}s, but it was {getattr(self._written, name)!r}")
         return seconds
 
     def _rate(self, name: str) -> int:

@@ -24,6 +24,7 @@ from reclaim.executor import Executor
 from reclaim.image_gc import ImageGCPolicy
 from reclaim.keep_list import parse_keep_list
 from reclaim.log_names import LogPaths
+from reclaim.pod_starts import PodStarts
 from reclaim.pods import KubeletDirectories, PodStateProvider
 from reclaim.record_file import RecordFile
 from reclaim.records import ImageRecords, containerd_witness
@@ -85,6 +86,7 @@ def _policies(configuration: Configuration) -> Policies:
             high_threshold_percent=configuration.image_gc_high_threshold_percent,
             low_threshold_percent=configuration.image_gc_low_threshold_percent,
             keep=parse_keep_list(configuration.keep_images),
+            pod_start_seconds=configuration.pod_start_seconds,
         ),
     )
 
@@ -165,6 +167,10 @@ class Node:
     def policies(self) -> Policies:
         """What may go, as configured now."""
         return _policies(self.configuration)
+
+    def pod_starts(self, hold_off_seconds: float) -> PodStarts:
+        """Which pods are being made right now, for one pass."""
+        return PodStarts(self.client, self.pods, self.clock, hold_off_seconds)
 
     def image_fs_space(self) -> tuple[int, int]:
         """Capacity and available bytes of the filesystem with the images, as the periodic image pass asks for them.

@@ -25,6 +25,7 @@ from reclaim.log_listing import LogsUnreadable, ask_states, read_log_links, read
 from reclaim.log_names import LogPaths
 from reclaim.log_removers import ContainerLogs, LogSymlinkRemover, PodLogRemover
 from reclaim.pod_logs import LogPolicy, plan_log_symlinks, plan_pod_logs
+from reclaim.pod_starts import PodStarts
 from reclaim.pods import PodStateProvider, PodStates
 from reclaim.records import ImageRecords
 from reclaim.removers import ContainerRemover, ImageRemover, Remover, SandboxRemover
@@ -190,9 +191,18 @@ class Collector:
             return replace(result, error=str(error))
         began = self._clock.monotonic()
         self._record(listing, began)
-        plan = plan_image_gc(listing, self._records.records, self._policies.images, began)
-        keep = self._policies.images.keep
-        remover = ImageRemover(self._images, self._lister, listing, self._clock, self._planned, keep=keep)
+        policy = self._policies.images
+        plan = plan_image_gc(listing, self._records.records, policy, began)
+        starts = PodStarts(self._runtime, self._pods, self._clock, policy.pod_start_seconds)
+        remover = ImageRemover(
+            self._images,
+            self._lister,
+            listing,
+            self._clock,
+            self._planned,
+            keep=policy.keep,
+            starts=None if self._executor.dry_run else starts,
+        )
         result = replace(result, plan_seconds=self._clock.monotonic() - began)
         result = self._carry_out(result, plan, remover, look)
         gone = (Result.REMOVED, Result.ALREADY_GONE)
