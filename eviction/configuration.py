@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from eviction.address import AddressError, parse_address
+from eviction.address import AddressError, parse_address, parse_healthz_endpoint
 from eviction.configuration_file import ConfigurationFile
 from eviction.documents import sentence, shown
 from eviction.kubelet_configuration import (
@@ -119,6 +119,7 @@ class Configuration:
     container_logs_dir: str
     hold_off_seconds: float
     pod_start_seconds: float
+    kubelet_healthz: tuple[str, int] | str | None
     parallel_removals: int
     poll_floor_seconds: float
     poll_ceiling_seconds: float
@@ -214,6 +215,7 @@ class _Reader:
             container_logs_dir=written.containerLogsDir,
             hold_off_seconds=self._seconds("holdOffAfterStart"),
             pod_start_seconds=self._seconds_up_to("holdOffForNewPods", LONGEST_HOLD_OFF_FOR_NEW_PODS),
+            kubelet_healthz=self._kubelet_healthz(),
             parallel_removals=written.parallelRemovals,
             poll_floor_seconds=poll_floor,
             poll_ceiling_seconds=poll_ceiling,
@@ -227,6 +229,13 @@ class _Reader:
             effective={**written.model_dump(), **maps},
             origins=self._origins(maps),
         )
+
+    def _kubelet_healthz(self) -> tuple[str, int] | str | None:
+        """Host and port, the path of a unix socket, or None where nobody is asked."""
+        try:
+            return parse_healthz_endpoint(self._written.kubeletHealthzEndpoint)
+        except AddressError as error:
+            raise self._error("kubeletHealthzEndpoint", str(error)) from None
 
     def _kubelet_endpoint(self) -> KubeletEndpoint | None:
         """Where the kubelet is asked for its pods; None where it is not."""

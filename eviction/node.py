@@ -42,6 +42,7 @@ NEED_RESTART = {
     "image_endpoint": "imageServiceEndpoint",
     "control_socket": "controlSocket",
     "hold_off_seconds": "holdOffAfterStart",
+    "kubelet_healthz": "kubeletHealthzEndpoint",
     "metrics_address": "metricsAddress",
     "pod_logs_dir": "podLogsDir",
     "container_logs_dir": "containerLogsDir",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import os
+from functools import partial
 
 from eviction.cli import EXIT_HELD, EXIT_OK, EXIT_USAGE
 from eviction.cli.options import (
@@ -29,7 +30,7 @@ from eviction.manager import DRAIN_SECONDS, Manager
 from eviction.node import Node
 from eviction.periodic import PeriodicGC
 from eviction.record_keeper import RecordKeeper
-from eviction.systemd import Notifier
+from eviction.systemd import Notifier, listening_socket
 from eviction.types import Decision
 from reclaim.cri.client import EndpointError
 from signals.types import SignalObservations
@@ -57,7 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
         log.info(f"no endpoint configured; using {node.endpoint.runtime}")
     keeper = RecordKeeper(node.records, node.record_file, log)
     keeper.load()
-    hold_off = HoldOff(configuration.hold_off_seconds, node.clock.monotonic(), node.clock.monotonic, kubelet_is_healthy)
+    healthy = partial(kubelet_is_healthy, configuration.kubelet_healthz)
+    hold_off = HoldOff(configuration.hold_off_seconds, node.clock.monotonic(), node.clock.monotonic, healthy)
     events = LogEvents(log)
     faces = Faces(node, hold_off, log, notifier)
 
@@ -90,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         log.warning(sentence)
     watches.start(log)
     control = start_control(configuration.control_socket, manager, told, log)
-    faces.start(configuration.metrics_address, manager)
+    faces.start(configuration.metrics_address, manager, listening_socket(os.environ, os.getpid(), "metrics"))
 
     def stop() -> None:
         faces.stopping()
