@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 
 import pytest
 
 from reclaim.embedded.filesystem import PrivateMounts, enter_private_mounts
 
+CLONE_NEWNS = 0x20000  # <linux/sched.h>
+
 
 def own_mounts() -> PrivateMounts:
-    """As root every filesystem that a test mounts is seen by this run's processes only, and is gone with them, also
-    after kill -9. Workers side by side (pytest-xdist) have it from their parent: they have threads already.
+    """As root every filesystem that a test mounts is seen by this process and its children only, and is gone with it,
+    also after kill -9.
+
+    A worker among several (pytest-xdist) has a thread already, which stays where it was and mounts nothing; the tests
+    run on the main one. Its parent, which has made the mounts private, is in a namespace of its own: a loop filesystem
+    that one worker unmounts would be held by another's, were it the same one.
     """
     if os.geteuid() != 0:
         return PrivateMounts(available=False, how="none", reason="no root")
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        return PrivateMounts(available=True, how="root", reason="")
-    return enter_private_mounts()
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return enter_private_mounts()
+    if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNS) != 0:
+        return PrivateMounts(available=False, how="none", reason=os.strerror(ctypes.get_errno()))
+    return PrivateMounts(available=True, how="root", reason="")
 
 
 MOUNTS = own_mounts()  # on import: it has to happen before the first thread
