@@ -262,7 +262,7 @@ class Node:
             records=self.records,
         )
         twin.summary.locate(self.summary.paths)
-        twin.responder.state = self.responder.state
+        twin.responder.state, twin.responder.fills = self.responder.state, self.responder.fills
         return twin
 
     def close(self) -> None:

@@ -13,6 +13,7 @@
   is longer where not a byte has come yet and nobody writes: some runtimes answer before they free.
   What the runtime gives no size for (containers) is waited for once, at the end, and only while nobody else writes:
   what comes late is worth waiting for on a disk that stands still, not on one that fills.
+* Where the disk fills faster than the order of the plan makes room, the largest yield goes next (`yield_order`).
 * After a removal that took far longer than usual nothing is sent for a while (`removal_pace`).
 * A dry run is this path minus the one call: what would go is credited with its nominal size instead.
 
@@ -44,6 +45,7 @@ from reclaim.types import (
     RuntimeUnavailable,
     Verdict,
 )
+from reclaim.yield_order import YieldOrder
 
 CHECK_ATTEMPTS = 5
 LATE_QUIET_SECONDS = 0.02  # no rise for so long: nothing more is coming for now
@@ -83,12 +85,12 @@ class Executor:
         self.in_flight: dict[str, Verdict] = {}
         self.pace = RemovalPace()
 
-    def carry_out(self, plan: Plan, remover: Remover, look: LookAgain) -> Carried:
-        """Removes what the plan names, in its order, until `look` says that it is relieved.
+    def carry_out(self, plan: Plan, remover: Remover, look: LookAgain, order: YieldOrder | None = None) -> Carried:
+        """Removes what the plan names, in its order or as `order` says, until `look` says that it is relieved.
 
         Never raises for one object that fails.
         """
-        return _Run(self, plan, remover, look).run()
+        return _Run(self, plan, remover, look, order).run()
 
     def settle(self, look: LookAgain, quiet_seconds: float, limit_seconds: float, *, while_still: bool = False) -> Look:
         """Watches the disk while late space still arrives: until nothing rose for `quiet_seconds`, it is relieved, or
@@ -186,12 +188,13 @@ class _Worth:
 class _Run:
     """One plan being carried out."""
 
-    def __init__(self, executor: Executor, plan: Plan, remover: Remover, look: LookAgain):
+    def __init__(self, executor: Executor, plan: Plan, remover: Remover, look: LookAgain, order: YieldOrder | None):
         self._executor = executor
         self._remover = remover
         self._look = look
         self._pending = deque(plan.remove)
-        self._order = {verdict.id: place for place, verdict in enumerate(plan.remove)}
+        self._order = order
+        self._turns: dict[str, int] = {}
         self._kept = [Outcome(verdict) for verdict in plan.keep]
         self._outcomes: list[Outcome] = []
         self._done: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
@@ -223,13 +226,16 @@ class _Run:
             Outcome(replace(verdict, action=Action.KEEP, reason=reason, eligible_in_seconds=None, rule=Rule.GUARD))
             for verdict in self._pending
         ]
-        self._outcomes.sort(key=lambda outcome: self._order[outcome.verdict.id])
+        self._outcomes.sort(key=lambda outcome: self._turns[outcome.verdict.id])
         return Carried(tuple(self._outcomes), tuple(self._kept), before.relieved, self._error)
 
     def _launch(self, latest: Look) -> None:
         executor = self._executor
         while self._pending and len(executor.in_flight) < executor.parallel and self._more_is_needed(latest):
-            verdict = self._pending.popleft()
+            place = 0 if self._order is None else self._order.next_of(self._pending, latest.need)
+            verdict = self._pending[place]
+            del self._pending[place]
+            self._turns[verdict.id] = len(self._turns)
             executor.in_flight[verdict.id] = verdict
             threading.Thread(target=self._work, args=(verdict,), name=f"remove {verdict.kind}", daemon=True).start()
 
@@ -274,7 +280,10 @@ class _Run:
         after = self._wait_for_late_space(before, after, size_bytes)
         gained_bytes, gained_inodes = after.usage.gained_since(before.usage)
         self._worth.learn(size_bytes, gained_bytes)
-        self._outcomes.append(replace(outcome, freed_bytes=max(gained_bytes, 0), freed_inodes=max(gained_inodes, 0)))
+        outcome = replace(outcome, freed_bytes=max(gained_bytes, 0), freed_inodes=max(gained_inodes, 0))
+        self._outcomes.append(outcome)
+        if self._order is not None:
+            self._order.learn(outcome)
         return after
 
     def _rested(self, outcome: Outcome, latest: Look) -> Look:

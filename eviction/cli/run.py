@@ -7,6 +7,7 @@ import fcntl
 import os
 from functools import partial
 
+from eviction.check import check_for_another
 from eviction.cli import EXIT_HELD, EXIT_OK, EXIT_USAGE
 from eviction.cli.options import (
     add_configuration,
@@ -20,7 +21,7 @@ from eviction.cli.options import (
 from eviction.cli.termination import block_reload, block_termination, on_signals
 from eviction.configuration import ConfigurationError
 from eviction.configuration_stamp import Stamp, stamp
-from eviction.control import ControlServer, ControlUnavailable
+from eviction.control import ControlServer, ControlUnavailable, Conversation
 from eviction.events import LogEvents
 from eviction.explain import no_effect_sentences
 from eviction.faces import Faces, fed_in_time
@@ -91,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
     for sentence in no_effect_sentences(configuration.thresholds):
         log.warning(sentence)
     watches.start(log)
-    control = start_control(configuration.control_socket, manager, told, log)
+    control = start_control(configuration.control_socket, node, manager, told, log)
     faces.start(configuration.metrics_address, manager, listening_socket(os.environ, os.getpid(), "metrics"))
 
     def stop() -> None:
@@ -141,11 +142,14 @@ class Told:
         self.stamp = {}
 
 
-def start_control(path: str, manager: Manager, told: Told, log: Log) -> ControlServer | None:
+def start_control(path: str, node: Node, manager: Manager, told: Told, log: Log) -> ControlServer | None:
     """The control socket; one that cannot be had is a warning."""
     if not path:
         return None
-    conversations = {"reclaim": lambda request: manager.requests.converse(request, told.stamp)}
+    conversations: dict[str, Conversation] = {
+        "reclaim": lambda request: manager.requests.converse(request, told.stamp),
+        "check": lambda request: check_for_another(request, told.stamp, node),
+    }
     server = ControlServer(path, {"status": manager.status, "brief": manager.brief}, conversations)
     try:
         server.start()

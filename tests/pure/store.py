@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 
+from reclaim.need import Need
 from reclaim.removers import Ready, Refused, Wait
 from reclaim.types import Action, Kind, Look, Plan, Reason, RemovalFailed, RuntimeUnavailable, Usage, Verdict
 from tests.pure.values import MIB, SteppedClock
@@ -19,6 +20,7 @@ class Disk:
         self._lock = threading.Lock()
         self._coming: list[tuple[float, int]] = []
         self.freed_bytes = 0
+        self.need: Need | None = None
         self.credits: list[int] = []
 
     def free(self, size_bytes: int, after_seconds: float = 0.0) -> None:
@@ -34,7 +36,7 @@ class Disk:
             self._coming = [(due, size) for due, size in self._coming if due > now]
             self.credits.append(credit_bytes)
             usage = Usage(self.freed_bytes, self.freed_bytes, 1000)
-            return Look(usage, relieved=self.freed_bytes + credit_bytes >= self._wanted_bytes)
+            return Look(usage, relieved=self.freed_bytes + credit_bytes >= self._wanted_bytes, need=self.need)
 
 
 class Store:
