@@ -87,6 +87,7 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
     variables = {
         "CONTAINER_RUNTIME_ENDPOINT": "containerRuntimeEndpoint",
         "IMAGE_SERVICE_ENDPOINT": "imageServiceEndpoint",
+        "NODE_NAME": "nodeName",
     }
     return {name: environment[variable] for variable, name in variables.items() if environment.get(variable)}
 

@@ -17,10 +17,10 @@ from eviction.cli.options import (
     read_configuration,
 )
 from eviction.cli.termination import block_reload, block_termination, on_signals
-from eviction.configuration import ConfigurationError
+from eviction.configuration import Configuration, ConfigurationError
 from eviction.configuration_stamp import Stamp, stamp
 from eviction.control import ControlServer, ControlUnavailable
-from eviction.events import LogEvents
+from eviction.events import EventSink, EveryEvent, LogEvents
 from eviction.explain import no_effect_sentences
 from eviction.faces import Faces, fed_in_time
 from eviction.hold_off import HoldOff, kubelet_is_healthy
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     keeper = RecordKeeper(node.records, node.record_file, log)
     keeper.load()
     hold_off = HoldOff(configuration.hold_off_seconds, node.clock.monotonic(), node.clock.monotonic, kubelet_is_healthy)
-    events = LogEvents(log)
+    events = start_events(configuration, log, node)
     faces = Faces(node, hold_off, log, notifier)
 
     def looked(look: SignalObservations, _: Decision) -> None:
@@ -112,6 +112,17 @@ def run(arguments: argparse.Namespace) -> int:
     log.info("stopped")
     os.close(lock)
     return EXIT_OK
+
+
+def start_events(configuration: Configuration, log: Log, node: Node) -> EventSink:
+    """Events go to the log, and where it is switched on to the API server, on a thread that nobody waits for."""
+    if not configuration.kubernetes_events:
+        return LogEvents(log)
+    from eviction.kubernetes_events import event_recorder
+
+    recorder = event_recorder(configuration, log, node.clock)
+    recorder.start()
+    return EveryEvent(LogEvents(log), recorder)
 
 
 class Told:

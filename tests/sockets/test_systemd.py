@@ -190,7 +190,7 @@ def unit(directory: Path, *drop_ins: str) -> Path:
     return file
 
 
-@pytest.mark.parametrize("drop_ins", [(), ("no-network.conf",)])
+@pytest.mark.parametrize("drop_ins", [(), ("no-network.conf",), ("kubernetes-events.conf",)])
 def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path, drop_ins: tuple[str, ...]) -> None:
     """`systemd-analyze verify` has nothing to say."""
     command = [analyzer(), "verify", "--man=no", str(unit(tmp_path, *drop_ins))]
@@ -198,7 +198,9 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path, drop_ins: tup
     assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize(("drop_ins", "exposure"), [((), 1.3), (("no-network.conf",), 0.6)])
+@pytest.mark.parametrize(
+    ("drop_ins", "exposure"), [((), 1.3), (("no-network.conf",), 0.6), (("kubernetes-events.conf",), 1.3)]
+)
 def test_the_unit_is_exposed_as_little_as_its_work_allows(
     tmp_path: Path, drop_ins: tuple[str, ...], exposure: float
 ) -> None:
