@@ -6,6 +6,7 @@ import argparse
 
 from eviction.cli import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING
 from eviction.cli.options import add_configuration, add_output, answer_json, answer_lines, configuration_of
+from eviction.cli.progress import Progress
 from eviction.explain import amount, signals_table
 from eviction.node import Node
 from eviction.record import observations_json, threshold_json
@@ -29,8 +30,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Exit 0 clear, 1 a threshold is met, 4 a signal with a threshold could not be read."""
     node = Node(configuration_of(arguments), read_deadline_seconds=2.0)
     try:
-        node.locate()
-        look = node.summary.observe()
+        with Progress("asking the runtime where the images are, and looking at the filesystems"):
+            node.locate()
+            look = node.summary.observe()
     finally:
         node.close()
     thresholds = node.thresholds(look.layout)

@@ -8,6 +8,7 @@ from typing import Any
 
 from eviction.cli import EXIT_OK
 from eviction.cli.options import add_configuration, add_output, answer_json, answer_lines, configuration_of, say
+from eviction.cli.progress import Progress
 from eviction.configuration import Configuration
 from eviction.explain import amount, later_sentence, no_effect_sentences, table
 from eviction.ladder import Rung, ladder, later_than_kubelet
@@ -27,8 +28,9 @@ def run(arguments: argparse.Namespace) -> int:
     configuration = configuration_of(arguments)
     node = Node(configuration, read_deadline_seconds=2.0)
     try:
-        node.locate()
-        look = node.summary.observe()
+        with Progress("asking the runtime where the images are, and looking at the filesystems"):
+            node.locate()
+            look = node.summary.observe()
     finally:
         node.close()
     rungs = _rungs(node, look)

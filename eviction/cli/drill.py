@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import io
 import signal
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from eviction.cli import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
 from eviction.cli.options import add_logging, add_output, answer_json, answer_lines, leave, log_of, say
+from eviction.cli.progress import StatusLine
 from eviction.drill.library import find_scenario, library
 from eviction.drill.scenario import read_scenario
 from eviction.drill.texts import ScenarioError
@@ -185,14 +185,14 @@ class _Screen:
 
     def __init__(self, scenario: Scenario, tell: Callable[[str], None]):
         self._tell = tell
-        self._live = sys.stderr.isatty()
+        self._line = StatusLine()
         first = scenario.pressures[0]
         self._inodes = first.counts_inodes
         self._role = scenario.node.role(first.where)
 
     def progress(self, seconds: float, look: SignalObservations) -> None:
         found = look.filesystems.get(self._role) or look.filesystems.get(FilesystemRole.NODEFS)
-        if not self._live or found is None:
+        if found is None:
             return
         stats = found[1]
         free, total = (
@@ -200,12 +200,7 @@ class _Screen:
         )
         full = BAR - free * BAR // max(total, 1)
         shown = f"{free} inodes" if self._inodes else format_bytes(free)
-        print(  # noqa: T201 # progress, on a terminal only
-            f"\r\x1b[K  {seconds:5.1f} s  [{'█' * full}{'·' * (BAR - full)}]  {shown} available",
-            end="",
-            file=sys.stderr,
-            flush=True,
-        )
+        self._line.rewrite(f"{seconds:5.1f} s  [{'█' * full}{'·' * (BAR - full)}]  {shown} available")
 
     def lines(self, lines: list[str]) -> None:
         self.end()
@@ -213,5 +208,4 @@ class _Screen:
             self._tell(line)
 
     def end(self) -> None:
-        if self._live:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)  # noqa: T201 # clears the progress line
+        self._line.erase()

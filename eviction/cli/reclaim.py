@@ -18,6 +18,7 @@ from eviction.cli.options import (
     leave,
     say,
 )
+from eviction.cli.progress import Progress
 from eviction.cli.termination import block_termination, on_signals
 from eviction.hook import HookOptions, HookRefused, read_options, respond
 from eviction.node import Node
@@ -54,9 +55,12 @@ def run(arguments: argparse.Namespace) -> int:
     forgotten = node.remember()
     if forgotten:
         say(f"reclaimd: {forgotten}")
-    problem = node.locate()
-    observations, decision = node.responder.look()
-    answer = respond(options, node, observations, decision, problem)
+    with Progress("asking the runtime where the images are") as progress:
+        problem = node.locate()
+        progress.step("looking at the filesystems")
+        observations, decision = node.responder.look()
+    with Progress("reclaiming", lambda: removing(node)):
+        answer = respond(options, node, observations, decision, problem)
     if answer.sentence:
         leave(answer.exit_code, answer.sentence)
     if answer.document is not None:
@@ -65,6 +69,11 @@ def run(arguments: argparse.Namespace) -> int:
         answer_lines(answer.lines)
     node.close()
     return answer.exit_code
+
+
+def removing(node: Node) -> str:
+    """What is being removed at this moment, in words; nothing while lists are read."""
+    return ", ".join(f"{verdict.kind} {verdict.name}" for verdict in list(node.executor.in_flight.values()))
 
 
 def _options(arguments: argparse.Namespace) -> HookOptions:

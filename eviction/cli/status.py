@@ -7,6 +7,7 @@ from typing import Any
 
 from eviction.cli import EXIT_OK, EXIT_RUNTIME
 from eviction.cli.options import add_configuration, add_output, answer_json, answer_lines, configuration_of, leave
+from eviction.cli.progress import Progress
 from eviction.control import ControlUnavailable, ask
 from eviction.explain import amount, table
 from signals.quantity import format_duration
@@ -26,7 +27,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Exit 0; 3 no daemon answers."""
     path = configuration_of(arguments).control_socket
     try:
-        status = ask(path, "status")
+        with Progress("asking the daemon"):
+            status = ask(path, "status")
     except ControlUnavailable as error:
         leave(EXIT_RUNTIME, str(error))
     if not arguments.history:
