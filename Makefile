@@ -12,7 +12,7 @@ VENV := .venv
 NEWEST := .venv-newest
 BIN := $(VENV)/bin
 PACKAGES := containerd runc busybox-static e2fsprogs xfsprogs btrfs-progs mount util-linux openssl strace \
-  systemd prometheus buildah python3-pip man-db zsh fish $(if $(shell command -v kubectl),,kubernetes-client)
+  systemd prometheus prometheus-alertmanager buildah python3-pip man-db zsh fish $(if $(shell command -v kubectl),,kubernetes-client)
 
 .PHONY: run test check fuzz soak bench manual proto clean environment development
 
