@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from eviction.cli import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING
-from eviction.cli.options import add_configuration, add_output, answer_json, answer_lines, configuration_of
+from eviction.cli.options import add_configuration, add_output, answer_json, answer_lines, columns, configuration_of
 from eviction.cli.progress import Progress
 from eviction.explain import amount, signals_table
 from eviction.node import Node
@@ -53,7 +53,10 @@ def run(arguments: argparse.Namespace) -> int:
         )
     else:
         answer_lines(
-            [*signals_table(look, thresholds), f"runtime: {node.endpoint.runtime}{' (found)' * node.endpoint.found}"]
+            [
+                *signals_table(look, thresholds, columns()),
+                f"runtime: {node.endpoint.runtime}{' (found)' * node.endpoint.found}",
+            ]
         )
     if met:
         return EXIT_NOT_RELIEVED

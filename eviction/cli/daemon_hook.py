@@ -50,6 +50,8 @@ def ask_daemon(words: Sequence[str]) -> int | None:
     options, files = told
     try:
         path = control_socket_of(files.get("config"), files.get("config_dir"))
+        if sys.stdout.isatty():
+            options["width"] = os.get_terminal_size(sys.stdout.fileno()).columns or None
         shown = stamp(files.get("config"), files.get("config_dir"), {}, os.environ)
         answer = _converse(path, {"command": "reclaim", "options": options, "told": shown})
     except NotAskedError as reason:

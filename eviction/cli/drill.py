@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from eviction.cli import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
-from eviction.cli.options import add_logging, add_output, answer_json, answer_lines, leave, log_of, say
+from eviction.cli.options import add_logging, add_output, answer_json, answer_lines, columns, folded, leave, log_of, say
 from eviction.cli.progress import StatusLine
 from eviction.drill.library import find_scenario, library
 from eviction.drill.scenario import read_scenario
@@ -111,7 +111,7 @@ def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namesp
                 scenario,
                 embedded,
                 log_of(arguments) if arguments.verbosity else Log(time.time, stream=io.StringIO()),
-                lambda record: screen.lines(["", *pass_lines(record, with_kept=False)]),
+                lambda record: screen.lines(["", *pass_lines(record, with_kept=False, width=columns())]),
                 screen.progress,
             )
             result = drill.run()
@@ -135,7 +135,7 @@ def _say_verdict(result: DrillResult) -> None:
     passes = [one.record for one in result.seen.passes]
     kept = {o.verdict.id: o for record in passes for o in record.kept}
     gone = {o.verdict.id for record in passes for o in record.removals}
-    left = outcomes_table(o for i, o in kept.items() if i not in gone)
+    left = outcomes_table((o for i, o in kept.items() if i not in gone), columns())
     if left:
         answer_lines(["", "what stayed, and why:", *left])
     answer_lines(["", *verdict_lines(result)])
@@ -177,7 +177,8 @@ def _head(scenario: Scenario, filesystem: str) -> list[str]:
 
 def _tell(line: str) -> None:
     """The story of a drill is its data: on stdout, in order with the tables."""
-    print(line, flush=True)  # noqa: T201 # data on stdout
+    for part in folded([line], columns()):
+        print(part, flush=True)  # noqa: T201 # data on stdout
 
 
 class _Screen:

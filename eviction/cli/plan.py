@@ -9,7 +9,16 @@ import argparse
 from dataclasses import replace
 
 from eviction.cli import EXIT_OK, EXIT_READING, EXIT_RUNTIME
-from eviction.cli.options import add_configuration, add_output, answer_json, answer_lines, configuration_of, leave, say
+from eviction.cli.options import (
+    add_configuration,
+    add_output,
+    answer_json,
+    answer_lines,
+    columns,
+    configuration_of,
+    leave,
+    say,
+)
 from eviction.cli.progress import Progress
 from eviction.configuration import Extent
 from eviction.explain import attribution_lines, outcomes_table, signals_table
@@ -58,25 +67,25 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         answer_lines(
             [
-                *signals_table(observations, node.thresholds(observations.layout)),
+                *signals_table(observations, node.thresholds(observations.layout), columns()),
                 "",
-                *plan_lines(record),
+                *plan_lines(record, columns()),
                 pods_line(told_by, pods_problem),
             ]
         )
     return EXIT_OK
 
 
-def plan_lines(record: Pass) -> list[str]:
+def plan_lines(record: Pass, width: int | None = None) -> list[str]:
     """What may go in its order, what stays, and the totals."""
     kept = sum(outcome.verdict.size_bytes or 0 for outcome in record.kept)
     return [
-        *outcomes_table(record.removals + record.kept),
+        *outcomes_table(record.removals + record.kept, width),
         "",
         f"may go: {len(record.removals)} objects, images of {format_bytes(record.nominal_bytes)}, in this order",
         f"kept: {len(record.kept)} objects, images of {format_bytes(kept)}",
         "a pass stops as soon as the thresholds are clear",
-        *(line for attribution in record.attributions for line in ("", *attribution_lines(attribution))),
+        *(line for attribution in record.attributions for line in ("", *attribution_lines(attribution, width))),
     ]
 
 

@@ -14,6 +14,7 @@ from eviction.cli.options import (
     add_output,
     answer_json,
     answer_lines,
+    columns,
     configuration_of,
     leave,
     say,
@@ -79,6 +80,6 @@ def removing(node: Node) -> str:
 def _options(arguments: argparse.Namespace) -> HookOptions:
     names = ("signal", "until", "all", "dry_run", "now", "output")
     try:
-        return read_options({name: getattr(arguments, name) for name in names})
+        return read_options({"width": columns(), **{name: getattr(arguments, name) for name in names}})
     except HookRefused as error:
         leave(EXIT_USAGE, str(error))
