@@ -63,6 +63,12 @@ def amount(signal: Signal, value: int) -> str:
     return f"{value} inodes" if signal.counts_inodes else format_bytes(value)
 
 
+def apart(signal: Signal, first: int, second: int) -> tuple[str, str]:
+    """Two amounts that differ, as texts that differ: where rounding makes them one, in plain bytes."""
+    texts = amount(signal, first), amount(signal, second)
+    return texts if texts[0] != texts[1] or first == second else (f"{first}B", f"{second}B")
+
+
 def table(rows: Iterable[Sequence[str]], width: int | None = None) -> list[str]:
     """Rows as lines with aligned columns; the first row is the head.
 
@@ -147,7 +153,7 @@ def below_sentence(threshold: Threshold, observations: SignalObservations) -> st
     """A mark that is crossed, with both numbers."""
     observation = observations.signals[threshold.signal]
     mark = int(threshold.effective(observation.capacity))
-    return f"{threshold.signal} {amount(threshold.signal, observation.available)} < {amount(threshold.signal, mark)}"
+    return f"{threshold.signal} {' < '.join(apart(threshold.signal, observation.available, mark))}"
 
 
 def outcome_row(outcome: Outcome) -> list[str]:
@@ -207,10 +213,8 @@ def pass_lines(record: Pass, *, with_kept: bool = True, width: int | None = None
         signal = record.decision.acted_on.signal
         observation = record.observations.signals[signal]
         mark = int(record.decision.acted_on.effective(observation.capacity))
-        lines.append(
-            f"{signal} is {amount(signal, observation.available)}, "
-            f"below its mark of {record.decision.acted_on.text()} = {amount(signal, mark)}"
-        )
+        seen, wanted = apart(signal, observation.available, mark)
+        lines.append(f"{signal} is {seen}, below its mark of {record.decision.acted_on.text()} = {wanted}")
     if record.row:
         layout = f" (layout {record.decision.layout})" if record.decision.layout is not None else ""
         lines.append(f"row: {', '.join(str(function) for function in record.row)}{layout}")

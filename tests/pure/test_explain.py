@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from eviction.explain import (
     REASONS,
     amount,
+    apart,
     no_effect_sentences,
     outcome_row,
     outcomes_table,
@@ -182,3 +183,12 @@ def test_nothing_freed_is_no_column() -> None:
     """A plan, or what stayed."""
     assert "FREED" not in outcomes_table([Outcome(GOING)])[0]
     assert "FREED" in outcomes_table([Outcome(GOING, Result.REMOVED)])[0]
+
+
+def test_a_mark_that_is_missed_by_little_is_told_in_bytes() -> None:
+    """57.6MiB below 57.6MiB is no news to anybody."""
+    signal = Signal.NODEFS_AVAILABLE
+    assert apart(signal, 60_390_000, 60_397_978) == ("60390000B", "60397978B")
+    assert apart(signal, 60 * MIB, 61 * MIB) == ("60.0MiB", "61.0MiB")
+    assert apart(signal, MIB, MIB) == ("1.0MiB", "1.0MiB")
+    assert apart(Signal.NODEFS_INODES_FREE, 5, 6) == ("5 inodes", "6 inodes")
