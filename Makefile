@@ -4,6 +4,7 @@
 # make fuzz    100 000 inputs for everything that reads text (FUZZ_INPUTS=n for another number)
 # make soak    what takes an hour: races, kills, full disks, leaks, by the hundred; prints its figures
 # make bench   measures, side by side in one run
+# make picture draws the picture of the README anew, from a drill
 # make manual  writes man page and shell completions anew from the parsers
 # make proto   writes the CRI code anew from reclaim/cri/cri.proto
 
@@ -12,9 +13,9 @@ VENV := .venv
 NEWEST := .venv-newest
 BIN := $(VENV)/bin
 PACKAGES := containerd runc busybox-static e2fsprogs xfsprogs btrfs-progs mount util-linux openssl strace \
-  systemd prometheus buildah python3-pip man-db zsh fish $(if $(shell command -v kubectl),,kubernetes-client)
+  systemd prometheus prometheus-alertmanager buildah python3-pip man-db zsh fish $(if $(shell command -v kubectl),,kubernetes-client)
 
-.PHONY: run test check fuzz soak bench manual proto clean environment development
+.PHONY: run test check fuzz soak bench picture manual proto clean environment development
 
 run: environment
 	@$(BIN)/reclaimd drill
@@ -57,6 +58,10 @@ soak: development
 bench: development
 	@.ci/debian-packages $(PACKAGES)
 	@$(BIN)/python -m tests.bench
+
+picture: environment
+	@$(BIN)/reclaimd drill pressured-node --report report
+	install -D -m 0644 report/drill-pressured-node.svg config/pictures/pressured-node.svg
 
 manual: development
 	$(BIN)/python -m eviction.manual config

@@ -13,6 +13,7 @@ signal that our own maps name replaces the inherited one, without a margin.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -67,6 +68,7 @@ KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
 DEFAULT_MINIMUM_RECLAIM: Mapping[str, str] = {Signal.NODEFS_AVAILABLE: "2%", Signal.IMAGEFS_AVAILABLE: "2%"}
 LARGEST_MARGIN = 0.5
 LONGEST_HOLD_OFF_FOR_NEW_PODS = 10.0
+_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
 KUBELET_ENDPOINT_FIELDS = {
     "url": "kubeletEndpoint",
     "token_file": "kubeletTokenFile",
@@ -128,6 +130,9 @@ class Configuration:
     kubelet_endpoint: KubeletEndpoint | None = None
     control_socket: str = ""
     metrics_address: str = ""
+    kubernetes_events: bool = False
+    kubeconfig: str = ""
+    node_name: str = ""
     left_to_kubelet: tuple[tuple[str, str], ...] = ()
     kubelet: KubeletConfiguration | None = None
     effective: Mapping[str, Any] = field(default_factory=dict)
@@ -224,6 +229,9 @@ class _Reader:
             kubelet_endpoint=self._kubelet_endpoint(),
             control_socket=written.controlSocket,
             metrics_address=written.metricsAddress,
+            kubernetes_events=written.kubernetesEvents,
+            kubeconfig=written.kubeconfig,
+            node_name=written.nodeName,
             left_to_kubelet=left,
             kubelet=self._kubelet,
             effective={**written.model_dump(), **maps},
@@ -264,9 +272,12 @@ class _Reader:
         written = self._written
         if not written.rootDirectory.startswith("/"):
             raise self._error("rootDirectory", f"must be an absolute path, but it was {shown(written.rootDirectory)}")
-        for name, path in (("stateFile", written.stateFile), ("controlSocket", written.controlSocket)):
+        for name in ("stateFile", "controlSocket", "kubeconfig"):
+            path = getattr(written, name)
             if path and not path.startswith("/"):
                 raise self._error(name, f"must be an absolute path or empty, but it was {shown(path)}")
+        if written.nodeName and not (_NODE_NAME.fullmatch(written.nodeName) and len(written.nodeName) <= 253):
+            raise self._error("nodeName", f"must be the name of a Node or empty, but it was {shown(written.nodeName)}")
         try:
             parse_address(written.metricsAddress)
         except AddressError as error:

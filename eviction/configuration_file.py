@@ -61,3 +61,6 @@ class ConfigurationFile(StrictModel):
     stateFile: str = "/var/lib/reclaimd/images.json"  # noqa: N815
     controlSocket: str = "/run/reclaimd/control.sock"  # noqa: N815
     metricsAddress: str = "127.0.0.1:9746"  # noqa: N815
+    kubernetesEvents: bool = False  # noqa: N815
+    kubeconfig: str = ""
+    nodeName: str = ""  # noqa: N815

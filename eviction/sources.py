@@ -88,6 +88,7 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
         "CONTAINER_RUNTIME_ENDPOINT": "containerRuntimeEndpoint",
         "IMAGE_SERVICE_ENDPOINT": "imageServiceEndpoint",
         "KUBELET_HEALTHZ_ENDPOINT": "kubeletHealthzEndpoint",
+        "NODE_NAME": "nodeName",
     }
     return {name: environment[variable] for variable, name in variables.items() if environment.get(variable)}
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import io
 import signal
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from eviction.cli import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
-from eviction.cli.options import add_logging, add_output, answer_json, answer_lines, leave, log_of, say
+from eviction.cli.options import add_logging, add_output, answer_json, answer_lines, columns, folded, leave, log_of, say
+from eviction.cli.progress import StatusLine
 from eviction.drill.library import find_scenario, library
 from eviction.drill.scenario import read_scenario
 from eviction.drill.texts import ScenarioError
@@ -111,7 +111,7 @@ def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namesp
                 scenario,
                 embedded,
                 log_of(arguments) if arguments.verbosity else Log(time.time, stream=io.StringIO()),
-                lambda record: screen.lines(["", *pass_lines(record, with_kept=False)]),
+                lambda record: screen.lines(["", *pass_lines(record, with_kept=False, width=columns())]),
                 screen.progress,
             )
             result = drill.run()
@@ -135,7 +135,7 @@ def _say_verdict(result: DrillResult) -> None:
     passes = [one.record for one in result.seen.passes]
     kept = {o.verdict.id: o for record in passes for o in record.kept}
     gone = {o.verdict.id for record in passes for o in record.removals}
-    left = outcomes_table(o for i, o in kept.items() if i not in gone)
+    left = outcomes_table((o for i, o in kept.items() if i not in gone), columns())
     if left:
         answer_lines(["", "what stayed, and why:", *left])
     answer_lines(["", *verdict_lines(result)])
@@ -177,7 +177,8 @@ def _head(scenario: Scenario, filesystem: str) -> list[str]:
 
 def _tell(line: str) -> None:
     """The story of a drill is its data: on stdout, in order with the tables."""
-    print(line, flush=True)  # noqa: T201 # data on stdout
+    for part in folded([line], columns()):
+        print(part, flush=True)  # noqa: T201 # data on stdout
 
 
 class _Screen:
@@ -185,14 +186,14 @@ class _Screen:
 
     def __init__(self, scenario: Scenario, tell: Callable[[str], None]):
         self._tell = tell
-        self._live = sys.stderr.isatty()
+        self._line = StatusLine()
         first = scenario.pressures[0]
         self._inodes = first.counts_inodes
         self._role = scenario.node.role(first.where)
 
     def progress(self, seconds: float, look: SignalObservations) -> None:
         found = look.filesystems.get(self._role) or look.filesystems.get(FilesystemRole.NODEFS)
-        if not self._live or found is None:
+        if found is None:
             return
         stats = found[1]
         free, total = (
@@ -200,12 +201,7 @@ class _Screen:
         )
         full = BAR - free * BAR // max(total, 1)
         shown = f"{free} inodes" if self._inodes else format_bytes(free)
-        print(  # noqa: T201 # progress, on a terminal only
-            f"\r\x1b[K  {seconds:5.1f} s  [{'█' * full}{'·' * (BAR - full)}]  {shown} available",
-            end="",
-            file=sys.stderr,
-            flush=True,
-        )
+        self._line.rewrite(f"{seconds:5.1f} s  [{'█' * full}{'·' * (BAR - full)}]  {shown} available")
 
     def lines(self, lines: list[str]) -> None:
         self.end()
@@ -213,5 +209,4 @@ class _Screen:
             self._tell(line)
 
     def end(self) -> None:
-        if self._live:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)  # noqa: T201 # clears the progress line
+        self._line.erase()

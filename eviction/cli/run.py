@@ -19,10 +19,10 @@ from eviction.cli.options import (
     read_configuration,
 )
 from eviction.cli.termination import block_reload, block_termination, on_signals
-from eviction.configuration import ConfigurationError
+from eviction.configuration import Configuration, ConfigurationError
 from eviction.configuration_stamp import Stamp, stamp
 from eviction.control import ControlServer, ControlUnavailable, Conversation
-from eviction.events import LogEvents
+from eviction.events import EventSink, EveryEvent, LogEvents
 from eviction.explain import no_effect_sentences
 from eviction.faces import Faces, fed_in_time
 from eviction.hold_off import HoldOff, kubelet_is_healthy
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     keeper.load()
     healthy = partial(kubelet_is_healthy, configuration.kubelet_healthz)
     hold_off = HoldOff(configuration.hold_off_seconds, node.clock.monotonic(), node.clock.monotonic, healthy)
-    events = LogEvents(log)
+    events = start_events(configuration, log, node)
     faces = Faces(node, hold_off, log, notifier)
 
     def looked(look: SignalObservations, _: Decision) -> None:
@@ -115,6 +115,17 @@ def run(arguments: argparse.Namespace) -> int:
     log.info("stopped")
     os.close(lock)
     return EXIT_OK
+
+
+def start_events(configuration: Configuration, log: Log, node: Node) -> EventSink:
+    """Events go to the log, and where it is switched on to the API server, on a thread that nobody waits for."""
+    if not configuration.kubernetes_events:
+        return LogEvents(log)
+    from eviction.kubernetes_events import event_recorder
+
+    recorder = event_recorder(configuration, log, node.clock)
+    recorder.start()
+    return EveryEvent(LogEvents(log), recorder)
 
 
 class Told:

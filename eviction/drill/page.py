@@ -112,11 +112,16 @@ def marks_of(report: Report, filesystem: FilesystemPart, *, inodes: bool) -> lis
 
 def charts(report: Report) -> list[str]:
     """One figure a filesystem and unit that matters."""
+    return [figure(name, drawing) for name, drawing in chart_drawings(report)]
+
+
+def chart_drawings(report: Report) -> list[tuple[str, str]]:
+    """The name and the SVG of each chart."""
     bands = _bands(report, "band")
     ticks = [Tick(f"{r.kind} {r.name}, {r.seconds:.3f} s", r.seconds, r.kind) for r in report.removals]
     ticks = [Tick(tick.label, tick.seconds, tick.style if tick.style in KINDS else "sandbox") for tick in ticks]
     ticks += [Tick(f"{f.what}, {f.seconds:.3f} s", f.seconds, "fault") for f in report.faults]
-    figures = []
+    drawings = []
     for filesystem, inodes in wanted_charts(report):
         name = chart_name(filesystem, inodes=inodes)
         chart = Chart(
@@ -130,12 +135,17 @@ def charts(report: Report) -> list[str]:
             ticks=ticks,
             binary=not inodes,
         )
-        figures.append(figure(name, chart_svg(chart)))
-    return figures
+        drawings.append((name, chart_svg(chart)))
+    return drawings
 
 
 def happenings(report: Report) -> list[str]:
     """Pressures, conditions, faults and removals, each in a lane of its own."""
+    return [figure(*lanes_drawing(report))]
+
+
+def lanes_drawing(report: Report) -> tuple[str, str]:
+    """The name and the SVG of what happened when."""
     spans = [(p.what, p.from_seconds, _end(p.to_seconds, report)) for p in report.pressures]
     pressures = [Span(f"{what}, {a:.2f} s to {b:.2f} s", a, b, "pressure") for what, a, b in spans]
     lanes: list[tuple[str, Sequence[Span | Tick]]] = [("pressure", pressures)]
@@ -147,7 +157,7 @@ def happenings(report: Report) -> list[str]:
         if mine:
             lanes.append((PLURALS[kind], [Tick(f"{r.name}, {r.seconds:.3f} s", r.seconds, kind) for r in mine]))
     name = "what happened when"
-    return [figure(name, lanes_svg(name, 0.0, report.ended_seconds, lanes))]
+    return name, lanes_svg(name, 0.0, report.ended_seconds, lanes)
 
 
 def figure(caption: str, drawing: str) -> str:

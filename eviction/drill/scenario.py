@@ -48,7 +48,7 @@ SET_BY_THE_DRILL = frozenset(
     {"apiVersion", "kind", "kubeletConfig", "kubeletConfigDir", "rootDirectory", "podLogsDir", "containerLogsDir"}
     | {"containerRuntimeEndpoint", "imageServiceEndpoint", "stateFile", "controlSocket", "metricsAddress"}
     | {"kubeletEndpoint", "kubeletTokenFile", "kubeletCertificateFile", "kubeletKeyFile", "kubeletCAFile"}
-    | {"kubeletServerName", "kubeletInsecureSkipVerify"}
+    | {"kubeletServerName", "kubeletInsecureSkipVerify", "kubernetesEvents", "kubeconfig", "nodeName"}
 )
 # No periodic collection and no waiting, unless a scenario is about them.
 DEFAULTS: Mapping[str, Any] = {"imageGCHighThresholdPercent": 100, "holdOffAfterStart": "0s"}

@@ -9,6 +9,7 @@ from typing import Any
 from eviction.drill.document import report_of
 from eviction.drill.junit import junit_xml
 from eviction.drill.page import page
+from eviction.drill.picture import picture
 
 
 def write_reports(document: dict[str, Any], directory: str) -> list[str]:
@@ -19,6 +20,7 @@ def write_reports(document: dict[str, Any], directory: str) -> list[str]:
         f"{stem}.html": page(report),
         f"{stem}.json": json.dumps(document, indent=2) + "\n",
         f"{stem}.xml": junit_xml(report),
+        f"{stem}.svg": picture(report),
     }
     return [write_text(os.path.join(directory, name), text) for name, text in texts.items()]
 

@@ -64,7 +64,7 @@ def test_several_scenarios_are_run_one_after_the_other(tmp_path: Path) -> None:
     assert process.returncode == 1, process.stderr
     assert "1 of 2 scenarios held" in process.stdout
     names = sorted(path.name for path in (tmp_path / "report").iterdir())
-    assert names == [f"drill-{name}.{kind}" for name in ("bad", "good") for kind in ("html", "json", "xml")]
+    assert names == [f"drill-{name}.{kind}" for name in ("bad", "good") for kind in ("html", "json", "svg", "xml")]
     suites = {name: ElementTree.parse(tmp_path / "report" / f"drill-{name}.xml").getroot() for name in ("good", "bad")}  # noqa: S314 # our own files
     assert {name: suite.get("failures") for name, suite in suites.items()} == {"good": "0", "bad": "1"}
 

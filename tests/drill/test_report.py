@@ -16,6 +16,7 @@ from eviction.drill.judge import Check
 from eviction.drill.junit import junit_xml
 from eviction.drill.library import library
 from eviction.drill.page import page
+from eviction.drill.picture import NAMESPACE, picture
 from eviction.drill.pressure import Period
 from eviction.drill.report import LARGEST_POINTS, result_json, thinned, verdict_lines
 from eviction.drill.run import DrillResult
@@ -65,6 +66,34 @@ def assert_self_contained(html: str) -> None:
     assert "default-src 'none'" in html
 
 
+def assert_a_picture(svg: str) -> ElementTree.Element:
+    """One sheet that is well-formed, loads nothing and runs nothing; its drawings stand below each other on it."""
+    tree = ElementTree.fromstring(svg)  # noqa: S314 # our own picture
+    assert {element.tag.partition("}")[0] for element in tree.iter()} == {f"{{{NAMESPACE}"}
+    tags = {element.tag.rpartition("}")[2] for element in tree.iter()}
+    assert tags <= {"svg", "style", "rect", "text", "line", "path", "g", "title"}
+    assert not re.search(r"https?://", svg.replace(NAMESPACE, ""))
+    assert "url(" not in svg
+    below = float(tree.get("height", "nan"))
+    drawings = [
+        (float(one.get("y", "nan")), float(one.get("height", "nan"))) for one in tree if one.tag.endswith("}svg")
+    ]
+    assert len(drawings) == 2
+    assert drawings[0][0] + drawings[0][1] <= drawings[1][0]
+    assert drawings[1][0] + drawings[1][1] <= below
+    return tree
+
+
+def test_the_picture_tells_what_came_of_it() -> None:
+    """The scenario, why it is there, the times, the marks; and both schemes of colours."""
+    svg = picture(report())
+    shown = "".join(assert_a_picture(svg).itertext())
+    assert "small" in shown
+    assert "everything held, the first removal" in shown
+    assert "prefers-color-scheme: dark" in svg
+    assert "NOT everything held" in picture(report(held=False))
+
+
 @pytest.mark.parametrize("name", library())
 def test_the_report_of_every_scenario_is_well_formed(name: str) -> None:
     """The page, JUnit and the JSON document of a run that really happened."""
@@ -72,6 +101,7 @@ def test_the_report_of_every_scenario_is_well_formed(name: str) -> None:
     run = report_of_run(run_of(name))
     html = page(run)
     assert_self_contained(html)
+    assert_a_picture(picture(run))
     tree = parsed(html)
     assert texts(tree, "h1") == [name]
     shown = "".join(tree.itertext())
@@ -141,6 +171,7 @@ def test_hostile_names_are_escaped_everywhere() -> None:
         assert not set("\x1b\x00\u202e") & set(text)
     assert_self_contained(page(hostile))
     ElementTree.fromstring(junit_xml(hostile))  # noqa: S314 # our own file
+    assert_a_picture(picture(hostile))
 
 
 def test_junit_names_what_was_expected_and_seen() -> None:
@@ -154,10 +185,10 @@ def test_junit_names_what_was_expected_and_seen() -> None:
 
 
 def test_the_files_of_a_report(tmp_path: Path) -> None:
-    """The page first, then JSON that reads back as it was written, then JUnit."""
+    """The page first, then JSON that reads back as it was written, then JUnit and the picture."""
     document = result_json(result())
     paths = write_reports(document, str(tmp_path / "new" / "report"))
-    assert [Path(path).name for path in paths] == ["drill-small.html", "drill-small.json", "drill-small.xml"]
+    assert [Path(path).name for path in paths] == [f"drill-small.{kind}" for kind in ("html", "json", "xml", "svg")]
     assert json.loads(Path(paths[1]).read_text()) == document
     assert read_report(paths[1]) == report_of(document, "a")
 

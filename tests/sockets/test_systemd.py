@@ -196,7 +196,7 @@ def units(directory: Path, *drop_ins: str) -> Path:
     return directory / "reclaimd.service"
 
 
-@pytest.mark.parametrize("drop_ins", [(), ("network.conf",)])
+@pytest.mark.parametrize("drop_ins", [(), ("network.conf",), ("kubernetes-events.conf",)])
 def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path, drop_ins: tuple[str, ...]) -> None:
     """`systemd-analyze verify` has nothing to say."""
     units(tmp_path, *drop_ins)
@@ -210,6 +210,7 @@ def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path, drop_ins: tu
     [
         ("reclaimd.service", (), 0.6),
         ("reclaimd.service", ("network.conf",), 1.3),
+        ("reclaimd.service", ("kubernetes-events.conf",), 1.3),
         ("reclaimd-healthz.service", (), 1.1),
     ],
 )
