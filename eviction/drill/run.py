@@ -10,17 +10,16 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
 
 from eviction.configuration import Configuration, load
 from eviction.drill.embedded_node import EmbeddedDrillNode
 from eviction.drill.faults import Faults
-from eviction.drill.judge import Check, judge
+from eviction.drill.judge import judge
 from eviction.drill.observer import Observer
 from eviction.drill.patience import answered
 from eviction.drill.pressure import Pressures
 from eviction.drill.restart_rule import would_start
+from eviction.drill.result import DrillResult
 from eviction.drill.seen import LayerSeen, NamedObject, PassSeen, RemovalSeen, Seen
 from eviction.drill.types import Scenario
 from eviction.hold_off import HoldOff
@@ -41,23 +40,6 @@ PATIENCE_SECONDS = 3.0  # at least so long is waited for a relief that does not 
 START_SECONDS = 10.0
 LOG = "log"
 CONDITION_SECONDS = 1.0  # beyond the time in which a condition must go, until it is said that it did not
-
-
-@dataclass(frozen=True, slots=True)
-class DrillResult:
-    """A run and its verdict. `history`: the daemon's own last looks, where something did not hold."""
-
-    scenario: Scenario
-    filesystem: str
-    simulated: bool
-    seen: Seen
-    checks: tuple[Check, ...]
-    history: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def held(self) -> bool:
-        """Whether every expectation held."""
-        return all(check.held for check in self.checks)
 
 
 def configuration_of(scenario: Scenario, node: EmbeddedDrillNode) -> Configuration:
@@ -162,8 +144,17 @@ class Drill:
         history = {} if all(check.held for check in checks) else self.node.responder.history.dump()
         for node in self._nodes:
             node.close()
-        embedded = self._embedded
-        return DrillResult(self._scenario, embedded.describe(), embedded.simulated, seen, checks, history)
+        scenario, embedded = self._scenario, self._embedded
+        return DrillResult(
+            scenario.name,
+            scenario.why,
+            scenario.node.layout,
+            embedded.describe(),
+            embedded.simulated,
+            seen,
+            checks,
+            history,
+        )
 
     # ---- watching
 

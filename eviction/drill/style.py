@@ -63,7 +63,7 @@ dd { margin: 0; overflow-wrap: anywhere; }
 .tick .hit { stroke: transparent; stroke-width: 9; pointer-events: stroke; }
 .image { stroke: var(--image); } .container { stroke: var(--container); }
 .sandbox { stroke: var(--sandbox); } .log { stroke: var(--log); }
-.fault { stroke: var(--fault); stroke-width: 2.4; }
+.fault { stroke: var(--fault); stroke-width: 2.4; } .pod { stroke: var(--mark); stroke-width: 2.4; }
 i.image { background: var(--image); } i.container { background: var(--container); }
 i.sandbox { background: var(--sandbox); } i.log { background: var(--log); }
 i.fault { background: var(--fault); } i.band { background: var(--band);
