@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 DEFAULT = "pressured-node"
 COMPARE = "compare"
 QUIET = "1m"
+NODE_ONLY = ("config", "config-dir", "yes", "allow-other-data", "with-margin")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,9 +68,14 @@ def _add_node(parser: argparse.ArgumentParser) -> None:
         dest="container_runtime_endpoint",
         help="the real runtime: unix:///path/to.sock",
     )
+    parser.add_argument("--fill", metavar="DIR", help="run one scenario on a real node: files in DIR make its pressure")
+    parser.add_argument("--yes", action="store_true", help="do not ask before the node is filled")
+    parser.add_argument(
+        "--allow-other-data", action="store_true", help="fill a filesystem on which more than the node's own data is"
+    )
     parser.add_argument("--for", metavar="DURATION", dest="longest", help="observe for so long at most")
     parser.add_argument(
-        "--quiet", metavar="DURATION", default=QUIET, help=f"end once relieved and quiet for so long ({QUIET})"
+        "--quiet", metavar="DURATION", help=f"end once relieved and quiet for so long (observing: {QUIET})"
     )
     parser.add_argument(
         "--with-margin",
@@ -83,13 +89,14 @@ def run(arguments: argparse.Namespace) -> int:
     words: list[str] = arguments.scenario
     if words[:1] == [COMPARE]:
         return compare(words[1:], arguments)
-    if arguments.observe:
+    if arguments.observe and arguments.fill is None:
         if words:
-            leave(EXIT_USAGE, "--observe takes no scenario: whoever responds, and whatever fills, is only measured")
+            leave(EXIT_USAGE, "--observe takes a scenario only together with --fill; alone it measures, whatever fills")
         from eviction.cli.drill_node import observe  # brings gRPC, and with it threads
 
         return observe(arguments)
-    _refuse_what_has_no_part(arguments)
+    if arguments.fill is None:
+        _refuse_what_has_no_part(arguments)
     try:
         if arguments.list:
             answer_lines(f"{name:24} {read_scenario(path).why}" for name, path in library().items())
@@ -103,6 +110,12 @@ def run(arguments: argparse.Namespace) -> int:
         leave(EXIT_USAGE, str(error))
     if len(scenarios) > 1 and arguments.output == "json":
         leave(EXIT_USAGE, "-o json prints one document, so it takes one scenario; the reports of several are files")
+    if arguments.fill is not None:
+        if len(scenarios) != 1 or arguments.container_runtime_endpoint is None:
+            leave(EXIT_USAGE, "--fill takes one scenario, and --runtime names the runtime; nothing was touched")
+        from eviction.cli.drill_fill import fill  # brings gRPC, and with it threads
+
+        return fill(scenarios[0], arguments)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what was made is taken away again
     mounts = enter_private_mounts()  # before the first thread: see there
     held = [_drill(scenario, mounts, arguments) for scenario in scenarios]
@@ -114,11 +127,9 @@ def run(arguments: argparse.Namespace) -> int:
 def _refuse_what_has_no_part(arguments: argparse.Namespace) -> None:
     """The embedded node is configured by its scenario: options of a node that is there have no part in it."""
     given = [f"--{name}" for name, value in configuration_flags(arguments).items() if value is not None]
-    given += [
-        f"--{name}" for name in ("config", "config-dir") if getattr(arguments, name.replace("-", "_")) is not None
-    ]
+    given += [f"--{name}" for name in NODE_ONLY if getattr(arguments, name.replace("-", "_"))]
     if given:
-        leave(EXIT_USAGE, f"{', '.join(given)}: has no part on the embedded node, which its scenario configures")
+        leave(EXIT_USAGE, f"{', '.join(given)}: has no part on the embedded node; --fill or --observe name a real one")
 
 
 def compare(paths: Sequence[str], arguments: argparse.Namespace) -> int:

@@ -20,11 +20,12 @@ from signals.quantity import QuantityError, format_duration, parse_duration
 from signals.types import FilesystemRole, SignalObservations
 
 OBSERVED = "node"
+QUIET_SECONDS = 60.0
 
 
 def observe(arguments: argparse.Namespace) -> int:
     """Measures whoever responds. Exit 0; 3 runtime unreachable; 4 reading unavailable."""
-    limits = limits_of(arguments)
+    limits = limits_of(arguments, QUIET_SECONDS)
     configuration = configuration_of(arguments)
     if not arguments.with_margin:
         configuration = without_what_we_add(configuration)
@@ -63,8 +64,8 @@ def observe(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def limits_of(arguments: argparse.Namespace) -> Limits:
-    """When an observation ends, from the options. Leaves with exit 2."""
+def limits_of(arguments: argparse.Namespace, quiet_seconds: float) -> Limits:
+    """When an observation ends, from the options; `quiet_seconds` without one. Leaves with exit 2."""
     seconds: dict[str, float | None] = {}
     for option, text in (("--quiet", arguments.quiet), ("--for", arguments.longest)):
         try:
@@ -73,7 +74,8 @@ def limits_of(arguments: argparse.Namespace) -> Limits:
             leave(EXIT_USAGE, f"{option}: {error}")
         if (seconds[option] or 0.0) < 0:
             leave(EXIT_USAGE, f"{option}: must not be negative, but it was {text!r}")
-    return Limits(seconds["--quiet"] or 0.0, seconds["--for"])
+    given = seconds["--quiet"]
+    return Limits(quiet_seconds if given is None else given, seconds["--for"])
 
 
 def observation_of(configuration: Configuration, progress: Callable[[float, SignalObservations], None]) -> Observation:

@@ -32,7 +32,9 @@ def comparison_rows(first: Report, second: Report) -> list[list[str]]:
         **{f"lowest {signal}": _lowest(signal) for signal in [*first.lowest, *second.lowest]},
         **{f"{plural} gone": _gone(kind) for kind, plural in PLURALS.items()},
         "pods ended": lambda run: str(len(run.ended_pods)),
-        "images beyond need": lambda run: str(run.images_lost_beyond_need),
+        "images beyond need": lambda run: (
+            "-" if run.images_lost_beyond_need is None else str(run.images_lost_beyond_need)
+        ),
         "passes": lambda run: str(len(run.passes)),
         "DiskPressure reported": lambda run: _seconds(_reported(run)),
     }

@@ -174,7 +174,7 @@ class Report(_Part):
     from_crossing_to_first_removal_seconds: Seconds | None = None
     from_crossing_to_first_relief_seconds: Seconds | None = None
     from_crossing_to_relief_seconds: Seconds | None = None
-    images_lost_beyond_need: int = 0
+    images_lost_beyond_need: int | None = 0  # None: the sizes of layers are not known
     lowest: dict[str, Amount | None] = Field(default_factory=dict)
     checks: list[CheckPart]
     filesystems: list[FilesystemPart]

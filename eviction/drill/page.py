@@ -197,6 +197,7 @@ def _facts(report: Report) -> str:
     def took(seconds: float | None) -> str:
         return "-" if seconds is None else format_duration(seconds)
 
+    beyond = report.images_lost_beyond_need
     facts = {
         "node": f"{report.filesystem}; layout {report.layout}",
         "pressure": "; then ".join(pressure.what for pressure in report.pressures),
@@ -206,7 +207,8 @@ def _facts(report: Report) -> str:
         "crossing to first relief": took(report.from_crossing_to_first_relief_seconds),
         "crossing to relief": took(report.from_crossing_to_relief_seconds),
         "lowest": ", ".join(_lowest(report)),
-        "went": f"objects: {len(report.removals)}, of which images beyond need: {report.images_lost_beyond_need}",
+        "went": f"objects: {len(report.removals)}"
+        + ("" if beyond is None else f", of which images beyond need: {beyond}"),
         "the runtime's lists": ""
         if report.lists_apart_seconds is None
         else f"{took(report.lists_apart_seconds)} apart at most: by so much what went may have gone earlier",

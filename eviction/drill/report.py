@@ -42,7 +42,7 @@ def result_json(result: DrillResult) -> dict[str, Any]:
         "from_crossing_to_first_removal_seconds": seen.to_first_removal,
         "from_crossing_to_first_relief_seconds": seen.to_first_relief,
         "from_crossing_to_relief_seconds": seen.to_relief,
-        "images_lost_beyond_need": lost_beyond_need(seen),
+        "images_lost_beyond_need": None if seen.layers is None else lost_beyond_need(seen),
         "lowest": {str(signal): seen.lowest(signal) for signal in signals_of(seen)},
         "checks": [
             {"name": check.name, "expected": check.expected, "seen": check.seen, "held": check.held}

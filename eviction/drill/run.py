@@ -14,6 +14,7 @@ from collections.abc import Callable
 from eviction.configuration import Configuration, load
 from eviction.drill.embedded_node import EmbeddedDrillNode
 from eviction.drill.faults import Faults
+from eviction.drill.growers import EmbeddedGrowers
 from eviction.drill.judge import judge
 from eviction.drill.observer import Observer
 from eviction.drill.patience import answered
@@ -93,7 +94,7 @@ class Drill:
             )
             for number, node in enumerate(self._nodes, 1)
         ]
-        self._pressures = Pressures(scenario.pressures, embedded)
+        self._pressures = Pressures(scenario.pressures, EmbeddedGrowers(embedded))
         self._faults = Faults(scenario.faults, embedded.server)
 
     def run(self) -> DrillResult:

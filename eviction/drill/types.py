@@ -7,10 +7,11 @@ Sizes are bytes or inodes, times are seconds, rates are a second. The file that 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from signals.quantity import Percentage
 from signals.types import FilesystemRole, FsLayout, Signal
 
 CONTAINER = "app"
@@ -251,7 +252,8 @@ class Expectation:
 
     `relieved_within_seconds` of crossing a mark, each time that one is crossed; `never_relieved`: pressure must remain.
     `first_removal_*`: of the first crossing. `goes`, `stays`: every object of that name that was there at the start, of
-    which there must be one. `lowest`: the least that may be available, ever. `images_lost_beyond_need`: images that
+    which there must be one. `lowest`: the least that may be available, ever, on the node of the scenario;
+    `lowest_shares`: those of them that were written as percentages. `images_lost_beyond_need`: images that
     went although what had gone before was enough. `passes_at_most`: passes that tried anything. `says`: a text in the
     reason of the last pass. `faults_strike`: so many must have struck, or the run did not test what it says.
     """
@@ -267,6 +269,7 @@ class Expectation:
     images_left_at_least: int = 0
     images_lost_beyond_need: int | None = None
     lowest: Mapping[Signal, int] | None = None
+    lowest_shares: Mapping[Signal, Percentage] = field(default_factory=dict)
     passes_at_most: int | None = None
     says: str = ""
     faults_strike: int = 0
