@@ -84,9 +84,9 @@ def test_options_of_a_node_that_is_there_have_no_part_on_the_embedded_one(tmp_pa
     assert "--container-runtime-endpoint, --eviction-hard: has no part on the embedded node" in process.stderr
 
 
-def test_an_observation_takes_no_scenario_and_no_bad_time() -> None:
+def test_an_observation_alone_takes_no_scenario_and_no_bad_time() -> None:
     """Whoever responds is only measured; a duration is one."""
-    assert "takes no scenario" in reclaimd("drill", "pressured-node", "--observe").stderr
+    assert "only together with --fill" in reclaimd("drill", "pressured-node", "--observe").stderr
     for option in ("--for", "--quiet"):
         for text in ("soon", "-1s"):
             process = reclaimd("drill", "--observe", f"{option}={text}")
