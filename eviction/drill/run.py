@@ -23,10 +23,12 @@ from eviction.drill.restart_rule import would_start
 from eviction.drill.result import DrillResult
 from eviction.drill.seen import LayerSeen, NamedObject, PassSeen, RemovalSeen, Seen
 from eviction.drill.types import Scenario
+from eviction.events import LogEvents
 from eviction.hold_off import HoldOff
 from eviction.log import Log
-from eviction.manager import Manager
+from eviction.manager import DRAIN_SECONDS, Manager
 from eviction.node import Node
+from eviction.periodic import PeriodicGC
 from eviction.record import Pass
 from eviction.types import Decision
 from reclaim.records import ImageRecords
@@ -94,6 +96,9 @@ class Drill:
             )
             for number, node in enumerate(self._nodes, 1)
         ]
+        self._periodic = [
+            PeriodicGC(node, log, LogEvents(log), hold_off.why) for node in self._nodes if configuration.periodic_gc
+        ]
         self._pressures = Pressures(scenario.pressures, EmbeddedGrowers(embedded))
         self._faults = Faults(scenario.faults, embedded.server)
 
@@ -108,6 +113,8 @@ class Drill:
         self._began, self._began_wall = time.monotonic(), time.time()
         self._pressures.start(self._began)
         self._faults.start(self._began)
+        for periodic in self._periodic:
+            periodic.start()
         try:
             quiet_since, ended = self._watch()
         finally:
@@ -117,6 +124,8 @@ class Drill:
                 manager.stop()
         for daemon in daemons:
             daemon.join()
+        for periodic in self._periodic:
+            periodic.drain(DRAIN_SECONDS)
         after, later_names = self._objects()
         observer = self._observer
         seen = Seen(

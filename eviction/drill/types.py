@@ -111,12 +111,14 @@ class PodSpec:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeSpec:
-    """In what the embedded runtime differs: the space of a removed container comes back so much later; whether it
-    pins the sandbox image; whether it fills `Container.image_id` (containerd 1.6 does not)."""
+    """Whose rules the embedded runtime follows (`reclaim.embedded.dialects`), and in what it differs from them: the
+    space of a removed container comes back so much later; whether it pins the sandbox image; whether it fills
+    `Container.image_id`. None: as in the dialect."""
 
-    container_space_delay_seconds: float = 0.0
-    pins_sandbox_image: bool = True
-    fills_image_id: bool = True
+    dialect: str = "containerd-2"
+    container_space_delay_seconds: float | None = None
+    pins_sandbox_image: bool | None = None
+    fills_image_id: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,13 +192,17 @@ class Pressure:
 
 
 class FaultAction(StrEnum):
-    """What goes wrong. Of one method: it fails (nothing is done), it acts and fails all the same, it answers late, it
-    hangs. Of the whole runtime: it restarts, or it is away."""
+    """What goes wrong. Of one method: it fails (nothing is done), it acts and fails all the same, it does nothing and
+    answers with success, it answers late, it hangs, its list ends in the middle with an error, its answer is not the
+    truth. Of the whole runtime: it restarts, or it is away."""
 
     FAIL = "fail"
     ACT_THEN_FAIL = "act-then-fail"
+    PRETEND = "pretend"
     DELAY = "delay"
     HANG = "hang"
+    CUT = "cut"
+    DISTORT = "distort"
     RESTART = "restart"
     AWAY = "away"
 
@@ -210,7 +216,8 @@ class FaultAction(StrEnum):
 class Fault:
     """One fault. It strikes `at_seconds` after the first pressure has begun, or when the `call_count`th call of
     `call_method` since then arrives. A fault of a method lasts for `times` calls and at most `lasts_seconds` (None: no
-    limit); `delay_seconds` is how late an answer is; `code` and `message` are what the caller is told."""
+    limit); `delay_seconds` is how late an answer is; `code` and `message` are what the caller is told; `how` is the
+    way in which an answer is wrong."""
 
     action: FaultAction
     at_seconds: float | None = None
@@ -222,6 +229,7 @@ class Fault:
     delay_seconds: float = 0.0
     code: str = "UNAVAILABLE"
     message: str = "failed on purpose"
+    how: str = ""
 
 
 @dataclass(frozen=True, slots=True)
