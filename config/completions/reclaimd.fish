@@ -8,7 +8,7 @@ complete -c reclaimd -n __fish_use_subcommand -a status -d 'what the running dae
 complete -c reclaimd -n __fish_use_subcommand -a top -d 'the same as status, live in the terminal'
 complete -c reclaimd -n __fish_use_subcommand -a config -d 'the effective configuration, the origin of every value, and the ladder of marks'
 complete -c reclaimd -n __fish_use_subcommand -a doctor -d 'what is wrong or risky on this node, each with what to do'
-complete -c reclaimd -n __fish_use_subcommand -a drill -d 'a test of eviction paths on an embedded node'
+complete -c reclaimd -n __fish_use_subcommand -a drill -d 'a test of eviction paths: on an embedded node, on a real one, or of whoever responds there'
 complete -c reclaimd -n '__fish_seen_subcommand_from run' -s h -l help -d 'show this help message and exit'
 complete -c reclaimd -n '__fish_seen_subcommand_from run' -l config -r -F -d 'the configuration file'
 complete -c reclaimd -n '__fish_seen_subcommand_from run' -l config-dir -r -F -d 'drop-ins: *.conf, in the order of their names'

@@ -1,4 +1,5 @@
-"""`reclaimd drill`: a test of eviction paths on an embedded node."""
+"""`reclaimd drill`: a test of eviction paths. Here: on an embedded node, and who else is asked (`drill_node`,
+`drill_fill`)."""
 
 from __future__ import annotations
 

@@ -16,13 +16,13 @@ HOLD_SECONDS = 600.0  # giving a million files back takes a minute
 class HeldFill:
     """Something that grows in a directory (see `held_fill` for the arguments) and is held until `undo`.
 
-    `problem`: why it could not, in its own words; empty while it can.
+    What it holds may get lost: then the disk has room that nobody relieved.
     """
 
     def __init__(self, directory: str, grows: Grows, rate: int, amount: int, leave: int, file_bytes: int = 0):
         program = os.path.join(os.path.dirname(__file__), "held_fill.py")
         arguments = [directory, str(grows), str(rate), str(amount), str(leave), str(file_bytes)]
-        self.problem = ""
+        self._failed = ""
         self._written: int | None = None
         # A session of its own: a Ctrl-C on the terminal is for the drill, which then gives back in order.
         self._process = subprocess.Popen(
@@ -49,9 +49,15 @@ class HeldFill:
             self._read()
         return self._written or 0
 
+    @property
+    def problem(self) -> str:
+        """Why it could not grow, or does not hold any more what it should; empty while all is well."""
+        killed = self._process.poll() is not None and self._written is not None
+        return self._failed or ("the process that holds what was filled was killed" if killed else "")
+
     def undo(self) -> None:
         """Gives everything back, and returns when that is done. Safe to call twice."""
-        if self._process.returncode is None:
+        if self._process.poll() is None:
             self._process.communicate(timeout=HOLD_SECONDS)  # closes its standard input, and waits
 
     def _read(self) -> None:
@@ -60,7 +66,7 @@ class HeldFill:
         self._written = int(answer or 0)
         if not answer:
             _, said = self._process.communicate()
-            self.problem = said.strip().rpartition("\n")[2] or "the process that fills the disk was killed"
+            self._failed = said.strip().rpartition("\n")[2] or "the process that fills the disk was killed"
 
 
 class HeldGrowers:
@@ -84,7 +90,7 @@ class HeldGrowers:
 
     @property
     def problem(self) -> str:
-        """Why something could not grow; empty where everything can."""
+        """Why something could not grow or is lost; empty while all is well. To be asked before it is given back."""
         return next((held.problem for held in self._started if held.problem), "")
 
     def give_back(self) -> None:

@@ -48,7 +48,11 @@ class Observation:
         self.observer = Observer(node.thresholds)
         self._progress = progress
         self._client = CriClient(node.endpoint.runtime, node.endpoint.image)
-        self.lists = ListWatch(self._client, node.configuration.pod_logs_dir, lambda: self.observer.waiting)
+        try:
+            self.lists = ListWatch(self._client, node.configuration.pod_logs_dir, lambda: self.observer.waiting)
+        except RuntimeUnavailable:
+            self._client.close()
+            raise
         self.stopping = threading.Event()
         self.began = time.monotonic()
 

@@ -96,6 +96,7 @@ class RealDrill:
             self._pressures.start(observation.began)
             try:
                 quiet_since, ended = observation.watch(self._limits, lambda: self._pressures.running, self._given_up)
+                self._refuse_a_failed_fill()
             finally:
                 self._pressures.stop()
         finally:
@@ -106,7 +107,6 @@ class RealDrill:
             self._growers.give_back()
         if observation.stopping.is_set():
             raise Interrupted
-        self._refuse_a_failed_fill()
         return self._result(quiet_since, ended)
 
     # ---- filling
@@ -123,15 +123,18 @@ class RealDrill:
         self._refuse_a_failed_fill()
 
     def _refuse_a_failed_fill(self) -> None:
-        if self._growers.problem:
-            raise FillFailed(f"the disk could not be filled: {self._growers.problem}")
+        problem = self._growers.problem
+        if problem:
+            raise FillFailed(f"the disk was not filled as it should: {problem}")
 
     # ---- watching
 
     def _given_up(self, seconds: float) -> bool:
         """Pressure that nobody relieves is an end too, and so is a mark that was never crossed."""
+        if self._growers.problem:
+            return True
         if self._pressures.running:
-            return bool(self._growers.problem)
+            return False
         ended = max((period.ended or 0.0 for period in self._pressures.periods), default=0.0)
         observer = self._observation.observer
         if not observer.episodes:

@@ -129,7 +129,7 @@ def test_whoever_is_there_responds_while_the_drill_fills_and_observes(place: Pla
 def test_pressure_that_nobody_relieves_does_not_hold_and_is_given_back(place: Place) -> None:
     """Nothing can go: 1, relief is said to be missing, and the disk is as it was."""
     before = place.node.filesystem.available_bytes()
-    process = place.drill("--yes", "--for", "3s")
+    process = place.drill("--yes", "--for", "1500ms")
     assert process.returncode == 1, process.stdout + process.stderr
     assert checks(place.report())["relieved"] is False
     assert abs(place.node.filesystem.available_bytes() - before) < 2 * MIB
@@ -260,26 +260,42 @@ def _conf(directory: Path, **fields: object) -> Path:
     return made
 
 
-@pytest.mark.parametrize(("answer", "code"), [("n", 1), ("", 1), ("y", 0)])
-def test_whoever_sits_at_the_terminal_is_asked(place: Place, answer: str, code: int) -> None:
+def test_whoever_sits_at_the_terminal_is_asked(place: Place) -> None:
     """Only a yes fills; the plan stands above the question."""
     spare_images(place.node, 1)
     before = place.node.filesystem.available_bytes()
-    leader, follower = os.openpty()
-    process = subprocess.Popen(
-        [PROGRAM, *place.arguments()],
-        env=ENVIRONMENT, stdin=follower, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    os.write(leader, f"{answer}\n".encode())
-    printed, said = process.communicate(timeout=60.0)
-    os.close(leader)
-    os.close(follower)
-    assert process.returncode == code, printed + said
-    assert "go on? [y/N]" in said
-    assert "all of it is given back" in printed
-    if code:
-        assert "nothing was touched" in said
-        assert place.node.filesystem.available_bytes() == before
+    for answer, code in (("n", 1), ("", 1), ("y", 0)):
+        leader, follower = os.openpty()
+        command = [PROGRAM, *place.arguments()]
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, env=ENVIRONMENT, stdin=follower, stdout=pipe, stderr=pipe, text=True)
+        os.write(leader, f"{answer}\n".encode())
+        printed, said = process.communicate(timeout=60.0)
+        os.close(leader)
+        os.close(follower)
+        assert process.returncode == code, printed + said
+        assert "go on? [y/N]" in said
+        assert "all of it is given back" in printed
+        assert ("nothing was touched" in said) == bool(code)
+        assert (place.node.filesystem.available_bytes() == before) == bool(code)
+
+
+def test_a_fill_that_is_lost_is_no_relief(place: Place) -> None:
+    """Somebody kills the process that holds the pressure: the disk has room again, and nobody is praised for it."""
+    process = place.started(pressure={"grows": "bytes", "rate": "100Mi", "amount": "40Mi"})
+    assert came_true(lambda: place.node.filesystem.available_bytes() < MARK - 10 * MIB, 20.0)
+    for pid in helpers_of(process.pid):
+        os.kill(pid, signal.SIGKILL)
+    printed, _ = process.communicate(timeout=30.0)
+    assert process.returncode == 1, printed
+    assert "the disk was not filled as it should" in printed
+    assert place.left_behind == []
+
+
+def helpers_of(pid: int) -> set[int]:
+    """The processes that a drill, or any of its threads, has started."""
+    files = Path(f"/proc/{pid}/task").glob("*/children")
+    return {int(child) for file in files for child in file.read_text().split()}
 
 
 def test_a_pod_that_ends_meanwhile_is_a_failure(place: Place) -> None:
