@@ -273,10 +273,10 @@ class ImageRemover:
     def check(self, verdict: Verdict) -> Ready | Refused | Wait:
         """In use by now, or no longer told apart with certainty: then it stays. While a pod is made it waits."""
         with self._lock:
-            wait = self._starts.wait_seconds() if self._starts is not None else 0.0
+            self._refresh()
+            wait = self._starts.wait_seconds(self._listing.containers) if self._starts is not None else 0.0
             if wait > 0:
                 return Wait(wait)
-            self._refresh()
             usage, read_at = images_in_use(self._listing, self._index), self._read_at
         if verdict.id in usage.by_containers:
             return Refused(Reason.IN_USE, Result.IN_USE)
