@@ -21,7 +21,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from eviction.address import AddressError, parse_address
+from eviction.address import AddressError, parse_address, parse_healthz_endpoint
 from eviction.configuration_file import ConfigurationFile
 from eviction.documents import sentence, shown
 from eviction.kubelet_configuration import (
@@ -67,6 +67,7 @@ from signals.types import Signal
 KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
 DEFAULT_MINIMUM_RECLAIM: Mapping[str, str] = {Signal.NODEFS_AVAILABLE: "2%", Signal.IMAGEFS_AVAILABLE: "2%"}
 LARGEST_MARGIN = 0.5
+LONGEST_HOLD_OFF_FOR_NEW_PODS = 10.0
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
 KUBELET_ENDPOINT_FIELDS = {
     "url": "kubeletEndpoint",
@@ -119,6 +120,8 @@ class Configuration:
     pod_logs_dir: str
     container_logs_dir: str
     hold_off_seconds: float
+    pod_start_seconds: float
+    kubelet_healthz: tuple[str, int] | str | None
     parallel_removals: int
     poll_floor_seconds: float
     poll_ceiling_seconds: float
@@ -216,6 +219,8 @@ class _Reader:
             pod_logs_dir=written.podLogsDir,
             container_logs_dir=written.containerLogsDir,
             hold_off_seconds=self._seconds("holdOffAfterStart"),
+            pod_start_seconds=self._seconds_up_to("holdOffForNewPods", LONGEST_HOLD_OFF_FOR_NEW_PODS),
+            kubelet_healthz=self._kubelet_healthz(),
             parallel_removals=written.parallelRemovals,
             poll_floor_seconds=poll_floor,
             poll_ceiling_seconds=poll_ceiling,
@@ -232,6 +237,13 @@ class _Reader:
             effective={**written.model_dump(), **maps},
             origins=self._origins(maps),
         )
+
+    def _kubelet_healthz(self) -> tuple[str, int] | str | None:
+        """Host and port, the path of a unix socket, or None where nobody is asked."""
+        try:
+            return parse_healthz_endpoint(self._written.kubeletHealthzEndpoint)
+        except AddressError as error:
+            raise self._error("kubeletHealthzEndpoint", str(error)) from None
 
     def _kubelet_endpoint(self) -> KubeletEndpoint | None:
         """Where the kubelet is asked for its pods; None where it is not."""
@@ -306,6 +318,12 @@ class _Reader:
             raise self._error(name, f"must not be negative, but it was {text!r}")
         return seconds
 
+    def _seconds_up_to(self, name: str, most: float) -> float:
+        seconds = self._seconds(name)
+        if seconds > most:
+            raise self._error(name, f"must be at most {most:g}s, but it was {getattr(self._written, name)!r}")
+        return seconds
+
     def _rate(self, name: str) -> int:
         text = getattr(self._written, name)
         try:
@@ -367,21 +385,3 @@ class _Reader:
         if margin.quantity is not None and margin.quantity < 0:
             raise self._error("margin", f"must not be negative, but it was {text!r}")
         return margin
-
-
-def parse_pairs(flag: str, text: str, operator: str) -> dict[str, str]:
-    """The flag form `signal<value,signal<value` (`=` for grace periods and minimum reclaim).
-
-    Raises ConfigurationError.
-    """
-    pairs: dict[str, str] = {}
-    for statement in filter(None, text.split(",")):
-        name, found, value = (part.strip() for part in statement.partition(operator))
-        if not found or not name or not value:
-            shown = repr(statement if len(statement) <= 60 else statement[:60] + "…")
-            raise ConfigurationError(
-                f"--{flag}: {shown} is not of the form signal{operator}value, "
-                f"for example nodefs.available{operator}{'1m30s' if 'grace' in flag else '10%'}"
-            )
-        pairs[name] = value
-    return pairs

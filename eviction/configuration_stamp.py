@@ -1,8 +1,8 @@
-"""Whether two processes were told the same configuration: what the hook shows the daemon. Standard library only.
+"""Whether two processes were told the same configuration: what a command shows the daemon. Standard library only.
 
-A daemon may do the hook's work only if its configuration is the one that the hook was told: the same files, unchanged
-since the daemon read them, the same flags and the same endpoints in the environment. A hook that was told nothing asks
-for the daemon's own.
+A daemon may do a command's work only if its configuration is the one that the command was told: the same files,
+unchanged since the daemon read them, the same flags and the same endpoints in the environment. A command that was told
+nothing asks for the daemon's own.
 
 Covers: comparing. Does not cover: reading the files (`configuration`).
 """
@@ -13,6 +13,8 @@ import os
 from collections.abc import Mapping
 
 VARIABLES = ("CONTAINER_RUNTIME_ENDPOINT", "IMAGE_SERVICE_ENDPOINT")
+
+OTHER_CONFIGURATION = "it runs with another configuration, or with an older state of the same files"
 
 Stamp = dict[str, list[list[object]]]
 """JSON: `files` (real path, time of change in ns, size), `flags` and `environment`, each sorted."""
@@ -39,3 +41,8 @@ def stamp(
 def told_nothing(told: Stamp) -> bool:
     """Whether a process was told no configuration at all."""
     return not any(told.get(part) for part in ("files", "flags", "environment"))
+
+
+def told_the_same(shown: object, told: Stamp) -> bool:
+    """Whether the daemon, which was `told` this, may do the work of who shows that."""
+    return isinstance(shown, dict) and (told_nothing(shown) or shown == told)

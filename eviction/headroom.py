@@ -1,15 +1,18 @@
-"""How far each amount is above its marks, how fast it falls, and what follows for the next look (pure).
+"""How far each amount is above its marks, how fast it falls, and what follows: when to look, what has to come free
+(pure).
 
-Covers: fills, headrooms, the marks that the glances go by. Does not cover: the arithmetic of the interval
-(`signals.interval`), who glances (`signals.statvfs`).
+Covers: fills, headrooms, the marks that the glances go by, what is missing to a mark that is met. Does not cover: the
+arithmetic of the interval (`signals.interval`), who glances (`signals.statvfs`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from eviction.types import Threshold
+from reclaim.need import Need
 from signals.interval import ASSUMED_INODES_PER_SECOND, Fill, Marks, next_fill, next_interval
 from signals.types import SignalObservation, SignalObservations
 
@@ -77,6 +80,26 @@ def marks_ahead(
         )
         for device, path in paths.items()
     }
+
+
+def most_pressing(unmet: Iterable[Threshold], look: SignalObservations, fills: Fills) -> Need | None:
+    """Of these thresholds the need of the one whose filesystem is full first at the fill of lately; the minimum reclaim
+    counts. None where nothing is known."""
+    needs = []
+    for threshold, observation, _ in _known(unmet, look):
+        assert observation.filesystem is not None
+        inodes = threshold.signal.counts_inodes
+        fill = fills.get((observation.filesystem.device_id, inodes))
+        wanted = math.ceil(threshold.effective(observation.capacity, with_min_reclaim=True))
+        needs.append(
+            Need(
+                missing=wanted - observation.available,
+                left=observation.available,
+                fill_per_second=0.0 if fill is None else fill.lately,
+                inodes=inodes,
+            )
+        )
+    return min(needs, key=lambda need: need.seconds_to_full, default=None)
 
 
 def _known(

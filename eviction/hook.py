@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from eviction.configuration import Extent
@@ -172,7 +173,8 @@ def _held_off(options: HookOptions, node: Node) -> str | None:
     def since_boot() -> float:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
-    return HoldOff(node.configuration.hold_off_seconds, 0.0, since_boot, kubelet_is_healthy).why()
+    healthy = partial(kubelet_is_healthy, node.configuration.kubelet_healthz)
+    return HoldOff(node.configuration.hold_off_seconds, 0.0, since_boot, healthy).why()
 
 
 def _nothing_to_do(options: HookOptions, node: Node, observations: SignalObservations) -> HookAnswer:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
-from eviction.configuration_stamp import Stamp, told_nothing
+from eviction.configuration_stamp import OTHER_CONFIGURATION, Stamp, told_the_same
 from eviction.hook import HookAnswer, HookOptions, HookRefused, read_options
 
 MOST_WAITING = 4
@@ -122,8 +122,8 @@ def _options(request: Mapping[str, Any], told: Stamp) -> HookOptions:
     options, shown = request.get("options"), request.get("told")
     if not isinstance(options, dict) or not isinstance(shown, dict):
         raise HookRefused("a request names its options and what its configuration is")
-    if not told_nothing(shown) and shown != told:
-        raise HookRefused("it runs with another configuration, or with an older state of the same files")
+    if not told_the_same(shown, told):
+        raise HookRefused(OTHER_CONFIGURATION)
     return read_options(options)
 
 

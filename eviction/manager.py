@@ -21,7 +21,7 @@ from typing import Any
 from eviction.configuration import Configuration
 from eviction.events import EventSink, LogEvents
 from eviction.explain import below_sentence, later_sentence, reclaiming_sentence
-from eviction.headroom import fills_after, marks_ahead, time_to_look
+from eviction.headroom import marks_ahead, time_to_look
 from eviction.hook import HookAnswer, HookRefused, respond_for_another
 from eviction.hook_requests import HookRequests, Ticket
 from eviction.ladder import later_than_kubelet
@@ -36,7 +36,6 @@ from eviction.standing import Mark, Standing, marks_in_force, marks_json
 from eviction.types import Decision, NodeCondition, ReclaimFunction
 from eviction.whereabouts import explained
 from reclaim.types import EventReason, GCEvent, Result, RuntimeUnavailable
-from signals.interval import Fill
 from signals.quantity import format_duration
 from signals.types import Signal, SignalObservations
 
@@ -86,7 +85,6 @@ class Manager:
         self._wake = event()
         self._urgent = event()  # waited for where an ordinary wake may not be heard
         self._asked = False
-        self._fills: dict[tuple[int, bool], Fill] = {}
         self._conditions: frozenset[NodeCondition] = frozenset()
         self._announced: set[Signal] = set()  # whose event was sent, until the pressure is over
         self._pauses: dict[tuple[ReclaimFunction, ...], Pause] = {}
@@ -142,7 +140,7 @@ class Manager:
         return Standing(look, self._conditions, marks, now - self.heartbeat, now - self._look_due, now)
 
     def _marks(self, look: SignalObservations) -> tuple[Mark, ...]:
-        return marks_in_force(self._node.thresholds(look.layout), look, self._fills)
+        return marks_in_force(self._node.thresholds(look.layout), look, self._node.responder.fills)
 
     def reconfigure(self, configuration: Configuration) -> tuple[str, ...]:
         """Takes another configuration into force before the next look; the fields that need a restart for it stay, and
@@ -206,14 +204,13 @@ class Manager:
         self._last_look = observations
         self._report(observations, decision)
         self._on_look(observations, decision)
-        self._fills = fills_after(self._fills, observations)
         return observations, decision
 
     def _next_look_in(self, observations: SignalObservations, decision: Decision) -> float:
         pace = self._node.pace()
         floor = pace.floor_seconds
-        thresholds = self._node.thresholds(observations.layout)
-        interval = time_to_look(thresholds, observations, self._fills, pace)
+        thresholds, fills = self._node.thresholds(observations.layout), self._node.responder.fills
+        interval = time_to_look(thresholds, observations, fills, pace)
         now = self._node.clock.monotonic()
         if self._work is not None:
             return min(interval, TICK_SECONDS)
@@ -223,7 +220,7 @@ class Manager:
             pause = self._pause_of(decision).until - now
             return min(pause, RETRY_SECONDS) if pause > 0 else floor
         if interval < TICK_SECONDS:  # the probes glance meanwhile
-            for path, marks in marks_ahead(thresholds, observations, self._fills, pace).items():
+            for path, marks in marks_ahead(thresholds, observations, fills, pace).items():
                 self._node.probes.watch(path, marks, self._look_at_once)
             interval = TICK_SECONDS
         if decision.thresholds_met:  # a grace period is running, or the layout is not known yet

@@ -14,6 +14,7 @@ from typing import Any
 
 from eviction.attribution import Attribution, attribution_json
 from eviction.types import Decision, ReclaimFunction, Threshold
+from reclaim.need import NEVER, ChosenOrder
 from reclaim.types import Outcome, ReclaimResult
 from signals.types import Signal, SignalObservation, SignalObservations
 
@@ -84,6 +85,11 @@ class Pass:
     def kept(self) -> tuple[Outcome, ...]:
         """What stayed."""
         return tuple(outcome for function in self.functions for outcome in function.kept)
+
+    @property
+    def order(self) -> ChosenOrder | None:
+        """By what the images went, and why; None where no choice was made."""
+        return next((function.order for function in self.functions if function.order is not None), None)
 
     @property
     def nominal_bytes(self) -> int:
@@ -200,6 +206,7 @@ def pass_json(record: Pass, *, with_kept: bool = True) -> dict[str, Any]:
         if record.decision.acted_on is None
         else threshold_json(record.decision.acted_on, record.observations),
         "row": [str(function) for function in record.row],
+        "order": None if record.order is None else order_json(record.order),
         "removals": [outcome_json(outcome) for outcome in record.removals],
         "removals_by_result": removals_by_result(record.removals),
         "kept_by_reason": kept_by_reason(record.kept),
@@ -218,6 +225,20 @@ def pass_json(record: Pass, *, with_kept: bool = True) -> dict[str, Any]:
     if record.attributions:
         document["attribution"] = [attribution_json(attribution) for attribution in record.attributions]
     return document
+
+
+def order_json(order: ChosenOrder) -> dict[str, Any]:
+    """By what the images went: the yield of the unit that is short, or their last use. Seconds are null for never."""
+
+    def seconds(value: float) -> float | None:
+        return None if value == NEVER else round(value, 3)
+
+    return {
+        "by": "yield" if order.by_yield else "last_use",
+        "short": "inodes" if order.inodes else "bytes",
+        "seconds_to_full": seconds(order.seconds_to_full),
+        "seconds_by_last_use": seconds(order.seconds_by_last_use),
+    }
 
 
 def removals_by_result(removals: Iterable[Outcome]) -> dict[str, dict[str, int]]:

@@ -11,6 +11,7 @@ import os
 from dataclasses import dataclass, replace
 
 from eviction.configuration import Extent
+from eviction.headroom import Fills, fills_after, most_pressing
 from eviction.history import History
 from eviction.history import Look as LookedAt
 from eviction.reclaim_table import relieved_by
@@ -58,6 +59,7 @@ class Responder:
         self._clock = clock
         self._extent = extent
         self.state = ManagerState(config)
+        self.fills: Fills = {}
         self.history = History()
 
     def use(self, config: EvictionConfig, extent: Extent) -> None:
@@ -70,6 +72,7 @@ class Responder:
         observations = self._summary.observe()
         before = self.state
         self.state, decision = synchronize(before, observations, observations.time)
+        self.fills = fills_after(self.fills, observations)
         self.history.add(LookedAt(before, observations, decision))
         return observations, decision
 
@@ -119,18 +122,26 @@ class Responder:
         return relieved_by(self.state.config.in_layout(layout), function, layout)
 
     def _look_again(self, function: ReclaimFunction, goal: tuple[Threshold, ...], *, stop: bool) -> LookAgain:
+        fills: Fills | None = None
+        # only images have a choice, and with `extent: all` their order is the kubelet's
+        choice = function is ReclaimFunction.DELETE_UNUSED_IMAGES and self._extent is Extent.ENOUGH
+
         def look(credit_bytes: int) -> Look:
+            nonlocal fills
             observations = self._summary.observe()
+            if fills is None:  # of before the first removal: after it, what is freed hides what is filled
+                fills = fills_after(self.fills, observations)
+            credited = _credited(observations, ROLE_FREED_BY[function], credit_bytes)
+            unmet = thresholds_met(goal, usable(credited.signals), enforce_min_reclaim=True)
+            need = most_pressing(unmet, credited, fills) if choice else None
             if not stop:
-                return Look(usage_of(observations), relieved=False)
+                return Look(usage_of(observations), relieved=False, need=need)
             blind = any(
                 threshold.signal in observations.signals and observations.signals[threshold.signal].stale
                 for threshold in goal
             )
-            credited = _credited(observations, ROLE_FREED_BY[function], credit_bytes)
-            unmet = thresholds_met(goal, usable(credited.signals), enforce_min_reclaim=True)
             # Without a reading nothing more may go: to act blind would be to purge.
-            return Look(usage_of(observations), relieved=blind or not unmet, blind=blind)
+            return Look(usage_of(observations), relieved=blind or not unmet, blind=blind, need=need)
 
         return look
 
@@ -154,7 +165,13 @@ class Responder:
 
 
 def judged(record: Pass, *, dry_run: bool) -> Pass:
-    """The record with its result and the sentence why."""
+    """The record with its result and the sentence why; and why the largest yield went first, where it did."""
+    told = _judged(record, dry_run=dry_run)
+    order = record.order
+    return told if order is None or not order.by_yield else replace(told, reason=f"{told.reason}; {order.sentence}")
+
+
+def _judged(record: Pass, *, dry_run: bool) -> Pass:
     counts = {result: sum(f.count(result) for f in record.functions) for result in Result}
     freed = f"freed {format_bytes(record.measured_bytes)} and {record.measured_inodes} inodes"
     gone = f"removed {counts[Result.REMOVED]} objects, {freed}"

@@ -25,12 +25,14 @@ from reclaim.log_listing import LogsUnreadable, ask_states, read_log_links, read
 from reclaim.log_names import LogPaths
 from reclaim.log_removers import ContainerLogs, LogSymlinkRemover, PodLogRemover
 from reclaim.pod_logs import LogPolicy, plan_log_symlinks, plan_pod_logs
+from reclaim.pod_starts import PodStarts
 from reclaim.pods import PodStateProvider, PodStates
 from reclaim.records import ImageRecords
 from reclaim.removers import ContainerRemover, ImageRemover, Remover, SandboxRemover
 from reclaim.sandbox_gc import plan_sandbox_gc
 from reclaim.services import ImageService, RuntimeService
 from reclaim.types import Listing, Look, Plan, ReclaimResult, Result, RuntimeUnavailable, Usage, Verdict
+from reclaim.yield_order import Experience, YieldOrder
 
 CONTAINERS = "DeleteAllUnusedContainers"
 IMAGES = "DeleteUnusedImages"
@@ -83,6 +85,7 @@ class Collector:
         self._log_paths = log_paths
         self._logs = ContainerLogs(log_paths)
         self._lister = Lister(runtime, images, clock)
+        self._experience = Experience()
         self._planned: tuple[Verdict, ...] = ()  # a dry run goes on as if these were gone
 
     @property
@@ -182,7 +185,8 @@ class Collector:
         return int(self._clock.wall() * 1e9)
 
     def delete_unused_images(self, look: LookAgain) -> ReclaimResult:
-        """Unused images, the one whose last use is longest ago first. Never raises: `error` says what went wrong."""
+        """Unused images, the one whose last use is longest ago first, or the largest yield where `look` says that
+        there is no time for that. Never raises: `error` says what went wrong."""
         result = ReclaimResult(IMAGES)
         try:
             listing, result = self._timed(result, self._everything)
@@ -190,11 +194,22 @@ class Collector:
             return replace(result, error=str(error))
         began = self._clock.monotonic()
         self._record(listing, began)
-        plan = plan_image_gc(listing, self._records.records, self._policies.images, began)
-        keep = self._policies.images.keep
-        remover = ImageRemover(self._images, self._lister, listing, self._clock, self._planned, keep=keep)
+        policy = self._policies.images
+        plan = plan_image_gc(listing, self._records.records, policy, began)
+        starts = PodStarts(self._runtime, self._pods, self._clock, policy.pod_start_seconds)
+        remover = ImageRemover(
+            self._images,
+            self._lister,
+            listing,
+            self._clock,
+            self._planned,
+            keep=policy.keep,
+            starts=None if self._executor.dry_run else starts,
+        )
         result = replace(result, plan_seconds=self._clock.monotonic() - began)
-        result = self._carry_out(result, plan, remover, look)
+        order = YieldOrder(self._experience, self._executor.parallel)
+        result = replace(self._carry_out(result, plan, remover, look, order), order=order.chosen)
+        self._experience = order.experience
         gone = (Result.REMOVED, Result.ALREADY_GONE)
         self._records.forget(o.verdict.id for o in result.outcomes if o.result in gone or o.may_have_gone)
         return result
@@ -218,9 +233,11 @@ class Collector:
         answer = read()
         return answer, replace(result, list_seconds=result.list_seconds + self._clock.monotonic() - began)
 
-    def _carry_out(self, result: ReclaimResult, plan: Plan, remover: Remover, look: LookAgain) -> ReclaimResult:
+    def _carry_out(
+        self, result: ReclaimResult, plan: Plan, remover: Remover, look: LookAgain, order: YieldOrder | None = None
+    ) -> ReclaimResult:
         began = self._clock.monotonic()
-        carried = self._executor.carry_out(plan, remover, look)
+        carried = self._executor.carry_out(plan, remover, look, order)
         if self._executor.dry_run:
             self._planned += tuple(o.verdict for o in carried.outcomes if o.result is Result.PLANNED)
         return _sum(result, plan, carried, self._clock.monotonic() - began)

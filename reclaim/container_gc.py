@@ -139,8 +139,8 @@ def _decide(
             step = 0 if unit.swept else steps.get(container.id)
             if step is not None:
                 older = Reason.OLDER_COPY if step == 1 and superseded_by else Reason.OVER_LIMIT
-                verdict = _verdict(container, Action.REMOVE, unit.swept or older, now_ns)
-                removed.append((step, container, replace(verdict, superseded_by=superseded_by)))
+                verdict = _verdict(container, Action.REMOVE, unit.swept or older, now_ns, superseded_by=superseded_by)
+                removed.append((step, container, verdict))
             else:
                 reason = Reason.NEWEST_OF_LIVE_POD if container is unit.newest else Reason.WITHIN_LIMIT
                 kept.append(_verdict(container, Action.KEEP, reason, now_ns, Rule.GUARD if guarded else Rule.KUBELET))
@@ -150,8 +150,7 @@ def _decide(
                 continue
             by_policy = missing_age(container.created_at_ns, policy.min_age_seconds, now_ns, guarded=guarded) > 0
             rule = Rule.KUBELET if by_policy else Rule.GUARD
-            young = _verdict(container, Action.KEEP, Reason.TOO_YOUNG, now_ns, rule)
-            kept.append(replace(young, eligible_in_seconds=wait))
+            kept.append(_verdict(container, Action.KEEP, Reason.TOO_YOUNG, now_ns, rule, wait=wait))
     removed.sort(key=lambda item: (item[0], item[1].created_at_ns, item[1].id))
     kept.sort(key=lambda verdict: (verdict.name, verdict.id))
     return Plan(tuple(verdict for _, _, verdict in removed), tuple(kept))
@@ -185,14 +184,15 @@ def _aged(
     settle_seconds = policy.settle_seconds if guarded and swept is Reason.POD_GONE and not held else 0.0
     newest_first = sorted(unit, key=lambda c: (c.created_at_ns, c.attempt, c.id), reverse=True)
     min_age = max(policy.min_age_seconds, settle_seconds)
-    waits = [missing_age(container.created_at_ns, min_age, now_ns, guarded=guarded) for container in newest_first]
-    return _Unit(
-        newest_first[0],
-        [container for container, wait in zip(newest_first, waits, strict=True) if wait <= 0],
-        [(container, wait) for container, wait in zip(newest_first, waits, strict=True) if wait > 0],
-        None if held else swept,
-        held,
-    )
+    old_enough: list[Container] = []
+    young: list[tuple[Container, float]] = []
+    for container in newest_first:
+        wait = missing_age(container.created_at_ns, min_age, now_ns, guarded=guarded)
+        if wait > 0:
+            young.append((container, wait))
+        else:
+            old_enough.append(container)
+    return _Unit(newest_first[0], old_enough, young, None if held else swept, held)
 
 
 def _beyond_limits(units: list[_Unit], policy: ContainerGCPolicy, spared: set[str]) -> dict[str, int]:
@@ -252,7 +252,16 @@ def _not_dead(container: Container, *, guarded: bool) -> Reason | None:
             return Reason.NOT_KUBELETS if guarded and not container.pod_uid else None
 
 
-def _verdict(container: Container, action: Action, reason: Reason, now_ns: int, rule: Rule = Rule.KUBELET) -> Verdict:
+def _verdict(
+    container: Container,
+    action: Action,
+    reason: Reason,
+    now_ns: int,
+    rule: Rule = Rule.KUBELET,
+    *,
+    wait: float | None = None,
+    superseded_by: str = "",
+) -> Verdict:
     return Verdict(
         kind=Kind.CONTAINER,
         id=container.id,
@@ -261,6 +270,8 @@ def _verdict(container: Container, action: Action, reason: Reason, now_ns: int, 
         reason=reason,
         age_seconds=(now_ns - container.created_at_ns) * NANOSECOND,
         pod_uid=container.pod_uid,
+        eligible_in_seconds=wait,
+        superseded_by=superseded_by,
         state=container.state,
         rule=rule,
         identity=container.identity,

@@ -6,12 +6,14 @@
   image that shares its layers less).
 * A removal that was sent is never cancelled: not on relief, not on a stop. An interrupted RemoveImage can leave a
   record behind that pins its bytes for ever. The ones in flight finish.
+* A remover may ask to wait before an object is looked at again (a pod is being made). A stop ends the wait.
 * Removed is what is absent when asked afterwards; what the call answered does not count.
 * Space may come late. Where the filesystem shows less than the runtime had promised, it is watched for a short while
   before the next object goes; where such waits bring nothing, they are given up for the rest of the plan. The watch
   is longer where not a byte has come yet and nobody writes: some runtimes answer before they free.
   What the runtime gives no size for (containers) is waited for once, at the end, and only while nobody else writes:
   what comes late is worth waiting for on a disk that stands still, not on one that fills.
+* Where the disk fills faster than the order of the plan makes room, the largest yield goes next (`yield_order`).
 * After a removal that took far longer than usual nothing is sent for a while (`removal_pace`).
 * A dry run is this path minus the one call: what would go is credited with its nominal size instead.
 
@@ -29,7 +31,7 @@ from dataclasses import dataclass, replace
 
 from reclaim.clock import Clock
 from reclaim.removal_pace import RemovalPace
-from reclaim.removers import Refused, Remover
+from reclaim.removers import Ready, Refused, Remover, Wait
 from reclaim.types import (
     Action,
     Kind,
@@ -43,8 +45,9 @@ from reclaim.types import (
     RuntimeUnavailable,
     Verdict,
 )
+from reclaim.yield_order import YieldOrder
 
-CHECK_ATTEMPTS = 3
+CHECK_ATTEMPTS = 5
 LATE_QUIET_SECONDS = 0.02  # no rise for so long: nothing more is coming for now
 LATE_LIMIT_SECONDS = 0.5  # at most so long between two removals
 STILL_SECONDS = 0.25  # how long a disk that stands still is watched at the end of a plan
@@ -82,12 +85,12 @@ class Executor:
         self.in_flight: dict[str, Verdict] = {}
         self.pace = RemovalPace()
 
-    def carry_out(self, plan: Plan, remover: Remover, look: LookAgain) -> Carried:
-        """Removes what the plan names, in its order, until `look` says that it is relieved.
+    def carry_out(self, plan: Plan, remover: Remover, look: LookAgain, order: YieldOrder | None = None) -> Carried:
+        """Removes what the plan names, in its order or as `order` says, until `look` says that it is relieved.
 
         Never raises for one object that fails.
         """
-        return _Run(self, plan, remover, look).run()
+        return _Run(self, plan, remover, look, order).run()
 
     def settle(self, look: LookAgain, quiet_seconds: float, limit_seconds: float, *, while_still: bool = False) -> Look:
         """Watches the disk while late space still arrives: until nothing rose for `quiet_seconds`, it is relieved, or
@@ -109,7 +112,9 @@ class Executor:
         return latest
 
 
-def remove_one(verdict: Verdict, remover: Remover, clock: Clock, *, dry_run: bool) -> Outcome:
+def remove_one(
+    verdict: Verdict, remover: Remover, clock: Clock, stopping: threading.Event, *, dry_run: bool
+) -> Outcome:
     """One object: look again, the one call, and ask whether it is gone."""
     started = clock.monotonic()
 
@@ -117,7 +122,7 @@ def remove_one(verdict: Verdict, remover: Remover, clock: Clock, *, dry_run: boo
         return Outcome(verdict, result, error, clock.monotonic() - started)
 
     try:
-        refused = _refusal(verdict, remover, clock)
+        refused = _refusal(verdict, remover, clock, stopping)
     except RuntimeUnavailable as error:
         return outcome(Result.UNANSWERED, str(error))
     if refused is not None:
@@ -141,14 +146,21 @@ def remove_one(verdict: Verdict, remover: Remover, clock: Clock, *, dry_run: boo
     return outcome(Result.REMOVED if was_there else Result.ALREADY_GONE, failure)
 
 
-def _refusal(verdict: Verdict, remover: Remover, clock: Clock) -> Refused | None:
+def _refusal(verdict: Verdict, remover: Remover, clock: Clock, stopping: threading.Event) -> Refused | None:
     """None when the object may go now. Raises RuntimeUnavailable."""
-    for _ in range(CHECK_ATTEMPTS):
+    attempts = 0
+    while attempts < CHECK_ATTEMPTS:
         answer = remover.check(verdict)
-        if isinstance(answer, Refused):
-            return answer
-        if clock.monotonic() - answer.checked_at <= remover.fresh_seconds:
-            return None
+        match answer:
+            case Refused():
+                return answer
+            case Wait():
+                if stopping.wait(answer.seconds):
+                    return Refused(Reason.STOPPING)
+            case Ready():
+                if clock.monotonic() - answer.checked_at <= remover.fresh_seconds:
+                    return None
+                attempts += 1
     raise RuntimeUnavailable(
         f"no look at it was fresher than {remover.fresh_seconds:g} s when the removal was to be sent"
     )
@@ -176,12 +188,13 @@ class _Worth:
 class _Run:
     """One plan being carried out."""
 
-    def __init__(self, executor: Executor, plan: Plan, remover: Remover, look: LookAgain):
+    def __init__(self, executor: Executor, plan: Plan, remover: Remover, look: LookAgain, order: YieldOrder | None):
         self._executor = executor
         self._remover = remover
         self._look = look
         self._pending = deque(plan.remove)
-        self._order = {verdict.id: place for place, verdict in enumerate(plan.remove)}
+        self._order = order
+        self._turns: dict[str, int] = {}
         self._kept = [Outcome(verdict) for verdict in plan.keep]
         self._outcomes: list[Outcome] = []
         self._done: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
@@ -213,19 +226,23 @@ class _Run:
             Outcome(replace(verdict, action=Action.KEEP, reason=reason, eligible_in_seconds=None, rule=Rule.GUARD))
             for verdict in self._pending
         ]
-        self._outcomes.sort(key=lambda outcome: self._order[outcome.verdict.id])
+        self._outcomes.sort(key=lambda outcome: self._turns[outcome.verdict.id])
         return Carried(tuple(self._outcomes), tuple(self._kept), before.relieved, self._error)
 
     def _launch(self, latest: Look) -> None:
         executor = self._executor
         while self._pending and len(executor.in_flight) < executor.parallel and self._more_is_needed(latest):
-            verdict = self._pending.popleft()
+            place = 0 if self._order is None else self._order.next_of(self._pending, latest.need)
+            verdict = self._pending[place]
+            del self._pending[place]
+            self._turns[verdict.id] = len(self._turns)
             executor.in_flight[verdict.id] = verdict
             threading.Thread(target=self._work, args=(verdict,), name=f"remove {verdict.kind}", daemon=True).start()
 
     def _work(self, verdict: Verdict) -> None:
+        executor = self._executor
         try:
-            outcome = remove_one(verdict, self._remover, self._executor.clock, dry_run=self._executor.dry_run)
+            outcome = remove_one(verdict, self._remover, executor.clock, executor.stopping, dry_run=executor.dry_run)
         except Exception as error:  # noqa: BLE001 # a defect in one removal must end as an outcome, not as a hang
             outcome = Outcome(verdict, Result.FAILED, f"{type(error).__name__}: {error}")
         self._done.put(outcome)
@@ -263,7 +280,10 @@ class _Run:
         after = self._wait_for_late_space(before, after, size_bytes)
         gained_bytes, gained_inodes = after.usage.gained_since(before.usage)
         self._worth.learn(size_bytes, gained_bytes)
-        self._outcomes.append(replace(outcome, freed_bytes=max(gained_bytes, 0), freed_inodes=max(gained_inodes, 0)))
+        outcome = replace(outcome, freed_bytes=max(gained_bytes, 0), freed_inodes=max(gained_inodes, 0))
+        self._outcomes.append(outcome)
+        if self._order is not None:
+            self._order.learn(outcome)
         return after
 
     def _rested(self, outcome: Outcome, latest: Look) -> Look:

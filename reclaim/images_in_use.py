@@ -14,11 +14,14 @@ Covers: resolving who uses what. Does not cover: ages and order (`image_gc`), as
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from reclaim.references import ImageIndex, bare_hex
 from reclaim.types import Image, Listing
+
+_DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +49,19 @@ def images_in_use(listing: Listing, index: ImageIndex | None = None) -> ImagesIn
     used: set[str] = set()
     named: set[str] = set()
     unresolved: list[str] = []
+    resolved: set[tuple[str, ...]] = set()  # many containers say the same of their image
     for container in listing.containers:
         volumes = listing.image_volumes.get(container.id, ())
         references = container.image_references + volumes
+        if not references:
+            unresolved.append(f"container {container.id}")
+        named.update(container.image_references[:1], volumes)  # the first is the image id, else the image reference
+        if references in resolved:
+            continue
+        resolved.add(references)
         found, missing = _resolve(references, index, listing.resolved)
         used |= found
-        named.update(container.image_references[:1], volumes)  # the first is the image id, else the image reference
-        unresolved += missing or ([] if references else [f"container {container.id}"])
+        unresolved += missing
     needed = listing.sandbox_image_references
     by_sandboxes, _ = _resolve(tuple(needed or ()), index, listing.resolved)
     known = needed is not None or any(image.pinned and _is_named_pause(image) for image in listing.images)
@@ -93,5 +102,4 @@ def _resolve(
 
 def names_one_image(reference: str) -> bool:
     """Whether the reference is an id or carries a digest, which mean one image for ever; a tag may move."""
-    hexadecimal = bare_hex(reference.rpartition("@")[2])
-    return len(hexadecimal) == 64 and all(character in "0123456789abcdef" for character in hexadecimal)
+    return _DIGEST.fullmatch(bare_hex(reference.rpartition("@")[2])) is not None

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -93,6 +94,9 @@ class PodStateProvider(Protocol):
     def gone(self, uid: str) -> bool:
         """Asked right before a removal: is this one pod known not to exist?"""
 
+    def newest(self) -> float | None:
+        """When the newest pod began, wall seconds; None when there is none or it cannot be known."""
+
 
 class KubeletDirectories:
     """Reads `<root_directory>/pods`. Creates nothing, follows nothing."""
@@ -106,6 +110,18 @@ class KubeletDirectories:
             return PodStates(frozenset(os.listdir(self._pods)))
         except OSError:
             return PodStates(None)
+
+    def newest(self) -> float | None:
+        """The latest change of a pod's directory itself: the kubelet fills it when it makes the pod."""
+        changed: list[float] = []
+        try:
+            with os.scandir(self._pods) as entries:
+                for entry in entries:
+                    with suppress(FileNotFoundError):  # the pod has gone meanwhile
+                        changed.append(entry.stat(follow_symlinks=False).st_mtime)
+        except OSError:
+            return None
+        return max(changed, default=None)
 
     def gone(self, uid: str) -> bool:
         """Whether the pod directory is readable and holds no such entry.

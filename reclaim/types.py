@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from reclaim.need import ChosenOrder, Need
+
 
 class ReclaimError(Exception):
     """Root of what can go wrong while acting."""
@@ -348,17 +350,19 @@ class Look:
     """One look at the disk between removals: room, and whether what was to be relieved is relieved.
 
     `blind`: it cannot be told, as a reading is missing. Nothing more may go then, so a blind look is `relieved` too.
+    `need`: what is missing, and how fast it fills; None where the order of removals does not depend on it.
     """
 
     usage: Usage
     relieved: bool
     blind: bool = False
+    need: Need | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ReclaimResult:
     """What one reclaim function did. `error` is set when it could not do its work (nothing was removed then, or
-    only what `outcomes` says); `reason` is the sentence for people."""
+    only what `outcomes` says). `order`: which order was chosen, and why; None where there was no choice."""
 
     operation: str
     outcomes: tuple[Outcome, ...] = ()
@@ -370,6 +374,7 @@ class ReclaimResult:
     list_seconds: float = 0.0
     plan_seconds: float = 0.0
     remove_seconds: float = 0.0
+    order: ChosenOrder | None = None
 
     def count(self, result: Result) -> int:
         """How many removals ended this way."""

@@ -10,21 +10,35 @@ minute, so that one burst keeps the daemon watchful for some minutes, not for ev
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 HALF_LIFE_SECONDS = 60.0
+LATELY_SECONDS = 0.25  # the half-life of what counts as lately
+WATCHED_SECONDS = 0.04  # before so much of it was seen, one write of somebody says nothing of a rate
 SHORTEST_SECONDS = 0.001  # closer readings say nothing of a rate
 ASSUMED_INODES_PER_SECOND = 20_000.0  # about half of what an ext4 creates on one core
 
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """What is known of one amount that falls: the last reading and the fastest fall, units a second."""
+    """What is known of one amount that falls: the last reading and the fastest fall, units a second.
+
+    `fallen`: what fell lately, in the `watched_seconds`; of both half is forgotten every quarter of a second.
+    """
 
     available: int
     time: float
     fastest: float = 0.0
+    fallen: float = 0.0
+    watched_seconds: float = 0.0
+
+    @property
+    def lately(self) -> float:
+        """The mean fall of the last third of a second or so, or since the reading before where that is longer ago;
+        units a second, 0 as long as too little was seen to tell."""
+        return self.fallen / self.watched_seconds if self.watched_seconds >= WATCHED_SECONDS else 0.0
 
 
 def next_fill(previous: Fill | None, available: int, now: float) -> Fill:
@@ -37,9 +51,13 @@ def next_fill(previous: Fill | None, available: int, now: float) -> Fill:
     if now - previous.time < SHORTEST_SECONDS:
         return previous
     elapsed = now - previous.time
-    fall = (previous.available - available) / elapsed
+    fall = max(previous.available - available, 0) / elapsed
     decayed = previous.fastest * 0.5 ** (elapsed / HALF_LIFE_SECONDS)
-    return Fill(available, now, max(decayed, fall))
+    left = 0.5 ** (elapsed / LATELY_SECONDS)
+    seen = (1 - left) * LATELY_SECONDS / math.log(2)  # what is left by now of the seconds in between
+    return Fill(
+        available, now, max(decayed, fall), previous.fallen * left + fall * seen, previous.watched_seconds * left + seen
+    )
 
 
 def next_interval(headrooms: Iterable[tuple[int, float]], floor_seconds: float, ceiling_seconds: float) -> float:

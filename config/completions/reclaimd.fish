@@ -75,6 +75,7 @@ complete -c reclaimd -n '__fish_seen_subcommand_from check' -l eviction-soft-gra
 complete -c reclaimd -n '__fish_seen_subcommand_from check' -l eviction-minimum-reclaim -x -d 'for example nodefs.available=1Gi'
 complete -c reclaimd -n '__fish_seen_subcommand_from check' -s o -l output -x -a 'table json' -d 'form of the answer'
 complete -c reclaimd -n '__fish_seen_subcommand_from check' -l npd -d 'one line of at most 80 characters, for node-problem-detector'
+complete -c reclaimd -n '__fish_seen_subcommand_from check' -l standalone -d 'look from here; do not ask a running daemon'
 complete -c reclaimd -n '__fish_seen_subcommand_from plan' -s h -l help -d 'show this help message and exit'
 complete -c reclaimd -n '__fish_seen_subcommand_from plan' -l config -r -F -d 'the configuration file'
 complete -c reclaimd -n '__fish_seen_subcommand_from plan' -l config-dir -r -F -d 'drop-ins: *.conf, in the order of their names'

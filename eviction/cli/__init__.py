@@ -1,7 +1,7 @@
 """The command line: one module a subcommand, imported when it is used. Data goes to stdout, words to stderr.
 
-Nothing is imported here but what every command needs, which is nothing: `reclaimd reclaim` asks the daemon first, and
-an emergency must not wait for imports (`tests/budgets` counts them).
+Nothing is imported here but what every command needs, which is nothing: `reclaimd reclaim` and `reclaimd check`
+ask the daemon first, and an emergency must not wait for imports (`tests/budgets` counts them).
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # gRPC writes lines of its own to stderr, among our events, when a runtime restarts. It reads this when imported.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     try:
-        if arguments[:1] == ["reclaim"]:
-            from eviction.cli.daemon_hook import ask_daemon
+        if arguments[:1] in (["reclaim"], ["check"]):
+            from eviction.cli.asking import ask_daemon
 
-            code = ask_daemon(arguments[1:])
+            code = ask_daemon(arguments[0], arguments[1:])
             if code is not None:
                 return code
         from eviction.cli.parser import run_command

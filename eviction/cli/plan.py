@@ -78,12 +78,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 def plan_lines(record: Pass, width: int | None = None) -> list[str]:
     """What may go in its order, what stays, and the totals."""
+    hurry = [] if record.order is None or not record.order.by_yield else [record.order.sentence]
     kept = sum(outcome.verdict.size_bytes or 0 for outcome in record.kept)
     return [
         *outcomes_table(record.removals + record.kept, width),
         "",
         f"may go: {len(record.removals)} objects, images of {format_bytes(record.nominal_bytes)}, in this order",
         f"kept: {len(record.kept)} objects, images of {format_bytes(kept)}",
+        *hurry,
         "a pass stops as soon as the thresholds are clear",
         *(line for attribution in record.attributions for line in ("", *attribution_lines(attribution, width))),
     ]

@@ -1,6 +1,6 @@
 """`reclaimd reclaim`, second half: the hook does the work itself. One pass, now; no pressure: nothing is done.
 
-The first half is `daemon_hook`: a daemon that runs does it faster.
+The first half is `asking`: a daemon that runs does it faster.
 """
 
 from __future__ import annotations

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import fcntl
 import os
+from functools import partial
 
+from eviction.check import check_for_another
 from eviction.cli import EXIT_HELD, EXIT_OK, EXIT_USAGE
 from eviction.cli.options import (
     add_configuration,
@@ -19,7 +21,7 @@ from eviction.cli.options import (
 from eviction.cli.termination import block_reload, block_termination, on_signals
 from eviction.configuration import Configuration, ConfigurationError
 from eviction.configuration_stamp import Stamp, stamp
-from eviction.control import ControlServer, ControlUnavailable
+from eviction.control import ControlServer, ControlUnavailable, Conversation
 from eviction.events import EventSink, EveryEvent, LogEvents
 from eviction.explain import no_effect_sentences
 from eviction.faces import Faces, fed_in_time
@@ -29,7 +31,7 @@ from eviction.manager import DRAIN_SECONDS, Manager
 from eviction.node import Node
 from eviction.periodic import PeriodicGC
 from eviction.record_keeper import RecordKeeper
-from eviction.systemd import Notifier
+from eviction.systemd import Notifier, listening_socket
 from eviction.types import Decision
 from reclaim.cri.client import EndpointError
 from signals.types import SignalObservations
@@ -57,7 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
         log.info(f"no endpoint configured; using {node.endpoint.runtime}")
     keeper = RecordKeeper(node.records, node.record_file, log)
     keeper.load()
-    hold_off = HoldOff(configuration.hold_off_seconds, node.clock.monotonic(), node.clock.monotonic, kubelet_is_healthy)
+    healthy = partial(kubelet_is_healthy, configuration.kubelet_healthz)
+    hold_off = HoldOff(configuration.hold_off_seconds, node.clock.monotonic(), node.clock.monotonic, healthy)
     events = start_events(configuration, log, node)
     faces = Faces(node, hold_off, log, notifier)
 
@@ -89,8 +92,8 @@ def run(arguments: argparse.Namespace) -> int:
     for sentence in no_effect_sentences(configuration.thresholds):
         log.warning(sentence)
     watches.start(log)
-    control = start_control(configuration.control_socket, manager, told, log)
-    faces.start(configuration.metrics_address, manager)
+    control = start_control(configuration.control_socket, node, manager, told, log)
+    faces.start(configuration.metrics_address, manager, listening_socket(os.environ, os.getpid(), "metrics"))
 
     def stop() -> None:
         faces.stopping()
@@ -150,11 +153,14 @@ class Told:
         self.stamp = {}
 
 
-def start_control(path: str, manager: Manager, told: Told, log: Log) -> ControlServer | None:
+def start_control(path: str, node: Node, manager: Manager, told: Told, log: Log) -> ControlServer | None:
     """The control socket; one that cannot be had is a warning."""
     if not path:
         return None
-    conversations = {"reclaim": lambda request: manager.requests.converse(request, told.stamp)}
+    conversations: dict[str, Conversation] = {
+        "reclaim": lambda request: manager.requests.converse(request, told.stamp),
+        "check": lambda request: check_for_another(request, told.stamp, node),
+    }
     server = ControlServer(path, {"status": manager.status, "brief": manager.brief}, conversations)
     try:
         server.start()

@@ -30,9 +30,7 @@ def imported_by(*arguments: str) -> set[str]:
 
 def asking() -> set[str]:
     """What the first half of the hook imports, before it is known whether a daemon answers."""
-    program = (
-        "import sys\nbefore = set(sys.modules)\nimport eviction.cli.daemon_hook\nprint(*set(sys.modules) - before)"
-    )
+    program = "import sys\nbefore = set(sys.modules)\nimport eviction.cli.asking\nprint(*set(sys.modules) - before)"
     process = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
     return set(process.stdout.split())
 
@@ -48,7 +46,7 @@ def test_the_hook_asks_with_nothing_but_a_little_of_the_standard_library() -> No
     assert ours(loaded) == {
         "eviction",
         "eviction.cli",
-        "eviction.cli.daemon_hook",
+        "eviction.cli.asking",
         "eviction.configuration_stamp",
         "eviction.exit_codes",
     }

@@ -35,6 +35,7 @@ TWINS: dict[str, tuple[dict[str, Any], str]] = {
     "minimum-reclaim": ({"goes": ("image registry.example/old-06:1",)}, "image registry.example/old-06:1"),
     "nodefs-inodes": ({"goes": ("container default/web/*",)}, "container default/web/*"),
     "older-runtime": ({"goes": ("image registry.k8s.io/pause:1",)}, "image registry.k8s.io/pause:1"),
+    "outrun": ({"goes": ("image registry.example/old-20:1",)}, "image registry.example/old-20:1"),
     "pressured-node": ({"stays": ("container default/finished/*",)}, "container default/finished/*"),
     "reboot-hold-off": ({"first_removal_within_seconds": 0.0}, "first removal"),
     "rollout-pull": ({"condition": ConditionExpectation(never=True)}, "DiskPressure"),

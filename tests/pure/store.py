@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 
-from reclaim.removers import Ready, Refused
+from reclaim.need import Need
+from reclaim.removers import Ready, Refused, Wait
 from reclaim.types import Action, Kind, Look, Plan, Reason, RemovalFailed, RuntimeUnavailable, Usage, Verdict
 from tests.pure.values import MIB, SteppedClock
 
@@ -19,6 +20,7 @@ class Disk:
         self._lock = threading.Lock()
         self._coming: list[tuple[float, int]] = []
         self.freed_bytes = 0
+        self.need: Need | None = None
         self.credits: list[int] = []
 
     def free(self, size_bytes: int, after_seconds: float = 0.0) -> None:
@@ -34,7 +36,7 @@ class Disk:
             self._coming = [(due, size) for due, size in self._coming if due > now]
             self.credits.append(credit_bytes)
             usage = Usage(self.freed_bytes, self.freed_bytes, 1000)
-            return Look(usage, relieved=self.freed_bytes + credit_bytes >= self._wanted_bytes)
+            return Look(usage, relieved=self.freed_bytes + credit_bytes >= self._wanted_bytes, need=self.need)
 
 
 class Store:
@@ -49,19 +51,24 @@ class Store:
         self.sent: list[str] = []
         self.checked: list[str] = []
         self.refused: dict[str, Refused] = {}
+        self.waits: dict[str, list[float]] = {}  # what it asks to wait before its next looks
         self.errors: dict[str, str] = {}  # the call ends with this error, the object goes nevertheless
         self.stuck: set[str] = set()  # the call does not take the object away
         self.silent_checks: set[str] = set()
         self.silent_presence: set[str] = set()
         self.late_seconds = 0.0
         self.check_seconds = 0.0
+        self.on_check: Callable[[str], None] = lambda _: None
         self.on_remove: Callable[[str], None] = lambda _: None
 
-    def check(self, verdict: Verdict) -> Ready | Refused:
+    def check(self, verdict: Verdict) -> Ready | Refused | Wait:
         """Looks again; takes `check_seconds` after the look."""
         self.checked.append(verdict.id)
+        self.on_check(verdict.id)
         if verdict.id in self.silent_checks:
             raise RuntimeUnavailable("the runtime does not answer")
+        if self.waits.get(verdict.id):
+            return Wait(self.waits[verdict.id].pop(0))
         answer = self.refused.get(verdict.id, Ready(self.clock.monotonic()))
         self.clock.step(self.check_seconds)
         return answer

@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclaim.executor import CHECK_ATTEMPTS, LATE_LIMIT_SECONDS, LATE_QUIET_SECONDS, STILL_SECONDS, Carried, Executor
+from reclaim.need import Need
 from reclaim.removers import Refused
 from reclaim.types import Action, Kind, Look, Plan, Reason, Result, Verdict
+from reclaim.yield_order import Experience, YieldOrder
 from tests.pure.store import Disk, Store, objects, plan_of
 from tests.pure.values import MIB, SteppedClock, SteppedEvent
 
@@ -55,6 +57,38 @@ def test_it_stops_when_relieved() -> None:
     assert reasons(carried) == dict.fromkeys("cde", Reason.RELIEVED)
     assert [outcome.freed_bytes for outcome in carried.outcomes] == [10 * MIB, 10 * MIB]
     assert (carried.relieved, carried.error) == (True, "")
+
+
+def test_where_there_is_no_time_the_largest_goes_next_and_what_stays_is_told_as_ever() -> None:
+    """1, 2 and 40 MiB; the disk is full in 0.1 s, and a removal takes 0.2 s: the last one goes, and is enough."""
+    site = Site(3, wanted_mib=30)
+    site.sizes |= {"a": MIB, "b": 2 * MIB, "c": 40 * MIB}
+    site.store.sizes = dict(site.sizes)
+    site.disk.need = Need(missing=30 * MIB, left=10 * MIB, fill_per_second=100.0 * MIB)
+    order = YieldOrder(Experience(seconds=0.2), 1)
+    carried = site.executor.carry_out(plan_of(site.sizes), site.store, site.disk.look, order)
+    assert site.store.sent == ["c"]
+    assert reasons(carried) == dict.fromkeys("ab", Reason.RELIEVED)
+    assert order.chosen is not None
+    assert order.chosen.by_yield
+    assert order.experience.by_repository == {"name of c": (1.0, 0.0)}
+
+
+def test_outcomes_are_told_in_the_order_in_which_they_went() -> None:
+    """The largest of three first, then, with time again, the one whose last use is longest ago."""
+    site = Site(3, wanted_mib=45)
+    site.sizes |= {"a": 5 * MIB, "b": 10 * MIB, "c": 40 * MIB}
+    site.store.sizes = dict(site.sizes)
+    site.disk.need = Need(missing=45 * MIB, left=10 * MIB, fill_per_second=100.0 * MIB)
+
+    def time_again(_: str) -> None:
+        site.disk.need = None
+
+    site.store.on_remove = time_again
+    carried = site.executor.carry_out(
+        plan_of(site.sizes), site.store, site.disk.look, YieldOrder(Experience(seconds=0.2), 1)
+    )
+    assert [outcome.verdict.id for outcome in carried.outcomes] == site.store.sent == ["c", "a"]
 
 
 def test_relieved_before_it_begins_nothing_goes() -> None:
@@ -340,3 +374,23 @@ def test_a_defect_in_a_look_leaves_nothing_in_flight() -> None:
         site.executor.carry_out(plan_of(site.sizes), site.store, failing)
     assert site.executor.in_flight == {}
     assert site.carry_out().relieved
+
+
+def test_an_object_that_is_to_wait_is_looked_at_again_and_goes_then() -> None:
+    """However often it is told to wait: that is no look that was too old."""
+    site = Site(1, wanted_mib=10)
+    site.store.waits["a"] = [1.0] * (2 * CHECK_ATTEMPTS)
+    began = site.clock.monotonic()
+    assert results(site.carry_out()) == {"a": Result.REMOVED}
+    assert site.clock.monotonic() - began >= 2 * CHECK_ATTEMPTS
+    assert len(site.store.checked) == 2 * CHECK_ATTEMPTS + 1
+
+
+def test_a_stop_ends_the_wait_and_the_object_stays() -> None:
+    """SIGTERM is not kept waiting for somebody else's pod."""
+    site = Site(2, wanted_mib=20)
+    site.store.waits["a"] = [1.0]
+    site.store.on_check = lambda _: site.stopping.set()
+    carried = site.carry_out()
+    assert site.store.sent == []
+    assert reasons(carried) == {"a": Reason.STOPPING, "b": Reason.STOPPING}

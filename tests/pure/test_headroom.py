@@ -7,8 +7,9 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.headroom import Pace, fills_after, marks_ahead, time_to_look
+from eviction.headroom import Pace, fills_after, marks_ahead, most_pressing, time_to_look
 from eviction.types import Threshold, ThresholdValue
+from reclaim.need import Need
 from signals.interval import Fill
 from signals.types import FilesystemIdentity, FilesystemRole, FsLayout, Signal, SignalObservation, SignalObservations
 from tests.pure.values import GIB, MIB, stats
@@ -98,6 +99,24 @@ def test_fills_are_kept_by_device_and_forgotten_with_it() -> None:
     second = fills_after(first, look(1.0, nodefs_available=512 * MIB))
     assert second[1, False].fastest == 512.0 * MIB
     assert second[2, False].fastest == 0.0
+
+
+def test_the_need_is_that_of_the_filesystem_that_is_full_first() -> None:
+    """nodefs has 50 MiB left at 100 MiB/s, imagefs 200 MiB at 10: it is that of nodefs, with its minimum reclaim."""
+    nodefs = Threshold(
+        Signal.NODEFS_AVAILABLE,
+        ThresholdValue(quantity=Fraction(60 * MIB)),
+        min_reclaim=ThresholdValue(quantity=Fraction(5 * MIB)),
+    )
+    imagefs, inodes = below(Signal.IMAGEFS_AVAILABLE, GIB), below(Signal.NODEFS_INODES_FREE, 1000)
+    now = look(1.0, nodefs_available=50 * MIB, imagefs_available=200 * MIB, nodefs_inodesFree=900)
+    first = fills_after({}, look(0.0, nodefs_available=150 * MIB, imagefs_available=210 * MIB))
+    fills = fills_after(first, now)
+    assert most_pressing([imagefs, nodefs, inodes], now, fills) == Need(15 * MIB, 50 * MIB, 100.0 * MIB)
+    assert most_pressing([inodes], now, fills) == Need(100, 900, 0.0, inodes=True)
+    assert most_pressing([imagefs], now, {}) == Need(GIB - 200 * MIB, 200 * MIB, 0.0)
+    assert most_pressing([], now, fills) is None
+    assert most_pressing([imagefs], look(), fills) is None
 
 
 @given(st.lists(st.integers(0, 2**40), min_size=1, max_size=5), st.integers(0, 2**40), st.floats(0, 1e12))

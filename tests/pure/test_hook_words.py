@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from eviction.cli.daemon_hook import CONTROL_SOCKET, NotAskedError, control_socket_of, read_words
-from eviction.configuration_stamp import stamp, told_nothing
+from eviction.check import CheckOptions, CheckRefused, read_check_options
+from eviction.cli.asking import CONTROL_SOCKET, NotAskedError, control_socket_of, read_words
+from eviction.configuration_stamp import stamp, told_nothing, told_the_same
 from eviction.hook import HookOptions, HookRefused, read_options
 from signals.types import Signal
 
@@ -27,7 +28,7 @@ from signals.types import Signal
 )
 def test_the_hooks_own_options_are_carried(words: list[str], options: dict[str, Any], files: dict[str, str]) -> None:
     """Each in both of its forms; they are judged where they are understood."""
-    assert read_words(words) == (options, files)
+    assert read_words("reclaim", words) == (options, files)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,36 @@ def test_the_hooks_own_options_are_carried(words: list[str], options: dict[str, 
 )
 def test_any_other_word_is_not_the_daemons(words: list[str]) -> None:
     """Flags of the configuration, abbreviations, mistakes and --standalone: the hook does the work itself."""
-    assert read_words(words) is None
+    assert read_words("reclaim", words) is None
+
+
+def test_a_check_carries_its_own_options_and_no_others() -> None:
+    """Its form and its one line; what belongs to the hook is not the daemon's to understand."""
+    assert read_words("check", ["--npd", "-o", "json", "--config=/a"]) == (
+        {"npd": True, "output": "json"},
+        {"config": "/a"},
+    )
+    for words in (["--all"], ["--signal", "nodefs.available"], ["--standalone"], ["--root-dir", "/x"], ["--help"]):
+        assert read_words("check", words) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "allowed"),
+    [
+        ({}, True),
+        ({"npd": True, "output": "json"}, True),
+        ({"output": "xml"}, False),
+        ({"output": ["json"]}, False),
+        ({"signal": "nodefs.available"}, False),
+    ],
+)
+def test_what_a_check_can_be_asked_for(given: dict[str, Any], allowed: bool) -> None:
+    """Whoever sent it: anything else is refused with a sentence."""
+    if allowed:
+        assert read_check_options(given) == CheckOptions(bool(given.get("npd")), given.get("output") == "json")
+    else:
+        with pytest.raises(CheckRefused, match=r"output|signal"):
+            read_check_options(given)
 
 
 @pytest.mark.parametrize(
@@ -92,6 +122,10 @@ def test_two_that_were_told_the_same_agree(tmp_path: Path) -> None:
     link.symlink_to(file)
     told = stamp(str(file), str(tmp_path), {"root-dir": None}, {"PATH": "/bin"})
     assert told == stamp(str(link), str(tmp_path), {}, {"CONTAINER_RUNTIME_ENDPOINT": ""})
+    assert told_the_same(told, told)
+    assert told_the_same({}, told), "who was told nothing asks for whatever is in force"
+    assert not told_the_same(told, {})
+    assert not told_the_same("told", told)
     assert told != stamp(str(file), None, {}, {})
     assert told != stamp(str(file), str(tmp_path), {"root-dir": "/x"}, {})
     assert told != stamp(str(file), str(tmp_path), {}, {"CONTAINER_RUNTIME_ENDPOINT": "unix:///x"})

@@ -64,7 +64,8 @@ def test_the_first_reading_shows_no_fill() -> None:
 
 def test_a_fall_of_100_mib_in_2_s_is_50_mib_a_second() -> None:
     """The fill is the fall between two readings over the time between them."""
-    assert next_fill(Fill(500 * MIB, 10.0), 400 * MIB, 12.0) == Fill(400 * MIB, 12.0, 50.0 * MIB)
+    fill = next_fill(Fill(500 * MIB, 10.0), 400 * MIB, 12.0)
+    assert (fill.available, fill.time, fill.fastest, fill.lately) == (400 * MIB, 12.0, 50.0 * MIB, 50.0 * MIB)
 
 
 def test_a_rise_is_a_fall_of_0() -> None:
@@ -103,6 +104,49 @@ def test_the_fastest_fill_is_never_negative_nor_below_the_fall_just_seen(
     """What was just seen is believed at once; only the past decays."""
     fill = next_fill(Fill(before, 0.0, fastest), after, elapsed)
     assert fill.fastest >= max((before - after) / elapsed, 0.0)
+
+
+def seen(*readings: tuple[float, int]) -> Fill:
+    """The fill after these readings: (time, available)."""
+    fill = None
+    for time, available in readings:
+        fill = next_fill(fill, available, time)
+    assert fill is not None
+    return fill
+
+
+def test_the_fill_of_lately_is_known_half_a_second_after_it_has_begun() -> None:
+    """100 MiB/s after a minute of rest: three quarters of it are seen by then, and nothing of it is left a second after
+    its end, while the fastest fill is remembered for minutes."""
+    rest = [(float(second), 1000 * MIB) for second in range(60)]
+    fills = [(59.25, 975 * MIB), (59.5, 950 * MIB)]
+    assert seen(*rest, *fills).lately == pytest.approx(75 * MIB, rel=0.05)
+    over = seen(*rest, *fills, (60.5, 950 * MIB))
+    assert over.lately < 5 * MIB
+    assert over.fastest > 95 * MIB
+
+
+def test_one_write_seen_for_10_ms_is_no_rate_yet() -> None:
+    """What a cold start sees between its first two looks says nothing."""
+    assert seen((0.0, GIB), (0.01, GIB - MIB)).lately == 0.0
+
+
+def test_space_that_comes_back_is_no_fill_of_lately() -> None:
+    """A rise counts as time in which nothing fell."""
+    assert seen((0.0, GIB), (0.25, 2 * GIB), (0.5, 3 * GIB)).lately == 0.0
+
+
+@given(st.lists(st.tuples(st.floats(0.001, 20.0), st.integers(0, 2**50)), min_size=2, max_size=20))
+def test_the_fill_of_lately_is_never_negative_nor_above_the_fastest_ever_seen(steps: list[tuple[float, int]]) -> None:
+    """It is a mean of falls."""
+    time, fill, fastest = 0.0, None, 0.0
+    for elapsed, available in steps:
+        time += elapsed
+        if fill is not None:
+            fastest = max(fastest, (fill.available - available) / (time - fill.time))
+        fill = next_fill(fill, available, time)
+    assert fill is not None
+    assert 0.0 <= fill.lately <= fastest * (1 + 1e-9)
 
 
 MARKS = Marks(GIB, 1000, 500.0 * MIB, 20_000.0, FLOOR, CEILING)

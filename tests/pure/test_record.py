@@ -20,7 +20,9 @@ from eviction.record import (
     threshold_json,
     timestamp,
 )
+from eviction.responder import judged
 from eviction.types import Decision, NodeCondition, ReclaimFunction
+from reclaim.need import NEVER, ChosenOrder
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.types import FilesystemIdentity, FsLayout, Signal
 from tests.pure.values import GIB, MIB, look, observation, threshold
@@ -146,6 +148,32 @@ def test_a_pass_is_one_json_document() -> None:
     assert document["timings"]["total_seconds"] == 1.5
     assert "kept" not in pass_json(record, with_kept=False)
     assert pass_json(record, with_kept=False)["kept_by_reason"] == {"running": 1}
+
+
+def test_by_what_the_images_went_is_told_in_a_sentence_and_in_fields() -> None:
+    """Null where nothing was chosen, and null seconds for never; the sentence is there only where the yield decided."""
+    seen = look(observation(Signal.NODEFS_AVAILABLE, GIB))
+    done = ReclaimResult("DeleteUnusedImages", (GONE,), relieved=True)
+    record = Pass("abc", 0.0, Trigger.WATCH, seen, Decision(frozenset(), (), None, (), None), functions=(done,))
+    assert pass_json(record)["order"] is None
+    hurry = ChosenOrder(True, True, 0.51234, NEVER)
+    hurried = replace(record, functions=(ReclaimResult("DeleteAllUnusedContainers"), replace(done, order=hurry)))
+    assert pass_json(hurried)["order"] == {
+        "by": "yield",
+        "short": "inodes",
+        "seconds_to_full": 0.512,
+        "seconds_by_last_use": None,
+    }
+    told = judged(replace(hurried, after=seen), dry_run=False).reason
+    assert told.endswith("; no threshold is met any more; " + hurry.sentence)
+    calm = replace(record, after=seen, functions=(replace(done, order=ChosenOrder(False, False, NEVER, 0.02)),))
+    assert pass_json(calm)["order"] == {
+        "by": "last_use",
+        "short": "bytes",
+        "seconds_to_full": None,
+        "seconds_by_last_use": 0.02,
+    }
+    assert judged(calm, dry_run=False).reason.endswith("; no threshold is met any more")
 
 
 def test_a_pass_of_fifty_thousand_removals_made_a_line_of_17_megabytes() -> None:

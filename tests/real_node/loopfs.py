@@ -12,12 +12,14 @@ import re
 import shutil
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 MIB = 1 << 20
+RELEASE_SECONDS = 30.0
 SYSTEM_PATH = (
     "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"  # a service's PATH often lacks the sbin half
 )
@@ -62,6 +64,32 @@ def mounts_below(path: Path) -> list[Path]:
             if point == path or path in point.parents:
                 found.append(point)
     return found[::-1]
+
+
+def holders_of(device_id: int) -> list[str]:
+    """Who keeps the filesystem with this `st_dev` mounted: processes with something open in it or with their directory
+    there, and those in whose own mount namespace it is still mounted. For an error that says why."""
+    number, found = f"{os.major(device_id)}:{os.minor(device_id)}", []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        paths = [f"/proc/{pid}/cwd", f"/proc/{pid}/root", f"/proc/{pid}/exe"]
+        try:
+            paths += [f"/proc/{pid}/fd/{each}" for each in os.listdir(f"/proc/{pid}/fd")]
+            mounts = Path(f"/proc/{pid}/mountinfo").read_text(errors="replace").splitlines()
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:80]
+        except OSError:  # it has ended, or is not ours to look at
+            continue
+        ways = [os.path.relpath(path, f"/proc/{pid}") for path in paths if _device_of(path) == device_id]
+        ways += ["a mount"] * any(line.split(" ", 3)[2] == number for line in mounts)
+        if ways:
+            found.append(f"{pid} ({command.strip()}) by {', '.join(ways)}")
+    return found
+
+
+def _device_of(path: str) -> int | None:
+    try:
+        return os.stat(path).st_dev
+    except OSError:
+        return None
 
 
 def unmount(point: Path, patience_seconds: float = 5.0) -> None:
@@ -136,15 +164,23 @@ class LoopFilesystem:
         return os.statvfs(self.mountpoint).f_ffree
 
     def close(self) -> None:
-        """Unmount everything below, detach the loop device, delete the file. Safe to call twice, and half made."""
+        """Unmount everything below, detach the loop device, delete the file. Safe to call twice, and half made.
+
+        A process that was killed may still be writing out what it wrote and so hold the filesystem for a while on a
+        busy machine; ToolError after half a minute, which names who holds it.
+        """
+        mounted = self.mountpoint in mounts_below(self.mountpoint)
+        device_id = _device_of(str(self.mountpoint)) if mounted else None
         for point in mounts_below(self.mountpoint):
             unmount(point)
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + RELEASE_SECONDS
         while self.image.exists() and (devices := loop_devices_of(self.image)):
             if time.monotonic() > deadline:
-                raise ToolError(f"{self.image} is still attached to {', '.join(devices)}")
+                held = "; ".join(holders_of(device_id)) if device_id is not None else ""
+                raise ToolError(f"{self.image} is still attached to {', '.join(devices)}; held by: {held or 'nobody'}")
             for device in devices:
-                run_tool("losetup", "--detach", device)
+                with suppress(ToolError):  # it may just have detached itself; whether it has is asked above
+                    run_tool("losetup", "--detach", device)
             time.sleep(0.05)
         self.image.unlink(missing_ok=True)
         if self.mountpoint.is_dir():

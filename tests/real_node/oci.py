@@ -17,6 +17,7 @@ import platform
 import random
 import shutil
 import tarfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -95,26 +96,41 @@ def write_image(image: Image, directory: Path) -> ImageTar:
     The reference is part of the configuration, so two images with the same layers still have two ids.
     OSError when the directory cannot hold it (layers once, plus a few KiB).
     """
-    path = directory / (hashlib.sha256(image.reference.encode()).hexdigest()[:16] + ".tar")
+    return write_images([image], directory)[0]
+
+
+def write_images(images: Sequence[Image], directory: Path) -> list[ImageTar]:
+    """Write all of them into one tar, which one import brings in; errors as of `write_image`."""
+    names = "\n".join(image.reference for image in images)
+    path = directory / (hashlib.sha256(names.encode()).hexdigest()[:16] + ".tar")
     with tarfile.open(path, mode="w", format=tarfile.GNU_FORMAT) as archive:
-        layers = [_add_blob(archive, layer.tar(), LAYER_TYPE) for layer in dict.fromkeys(image.layers)]
-        config = _add_blob(archive, _json(_config(image, [str(layer["digest"]) for layer in layers])), CONFIG_TYPE)
-        manifest = _add_blob(
-            archive,
-            _json({"schemaVersion": 2, "mediaType": MANIFEST_TYPE, "config": config, "layers": layers}),
-            MANIFEST_TYPE,
+        written = [_add_image(archive, image, path) for image in images]
+        manifests = [manifest for _, manifest in written]
+        _add_file(
+            archive, "index.json", _json({"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": manifests}), 0o644
         )
-        names = {"io.containerd.image.name": image.reference, "org.opencontainers.image.ref.name": image.reference}
-        index = {"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": [{**manifest, "annotations": names}]}
-        _add_file(archive, "index.json", _json(index), 0o644)
         _add_file(archive, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}), 0o644)
-    return ImageTar(
+    return [tar for tar, _ in written]
+
+
+def _add_image(archive: tarfile.TarFile, image: Image, path: Path) -> tuple[ImageTar, dict[str, object]]:
+    """Add the blobs of an image; what it is, and its entry in the index."""
+    layers = [_add_blob(archive, layer.tar(), LAYER_TYPE) for layer in dict.fromkeys(image.layers)]
+    config = _add_blob(archive, _json(_config(image, [str(layer["digest"]) for layer in layers])), CONFIG_TYPE)
+    manifest = _add_blob(
+        archive,
+        _json({"schemaVersion": 2, "mediaType": MANIFEST_TYPE, "config": config, "layers": layers}),
+        MANIFEST_TYPE,
+    )
+    names = {"io.containerd.image.name": image.reference, "org.opencontainers.image.ref.name": image.reference}
+    tar = ImageTar(
         path,
         image.reference,
         str(config["digest"]),
         str(manifest["digest"]),
         tuple(str(layer["digest"]) for layer in layers),
     )
+    return tar, {**manifest, "annotations": names}
 
 
 def _config(image: Image, diff_ids: list[str]) -> dict[str, object]:

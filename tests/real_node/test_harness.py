@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from tests.real_node.conftest import NodeFactory
 from tests.real_node.containerd import SANDBOX_IMAGE, Containerd
 from tests.real_node.crowded import SMALL_FILES, CrowdedNode, build_crowded_node
 from tests.real_node.fill import fill_bytes
-from tests.real_node.loopfs import loop_devices_of, mounts_below
+from tests.real_node.loopfs import LoopFilesystem, holders_of, loop_devices_of, mounts_below
 from tests.real_node.node import GIB, Node, running_node
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, many_files_layer, random_layer, write_image
 
@@ -154,6 +155,24 @@ def test_nothing_is_left_behind(tmp_path: Path, how: str) -> None:
     assert mounts_below(tmp_path) == []
     assert loop_devices_of(node.filesystem.image) == []
     assert list((tmp_path / "node").iterdir()) == []
+
+
+def test_who_holds_a_filesystem_is_named(tmp_path: Path) -> None:
+    """By its directory, by an open file, or by a mount namespace of its own: what an error of the end has to say."""
+    with LoopFilesystem(tmp_path, 32 * MIB) as filesystem:
+        device = os.stat(filesystem.mountpoint).st_dev
+        by_directory = subprocess.Popen(["sleep", "60"], cwd=filesystem.mountpoint)
+        with open(filesystem.mountpoint / "file", "w") as file:
+            by_file = subprocess.Popen(["sleep", "60"], stdout=file)
+        try:
+            held = {line.partition(" ")[0]: line for line in holders_of(device)}
+            assert held[str(by_directory.pid)].endswith("(sleep 60) by cwd, a mount")
+            assert held[str(by_file.pid)].endswith("(sleep 60) by fd/1, a mount")
+            assert "fd/" not in held[str(os.getpid())]
+        finally:
+            for process in (by_directory, by_file):
+                process.kill()
+                process.wait()
 
 
 def test_a_containerd_that_cannot_start_says_why(tmp_path: Path) -> None:

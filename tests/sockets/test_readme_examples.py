@@ -116,7 +116,11 @@ def test_the_installation_puts_everything_where_the_unit_looks_for_it(tmp_path: 
     """
     command = ["make", "install-files", f"DESTDIR={tmp_path}"]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    unit = (tmp_path / "etc/systemd/system/reclaimd.service").read_text()
+    units = tmp_path / "etc" / "systemd" / "system"
+    assert {path.name for path in units.iterdir()} == {
+        p.name for p in (ROOT / "config/systemd").iterdir() if p.is_file()
+    }
+    unit = (units / "reclaimd.service").read_text()
     (start,) = re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)
     program, subcommand, *options = shlex.split(start)
     assert (program, subcommand) == (INSTALLED, "run")

@@ -1,10 +1,10 @@
-"""`reclaimd reclaim`, first half: the daemon is asked to do it. Standard library only, and little of that.
+"""`reclaimd reclaim` and `reclaimd check`, first half: the daemon is asked. Standard library only, and little of that.
 
-A daemon has everything loaded and connected, so it sends the first removal while a process of its own would still
-import. Whatever stands against it, the hook then does the work itself (`eviction.cli.reclaim`): no daemon, a daemon
-with another configuration, no answer within a second, silence for longer than the daemon's beat allows, or an option
-that is not one of the hook's own. What an option may be is judged where it is understood, by the daemon or by the
-second half; here it is only carried.
+A daemon has everything loaded and connected: it sends the first removal, or has looked, while a process of its own
+would still import. Whatever stands against it, the command then does the work itself (`eviction.cli.reclaim`,
+`eviction.cli.check`): no daemon, a daemon with another configuration, no answer within a second, silence for longer
+than the daemon's beat allows, or an option that is not carried. What an option may be is judged where it is understood,
+by the daemon or by the second half; here it is only carried.
 
 Neither argparse nor typing is imported: each costs as much as half of everything else here.
 """
@@ -28,8 +28,9 @@ CONTROL_SOCKET = "/run/reclaimd/control.sock"  # the default of `controlSocket`
 ACCEPT_SECONDS = 1.0  # for the first line of the answer
 SILENCE_SECONDS = 10.0  # for each further one: ten beats of the daemon's
 LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
-_VALUES = {"--signal": "signal", "--until": "until", "--output": "output", "-o": "output"}
-_SWITCHES = {"--all": "all", "--dry-run": "dry_run", "--now": "now"}
+_OUTPUT = {"--output": "output", "-o": "output"}
+_VALUES = {"reclaim": {"--signal": "signal", "--until": "until", **_OUTPUT}, "check": _OUTPUT}
+_SWITCHES = {"reclaim": {"--all": "all", "--dry-run": "dry_run", "--now": "now"}, "check": {"--npd": "npd"}}
 _FILES = {"--config": "config", "--config-dir": "config_dir"}
 _HINT = re.compile(r"""^[^#\n]*?\bcontrolSocket["']?[ \t]*:[ \t]*["']?([^"'\s,#}]*)""", re.MULTILINE)
 
@@ -42,9 +43,9 @@ class NotAskedError(Exception):
         self.worth_saying = worth_saying
 
 
-def ask_daemon(words: Sequence[str]) -> int | None:
-    """Prints what the daemon answers and returns the exit code; None when the hook has to do the work itself."""
-    told = read_words(words)
+def ask_daemon(command: str, words: Sequence[str]) -> int | None:
+    """Prints what the daemon answers and returns the exit code; None when the command has to do the work itself."""
+    told = read_words(command, words)
     if told is None:
         return None
     options, files = told
@@ -53,7 +54,7 @@ def ask_daemon(words: Sequence[str]) -> int | None:
         if sys.stdout.isatty():
             options["width"] = os.get_terminal_size(sys.stdout.fileno()).columns or None
         shown = stamp(files.get("config"), files.get("config_dir"), {}, os.environ)
-        answer = _converse(path, {"command": "reclaim", "options": options, "told": shown})
+        answer = _converse(path, {"command": command, "options": options, "told": shown})
     except NotAskedError as reason:
         if reason.worth_saying:
             _say(f"{reason}; doing the work here")
@@ -69,18 +70,19 @@ def ask_daemon(words: Sequence[str]) -> int | None:
     return int(answer["exit_code"])
 
 
-def read_words(words: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]] | None:
-    """The hook's options, and the files it was told; None for any word that is not one of these."""
+def read_words(command: str, words: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]] | None:
+    """The options of the command, and the files it was told; None for any word that is not one of these."""
+    values, switches = _VALUES[command], _SWITCHES[command]
     options: dict[str, Any] = {}
     files: dict[str, str] = {}
     waiting = list(words)
     while waiting:
         word = waiting.pop(0)
         name, joined, value = word.partition("=")
-        if word in _SWITCHES:
-            options[_SWITCHES[word]] = True
+        if word in switches:
+            options[switches[word]] = True
             continue
-        if (name not in _VALUES and name not in _FILES) or (name == "-o" and joined):
+        if (name not in values and name not in _FILES) or (name == "-o" and joined):
             return None
         if not joined:
             if not waiting or waiting[0].startswith("-"):
@@ -89,7 +91,7 @@ def read_words(words: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]] | 
         if name in _FILES:
             files[_FILES[name]] = value
         else:
-            options[_VALUES[name]] = value
+            options[values[name]] = value
     return options, files
 
 
