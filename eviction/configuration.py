@@ -13,7 +13,6 @@ signal that our own maps name replaces the inherited one, without a margin.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -21,17 +20,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from eviction.address import AddressError, parse_address, parse_healthz_endpoint
+from eviction.address import parse_healthz_endpoint
 from eviction.configuration_file import ConfigurationFile
 from eviction.documents import sentence, shown
 from eviction.kubelet_configuration import (
     KubeletConfiguration,
     KubeletConfigurationError,
     image_gc_problems,
-    log_directory_problem,
     merged,
     read_kubelet_configuration,
 )
+from eviction.place_problems import place_problems
 from eviction.sources import API_VERSION as API_VERSION
 from eviction.sources import KIND as KIND
 from eviction.sources import ConfigurationError as ConfigurationError
@@ -68,7 +67,6 @@ KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
 DEFAULT_MINIMUM_RECLAIM: Mapping[str, str] = {Signal.NODEFS_AVAILABLE: "2%", Signal.IMAGEFS_AVAILABLE: "2%"}
 LARGEST_MARGIN = 0.5
 LONGEST_HOLD_OFF_FOR_NEW_PODS = 10.0
-_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
 KUBELET_ENDPOINT_FIELDS = {
     "url": "kubeletEndpoint",
     "token_file": "kubeletTokenFile",
@@ -194,7 +192,8 @@ class _Reader:
         for problem in image_gc_problems(high, low, minimum_age, maximum_age):
             name, _, text = problem.partition(": ")
             raise self._error(name, text)
-        self._check_paths()
+        for name, problem in place_problems(written):
+            raise self._error(name, problem)
         self._check_keep_list()
         poll_floor, poll_ceiling = self._seconds("pollFloor"), self._seconds("pollCeiling")
         if not 0.001 <= poll_floor <= poll_ceiling:
@@ -220,7 +219,7 @@ class _Reader:
             container_logs_dir=written.containerLogsDir,
             hold_off_seconds=self._seconds("holdOffAfterStart"),
             pod_start_seconds=self._seconds_up_to("holdOffForNewPods", LONGEST_HOLD_OFF_FOR_NEW_PODS),
-            kubelet_healthz=self._kubelet_healthz(),
+            kubelet_healthz=parse_healthz_endpoint(written.kubeletHealthzEndpoint),
             parallel_removals=written.parallelRemovals,
             poll_floor_seconds=poll_floor,
             poll_ceiling_seconds=poll_ceiling,
@@ -237,13 +236,6 @@ class _Reader:
             effective={**written.model_dump(), **maps},
             origins=self._origins(maps),
         )
-
-    def _kubelet_healthz(self) -> tuple[str, int] | str | None:
-        """Host and port, the path of a unix socket, or None where nobody is asked."""
-        try:
-            return parse_healthz_endpoint(self._written.kubeletHealthzEndpoint)
-        except AddressError as error:
-            raise self._error("kubeletHealthzEndpoint", str(error)) from None
 
     def _kubelet_endpoint(self) -> KubeletEndpoint | None:
         """Where the kubelet is asked for its pods; None where it is not."""
@@ -267,25 +259,6 @@ class _Reader:
             parse_keep_list(self._written.keepImages)
         except PolicyError as error:
             raise ConfigurationError(f"{self._where('keepImages')}: {error}") from None
-
-    def _check_paths(self) -> None:
-        written = self._written
-        if not written.rootDirectory.startswith("/"):
-            raise self._error("rootDirectory", f"must be an absolute path, but it was {shown(written.rootDirectory)}")
-        for name in ("stateFile", "controlSocket", "kubeconfig"):
-            path = getattr(written, name)
-            if path and not path.startswith("/"):
-                raise self._error(name, f"must be an absolute path or empty, but it was {shown(path)}")
-        if written.nodeName and not (_NODE_NAME.fullmatch(written.nodeName) and len(written.nodeName) <= 253):
-            raise self._error("nodeName", f"must be the name of a Node or empty, but it was {shown(written.nodeName)}")
-        try:
-            parse_address(written.metricsAddress)
-        except AddressError as error:
-            raise self._error("metricsAddress", str(error)) from None
-        for name, path in (("podLogsDir", written.podLogsDir), ("containerLogsDir", written.containerLogsDir)):
-            problem = log_directory_problem(path)
-            if problem:
-                raise self._error(name, problem)
 
     def _where(self, name: str, key: str | None = None) -> str:
         """The last source that holds a field, or a key of a map."""

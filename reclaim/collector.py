@@ -24,6 +24,7 @@ from reclaim.listing import Lister
 from reclaim.log_listing import LogsUnreadable, ask_states, read_log_links, read_pod_logs
 from reclaim.log_names import LogPaths
 from reclaim.log_removers import ContainerLogs, LogSymlinkRemover, PodLogRemover
+from reclaim.need import NEVER
 from reclaim.pod_logs import LogPolicy, plan_log_symlinks, plan_pod_logs
 from reclaim.pod_starts import PodStarts
 from reclaim.pods import PodStateProvider, PodStates
@@ -196,7 +197,9 @@ class Collector:
         self._record(listing, began)
         policy = self._policies.images
         plan = plan_image_gc(listing, self._records.records, policy, began)
-        starts = PodStarts(self._runtime, self._pods, self._clock, policy.pod_start_seconds)
+        need = look(0).need
+        seconds_to_full = NEVER if need is None else need.seconds_to_full
+        starts = PodStarts(self._runtime, self._pods, self._clock, policy.pod_start_seconds, seconds_to_full)
         remover = ImageRemover(
             self._images,
             self._lister,

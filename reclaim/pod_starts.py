@@ -3,35 +3,45 @@
 A kubelet makes the pod's directory, the sandbox, looks whether the image is there, and makes the container
 (`pkg/kubelet/kuberuntime/kuberuntime_manager.go`, SyncPod). Between the look and the container nothing in the runtime
 tells that the image is about to be used; that takes milliseconds, and the parts before it can be seen. So the removal
-of images waits for as long as the newest pod directory or ready sandbox is younger than a hold-off, and in all for at
-most twice the hold-off in a pass: on a node where pods come all the time relief comes first.
+of images waits for as long as the newest pod directory or ready sandbox is younger than a hold-off. In a pass it waits
+for at most twice the hold-off, and a quarter of the time until the disk is full: where pods come all the time, and where
+there is no time, relief comes first.
 """
 
 from __future__ import annotations
 
 from reclaim.clock import Clock
+from reclaim.need import NEVER
 from reclaim.pods import PodStateProvider
 from reclaim.retry import retried
 from reclaim.services import RuntimeService
 from reclaim.types import PodSandboxState
 
 PATIENCE_HOLD_OFFS = 2.0
+PATIENCE_SHARE = 0.25  # of the time until the disk is full
 
 
 class PodStarts:
     """For one pass. Not for two callers at a time.
 
     `hold_off_seconds`: for how long after its directory or sandbox was made a pod may come for its image; 0: nobody is
-    waited for.
+    waited for. `seconds_to_full`: until nothing is free on the disk, as far as it is known.
     """
 
-    def __init__(self, runtime: RuntimeService, pods: PodStateProvider, clock: Clock, hold_off_seconds: float):
+    def __init__(
+        self,
+        runtime: RuntimeService,
+        pods: PodStateProvider,
+        clock: Clock,
+        hold_off_seconds: float,
+        seconds_to_full: float = NEVER,
+    ):
         self._runtime = runtime
         self._pods = pods
         self._clock = clock
         self._hold_off_seconds = hold_off_seconds
         self._waiting_until = float("-inf")
-        self._patience_seconds = PATIENCE_HOLD_OFFS * hold_off_seconds
+        self._patience_seconds = min(PATIENCE_HOLD_OFFS * hold_off_seconds, PATIENCE_SHARE * seconds_to_full)
 
     def wait_seconds(self) -> float:
         """How long to wait before looking again; 0 when no image needs to be held. Raises RuntimeUnavailable."""

@@ -39,7 +39,7 @@ class CheckPart(_Part):
     name: str
     expected: str
     seen: str
-    held: bool
+    held: bool | None  # None: it could not be judged
 
 
 class FilesystemPart(_Part):
@@ -96,6 +96,13 @@ class RemovalPart(_Part):
 
     seconds: Seconds
     kind: str
+    name: str
+
+
+class EndedPodPart(_Part):
+    """One pod that ran and runs no more."""
+
+    seconds: Seconds
     name: str
 
 
@@ -163,9 +170,11 @@ class Report(_Part):
     layout: str
     ended_seconds: float = Field(gt=0, le=1e6)
     crossed_seconds: Seconds | None = None
+    response: str = Field("reclaimd", max_length=200)
     from_crossing_to_first_removal_seconds: Seconds | None = None
+    from_crossing_to_first_relief_seconds: Seconds | None = None
     from_crossing_to_relief_seconds: Seconds | None = None
-    images_lost_beyond_need: int = 0
+    images_lost_beyond_need: int | None = 0  # None: the sizes of layers are not known
     lowest: dict[str, Amount | None] = Field(default_factory=dict)
     checks: list[CheckPart]
     filesystems: list[FilesystemPart]
@@ -174,8 +183,24 @@ class Report(_Part):
     pressures: list[PressurePart]
     faults: list[FaultPart]
     removals: list[RemovalPart]
+    ended_pods: list[EndedPodPart] = Field(default_factory=list)
+    lists_apart_seconds: Seconds | None = None
     passes: list[PassPart]
     timeline: list[PointPart]
+
+    @property
+    def verdict(self) -> str:
+        """In words; what nobody could judge is said beside it."""
+        if not self.checks:
+            return "observed; nothing was expected"
+        open_ = sum(check.held is None for check in self.checks)
+        said = "everything held" if self.held else "not everything held"
+        return f"{said} of what could be judged; {open_} of {len(self.checks)} could not" if open_ else said
+
+    @property
+    def title(self) -> str:
+        """The name of the scenario, and that somebody else responded where it was so."""
+        return self.scenario if self.response == "reclaimd" else f"{self.scenario}, {self.response}"
 
     def series(self, filesystem: str, *, inodes: bool) -> list[tuple[float, int]]:
         """What was available on one filesystem: (seconds, bytes or inodes)."""

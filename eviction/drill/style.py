@@ -40,7 +40,7 @@ DRAWING = """.grid { stroke: var(--grid); }
 .tick .hit { stroke: transparent; stroke-width: 9; pointer-events: stroke; }
 .image { stroke: var(--image); } .container { stroke: var(--container); }
 .sandbox { stroke: var(--sandbox); } .log { stroke: var(--log); }
-.fault { stroke: var(--fault); stroke-width: 2.4; }
+.fault { stroke: var(--fault); stroke-width: 2.4; } .pod { stroke: var(--mark); stroke-width: 2.4; }
 """
 """The classes of a chart."""
 

@@ -20,6 +20,7 @@ HOMES = {
     "prometheus_client": {"eviction/metrics.py"},
     "psutil": {"signals/filesystems.py"},
     "pyinotify": {"signals/watcher.py"},
+    "pytest": {"eviction/drill/pytest_plugin.py"},
     "pydantic": {
         "eviction/configuration.py",
         "eviction/configuration_file.py",

@@ -76,6 +76,26 @@ def test_one_document_is_of_one_scenario(tmp_path: Path) -> None:
     assert "one scenario" in process.stderr
 
 
+def test_options_of_a_node_that_is_there_have_no_part_on_the_embedded_one(tmp_path: Path) -> None:
+    """Whoever gives thresholds means another node than the scenario's, and learns that before anything runs."""
+    process = reclaimd(
+        "drill", written(tmp_path, "a"), "--eviction-hard", "nodefs.available<1Gi", "--runtime", "/a.sock"
+    )
+    assert process.returncode == 2
+    assert process.stdout == ""
+    assert "--container-runtime-endpoint, --eviction-hard: has no part on the embedded node" in process.stderr
+
+
+def test_an_observation_alone_takes_no_scenario_and_no_bad_time() -> None:
+    """Whoever responds is only measured; a duration is one."""
+    assert "only together with --fill" in reclaimd("drill", "pressured-node", "--observe").stderr
+    for option in ("--for", "--quiet"):
+        for text in ("soon", "-1s"):
+            process = reclaimd("drill", "--observe", f"{option}={text}")
+            assert process.returncode == 2
+            assert process.stderr.startswith(f"reclaimd: {option}: ")
+
+
 def test_a_drill_leaves_not_even_an_empty_directory(tmp_path: Path) -> None:
     """What was mounted is gone, and so is the directory below it."""
     need_mounts()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -18,11 +19,12 @@ from eviction.drill.library import library
 from eviction.drill.page import page
 from eviction.drill.picture import NAMESPACE, picture
 from eviction.drill.pressure import Period
-from eviction.drill.report import LARGEST_POINTS, result_json, thinned, verdict_lines
-from eviction.drill.run import DrillResult
-from eviction.drill.seen import FilesystemSeen, RemovalSeen, Sample
+from eviction.drill.report import LARGEST_POINTS, observation_lines, result_json, verdict_lines
+from eviction.drill.result import DrillResult, Response
+from eviction.drill.seen import EndedPod, Episode, FilesystemSeen, RemovalSeen, Sample
+from eviction.drill.thinning import thinned
 from eviction.drill.written import write_reports
-from signals.types import FilesystemRole
+from signals.types import FilesystemRole, FsLayout
 
 from ..sockets.mounts import need_mounts
 from .documents import MIB, one_pass, scenario, seen
@@ -35,7 +37,8 @@ HOSTILE = "</title><script>alert('1')</script>\x1b[2J\x00\u202e\"&<img src=x one
 def result(*, held: bool = True, **changes: Any) -> DrillResult:
     """A run that is made up, with its checks."""
     checks = (Check("relieved", "within 1s", "after 0.200 s", held=True), Check("new pod", "starts", "no", held=held))
-    return DrillResult(scenario(), "a tmpfs of its own", False, seen(**changes), checks)
+    made = scenario()
+    return DrillResult(made.name, made.why, FsLayout.SINGLE, "a tmpfs of its own", False, seen(**changes), checks)
 
 
 def report(**changes: Any) -> Report:
@@ -196,11 +199,74 @@ def test_the_files_of_a_report(tmp_path: Path) -> None:
 def test_a_long_timeline_is_thinned_and_keeps_its_lowest_point() -> None:
     """At most 2 000 points, in their order, and the one that matters is among them."""
     samples = tuple(Sample(n / 500, ((1 if n == 7777 else 100 + n % 7, 5),)) for n in range(30_000))
-    kept = thinned(samples)
+    kept = thinned(samples, LARGEST_POINTS)
     assert len(kept) <= LARGEST_POINTS
     assert min(sample.rooms[0][0] for sample in kept) == 1
     assert [sample.seconds for sample in kept] == sorted(sample.seconds for sample in kept)
-    assert thinned(samples[:1500]) == list(samples[:1500])
+    assert thinned(samples[:1500], LARGEST_POINTS) == list(samples[:1500])
+
+
+def test_thinning_keeps_the_lowest_point_of_every_line() -> None:
+    """Bytes and inodes of two filesystems, each with its low point at another moment."""
+    lows = {(0, 0): 111, (0, 1): 2222, (1, 0): 3333, (1, 1): 4444}
+
+    def sample(n: int) -> Sample:
+        rooms = [[100 + n % 7, 100 + n % 5] for _ in range(2)]
+        for (place, unit), at in lows.items():
+            rooms[place][unit] = 1 if n == at else rooms[place][unit]
+        return Sample(float(n), tuple((room[0], room[1]) for room in rooms))
+
+    kept = thinned([sample(n) for n in range(5000)], 100)
+    assert len(kept) <= 100
+    assert {sample.seconds for sample in kept} >= {float(at) for at in lows.values()}
+
+
+def test_what_could_not_be_judged_is_never_passed_in_silence() -> None:
+    """The page, JUnit, the terminal and the verdict say so, and the run holds by what was judged alone."""
+    checks = (*result().checks, Check("new pod", "starts afterwards", "not judged: nobody tried", None))
+    made = replace(result(), checks=checks)
+    assert made.held
+    run = report_of(json.loads(json.dumps(result_json(made))), "a.json")
+    assert "of what could be judged; 1 of 3 could not" in page(run)
+    assert ">not judged<" in page(run)
+    suite = ElementTree.fromstring(junit_xml(run)).find("testsuite")  # noqa: S314 # our own file
+    assert suite is not None
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "0", "1")
+    assert [skipped.get("message") for skipped in suite.iter("skipped")] == ["not judged: nobody tried"]
+    assert verdict_lines(made)[-1].endswith("1 of 3 could not be judged")
+
+
+def test_an_observation_is_told_apart_from_a_run_of_ours() -> None:
+    """Its files have names of their own, the page says who responded, and pods that ended are named."""
+    made = replace(result(ended_pods=(EndedPod(1.15, "default/web", "uid"),)), response=Response.OBSERVED, checks=())
+    run = report_of(json.loads(json.dumps(result_json(made))), "a.json")
+    html = page(run)
+    assert_self_contained(html)
+    assert texts(parsed(html), "h1") == ["small, observed"]
+    assert "observed; nothing was expected" in html
+    assert "default/web ended, 1.150 s" in texts(parsed(html), "title")
+
+
+def test_an_observation_that_saw_nothing_says_so() -> None:
+    """No mark crossed, nothing gone: never, 0, and the lowest points all the same."""
+    calm = seen(episodes=(), removals=(), bands=(), passes=())
+    rows = dict(re.split(r" {2,}", line, maxsplit=1) for line in observation_lines(calm))
+    assert rows["crossed a mark"] == "never"
+    assert rows["images that went"] == "0"
+    assert rows["lowest nodefs.available"] == "9.0MiB"
+    assert "from crossing to relief" not in rows
+
+
+def test_times_of_an_observation_count_from_crossing() -> None:
+    """What went before the mark was crossed is no removal that answered it; a rise is the first relief."""
+    before = RemovalSeen(0.2, "image", "z:1", "id z")
+    crossed = seen(
+        removals=(before, RemovalSeen(1.6, "image", "a:1", "id a")), episodes=(Episode(1.0, 2.0, first_rise=1.7),)
+    )
+    text = "\n".join(observation_lines(crossed))
+    assert re.search(r"to the first removal +600ms", text)
+    assert re.search(r"to the first relief +700ms", text)
+    assert re.search(r"images that went +2, z:1, a:1", text)
 
 
 def test_the_lines_for_a_terminal_end_with_the_verdict() -> None:

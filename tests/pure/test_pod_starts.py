@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from reclaim.need import NEVER
 from reclaim.pod_starts import PATIENCE_HOLD_OFFS, PodStarts
 from reclaim.types import PodSandboxState
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
@@ -16,12 +17,12 @@ HOLD_OFF = 1.0
 class Node:
     """A runtime with one sandbox that is not ready, and a clock that stands at NOW."""
 
-    def __init__(self, hold_off_seconds: float = HOLD_OFF) -> None:
+    def __init__(self, hold_off_seconds: float = HOLD_OFF, seconds_to_full: float = NEVER) -> None:
         self.clock = SteppedClock(at=50.0, wall_at=NOW)
         self.runtime = MemoryRuntime(self.clock)
         self.runtime.hold(sandbox("dead", state=PodSandboxState.NOTREADY, age_seconds=0.1))
         self.pods = MemoryPods("uid-1")
-        self.starts = PodStarts(self.runtime, self.pods, self.clock, hold_off_seconds)
+        self.starts = PodStarts(self.runtime, self.pods, self.clock, hold_off_seconds, seconds_to_full)
 
     def sandbox_comes_up(self, sandbox_id: str, age_seconds: float) -> None:
         """A ready sandbox that was made so long before now."""
@@ -92,3 +93,12 @@ def test_without_a_hold_off_nobody_is_even_looked_for() -> None:
     node.sandbox_comes_up("new", 0.0)
     assert node.starts.wait_seconds() == 0.0
     assert node.runtime.calls == []
+
+
+def test_on_a_disk_that_is_soon_full_nobody_is_waited_for_long() -> None:
+    """A quarter of the time that is left, and then no more."""
+    node = Node(seconds_to_full=0.4)
+    node.sandbox_comes_up("new", 0.0)
+    assert node.starts.wait_seconds() == pytest.approx(0.1)
+    node.clock.step(0.1)
+    assert node.starts.wait_seconds() == 0.0
