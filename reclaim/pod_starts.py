@@ -4,8 +4,8 @@ A kubelet makes the pod's directory, the sandbox, looks whether the image is the
 (`pkg/kubelet/kuberuntime/kuberuntime_manager.go`, SyncPod). Between the look and the container nothing in the runtime
 tells that the image is about to be used; that takes milliseconds, and the parts before it can be seen. So the removal
 of images waits for as long as the newest pod directory or ready sandbox is younger than a hold-off. In a pass it waits
-for at most twice the hold-off, and a quarter of the time until the disk is full: where pods come all the time, and where
-there is no time, relief comes first.
+for at most twice the hold-off, and a quarter of the time until the disk is full: where pods come all the time, and
+where there is no time, relief comes first.
 """
 
 from __future__ import annotations
