@@ -1,5 +1,6 @@
 # make run     the built-in drill on an embedded node (nothing else is needed, not even root)
 # make test    the tests; as root on Debian also those on a real containerd
+# make install puts the program, unit and manual on this node and starts the service (DESTDIR: below another root)
 # make check   format, lint, types, import contracts, generated code
 # make fuzz    100 000 inputs for everything that reads text (FUZZ_INPUTS=n for another number)
 # make soak    what takes an hour: races, kills, full disks, leaks, by the hundred; prints its figures
@@ -15,7 +16,7 @@ BIN := $(VENV)/bin
 PACKAGES := containerd runc busybox-static e2fsprogs xfsprogs btrfs-progs mount util-linux openssl strace \
   systemd prometheus prometheus-alertmanager buildah python3-pip man-db zsh fish $(if $(shell command -v kubectl),,kubernetes-client)
 
-.PHONY: run test check fuzz soak bench picture manual proto clean environment development
+.PHONY: run test install install-program install-files check fuzz soak bench picture manual proto clean environment development
 
 run: environment
 	@$(BIN)/reclaimd drill
@@ -38,6 +39,26 @@ test: development
 	  .ci/venv $(NEWEST) $$newest dev && $(NEWEST)/bin/python -m pytest $(SIDE_BY_SIDE) -q tests/pure tests/sockets tests/budgets; \
 	fi
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE)
+
+install: install-program install-files
+	systemctl daemon-reload
+	systemctl enable --now reclaimd
+
+# EXTRAS=[kubernetes] for events to the API server, EXTRAS=[ui] for a coloured top, EXTRAS=[kubernetes,ui] for both.
+install-program:
+	$(PYTHON) -m venv $(DESTDIR)/opt/reclaimd
+	$(DESTDIR)/opt/reclaimd/bin/python -m pip install --quiet --disable-pip-version-check ".$(EXTRAS)"
+
+# A configuration that is there stays.
+install-files:
+	[ -e $(DESTDIR)/etc/reclaimd/reclaimd.yaml ] || \
+	  install -D -m 0600 config/reclaimd.yaml $(DESTDIR)/etc/reclaimd/reclaimd.yaml
+	install -D -m 0644 -t $(DESTDIR)/etc/systemd/system \
+	  config/systemd/reclaimd*.service config/systemd/reclaimd*.socket
+	install -D -m 0644 config/man/reclaimd.1 $(DESTDIR)/usr/local/share/man/man1/reclaimd.1
+	install -D -m 0644 config/completions/reclaimd.bash $(DESTDIR)/usr/local/share/bash-completion/completions/reclaimd
+	install -d $(DESTDIR)/usr/local/sbin
+	ln -sfn /opt/reclaimd/bin/reclaimd $(DESTDIR)/usr/local/sbin/reclaimd
 
 check: development
 	$(BIN)/ruff format --check .

@@ -358,21 +358,3 @@ class _Reader:
         if margin.quantity is not None and margin.quantity < 0:
             raise self._error("margin", f"must not be negative, but it was {text!r}")
         return margin
-
-
-def parse_pairs(flag: str, text: str, operator: str) -> dict[str, str]:
-    """The flag form `signal<value,signal<value` (`=` for grace periods and minimum reclaim).
-
-    Raises ConfigurationError.
-    """
-    pairs: dict[str, str] = {}
-    for statement in filter(None, text.split(",")):
-        name, found, value = (part.strip() for part in statement.partition(operator))
-        if not found or not name or not value:
-            shown = repr(statement if len(statement) <= 60 else statement[:60] + "…")
-            raise ConfigurationError(
-                f"--{flag}: {shown} is not of the form signal{operator}value, "
-                f"for example nodefs.available{operator}{'1m30s' if 'grace' in flag else '10%'}"
-            )
-        pairs[name] = value
-    return pairs

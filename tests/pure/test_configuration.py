@@ -17,8 +17,8 @@ from eviction.configuration import (
     ConfigurationError,
     Extent,
     load,
-    parse_pairs,
 )
+from eviction.sources import parse_pairs
 from eviction.threshold_config import ThresholdConfigError, read_minimum_reclaim, read_value
 from signals.quantity import parse_percentage
 from signals.types import Signal

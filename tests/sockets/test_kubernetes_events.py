@@ -147,7 +147,7 @@ def test_a_bad_day_of_the_server_ends_in_one_sentence(authority: Authority, tmp_
 
 
 def test_a_server_that_nobody_vouches_for_gets_no_token(api: ApiServer, tmp_path: Path) -> None:
-    """Its certificate is another authority's: nothing is sent."""
+    """Its certificate is another authority's: nothing is sent, unless the kubeconfig says that it does not matter."""
     other = tmp_path / "other"
     other.mkdir()
     kubeconfig = Path(api.kubeconfig(tmp_path))
@@ -157,6 +157,10 @@ def test_a_server_that_nobody_vouches_for_gets_no_token(api: ApiServer, tmp_path
     with pytest.raises(NotWritten, match="certificate that is not believed"):
         KubernetesEvents(str(kubeconfig), "node-1").create(MET)
     assert api.requests == []
+    document["clusters"][0]["cluster"] = {"server": api.url, "insecure-skip-tls-verify": True}
+    kubeconfig.write_text(json.dumps(document))
+    KubernetesEvents(str(kubeconfig), "node-1").create(MET)
+    assert len(api.events) == 1
 
 
 def test_a_server_that_is_away_is_said(authority: Authority, tmp_path: Path) -> None:
@@ -251,6 +255,7 @@ def test_a_daemon_under_pressure_tells_the_api_server(api: ApiServer, small_node
         assert event["involvedObject"]["name"] == "node-1"
         assert daemon.stop() == 0
     assert {path for _, path, _ in api.requests} == {EVENTS}
+    assert not daemon.said("NOT AN EVENT")
 
 
 @pytest.mark.parametrize("day", ["hangs", "says nonsense", "fails without end"])

@@ -48,7 +48,7 @@ def shown_in_order(lines: list[str], output: str) -> None:
 
 def test_every_console_example_is_tested_here() -> None:
     """A new one has to be added."""
-    beginnings = ("$ make run     #", "$ make run", "# python3 -m venv", "where the bytes are", "# reclaimd doctor")
+    beginnings = ("$ make run     #", "$ make run", "# make install", "where the bytes are", "# reclaimd doctor")
     assert len(EXAMPLES) == len(beginnings)
     assert all(first.startswith(beginning) for first, beginning in zip(EXAMPLES, beginnings, strict=True))
 
@@ -110,25 +110,40 @@ def test_doctor_shows_what_the_readme_shows(small_node: SmallNode) -> None:
 
 
 def test_the_installation_puts_everything_where_the_unit_looks_for_it(tmp_path: Path) -> None:
-    """The commands that install files are run, below another root; the program and its commands are the unit's."""
-    lines = [next(first for first in EXAMPLES if first.startswith("# python3 -m venv")), *example("# python3 -m venv")]
-    commands = [words.strip() for line in lines for words in line.removeprefix("# ").split("&&")]
-    made = [shlex.split(command) for command in commands]
-    for words in made:
-        if words[0] == "install":
-            target = tmp_path / words[-1].lstrip("/")
-            subprocess.run([*words[:-1], str(target)], cwd=ROOT, check=True)
-            assert target.exists()
-        elif words[0] == INSTALLED:
-            assert words[1] in COMMANDS
-    unit = (tmp_path / "etc/systemd/system/reclaimd.service").read_text()
+    """Below another root, without the program itself: what the unit starts and reads, the manual, the command on PATH.
+
+    A second installation leaves the configuration as it is.
+    """
+    command = ["make", "install-files", f"DESTDIR={tmp_path}"]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    units = tmp_path / "etc" / "systemd" / "system"
+    assert {path.name for path in units.iterdir()} == {
+        p.name for p in (ROOT / "config/systemd").iterdir() if p.is_file()
+    }
+    unit = (units / "reclaimd.service").read_text()
     (start,) = re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)
-    program, command, *options = shlex.split(start)
-    assert (program, command) == (INSTALLED, "run")
-    file = options[options.index("--config") + 1]
-    assert (tmp_path / file.lstrip("/")).stat().st_mode & 0o777 == 0o600
-    assert made[0] == ["python3", "-m", "venv", "/opt/reclaimd"]
-    assert made[-1] == ["systemctl", "enable", "--now", "reclaimd"]
+    program, subcommand, *options = shlex.split(start)
+    assert (program, subcommand) == (INSTALLED, "run")
+    assert str((tmp_path / "usr/local/sbin/reclaimd").readlink()) == INSTALLED
+    assert (tmp_path / "usr/local/share/man/man1/reclaimd.1").exists()
+    file = tmp_path / options[options.index("--config") + 1].lstrip("/")
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.write_text("mine")
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    assert file.read_text() == "mine"
+
+
+def test_make_install_is_all_that_it_takes() -> None:
+    """The program into the place that the unit names, the files, and the service is started."""
+    process = subprocess.run(["make", "-n", "install"], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert f"-m venv {Path(INSTALLED).parents[1]}\n" in process.stdout
+    assert process.stdout.endswith("systemctl daemon-reload\nsystemctl enable --now reclaimd\n")
+    first, *others = [
+        next(first for first in EXAMPLES if first.startswith("# make install")),
+        *example("# make install"),
+    ]
+    assert first.split()[1:3] == ["make", "install"]
+    assert all(line.split()[1] == "reclaimd" and line.split()[2] in COMMANDS for line in others)
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"`kubectl apply -k ([\w/.-]+)`", README))))
