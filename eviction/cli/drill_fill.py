@@ -53,8 +53,10 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
     hold_off = None if arguments.observe else _hold_off(configuration)
     forgotten = "" if arguments.observe else observation.node.remember()
     plan = _plan(scenario, observation, directory, arguments)
-    for line in _head(scenario, observation, plan, directory, forgotten):
+    for line in _head(scenario, observation, plan, directory, observed=arguments.observe):
         story(line)
+    if forgotten:
+        say(f"reclaimd: {forgotten}")
     _ask(arguments)
     _remove_leftovers(directory, story)
     on_signals(observation.stopping.set)
@@ -110,7 +112,7 @@ def _plan(scenario: Scenario, observation: Observation, directory: str, argument
     node = observation.node
     configuration, paths = node.configuration, node.summary.paths
     look = node.summary.observe()
-    if any(observation.stale for observation in look.signals.values()):
+    if any(seen.stale for seen in look.signals.values()):
         leave(EXIT_READING, "; ".join(each.reason for each in look.unavailable) or "a filesystem cannot be read")
     try:
         plan = plan_fill(scenario, look, node.thresholds(look.layout), os.stat(directory).st_dev)
@@ -130,19 +132,21 @@ def _plan(scenario: Scenario, observation: Observation, directory: str, argument
 
 
 def _head(
-    scenario: Scenario, observation: Observation, plan: FillPlan, directory: str, forgotten: str
+    scenario: Scenario, observation: Observation, plan: FillPlan, directory: str, *, observed: bool
 ) -> Iterable[str]:
     """What is going to happen, before anybody is asked."""
     node = observation.node
     yield f"{scenario.name}: {scenario.why}"
-    yield f"  runtime     {node.endpoint.runtime}, a real one: what is removed there is gone"
+    yield f"  runtime     {node.endpoint.runtime}, a real one"
+    if observed:
+        yield "  responds    whoever is there; the drill itself removes nothing"
+    else:
+        yield "  responds    reclaimd, in this process: dead containers and unused images that it removes are gone"
     for line in marks_table(observation):
         yield f"  {line}"
     for line in plan_lines(plan, directory):
         yield f"  {line}"
     yield from (f"  {line}" for line in _kubelets_marks(observation, plan))
-    if forgotten:
-        yield f"  {forgotten}"
 
 
 def _kubelets_marks(observation: Observation, plan: FillPlan) -> Iterable[str]:

@@ -70,7 +70,7 @@ class Observation:
         last_news, happened, next_progress = 0.0, 0, 0.0
         while True:
             look = self.node.summary.observe()
-            seconds = time.monotonic() - self.began
+            seconds = look.time - self.began
             self.observer.sample(look, seconds)
             if seconds >= next_progress:
                 self._progress(seconds, look)
