@@ -16,7 +16,7 @@ from eviction.cli.drill_node import limits_of, marks_table, observation_of
 from eviction.cli.drill_screen import Screen, tell, write_report
 from eviction.cli.options import answer_json, answer_lines, configuration_of, leave, log_of, say
 from eviction.cli.run import hold_node
-from eviction.cli.termination import block_termination, on_signals
+from eviction.cli.termination import block_termination, on_signals, termination_let_through
 from eviction.configuration import Configuration
 from eviction.drill.fill_plan import FillPlan, plan_fill, plan_lines
 from eviction.drill.leftovers import DrillGoesOn, remove_leftovers
@@ -170,8 +170,10 @@ def _ask(arguments: argparse.Namespace) -> None:
         return
     if not sys.stdin.isatty():
         _refuse("nobody can be asked here; --yes says that it is wanted")
-    print("go on? [y/N] ", end="", file=sys.stderr, flush=True)  # noqa: T201 # a question, on the terminal
-    if sys.stdin.readline().strip().lower() not in SURE:
+    with termination_let_through():
+        print("go on? [y/N] ", end="", file=sys.stderr, flush=True)  # noqa: T201 # a question, on the terminal
+        answer = sys.stdin.readline().strip().lower()
+    if answer not in SURE:
         leave(EXIT_NOT_RELIEVED, "nothing was touched")
 
 

@@ -289,6 +289,29 @@ def test_whoever_sits_at_the_terminal_is_asked(place: Place) -> None:
         assert (place.node.filesystem.available_bytes() == before) == bool(code)
 
 
+def test_a_ctrl_c_at_the_question_is_a_no(place: Place) -> None:
+    """It ends the command at once, and nothing was touched."""
+    before = place.node.filesystem.available_bytes()
+    leader, follower = os.openpty()
+    process = subprocess.Popen(
+        [PROGRAM, *place.arguments()],
+        env=ENVIRONMENT,
+        stdin=follower,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    with process.stderr:
+        asked = b""
+        while b"[y/N]" not in asked:
+            asked += os.read(process.stderr.fileno(), 100)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10.0) == 130
+    os.close(leader)
+    os.close(follower)
+    assert place.node.filesystem.available_bytes() == before
+
+
 def test_a_fill_that_is_lost_is_no_relief(place: Place) -> None:
     """Somebody kills the process that holds the pressure: the disk has room again, and nobody is praised for it."""
     process = place.started(pressure={"grows": "bytes", "rate": "100Mi", "amount": "40Mi"})
