@@ -270,14 +270,19 @@ class _Run:
         size_bytes = outcome.verdict.size_bytes or 0
         after = self._wait_for_late_space(before, after, size_bytes)
         gained_bytes, gained_inodes = after.usage.gained_since(before.usage)
-        others = gained_bytes - self._worth.of(size_bytes)
-        self._ahead = max(self._ahead + others, 0) if self._executor.in_flight else 0
-        self._worth.learn(size_bytes, gained_bytes)
+        self._learn(size_bytes, gained_bytes)
         outcome = replace(outcome, freed_bytes=max(gained_bytes, 0), freed_inodes=max(gained_inodes, 0))
         self._outcomes.append(outcome)
         if self._order is not None:
             self._order.learn(outcome)
         return after
+
+    def _learn(self, promised: int, gained: int) -> None:
+        """What this removal was worth; what came beyond that is of those in flight, up to what they are worth."""
+        have = self._ahead + max(gained, 0)
+        in_flight = sum(verdict.size_bytes or 0 for verdict in self._executor.in_flight.values())
+        self._ahead = min(max(have - self._worth.of(promised), 0), self._worth.of(in_flight))
+        self._worth.learn(promised, have - self._ahead)
 
     def _rested(self, outcome: Outcome, latest: Look) -> Look:
         """The disk after the rest that a slow removal asks for; a stop ends it."""
