@@ -25,8 +25,8 @@ HEADROOMS = ((10 * GIB, "far from their marks"), (30 * MIB, "30 MiB above"), (MI
 TICKS = os.sysconf("SC_CLK_TCK")
 STORM = """
 import os, sys
-path = os.path.join(sys.argv[1], "f")
-for _ in range(int(sys.argv[2])):  # each file is one event: its making is watched, its end is not
+for number in range(int(sys.argv[2])):  # each file is one event: its making is watched, its end is not
+    path = f"{sys.argv[1]}/{number}"  # a name of its own, or the kernel would make one event of two
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
     os.unlink(path)
 """
@@ -115,5 +115,5 @@ def storm(effort: Effort) -> list[Row]:
     return [
         Row(f"{name}: the watcher's processor time", "% of a core", [share]),
         Row(f"{name}: how late a look came", "ms", late),
-        Row(f"{name}: read before the queue was full", "%", [100 * watcher.events_total / effort.storm_events]),
+        Row(f"{name}: read, and not dropped by the kernel", "%", [100 * watcher.events_total / effort.storm_events]),
     ]
