@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ from eviction.drill.judge import judge
 from eviction.drill.library import find_scenario, library
 from eviction.drill.types import ConditionExpectation, ObjectPattern
 
+from ..reclaimd_process import reclaimd
 from ..sockets.mounts import need_mounts
 from .runs import run_of
 
@@ -85,3 +89,22 @@ def test_its_mutated_twin_does_not_hold(name: str) -> None:
         changes["lowest"] = {signal: amount * 100 for signal, amount in (expect.lowest or {}).items()}
     checks = judge(replace(expect, **changes), run_of(name).seen)
     assert [check.name for check in checks if not check.held] == [failing]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(4 * 3600)
+def test_fifty_runs_of_the_whole_library_hold(tmp_path: Path) -> None:
+    """As people run it, one after the other (DRILL_RUNS=n for another number): not one scenario fails once."""
+    need_mounts()
+    runs, failed = int(os.environ.get("DRILL_RUNS", "50")), list[str]()
+    for number in range(runs):
+        reports = tmp_path / str(number)
+        process = reclaimd("drill", "--all", "--report", str(reports), timeout_seconds=1800.0)
+        lines = process.stdout.splitlines()
+        failed += [f"run {number}: {line}" for line in lines if line.startswith("NOT") or "NOT everything held" in line]
+        if process.returncode == 0:
+            shutil.rmtree(reports)  # 5 MiB each: only those stay that somebody has to read
+        elif not failed:
+            failed.append(f"run {number}: exit {process.returncode}: {process.stderr[-500:]}")
+    print(f"{runs} runs of {len(library())} scenarios: {len(failed)} lines of what did not hold")
+    assert failed == []
