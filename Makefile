@@ -4,7 +4,7 @@
 # make check   format, lint, types, import contracts, generated code
 # make fuzz    100 000 inputs for everything that reads text (FUZZ_INPUTS=n for another number)
 # make soak    what takes an hour: races, kills, full disks, leaks, by the hundred; prints its figures
-# make bench   measures, side by side in one run
+# make bench   measures, side by side in one run (RECLAIMD_BENCH=short: a little of each, to see that it runs)
 # make picture draws the picture of the README anew, from a drill
 # make manual  writes man page and shell completions anew from the parsers
 # make proto   writes the CRI code anew from reclaim/cri/cri.proto

@@ -9,7 +9,8 @@
 * A remover may ask to wait before an object is looked at again (a pod is being made). A stop ends the wait.
 * Removed is what is absent when asked afterwards; what the call answered does not count.
 * Space may come late. Where the filesystem shows less than the runtime had promised, it is watched for a short while
-  before the next object goes; where such waits bring nothing, they are given up for the rest of the plan. The watch
+  before the next object goes; where such waits bring nothing, they are given up for the rest of the plan. What came
+  ahead of the answer of one in flight (containerd frees for several in one pass) is not waited for again. The watch
   is longer where not a byte has come yet and nobody writes: some runtimes answer before they free.
   What the runtime gives no size for (containers) is waited for once, at the end, and only while nobody else writes:
   what comes late is worth waiting for on a disk that stands still, not on one that fills.
@@ -201,6 +202,7 @@ class _Run:
         self._credit = 0
         self._worth = _Worth()
         self._fruitless = 0
+        self._ahead = 0  # bytes that came with an earlier answer and belong to removals in flight
         self._error = ""
 
     def run(self) -> Carried:
@@ -279,12 +281,19 @@ class _Run:
         size_bytes = outcome.verdict.size_bytes or 0
         after = self._wait_for_late_space(before, after, size_bytes)
         gained_bytes, gained_inodes = after.usage.gained_since(before.usage)
-        self._worth.learn(size_bytes, gained_bytes)
+        self._learn(size_bytes, gained_bytes)
         outcome = replace(outcome, freed_bytes=max(gained_bytes, 0), freed_inodes=max(gained_inodes, 0))
         self._outcomes.append(outcome)
         if self._order is not None:
             self._order.learn(outcome)
         return after
+
+    def _learn(self, promised: int, gained: int) -> None:
+        """What this removal was worth; what came beyond that is of those in flight, up to what they are worth."""
+        have = self._ahead + max(gained, 0)
+        in_flight = sum(verdict.size_bytes or 0 for verdict in self._executor.in_flight.values())
+        self._ahead = min(max(have - self._worth.of(promised), 0), self._worth.of(in_flight))
+        self._worth.learn(promised, have - self._ahead)
 
     def _rested(self, outcome: Outcome, latest: Look) -> Look:
         """The disk after the rest that a slow removal asks for; a stop ends it."""
@@ -296,7 +305,7 @@ class _Run:
 
     def _wait_for_late_space(self, before: Look, after: Look, nominal_bytes: int) -> Look:
         gained, _ = after.usage.gained_since(before.usage)
-        if after.relieved or self._fruitless >= FRUITLESS_WAITS or gained * 2 >= nominal_bytes:
+        if after.relieved or self._fruitless >= FRUITLESS_WAITS or (gained + self._ahead) * 2 >= nominal_bytes:
             return after
         if gained > 0:
             later = self._executor.settle(self._look, LATE_QUIET_SECONDS, LATE_LIMIT_SECONDS)

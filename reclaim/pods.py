@@ -94,8 +94,8 @@ class PodStateProvider(Protocol):
     def gone(self, uid: str) -> bool:
         """Asked right before a removal: is this one pod known not to exist?"""
 
-    def newest(self) -> float | None:
-        """When the newest pod began, wall seconds; None when there is none or it cannot be known."""
+    def began(self) -> Mapping[str, float]:
+        """When each pod began, wall seconds by UID; nothing where it cannot be known."""
 
 
 class KubeletDirectories:
@@ -111,17 +111,14 @@ class KubeletDirectories:
         except OSError:
             return PodStates(None)
 
-    def newest(self) -> float | None:
-        """The latest change of a pod's directory itself: the kubelet fills it when it makes the pod."""
-        changed: list[float] = []
-        try:
-            with os.scandir(self._pods) as entries:
-                for entry in entries:
-                    with suppress(FileNotFoundError):  # the pod has gone meanwhile
-                        changed.append(entry.stat(follow_symlinks=False).st_mtime)
-        except OSError:
-            return None
-        return max(changed, default=None)
+    def began(self) -> Mapping[str, float]:
+        """The last change of each pod's directory itself: the kubelet fills it when it makes the pod."""
+        changed: dict[str, float] = {}
+        with suppress(OSError), os.scandir(self._pods) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):  # the pod has gone meanwhile
+                    changed[entry.name] = entry.stat(follow_symlinks=False).st_mtime
+        return changed
 
     def gone(self, uid: str) -> bool:
         """Whether the pod directory is readable and holds no such entry.

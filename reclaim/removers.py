@@ -273,10 +273,11 @@ class ImageRemover:
     def check(self, verdict: Verdict) -> Ready | Refused | Wait:
         """In use by now, or no longer told apart with certainty: then it stays. While a pod is made it waits."""
         with self._lock:
-            wait = self._starts.wait_seconds() if self._starts is not None else 0.0
-            if wait > 0:
-                return Wait(wait)
-            self._refresh()
+            if self._refresh() and self._starts is not None:
+                wait = self._starts.wait_seconds(self._listing.containers)
+                if wait > 0:
+                    self._read_at = float("-inf")  # after it everything is read anew
+                    return Wait(wait)
             usage, read_at = images_in_use(self._listing, self._index), self._read_at
         if verdict.id in usage.by_containers:
             return Refused(Reason.IN_USE, Result.IN_USE)
@@ -300,13 +301,15 @@ class ImageRemover:
             return Reason.IN_USE
         return Reason.SANDBOX_IMAGE if image.id in usage.by_sandboxes else None
 
-    def _refresh(self) -> None:
+    def _refresh(self) -> bool:
+        """Whether the list was read anew."""
         asked_at = self._clock.monotonic()
         if asked_at - self._read_at <= min(4 * self._cost_seconds, FRESH_SECONDS / 2):
-            return
+            return False
         self._listing = self._lister.again(self._listing, self._index).without(self._planned)
         self._cost_seconds = self._clock.monotonic() - asked_at
         self._read_at = asked_at if self._cost_seconds < FRESH_SECONDS / 2 else asked_at + self._cost_seconds
+        return True
 
     def remove(self, verdict: Verdict) -> bool:
         """RemoveImage by whole id, never by name: by name one runtime drops all tags and another only one."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from reclaim.need import NEVER, ChosenOrder, Need
 from reclaim.types import Kind, Outcome, Result, Verdict
@@ -71,6 +72,7 @@ def learn(outcome: Outcome, before: Experience = Experience()) -> Experience:  #
     )
 
 
+@lru_cache(maxsize=4096)  # asked for every image that is left, before each removal
 def repository(name: str) -> str:
     """A name without its tag or digest; an id is its own."""
     if name.startswith("sha256:"):
@@ -118,7 +120,7 @@ class YieldOrder:
 
     def next_of(self, pending: Sequence[Verdict], need: Need | None) -> int:
         """The place of the next one to go; `pending` is not empty, and in the order of the last use."""
-        if need is None:
+        if need is None or (need.seconds_to_full == NEVER and self.chosen is not None):
             return 0
         choice = choose(pending, self.experience, need, parallel=self._parallel)
         if self.chosen is None or (choice.by_yield and not self.chosen.by_yield):

@@ -40,7 +40,15 @@ if TYPE_CHECKING:
 DEFAULT = "pressured-node"
 COMPARE = "compare"
 QUIET = "1m"
-NODE_ONLY = ("config", "config-dir", "yes", "allow-other-data", "with-margin")
+NODE_ONLY = {
+    "config": "config",
+    "config-dir": "config_dir",
+    "yes": "yes",
+    "allow-other-data": "allow_other_data",
+    "with-margin": "with_margin",
+    "for": "longest",
+    "quiet": "quiet",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     if words[:1] == [COMPARE]:
         return compare(words[1:], arguments)
     if arguments.observe and arguments.fill is None:
-        if words:
+        if words or arguments.all or arguments.list or arguments.check is not None:
             leave(EXIT_USAGE, "--observe takes a scenario only together with --fill; alone it measures, whatever fills")
         from eviction.cli.drill_node import observe  # brings gRPC, and with it threads
 
@@ -129,7 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _refuse_what_has_no_part(arguments: argparse.Namespace) -> None:
     """The embedded node is configured by its scenario: options of a node that is there have no part in it."""
     given = [f"--{name}" for name, value in configuration_flags(arguments).items() if value is not None]
-    given += [f"--{name}" for name in NODE_ONLY if getattr(arguments, name.replace("-", "_"))]
+    given += [f"--{name}" for name, attribute in NODE_ONLY.items() if getattr(arguments, attribute)]
     if given:
         leave(EXIT_USAGE, f"{', '.join(given)}: has no part on the embedded node; --fill or --observe name a real one")
 

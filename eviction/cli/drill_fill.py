@@ -17,7 +17,7 @@ from eviction.cli.drill_node import limits_of, marks_table, observation_of
 from eviction.cli.drill_screen import Screen, tell, write_report
 from eviction.cli.options import answer_json, answer_lines, columns, configuration_of, leave, log_of, say
 from eviction.cli.run import hold_node
-from eviction.cli.termination import block_termination, on_signals
+from eviction.cli.termination import block_termination, on_signals, termination_let_through
 from eviction.configuration import Configuration
 from eviction.drill.fill_plan import FillPlan, plan_fill, plan_lines
 from eviction.drill.leftovers import DrillGoesOn, remove_leftovers
@@ -54,8 +54,10 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
     hold_off = None if arguments.observe else _hold_off(configuration)
     forgotten = "" if arguments.observe else observation.node.remember()
     plan = _plan(scenario, observation, directory, arguments)
-    for line in _head(scenario, observation, plan, directory, forgotten):
+    for line in _head(scenario, observation, plan, directory, observed=arguments.observe):
         story(line)
+    if forgotten:
+        say(f"reclaimd: {forgotten}")
     _ask(arguments)
     _remove_leftovers(directory, story)
     on_signals(observation.stopping.set)
@@ -112,7 +114,7 @@ def _plan(scenario: Scenario, observation: Observation, directory: str, argument
     node = observation.node
     configuration, paths = node.configuration, node.summary.paths
     look = node.summary.observe()
-    if any(observation.stale for observation in look.signals.values()):
+    if any(seen.stale for seen in look.signals.values()):
         leave(EXIT_READING, "; ".join(each.reason for each in look.unavailable) or "a filesystem cannot be read")
     try:
         plan = plan_fill(scenario, look, node.thresholds(look.layout), os.stat(directory).st_dev)
@@ -132,19 +134,21 @@ def _plan(scenario: Scenario, observation: Observation, directory: str, argument
 
 
 def _head(
-    scenario: Scenario, observation: Observation, plan: FillPlan, directory: str, forgotten: str
+    scenario: Scenario, observation: Observation, plan: FillPlan, directory: str, *, observed: bool
 ) -> Iterable[str]:
     """What is going to happen, before anybody is asked."""
     node = observation.node
     yield f"{scenario.name}: {scenario.why}"
-    yield f"  runtime     {node.endpoint.runtime}, a real one: what is removed there is gone"
+    yield f"  runtime     {node.endpoint.runtime}, a real one"
+    if observed:
+        yield "  responds    whoever is there; the drill itself removes nothing"
+    else:
+        yield "  responds    reclaimd, in this process: dead containers and unused images that it removes are gone"
     for line in marks_table(observation):
         yield f"  {line}"
     for line in plan_lines(plan, directory):
         yield f"  {line}"
     yield from (f"  {line}" for line in _kubelets_marks(observation, plan))
-    if forgotten:
-        yield f"  {forgotten}"
 
 
 def _kubelets_marks(observation: Observation, plan: FillPlan) -> Iterable[str]:
@@ -168,8 +172,10 @@ def _ask(arguments: argparse.Namespace) -> None:
         return
     if not sys.stdin.isatty():
         _refuse("nobody can be asked here; --yes says that it is wanted")
-    print("go on? [y/N] ", end="", file=sys.stderr, flush=True)  # noqa: T201 # a question, on the terminal
-    if sys.stdin.readline().strip().lower() not in SURE:
+    with termination_let_through():
+        print("go on? [y/N] ", end="", file=sys.stderr, flush=True)  # noqa: T201 # a question, on the terminal
+        answer = sys.stdin.readline().strip().lower()
+    if answer not in SURE:
         leave(EXIT_NOT_RELIEVED, "nothing was touched")
 
 

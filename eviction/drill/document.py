@@ -23,6 +23,8 @@ LARGEST_BYTES = 64 << 20
 # No drill lasts longer, no disk is larger: what is drawn stays within what can be drawn.
 Seconds = Annotated[float, Field(ge=-1e6, le=1e6)]
 Amount = Annotated[int, Field(ge=-(2**63), le=2**63)]
+# A sum of sizes that a runtime tells, each of which may be as large as CRI can say.
+Sum = Annotated[int, Field(ge=-(2**80), le=2**80)]
 
 
 class ReportError(EvictionError):
@@ -109,8 +111,8 @@ class EndedPodPart(_Part):
 class AmountPart(_Part):
     """Bytes and inodes; None: not known."""
 
-    bytes: Amount | None = None
-    inodes: Amount | None = None
+    bytes: Sum | None = None
+    inodes: Sum | None = None
 
 
 class TimingsPart(_Part):

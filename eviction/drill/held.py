@@ -30,15 +30,21 @@ class HeldFill:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
             start_new_session=True,
         )
+        self._heard, self._closed = b"", False
+        if not self._line():
+            self._ended()
+
+    @property
+    def pid(self) -> int:
+        """Of the process that holds it."""
+        return self._process.pid
 
     @property
     def running(self) -> bool:
         """Whether it still grows."""
-        assert self._process.stdout is not None
-        if self._written is None and select.select([self._process.stdout], [], [], 0.0)[0]:
+        if self._written is None and (b"\n" in self._heard or self._readable()):
             self._read()
         return self._written is None
 
@@ -52,21 +58,47 @@ class HeldFill:
     @property
     def problem(self) -> str:
         """Why it could not grow, or does not hold any more what it should; empty while all is well."""
-        killed = self._process.poll() is not None and self._written is not None
+        killed = not self._closed and self._written is not None and self._process.poll() is not None
         return self._failed or ("the process that holds what was filled was killed" if killed else "")
 
     def undo(self) -> None:
         """Gives everything back, and returns when that is done. Safe to call twice."""
-        if self._process.poll() is None:
-            self._process.communicate(timeout=HOLD_SECONDS)  # closes its standard input, and waits
+        self._close()
 
     def _read(self) -> None:
-        assert self._process.stdout is not None
-        answer = self._process.stdout.readline()
+        """Waits for how much it was."""
+        answer = self._line()
         self._written = int(answer or 0)
         if not answer:
-            _, said = self._process.communicate()
-            self._failed = said.strip().rpartition("\n")[2] or "the process that fills the disk was killed"
+            self._ended()
+
+    def _ended(self) -> None:
+        """It ended without an answer, and why."""
+        self._written = 0
+        said = self._close()
+        self._failed = said.strip().rpartition("\n")[2] or "the process that fills the disk was killed"
+
+    def _close(self) -> str:
+        """Closes its standard input and waits for its end; what it said then. Empty the second time."""
+        if self._closed:
+            return ""
+        self._closed = True
+        _, said = self._process.communicate(timeout=HOLD_SECONDS)
+        return said.decode(errors="replace")
+
+    def _line(self) -> bytes:
+        """Its next line, waited for; empty at its end. Two may come together, so nothing is buffered elsewhere."""
+        assert self._process.stdout is not None
+        while b"\n" not in self._heard:
+            heard = os.read(self._process.stdout.fileno(), 4096)
+            if not heard:
+                return b""
+            self._heard += heard
+        line, _, self._heard = self._heard.partition(b"\n")
+        return line
+
+    def _readable(self) -> bool:
+        return bool(select.select([self._process.stdout.fileno()], [], [], 0.0)[0]) if self._process.stdout else False
 
 
 class HeldGrowers:

@@ -4,8 +4,9 @@
     python held_fill.py DIRECTORY inodes RATE AMOUNT LEAVE FILE_BYTES
 
 Writes at RATE a second (0: at once, bytes without writing them) until AMOUNT is there, or LEAVE bytes or inodes are
-all that is left, or it is told to stop (SIGTERM). Then it prints how much it was, holds it, and gives it back when its
-standard input ends: when it is told to, or when the drill that started it is gone, in whatever way.
+all that is left, or it is told to stop (SIGTERM). It prints `ready` before the first and how much it was after the
+last, holds it, and gives it back when its standard input ends: when it is told to, or when the drill that started it is
+gone, in whatever way.
 
 Bytes are in a file without a name, which the kernel takes away with the process, also after kill -9. Files are in a
 directory of one name (`leftovers`), locked while this process lives, so that a later drill finds and removes them.
@@ -139,7 +140,9 @@ def main() -> None:
     directory, grows, rate, amount, leave = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:6])
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # a drill waits for it on a thread, blocked everywhere
     what = Bytes(directory, at_once=rate == 0) if grows == "bytes" else Files(directory, int(sys.argv[6]))
+    print("ready", flush=True)  # noqa: T201 # from now on the time counts
     try:
         written = grow(what, rate, amount, leave, lambda: bool(stopped))
         print(written, flush=True)  # noqa: T201 # the answer of this program

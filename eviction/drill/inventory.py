@@ -20,7 +20,7 @@ from reclaim.types import Kind, PodSandboxState, RuntimeUnavailable
 
 LOG = "log"
 SHORTEST_PAUSE_SECONDS = 0.02
-CALM_PAUSE_SECONDS = 0.25
+CALM_PAUSE_SECONDS = 1.0
 SHARE = 4.0  # of the time at most a fifth is spent asking: a runtime with thousands of objects has other work
 
 
@@ -57,7 +57,7 @@ def take_inventory(runtime: Lists, pod_logs_directory: str) -> Inventory:
 
 
 class ListWatch:
-    """Asks for the lists until it is stopped: often while `pressed` says so, four times a second otherwise.
+    """Asks for the lists until it is stopped: often while `pressed` says so, once a second otherwise.
 
     Making it takes the first inventory, and raises RuntimeUnavailable. From a later one that fails nothing follows; the
     first of each row of them is kept as a strike. `apart_seconds`: how far two answers were apart at most.
@@ -96,9 +96,12 @@ class ListWatch:
     def _run(self) -> None:
         while True:
             took = self._look()
-            shortest = SHORTEST_PAUSE_SECONDS if self._pressed() else CALM_PAUSE_SECONDS
-            if self._stopping.wait(max(shortest, SHARE * took)):
-                return
+            now = time.monotonic()
+            rested_at, calm_until = now + max(SHARE * took, SHORTEST_PAUSE_SECONDS), now + CALM_PAUSE_SECONDS
+            while now < rested_at or (now < calm_until and not self._pressed()):
+                if self._stopping.wait(SHORTEST_PAUSE_SECONDS):
+                    return
+                now = time.monotonic()
 
     def _look(self) -> float:
         """Asks once and compares with what was there before; how long the answer took."""

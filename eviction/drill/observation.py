@@ -1,7 +1,8 @@
 """A node that is there, being observed: its filesystems, what its runtime lists, and when relief came.
 
 Reads, and nothing else: whoever relieves the node is somebody else, or runs beside this (`real_run`). The filesystems
-are read every 2 ms under pressure and every 20 ms otherwise, so that an observer of hours costs little.
+are read every 2 ms in the first half minute of pressure and every 20 ms otherwise, so that an observer of hours costs
+little.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from signals.types import SignalObservations
 
 PRESSED_SECONDS = 0.002
 CALM_SECONDS = 0.02
+CLOSELY_SECONDS = 30.0  # what has lasted for so long is not told in milliseconds
 PROGRESS_SECONDS = 0.04
 
 
@@ -70,7 +72,7 @@ class Observation:
         last_news, happened, next_progress = 0.0, 0, 0.0
         while True:
             look = self.node.summary.observe()
-            seconds = time.monotonic() - self.began
+            seconds = look.time - self.began
             self.observer.sample(look, seconds)
             if seconds >= next_progress:
                 self._progress(seconds, look)
@@ -82,11 +84,17 @@ class Observation:
             too_long = limits.longest_seconds is not None and seconds >= limits.longest_seconds
             if too_long or (relieved and seconds - last_news > limits.quiet_seconds) or given_up(seconds):
                 break
-            if self.stopping.wait(PRESSED_SECONDS if self.observer.waiting else CALM_SECONDS):
+            if self.stopping.wait(self._pause(seconds)):
                 break
         ended = time.monotonic() - self.began
         self.lists.stop()
         return last_news, ended
+
+    def _pause(self, seconds: float) -> float:
+        """Until the next look."""
+        observer = self.observer
+        closely = observer.waiting and seconds - observer.episodes[-1].crossed < CLOSELY_SECONDS
+        return PRESSED_SECONDS if closely else CALM_SECONDS
 
     def seen(self, quiet_since: float, ended: float) -> Seen:
         """What was seen, without what a responder tells of itself."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -20,7 +21,7 @@ FEWER_SAMPLES = 20_000
 class Observer:
     """Gathers samples, crossings and reliefs, and the conditions that the daemon reports.
 
-    `thresholds`: those in force in a layout. `sample` is called from one thread, `conditions` from another one.
+    `thresholds`: those in force in a layout. `conditions` is called from one thread, `sample` from any.
     """
 
     def __init__(self, thresholds: Callable[[FsLayout | None], tuple[Threshold, ...]]):
@@ -30,6 +31,7 @@ class Observer:
         self.episodes: list[Episode] = []
         self.bands: list[Band] = []
         self.look: SignalObservations | None = None
+        self._lock = threading.Lock()
         self._lows: dict[tuple[int, bool], int] = {}  # since crossing, of what is below a mark
 
     @property
@@ -43,7 +45,14 @@ class Observer:
         return self.episodes[-1].relieved if self.episodes else None
 
     def sample(self, look: SignalObservations, seconds: float) -> None:
-        """One look. One at which not all filesystems could be read tells nothing: an old number is no relief."""
+        """One look, the observer's own or the daemon's: on a busy machine one may see a crossing that the other sleeps
+        through. One at which not all filesystems could be read tells nothing: an old number is no relief. One that
+        comes after a later one is late, and tells nothing either."""
+        with self._lock:
+            if not self.samples or seconds >= self.samples[-1].seconds:
+                self._sample(look, seconds)
+
+    def _sample(self, look: SignalObservations, seconds: float) -> None:
         if look.layout is None or any(observation.stale for observation in look.signals.values()):
             return
         if not self.filesystems:

@@ -97,6 +97,7 @@ class Population:
         last = self._container(pod, spec, CONTAINER, spec.dead_copies)
         match spec.state:
             case PodState.RUNNING | PodState.INITIALIZED:
+                self.runtime.age(last, SETTLED_SECONDS)
                 self.running[name] = last
             case PodState.UNKNOWN:
                 self.runtime.lose_container(last)

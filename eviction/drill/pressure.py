@@ -106,9 +106,9 @@ class Pressures:
             self._put_on(pressure, number)
 
     def _put_on(self, pressure: Pressure, number: int) -> None:
+        grower = self._grow(pressure, number)
         started = time.monotonic()
         self._periods.append(Period(words_of(pressure), started - self._began))
-        grower = self._grow(pressure, number)
         limit = float("inf") if pressure.for_seconds is None else started + pressure.for_seconds
         while grower.running and time.monotonic() < limit and not self._stopping.is_set():
             self._stopping.wait(TICK_SECONDS)

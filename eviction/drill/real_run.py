@@ -66,6 +66,7 @@ class RealDrill:
         self._limits = limits
         self._began_wall = time.time()
         self._looked = threading.Event()
+        self._watching = False
         self._passes: list[PassSeen] = []
         self._growers = HeldGrowers(directory, lambda pressure: plan.leave[pressure.counts_inodes])
         self._pressures = Pressures(plan.pressures, self._growers)
@@ -93,6 +94,7 @@ class RealDrill:
                 daemon.start()
                 self._looked.wait(START_SECONDS)
             observation.began, self._began_wall = time.monotonic(), time.time()
+            self._watching = True
             self._pressures.start(observation.began)
             try:
                 quiet_since, ended = observation.watch(self._limits, lambda: self._pressures.running, self._given_up)
@@ -147,7 +149,9 @@ class RealDrill:
         news = max(ended, removals[-1].seconds if removals else 0.0)
         return seconds - news > max(within * 2, patience)
 
-    def _on_look(self, _: SignalObservations, decision: Decision) -> None:
+    def _on_look(self, look: SignalObservations, decision: Decision) -> None:
+        if self._watching:
+            self._observation.observer.sample(look, look.time - self._observation.began)
         self._looked.set()
         self._observation.observer.conditions(decision.conditions, time.monotonic() - self._observation.began)
 

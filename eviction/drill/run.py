@@ -77,6 +77,7 @@ class Drill:
         self._began, self._began_wall = time.monotonic(), time.time()
         self._passes: list[PassSeen] = []
         self._logs_gone: dict[str, float] = {}
+        self._watching = False
         configuration = configuration_of(scenario, embedded)
         self._nodes = [
             Node(configuration, reader=embedded.reader, records=ImageRecords(seed=embedded.population.records))
@@ -111,6 +112,7 @@ class Drill:
         before, names = self._objects()
         started_before = self._would_start()
         self._began, self._began_wall = time.monotonic(), time.time()
+        self._watching = True
         self._pressures.start(self._began)
         self._faults.start(self._began)
         for periodic in self._periodic:
@@ -175,7 +177,7 @@ class Drill:
         logs = self._logs()
         while True:
             look = self.node.summary.observe()
-            seconds = time.monotonic() - self._began
+            seconds = look.time - self._began
             self._observer.sample(look, seconds)
             self._logs_gone |= dict.fromkeys(logs - self._logs_gone.keys() - self._logs(), seconds)
             if seconds >= next_progress:
@@ -212,8 +214,10 @@ class Drill:
         news += [period.ended or 0.0 for period in self._pressures.periods]
         return seconds - max(news, default=0.0) > patience
 
-    def _on_look(self, _: SignalObservations, decision: Decision) -> None:
+    def _on_look(self, look: SignalObservations, decision: Decision) -> None:
         self._observer.conditions(decision.conditions, time.monotonic() - self._began)
+        if self._watching:
+            self._observer.sample(look, look.time - self._began)
 
     def _on_pass_of(self, collector: int) -> Callable[[Pass], None]:
         def on_pass(record: Pass) -> None:

@@ -24,9 +24,9 @@ from reclaim.types import (
     PodSandbox,
     PodSandboxState,
 )
+from tests.bench.effort import Effort
 from tests.bench.measure import Row
 
-RUNS = 5
 CONTAINERS = (100, 1_000, 10_000, 50_000)
 IMAGES = (50, 500, 1_000, 4_000)
 COPIES = 5  # dead copies of each container, the newest of which runs in every other pod
@@ -98,7 +98,7 @@ def peak_mebibytes(call: Callable[[], object]) -> float:
         tracemalloc.stop()
 
 
-def growth() -> list[Row]:
+def growth(effort: Effort) -> list[Row]:
     """The rows of the table; the exponent is that of time over number between the last two sizes."""
     rows = []
     for sizes, kinds, counted in (
@@ -107,11 +107,11 @@ def growth() -> list[Row]:
         ([(10_000, 1_000)], ("containers", "sandboxes", "images"), ""),
     ):
         best: dict[str, list[float]] = {kind: [] for kind in kinds}
-        total = [0.0] * RUNS
+        total = [0.0] * effort.growing
         for containers, images in sizes:
             made = plans(crowd(containers, images))
             for kind in kinds:
-                taken = [processor_milliseconds(made[kind]) for _ in range(RUNS)]
+                taken = [processor_milliseconds(made[kind]) for _ in range(effort.growing)]
                 total = [sum(pair) for pair in zip(total, taken, strict=True)]
                 best[kind].append(min(taken))
                 if counted:

@@ -11,28 +11,32 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from signals.types import Signal
-from tests.bench.measure import Observer, Row
+from tests.bench.effort import Effort
+from tests.bench.measure import Observer, Row, command_milliseconds
 from tests.real_node.node import GIB, running_node
 from tests.real_node.oci import Image, random_layer
 from tests.real_node.test_relief import configure
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, answer, came_true, reclaimd
 from tests.sockets.small_node import MIB, SmallNode
 
-RUNS = 20
 IMAGES = 40
 PODS = 10
 WITHIN_SECONDS = 30.0
 
 
-def hooks() -> list[Row]:
+def hooks(effort: Effort) -> list[Row]:
     """On the embedded node: 40 images, 10 pods; the time is that at which the runtime hears of the removal."""
     return [
-        Row("embedded node: hook, exec to the first removal, asking the daemon", "ms", _embedded(alone=False)),
-        Row("embedded node: hook, exec to the first removal, standalone", "ms", _embedded(alone=True)),
+        Row(
+            "embedded node: hook, exec to the first removal, asking the daemon",
+            "ms",
+            _embedded(effort.hooks, alone=False),
+        ),
+        Row("embedded node: hook, exec to the first removal, standalone", "ms", _embedded(effort.hooks, alone=True)),
     ]
 
 
-def _embedded(*, alone: bool) -> list[float]:
+def _embedded(runs: int, *, alone: bool) -> list[float]:
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
         small = SmallNode(Path(directory), size_bytes=400 * MIB)
         try:
@@ -43,11 +47,24 @@ def _embedded(*, alone: bool) -> list[float]:
             hard = {"nodefs.available": "1"}
             configuration = small.configuration(evictionHard=hard, controlSocket=control, holdOffAfterStart="1h")
             if alone:
-                return [_one_hook(small, configuration, "--standalone") for _ in range(RUNS)]
+                return [_one_hook(small, configuration, "--standalone") for _ in range(runs)]
             with _daemon(configuration):
-                return [_one_hook(small, configuration) for _ in range(RUNS)]
+                return [_one_hook(small, configuration) for _ in range(runs)]
         finally:
             small.close()
+
+
+def asking(effort: Effort) -> list[Row]:
+    """`reclaimd check` where a daemon runs: whole processes, which ask it."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+        small = SmallNode(Path(directory))
+        try:
+            configuration = small.configuration(controlSocket=f"{directory}/run/control.sock", holdOffAfterStart="1h")
+            with _daemon(configuration):
+                taken = command_milliseconds([PROGRAM, "check", "--config", configuration], effort.hooks)
+        finally:
+            small.close()
+    return [Row("reclaimd check, asking the daemon", "ms", taken)]
 
 
 def _one_hook(small: SmallNode, configuration: str, *arguments: str) -> float:
@@ -68,19 +85,19 @@ def _one_hook(small: SmallNode, configuration: str, *arguments: str) -> float:
     return (heard[0] - began) * 1000
 
 
-def real_hooks() -> list[Row]:
+def real_hooks(effort: Effort) -> list[Row]:
     """On a real containerd: until an independent observer sees the first byte come back, the removal included."""
     rows = []
     with tempfile.TemporaryDirectory(prefix="bench-") as directory, running_node(Path(directory), 4 * GIB) as node:
         fields = {"controlSocket": f"{directory}/run/control.sock", "holdOffAfterStart": "1h"}
         configuration = configure(Path(directory), node, **fields)
         for arguments in ((), ("--standalone",)):
-            for number in range(RUNS):
+            for number in range(effort.hooks):
                 node.import_image(Image(f"reclaimd.test/hook/{number}:1", (random_layer(number, 4 * MIB),)))
             time.sleep(1.1)
             taken = []
             with _daemon(configuration):
-                for _ in range(RUNS):
+                for _ in range(effort.hooks):
                     mark = node.filesystem.available_bytes() + MIB
                     with Observer(str(node.mountpoint), mark) as observer:
                         began = time.monotonic()

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 SAMPLE_SECONDS = 0.001
+MIB = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -32,14 +33,13 @@ class Row:
     def cells(self) -> list[str]:
         """Median, tail and extremes, for the table."""
         ordered = sorted(self.values)
-        return [
-            self.what,
-            str(len(ordered)),
-            f"{statistics.median(ordered):.3g} {self.unit}",
-            f"{self.p99:.3g} {self.unit}",
-            f"{ordered[0]:.3g} {self.unit}",
-            f"{ordered[-1]:.3g} {self.unit}",
-        ]
+        figures = (statistics.median(ordered), self.p99, ordered[0], ordered[-1])
+        return [self.what, str(len(ordered)), *(f"{figure(value)} {self.unit}" for value in figures)]
+
+
+def figure(value: float) -> str:
+    """Three digits that count, and no powers of ten."""
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def seconds_of(call: Callable[[], object]) -> float:
@@ -58,11 +58,13 @@ def command_milliseconds(command: Sequence[str], runs: int) -> list[float]:
 class Observer:
     """Reads a filesystem every millisecond on a thread of its own, while its `with` block lasts.
 
-    `mark` in bytes. Times are `time.monotonic()`; None = did not happen.
+    `mark` in bytes; `goal`: what counts as relieved, the mark itself unless told. Times are `time.monotonic()`; None =
+    did not happen.
     """
 
     path: str
     mark: int
+    goal: int | None = None
     crossed_at: float | None = None
     first_gain_at: float | None = None
     relieved_at: float | None = None
@@ -84,6 +86,7 @@ class Observer:
 
     def _watch(self) -> None:
         last = 2**63
+        goal = self.mark if self.goal is None else self.goal
         while not self._stopped.wait(SAMPLE_SECONDS):
             found = os.statvfs(self.path)
             available, now = found.f_bavail * found.f_frsize, time.monotonic()
@@ -94,6 +97,6 @@ class Observer:
             else:
                 if self.first_gain_at is None and available > last:
                     self.first_gain_at = now
-                if self.relieved_at is None and available >= self.mark:
+                if self.relieved_at is None and available >= goal:
                     self.relieved_at = now
             last = available

@@ -6,6 +6,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.bench.effort import Effort
 from tests.bench.measure import Row
 from tests.real_node.node import GIB, Node, running_node
 from tests.real_node.oci import Image, many_files_layer, random_layer
@@ -13,18 +14,17 @@ from tests.real_node.test_relief import configure
 from tests.reclaimd_process import answer, reclaimd
 
 MIB = 1 << 20
-RUNS = 3
 IMAGES = 12
 SIDE_BY_SIDE = (1, 2, 4, 8)
 
 
-def removals() -> list[Row]:
+def removals(effort: Effort) -> list[Row]:
     """The time of the removals of one pass to the end of the row; images of one file, and of many."""
     rows = []
     with tempfile.TemporaryDirectory(prefix="bench-") as directory, running_node(Path(directory), 4 * GIB) as node:
         for what, files in (("20 MiB in one file", 1), ("1000 small files", 1000)):
             taken: dict[int, list[float]] = {parallel: [] for parallel in SIDE_BY_SIDE}
-            for _ in range(RUNS):
+            for _ in range(effort.removal_runs):
                 for parallel in SIDE_BY_SIDE:  # in turn, so that a noisy minute falls on all
                     taken[parallel].append(_everything(node, Path(directory), parallel, files))
             rows += [

@@ -1,72 +1,125 @@
-"""What the daemon's loop costs while nothing happens: two filesystems, far from their marks and close to them."""
+"""What the daemon costs while nothing happens, as a process of its own: two filesystems, far from their marks and close
+to them, metrics on, the runtime there; its memory; and a storm of inotify events."""
 
 from __future__ import annotations
 
-import io
+import os
+import socket
+import subprocess
+import sys
 import tempfile
-import threading
 import time
+import urllib.request
 from pathlib import Path
 
-from eviction.configuration import load
-from eviction.log import Log
-from eviction.manager import Manager
-from eviction.node import Node
-from signals.filesystems import FilesystemPaths
-from signals.statvfs import read_statvfs
+from signals.types import FilesystemRole, FsLayout
+from signals.watcher import FsWatcher
+from tests.bench.effort import Effort
 from tests.bench.measure import Row
+from tests.reclaimd_process import Daemon, came_true
 from tests.sockets.mounts import mounted_tmpfs, unmount
+from tests.sockets.small_node import MIB, SmallNode
 
-MIB = 1 << 20
 GIB = 1 << 30
-RUNS = 3
-WATCHED_SECONDS = 6.0
 HEADROOMS = ((10 * GIB, "far from their marks"), (30 * MIB, "30 MiB above"), (MIB, "1 MiB above"))
+TICKS = os.sysconf("SC_CLK_TCK")
+STORM = """
+import os, sys
+for number in range(int(sys.argv[2])):  # each file is one event: its making is watched, its end is not
+    path = f"{sys.argv[1]}/{number}"  # a name of its own, or the kernel would make one event of two
+    os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
+    os.unlink(path)
+"""
+SETTLED_SECONDS = 2.0  # the start and the first questions to the runtime are over
+SCRAPES_A_SECOND = 20  # an hour of a scraper that comes every 15 s, compressed into 12 s
 
 
-def at_rest() -> list[Row]:
-    """Processor time of the loop and its probes, in percent of a core; the runtime is not asked meanwhile."""
+def at_rest(effort: Effort) -> list[Row]:
+    """Processor time in percent of a core, each stretch a value; then the memory after what an hour brings."""
+    rows = []
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
-        nodefs, imagefs = Path(directory, "nodefs"), Path(directory, "imagefs")
-        mounted = [str(path) for path in (nodefs, imagefs)]
-        for mountpoint in mounted:
-            mounted_tmpfs(mountpoint, 20 * GIB, 10_000_000)
+        small = SmallNode(Path(directory), FsLayout.DEDICATED_IMAGEFS, size_bytes=20 * GIB)
         try:
-            return [
-                Row(
-                    f"at rest, two filesystems {what}",
-                    "% of a core",
-                    [_loop(nodefs, imagefs, size) for _ in range(RUNS)],
-                )
-                for size, what in HEADROOMS
-            ]
+            for headroom, what in HEADROOMS:
+                with Daemon("--config", _configuration(small, headroom)) as daemon:
+                    time.sleep(SETTLED_SECONDS)
+                    shares = [_share(daemon.process.pid, effort.rest_seconds) for _ in range(effort.stretches)]
+                rows.append(Row(f"at rest, two filesystems {what}", "% of a core", shares))
+            rows.append(_memory(small, effort))
         finally:
-            for mountpoint in mounted:
-                unmount(mountpoint)
+            small.close()
+    return rows
 
 
-def _loop(nodefs: Path, imagefs: Path, headroom_bytes: int) -> float:
+def _configuration(small: SmallNode, headroom_bytes: int) -> str:
     marks = {
-        f"{role}.available": str(read_statvfs(str(path), 0.0).stats.available_bytes - headroom_bytes)
-        for role, path in (("nodefs", nodefs), ("imagefs", imagefs))
+        f"{role}.available": str(small.available(where) - headroom_bytes)
+        for role, where in ((FilesystemRole.NODEFS, small.disk), (FilesystemRole.IMAGEFS, small.image_disk))
     }
-    fields = {
-        "rootDirectory": str(nodefs),
-        "containerRuntimeEndpoint": f"unix://{nodefs}/none.sock",
-        "kubeletConfig": "",
-        "evictionHard": {"nodefs.inodesFree": "0%", "imagefs.inodesFree": "0%", **marks},
-    }
-    node = Node(load(None, {}, fields))
-    node.summary.locate(FilesystemPaths(str(nodefs), str(imagefs), str(imagefs)))
-    manager = Manager(node, Log(time.time, stream=io.StringIO()))
-    loop = threading.Thread(target=manager.run)
-    loop.start()
-    try:
-        time.sleep(1.0)  # its only question to the runtime is over
-        began, spent = time.monotonic(), time.process_time()
-        time.sleep(WATCHED_SECONDS)
-        return 100 * (time.process_time() - spent) / (time.monotonic() - began)
-    finally:
-        manager.stop()
-        loop.join()
-        node.close()
+    return small.configuration(evictionHard=marks, metricsAddress=f"127.0.0.1:{_free_port()}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def spent_seconds(pid: int) -> float:
+    """Processor time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def _share(pid: int, seconds: float) -> float:
+    began, spent = time.monotonic(), spent_seconds(pid)
+    time.sleep(seconds)
+    return 100 * (spent_seconds(pid) - spent) / (time.monotonic() - began)
+
+
+def _memory(small: SmallNode, effort: Effort) -> Row:
+    """After as many scrapes as an hour has, and as many looks as half an hour close to a mark."""
+    address = f"127.0.0.1:{_free_port()}"
+    path = small.configuration(
+        evictionHard={"nodefs.available": str(small.available() - MIB)}, metricsAddress=address, pollCeiling="20ms"
+    )
+    with Daemon("--config", path) as daemon:
+        time.sleep(SETTLED_SECONDS)
+        for _ in range(int(effort.memory_seconds * SCRAPES_A_SECOND)):
+            with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as page:
+                page.read()
+            time.sleep(1 / SCRAPES_A_SECOND)
+        status = Path(f"/proc/{daemon.process.pid}/status").read_text()
+    mebibytes = int(status.partition("VmRSS:")[2].split()[0]) / 1024
+    return Row("resident memory with metrics on, after an hour of scrapes", "MiB", [mebibytes])
+
+
+def storm(effort: Effort) -> list[Row]:
+    """Files made and unlinked in a watched directory as fast as one core can: the watcher's share of a core, and how
+    late a look on the same process came that is asked for every 10 ms."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+        mounted_tmpfs(directory, 16 * MIB, 1000)  # a disk of its own, faster than any other
+        try:
+            return _storm(directory, effort.storm_events)
+        finally:
+            unmount(directory)
+
+
+def _storm(directory: str, events: int) -> list[Row]:
+    watcher = FsWatcher((directory,), lambda: None)
+    watcher.start()
+    assert came_true(lambda: bool(watcher.watched), 5.0)
+    child = subprocess.Popen([sys.executable, "-I", "-S", "-c", STORM, directory, str(events)])
+    late, began, spent = [], time.monotonic(), time.process_time()
+    while child.poll() is None:
+        due = time.monotonic() + 0.01
+        time.sleep(0.01)
+        late.append((time.monotonic() - due) * 1000)
+    share = 100 * (time.process_time() - spent) / (time.monotonic() - began)
+    watcher.stop()
+    name = f"a storm of {events} inotify events"
+    return [
+        Row(f"{name}: the watcher's processor time", "% of a core", [share]),
+        Row(f"{name}: how late a look came", "ms", late),
+        Row(f"{name}: read, and not dropped by the kernel", "%", [100 * watcher.events_total / events]),
+    ]

@@ -83,6 +83,17 @@ def test_what_could_not_be_read_is_no_relief() -> None:
     assert [sample.seconds for sample in seen.samples] == [0.0, 1.0]
 
 
+def test_a_look_of_the_daemon_counts_and_one_that_comes_late_does_not() -> None:
+    """The observer slept through a crossing that the daemon's look saw; an older look afterwards changes nothing."""
+    seen = Observer(lambda _: (RELEASE,))
+    seen.sample(look(20 * MIB), 1.0)
+    seen.sample(look(9 * MIB), 1.5)  # the daemon's
+    seen.sample(look(20 * MIB), 2.0)
+    seen.sample(look(9 * MIB), 1.9)  # the daemon's, delivered late
+    assert seen.episodes == [Episode(1.5, 2.0, first_rise=2.0)]
+    assert [sample.seconds for sample in seen.samples] == [1.0, 1.5, 2.0]
+
+
 def test_roles_on_one_device_are_one_filesystem() -> None:
     """It is named for its first role."""
     (filesystem,) = observer_of(20).filesystems

@@ -277,6 +277,13 @@ def test_the_lines_for_a_terminal_end_with_the_verdict() -> None:
     assert lines[-1] == "small: NOT everything held"
 
 
+def test_sizes_as_large_as_a_runtime_can_lie_can_be_reported() -> None:
+    """Two images of 2^63 - 1 bytes each, as a broken runtime says, have a sum; the page is drawn all the same."""
+    document = result_json(result())
+    document["passes"][0]["nominal"] = {"bytes": 2 * (2**63 - 1), "inodes": None}
+    assert_self_contained(page(report_of(document, "a.json")))
+
+
 WRONG = {
     "not JSON": ("{", "not readable as JSON"),
     "nested without end": ("[" * 100_000, "not readable as JSON"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from reclaim.pods import PodStates
@@ -134,7 +134,7 @@ class MemoryPods:
 
     def __init__(self, *uids: str):
         self.uids = set(uids)
-        self.newest_began: float | None = None
+        self.begun: dict[str, float] = {}
 
     def look(self) -> PodStates:
         """Which pods exist now."""
@@ -144,6 +144,6 @@ class MemoryPods:
         """Whether this one does not."""
         return self.look().gone(uid)
 
-    def newest(self) -> float | None:
-        """When the newest one began."""
-        return self.newest_began
+    def began(self) -> Mapping[str, float]:
+        """When each began, of those of which it is known."""
+        return self.begun

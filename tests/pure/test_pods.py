@@ -74,16 +74,16 @@ def test_a_hostile_uid_never_counts_as_gone(tmp_path: Path, uid: str) -> None:
     assert not KubeletDirectories(str(tmp_path)).gone(uid)
 
 
-def test_the_newest_pod_is_the_one_whose_directory_changed_last(tmp_path: Path) -> None:
-    """What lies deeper does not count: containers come and go there. Without a pod, or a directory, there is none."""
-    assert KubeletDirectories(str(tmp_path)).newest() is None
+def test_a_pod_began_when_its_directory_changed_last(tmp_path: Path) -> None:
+    """What lies deeper does not count: containers come and go there. Without the directory of pods nothing is known."""
+    assert KubeletDirectories(str(tmp_path)).began() == {}
     pods = tmp_path / "pods"
     pods.mkdir()
-    assert KubeletDirectories(str(tmp_path)).newest() is None
+    assert KubeletDirectories(str(tmp_path)).began() == {}
     for uid, when in (("a", 100.0), ("b", 300.0), ("c", 200.0)):
         (pods / uid / "containers").mkdir(parents=True)
         os.utime(pods / uid, (when, when))
-    assert KubeletDirectories(str(tmp_path)).newest() == 300.0
+    assert KubeletDirectories(str(tmp_path)).began() == {"a": 100.0, "b": 300.0, "c": 200.0}
 
 
 def test_a_dangling_link_is_a_pod(tmp_path: Path) -> None:

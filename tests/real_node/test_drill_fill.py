@@ -152,6 +152,15 @@ def test_inodes_of_a_real_node_are_pressed_and_given_back(containerd_on_ext4: No
     assert place.left_behind == []
 
 
+def test_a_pressure_that_has_a_time_ends_with_it(place: Place) -> None:
+    """Half a second at 20 MiB a second is 10 MiB, half of them below the mark, and not the whole disk."""
+    process = place.drill("--yes", "--for", "1500ms", pressure={"grows": "bytes", "rate": "20Mi", "for": "500ms"})
+    assert process.returncode == 1, process.stdout + process.stderr
+    assert MARK - 12 * MIB < place.report()["lowest"]["nodefs.available"] < MARK
+    (period,) = place.report()["pressures"]
+    assert period["to_seconds"] - period["from_seconds"] < 1.4
+
+
 @pytest.mark.parametrize("grows", ["bytes", "inodes"])
 def test_a_drill_that_is_killed_gives_everything_back(containerd_on_ext4: Node, tmp_path: Path, grows: str) -> None:
     """SIGKILL in the middle of the fill: its helper notices, and the disk is as it was a moment later."""
@@ -203,10 +212,10 @@ def test_a_drill_that_is_killed_with_its_helper_is_tidied_up_by_the_next_one(
 def test_a_drill_that_is_told_to_stop_gives_everything_back(place: Place, number: signal.Signals) -> None:
     """130, a sentence, and the disk is as it was before the process has ended."""
     before = place.node.filesystem.available_bytes()
-    process = place.started(pressure={"grows": "bytes", "rate": "1Mi", "amount": "40Mi"})
-    assert came_true(lambda: place.node.filesystem.available_bytes() < MARK + 30 * MIB, 20.0)
+    process = place.started(pressure={"grows": "bytes", "rate": "2Mi", "amount": "400Mi"})
+    assert came_true(lambda: place.node.filesystem.available_bytes() < MARK + 199 * MIB, 20.0), "in the pressure itself"
     process.send_signal(number)
-    printed, _ = process.communicate(timeout=30.0)
+    printed, _ = process.communicate(timeout=15.0)
     assert process.returncode == 130, printed
     assert "given back" in printed
     assert abs(place.node.filesystem.available_bytes() - before) < 2 * MIB
@@ -278,6 +287,29 @@ def test_whoever_sits_at_the_terminal_is_asked(place: Place) -> None:
         assert "all of it is given back" in printed
         assert ("nothing was touched" in said) == bool(code)
         assert (place.node.filesystem.available_bytes() == before) == bool(code)
+
+
+def test_a_ctrl_c_at_the_question_is_a_no(place: Place) -> None:
+    """It ends the command at once, and nothing was touched."""
+    before = place.node.filesystem.available_bytes()
+    leader, follower = os.openpty()
+    process = subprocess.Popen(
+        [PROGRAM, *place.arguments()],
+        env=ENVIRONMENT,
+        stdin=follower,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    with process.stderr:
+        asked = b""
+        while b"[y/N]" not in asked:
+            asked += os.read(process.stderr.fileno(), 100)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10.0) == 130
+    os.close(leader)
+    os.close(follower)
+    assert place.node.filesystem.available_bytes() == before
 
 
 def test_a_fill_that_is_lost_is_no_relief(place: Place) -> None:

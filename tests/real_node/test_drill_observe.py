@@ -135,7 +135,7 @@ def test_the_lists_missing_for_a_while_are_told_and_no_removal(containerd_on_ext
     observing = Observing(tmp_path / "report", "--config", configuration)
     time.sleep(0.5)
     node.containerd.kill()
-    time.sleep(0.8)
+    time.sleep(1.6)  # the lists are asked for once a second
     node.containerd.start()
     assert came_true(lambda: len(node.cri.image_ids()) == 2, 10.0)
     time.sleep(0.5)

@@ -219,15 +219,20 @@ def test_panels_do_not_overlap_and_name_what_they_show() -> None:
     assert len({panel["id"] for panel in panels}) == len(panels)
 
 
-def test_the_plugin_of_node_problem_detector_runs_what_exists(small_node: SmallNode) -> None:
-    """Its command, with this program and this node: exit 0 when clear, 1 when a mark is met, within 80 characters."""
+def test_the_plugin_of_node_problem_detector_runs_what_exists(small_node: SmallNode, tmp_path: Path) -> None:
+    """Its command, with this program and this node: exit 0 when clear, 1 when a mark is met, within 80 characters. It
+    names the files of the unit, or the daemon would not answer it."""
     monitor = json.loads((CONFIG / "node-problem-detector" / "reclaimd.json").read_text())
     (rule,) = monitor["rules"]
     assert rule["condition"] in {condition["type"] for condition in monitor["conditions"]}
     assert monitor["pluginConfig"]["max_output_length"] == 80
+    assert " ".join(rule["args"][2:]) in (CONFIG / "systemd" / "reclaimd.service").read_text()
+    drop_ins = tmp_path / "reclaimd.conf.d"
+    drop_ins.mkdir()
     for above, code in ((-MIB, 0), (MIB, 1)):
         file = small_node.configuration(Signal.NODEFS_AVAILABLE, above)
-        arguments = [argument.replace("/etc/reclaimd/reclaimd.yaml", file) for argument in rule["args"]]
+        here = {"/etc/reclaimd/reclaimd.yaml": file, "/etc/reclaimd/reclaimd.conf.d": str(drop_ins)}
+        arguments = [here.get(argument, argument) for argument in rule["args"]]
         process = reclaimd(*arguments, timeout_seconds=float(rule["timeout"].removesuffix("s")) * 4)
         assert process.returncode == code
         assert len(process.stdout.rstrip("\n")) <= 80

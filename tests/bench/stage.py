@@ -1,0 +1,152 @@
+"""The node on which all of them are measured: one containerd on one loop-mounted ext4, its population, and one fill.
+
+After each fill what was removed is imported again, so that each meets the same node.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.bench.effort import Population
+from tests.bench.measure import MIB, Observer
+from tests.bench.responders import Disk, Responder
+from tests.real_node.containerd import NAMESPACE
+from tests.real_node.fill import Fill, fill_bytes
+from tests.real_node.loopfs import run_tool
+from tests.real_node.node import GIB, Node, running_node
+from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, ImageTar, random_layer, write_image, write_images
+from tests.reclaimd_process import came_true
+
+DISK_BYTES = 8 * GIB
+HEADROOM_BYTES = 288 * MIB  # between what is available and the mark, before a fill
+LEAD_SECONDS = 0.5  # from the beginning of the paced fill to the mark
+SETTLED_SECONDS = 0.5  # a daemon that was `HEADROOM_BYTES` away has looked again by then
+MARGIN_BYTES = 2 * GIB  # below the mark: where the fill ends by itself
+CONTAINERS_A_POD = 20
+AFTER_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """One fill across the mark: milliseconds from the crossing to the first byte freed and to the minimum reclaim, and
+    the deepest point below the mark in MiB. None: did not happen as long as was waited."""
+
+    first_byte: float | None
+    relieved: float | None
+    below: float
+
+
+class Stage:
+    """A node with its population. `tars` holds each image, so that it can be brought back."""
+
+    def __init__(self, node: Node, population: Population, tars: Path):
+        self.node = node
+        self.population = population
+        self._tars = tars
+        self._images: dict[str, ImageTar] = {}
+
+    def populate(self) -> None:
+        """Images by one import, then containers that were created and never started: they are listed, and stay."""
+        images = [
+            Image(f"reclaimd.test/bench/{number}:1", (random_layer(number, self.population.image_bytes),))
+            for number in range(self.population.images)
+        ]
+        (self._tars / "all").mkdir()
+        for tar in write_images(images, self._tars / "all"):
+            self._images[tar.image_id] = tar
+        self._import(next(iter(self._images.values())).path)
+        for image in images:
+            tar = write_image(image, self._tars)
+            self._images[tar.image_id] = tar
+        shutil.rmtree(self._tars / "all")
+        app = self.node.import_image(Image("reclaimd.test/bench/app:1", (BASE,)))
+        for pod in range(0, self.population.containers, CONTAINERS_A_POD):
+            uid = f"00000000-0000-0000-0000-{pod:012d}"
+            self.node.kubelet.admit_pod(uid)
+            sandbox = self.node.kubelet.run_pod(f"pod-{pod}", uid)
+            for number in range(min(CONTAINERS_A_POD, self.population.containers - pod)):
+                self.node.kubelet.create_container(sandbox, f"c{number}", app, SLEEP_FOR_EVER)
+        time.sleep(1.1)  # the images are a second old, which the configuration asks for
+
+    def _import(self, tar: Path) -> None:
+        run_tool("ctr", "--address", self.node.containerd.socket, "--namespace", NAMESPACE, "images", "import", tar)
+
+    def restore(self) -> None:
+        """Brings back what was removed; the last import is waited for until CRI shows it."""
+        missing = self._images.keys() - self.node.cri.image_ids()
+        for image_id in missing:
+            self._import(self._images[image_id].path)
+        if not came_true(lambda: self._images.keys() <= self.node.cri.image_ids(), AFTER_SECONDS):
+            raise RuntimeError("an image that was imported again is not there")
+
+    def unused(self) -> list[str]:
+        """The ids of the images that may go."""
+        return list(self._images)
+
+    def disk(self) -> Disk:
+        """The mark: so far below what is available on the populated node that every rate has its lead."""
+        mark = self.node.filesystem.available_bytes() - HEADROOM_BYTES
+        return Disk(str(self.node.mountpoint), mark, mark + self.population.relief_bytes)
+
+    def cross(self, disk: Disk, rate_mib: int, wait_seconds: float, responder: Responder | None = None) -> Crossing:
+        """One fill at this rate, from just above the mark until relief, or for so long, or until the responder has
+        done all that it does; `responder` None: a daemon runs. The disk is as before afterwards."""
+        rate = rate_mib * MIB
+        fills: list[Fill] = []
+        ended = threading.Event()
+        thread = None
+        try:
+            ahead = fill_bytes(self.node.mountpoint / "ahead", disk.mark + int(rate * LEAD_SECONDS), fast=True)
+            fills.append(ahead)
+            ahead.wait(30.0)
+            time.sleep(SETTLED_SECONDS)
+            with Observer(disk.path, disk.mark, goal=disk.goal) as observer:
+                if responder is not None:
+                    thread = threading.Thread(target=responder.respond, args=(disk, self.unused(), ended))
+                    thread.start()
+                fills.append(fill_bytes(self.node.mountpoint / "fill", max(disk.mark - MARGIN_BYTES, 0), rate))
+                came_true(lambda: observer.relieved_at is not None or _has_ended(thread), wait_seconds)
+                fills[-1].stop()
+        finally:
+            ended.set()
+            if thread is not None:
+                thread.join()
+            for fill in fills:
+                fill.remove()
+        self.restore()
+        return _crossing(observer)
+
+
+def _has_ended(thread: threading.Thread | None) -> bool:
+    return thread is not None and not thread.is_alive()
+
+
+def _crossing(observer: Observer) -> Crossing:
+    if observer.crossed_at is None:
+        raise RuntimeError("the fill never reached the mark")
+
+    def since(then: float | None) -> float | None:
+        return None if then is None or observer.crossed_at is None else (then - observer.crossed_at) * 1000
+
+    below = max(observer.mark - observer.lowest, 0) / MIB
+    return Crossing(since(observer.first_gain_at), since(observer.relieved_at), below)
+
+
+@contextmanager
+def stage(population: Population) -> Iterator[Stage]:
+    """A populated node; all of it is gone afterwards."""
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-") as directory,
+        tempfile.TemporaryDirectory(prefix="bench-tars-") as tars,
+        running_node(Path(directory), DISK_BYTES) as node,
+    ):
+        made = Stage(node, population, Path(tars))
+        made.populate()
+        yield made
