@@ -1,9 +1,11 @@
 # make run     the built-in drill on an embedded node (nothing else is needed, not even root)
 # make test    the tests; as root on Debian also those on a real containerd
+# make install puts the program, unit and manual on this node and starts the service (DESTDIR: below another root)
 # make check   format, lint, types, import contracts, generated code
 # make fuzz    100 000 inputs for everything that reads text (FUZZ_INPUTS=n for another number)
 # make soak    what takes an hour: races, kills, full disks, leaks, by the hundred; prints its figures
 # make bench   measures, side by side in one run (RECLAIMD_BENCH=short: a little of each, to see that it runs)
+# make picture draws the picture of the README anew, from a drill
 # make manual  writes man page and shell completions anew from the parsers
 # make proto   writes the CRI code anew from reclaim/cri/cri.proto
 
@@ -12,9 +14,9 @@ VENV := .venv
 NEWEST := .venv-newest
 BIN := $(VENV)/bin
 PACKAGES := containerd runc busybox-static e2fsprogs xfsprogs btrfs-progs mount util-linux openssl strace \
-  systemd prometheus buildah python3-pip man-db zsh fish $(if $(shell command -v kubectl),,kubernetes-client)
+  systemd prometheus prometheus-alertmanager buildah python3-pip man-db zsh fish $(if $(shell command -v kubectl),,kubernetes-client)
 
-.PHONY: run test check fuzz soak bench manual proto clean environment development
+.PHONY: run test install install-program install-files check fuzz soak bench picture manual proto clean environment development
 
 run: environment
 	@$(BIN)/reclaimd drill
@@ -25,15 +27,38 @@ environment:
 development:
 	@.ci/venv $(VENV) $(PYTHON) dev
 
+# Most tests wait most of the time: three workers on two cores. Slow files first, each file in one worker.
+SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
+
 # The newest Python first, on the product alone; then everything on the default one, so that the last line is the
 # summary of the complete run.
 test: development
 	@.ci/debian-packages $(PACKAGES)
 	@newest=$$(.ci/newest-python); \
 	if [ "$$($$newest -V)" != "$$($(BIN)/python -V)" ]; then \
-	  .ci/venv $(NEWEST) $$newest dev && $(NEWEST)/bin/python -m pytest -q tests/pure tests/sockets tests/budgets; \
+	  .ci/venv $(NEWEST) $$newest dev && $(NEWEST)/bin/python -m pytest $(SIDE_BY_SIDE) -q tests/pure tests/sockets tests/budgets; \
 	fi
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE)
+
+install: install-program install-files
+	systemctl daemon-reload
+	systemctl enable --now reclaimd
+
+# EXTRAS=[kubernetes] for events to the API server, EXTRAS=[ui] for a coloured top, EXTRAS=[kubernetes,ui] for both.
+install-program:
+	$(PYTHON) -m venv $(DESTDIR)/opt/reclaimd
+	$(DESTDIR)/opt/reclaimd/bin/python -m pip install --quiet --disable-pip-version-check ".$(EXTRAS)"
+
+# A configuration that is there stays.
+install-files:
+	[ -e $(DESTDIR)/etc/reclaimd/reclaimd.yaml ] || \
+	  install -D -m 0600 config/reclaimd.yaml $(DESTDIR)/etc/reclaimd/reclaimd.yaml
+	install -D -m 0644 -t $(DESTDIR)/etc/systemd/system \
+	  config/systemd/reclaimd*.service config/systemd/reclaimd*.socket
+	install -D -m 0644 config/man/reclaimd.1 $(DESTDIR)/usr/local/share/man/man1/reclaimd.1
+	install -D -m 0644 config/completions/reclaimd.bash $(DESTDIR)/usr/local/share/bash-completion/completions/reclaimd
+	install -d $(DESTDIR)/usr/local/sbin
+	ln -sfn /opt/reclaimd/bin/reclaimd $(DESTDIR)/usr/local/sbin/reclaimd
 
 check: development
 	$(BIN)/ruff format --check .
@@ -54,6 +79,10 @@ soak: development
 bench: development
 	@.ci/debian-packages $(PACKAGES)
 	@$(BIN)/python -m tests.bench
+
+picture: environment
+	@$(BIN)/reclaimd drill pressured-node --report report
+	install -D -m 0644 report/drill-pressured-node.svg config/pictures/pressured-node.svg
 
 manual: development
 	$(BIN)/python -m eviction.manual config

@@ -31,10 +31,14 @@ class CheckRefused(EvictionError):
 
 @dataclass(frozen=True, slots=True)
 class CheckOptions:
-    """What a person asked for: one line for node-problem-detector, or a document instead of a table."""
+    """What a person asked for: one line for node-problem-detector, or a document instead of a table.
+
+    `width`: columns of the terminal that the answer is for, None for as many as it takes.
+    """
 
     npd: bool = False
     as_json: bool = False
+    width: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +52,15 @@ class CheckAnswer:
 
 def read_check_options(given: Mapping[str, Any]) -> CheckOptions:
     """The options from their names on the command line. Raises CheckRefused with one sentence."""
-    unknown = given.keys() - {"npd", "output"}
+    unknown = given.keys() - {"npd", "output", "width"}
     if unknown:
         raise CheckRefused(f"{', '.join(sorted(map(str, unknown)))}: no option of check")
     if given.get("output") not in (None, "table", "json"):
         raise CheckRefused(f"--output: {given['output']!r} is neither table nor json")
-    return CheckOptions(bool(given.get("npd")), given.get("output") == "json")
+    width = given.get("width")
+    if width is not None and not (type(width) is int and width > 0):
+        raise CheckRefused("width: columns are a number above 0")
+    return CheckOptions(bool(given.get("npd")), given.get("output") == "json", width)
 
 
 def check(node: Node, options: CheckOptions) -> CheckAnswer:
@@ -67,7 +74,7 @@ def check(node: Node, options: CheckOptions) -> CheckAnswer:
         return CheckAnswer(code, lines=(one_line(look, met, unknown),))
     if not options.as_json:
         runtime = f"runtime: {node.endpoint.runtime}{' (found)' * node.endpoint.found}"
-        return CheckAnswer(code, lines=(*signals_table(look, thresholds), runtime))
+        return CheckAnswer(code, lines=(*signals_table(look, thresholds, options.width), runtime))
     document = {
         "endpoint": node.endpoint.runtime,
         "layout": None if look.layout is None else str(look.layout),

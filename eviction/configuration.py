@@ -20,17 +20,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from eviction.address import AddressError, parse_address
+from eviction.address import parse_healthz_endpoint
 from eviction.configuration_file import ConfigurationFile
 from eviction.documents import sentence, shown
 from eviction.kubelet_configuration import (
     KubeletConfiguration,
     KubeletConfigurationError,
     image_gc_problems,
-    log_directory_problem,
     merged,
     read_kubelet_configuration,
 )
+from eviction.place_problems import place_problems
 from eviction.sources import API_VERSION as API_VERSION
 from eviction.sources import KIND as KIND
 from eviction.sources import ConfigurationError as ConfigurationError
@@ -66,6 +66,7 @@ from signals.types import Signal
 KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
 DEFAULT_MINIMUM_RECLAIM: Mapping[str, str] = {Signal.NODEFS_AVAILABLE: "2%", Signal.IMAGEFS_AVAILABLE: "2%"}
 LARGEST_MARGIN = 0.5
+LONGEST_HOLD_OFF_FOR_NEW_PODS = 10.0
 KUBELET_ENDPOINT_FIELDS = {
     "url": "kubeletEndpoint",
     "token_file": "kubeletTokenFile",
@@ -117,6 +118,8 @@ class Configuration:
     pod_logs_dir: str
     container_logs_dir: str
     hold_off_seconds: float
+    pod_start_seconds: float
+    kubelet_healthz: tuple[str, int] | str | None
     parallel_removals: int
     poll_floor_seconds: float
     poll_ceiling_seconds: float
@@ -125,6 +128,9 @@ class Configuration:
     kubelet_endpoint: KubeletEndpoint | None = None
     control_socket: str = ""
     metrics_address: str = ""
+    kubernetes_events: bool = False
+    kubeconfig: str = ""
+    node_name: str = ""
     left_to_kubelet: tuple[tuple[str, str], ...] = ()
     kubelet: KubeletConfiguration | None = None
     effective: Mapping[str, Any] = field(default_factory=dict)
@@ -186,7 +192,8 @@ class _Reader:
         for problem in image_gc_problems(high, low, minimum_age, maximum_age):
             name, _, text = problem.partition(": ")
             raise self._error(name, text)
-        self._check_paths()
+        for name, problem in place_problems(written):
+            raise self._error(name, problem)
         self._check_keep_list()
         poll_floor, poll_ceiling = self._seconds("pollFloor"), self._seconds("pollCeiling")
         if not 0.001 <= poll_floor <= poll_ceiling:
@@ -211,6 +218,8 @@ class _Reader:
             pod_logs_dir=written.podLogsDir,
             container_logs_dir=written.containerLogsDir,
             hold_off_seconds=self._seconds("holdOffAfterStart"),
+            pod_start_seconds=self._seconds_up_to("holdOffForNewPods", LONGEST_HOLD_OFF_FOR_NEW_PODS),
+            kubelet_healthz=parse_healthz_endpoint(written.kubeletHealthzEndpoint),
             parallel_removals=written.parallelRemovals,
             poll_floor_seconds=poll_floor,
             poll_ceiling_seconds=poll_ceiling,
@@ -219,6 +228,9 @@ class _Reader:
             kubelet_endpoint=self._kubelet_endpoint(),
             control_socket=written.controlSocket,
             metrics_address=written.metricsAddress,
+            kubernetes_events=written.kubernetesEvents,
+            kubeconfig=written.kubeconfig,
+            node_name=written.nodeName,
             left_to_kubelet=left,
             kubelet=self._kubelet,
             effective={**written.model_dump(), **maps},
@@ -247,22 +259,6 @@ class _Reader:
             parse_keep_list(self._written.keepImages)
         except PolicyError as error:
             raise ConfigurationError(f"{self._where('keepImages')}: {error}") from None
-
-    def _check_paths(self) -> None:
-        written = self._written
-        if not written.rootDirectory.startswith("/"):
-            raise self._error("rootDirectory", f"must be an absolute path, but it was {shown(written.rootDirectory)}")
-        for name, path in (("stateFile", written.stateFile), ("controlSocket", written.controlSocket)):
-            if path and not path.startswith("/"):
-                raise self._error(name, f"must be an absolute path or empty, but it was {shown(path)}")
-        try:
-            parse_address(written.metricsAddress)
-        except AddressError as error:
-            raise self._error("metricsAddress", str(error)) from None
-        for name, path in (("podLogsDir", written.podLogsDir), ("containerLogsDir", written.containerLogsDir)):
-            problem = log_directory_problem(path)
-            if problem:
-                raise self._error(name, problem)
 
     def _where(self, name: str, key: str | None = None) -> str:
         """The last source that holds a field, or a key of a map."""
@@ -293,6 +289,12 @@ class _Reader:
             raise self._error(name, str(error)) from None
         if seconds < 0:
             raise self._error(name, f"must not be negative, but it was {text!r}")
+        return seconds
+
+    def _seconds_up_to(self, name: str, most: float) -> float:
+        seconds = self._seconds(name)
+        if seconds > most:
+            raise self._error(name, f"must be at most {most:g}s, but it was {getattr(self._written, name)!r}")
         return seconds
 
     def _rate(self, name: str) -> int:
@@ -356,21 +358,3 @@ class _Reader:
         if margin.quantity is not None and margin.quantity < 0:
             raise self._error("margin", f"must not be negative, but it was {text!r}")
         return margin
-
-
-def parse_pairs(flag: str, text: str, operator: str) -> dict[str, str]:
-    """The flag form `signal<value,signal<value` (`=` for grace periods and minimum reclaim).
-
-    Raises ConfigurationError.
-    """
-    pairs: dict[str, str] = {}
-    for statement in filter(None, text.split(",")):
-        name, found, value = (part.strip() for part in statement.partition(operator))
-        if not found or not name or not value:
-            shown = repr(statement if len(statement) <= 60 else statement[:60] + "…")
-            raise ConfigurationError(
-                f"--{flag}: {shown} is not of the form signal{operator}value, "
-                f"for example nodefs.available{operator}{'1m30s' if 'grace' in flag else '10%'}"
-            )
-        pairs[name] = value
-    return pairs

@@ -52,6 +52,8 @@ class ConfigurationFile(StrictModel):
     periodicGC: bool = False  # noqa: N815
     keepImages: list[str] = Field(default_factory=list)  # noqa: N815
     holdOffAfterStart: str = "5m"  # noqa: N815
+    kubeletHealthzEndpoint: str = "127.0.0.1:10248"  # noqa: N815 # kubelet: healthzBindAddress, healthzPort
+    holdOffForNewPods: str = "1s"  # noqa: N815
     parallelRemovals: int = Field(2, ge=1, le=64)  # noqa: N815
     pollFloor: str = "10ms"  # noqa: N815
     pollCeiling: str = "10s"  # noqa: N815
@@ -59,3 +61,6 @@ class ConfigurationFile(StrictModel):
     stateFile: str = "/var/lib/reclaimd/images.json"  # noqa: N815
     controlSocket: str = "/run/reclaimd/control.sock"  # noqa: N815
     metricsAddress: str = "127.0.0.1:9746"  # noqa: N815
+    kubernetesEvents: bool = False  # noqa: N815
+    kubeconfig: str = ""
+    nodeName: str = ""  # noqa: N815

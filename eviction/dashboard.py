@@ -111,7 +111,9 @@ def _filesystems(status: Mapping[str, Any], past: Mapping[str, Sequence[int]], w
         name = f"{signal:<24}"
         share = f"{100 * available // capacity if capacity else 0:>3}%"
         left = _short(signal, available).rjust(10)
-        until = "stale" if observation["stale"] else "below" if below else _until(seconds)
+        until = (
+            "stale" if observation["stale"] else "below" if below else "no mark" if mark is None else _until(seconds)
+        )
         room = width - len(name) - len(share) - len(left) - 14
         length = max(room // 2 - 1, SHORTEST_BAR)
         line = [Piece(name), Piece(f"{left} {share} ", style), Piece(bar(available, mark, capacity, length), style)]

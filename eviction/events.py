@@ -1,6 +1,7 @@
 """Events: what the kubelet would tell the API server about its node, under its reasons.
 
-Source: kubelet, `pkg/kubelet/events/event.go`. They go to the log always.
+Source: kubelet, `pkg/kubelet/events/event.go`. They go to the log always, and where it is switched on to the API server
+too (`event_recorder`).
 """
 
 from __future__ import annotations
@@ -27,3 +28,15 @@ class LogEvents:
     def warn(self, event: GCEvent) -> None:
         """One line."""
         self._log.warning(event.message, event=str(event.reason), **event.values)
+
+
+class EveryEvent:
+    """Events to several sinks, in their order."""
+
+    def __init__(self, *sinks: EventSink):
+        self._sinks = sinks
+
+    def warn(self, event: GCEvent) -> None:
+        """To each."""
+        for sink in self._sinks:
+            sink.warn(event)

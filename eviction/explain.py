@@ -52,19 +52,46 @@ REASONS: dict[Reason, str] = {
 }
 
 
+GAP = "  "
+INDENT = "    "
+FREED = 5  # the column of outcomes that is empty where nothing went
+ROOM = 24  # for a long cell at the end of a line
+
+
 def amount(signal: Signal, value: int) -> str:
     """An amount of a signal for people: `1.4GiB`, `17 inodes`."""
     return f"{value} inodes" if signal.counts_inodes else format_bytes(value)
 
 
-def table(rows: Iterable[Sequence[str]]) -> list[str]:
-    """Rows as lines with aligned columns; the first row is the head."""
+def apart(signal: Signal, first: int, second: int) -> tuple[str, str]:
+    """Two amounts that differ, as texts that differ: where rounding makes them one, in plain bytes."""
+    texts = amount(signal, first), amount(signal, second)
+    return texts if texts[0] != texts[1] or first == second else (f"{first}B", f"{second}B")
+
+
+def table(rows: Iterable[Sequence[str]], width: int | None = None) -> list[str]:
+    """Rows as lines with aligned columns; the first row is the head.
+
+    Where that is wider than `width` characters, the columns on the right stand in a second line of each row, indented,
+    so that a narrow terminal breaks no line in the middle of a word. Only a cell at the end of a line may be too long.
+    """
     cells = [[escaped(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    first = len(widths)
+    if width is not None and sum(widths) + len(GAP) * (first - 1) > width:
+        first -= 1
+        while first > 1 and sum(widths[: first - 1]) + len(GAP) * (first - 1) + min(widths[first - 1], ROOM) > width:
+            first -= 1
+    lines = []
+    for row in cells:
+        padded = [cell.ljust(size) for cell, size in zip(row, widths, strict=True)]
+        lines.append(GAP.join(padded[:first]).rstrip())
+        if first < len(widths):
+            lines.append(INDENT + GAP.join(padded[first:]).rstrip())
+    return lines
 
 
-def signals_table(look: SignalObservations, thresholds: Sequence[Threshold]) -> list[str]:
+def signals_table(look: SignalObservations, thresholds: Sequence[Threshold], width: int | None = None) -> list[str]:
     """What a look found: each signal with its marks, headroom and state."""
     met = thresholds_met(thresholds, usable(look.signals), enforce_min_reclaim=False)
     rows = [["SIGNAL", "AVAILABLE", "CAPACITY", "MARK", "HEADROOM", "STATE", "FILESYSTEM"]]
@@ -84,7 +111,7 @@ def signals_table(look: SignalObservations, thresholds: Sequence[Threshold]) -> 
             shown = f"{threshold.text()} = {amount(signal, mark)}"
             state = "stale" if observation.stale else _state(threshold, threshold in met)
             rows.append([*seen, shown, amount(signal, observation.available - mark), state, where])
-    lines = table(rows)
+    lines = table(rows, width)
     lines.append(f"layout: {look.layout or 'not known yet'}")
     lines += [f"{role}: {escaped(identity.path)}" for role, (identity, _) in look.filesystems.items()]
     lines += [f"{unavailable.role}: not readable: {escaped(unavailable.reason)}" for unavailable in look.unavailable]
@@ -126,7 +153,7 @@ def below_sentence(threshold: Threshold, observations: SignalObservations) -> st
     """A mark that is crossed, with both numbers."""
     observation = observations.signals[threshold.signal]
     mark = int(threshold.effective(observation.capacity))
-    return f"{threshold.signal} {amount(threshold.signal, observation.available)} < {amount(threshold.signal, mark)}"
+    return f"{threshold.signal} {' < '.join(apart(threshold.signal, observation.available, mark))}"
 
 
 def outcome_row(outcome: Outcome) -> list[str]:
@@ -154,15 +181,18 @@ def outcome_row(outcome: Outcome) -> list[str]:
     ]
 
 
-def outcomes_table(outcomes: Iterable[Outcome]) -> list[str]:
+def outcomes_table(outcomes: Iterable[Outcome], width: int | None = None) -> list[str]:
     """What went and what stayed, and why."""
     rows = [outcome_row(outcome) for outcome in outcomes]
-    return (
-        table([["RESULT", "KIND", "NAME", "SIZE", "AGE", "FREED", "REASON", "RULE", "IN WORDS"], *rows]) if rows else []
-    )
+    if not rows:
+        return []
+    table_of_all = [["RESULT", "KIND", "NAME", "SIZE", "AGE", "FREED", "REASON", "RULE", "IN WORDS"], *rows]
+    if all(row[FREED] == "-" for row in rows):
+        table_of_all = [row[:FREED] + row[FREED + 1 :] for row in table_of_all]
+    return table(table_of_all, width)
 
 
-def attribution_lines(attribution: Attribution) -> list[str]:
+def attribution_lines(attribution: Attribution, width: int | None = None) -> list[str]:
     """Where the bytes of a filesystem are, and what can be done about each part."""
     used, capacity = attribution.used_bytes, attribution.capacity_bytes
     roles = ", ".join(attribution.roles)
@@ -173,25 +203,23 @@ def attribution_lines(attribution: Attribution) -> list[str]:
         part = f"{100 * share.bytes / used:.0f}%" if used else "-"
         rows.append([size, part, "-" if share.objects is None else str(share.objects), words, remedy])
     head = f"where the bytes are: {format_bytes(used)} of {format_bytes(capacity)} used on {escaped(attribution.path)}"
-    return [f"{head} ({roles})", *table(rows)]
+    return [f"{head} ({roles})", *table(rows, width)]
 
 
-def pass_lines(record: Pass, *, with_kept: bool = True) -> list[str]:
+def pass_lines(record: Pass, *, with_kept: bool = True, width: int | None = None) -> list[str]:
     """A pass for people: what was seen, what was done, what came of it."""
     lines: list[str] = []
     if record.decision.acted_on is not None:
         signal = record.decision.acted_on.signal
         observation = record.observations.signals[signal]
         mark = int(record.decision.acted_on.effective(observation.capacity))
-        lines.append(
-            f"{signal} is {amount(signal, observation.available)}, "
-            f"below its mark of {record.decision.acted_on.text()} = {amount(signal, mark)}"
-        )
+        seen, wanted = apart(signal, observation.available, mark)
+        lines.append(f"{signal} is {seen}, below its mark of {record.decision.acted_on.text()} = {wanted}")
     if record.row:
         layout = f" (layout {record.decision.layout})" if record.decision.layout is not None else ""
         lines.append(f"row: {', '.join(str(function) for function in record.row)}{layout}")
     outcomes = record.removals + (record.kept if with_kept else ())
-    lines += outcomes_table(outcomes)
+    lines += outcomes_table(outcomes, width)
     lines.append(f"{record.result}: {escaped(record.reason)}")
     if record.result in (PassResult.SATISFIED, PassResult.NOT_ENOUGH):
         lines.append(
@@ -202,5 +230,5 @@ def pass_lines(record: Pass, *, with_kept: bool = True) -> list[str]:
             f"removals {format_duration(record.timings.remove_seconds)})"
         )
     for attribution in record.attributions:
-        lines += ["", *attribution_lines(attribution)]
+        lines += ["", *attribution_lines(attribution, width)]
     return lines

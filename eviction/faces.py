@@ -6,6 +6,7 @@ had is a warning. prometheus-client is imported only where the metrics are on.
 
 from __future__ import annotations
 
+import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -35,8 +36,8 @@ class Faces:
         self._metrics: Metrics | None = None
         self._server: HealthServer | None = None
 
-    def start(self, metrics_address: str, manager: Manager) -> None:
-        """Serves the pages, where an address is given."""
+    def start(self, metrics_address: str, manager: Manager, listening: socket.socket | None = None) -> None:
+        """Serves the pages, where an address is given; on `listening` if somebody has opened it for us."""
         address = parse_address(metrics_address)
         if address is None:
             return
@@ -54,7 +55,7 @@ class Faces:
             },
         )
         try:
-            server.start()
+            server.start(listening)
         except HealthUnavailable as error:
             self._log.warning(f"no metrics: {error}")
             return

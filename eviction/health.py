@@ -78,8 +78,12 @@ class HealthServer:
         host, port = self._socket.getsockname()[:2] if self._socket is not None else self._address
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
-    def start(self) -> None:
-        """Binds and answers. Raises HealthUnavailable."""
+    def start(self, listening: socket.socket | None = None) -> None:
+        """Binds and answers, or answers on a socket that listens already. Raises HealthUnavailable."""
+        self._socket = listening or self._bound()
+        threading.Thread(target=self._serve, args=(self._socket,), name="health", daemon=True).start()
+
+    def _bound(self) -> socket.socket:
         family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
         server = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -89,8 +93,7 @@ class HealthServer:
         except OSError as error:
             server.close()
             raise HealthUnavailable(f"{self.address}: {error.strerror or error}") from None
-        self._socket = server
-        threading.Thread(target=self._serve, args=(server,), name="health", daemon=True).start()
+        return server
 
     def stop(self) -> None:
         """Stops listening. May be called without `start`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from eviction.configuration import Extent
@@ -31,7 +32,10 @@ class HookRefused(EvictionError):
 
 @dataclass(frozen=True, slots=True)
 class HookOptions:
-    """What a person asked for. `signal`: act on its row whatever the pressure; `until`: the mark to reach for it."""
+    """What a person asked for. `signal`: act on its row whatever the pressure; `until`: the mark to reach for it.
+
+    `width`: columns of the terminal that the answer is for, None for as many as it takes.
+    """
 
     signal: Signal | None = None
     until: Threshold | None = None
@@ -39,6 +43,7 @@ class HookOptions:
     dry_run: bool = False
     now: bool = False
     as_json: bool = False
+    width: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,7 @@ class HookAnswer:
 
 def read_options(given: Mapping[str, Any]) -> HookOptions:
     """The options from their names on the command line (`-` as `_`). Raises HookRefused with one sentence."""
-    unknown = given.keys() - {"signal", "until", "all", "dry_run", "now", "output"}
+    unknown = given.keys() - {"signal", "until", "all", "dry_run", "now", "output", "width"}
     if unknown:
         raise HookRefused(f"{', '.join(sorted(map(str, unknown)))}: no option of the hook")
     name, until = given.get("signal"), given.get("until")
@@ -74,7 +79,14 @@ def read_options(given: Mapping[str, Any]) -> HookOptions:
         dry_run=bool(given.get("dry_run")),
         now=bool(given.get("now")),
         as_json=given.get("output") == "json",
+        width=_width(given.get("width")),
     )
+
+
+def _width(given: Any) -> int | None:
+    if given is not None and not (type(given) is int and given > 0):
+        raise HookRefused("width: columns are a number above 0")
+    return given
 
 
 def _mark(signal: str, text: Any) -> Threshold:
@@ -104,7 +116,7 @@ def respond(
     record = node.whereabouts.attributed(node.responder.act(observations, decision, Trigger.REQUEST, request))
     if options.as_json:
         return HookAnswer(exit_code(record), document=pass_json(record), record=record)
-    return HookAnswer(exit_code(record), lines=tuple(pass_lines(record)), record=record)
+    return HookAnswer(exit_code(record), lines=tuple(pass_lines(record, width=options.width)), record=record)
 
 
 def respond_for_another(
@@ -161,13 +173,14 @@ def _held_off(options: HookOptions, node: Node) -> str | None:
     def since_boot() -> float:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
-    return HoldOff(node.configuration.hold_off_seconds, 0.0, since_boot, kubelet_is_healthy).why()
+    healthy = partial(kubelet_is_healthy, node.configuration.kubelet_healthz)
+    return HoldOff(node.configuration.hold_off_seconds, 0.0, since_boot, healthy).why()
 
 
 def _nothing_to_do(options: HookOptions, node: Node, observations: SignalObservations) -> HookAnswer:
     sentence = "nothing is under pressure; nothing was done"
     if not options.as_json:
-        table = signals_table(observations, node.thresholds(observations.layout))
+        table = signals_table(observations, node.thresholds(observations.layout), options.width)
         return HookAnswer(EXIT_OK, lines=(*table, sentence))
     document = {
         "result": str(PassResult.IDLE),

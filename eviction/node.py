@@ -24,6 +24,7 @@ from reclaim.executor import Executor
 from reclaim.image_gc import ImageGCPolicy
 from reclaim.keep_list import parse_keep_list
 from reclaim.log_names import LogPaths
+from reclaim.pod_starts import PodStarts
 from reclaim.pods import KubeletDirectories, PodStateProvider
 from reclaim.record_file import RecordFile
 from reclaim.records import ImageRecords, containerd_witness
@@ -41,7 +42,11 @@ NEED_RESTART = {
     "image_endpoint": "imageServiceEndpoint",
     "control_socket": "controlSocket",
     "hold_off_seconds": "holdOffAfterStart",
+    "kubelet_healthz": "kubeletHealthzEndpoint",
     "metrics_address": "metricsAddress",
+    "kubernetes_events": "kubernetesEvents",
+    "kubeconfig": "kubeconfig",
+    "node_name": "nodeName",
     "pod_logs_dir": "podLogsDir",
     "container_logs_dir": "containerLogsDir",
     "state_file": "stateFile",
@@ -85,6 +90,7 @@ def _policies(configuration: Configuration) -> Policies:
             high_threshold_percent=configuration.image_gc_high_threshold_percent,
             low_threshold_percent=configuration.image_gc_low_threshold_percent,
             keep=parse_keep_list(configuration.keep_images),
+            pod_start_seconds=configuration.pod_start_seconds,
         ),
     )
 
@@ -165,6 +171,10 @@ class Node:
     def policies(self) -> Policies:
         """What may go, as configured now."""
         return _policies(self.configuration)
+
+    def pod_starts(self, hold_off_seconds: float) -> PodStarts:
+        """Which pods are being made right now, for one pass."""
+        return PodStarts(self.client, self.pods, self.clock, hold_off_seconds)
 
     def image_fs_space(self) -> tuple[int, int]:
         """Capacity and available bytes of the filesystem with the images, as the periodic image pass asks for them.

@@ -143,7 +143,7 @@ class PeriodicGC:
         self._executor = Executor(node.clock, node.stopping, parallel=1)
         self._collector = node.make_collector(self._executor)
         lister = Lister(node.client, node.client, node.clock)
-        self._images = ImageGC(node.client, lister, node.records, node.clock, node.stopping)
+        self._images = ImageGC(node.client, lister, node.records, node.clock, node.stopping, starts=node.pod_starts)
         self._started_at = node.clock.monotonic()
         common = (log, events, node.stopping, may_act)
         self.loops = [

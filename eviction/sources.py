@@ -1,4 +1,4 @@
-"""Where the values of a configuration come from: files, drop-ins, the environment, the kubelet.
+"""Where the values of a configuration come from: files, drop-ins, the environment, flags, the kubelet.
 
 Covers: reading each source by itself, and what a null in a later one takes away. Does not cover: what the values mean
 (`configuration`).
@@ -87,8 +87,28 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
     variables = {
         "CONTAINER_RUNTIME_ENDPOINT": "containerRuntimeEndpoint",
         "IMAGE_SERVICE_ENDPOINT": "imageServiceEndpoint",
+        "KUBELET_HEALTHZ_ENDPOINT": "kubeletHealthzEndpoint",
+        "NODE_NAME": "nodeName",
     }
     return {name: environment[variable] for variable, name in variables.items() if environment.get(variable)}
+
+
+def parse_pairs(flag: str, text: str, operator: str) -> dict[str, str]:
+    """The flag form `signal<value,signal<value` (`=` for grace periods and minimum reclaim).
+
+    Raises ConfigurationError.
+    """
+    pairs: dict[str, str] = {}
+    for statement in filter(None, text.split(",")):
+        name, found, value = (part.strip() for part in statement.partition(operator))
+        if not found or not name or not value:
+            shown = repr(statement if len(statement) <= 60 else statement[:60] + "…")
+            raise ConfigurationError(
+                f"--{flag}: {shown} is not of the form signal{operator}value, "
+                f"for example nodefs.available{operator}{'1m30s' if 'grace' in flag else '10%'}"
+            )
+        pairs[name] = value
+    return pairs
 
 
 def inherited_from(kubelet: KubeletConfiguration) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 
 FEEDS_A_PERIOD = 4.0  # systemd recommends half the period at the latest; a look that hangs may take 6 s of it
 LONGEST_STATUS_BYTES = 500
+FIRST_LISTENING = 3  # SD_LISTEN_FDS_START
 
 
 class Notifier:
@@ -68,6 +69,22 @@ class Notifier:
                 sender.sendto("\n".join(lines).encode(errors="replace"), self._path)
         except OSError:  # nobody reads there, or its buffer is full
             pass
+
+
+def listening_socket(environment: Mapping[str, str], process_id: int, name: str) -> socket.socket | None:
+    """The socket of this name that the service manager has opened for this process (sd_listen_fds(3)); None where there
+    is none. So a service without a network of its own can be asked for its metrics."""
+    count, names = environment.get("LISTEN_FDS", ""), environment.get("LISTEN_FDNAMES", "").split(":")
+    if environment.get("LISTEN_PID") != str(process_id) or not (count.isascii() and count.isdigit()):
+        return None
+    for descriptor in range(FIRST_LISTENING, FIRST_LISTENING + min(int(count), len(names))):
+        if names[descriptor - FIRST_LISTENING] == name:
+            try:
+                os.set_inheritable(descriptor, False)
+                return socket.socket(fileno=descriptor)
+            except OSError:  # not open, or no socket
+                return None
+    return None
 
 
 def _socket_address(text: str) -> str | None:

@@ -24,7 +24,9 @@ from reclaim.listing import Lister
 from reclaim.log_listing import LogsUnreadable, ask_states, read_log_links, read_pod_logs
 from reclaim.log_names import LogPaths
 from reclaim.log_removers import ContainerLogs, LogSymlinkRemover, PodLogRemover
+from reclaim.need import NEVER
 from reclaim.pod_logs import LogPolicy, plan_log_symlinks, plan_pod_logs
+from reclaim.pod_starts import PodStarts
 from reclaim.pods import PodStateProvider, PodStates
 from reclaim.records import ImageRecords
 from reclaim.removers import ContainerRemover, ImageRemover, Remover, SandboxRemover
@@ -193,9 +195,20 @@ class Collector:
             return replace(result, error=str(error))
         began = self._clock.monotonic()
         self._record(listing, began)
-        plan = plan_image_gc(listing, self._records.records, self._policies.images, began)
-        keep = self._policies.images.keep
-        remover = ImageRemover(self._images, self._lister, listing, self._clock, self._planned, keep=keep)
+        policy = self._policies.images
+        plan = plan_image_gc(listing, self._records.records, policy, began)
+        need = look(0).need
+        seconds_to_full = NEVER if need is None else need.seconds_to_full
+        starts = PodStarts(self._runtime, self._pods, self._clock, policy.pod_start_seconds, seconds_to_full)
+        remover = ImageRemover(
+            self._images,
+            self._lister,
+            listing,
+            self._clock,
+            self._planned,
+            keep=policy.keep,
+            starts=None if self._executor.dry_run else starts,
+        )
         result = replace(result, plan_seconds=self._clock.monotonic() - began)
         order = YieldOrder(self._experience, self._executor.parallel)
         result = replace(self._carry_out(result, plan, remover, look, order), order=order.chosen)

@@ -6,6 +6,7 @@
   image that shares its layers less).
 * A removal that was sent is never cancelled: not on relief, not on a stop. An interrupted RemoveImage can leave a
   record behind that pins its bytes for ever. The ones in flight finish.
+* A remover may ask to wait before an object is looked at again (a pod is being made). A stop ends the wait.
 * Removed is what is absent when asked afterwards; what the call answered does not count.
 * Space may come late. Where the filesystem shows less than the runtime had promised, it is watched for a short while
   before the next object goes; where such waits bring nothing, they are given up for the rest of the plan. What came
@@ -31,7 +32,7 @@ from dataclasses import dataclass, replace
 
 from reclaim.clock import Clock
 from reclaim.removal_pace import RemovalPace
-from reclaim.removers import Refused, Remover
+from reclaim.removers import Ready, Refused, Remover, Wait
 from reclaim.types import (
     Action,
     Kind,
@@ -47,7 +48,7 @@ from reclaim.types import (
 )
 from reclaim.yield_order import YieldOrder
 
-CHECK_ATTEMPTS = 3
+CHECK_ATTEMPTS = 5
 LATE_QUIET_SECONDS = 0.02  # no rise for so long: nothing more is coming for now
 LATE_LIMIT_SECONDS = 0.5  # at most so long between two removals
 STILL_SECONDS = 0.25  # how long a disk that stands still is watched at the end of a plan
@@ -112,7 +113,9 @@ class Executor:
         return latest
 
 
-def remove_one(verdict: Verdict, remover: Remover, clock: Clock, *, dry_run: bool) -> Outcome:
+def remove_one(
+    verdict: Verdict, remover: Remover, clock: Clock, stopping: threading.Event, *, dry_run: bool
+) -> Outcome:
     """One object: look again, the one call, and ask whether it is gone."""
     started = clock.monotonic()
 
@@ -120,7 +123,7 @@ def remove_one(verdict: Verdict, remover: Remover, clock: Clock, *, dry_run: boo
         return Outcome(verdict, result, error, clock.monotonic() - started)
 
     try:
-        refused = _refusal(verdict, remover, clock)
+        refused = _refusal(verdict, remover, clock, stopping)
     except RuntimeUnavailable as error:
         return outcome(Result.UNANSWERED, str(error))
     if refused is not None:
@@ -144,14 +147,21 @@ def remove_one(verdict: Verdict, remover: Remover, clock: Clock, *, dry_run: boo
     return outcome(Result.REMOVED if was_there else Result.ALREADY_GONE, failure)
 
 
-def _refusal(verdict: Verdict, remover: Remover, clock: Clock) -> Refused | None:
+def _refusal(verdict: Verdict, remover: Remover, clock: Clock, stopping: threading.Event) -> Refused | None:
     """None when the object may go now. Raises RuntimeUnavailable."""
-    for _ in range(CHECK_ATTEMPTS):
+    attempts = 0
+    while attempts < CHECK_ATTEMPTS:
         answer = remover.check(verdict)
-        if isinstance(answer, Refused):
-            return answer
-        if clock.monotonic() - answer.checked_at <= remover.fresh_seconds:
-            return None
+        match answer:
+            case Refused():
+                return answer
+            case Wait():
+                if stopping.wait(answer.seconds):
+                    return Refused(Reason.STOPPING)
+            case Ready():
+                if clock.monotonic() - answer.checked_at <= remover.fresh_seconds:
+                    return None
+                attempts += 1
     raise RuntimeUnavailable(
         f"no look at it was fresher than {remover.fresh_seconds:g} s when the removal was to be sent"
     )
@@ -232,8 +242,9 @@ class _Run:
             threading.Thread(target=self._work, args=(verdict,), name=f"remove {verdict.kind}", daemon=True).start()
 
     def _work(self, verdict: Verdict) -> None:
+        executor = self._executor
         try:
-            outcome = remove_one(verdict, self._remover, self._executor.clock, dry_run=self._executor.dry_run)
+            outcome = remove_one(verdict, self._remover, executor.clock, executor.stopping, dry_run=executor.dry_run)
         except Exception as error:  # noqa: BLE001 # a defect in one removal must end as an outcome, not as a hang
             outcome = Outcome(verdict, Result.FAILED, f"{type(error).__name__}: {error}")
         self._done.put(outcome)

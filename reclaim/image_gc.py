@@ -40,6 +40,7 @@ class ImageGCPolicy:
     `min_age_seconds`: how long an image must have been known before it may go. `max_age_seconds`: unused for longer
     than this it goes even if there is room; 0 = never. `high_threshold_percent`: the usage of the image filesystem at
     which a periodic pass begins to free space, down to `low_threshold_percent`. `keep`: what never goes.
+    `pod_start_seconds`: how long nothing goes after a pod began (`pod_starts`).
     """
 
     min_age_seconds: float = 120.0
@@ -47,6 +48,7 @@ class ImageGCPolicy:
     high_threshold_percent: int = 85
     low_threshold_percent: int = 80
     keep: KeepList = KEEP_NOTHING
+    pod_start_seconds: float = 1.0
 
     def __post_init__(self) -> None:
         high, low = self.high_threshold_percent, self.low_threshold_percent

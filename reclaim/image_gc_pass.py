@@ -37,6 +37,7 @@ from reclaim.image_gc_space import (
 )
 from reclaim.images_in_use import images_in_use
 from reclaim.listing import Lister
+from reclaim.pod_starts import PodStarts
 from reclaim.records import ImageRecords
 from reclaim.removers import ImageRemover
 from reclaim.services import ImageService
@@ -76,7 +77,7 @@ class ImageGCResult:
 
 class ImageGC:
     """Passes over one runtime, one at a time. `stopping`: set when nothing new may start. `in_flight`: whether an image
-    is being removed."""
+    is being removed. `starts`: who is waited for, by the hold-off in seconds."""
 
     def __init__(
         self,
@@ -86,9 +87,11 @@ class ImageGC:
         clock: Clock,
         stopping: threading.Event,
         *,
+        starts: Callable[[float], PodStarts] | None = None,
         dry_run: bool = False,
     ):
         self._images = images
+        self._starts = None if dry_run else starts
         self._lister = lister
         self._records = records
         self._clock = clock
@@ -112,7 +115,8 @@ class ImageGC:
         usage = images_in_use(listing)
         self._records.update(listing.images, usage.by_containers | usage.by_sandboxes, began, wall)
         plan = plan_maximum_age(listing, self._records.records, policy, began, started_at, exact=exact)
-        remover = ImageRemover(self._images, self._lister, listing, self._clock, keep=policy.keep)
+        starts = None if self._starts is None else self._starts(policy.pod_start_seconds)
+        remover = ImageRemover(self._images, self._lister, listing, self._clock, keep=policy.keep, starts=starts)
         planned_at = self._clock.monotonic()
         aged = self._walk(plan, remover)
         if aged.failures or aged.cut_short:
@@ -172,7 +176,7 @@ class ImageGC:
                 return walk
             self.in_flight = True
             try:
-                outcome = remove_one(pending.popleft(), remover, self._clock, dry_run=self._dry_run)
+                outcome = remove_one(pending.popleft(), remover, self._clock, self._stopping, dry_run=self._dry_run)
             finally:
                 self.in_flight = False
             went = walk.take(outcome)

@@ -61,6 +61,10 @@ class KubeletPods:
         """
         return uid not in self._known and self._directories.gone(uid)
 
+    def began(self) -> Mapping[str, float]:
+        """As the directories tell: a pod has one before it has anything else."""
+        return self._directories.began()
+
     def _look(self) -> tuple[PodStates, str | None]:
         states = self._directories.look()
         if states.present is None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -93,6 +94,9 @@ class PodStateProvider(Protocol):
     def gone(self, uid: str) -> bool:
         """Asked right before a removal: is this one pod known not to exist?"""
 
+    def began(self) -> Mapping[str, float]:
+        """When each pod began, wall seconds by UID; nothing where it cannot be known."""
+
 
 class KubeletDirectories:
     """Reads `<root_directory>/pods`. Creates nothing, follows nothing."""
@@ -106,6 +110,15 @@ class KubeletDirectories:
             return PodStates(frozenset(os.listdir(self._pods)))
         except OSError:
             return PodStates(None)
+
+    def began(self) -> Mapping[str, float]:
+        """The last change of each pod's directory itself: the kubelet fills it when it makes the pod."""
+        changed: dict[str, float] = {}
+        with suppress(OSError), os.scandir(self._pods) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):  # the pod has gone meanwhile
+                    changed[entry.name] = entry.stat(follow_symlinks=False).st_mtime
+        return changed
 
     def gone(self, uid: str) -> bool:
         """Whether the pod directory is readable and holds no such entry.

@@ -20,6 +20,7 @@ from reclaim.clock import Clock
 from reclaim.images_in_use import images_in_use
 from reclaim.keep_list import KEEP_NOTHING, KeepList
 from reclaim.listing import FRESH_SECONDS, Lister
+from reclaim.pod_starts import PodStarts
 from reclaim.pods import PodStateProvider, is_pod_uid
 from reclaim.references import ImageIndex
 from reclaim.services import NO_STATUS, ContainerStatus, ImageService, RuntimeService
@@ -47,6 +48,13 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
+class Wait:
+    """Not now: look again after so many seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """The object stays, or is gone already (`result`)."""
 
@@ -59,8 +67,8 @@ class Remover(Protocol):
 
     fresh_seconds: float
 
-    def check(self, verdict: Verdict) -> Ready | Refused:
-        """Looks again. Raises RuntimeUnavailable."""
+    def check(self, verdict: Verdict) -> Ready | Refused | Wait:
+        """Looks again. Raises RuntimeUnavailable. The sum of what it asks to wait is bounded."""
 
     def remove(self, verdict: Verdict) -> bool:
         """The one call, after a `check` that said Ready. False when there was no such object any more.
@@ -121,8 +129,27 @@ class ContainerRemover:
 
     def check(self, verdict: Verdict) -> Ready | Refused:
         """EXITED now; then that the newer copy is still there; and last, as it takes no time, that the pod is gone."""
-        status = self._runtime.container_status(verdict.id)
+        status = self._dead(verdict)
         read_at = self._clock.monotonic()
+        if isinstance(status, Refused):
+            return status
+        if verdict.superseded_by:
+            copies = {container.id for container in self._runtime.list_containers(pod_uid=verdict.pod_uid)}
+            if verdict.superseded_by not in copies:
+                return Refused(Reason.NEWEST_OF_LIVE_POD)
+            if self._clock.monotonic() - read_at > self.fresh_seconds:  # on a node under pressure lists are slow
+                status = self._dead(verdict)
+                read_at = self._clock.monotonic()
+                if isinstance(status, Refused):
+                    return status
+        if _has_appeared_again(verdict, self._pods):
+            return Refused(Reason.POD_ALIVE)
+        self._checked[verdict.id] = status
+        return Ready(read_at)
+
+    def _dead(self, verdict: Verdict) -> ContainerStatus | Refused:
+        """The status, if by it the container may go. Raises RuntimeUnavailable."""
+        status = self._runtime.container_status(verdict.id)
         if status == NO_STATUS:
             return Refused(Reason.UNKNOWN_STATE)
         if status is None or status.id != verdict.id:
@@ -131,14 +158,7 @@ class ContainerRemover:
         if status.state is not ContainerState.EXITED and not as_planned:
             return Refused(_STILL_ALIVE[status.state])
         _check_identity(verdict, status.identity)
-        if verdict.superseded_by:
-            copies = {container.id for container in self._runtime.list_containers(pod_uid=verdict.pod_uid)}
-            if verdict.superseded_by not in copies:
-                return Refused(Reason.NEWEST_OF_LIVE_POD)
-        if _has_appeared_again(verdict, self._pods):
-            return Refused(Reason.POD_ALIVE)
-        self._checked[verdict.id] = status
-        return Ready(read_at)
+        return status
 
     def remove(self, verdict: Verdict) -> bool:
         """StopContainer where its state is not known, the log files, then RemoveContainer by whole id."""
@@ -181,19 +201,31 @@ class SandboxRemover:
 
     def check(self, verdict: Verdict) -> Ready | Refused:
         """Not READY now and without containers; and last, as it takes no time, that the pod is gone."""
-        status = self._runtime.pod_sandbox_status(verdict.id)
+        refused = self._not_dead(verdict)
         read_at = self._clock.monotonic()
+        if refused is not None:
+            return refused
+        listing = Listing(containers=self._runtime.list_containers(sandbox_id=verdict.id)).without(self._planned)
+        if any(container.sandbox_id == verdict.id for container in listing.containers):
+            return Refused(Reason.HAS_CONTAINERS)
+        if self._clock.monotonic() - read_at > self.fresh_seconds:  # on a node under pressure lists are slow
+            refused = self._not_dead(verdict)
+            read_at = self._clock.monotonic()
+            if refused is not None:
+                return refused
+        if _has_appeared_again(verdict, self._pods):
+            return Refused(Reason.POD_ALIVE)
+        return Ready(read_at)
+
+    def _not_dead(self, verdict: Verdict) -> Refused | None:
+        """Why it stays by its status; None when it may go. Raises RuntimeUnavailable."""
+        status = self._runtime.pod_sandbox_status(verdict.id)
         if status is None:
             return _GONE
         if status.state is PodSandboxState.READY:
             return Refused(Reason.READY)
         _check_identity(verdict, status.identity)
-        listing = Listing(containers=self._runtime.list_containers(sandbox_id=verdict.id)).without(self._planned)
-        if any(container.sandbox_id == verdict.id for container in listing.containers):
-            return Refused(Reason.HAS_CONTAINERS)
-        if _has_appeared_again(verdict, self._pods):
-            return Refused(Reason.POD_ALIVE)
-        return Ready(read_at)
+        return None
 
     def remove(self, verdict: Verdict) -> bool:
         """StopPodSandbox, which frees its network, then RemovePodSandbox."""
@@ -210,7 +242,7 @@ class ImageRemover:
 
     The list is read anew before each removal where that is cheap: it may be as old as four times what it took to
     read, and never older than 1 s. (A list that takes half a second and more is counted from its answer: from the
-    question it could never be young enough.) Removals that run side by side share one.
+    question it could never be young enough.) Removals that run side by side share one. `starts`: who is waited for.
     """
 
     fresh_seconds = FRESH_SECONDS
@@ -224,9 +256,11 @@ class ImageRemover:
         planned: tuple[Verdict, ...] = (),
         *,
         keep: KeepList = KEEP_NOTHING,
+        starts: PodStarts | None = None,
     ):
         self._images = images
         self._keep = keep
+        self._starts = starts
         self._planned = planned
         self._lister = lister
         self._clock = clock
@@ -236,10 +270,14 @@ class ImageRemover:
         self._read_at = float("-inf")
         self._cost_seconds = 0.0
 
-    def check(self, verdict: Verdict) -> Ready | Refused:
-        """In use by now, or no longer told apart with certainty: then it stays."""
+    def check(self, verdict: Verdict) -> Ready | Refused | Wait:
+        """In use by now, or no longer told apart with certainty: then it stays. While a pod is made it waits."""
         with self._lock:
-            self._refresh()
+            if self._refresh() and self._starts is not None:
+                wait = self._starts.wait_seconds(self._listing.containers)
+                if wait > 0:
+                    self._read_at = float("-inf")  # after it everything is read anew
+                    return Wait(wait)
             usage, read_at = images_in_use(self._listing, self._index), self._read_at
         if verdict.id in usage.by_containers:
             return Refused(Reason.IN_USE, Result.IN_USE)
@@ -263,13 +301,15 @@ class ImageRemover:
             return Reason.IN_USE
         return Reason.SANDBOX_IMAGE if image.id in usage.by_sandboxes else None
 
-    def _refresh(self) -> None:
+    def _refresh(self) -> bool:
+        """Whether the list was read anew."""
         asked_at = self._clock.monotonic()
         if asked_at - self._read_at <= min(4 * self._cost_seconds, FRESH_SECONDS / 2):
-            return
+            return False
         self._listing = self._lister.again(self._listing, self._index).without(self._planned)
         self._cost_seconds = self._clock.monotonic() - asked_at
         self._read_at = asked_at if self._cost_seconds < FRESH_SECONDS / 2 else asked_at + self._cost_seconds
+        return True
 
     def remove(self, verdict: Verdict) -> bool:
         """RemoveImage by whole id, never by name: by name one runtime drops all tags and another only one."""

@@ -2,15 +2,46 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 
 import pytest
 
 from reclaim.embedded.filesystem import PrivateMounts, enter_private_mounts
 
-# As root every filesystem that a test mounts is seen by this process and its children only, and is gone with it, also
-# after kill -9. Entered on import: it has to happen before the first thread.
-MOUNTS = enter_private_mounts() if os.geteuid() == 0 else PrivateMounts(available=False, how="none", reason="no root")
+CLONE_NEWNS = 0x20000  # <linux/sched.h>
+
+
+def own_mounts() -> PrivateMounts:
+    """As root every filesystem that a test mounts is seen by this process and its children only, and is gone with it,
+    also after kill -9.
+
+    A worker among several (pytest-xdist) has a thread already, which stays where it was and mounts nothing; the tests
+    run on the main one. Its parent, which has made the mounts private, is in a namespace of its own: a loop filesystem
+    that one worker unmounts would be held by another's, were it the same one.
+    """
+    if os.geteuid() != 0:
+        return PrivateMounts(available=False, how="none", reason="no root")
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return enter_private_mounts()
+    if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNS) != 0:
+        return PrivateMounts(available=False, how="none", reason=os.strerror(ctypes.get_errno()))
+    return PrivateMounts(available=True, how="root", reason="")
+
+
+MOUNTS = own_mounts()  # on import: it has to happen before the first thread
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Whole files to workers, and one worker alone for those that start a containerd: they measure what a disk does."""
+    from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped] # it has no types
+
+    class ByRing(LoadFileScheduling):  # type: ignore[misc] # nor has its class
+        def _split_scope(self, nodeid: str) -> str:
+            return "real_node" if nodeid.startswith("tests/real_node/") else str(super()._split_scope(nodeid))
+
+    return ByRing(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -143,11 +143,11 @@ class Daemon:
                 self.events.append({"message": f"NOT AN EVENT: {line}"})
 
 
-def came_true(condition: Callable[[], bool], within_seconds: float) -> bool:
+def came_true(condition: Callable[[], bool], within_seconds: float, *, every_seconds: float = 0.01) -> bool:
     """Whether the condition became true in time."""
     deadline = time.monotonic() + within_seconds
     while not condition():
         if time.monotonic() >= deadline:
             return False
-        time.sleep(0.01)
+        time.sleep(every_seconds)
     return True

@@ -164,6 +164,27 @@ _reclaimd() {
     'doctor --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
     'drill --check') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'drill --report') COMPREPLY=($(compgen -d -- "$current")); return ;;
+    'drill --runtime') return ;;
+    'drill --fill') COMPREPLY=($(compgen -d -- "$current")); return ;;
+    'drill --for') return ;;
+    'drill --quiet') return ;;
+    'drill --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'drill --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
+    'drill --container-runtime-endpoint') return ;;
+    'drill --image-service-endpoint') return ;;
+    'drill --kubelet-config') return ;;
+    'drill --root-dir') return ;;
+    'drill --eviction-pressure-transition-period') return ;;
+    'drill --minimum-image-ttl-duration') return ;;
+    'drill --minimum-container-ttl-duration') return ;;
+    'drill --image-gc-high-threshold') return ;;
+    'drill --image-gc-low-threshold') return ;;
+    'drill --maximum-dead-containers-per-container') return ;;
+    'drill --maximum-dead-containers') return ;;
+    'drill --eviction-hard') return ;;
+    'drill --eviction-soft') return ;;
+    'drill --eviction-soft-grace-period') return ;;
+    'drill --eviction-minimum-reclaim') return ;;
     'drill -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
     'drill --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
     'drill --logging-format') COMPREPLY=($(compgen -W 'text json' -- "$current")); return ;;
@@ -179,7 +200,7 @@ _reclaimd() {
     top) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --interval --count' -- "$current")) ;;
     config) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output' -- "$current")) ;;
     doctor) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output' -- "$current")) ;;
-    drill) COMPREPLY=($(compgen -W '-h --help --all --list --check --report -o --output --logging-format -v --verbosity' -- "$current")) ;;
+    drill) COMPREPLY=($(compgen -W '-h --help --all --list --check --report --observe --runtime --fill --yes --allow-other-data --for --quiet --with-margin --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --logging-format -v --verbosity' -- "$current")) ;;
   esac
 }
 complete -F _reclaimd reclaimd

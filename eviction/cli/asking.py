@@ -51,6 +51,8 @@ def ask_daemon(command: str, words: Sequence[str]) -> int | None:
     options, files = told
     try:
         path = control_socket_of(files.get("config"), files.get("config_dir"))
+        if sys.stdout.isatty():
+            options["width"] = os.get_terminal_size(sys.stdout.fileno()).columns or None
         shown = stamp(files.get("config"), files.get("config_dir"), {}, os.environ)
         answer = _converse(path, {"command": command, "options": options, "told": shown})
     except NotAskedError as reason:
@@ -132,22 +134,32 @@ def _converse(path: str, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _last_word(daemon: socket.socket, lines: BinaryIO) -> dict[str, Any]:
-    said = False
-    while True:
-        line = lines.readline(LARGEST_ANSWER_BYTES)
-        if not line.endswith(b"\n"):
-            raise NotAskedError("the daemon hung up")
-        answer = json.loads(line)
-        if not isinstance(answer, dict):
-            raise TypeError("what answers is no daemon of this kind")
-        if "error" in answer or "refused" in answer:
-            raise NotAskedError(f"the daemon refuses: {answer.get('refused') or answer['error']}")
-        if "exit_code" in answer:
-            return {key: answer[key] for key in ("exit_code", "sentence", "document", "lines")}
-        if answer.get("busy") and not said:
-            said = True
-            _say(f"the daemon is {answer['busy']}; waiting for its turn")
-        daemon.settimeout(SILENCE_SECONDS)
+    beats, progress = 0, None
+    try:
+        while True:
+            line = lines.readline(LARGEST_ANSWER_BYTES)
+            if not line.endswith(b"\n"):
+                raise NotAskedError("the daemon hung up")
+            answer = json.loads(line)
+            if not isinstance(answer, dict):
+                raise TypeError("what answers is no daemon of this kind")
+            if "error" in answer or "refused" in answer:
+                raise NotAskedError(f"the daemon refuses: {answer.get('refused') or answer['error']}")
+            if "exit_code" in answer:
+                return {key: answer[key] for key in ("exit_code", "sentence", "document", "lines")}
+            busy = answer.get("busy")
+            if busy and not beats:
+                _say(f"the daemon is {busy}; waiting for its turn")
+            elif beats:
+                from eviction.cli.progress import StatusLine  # after a second, when an import delays nobody
+
+                progress = progress or StatusLine()
+                progress.rewrite(f"{beats:5.1f} s  the daemon is {busy or 'about to begin'}")
+            beats += 1
+            daemon.settimeout(SILENCE_SECONDS)
+    finally:
+        if progress is not None:
+            progress.erase()
 
 
 def _say(sentence: str) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 
 from eviction.check import CheckOptions, check
-from eviction.cli.options import add_configuration, add_output, answer_json, answer_lines, configuration_of
+from eviction.cli.options import add_configuration, add_output, answer_json, answer_lines, columns, configuration_of
+from eviction.cli.progress import Progress
 from eviction.node import Node
 
 DEADLINE_SECONDS = 2.0
@@ -28,8 +29,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Exit 0 clear, 1 a threshold is met, 4 a signal with a threshold could not be read."""
     node = Node(configuration_of(arguments), read_deadline_seconds=DEADLINE_SECONDS)
     try:
-        node.locate()
-        answer = check(node, CheckOptions(arguments.npd, arguments.output == "json"))
+        with Progress("asking the runtime where the images are, and looking at the filesystems"):
+            node.locate()
+            answer = check(node, CheckOptions(arguments.npd, arguments.output == "json", columns()))
     finally:
         node.close()
     if answer.document is not None:

@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from eviction.cli import EXIT_OK
-from eviction.cli.options import add_configuration, add_output, answer_json, answer_lines, configuration_of, say
+from eviction.cli.options import (
+    add_configuration,
+    add_output,
+    answer_json,
+    answer_lines,
+    columns,
+    configuration_of,
+    say,
+)
+from eviction.cli.progress import Progress
 from eviction.configuration import Configuration
 from eviction.explain import amount, later_sentence, no_effect_sentences, table
 from eviction.ladder import Rung, ladder, later_than_kubelet
@@ -27,8 +36,9 @@ def run(arguments: argparse.Namespace) -> int:
     configuration = configuration_of(arguments)
     node = Node(configuration, read_deadline_seconds=2.0)
     try:
-        node.locate()
-        look = node.summary.observe()
+        with Progress("asking the runtime where the images are, and looking at the filesystems"):
+            node.locate()
+            look = node.summary.observe()
     finally:
         node.close()
     rungs = _rungs(node, look)
@@ -70,7 +80,7 @@ def _values(configuration: Configuration) -> list[str]:
         else:
             rows.append([name, _shown(value), configuration.origins[name]])
     rows += [[signal, text, "left to the kubelet"] for signal, text in configuration.left_to_kubelet]
-    return table(rows)
+    return table(rows, columns())
 
 
 def _left_to_kubelet(configuration: Configuration) -> dict[str, str]:
@@ -82,6 +92,11 @@ def _left_to_kubelet(configuration: Configuration) -> dict[str, str]:
 
 
 def _shown(value: Any) -> str:
+    """A value as it would be written."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "-"
     return "-" if value in (None, "") else str(value)
 
 
@@ -99,4 +114,4 @@ def _ladder(rungs: tuple[Rung, ...], look: SignalObservations) -> list[str]:
     ]
     if len(rows) == 1:
         return ["no filesystem could be read: no ladder", *(f"{u.role}: {u.reason}" for u in look.unavailable)]
-    return table(rows)
+    return table(rows, columns())

@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from eviction.cli import EXIT_NOT_RELIEVED, EXIT_OK
 from eviction.cli.options import add_configuration, add_output, answer_json, answer_lines, configuration_of
+from eviction.cli.progress import Progress
 from eviction.doctor import examine, healthy
 from eviction.finding import Finding
 from eviction.log import escaped
@@ -24,7 +25,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Exit 0 nothing to do (notes do not count), 1 findings."""
     node = Node(configuration_of(arguments), read_deadline_seconds=2.0)
     try:
-        findings = examine(gather(node))
+        with Progress("asking the runtime, the kernel and the daemon"):
+            findings = examine(gather(node))
     finally:
         node.close()
     if arguments.output == "json":

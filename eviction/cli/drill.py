@@ -1,17 +1,30 @@
-"""`reclaimd drill`: a test of eviction paths on an embedded node."""
+"""`reclaimd drill`: a test of eviction paths. Here: on an embedded node, and who else is asked (`drill_node`,
+`drill_fill`)."""
 
 from __future__ import annotations
 
 import argparse
 import io
 import signal
-import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from eviction.cli import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
-from eviction.cli.options import add_logging, add_output, answer_json, answer_lines, leave, log_of, say
+from eviction.cli.drill_screen import Screen, write_report
+from eviction.cli.drill_screen import tell as tell_on_stdout
+from eviction.cli.options import (
+    add_configuration,
+    add_logging,
+    add_output,
+    answer_json,
+    answer_lines,
+    columns,
+    configuration_flags,
+    leave,
+    log_of,
+    say,
+)
 from eviction.drill.library import find_scenario, library
 from eviction.drill.scenario import read_scenario
 from eviction.drill.texts import ScenarioError
@@ -20,14 +33,22 @@ from eviction.log import Log
 from reclaim.embedded.filesystem import EmbeddedNodeError, PrivateMounts, enter_private_mounts
 from reclaim.types import RuntimeUnavailable
 from signals.quantity import format_bytes
-from signals.types import FilesystemRole, SignalObservations
 
 if TYPE_CHECKING:
-    from eviction.drill.run import DrillResult  # at run time imported late, with what it brings
+    from eviction.drill.result import DrillResult  # at run time imported late, with what it brings
 
 DEFAULT = "pressured-node"
 COMPARE = "compare"
-BAR = 40
+QUIET = "1m"
+NODE_ONLY = {
+    "config": "config",
+    "config-dir": "config_dir",
+    "yes": "yes",
+    "allow-other-data": "allow_other_data",
+    "with-margin": "with_margin",
+    "for": "longest",
+    "quiet": "quiet",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,22 +56,57 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "scenario",
         nargs="*",
-        default=[DEFAULT],
+        default=[],
         help=f"names or files (default {DEFAULT}); or: {COMPARE} A.json B.json",
     )
     parser.add_argument("--all", action="store_true", help="run every built-in scenario")
     parser.add_argument("--list", action="store_true", help="name the built-in scenarios, and why each is there")
     parser.add_argument("--check", metavar="FILE", help="read a scenario and say whether it can be used; run nothing")
     parser.add_argument("--report", metavar="DIR", default="report", help="where the reports are written (report)")
+    _add_node(parser)
+    add_configuration(parser)
     add_output(parser)
     add_logging(parser)
+
+
+def _add_node(parser: argparse.ArgumentParser) -> None:
+    """The options of a drill on a node that is there."""
+    parser.add_argument("--observe", action="store_true", help="somebody else responds: measure only, touch nothing")
+    parser.add_argument(
+        "--runtime",
+        metavar="ENDPOINT",
+        dest="container_runtime_endpoint",
+        help="the real runtime: unix:///path/to.sock",
+    )
+    parser.add_argument("--fill", metavar="DIR", help="run one scenario on a real node: files in DIR make its pressure")
+    parser.add_argument("--yes", action="store_true", help="do not ask before the node is filled")
+    parser.add_argument(
+        "--allow-other-data", action="store_true", help="fill a filesystem on which more than the node's own data is"
+    )
+    parser.add_argument("--for", metavar="DURATION", dest="longest", help="observe for so long at most")
+    parser.add_argument(
+        "--quiet", metavar="DURATION", help=f"end once relieved and quiet for so long (observing: {QUIET})"
+    )
+    parser.add_argument(
+        "--with-margin",
+        action="store_true",
+        help="observe the marks of a reclaimd with this configuration, not the kubelet's own",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0 everything held, 1 not, 2 a scenario or a report is refused."""
     words: list[str] = arguments.scenario
-    if words[0] == COMPARE:
+    if words[:1] == [COMPARE]:
         return compare(words[1:], arguments)
+    if arguments.observe and arguments.fill is None:
+        if words or arguments.all or arguments.list or arguments.check is not None:
+            leave(EXIT_USAGE, "--observe takes a scenario only together with --fill; alone it measures, whatever fills")
+        from eviction.cli.drill_node import observe  # brings gRPC, and with it threads
+
+        return observe(arguments)
+    if arguments.fill is None:
+        _refuse_what_has_no_part(arguments)
     try:
         if arguments.list:
             answer_lines(f"{name:24} {read_scenario(path).why}" for name, path in library().items())
@@ -59,17 +115,31 @@ def run(arguments: argparse.Namespace) -> int:
             scenario = read_scenario(arguments.check)
             answer_lines([f"{arguments.check}: the scenario {scenario.name} can be used"])
             return EXIT_OK
-        scenarios = [find_scenario(name) for name in (library() if arguments.all else words)]
+        scenarios = [find_scenario(name) for name in (library() if arguments.all else words or [DEFAULT])]
     except ScenarioError as error:
         leave(EXIT_USAGE, str(error))
     if len(scenarios) > 1 and arguments.output == "json":
         leave(EXIT_USAGE, "-o json prints one document, so it takes one scenario; the reports of several are files")
+    if arguments.fill is not None:
+        if len(scenarios) != 1 or arguments.container_runtime_endpoint is None:
+            leave(EXIT_USAGE, "--fill takes one scenario, and --runtime names the runtime; nothing was touched")
+        from eviction.cli.drill_fill import fill  # brings gRPC, and with it threads
+
+        return fill(scenarios[0], arguments)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what was made is taken away again
     mounts = enter_private_mounts()  # before the first thread: see there
     held = [_drill(scenario, mounts, arguments) for scenario in scenarios]
     if len(held) > 1:
         answer_lines(["", f"{sum(held)} of {len(held)} scenarios held"])
     return EXIT_OK if all(held) else EXIT_NOT_RELIEVED
+
+
+def _refuse_what_has_no_part(arguments: argparse.Namespace) -> None:
+    """The embedded node is configured by its scenario: options of a node that is there have no part in it."""
+    given = [f"--{name}" for name, value in configuration_flags(arguments).items() if value is not None]
+    given += [f"--{name}" for name, attribute in NODE_ONLY.items() if getattr(arguments, attribute)]
+    if given:
+        leave(EXIT_USAGE, f"{', '.join(given)}: has no part on the embedded node; --fill or --observe name a real one")
 
 
 def compare(paths: Sequence[str], arguments: argparse.Namespace) -> int:
@@ -100,18 +170,19 @@ def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namesp
     from eviction.drill.run import Drill
     from eviction.explain import pass_lines
 
-    tell = say if arguments.output == "json" else _tell
+    tell = say if arguments.output == "json" else tell_on_stdout
     tell(f"{scenario.name}: {scenario.why}")
     try:
         with EmbeddedDrillNode(scenario, mounts) as embedded:
-            screen = _Screen(scenario, tell)
+            first = scenario.pressures[0]
+            screen = Screen(scenario.node.role(first.where), tell, inodes=first.counts_inodes)
             for line in _head(scenario, embedded.describe()):
                 tell(line)
             drill = Drill(
                 scenario,
                 embedded,
                 log_of(arguments) if arguments.verbosity else Log(time.time, stream=io.StringIO()),
-                lambda record: screen.lines(["", *pass_lines(record, with_kept=False)]),
+                lambda record: screen.lines(["", *pass_lines(record, with_kept=False, width=columns())]),
                 screen.progress,
             )
             result = drill.run()
@@ -123,7 +194,7 @@ def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namesp
         answer_json(document)
     else:
         _say_verdict(result)
-    _write(document, arguments.report, tell)
+    write_report(document, arguments.report, tell)
     return result.held
 
 
@@ -135,19 +206,10 @@ def _say_verdict(result: DrillResult) -> None:
     passes = [one.record for one in result.seen.passes]
     kept = {o.verdict.id: o for record in passes for o in record.kept}
     gone = {o.verdict.id for record in passes for o in record.removals}
-    left = outcomes_table(o for i, o in kept.items() if i not in gone)
+    left = outcomes_table((o for i, o in kept.items() if i not in gone), columns())
     if left:
         answer_lines(["", "what stayed, and why:", *left])
     answer_lines(["", *verdict_lines(result)])
-
-
-def _write(document: dict[str, Any], directory: str, tell: Callable[[str], None]) -> None:
-    from eviction.drill.written import write_reports
-
-    try:
-        tell(f"report: {', '.join(write_reports(document, directory))}")
-    except OSError as error:
-        say(f"the report could not be written: {error}")
 
 
 def _head(scenario: Scenario, filesystem: str) -> list[str]:
@@ -173,45 +235,3 @@ def _head(scenario: Scenario, filesystem: str) -> list[str]:
         *(f"  pressure    {words_of(pressure)}" for pressure in scenario.pressures),
         *(f"  fault       {words_of_fault(fault)}" for fault in scenario.faults),
     ]
-
-
-def _tell(line: str) -> None:
-    """The story of a drill is its data: on stdout, in order with the tables."""
-    print(line, flush=True)  # noqa: T201 # data on stdout
-
-
-class _Screen:
-    """Progress on one line of a terminal; lines that stay everywhere."""
-
-    def __init__(self, scenario: Scenario, tell: Callable[[str], None]):
-        self._tell = tell
-        self._live = sys.stderr.isatty()
-        first = scenario.pressures[0]
-        self._inodes = first.counts_inodes
-        self._role = scenario.node.role(first.where)
-
-    def progress(self, seconds: float, look: SignalObservations) -> None:
-        found = look.filesystems.get(self._role) or look.filesystems.get(FilesystemRole.NODEFS)
-        if not self._live or found is None:
-            return
-        stats = found[1]
-        free, total = (
-            (stats.inodes_free, stats.inodes_total) if self._inodes else (stats.available_bytes, stats.capacity_bytes)
-        )
-        full = BAR - free * BAR // max(total, 1)
-        shown = f"{free} inodes" if self._inodes else format_bytes(free)
-        print(  # noqa: T201 # progress, on a terminal only
-            f"\r\x1b[K  {seconds:5.1f} s  [{'█' * full}{'·' * (BAR - full)}]  {shown} available",
-            end="",
-            file=sys.stderr,
-            flush=True,
-        )
-
-    def lines(self, lines: list[str]) -> None:
-        self.end()
-        for line in lines:
-            self._tell(line)
-
-    def end(self) -> None:
-        if self._live:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)  # noqa: T201 # clears the progress line

@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
-from collections.abc import Iterable
+import textwrap
+from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
 from eviction.cli import EXIT_USAGE
-from eviction.configuration import Configuration, ConfigurationError, load, parse_pairs
+from eviction.configuration import Configuration, ConfigurationError, load
 from eviction.log import Log, escaped, goes_to_journal
+from eviction.sources import parse_pairs
 from reclaim.cri.client import EndpointError, socket_path
 from signals.clock import SystemClock
 
@@ -124,6 +127,23 @@ def answer_json(document: Any) -> None:
     print(json.dumps(document, indent=2))  # noqa: T201 # data on stdout
 
 
+def columns() -> int | None:
+    """How wide the terminal on stdout is; None where it is none, and lines may be as long as they like."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
 def answer_lines(lines: Iterable[str]) -> None:
     """Data for people, on stdout; a terminal obeys nothing of it, whoever forgot to escape a name."""
-    print("\n".join(map(escaped, lines)))  # noqa: T201 # data on stdout
+    for line in folded(map(escaped, lines), columns()):
+        print(line)  # noqa: T201 # data on stdout
+
+
+def folded(lines: Iterable[str], width: int | None) -> Iterator[str]:
+    """The lines; what is wider than the terminal goes on in an indented line. What holds a word that has no room in a
+    line stays whole, so that it can be copied."""
+    for line in lines:
+        indent = " " * (len(line) - len(line.lstrip()) + 4)
+        if width is None or len(line) <= width or max(map(len, line.split())) > width - len(indent):
+            yield line
+        else:
+            yield from textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False)

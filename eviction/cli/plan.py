@@ -9,7 +9,17 @@ import argparse
 from dataclasses import replace
 
 from eviction.cli import EXIT_OK, EXIT_READING, EXIT_RUNTIME
-from eviction.cli.options import add_configuration, add_output, answer_json, answer_lines, configuration_of, leave, say
+from eviction.cli.options import (
+    add_configuration,
+    add_output,
+    answer_json,
+    answer_lines,
+    columns,
+    configuration_of,
+    leave,
+    say,
+)
+from eviction.cli.progress import Progress
 from eviction.configuration import Extent
 from eviction.explain import attribution_lines, outcomes_table, signals_table
 from eviction.log import escaped
@@ -35,45 +45,49 @@ def run(arguments: argparse.Namespace) -> int:
     forgotten = node.remember()
     if forgotten:
         say(f"reclaimd: {forgotten}")
-    problem = node.locate()
-    observations, decision = node.responder.look()
+    with Progress("asking the runtime where the images are") as progress:
+        problem = node.locate()
+        progress.step("looking at the filesystems")
+        observations, decision = node.responder.look()
     if not observations.signals:
         leave(EXIT_READING, "; ".join(u.reason for u in observations.unavailable) or "no filesystem could be read")
     if problem is not None:
         leave(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
     request = Request(row=tuple(ReclaimFunction), extent=Extent.ALL)
-    record = node.responder.act(observations, decision, Trigger.REQUEST, request)
+    with Progress("listing containers and images, and planning"):
+        record = node.responder.act(observations, decision, Trigger.REQUEST, request)
     told_by, pods_problem = node.pods_told_by, node.pods_problem
     if record.errors:
         leave(EXIT_RUNTIME, "; ".join(record.errors))
-    record = replace(record, attributions=node.whereabouts.of(observations, record.removals + record.kept))
+    with Progress("counting where the bytes are"):
+        record = replace(record, attributions=node.whereabouts.of(observations, record.removals + record.kept))
     node.close()
     if arguments.output == "json":
         answer_json({**pass_json(record), "pods": {"told_by": told_by, "problem": pods_problem}})
     else:
         answer_lines(
             [
-                *signals_table(observations, node.thresholds(observations.layout)),
+                *signals_table(observations, node.thresholds(observations.layout), columns()),
                 "",
-                *plan_lines(record),
+                *plan_lines(record, columns()),
                 pods_line(told_by, pods_problem),
             ]
         )
     return EXIT_OK
 
 
-def plan_lines(record: Pass) -> list[str]:
+def plan_lines(record: Pass, width: int | None = None) -> list[str]:
     """What may go in its order, what stays, and the totals."""
     hurry = [] if record.order is None or not record.order.by_yield else [record.order.sentence]
     kept = sum(outcome.verdict.size_bytes or 0 for outcome in record.kept)
     return [
-        *outcomes_table(record.removals + record.kept),
+        *outcomes_table(record.removals + record.kept, width),
         "",
         f"may go: {len(record.removals)} objects, images of {format_bytes(record.nominal_bytes)}, in this order",
         f"kept: {len(record.kept)} objects, images of {format_bytes(kept)}",
         *hurry,
         "a pass stops as soon as the thresholds are clear",
-        *(line for attribution in record.attributions for line in ("", *attribution_lines(attribution))),
+        *(line for attribution in record.attributions for line in ("", *attribution_lines(attribution, width))),
     ]
 
 

@@ -14,10 +14,12 @@ from eviction.cli.options import (
     add_output,
     answer_json,
     answer_lines,
+    columns,
     configuration_of,
     leave,
     say,
 )
+from eviction.cli.progress import Progress
 from eviction.cli.termination import block_termination, on_signals
 from eviction.hook import HookOptions, HookRefused, read_options, respond
 from eviction.node import Node
@@ -54,9 +56,12 @@ def run(arguments: argparse.Namespace) -> int:
     forgotten = node.remember()
     if forgotten:
         say(f"reclaimd: {forgotten}")
-    problem = node.locate()
-    observations, decision = node.responder.look()
-    answer = respond(options, node, observations, decision, problem)
+    with Progress("asking the runtime where the images are") as progress:
+        problem = node.locate()
+        progress.step("looking at the filesystems")
+        observations, decision = node.responder.look()
+    with Progress("reclaiming", lambda: removing(node)):
+        answer = respond(options, node, observations, decision, problem)
     if answer.sentence:
         leave(answer.exit_code, answer.sentence)
     if answer.document is not None:
@@ -67,9 +72,14 @@ def run(arguments: argparse.Namespace) -> int:
     return answer.exit_code
 
 
+def removing(node: Node) -> str:
+    """What is being removed at this moment, in words; nothing while lists are read."""
+    return ", ".join(f"{verdict.kind} {verdict.name}" for verdict in list(node.executor.in_flight.values()))
+
+
 def _options(arguments: argparse.Namespace) -> HookOptions:
     names = ("signal", "until", "all", "dry_run", "now", "output")
     try:
-        return read_options({name: getattr(arguments, name) for name in names})
+        return read_options({"width": columns(), **{name: getattr(arguments, name) for name in names}})
     except HookRefused as error:
         leave(EXIT_USAGE, str(error))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import os
+from functools import partial
 
 from eviction.check import check_for_another
 from eviction.cli import EXIT_HELD, EXIT_OK, EXIT_USAGE
@@ -18,10 +19,10 @@ from eviction.cli.options import (
     read_configuration,
 )
 from eviction.cli.termination import block_reload, block_termination, on_signals
-from eviction.configuration import ConfigurationError
+from eviction.configuration import Configuration, ConfigurationError
 from eviction.configuration_stamp import Stamp, stamp
 from eviction.control import ControlServer, ControlUnavailable, Conversation
-from eviction.events import LogEvents
+from eviction.events import EventSink, EveryEvent, LogEvents
 from eviction.explain import no_effect_sentences
 from eviction.faces import Faces, fed_in_time
 from eviction.hold_off import HoldOff, kubelet_is_healthy
@@ -30,7 +31,7 @@ from eviction.manager import DRAIN_SECONDS, Manager
 from eviction.node import Node
 from eviction.periodic import PeriodicGC
 from eviction.record_keeper import RecordKeeper
-from eviction.systemd import Notifier
+from eviction.systemd import Notifier, listening_socket
 from eviction.types import Decision
 from reclaim.cri.client import EndpointError
 from signals.types import SignalObservations
@@ -58,8 +59,9 @@ def run(arguments: argparse.Namespace) -> int:
         log.info(f"no endpoint configured; using {node.endpoint.runtime}")
     keeper = RecordKeeper(node.records, node.record_file, log)
     keeper.load()
-    hold_off = HoldOff(configuration.hold_off_seconds, node.clock.monotonic(), node.clock.monotonic, kubelet_is_healthy)
-    events = LogEvents(log)
+    healthy = partial(kubelet_is_healthy, configuration.kubelet_healthz)
+    hold_off = HoldOff(configuration.hold_off_seconds, node.clock.monotonic(), node.clock.monotonic, healthy)
+    events = start_events(configuration, log, node)
     faces = Faces(node, hold_off, log, notifier)
 
     def looked(look: SignalObservations, _: Decision) -> None:
@@ -91,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
         log.warning(sentence)
     watches.start(log)
     control = start_control(configuration.control_socket, node, manager, told, log)
-    faces.start(configuration.metrics_address, manager)
+    faces.start(configuration.metrics_address, manager, listening_socket(os.environ, os.getpid(), "metrics"))
 
     def stop() -> None:
         faces.stopping()
@@ -113,6 +115,17 @@ def run(arguments: argparse.Namespace) -> int:
     log.info("stopped")
     os.close(lock)
     return EXIT_OK
+
+
+def start_events(configuration: Configuration, log: Log, node: Node) -> EventSink:
+    """Events go to the log, and where it is switched on to the API server, on a thread that nobody waits for."""
+    if not configuration.kubernetes_events:
+        return LogEvents(log)
+    from eviction.kubernetes_events import event_recorder
+
+    recorder = event_recorder(configuration, log, node.clock)
+    recorder.start()
+    return EveryEvent(LogEvents(log), recorder)
 
 
 class Told:

@@ -6,7 +6,16 @@ import argparse
 from typing import Any
 
 from eviction.cli import EXIT_OK, EXIT_RUNTIME
-from eviction.cli.options import add_configuration, add_output, answer_json, answer_lines, configuration_of, leave
+from eviction.cli.options import (
+    add_configuration,
+    add_output,
+    answer_json,
+    answer_lines,
+    columns,
+    configuration_of,
+    leave,
+)
+from eviction.cli.progress import Progress
 from eviction.control import ControlUnavailable, ask
 from eviction.explain import amount, table
 from signals.quantity import format_duration
@@ -26,7 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Exit 0; 3 no daemon answers."""
     path = configuration_of(arguments).control_socket
     try:
-        status = ask(path, "status")
+        with Progress("asking the daemon"):
+            status = ask(path, "status")
     except ControlUnavailable as error:
         leave(EXIT_RUNTIME, str(error))
     if not arguments.history:
@@ -34,11 +44,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output == "json":
         answer_json(status)
     else:
-        answer_lines(lines(status))
+        answer_lines(lines(status, columns()))
     return EXIT_OK
 
 
-def lines(status: dict[str, Any]) -> list[str]:
+def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
     """The answer for people."""
     conditions = ", ".join(status["conditions"]) or "no DiskPressure"
     doing = status["doing"] or "watching"
@@ -56,9 +66,9 @@ def lines(status: dict[str, Any]) -> list[str]:
                 "-" if left is None else format_duration(left),
             ]
         )
-    told += table(rows)
+    told += table(rows, width)
     passes = [["STARTED", "SIGNAL", "RESULT", "REASON"]]
     for record in status["passes"]:
         acted_on = record["acted_on"]["signal"] if record["acted_on"] else "-"
         passes.append([record["started"], acted_on, record["result"], record["reason"]])
-    return [*told, "", *(table(passes) if len(passes) > 1 else ["no passes yet"])]
+    return [*told, "", *(table(passes, width) if len(passes) > 1 else ["no passes yet"])]

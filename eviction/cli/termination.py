@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 END = frozenset({signal.SIGTERM, signal.SIGINT})
 RELOAD = frozenset({signal.SIGHUP})
@@ -22,6 +23,16 @@ def block_termination() -> None:
 def block_reload() -> None:
     """The same for SIGHUP, for a program that has something to reload."""
     signal.pthread_sigmask(signal.SIG_BLOCK, RELOAD)
+
+
+@contextmanager
+def termination_let_through() -> Iterator[None]:
+    """While a person is asked something: SIGTERM and SIGINT end the process as they always do."""
+    blocked = signal.pthread_sigmask(signal.SIG_UNBLOCK, END)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def on_signals(end: Callable[[], None], reload: Callable[[], None] | None = None) -> None:

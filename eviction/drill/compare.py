@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from eviction.drill.chart import Chart, Series, chart_svg, html_text
 from eviction.drill.document import Report
-from eviction.drill.page import PLURALS, chart_name, figure, html, html_table, marks_of, wanted_charts
+from eviction.drill.page import chart_name, figure, html, html_table, marks_of, wanted_charts
+from eviction.drill.seen import PLURALS
 from eviction.drill.written import write_text
 from eviction.explain import table
 from eviction.log import escaped
@@ -24,11 +25,16 @@ def comparison_rows(first: Report, second: Report) -> list[list[str]]:
     """What was measured, in the first run and in the second; the first row is the head."""
     shown: dict[str, Callable[[Report], str]] = {
         "held": lambda run: "yes" if run.held else "no",
+        "responded": lambda run: run.response,
         "crossing to first removal": lambda run: _seconds(run.from_crossing_to_first_removal_seconds),
+        "crossing to first relief": lambda run: _seconds(run.from_crossing_to_first_relief_seconds),
         "crossing to relief": lambda run: _seconds(run.from_crossing_to_relief_seconds),
         **{f"lowest {signal}": _lowest(signal) for signal in [*first.lowest, *second.lowest]},
         **{f"{plural} gone": _gone(kind) for kind, plural in PLURALS.items()},
-        "images beyond need": lambda run: str(run.images_lost_beyond_need),
+        "pods ended": lambda run: str(len(run.ended_pods)),
+        "images beyond need": lambda run: (
+            "-" if run.images_lost_beyond_need is None else str(run.images_lost_beyond_need)
+        ),
         "passes": lambda run: str(len(run.passes)),
         "DiskPressure reported": lambda run: _seconds(_reported(run)),
     }
@@ -46,7 +52,7 @@ def comparison_table(first: Report, second: Report) -> list[str]:
 
 def names_of(first: Report, second: Report) -> tuple[str, str]:
     """How the runs are called: A and B, with the names of their scenarios."""
-    return f"A ({first.scenario})", f"B ({second.scenario})"
+    return f"A ({first.title})", f"B ({second.title})"
 
 
 def comparison_page(first: Report, second: Report) -> str:

@@ -23,6 +23,8 @@ LARGEST_BYTES = 64 << 20
 # No drill lasts longer, no disk is larger: what is drawn stays within what can be drawn.
 Seconds = Annotated[float, Field(ge=-1e6, le=1e6)]
 Amount = Annotated[int, Field(ge=-(2**63), le=2**63)]
+# A sum of sizes that a runtime tells, each of which may be as large as CRI can say.
+Sum = Annotated[int, Field(ge=-(2**80), le=2**80)]
 
 
 class ReportError(EvictionError):
@@ -39,7 +41,7 @@ class CheckPart(_Part):
     name: str
     expected: str
     seen: str
-    held: bool
+    held: bool | None  # None: it could not be judged
 
 
 class FilesystemPart(_Part):
@@ -99,11 +101,18 @@ class RemovalPart(_Part):
     name: str
 
 
+class EndedPodPart(_Part):
+    """One pod that ran and runs no more."""
+
+    seconds: Seconds
+    name: str
+
+
 class AmountPart(_Part):
     """Bytes and inodes; None: not known."""
 
-    bytes: Amount | None = None
-    inodes: Amount | None = None
+    bytes: Sum | None = None
+    inodes: Sum | None = None
 
 
 class TimingsPart(_Part):
@@ -163,9 +172,11 @@ class Report(_Part):
     layout: str
     ended_seconds: float = Field(gt=0, le=1e6)
     crossed_seconds: Seconds | None = None
+    response: str = Field("reclaimd", max_length=200)
     from_crossing_to_first_removal_seconds: Seconds | None = None
+    from_crossing_to_first_relief_seconds: Seconds | None = None
     from_crossing_to_relief_seconds: Seconds | None = None
-    images_lost_beyond_need: int = 0
+    images_lost_beyond_need: int | None = 0  # None: the sizes of layers are not known
     lowest: dict[str, Amount | None] = Field(default_factory=dict)
     checks: list[CheckPart]
     filesystems: list[FilesystemPart]
@@ -174,8 +185,24 @@ class Report(_Part):
     pressures: list[PressurePart]
     faults: list[FaultPart]
     removals: list[RemovalPart]
+    ended_pods: list[EndedPodPart] = Field(default_factory=list)
+    lists_apart_seconds: Seconds | None = None
     passes: list[PassPart]
     timeline: list[PointPart]
+
+    @property
+    def verdict(self) -> str:
+        """In words; what nobody could judge is said beside it."""
+        if not self.checks:
+            return "observed; nothing was expected"
+        open_ = sum(check.held is None for check in self.checks)
+        said = "everything held" if self.held else "not everything held"
+        return f"{said} of what could be judged; {open_} of {len(self.checks)} could not" if open_ else said
+
+    @property
+    def title(self) -> str:
+        """The name of the scenario, and that somebody else responded where it was so."""
+        return self.scenario if self.response == "reclaimd" else f"{self.scenario}, {self.response}"
 
     def series(self, filesystem: str, *, inodes: bool) -> list[tuple[float, int]]:
         """What was available on one filesystem: (seconds, bytes or inodes)."""

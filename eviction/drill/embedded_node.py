@@ -11,13 +11,14 @@ import os
 import shutil
 import tempfile
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from eviction.drill.patience import answered
 from eviction.drill.population import Population
 from eviction.drill.simulated import SizedDirectory, reader_of
-from eviction.drill.types import FilesystemType, Scenario
+from eviction.drill.types import FilesystemType, RuntimeSpec, Scenario
 from reclaim.cri.maker import PodMaker
+from reclaim.embedded.dialects import DIALECTS
 from reclaim.embedded.filesystem import EmbeddedNodeError, PrivateMounts, mount_tmpfs, unmount
 from reclaim.embedded.runtime import EmbeddedRuntime
 from reclaim.embedded.server import EmbeddedServer
@@ -103,9 +104,8 @@ class EmbeddedDrillNode:
             os.path.join(self.disk(FilesystemRole.IMAGEFS), "runtime"),
             containers_root=containers and os.path.join(containers, "runtime"),
             sandbox_image=self._spec.images[0].names[0],
-            container_space_delay_seconds=self._spec.runtime.container_space_delay_seconds,
-            pins_sandbox_image=self._spec.runtime.pins_sandbox_image,
-            fills_image_id=self._spec.runtime.fills_image_id,
+            dialect=DIALECTS[self._spec.runtime.dialect],
+            **differences_of(self._spec.runtime),
         )
         self.server = EmbeddedServer(self.runtime, f"{self._base}/cri.sock")
         self.server.start()
@@ -131,3 +131,13 @@ class EmbeddedDrillNode:
             if role not in self._simulated:
                 unmount(disk)
         shutil.rmtree(self._base, ignore_errors=True)
+
+
+def differences_of(runtime: RuntimeSpec) -> dict[str, Any]:
+    """The rules in which a runtime differs from its dialect, by their names there."""
+    named = {
+        "container_space_delay_seconds": runtime.container_space_delay_seconds,
+        "pins_sandbox_image": runtime.pins_sandbox_image,
+        "fills_image_id": runtime.fills_image_id,
+    }
+    return {name: value for name, value in named.items() if value is not None}

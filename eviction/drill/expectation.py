@@ -35,6 +35,11 @@ def expectation_of(written: ExpectFields, node: NodeSpec, faults: int) -> Expect
         images_left_at_least=written.imagesLeftAtLeast,
         images_lost_beyond_need=written.imagesLostBeyondNeed,
         lowest={_signal("expect.lowest", name): _least(name, text, node) for name, text in written.lowest.items()},
+        lowest_shares={
+            _signal("expect.lowest", name): read_text(f"expect.lowest.{name}", text, parse_percentage)
+            for name, text in written.lowest.items()
+            if text.endswith("%")
+        },
         passes_at_most=written.passesAtMost,
         says=written.says,
         faults_strike=faults,

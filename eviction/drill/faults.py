@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from eviction.drill.types import Fault, FaultAction
-from reclaim.embedded.faults import CODES, ActThenFail, Delay, Fail, Failpoint, Hang
+from reclaim.embedded.distortions import Distortion
+from reclaim.embedded.faults import CODES, ActThenFail, Cut, Delay, Distort, Fail, Failpoint, Hang, Pretend
 from reclaim.embedded.server import EmbeddedServer
 from signals.quantity import format_duration
 
@@ -36,6 +37,12 @@ def words_of(fault: Fault) -> str:
             return f"{fault.method} fails ({fault.code}){times}{lasts}"
         case FaultAction.ACT_THEN_FAIL:
             return f"{fault.method} acts and fails all the same ({fault.code}){times}{lasts}"
+        case FaultAction.PRETEND:
+            return f"{fault.method} does nothing and says that it did{times}{lasts}"
+        case FaultAction.CUT:
+            return f"{fault.method} ends in the middle of its list ({fault.code}){times}{lasts}"
+        case FaultAction.DISTORT:
+            return f"{fault.method} does not tell the truth ({fault.how}){times}{lasts}"
         case FaultAction.DELAY:
             return f"{fault.method} answers {format_duration(fault.delay_seconds)} late{times}{lasts}"
         case FaultAction.HANG:
@@ -56,6 +63,12 @@ def failpoint_of(fault: Fault) -> Failpoint:
             return Fail(code, fault.message, fault.times)
         case FaultAction.ACT_THEN_FAIL:
             return ActThenFail(code, fault.message, fault.times)
+        case FaultAction.PRETEND:
+            return Pretend(fault.times)
+        case FaultAction.CUT:
+            return Cut(code, fault.message, fault.times)
+        case FaultAction.DISTORT:
+            return Distort(Distortion(fault.how), fault.times)
         case FaultAction.DELAY:
             return Delay(fault.delay_seconds, fault.times)
         case FaultAction.HANG:

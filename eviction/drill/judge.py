@@ -18,12 +18,13 @@ from signals.quantity import format_duration
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One expectation: what was expected, what was seen, whether it held."""
+    """One expectation: what was expected, what was seen, whether it held (None: it could not be judged; `seen` says
+    why)."""
 
     name: str
     expected: str
     seen: str
-    held: bool
+    held: bool | None
 
 
 def judge(expect: Expectation, seen: Seen) -> tuple[Check, ...]:

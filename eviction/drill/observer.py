@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 
-from eviction.drill.seen import Band, Episode, FilesystemSeen, Sample, filesystems_of, rooms_of
+from eviction.drill.seen import Band, Episode, FilesystemSeen, Room, Sample, filesystems_of, rooms_of
+from eviction.drill.thinning import thinned
 from eviction.thresholds import thresholds_met, usable
 from eviction.types import NodeCondition, Threshold
 from signals.types import FsLayout, SignalObservations
+
+RISE = (1 << 20, 32)
+"""A rise of so many bytes, or inodes, counts as relief: less comes and goes by itself."""
+LARGEST_SAMPLES = 40_000
+FEWER_SAMPLES = 20_000
 
 
 class Observer:
     """Gathers samples, crossings and reliefs, and the conditions that the daemon reports.
 
-    `thresholds`: those in force in a layout. `sample` is called from one thread, `conditions` from another one.
+    `thresholds`: those in force in a layout. `conditions` is called from one thread, `sample` from any.
     """
 
     def __init__(self, thresholds: Callable[[FsLayout | None], tuple[Threshold, ...]]):
@@ -24,6 +31,8 @@ class Observer:
         self.episodes: list[Episode] = []
         self.bands: list[Band] = []
         self.look: SignalObservations | None = None
+        self._lock = threading.Lock()
+        self._lows: dict[tuple[int, bool], int] = {}  # since crossing, of what is below a mark
 
     @property
     def waiting(self) -> bool:
@@ -36,7 +45,14 @@ class Observer:
         return self.episodes[-1].relieved if self.episodes else None
 
     def sample(self, look: SignalObservations, seconds: float) -> None:
-        """One look. One at which not all filesystems could be read tells nothing: an old number is no relief."""
+        """One look, the observer's own or the daemon's: on a busy machine one may see a crossing that the other sleeps
+        through. One at which not all filesystems could be read tells nothing: an old number is no relief. One that
+        comes after a later one is late, and tells nothing either."""
+        with self._lock:
+            if not self.samples or seconds >= self.samples[-1].seconds:
+                self._sample(look, seconds)
+
+    def _sample(self, look: SignalObservations, seconds: float) -> None:
         if look.layout is None or any(observation.stale for observation in look.signals.values()):
             return
         if not self.filesystems:
@@ -46,12 +62,32 @@ class Observer:
             return
         self.look = look
         self.samples.append(Sample(seconds, rooms))
+        if len(self.samples) > LARGEST_SAMPLES:  # of hours there are too many
+            self.samples = thinned(self.samples, FEWER_SAMPLES)
         thresholds = self._thresholds(look.layout)
         met = thresholds_met(thresholds, usable(look.signals), enforce_min_reclaim=self.waiting)
         if met and not self.waiting:
             self.episodes.append(Episode(seconds))
-        elif self.waiting and not met:
+            self._lows = {}
+        if self.waiting and self.episodes[-1].first_rise is None and self._risen(rooms, met):
+            self.episodes[-1] = replace(self.episodes[-1], first_rise=seconds)
+        if self.waiting and not met:
             self.episodes[-1] = replace(self.episodes[-1], relieved=seconds)
+
+    def _risen(self, rooms: tuple[Room, ...], met: tuple[Threshold, ...]) -> bool:
+        """Whether anything that was below its mark has more room than its lowest since then."""
+        below = {
+            (place, threshold.signal.counts_inodes)
+            for threshold in met
+            for place, filesystem in enumerate(self.filesystems)
+            if threshold.signal.filesystem in filesystem.roles
+        }
+        risen = False
+        for place, inodes in below | self._lows.keys():
+            left = rooms[place][inodes]
+            low = self._lows[place, inodes] = min(left, self._lows.get((place, inodes), left))
+            risen |= left >= low + RISE[inodes]
+        return risen
 
     def conditions(self, reported: frozenset[NodeCondition], seconds: float) -> None:
         """What the daemon reports after a look of its own."""

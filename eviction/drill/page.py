@@ -9,19 +9,19 @@ from collections.abc import Callable, Iterable, Sequence
 
 from eviction.drill.chart import Chart, Mark, Series, Span, Tick, chart_svg, html_text, lanes_svg
 from eviction.drill.document import FilesystemPart, MarkPart, PassPart, Report
+from eviction.drill.seen import PLURALS
 from eviction.drill.style import STYLE
 from signals.quantity import format_bytes, format_duration
 
-PLURALS = {"container": "containers", "sandbox": "sandboxes", "log": "logs", "image": "images"}
 KINDS = tuple(PLURALS)
 
 
 def page(report: Report) -> str:
     """The page of one run."""
-    verdict = "everything held" if report.held else "not everything held"
+    verdict = report.verdict
     simulated = " (simulated filesystem)" if report.simulated else ""
     body = [
-        f"<h1>{html_text(report.scenario)}</h1>",
+        f"<h1>{html_text(report.title)}</h1>",
         f'<p class="why">{html_text(report.why)}</p>',
         f'<p class="verdict {"good" if report.held else "bad"}">{verdict}{simulated}</p>',
         _facts(report),
@@ -112,11 +112,16 @@ def marks_of(report: Report, filesystem: FilesystemPart, *, inodes: bool) -> lis
 
 def charts(report: Report) -> list[str]:
     """One figure a filesystem and unit that matters."""
+    return [figure(name, drawing) for name, drawing in chart_drawings(report)]
+
+
+def chart_drawings(report: Report) -> list[tuple[str, str]]:
+    """The name and the SVG of each chart."""
     bands = _bands(report, "band")
     ticks = [Tick(f"{r.kind} {r.name}, {r.seconds:.3f} s", r.seconds, r.kind) for r in report.removals]
     ticks = [Tick(tick.label, tick.seconds, tick.style if tick.style in KINDS else "sandbox") for tick in ticks]
     ticks += [Tick(f"{f.what}, {f.seconds:.3f} s", f.seconds, "fault") for f in report.faults]
-    figures = []
+    drawings = []
     for filesystem, inodes in wanted_charts(report):
         name = chart_name(filesystem, inodes=inodes)
         chart = Chart(
@@ -130,24 +135,32 @@ def charts(report: Report) -> list[str]:
             ticks=ticks,
             binary=not inodes,
         )
-        figures.append(figure(name, chart_svg(chart)))
-    return figures
+        drawings.append((name, chart_svg(chart)))
+    return drawings
 
 
 def happenings(report: Report) -> list[str]:
     """Pressures, conditions, faults and removals, each in a lane of its own."""
+    return [figure(*lanes_drawing(report))]
+
+
+def lanes_drawing(report: Report) -> tuple[str, str]:
+    """The name and the SVG of what happened when."""
     spans = [(p.what, p.from_seconds, _end(p.to_seconds, report)) for p in report.pressures]
     pressures = [Span(f"{what}, {a:.2f} s to {b:.2f} s", a, b, "pressure") for what, a, b in spans]
     lanes: list[tuple[str, Sequence[Span | Tick]]] = [("pressure", pressures)]
     if report.faults:
         lanes.append(("faults", [Tick(f"{f.what}, {f.seconds:.3f} s", f.seconds, "fault") for f in report.faults]))
     lanes.append(("condition", _bands(report, "condition")))
+    if report.ended_pods:
+        ended = [Tick(f"{pod.name} ended, {pod.seconds:.3f} s", pod.seconds, "pod") for pod in report.ended_pods]
+        lanes.append(("pods end", ended))
     for kind in KINDS:
         mine = [r for r in report.removals if r.kind == kind]
         if mine:
             lanes.append((PLURALS[kind], [Tick(f"{r.name}, {r.seconds:.3f} s", r.seconds, kind) for r in mine]))
     name = "what happened when"
-    return [figure(name, lanes_svg(name, 0.0, report.ended_seconds, lanes))]
+    return name, lanes_svg(name, 0.0, report.ended_seconds, lanes)
 
 
 def figure(caption: str, drawing: str) -> str:
@@ -194,14 +207,22 @@ def _facts(report: Report) -> str:
     def took(seconds: float | None) -> str:
         return "-" if seconds is None else format_duration(seconds)
 
+    beyond = report.images_lost_beyond_need
     facts = {
         "node": f"{report.filesystem}; layout {report.layout}",
         "pressure": "; then ".join(pressure.what for pressure in report.pressures),
         "faults": "; ".join(fault.what for fault in report.faults),
+        "who responds": "somebody else, observed" if report.response != "reclaimd" else "",
         "crossing to first removal": took(report.from_crossing_to_first_removal_seconds),
+        "crossing to first relief": took(report.from_crossing_to_first_relief_seconds),
         "crossing to relief": took(report.from_crossing_to_relief_seconds),
         "lowest": ", ".join(_lowest(report)),
-        "went": f"objects: {len(report.removals)}, of which images beyond need: {report.images_lost_beyond_need}",
+        "went": f"objects: {len(report.removals)}"
+        + ("" if beyond is None else f", of which images beyond need: {beyond}"),
+        "the runtime's lists": ""
+        if report.lists_apart_seconds is None
+        else f"{took(report.lists_apart_seconds)} apart at most: by so much what went may have gone earlier",
+        "pods that ended": ", ".join(f"{pod.name} at {pod.seconds:.2f} s" for pod in report.ended_pods),
     }
     return (
         "<dl>" + "".join(f"<dt>{name}</dt><dd>{html_text(text)}</dd>" for name, text in facts.items() if text) + "</dl>"
@@ -220,14 +241,14 @@ def _lowest(report: Report) -> list[str]:
 
 
 def _checks(report: Report) -> str:
-    words = {True: '<span class="good">held</span>', False: '<span class="bad">NOT</span>'}
+    words = {True: '<span class="good">held</span>', False: '<span class="bad">NOT</span>', None: "not judged"}
     rows = [[words[c.held], html_text(c.name), html_text(c.expected), html_text(c.seen)] for c in report.checks]
     return html_table(["", "What", "Expected", "Seen"], rows, name=1)
 
 
 def _passes(passes: Sequence[PassPart]) -> str:
     if not passes:
-        return "<p>No pass was made.</p>"
+        return "<p>No pass is known of.</p>"
     several = len({one.collector for one in passes}) > 1
     rows = []
     for one in passes:

@@ -14,6 +14,7 @@ from reclaim.embedded.runtime import EmbeddedRuntime
 from reclaim.embedded.store import LayerSpec
 from reclaim.types import ImageRecord
 
+SETTLED_SECONDS = 60.0  # how long before the newest of its containers died a pod had begun
 LOST_EXIT_CODE = 255  # what a runtime says of a container that it found dead after a reboot
 
 
@@ -85,6 +86,7 @@ class Population:
             self._write_log(name, os.path.join(self._log_directory_of(name), CONTAINER, "0.log"), spec.log_bytes)
             return
         pod = self._run_sandbox(name)
+        self._age(pod, spec.dead_seconds + SETTLED_SECONDS)
         if spec.state is PodState.INITIALIZED:
             self._exit(self._container(pod, spec, INIT_CONTAINER, 0), 0, spec.dead_seconds)
         for attempt in range(spec.dead_copies):
@@ -95,6 +97,7 @@ class Population:
         last = self._container(pod, spec, CONTAINER, spec.dead_copies)
         match spec.state:
             case PodState.RUNNING | PodState.INITIALIZED:
+                self.runtime.age(last, SETTLED_SECONDS)
                 self.running[name] = last
             case PodState.UNKNOWN:
                 self.runtime.lose_container(last)
@@ -107,6 +110,12 @@ class Population:
                 self.runtime.kill_sandbox(pod.sandbox_id)
                 self.runtime.age(pod.sandbox_id, spec.dead_seconds)
                 shutil.rmtree(os.path.join(self.root_directory, "pods", pod.uid))
+
+    def _age(self, pod: _Pod, seconds: float) -> None:
+        """The node is one where everything began long ago: no pod is just being made."""
+        self.runtime.age(pod.sandbox_id, seconds)
+        began = time.time() - seconds
+        os.utime(os.path.join(self.root_directory, "pods", pod.uid), (began, began))
 
     def _container(self, pod: _Pod, spec: PodSpec, name: str, attempt: int) -> str:
         container = self.maker.run_container(pod.sandbox_id, (pod.name, pod.uid), name, spec.image, attempt)

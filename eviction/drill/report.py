@@ -10,8 +10,9 @@ from typing import Any
 
 from eviction.drill.document import KIND
 from eviction.drill.judge import lost_beyond_need
-from eviction.drill.run import DrillResult
-from eviction.drill.seen import FilesystemSeen, Sample, Seen
+from eviction.drill.result import DrillResult
+from eviction.drill.seen import PLURALS, FilesystemSeen, Sample, Seen
+from eviction.drill.thinning import thinned
 from eviction.explain import amount, table
 from eviction.record import pass_json, threshold_json
 from eviction.types import Threshold
@@ -19,6 +20,7 @@ from signals.quantity import format_duration
 from signals.types import Signal
 
 LARGEST_POINTS = 2000
+NAMED = 5  # so many of each kind on a terminal; the report names all
 
 
 def result_json(result: DrillResult) -> dict[str, Any]:
@@ -26,19 +28,21 @@ def result_json(result: DrillResult) -> dict[str, Any]:
     seen = result.seen
     return {
         "kind": KIND,
-        "scenario": result.scenario.name,
-        "why": result.scenario.why,
+        "scenario": result.name,
+        "why": result.why,
+        "response": str(result.response),
         "held": result.held,
         "simulated": result.simulated,
         "filesystem": result.filesystem,
-        "layout": str(result.scenario.node.layout),
+        "layout": "unknown" if result.layout is None else str(result.layout),
         "crossed_seconds": seen.crossed,
         "first_removal_seconds": seen.first_removal,
         "relieved_seconds": seen.relieved,
         "ended_seconds": round(seen.ended, 4),
         "from_crossing_to_first_removal_seconds": seen.to_first_removal,
+        "from_crossing_to_first_relief_seconds": seen.to_first_relief,
         "from_crossing_to_relief_seconds": seen.to_relief,
-        "images_lost_beyond_need": lost_beyond_need(seen),
+        "images_lost_beyond_need": None if seen.layers is None else lost_beyond_need(seen),
         "lowest": {str(signal): seen.lowest(signal) for signal in signals_of(seen)},
         "checks": [
             {"name": check.name, "expected": check.expected, "seen": check.seen, "held": check.held}
@@ -64,20 +68,17 @@ def result_json(result: DrillResult) -> dict[str, Any]:
             {"seconds": round(each.seconds, 4), "kind": each.kind, "name": each.name, "id": each.id}
             for each in seen.removals
         ],
-        "history": result.history,
+        "ended_pods": [
+            {"seconds": round(each.seconds, 4), "name": each.name, "uid": each.uid} for each in seen.ended_pods
+        ],
+        "lists_apart_seconds": _rounded(result.lists_apart_seconds),
+        "history": dict(result.history),
         "passes": [
             {**pass_json(one.record), "from_seconds": round(one.seconds, 4), "collector": one.collector}
             for one in seen.passes
         ],
-        "timeline": [_point_json(sample, seen) for sample in thinned(seen.samples)],
+        "timeline": [_point_json(sample, seen) for sample in thinned(seen.samples, LARGEST_POINTS)],
     }
-
-
-def thinned(samples: tuple[Sample, ...]) -> list[Sample]:
-    """At most 2 000 samples: of each stretch the lowest of the first filesystem, so that no low point is lost."""
-    step = -(-len(samples) // LARGEST_POINTS) or 1
-    stretches = [samples[start : start + step] for start in range(0, len(samples), step)]
-    return [min(stretch, key=lambda sample: sample.rooms[0]) for stretch in stretches]
 
 
 def signals_of(seen: Seen) -> list[Signal]:
@@ -119,8 +120,9 @@ def _point_json(sample: Sample, seen: Seen) -> dict[str, Any]:
 def verdict_lines(result: DrillResult) -> list[str]:
     """Expectations with what was seen, the times, and the verdict."""
     rows = [["", "WHAT", "EXPECTED", "SEEN"]]
-    rows += [["ok" if check.held else "NOT", check.name, check.expected, check.seen] for check in result.checks]
-    lines, seen = table(rows), result.seen
+    words = {True: "ok", False: "NOT", None: "-"}
+    rows += [[words[check.held], check.name, check.expected, check.seen] for check in result.checks]
+    lines, seen = table(rows) if result.checks else [], result.seen
     if seen.to_first_removal is not None and seen.to_relief is not None:
         lines += [
             "",
@@ -129,7 +131,32 @@ def verdict_lines(result: DrillResult) -> list[str]:
             f"lowest point:                                {lowest(seen)}",
         ]
     passed = "everything held" if result.held else "NOT everything held"
-    return [*lines, "", f"{result.scenario.name}: {passed}{' (simulated filesystem)' * result.simulated}"]
+    open_ = sum(check.held is None for check in result.checks)
+    if open_:
+        passed += f" of what could be judged; {open_} of {len(result.checks)} could not be judged"
+    return [*lines, "", f"{result.name}: {passed}{' (simulated filesystem)' * result.simulated}"]
+
+
+def observation_lines(seen: Seen) -> list[str]:
+    """What was seen of a node that is there, when nothing was expected of it."""
+    rows = [["crossed a mark", "never" if seen.crossed is None else f"after {format_duration(seen.crossed)}"]]
+    for what, took in (
+        ("from crossing to the first removal", seen.to_first_removal),
+        ("from crossing to the first relief", seen.to_first_relief),
+        ("from crossing to relief", seen.to_relief),
+    ):
+        if seen.crossed is not None:
+            rows.append([what, "not seen" if took is None else format_duration(took)])
+    for signal in signals_of(seen):
+        found = seen.lowest(signal)
+        rows.append([f"lowest {signal}", "not seen" if found is None else amount(signal, found)])
+    for kind, plural in PLURALS.items():
+        went = [removal.name for removal in seen.removals if removal.kind == kind]
+        rows.append([f"{plural} that went", ", ".join([str(len(went)), *went[:NAMED], *["…"] * (len(went) > NAMED)])])
+    pods = [pod.name for pod in seen.ended_pods]
+    rows.append(["pods that ended", ", ".join([str(len(pods)), *pods[:NAMED], *["…"] * (len(pods) > NAMED)])])
+    rows += [["meanwhile", f"{strike.what}, after {format_duration(strike.seconds)}"] for strike in seen.strikes]
+    return table(rows)
 
 
 def lowest(seen: Seen) -> str:

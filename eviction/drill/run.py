@@ -10,23 +10,25 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
 
 from eviction.configuration import Configuration, load
 from eviction.drill.embedded_node import EmbeddedDrillNode
 from eviction.drill.faults import Faults
-from eviction.drill.judge import Check, judge
+from eviction.drill.growers import EmbeddedGrowers
+from eviction.drill.judge import judge
 from eviction.drill.observer import Observer
 from eviction.drill.patience import answered
 from eviction.drill.pressure import Pressures
 from eviction.drill.restart_rule import would_start
+from eviction.drill.result import DrillResult
 from eviction.drill.seen import LayerSeen, NamedObject, PassSeen, RemovalSeen, Seen
 from eviction.drill.types import Scenario
+from eviction.events import LogEvents
 from eviction.hold_off import HoldOff
 from eviction.log import Log
-from eviction.manager import Manager
+from eviction.manager import DRAIN_SECONDS, Manager
 from eviction.node import Node
+from eviction.periodic import PeriodicGC
 from eviction.record import Pass
 from eviction.types import Decision
 from reclaim.records import ImageRecords
@@ -41,23 +43,6 @@ PATIENCE_SECONDS = 3.0  # at least so long is waited for a relief that does not 
 START_SECONDS = 10.0
 LOG = "log"
 CONDITION_SECONDS = 1.0  # beyond the time in which a condition must go, until it is said that it did not
-
-
-@dataclass(frozen=True, slots=True)
-class DrillResult:
-    """A run and its verdict. `history`: the daemon's own last looks, where something did not hold."""
-
-    scenario: Scenario
-    filesystem: str
-    simulated: bool
-    seen: Seen
-    checks: tuple[Check, ...]
-    history: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def held(self) -> bool:
-        """Whether every expectation held."""
-        return all(check.held for check in self.checks)
 
 
 def configuration_of(scenario: Scenario, node: EmbeddedDrillNode) -> Configuration:
@@ -92,6 +77,7 @@ class Drill:
         self._began, self._began_wall = time.monotonic(), time.time()
         self._passes: list[PassSeen] = []
         self._logs_gone: dict[str, float] = {}
+        self._watching = False
         configuration = configuration_of(scenario, embedded)
         self._nodes = [
             Node(configuration, reader=embedded.reader, records=ImageRecords(seed=embedded.population.records))
@@ -111,7 +97,10 @@ class Drill:
             )
             for number, node in enumerate(self._nodes, 1)
         ]
-        self._pressures = Pressures(scenario.pressures, embedded)
+        self._periodic = [
+            PeriodicGC(node, log, LogEvents(log), hold_off.why) for node in self._nodes if configuration.periodic_gc
+        ]
+        self._pressures = Pressures(scenario.pressures, EmbeddedGrowers(embedded))
         self._faults = Faults(scenario.faults, embedded.server)
 
     def run(self) -> DrillResult:
@@ -123,8 +112,11 @@ class Drill:
         before, names = self._objects()
         started_before = self._would_start()
         self._began, self._began_wall = time.monotonic(), time.time()
+        self._watching = True
         self._pressures.start(self._began)
         self._faults.start(self._began)
+        for periodic in self._periodic:
+            periodic.start()
         try:
             quiet_since, ended = self._watch()
         finally:
@@ -134,6 +126,8 @@ class Drill:
                 manager.stop()
         for daemon in daemons:
             daemon.join()
+        for periodic in self._periodic:
+            periodic.drain(DRAIN_SECONDS)
         after, later_names = self._objects()
         observer = self._observer
         seen = Seen(
@@ -162,8 +156,17 @@ class Drill:
         history = {} if all(check.held for check in checks) else self.node.responder.history.dump()
         for node in self._nodes:
             node.close()
-        embedded = self._embedded
-        return DrillResult(self._scenario, embedded.describe(), embedded.simulated, seen, checks, history)
+        scenario, embedded = self._scenario, self._embedded
+        return DrillResult(
+            scenario.name,
+            scenario.why,
+            scenario.node.layout,
+            embedded.describe(),
+            embedded.simulated,
+            seen,
+            checks,
+            history,
+        )
 
     # ---- watching
 
@@ -174,7 +177,7 @@ class Drill:
         logs = self._logs()
         while True:
             look = self.node.summary.observe()
-            seconds = time.monotonic() - self._began
+            seconds = look.time - self._began
             self._observer.sample(look, seconds)
             self._logs_gone |= dict.fromkeys(logs - self._logs_gone.keys() - self._logs(), seconds)
             if seconds >= next_progress:
@@ -211,8 +214,10 @@ class Drill:
         news += [period.ended or 0.0 for period in self._pressures.periods]
         return seconds - max(news, default=0.0) > patience
 
-    def _on_look(self, _: SignalObservations, decision: Decision) -> None:
+    def _on_look(self, look: SignalObservations, decision: Decision) -> None:
         self._observer.conditions(decision.conditions, time.monotonic() - self._began)
+        if self._watching:
+            self._observer.sample(look, look.time - self._began)
 
     def _on_pass_of(self, collector: int) -> Callable[[Pass], None]:
         def on_pass(record: Pass) -> None:

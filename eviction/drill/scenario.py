@@ -48,7 +48,7 @@ SET_BY_THE_DRILL = frozenset(
     {"apiVersion", "kind", "kubeletConfig", "kubeletConfigDir", "rootDirectory", "podLogsDir", "containerLogsDir"}
     | {"containerRuntimeEndpoint", "imageServiceEndpoint", "stateFile", "controlSocket", "metricsAddress"}
     | {"kubeletEndpoint", "kubeletTokenFile", "kubeletCertificateFile", "kubeletKeyFile", "kubeletCAFile"}
-    | {"kubeletServerName", "kubeletInsecureSkipVerify"}
+    | {"kubeletServerName", "kubeletInsecureSkipVerify", "kubernetesEvents", "kubeconfig", "nodeName"}
 )
 # No periodic collection and no waiting, unless a scenario is about them.
 DEFAULTS: Mapping[str, Any] = {"imageGCHighThresholdPercent": 100, "holdOffAfterStart": "0s"}
@@ -121,7 +121,8 @@ def _node(written: NodeFields) -> NodeSpec:
         pods=pods,
         configuration=_configuration(written),
         runtime=RuntimeSpec(
-            seconds_of("node.runtime.containerSpaceDelay", written.runtime.containerSpaceDelay),
+            written.runtime.dialect,
+            seconds_or_none("node.runtime.containerSpaceDelay", written.runtime.containerSpaceDelay),
             written.runtime.pinsSandboxImage,
             written.runtime.fillsImageId,
         ),
@@ -237,7 +238,8 @@ def _fault(field: str, written: FaultFields) -> Fault:
     action = FaultAction(written.action)
     if (written.at is None) == (written.onCall is None):
         raise ScenarioError(f"{field}.at: exactly one of at and onCall says when it strikes")
-    for name, needed in (("method", action.of_one_method), ("by", action is FaultAction.DELAY)):
+    wrong, late = action is FaultAction.DISTORT, action is FaultAction.DELAY
+    for name, needed in (("method", action.of_one_method), ("by", late), ("how", wrong)):
         if (getattr(written, name) is not None) != needed:
             raise ScenarioError(f"{field}.{name}: {'is missing' if needed else 'has no part'} in {action}")
     if written.lasts is None and action is FaultAction.AWAY:
@@ -253,4 +255,5 @@ def _fault(field: str, written: FaultFields) -> Fault:
         delay_seconds=0.0 if written.by is None else seconds_of(f"{field}.by", written.by),
         code=written.code,
         message=written.message,
+        how=written.how or "",
     )

@@ -27,6 +27,25 @@ Method = Literal[
     "PodSandboxStatus",
     "RemovePodSandbox",
 ]
+Dialect = Literal["containerd-1.6", "containerd-2.0", "containerd-2", "cri-o-1.28", "cri-o"]
+Wrong = Literal[
+    "half_list",
+    "duplicate_entries",
+    "rotated_ids",
+    "unknown_ids",
+    "short_ids",
+    "empty_ids",
+    "zero_sizes",
+    "largest_sizes",
+    "zero_times",
+    "negative_times",
+    "largest_times",
+    "empty_names",
+    "huge_names",
+    "control_names",
+    "empty_paths",
+    "hostile_paths",
+]
 
 
 class FilesystemFields(StrictModel):
@@ -64,11 +83,12 @@ class PodFields(StrictModel):
 
 
 class RuntimeFields(StrictModel):
-    """In what the embedded runtime differs from a present-day containerd."""
+    """Whose rules the embedded runtime follows, and in what it differs from them."""
 
-    containerSpaceDelay: str = "0s"  # noqa: N815
-    pinsSandboxImage: bool = True  # noqa: N815
-    fillsImageId: bool = True  # noqa: N815
+    dialect: Dialect = "containerd-2"
+    containerSpaceDelay: str | None = None  # noqa: N815
+    pinsSandboxImage: bool | None = None  # noqa: N815
+    fillsImageId: bool | None = None  # noqa: N815
 
 
 class NodeFields(StrictModel):
@@ -118,7 +138,7 @@ class CallFields(StrictModel):
 class FaultFields(StrictModel):
     """One fault: what, and when."""
 
-    action: Literal["fail", "act-then-fail", "delay", "hang", "restart", "away"]
+    action: Literal["fail", "act-then-fail", "pretend", "delay", "hang", "cut", "distort", "restart", "away"]
     at: str | None = None
     onCall: CallFields | None = None  # noqa: N815
     method: Method | None = None
@@ -137,6 +157,7 @@ class FaultFields(StrictModel):
         "UNAVAILABLE",
     ] = "UNAVAILABLE"
     message: str = Field("failed on purpose", max_length=200)
+    how: Wrong | None = None
 
 
 class ConditionFields(StrictModel):

@@ -15,6 +15,9 @@ from eviction.record import Pass
 from eviction.types import NodeCondition, Threshold
 from signals.types import FilesystemRole, FsStats, Signal, SignalObservations
 
+CROSSING_SEEN_LATE_SECONDS = 0.05  # a daemon may see a crossing, and act, before the observer's next reading
+PLURALS = {"container": "containers", "sandbox": "sandboxes", "log": "logs", "image": "images"}
+
 Room = tuple[int, int]
 """Bytes available and inodes free on one filesystem."""
 
@@ -39,10 +42,14 @@ class FilesystemSeen:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """From crossing a mark to every threshold clear with its minimum reclaim (None: not yet)."""
+    """From crossing a mark to every threshold clear with its minimum reclaim (None: not yet).
+
+    `first_rise`: when what is available had risen for the first time, which is the first relief.
+    """
 
     crossed: float
     relieved: float | None = None
+    first_rise: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,15 @@ class RemovalSeen:
     kind: str
     name: str
     id: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndedPod:
+    """A pod whose sandbox was READY and is so no more: it ended, was killed, or was evicted."""
+
+    seconds: float
+    name: str
+    uid: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +123,7 @@ class Seen:
     bands: tuple[Band, ...] = ()
     passes: tuple[PassSeen, ...] = ()
     removals: tuple[RemovalSeen, ...] = ()
+    ended_pods: tuple[EndedPod, ...] = ()
     periods: tuple[Period, ...] = ()
     strikes: tuple[Strike, ...] = ()
     before: frozenset[NamedObject] = frozenset()
@@ -124,8 +141,9 @@ class Seen:
 
     @property
     def first_removal(self) -> float | None:
-        """When the first object went."""
-        return self.removals[0].seconds if self.removals else None
+        """When the first object went; of a node on which things go at all times, the first one from crossing on."""
+        since = 0.0 if self.crossed is None else self.crossed - CROSSING_SEEN_LATE_SECONDS
+        return next((removal.seconds for removal in self.removals if removal.seconds >= since), None)
 
     @property
     def relieved(self) -> float | None:
@@ -137,7 +155,14 @@ class Seen:
         """From the first crossing to the first object gone."""
         if self.crossed is None or self.first_removal is None:
             return None
-        return self.first_removal - self.crossed
+        return max(self.first_removal - self.crossed, 0.0)
+
+    @property
+    def to_first_relief(self) -> float | None:
+        """From the first crossing to the first rise of what is available."""
+        if not self.episodes or self.episodes[0].first_rise is None:
+            return None
+        return self.episodes[0].first_rise - self.episodes[0].crossed
 
     @property
     def to_relief(self) -> float | None:

@@ -1,8 +1,8 @@
-"""The style of the drill's pages: light and dark by the reader's preference, and readable on paper."""
+"""The style of the drill's pages and pictures: light and dark by the reader's preference, and readable on paper."""
 
 from __future__ import annotations
 
-STYLE = """
+COLOURS = """
 :root {
   color-scheme: light dark;
   --paper: #fcfcfb; --ink: #1d2126; --soft: #5c6570; --edge: #d9dde2; --grid: #e6e9ed; --sheet: #ffffff;
@@ -18,7 +18,35 @@ STYLE = """
     --fault: #ff8fb8;
   }
 }
-* { box-sizing: border-box; }
+"""
+
+DRAWING = """.grid { stroke: var(--grid); }
+.axis { fill: var(--soft); }
+.end { text-anchor: end; }
+.middle { text-anchor: middle; }
+.label { fill: var(--mark); }
+.line-a, .line-b { fill: none; stroke: var(--a); stroke-width: 1.8; stroke-linejoin: round; }
+.line-b { stroke: var(--b); stroke-dasharray: 7 3; }
+.mark { stroke: var(--mark); stroke-width: 1.2; }
+.soft-mark { stroke: var(--soft-mark); stroke-width: 1.2; stroke-dasharray: 5 3; }
+.soft-mark-label { fill: var(--soft-mark); }
+.release { stroke: var(--soft); stroke-dasharray: 2 3; }
+.release-label { fill: var(--soft); }
+.band { fill: var(--band); }
+.condition { fill: var(--mark); }
+.pressure { fill: var(--soft); }
+.pressure-b { fill: var(--b); }
+.tick { stroke: var(--sandbox); stroke-width: 1.6; }
+.tick .hit { stroke: transparent; stroke-width: 9; pointer-events: stroke; }
+.image { stroke: var(--image); } .container { stroke: var(--container); }
+.sandbox { stroke: var(--sandbox); } .log { stroke: var(--log); }
+.fault { stroke: var(--fault); stroke-width: 2.4; } .pod { stroke: var(--mark); stroke-width: 2.4; }
+"""
+"""The classes of a chart."""
+
+STYLE = (
+    COLOURS
+    + """* { box-sizing: border-box; }
 body { margin: 0 auto; padding: 1.5rem; max-width: 72rem; background: var(--paper); color: var(--ink);
   font: 15px/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.5rem; margin: 0; overflow-wrap: anywhere; }
@@ -43,28 +71,9 @@ dt { color: var(--soft); }
 dd { margin: 0; overflow-wrap: anywhere; }
 .key span { display: inline-block; margin-right: 1.2rem; white-space: nowrap; }
 .key i { display: inline-block; width: 1.1rem; height: 0.6rem; margin-right: 0.4rem; }
-.grid { stroke: var(--grid); }
-.axis { fill: var(--soft); }
-.end { text-anchor: end; }
-.middle { text-anchor: middle; }
-.label { fill: var(--mark); }
-.line-a, .line-b { fill: none; stroke: var(--a); stroke-width: 1.8; stroke-linejoin: round; }
-.line-b { stroke: var(--b); stroke-dasharray: 7 3; }
-.mark { stroke: var(--mark); stroke-width: 1.2; }
-.soft-mark { stroke: var(--soft-mark); stroke-width: 1.2; stroke-dasharray: 5 3; }
-.soft-mark-label { fill: var(--soft-mark); }
-.release { stroke: var(--soft); stroke-dasharray: 2 3; }
-.release-label { fill: var(--soft); }
-.band { fill: var(--band); }
-.condition { fill: var(--mark); }
-.pressure { fill: var(--soft); }
-.pressure-b { fill: var(--b); }
-.tick { stroke: var(--sandbox); stroke-width: 1.6; }
-.tick .hit { stroke: transparent; stroke-width: 9; pointer-events: stroke; }
-.image { stroke: var(--image); } .container { stroke: var(--container); }
-.sandbox { stroke: var(--sandbox); } .log { stroke: var(--log); }
-.fault { stroke: var(--fault); stroke-width: 2.4; }
-i.image { background: var(--image); } i.container { background: var(--container); }
+"""
+    + DRAWING
+    + """i.image { background: var(--image); } i.container { background: var(--container); }
 i.sandbox { background: var(--sandbox); } i.log { background: var(--log); }
 i.fault { background: var(--fault); } i.band { background: var(--band);
   border: 1px solid var(--mark); } i.release { border-top: 2px dotted var(--soft); height: 0; vertical-align: middle; }
@@ -87,3 +96,5 @@ i.line-b { border-top: 3px dashed var(--b); height: 0; vertical-align: middle; }
   h2 { break-after: avoid; }
 }
 """
+)
+"""All of a page."""

@@ -7,10 +7,11 @@ Sizes are bytes or inodes, times are seconds, rates are a second. The file that 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from signals.quantity import Percentage
 from signals.types import FilesystemRole, FsLayout, Signal
 
 CONTAINER = "app"
@@ -110,12 +111,14 @@ class PodSpec:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeSpec:
-    """In what the embedded runtime differs: the space of a removed container comes back so much later; whether it
-    pins the sandbox image; whether it fills `Container.image_id` (containerd 1.6 does not)."""
+    """Whose rules the embedded runtime follows (`reclaim.embedded.dialects`), and in what it differs from them: the
+    space of a removed container comes back so much later; whether it pins the sandbox image; whether it fills
+    `Container.image_id`. None: as in the dialect."""
 
-    container_space_delay_seconds: float = 0.0
-    pins_sandbox_image: bool = True
-    fills_image_id: bool = True
+    dialect: str = "containerd-2"
+    container_space_delay_seconds: float | None = None
+    pins_sandbox_image: bool | None = None
+    fills_image_id: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,13 +192,17 @@ class Pressure:
 
 
 class FaultAction(StrEnum):
-    """What goes wrong. Of one method: it fails (nothing is done), it acts and fails all the same, it answers late, it
-    hangs. Of the whole runtime: it restarts, or it is away."""
+    """What goes wrong. Of one method: it fails (nothing is done), it acts and fails all the same, it does nothing and
+    answers with success, it answers late, it hangs, its list ends in the middle with an error, its answer is not the
+    truth. Of the whole runtime: it restarts, or it is away."""
 
     FAIL = "fail"
     ACT_THEN_FAIL = "act-then-fail"
+    PRETEND = "pretend"
     DELAY = "delay"
     HANG = "hang"
+    CUT = "cut"
+    DISTORT = "distort"
     RESTART = "restart"
     AWAY = "away"
 
@@ -209,7 +216,8 @@ class FaultAction(StrEnum):
 class Fault:
     """One fault. It strikes `at_seconds` after the first pressure has begun, or when the `call_count`th call of
     `call_method` since then arrives. A fault of a method lasts for `times` calls and at most `lasts_seconds` (None: no
-    limit); `delay_seconds` is how late an answer is; `code` and `message` are what the caller is told."""
+    limit); `delay_seconds` is how late an answer is; `code` and `message` are what the caller is told; `how` is the
+    way in which an answer is wrong."""
 
     action: FaultAction
     at_seconds: float | None = None
@@ -221,6 +229,7 @@ class Fault:
     delay_seconds: float = 0.0
     code: str = "UNAVAILABLE"
     message: str = "failed on purpose"
+    how: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +260,8 @@ class Expectation:
 
     `relieved_within_seconds` of crossing a mark, each time that one is crossed; `never_relieved`: pressure must remain.
     `first_removal_*`: of the first crossing. `goes`, `stays`: every object of that name that was there at the start, of
-    which there must be one. `lowest`: the least that may be available, ever. `images_lost_beyond_need`: images that
+    which there must be one. `lowest`: the least that may be available, ever, on the node of the scenario;
+    `lowest_shares`: those of them that were written as percentages. `images_lost_beyond_need`: images that
     went although what had gone before was enough. `passes_at_most`: passes that tried anything. `says`: a text in the
     reason of the last pass. `faults_strike`: so many must have struck, or the run did not test what it says.
     """
@@ -267,6 +277,7 @@ class Expectation:
     images_left_at_least: int = 0
     images_lost_beyond_need: int | None = None
     lowest: Mapping[Signal, int] | None = None
+    lowest_shares: Mapping[Signal, Percentage] = field(default_factory=dict)
     passes_at_most: int | None = None
     says: str = ""
     faults_strike: int = 0

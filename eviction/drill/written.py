@@ -9,16 +9,18 @@ from typing import Any
 from eviction.drill.document import report_of
 from eviction.drill.junit import junit_xml
 from eviction.drill.page import page
+from eviction.drill.picture import picture
 
 
 def write_reports(document: dict[str, Any], directory: str) -> list[str]:
     """Writes the page, the JSON document and JUnit XML; their paths, the page first. Raises OSError."""
     report = report_of(document, "the report")
-    stem = f"drill-{report.scenario}"
+    stem = f"drill-{report.scenario}" if report.response == "reclaimd" else f"drill-{report.scenario}-observed"
     texts = {
         f"{stem}.html": page(report),
         f"{stem}.json": json.dumps(document, indent=2) + "\n",
         f"{stem}.xml": junit_xml(report),
+        f"{stem}.svg": picture(report),
     }
     return [write_text(os.path.join(directory, name), text) for name, text in texts.items()]
 

@@ -15,9 +15,12 @@ ROOMS = ("signals", "reclaim", "eviction")
 HOMES = {
     "grpc": {"reclaim/cri/client.py", "reclaim/cri/maker.py", "reclaim/embedded/"},
     "google": {"reclaim/cri/client.py", "reclaim/cri/cri_pb2.py", "reclaim/cri/cri_pb2.pyi", "reclaim/embedded/"},
+    "kubernetes": {"eviction/kubernetes_events.py"},
+    "urllib3": {"eviction/kubernetes_events.py"},  # what kubernetes speaks HTTP with: its timeouts and errors
     "prometheus_client": {"eviction/metrics.py"},
     "psutil": {"signals/filesystems.py"},
     "pyinotify": {"signals/watcher.py"},
+    "pytest": {"eviction/drill/pytest_plugin.py"},
     "pydantic": {
         "eviction/configuration.py",
         "eviction/configuration_file.py",
@@ -88,6 +91,11 @@ def test_the_hook_loads_neither_inotify_nor_tenacity() -> None:
 def test_the_daemon_loads_prometheus_only_where_metrics_are_on() -> None:
     """With metricsAddress empty nothing pays for them."""
     assert "prometheus_client" not in loaded_by("import eviction.cli.run")
+
+
+def test_the_daemon_loads_kubernetes_only_where_events_are_sent() -> None:
+    """Not even the module of ours that speaks to the API server imports it before it is switched on."""
+    assert not {"kubernetes", "urllib3"} & loaded_by("import eviction.cli.run, eviction.kubernetes_events")
 
 
 def test_the_pure_core_loads_no_library() -> None:

@@ -10,7 +10,8 @@ from eviction.drill.document import Report, report_of
 from eviction.drill.embedded_node import EmbeddedDrillNode
 from eviction.drill.library import find_scenario
 from eviction.drill.report import result_json
-from eviction.drill.run import Drill, DrillResult
+from eviction.drill.result import DrillResult
+from eviction.drill.run import Drill
 from eviction.drill.types import Scenario
 from eviction.log import Log
 

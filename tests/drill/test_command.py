@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import tomllib
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from xml.etree import ElementTree
 
 import pytest
@@ -62,7 +64,7 @@ def test_several_scenarios_are_run_one_after_the_other(tmp_path: Path) -> None:
     assert process.returncode == 1, process.stderr
     assert "1 of 2 scenarios held" in process.stdout
     names = sorted(path.name for path in (tmp_path / "report").iterdir())
-    assert names == [f"drill-{name}.{kind}" for name in ("bad", "good") for kind in ("html", "json", "xml")]
+    assert names == [f"drill-{name}.{kind}" for name in ("bad", "good") for kind in ("html", "json", "svg", "xml")]
     suites = {name: ElementTree.parse(tmp_path / "report" / f"drill-{name}.xml").getroot() for name in ("good", "bad")}  # noqa: S314 # our own files
     assert {name: suite.get("failures") for name, suite in suites.items()} == {"good": "0", "bad": "1"}
 
@@ -74,34 +76,53 @@ def test_one_document_is_of_one_scenario(tmp_path: Path) -> None:
     assert "one scenario" in process.stderr
 
 
+def test_options_of_a_node_that_is_there_have_no_part_on_the_embedded_one(tmp_path: Path) -> None:
+    """Whoever gives thresholds means another node than the scenario's, and learns that before anything runs."""
+    process = reclaimd(
+        "drill", written(tmp_path, "a"), "--eviction-hard", "nodefs.available<1Gi", "--runtime", "/a.sock"
+    )
+    assert process.returncode == 2
+    assert process.stdout == ""
+    assert "--container-runtime-endpoint, --eviction-hard: has no part on the embedded node" in process.stderr
+
+
+def test_an_observation_alone_takes_no_scenario_and_no_bad_time() -> None:
+    """Whoever responds is only measured; a duration is one."""
+    assert "only together with --fill" in reclaimd("drill", "pressured-node", "--observe").stderr
+    for option in ("--for", "--quiet"):
+        for text in ("soon", "-1s"):
+            process = reclaimd("drill", "--observe", f"{option}={text}")
+            assert process.returncode == 2
+            assert process.stderr.startswith(f"reclaimd: {option}: ")
+
+
 def test_a_drill_leaves_not_even_an_empty_directory(tmp_path: Path) -> None:
     """What was mounted is gone, and so is the directory below it."""
     need_mounts()
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
-    process = reclaimd("drill", written(tmp_path, "a"), "--report", str(tmp_path / "report"), TMPDIR=str(temporary))
-    assert process.returncode == 0, process.stdout
-    assert list(temporary.iterdir()) == []
+    with TemporaryDirectory() as temporary:  # short, for the name of the runtime's socket
+        process = reclaimd("drill", written(tmp_path, "a"), "--report", str(tmp_path / "report"), TMPDIR=temporary)
+        assert process.returncode == 0, process.stdout
+        assert os.listdir(temporary) == []
 
 
 def test_a_drill_that_is_told_to_stop_takes_its_node_away(tmp_path: Path) -> None:
     """SIGTERM in the middle of a fill: the process ends, and nothing is left of it."""
     need_mounts()
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
     path = written(tmp_path, "long", pressure={"rate": "1Mi"})
-    process = subprocess.Popen(
-        [PROGRAM, "drill", path, "--report", str(tmp_path / "report")],
-        env={**ENVIRONMENT, "TMPDIR": str(temporary)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    with process.stdout:
-        assert any("pressure" in line for line in process.stdout), "the node was built"
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30.0) == 130
-    assert list(temporary.iterdir()) == []
+    with TemporaryDirectory() as temporary:
+        process = subprocess.Popen(
+            [PROGRAM, "drill", path, "--report", str(tmp_path / "report")],
+            env={**ENVIRONMENT, "TMPDIR": temporary},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        with process.stdout:
+            built = any("pressure" in line for line in process.stdout)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30.0) == 130
+        assert built
+        assert os.listdir(temporary) == []
 
 
 @pytest.mark.parametrize(

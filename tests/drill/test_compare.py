@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from eviction.drill.compare import comparison_page, comparison_table
 from eviction.drill.document import report_of
 from eviction.drill.report import result_json
-from eviction.drill.seen import Episode, RemovalSeen, Sample
+from eviction.drill.result import Response
+from eviction.drill.seen import EndedPod, Episode, RemovalSeen, Sample
 
 from ..reclaimd_process import reclaimd
 from .documents import MIB
@@ -38,6 +40,19 @@ def test_two_scenarios_that_are_not_the_same_are_said() -> None:
     other = report().model_copy(update={"scenario": "other"})
     assert comparison_table(report(), other)[-1] == "not the same scenario: small and other"
     assert "not the same" not in "".join(comparison_table(report(), report()))
+
+
+def test_a_kubelets_run_is_laid_beside_ours() -> None:
+    """Who responded stands in both heads and in a row; what is not known of an observed run is a dash."""
+    made = replace(result(layers=None, passes=(), ended_pods=(EndedPod(1.5, "default/web", "u"),)), checks=())
+    observed = report_of(result_json(replace(made, response=Response.OBSERVED)), "b.json")
+    head, *lines = comparison_table(report(), observed)
+    assert head.split("  ")[-1].strip() == "B (small, observed)"
+    rows = {line[:26].strip(): line[26:].split() for line in lines}
+    assert rows["responded"] == ["reclaimd", "observed"]
+    assert rows["pods ended"] == ["0", "1"]
+    assert rows["images beyond need"] == ["0", "-"]
+    assert_self_contained(comparison_page(report(), observed))
 
 
 def test_the_page_draws_both_lines_from_the_moment_of_crossing() -> None:

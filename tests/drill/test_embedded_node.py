@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from eviction.drill.embedded_node import EmbeddedDrillNode
+from eviction.drill.growers import EmbeddedGrowers
 from eviction.drill.pressure import Pressures
 from eviction.drill.run import configuration_of
 from eviction.drill.types import PodState, Scenario
@@ -126,7 +127,7 @@ def test_a_pressure_takes_what_it_says(grows: str) -> None:
     made = scenario(node={"pods": PODS}, pressure=[pressure])
     with built(made) as (embedded, _):
         before = os.statvfs(embedded.root_directory)
-        pressures = Pressures(made.pressures, embedded)
+        pressures = Pressures(made.pressures, EmbeddedGrowers(embedded))
         pressures.start(0.0)
         assert came_true(lambda: not pressures.running, 20.0)
         after = os.statvfs(embedded.root_directory)
@@ -144,7 +145,7 @@ def test_a_pressure_ends_when_the_disk_is_full_or_its_time_is_over(change: dict[
     made = scenario(pressure=pressure)
     with built(made) as (embedded, _):
         before = os.statvfs(embedded.root_directory).f_bavail
-        pressures = Pressures(made.pressures, embedded)
+        pressures = Pressures(made.pressures, EmbeddedGrowers(embedded))
         pressures.start(0.0)
         assert came_true(lambda: not pressures.running, 20.0)
         assert pressures.periods[0].written > 10 * MIB

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eviction.drill.observer import Observer
+from eviction.drill.observer import LARGEST_SAMPLES, Observer
 from eviction.drill.seen import Band, Episode
 from eviction.types import NodeCondition, ThresholdValue
 from signals.quantity import parse_quantity
@@ -44,7 +44,7 @@ def observer_of(*amounts_mib: int) -> Observer:
 def test_a_crossing_lasts_until_minimum_reclaim_is_reached() -> None:
     """Above the mark again is not relieved; entering the same region from above is no crossing."""
     seen = observer_of(20, 12, 9, 12, 14, 15, 12, 20)
-    assert seen.episodes == [Episode(2.0, 5.0)]
+    assert seen.episodes == [Episode(2.0, 5.0, first_rise=3.0)]
     assert not seen.waiting
     assert seen.last_relief == 5.0
 
@@ -52,9 +52,26 @@ def test_a_crossing_lasts_until_minimum_reclaim_is_reached() -> None:
 def test_a_mark_can_be_crossed_again() -> None:
     """Each time is an episode of its own; the last one is still waited for."""
     seen = observer_of(20, 9, 20, 8, 9)
-    assert seen.episodes == [Episode(1.0, 2.0), Episode(3.0)]
+    assert seen.episodes == [Episode(1.0, 2.0, first_rise=2.0), Episode(3.0, first_rise=4.0)]
     assert seen.waiting
     assert seen.last_relief is None
+
+
+def test_the_first_relief_is_a_rise_and_no_flutter() -> None:
+    """A few blocks up and down while a disk fills are none; a mebibyte above the lowest point is one."""
+    seen = Observer(lambda _: (RELEASE,))
+    for second, amount in enumerate([20 * MIB, 9 * MIB, 8 * MIB, 8 * MIB + 4096, 7 * MIB, 8 * MIB]):
+        seen.sample(look(amount), float(second))
+    assert seen.episodes == [Episode(1.0, first_rise=5.0)]
+
+
+def test_hours_of_samples_are_kept_as_fewer_without_losing_the_low_point() -> None:
+    """What an observer keeps has an end, and the lowest point is among it."""
+    seen = Observer(lambda _: ())
+    for n in range(LARGEST_SAMPLES * 2):
+        seen.sample(look(5 * MIB if n == 12_345 else 20 * MIB), n / 50)
+    assert len(seen.samples) <= LARGEST_SAMPLES
+    assert min(sample.rooms[0][0] for sample in seen.samples) == 5 * MIB
 
 
 def test_what_could_not_be_read_is_no_relief() -> None:
@@ -64,6 +81,17 @@ def test_what_could_not_be_read_is_no_relief() -> None:
     seen.sample(look(50 * MIB, layout=None), 3.0)
     assert seen.waiting
     assert [sample.seconds for sample in seen.samples] == [0.0, 1.0]
+
+
+def test_a_look_of_the_daemon_counts_and_one_that_comes_late_does_not() -> None:
+    """The observer slept through a crossing that the daemon's look saw; an older look afterwards changes nothing."""
+    seen = Observer(lambda _: (RELEASE,))
+    seen.sample(look(20 * MIB), 1.0)
+    seen.sample(look(9 * MIB), 1.5)  # the daemon's
+    seen.sample(look(20 * MIB), 2.0)
+    seen.sample(look(9 * MIB), 1.9)  # the daemon's, delivered late
+    assert seen.episodes == [Episode(1.5, 2.0, first_rise=2.0)]
+    assert [sample.seconds for sample in seen.samples] == [1.0, 1.5, 2.0]
 
 
 def test_roles_on_one_device_are_one_filesystem() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -16,12 +17,14 @@ from eviction.drill.judge import Check
 from eviction.drill.junit import junit_xml
 from eviction.drill.library import library
 from eviction.drill.page import page
+from eviction.drill.picture import NAMESPACE, picture
 from eviction.drill.pressure import Period
-from eviction.drill.report import LARGEST_POINTS, result_json, thinned, verdict_lines
-from eviction.drill.run import DrillResult
-from eviction.drill.seen import FilesystemSeen, RemovalSeen, Sample
+from eviction.drill.report import LARGEST_POINTS, observation_lines, result_json, verdict_lines
+from eviction.drill.result import DrillResult, Response
+from eviction.drill.seen import EndedPod, Episode, FilesystemSeen, RemovalSeen, Sample
+from eviction.drill.thinning import thinned
 from eviction.drill.written import write_reports
-from signals.types import FilesystemRole
+from signals.types import FilesystemRole, FsLayout
 
 from ..sockets.mounts import need_mounts
 from .documents import MIB, one_pass, scenario, seen
@@ -34,7 +37,8 @@ HOSTILE = "</title><script>alert('1')</script>\x1b[2J\x00\u202e\"&<img src=x one
 def result(*, held: bool = True, **changes: Any) -> DrillResult:
     """A run that is made up, with its checks."""
     checks = (Check("relieved", "within 1s", "after 0.200 s", held=True), Check("new pod", "starts", "no", held=held))
-    return DrillResult(scenario(), "a tmpfs of its own", False, seen(**changes), checks)
+    made = scenario()
+    return DrillResult(made.name, made.why, FsLayout.SINGLE, "a tmpfs of its own", False, seen(**changes), checks)
 
 
 def report(**changes: Any) -> Report:
@@ -65,6 +69,34 @@ def assert_self_contained(html: str) -> None:
     assert "default-src 'none'" in html
 
 
+def assert_a_picture(svg: str) -> ElementTree.Element:
+    """One sheet that is well-formed, loads nothing and runs nothing; its drawings stand below each other on it."""
+    tree = ElementTree.fromstring(svg)  # noqa: S314 # our own picture
+    assert {element.tag.partition("}")[0] for element in tree.iter()} == {f"{{{NAMESPACE}"}
+    tags = {element.tag.rpartition("}")[2] for element in tree.iter()}
+    assert tags <= {"svg", "style", "rect", "text", "line", "path", "g", "title"}
+    assert not re.search(r"https?://", svg.replace(NAMESPACE, ""))
+    assert "url(" not in svg
+    below = float(tree.get("height", "nan"))
+    drawings = [
+        (float(one.get("y", "nan")), float(one.get("height", "nan"))) for one in tree if one.tag.endswith("}svg")
+    ]
+    assert len(drawings) == 2
+    assert drawings[0][0] + drawings[0][1] <= drawings[1][0]
+    assert drawings[1][0] + drawings[1][1] <= below
+    return tree
+
+
+def test_the_picture_tells_what_came_of_it() -> None:
+    """The scenario, why it is there, the times, the marks; and both schemes of colours."""
+    svg = picture(report())
+    shown = "".join(assert_a_picture(svg).itertext())
+    assert "small" in shown
+    assert "everything held, the first removal" in shown
+    assert "prefers-color-scheme: dark" in svg
+    assert "NOT everything held" in picture(report(held=False))
+
+
 @pytest.mark.parametrize("name", library())
 def test_the_report_of_every_scenario_is_well_formed(name: str) -> None:
     """The page, JUnit and the JSON document of a run that really happened."""
@@ -72,6 +104,7 @@ def test_the_report_of_every_scenario_is_well_formed(name: str) -> None:
     run = report_of_run(run_of(name))
     html = page(run)
     assert_self_contained(html)
+    assert_a_picture(picture(run))
     tree = parsed(html)
     assert texts(tree, "h1") == [name]
     shown = "".join(tree.itertext())
@@ -141,6 +174,7 @@ def test_hostile_names_are_escaped_everywhere() -> None:
         assert not set("\x1b\x00\u202e") & set(text)
     assert_self_contained(page(hostile))
     ElementTree.fromstring(junit_xml(hostile))  # noqa: S314 # our own file
+    assert_a_picture(picture(hostile))
 
 
 def test_junit_names_what_was_expected_and_seen() -> None:
@@ -154,10 +188,10 @@ def test_junit_names_what_was_expected_and_seen() -> None:
 
 
 def test_the_files_of_a_report(tmp_path: Path) -> None:
-    """The page first, then JSON that reads back as it was written, then JUnit."""
+    """The page first, then JSON that reads back as it was written, then JUnit and the picture."""
     document = result_json(result())
     paths = write_reports(document, str(tmp_path / "new" / "report"))
-    assert [Path(path).name for path in paths] == ["drill-small.html", "drill-small.json", "drill-small.xml"]
+    assert [Path(path).name for path in paths] == [f"drill-small.{kind}" for kind in ("html", "json", "xml", "svg")]
     assert json.loads(Path(paths[1]).read_text()) == document
     assert read_report(paths[1]) == report_of(document, "a")
 
@@ -165,11 +199,74 @@ def test_the_files_of_a_report(tmp_path: Path) -> None:
 def test_a_long_timeline_is_thinned_and_keeps_its_lowest_point() -> None:
     """At most 2 000 points, in their order, and the one that matters is among them."""
     samples = tuple(Sample(n / 500, ((1 if n == 7777 else 100 + n % 7, 5),)) for n in range(30_000))
-    kept = thinned(samples)
+    kept = thinned(samples, LARGEST_POINTS)
     assert len(kept) <= LARGEST_POINTS
     assert min(sample.rooms[0][0] for sample in kept) == 1
     assert [sample.seconds for sample in kept] == sorted(sample.seconds for sample in kept)
-    assert thinned(samples[:1500]) == list(samples[:1500])
+    assert thinned(samples[:1500], LARGEST_POINTS) == list(samples[:1500])
+
+
+def test_thinning_keeps_the_lowest_point_of_every_line() -> None:
+    """Bytes and inodes of two filesystems, each with its low point at another moment."""
+    lows = {(0, 0): 111, (0, 1): 2222, (1, 0): 3333, (1, 1): 4444}
+
+    def sample(n: int) -> Sample:
+        rooms = [[100 + n % 7, 100 + n % 5] for _ in range(2)]
+        for (place, unit), at in lows.items():
+            rooms[place][unit] = 1 if n == at else rooms[place][unit]
+        return Sample(float(n), tuple((room[0], room[1]) for room in rooms))
+
+    kept = thinned([sample(n) for n in range(5000)], 100)
+    assert len(kept) <= 100
+    assert {sample.seconds for sample in kept} >= {float(at) for at in lows.values()}
+
+
+def test_what_could_not_be_judged_is_never_passed_in_silence() -> None:
+    """The page, JUnit, the terminal and the verdict say so, and the run holds by what was judged alone."""
+    checks = (*result().checks, Check("new pod", "starts afterwards", "not judged: nobody tried", None))
+    made = replace(result(), checks=checks)
+    assert made.held
+    run = report_of(json.loads(json.dumps(result_json(made))), "a.json")
+    assert "of what could be judged; 1 of 3 could not" in page(run)
+    assert ">not judged<" in page(run)
+    suite = ElementTree.fromstring(junit_xml(run)).find("testsuite")  # noqa: S314 # our own file
+    assert suite is not None
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "0", "1")
+    assert [skipped.get("message") for skipped in suite.iter("skipped")] == ["not judged: nobody tried"]
+    assert verdict_lines(made)[-1].endswith("1 of 3 could not be judged")
+
+
+def test_an_observation_is_told_apart_from_a_run_of_ours() -> None:
+    """Its files have names of their own, the page says who responded, and pods that ended are named."""
+    made = replace(result(ended_pods=(EndedPod(1.15, "default/web", "uid"),)), response=Response.OBSERVED, checks=())
+    run = report_of(json.loads(json.dumps(result_json(made))), "a.json")
+    html = page(run)
+    assert_self_contained(html)
+    assert texts(parsed(html), "h1") == ["small, observed"]
+    assert "observed; nothing was expected" in html
+    assert "default/web ended, 1.150 s" in texts(parsed(html), "title")
+
+
+def test_an_observation_that_saw_nothing_says_so() -> None:
+    """No mark crossed, nothing gone: never, 0, and the lowest points all the same."""
+    calm = seen(episodes=(), removals=(), bands=(), passes=())
+    rows = dict(re.split(r" {2,}", line, maxsplit=1) for line in observation_lines(calm))
+    assert rows["crossed a mark"] == "never"
+    assert rows["images that went"] == "0"
+    assert rows["lowest nodefs.available"] == "9.0MiB"
+    assert "from crossing to relief" not in rows
+
+
+def test_times_of_an_observation_count_from_crossing() -> None:
+    """What went before the mark was crossed is no removal that answered it; a rise is the first relief."""
+    before = RemovalSeen(0.2, "image", "z:1", "id z")
+    crossed = seen(
+        removals=(before, RemovalSeen(1.6, "image", "a:1", "id a")), episodes=(Episode(1.0, 2.0, first_rise=1.7),)
+    )
+    text = "\n".join(observation_lines(crossed))
+    assert re.search(r"to the first removal +600ms", text)
+    assert re.search(r"to the first relief +700ms", text)
+    assert re.search(r"images that went +2, z:1, a:1", text)
 
 
 def test_the_lines_for_a_terminal_end_with_the_verdict() -> None:
@@ -178,6 +275,13 @@ def test_the_lines_for_a_terminal_end_with_the_verdict() -> None:
     assert any(line.startswith("NOT  new pod") for line in lines)
     assert "from crossing the mark to the first removal: 100ms" in lines
     assert lines[-1] == "small: NOT everything held"
+
+
+def test_sizes_as_large_as_a_runtime_can_lie_can_be_reported() -> None:
+    """Two images of 2^63 - 1 bytes each, as a broken runtime says, have a sum; the page is drawn all the same."""
+    document = result_json(result())
+    document["passes"][0]["nominal"] = {"bytes": 2 * (2**63 - 1), "inodes": None}
+    assert_self_contained(page(report_of(document, "a.json")))
 
 
 WRONG = {

@@ -8,12 +8,14 @@ from typing import Any, get_args
 
 import pytest
 
-from eviction.drill.faults import failpoint_of
+from eviction.drill.faults import failpoint_of, words_of
 from eviction.drill.library import find_scenario, library
 from eviction.drill.scenario import read_scenario, scenario_of
-from eviction.drill.schema import FaultFields, Method
+from eviction.drill.schema import Dialect, FaultFields, Method, Wrong
 from eviction.drill.texts import ScenarioError
 from eviction.drill.types import Fault, FaultAction, PodState, RestartPolicy
+from reclaim.embedded.dialects import DIALECTS
+from reclaim.embedded.distortions import Distortion
 from reclaim.embedded.server import METHODS
 from signals.types import FilesystemRole, FsLayout, Signal
 
@@ -90,12 +92,21 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a restart of a method": ({"faults": [{**RESTART, "method": "RemoveImage"}]}, ["faults.0.method", "restart"]),
     "a method that no runtime has": ({"faults": [{**HANG, "method": "Explode"}]}, ["faults.0.method", "Explode"]),
     "a delay by nothing": ({"faults": [{**HANG, "action": "delay"}]}, ["faults.0.by", "missing"]),
+    "a distortion of no kind": ({"faults": [{**HANG, "action": "distort"}]}, ["faults.0.how", "missing", "distort"]),
+    "a kind of what is no distortion": ({"faults": [{**HANG, "how": "half_list"}]}, ["faults.0.how", "hang"]),
+    "a runtime of nobody": ({"node": {"runtime": {"dialect": "docker"}}}, ["node.runtime.dialect", "docker", "cri-o"]),
     "an absence without an end": ({"faults": [{"action": "away", "at": "1s"}]}, ["faults.0.lasts"]),
     "a time below zero": ({"expect": {"relievedWithin": "-1s"}}, ["expect.relievedWithin", "-1s"]),
     "a kind that is none": ({"expect": {"goes": ["volume old"]}}, ["expect.goes", "volume old", "container"]),
     "a lowest point of a stranger": ({"expect": {"lowest": {"swap": "1Mi"}}}, ["expect.lowest", "swap", "nodefs"]),
     "a count below zero": ({"expect": {"imagesLostBeyondNeed": -1}}, ["expect.imagesLostBeyondNeed", "-1"]),
 }
+
+
+def test_every_dialect_and_every_distortion_of_the_embedded_runtime_can_be_named() -> None:
+    """The words of the schema are those of the runtime: neither knows one that the other does not."""
+    assert set(get_args(Dialect)) == DIALECTS.keys()
+    assert set(get_args(Wrong)) == set(Distortion)
 
 
 @pytest.mark.parametrize("refused", REFUSED)
@@ -188,6 +199,17 @@ def test_a_fault_can_be_of_every_method_that_there_is() -> None:
     for code in get_args(FaultFields.model_fields["code"].annotation):
         point = failpoint_of(Fault(FaultAction.FAIL, at_seconds=0.0, method="RemoveImage", code=code))
         assert code in str(point)
+
+
+@pytest.mark.parametrize("action", [action for action in FaultAction if action.of_one_method])
+def test_every_action_on_a_method_is_a_failpoint_and_has_words(action: FaultAction) -> None:
+    """Each of its own kind, for as many calls as it says."""
+    fault = Fault(action, at_seconds=0.0, method="ListImages", times=3, how="half_list")
+    point = failpoint_of(fault)
+    assert point.times == 3
+    assert type(point).__name__ == "".join(word.capitalize() for word in action.split("-"))
+    assert "ListImages" in words_of(fault)
+    assert "3 times" in words_of(fault)
 
 
 def test_a_fault_of_the_whole_runtime_is_no_failpoint() -> None:

@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,16 @@ from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, answer, came_tr
 from tests.sockets.mounts import need_mounts
 
 KILLS, KILLS_OF_SOAK = 10, 200
+LONGEST_STEP_SECONDS = 0.005  # between two questions
 STARTS = 50
 STARVED_PASSES = 5
 WHOLE_ROW = ("--signal", "nodefs.available", "--all", "--now", "-o", "json")
 LEAVES_SECONDS = 1.0
 
 
-def asked_more_than(node: LivedNode, times: int) -> bool:
-    """Whether the runtime is soon asked something more."""
-    return came_true(lambda: node.failpoints.calls.total() > times, 20.0)
+def has_asked(node: LivedNode, process: subprocess.Popen[bytes], times: int) -> bool:
+    """Whether the runtime has been asked more often than that, or nothing more will be."""
+    return node.failpoints.calls.total() > times or process.poll() is not None
 
 
 def whole_pass(configuration: str) -> Any:
@@ -46,14 +48,17 @@ def whole_pass(configuration: str) -> Any:
 
 
 def killed_at_random(directory: Path, kills: int, seed: int) -> list[int]:
-    """So many reclaims, each killed at a random moment from its first question to the runtime on, and each followed by
-    a whole one. How many objects had gone when it was killed, kill by kill."""
+    """So many reclaims, each killed right after a random one of its questions to the runtime, and each followed by a
+    whole one. How many objects had gone when it was killed, kill by kill."""
     need_mounts()
     chance = random.Random(seed)  # noqa: S311 # a story to be told again, no secret
     node = LivedNode(directory)
     gone_before: list[int] = []
-    longest = 0.2
     try:
+        node.populate()
+        asked = node.failpoints.calls.total()
+        whole_pass(node.configuration(Signal.NODEFS_AVAILABLE, above=1))
+        questions = node.failpoints.calls.total() - asked
         for _ in range(kills):
             may_go = node.populate()
             configuration = node.configuration(Signal.NODEFS_AVAILABLE, above=1)
@@ -64,12 +69,11 @@ def killed_at_random(directory: Path, kills: int, seed: int) -> list[int]:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
-            assert asked_more_than(node, asked)
-            began = time.monotonic()
-            time.sleep(chance.uniform(0.0, longest))
+            last = asked + chance.randrange(questions)
+            assert came_true(partial(has_asked, node, process, last), 20.0, every_seconds=0.0005)
+            time.sleep(chance.uniform(0.0, LONGEST_STEP_SECONDS))
             process.kill()
-            if process.wait(10.0) == 0:  # it was done before: the next ones are killed earlier
-                longest = max((time.monotonic() - began) * 0.9, 0.05)
+            process.wait(10.0)
             gone_before.append(len(node.removed()) - already)
             assert node.protected <= node.present(), node.protected - node.present()
 

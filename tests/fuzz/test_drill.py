@@ -25,7 +25,7 @@ from .test_fuzz import one_sentence, plain
 pytestmark = pytest.mark.timeout(3600)
 
 WHOLE = document(
-    node={"layout": "split", "imagefs": IMAGEFS, "configuration": {"extent": "all"}, "runtime": {}},
+    node={"layout": "split", "imagefs": IMAGEFS, "configuration": {"extent": "all"}, "runtime": {"dialect": "cri-o"}},
     pressure=[
         {"grows": "inodes", "rate": "10", "amount": "full", "for": "1s", "fileSize": "1Ki"},
         {"grows": "pull", "rate": "1Mi", "image": {"name": "registry.example/new", "size": "1Mi"}},
@@ -33,6 +33,7 @@ WHOLE = document(
     faults=[
         {"action": "delay", "by": "1s", "method": "ListImages", "onCall": {"method": "RemoveImage", "count": 2}},
         {"action": "away", "at": "1s", "lasts": "1s"},
+        {"action": "distort", "how": "huge_names", "method": "ListImages", "at": "1s"},
     ],
     expect={"goes": ["image *"], "lowest": {"nodefs.available": "5%"}, "diskPressure": {"comesWithin": "1s"}},
 )

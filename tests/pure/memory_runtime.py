@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from reclaim.pods import PodStates
@@ -20,6 +21,8 @@ class MemoryRuntime:
         self.images: dict[str, Image] = {}
         self.calls: list[str] = []
         self.call_seconds = 0.0
+        self.slow: dict[str, float] = {}  # how many seconds more a method takes
+        self.on_call: dict[str, Callable[[], object]] = {}  # what happens while a method is on its way
         self.away = False
         self.stops = True
         self.says_nothing = False
@@ -41,7 +44,8 @@ class MemoryRuntime:
 
     def _called(self, call: str) -> None:
         self.calls.append(call)
-        self.clock.step(self.call_seconds)
+        self.clock.step(self.call_seconds + self.slow.get(call, 0.0))
+        self.on_call.get(call, lambda: None)()
         if self.away:
             raise RuntimeUnavailable("the runtime is away")
 
@@ -130,6 +134,7 @@ class MemoryPods:
 
     def __init__(self, *uids: str):
         self.uids = set(uids)
+        self.begun: dict[str, float] = {}
 
     def look(self) -> PodStates:
         """Which pods exist now."""
@@ -138,3 +143,7 @@ class MemoryPods:
     def gone(self, uid: str) -> bool:
         """Whether this one does not."""
         return self.look().gone(uid)
+
+    def began(self) -> Mapping[str, float]:
+        """When each began, of those of which it is known."""
+        return self.begun

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 
 from reclaim.need import Need
-from reclaim.removers import Ready, Refused
+from reclaim.removers import Ready, Refused, Wait
 from reclaim.types import Action, Kind, Look, Plan, Reason, RemovalFailed, RuntimeUnavailable, Usage, Verdict
 from tests.pure.values import MIB, SteppedClock
 
@@ -51,19 +51,24 @@ class Store:
         self.sent: list[str] = []
         self.checked: list[str] = []
         self.refused: dict[str, Refused] = {}
+        self.waits: dict[str, list[float]] = {}  # what it asks to wait before its next looks
         self.errors: dict[str, str] = {}  # the call ends with this error, the object goes nevertheless
         self.stuck: set[str] = set()  # the call does not take the object away
         self.silent_checks: set[str] = set()
         self.silent_presence: set[str] = set()
         self.late_seconds = 0.0
         self.check_seconds = 0.0
+        self.on_check: Callable[[str], None] = lambda _: None
         self.on_remove: Callable[[str], None] = lambda _: None
 
-    def check(self, verdict: Verdict) -> Ready | Refused:
+    def check(self, verdict: Verdict) -> Ready | Refused | Wait:
         """Looks again; takes `check_seconds` after the look."""
         self.checked.append(verdict.id)
+        self.on_check(verdict.id)
         if verdict.id in self.silent_checks:
             raise RuntimeUnavailable("the runtime does not answer")
+        if self.waits.get(verdict.id):
+            return Wait(self.waits[verdict.id].pop(0))
         answer = self.refused.get(verdict.id, Ready(self.clock.monotonic()))
         self.clock.step(self.check_seconds)
         return answer

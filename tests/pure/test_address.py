@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eviction.address import AddressError, parse_address
+from eviction.address import AddressError, parse_address, parse_healthz_endpoint
 from eviction.configuration import ConfigurationError, load
 
 
@@ -42,3 +42,26 @@ def test_the_configuration_names_the_field() -> None:
         load(None, {}, {"kubeletConfig": "", "metricsAddress": ":9746"})
     assert str(refused.value).startswith("flags: metricsAddress: must be an address of this machine and a port")
     assert load(None, {}, {"kubeletConfig": ""}).metrics_address == "127.0.0.1:9746"
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("127.0.0.1:10248", ("127.0.0.1", 10248)),
+        ("[::1]:10248", ("::1", 10248)),
+        ("unix:///run/reclaimd-healthz.sock", "/run/reclaimd-healthz.sock"),
+        ("", None),
+    ],
+)
+def test_where_a_kubelets_healthz_is(text: str, where: tuple[str, int] | str | None) -> None:
+    """A port, a unix socket, or nowhere."""
+    assert parse_healthz_endpoint(text) == where
+
+
+@pytest.mark.parametrize(
+    "text", ["unix://", "unix://relative", "unix:///" + "x" * 107, "10248", "http://127.0.0.1:10248"]
+)
+def test_what_is_no_place_of_a_healthz_is_refused(text: str) -> None:
+    """With what is allowed."""
+    with pytest.raises(AddressError, match=r"^must be an address and a port, like 127\.0\.0\.1:10248, or unix:///path"):
+        parse_healthz_endpoint(text)

@@ -17,8 +17,8 @@ from eviction.configuration import (
     ConfigurationError,
     Extent,
     load,
-    parse_pairs,
 )
+from eviction.sources import parse_pairs
 from eviction.threshold_config import ThresholdConfigError, read_minimum_reclaim, read_value
 from signals.quantity import parse_percentage
 from signals.types import Signal
@@ -298,3 +298,26 @@ def test_any_file_is_read_or_refused(
     path.write_bytes((HEAD + body).encode("utf-8", "surrogatepass"))
     with contextlib.suppress(ConfigurationError):
         assert isinstance(load(str(path), {}, {}), Configuration)
+
+
+@pytest.mark.parametrize("name", ["Node-1", "node_1", "-node", "node/1", "a" * 254, "node-1\n"])
+def test_a_name_that_no_node_has_is_refused(name: str) -> None:
+    """It becomes a part of a URL, and of the name of an object."""
+    assert refusal(None, {"nodeName": name}).startswith("flags: nodeName: must be the name of a Node or empty")
+
+
+def test_the_node_is_named_by_the_configuration_or_the_environment() -> None:
+    """A field wins over $NODE_NAME; without either the name is left to the host."""
+    assert load(None, {"NODE_NAME": "node-1"}, {}).node_name == "node-1"
+    assert load(None, {"NODE_NAME": "node-1"}, {"nodeName": "node-2.example"}).node_name == "node-2.example"
+    assert load(None, {}, {}).node_name == ""
+
+
+def test_a_kubeconfig_has_an_absolute_path() -> None:
+    """The daemon has no directory of its own to look in."""
+    assert "kubeconfig: must be an absolute path or empty" in refusal(None, {"kubeconfig": "kubelet.conf"})
+
+
+def test_events_stay_in_the_log_unless_switched_on() -> None:
+    """Off by default: nothing is asked of an API server."""
+    assert load(None, {}, {}).kubernetes_events is False

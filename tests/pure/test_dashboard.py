@@ -58,6 +58,11 @@ def test_the_screen_tells_the_state_the_marks_the_passes_and_what_went() -> None
     assert "not/this:1" not in shown
 
 
+def test_a_signal_without_a_mark_has_no_time_to_it() -> None:
+    """It says so, instead of a day that nobody counts."""
+    assert screen(thresholds=[]).count(" no mark") == 2
+
+
 def test_pressure_and_a_pause_are_told() -> None:
     """The condition, what is being done, how long it rests, which signal is below."""
     low = [{"signal": "nodefs.available", "available": GIB, "capacity": 10 * GIB, "stale": False}]

@@ -401,3 +401,23 @@ def test_a_defect_in_a_look_leaves_nothing_in_flight() -> None:
         site.executor.carry_out(plan_of(site.sizes), site.store, failing)
     assert site.executor.in_flight == {}
     assert site.carry_out().relieved
+
+
+def test_an_object_that_is_to_wait_is_looked_at_again_and_goes_then() -> None:
+    """However often it is told to wait: that is no look that was too old."""
+    site = Site(1, wanted_mib=10)
+    site.store.waits["a"] = [1.0] * (2 * CHECK_ATTEMPTS)
+    began = site.clock.monotonic()
+    assert results(site.carry_out()) == {"a": Result.REMOVED}
+    assert site.clock.monotonic() - began >= 2 * CHECK_ATTEMPTS
+    assert len(site.store.checked) == 2 * CHECK_ATTEMPTS + 1
+
+
+def test_a_stop_ends_the_wait_and_the_object_stays() -> None:
+    """SIGTERM is not kept waiting for somebody else's pod."""
+    site = Site(2, wanted_mib=20)
+    site.store.waits["a"] = [1.0]
+    site.store.on_check = lambda _: site.stopping.set()
+    carried = site.carry_out()
+    assert site.store.sent == []
+    assert reasons(carried) == {"a": Reason.STOPPING, "b": Reason.STOPPING}

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from eviction.explain import (
     REASONS,
     amount,
+    apart,
     no_effect_sentences,
     outcome_row,
     outcomes_table,
@@ -148,3 +149,46 @@ def test_a_name_of_one_mebibyte_makes_no_table_of_megabytes() -> None:
     named = [Verdict(Kind.IMAGE, str(number), "x", Action.KEEP, Reason.RUNNING) for number in range(100)]
     named[0] = replace(named[0], name="x" * (1 << 20))
     assert sum(map(len, outcomes_table(map(Outcome, named)))) < 100 * 1024
+
+
+ROWS = [["RESULT", "NAME", "REASON", "IN WORDS"], ["keep", "registry.example/app:1", "in_use", "a container uses it"]]
+
+
+def test_a_table_that_is_wider_than_the_terminal_has_two_lines_a_row() -> None:
+    """The columns on the right go to the second line, as many as have to; where all fits, or nobody looks, none do."""
+    assert table(ROWS) == table(ROWS, 80) == table(ROWS, 59)
+    assert table(ROWS, 58) == [
+        "RESULT  NAME                    REASON",
+        "    IN WORDS",
+        "keep    registry.example/app:1  in_use",
+        "    a container uses it",
+    ]
+    assert table(ROWS, 35) == [
+        "RESULT  NAME",
+        "    REASON  IN WORDS",
+        "keep    registry.example/app:1",
+        "    in_use  a container uses it",
+    ]
+
+
+def test_one_long_name_does_not_move_its_column_away() -> None:
+    """It is too long by itself; the others stay beside what they belong to."""
+    long = ["keep", "x" * 100, "in_use", "a container uses it"]
+    lines = table([*ROWS, long], 60)
+    assert lines[2].split() == ["keep", "registry.example/app:1"]
+    assert lines[4] == f"keep    {'x' * 100}"
+
+
+def test_nothing_freed_is_no_column() -> None:
+    """A plan, or what stayed."""
+    assert "FREED" not in outcomes_table([Outcome(GOING)])[0]
+    assert "FREED" in outcomes_table([Outcome(GOING, Result.REMOVED)])[0]
+
+
+def test_a_mark_that_is_missed_by_little_is_told_in_bytes() -> None:
+    """57.6MiB below 57.6MiB is no news to anybody."""
+    signal = Signal.NODEFS_AVAILABLE
+    assert apart(signal, 60_390_000, 60_397_978) == ("60390000B", "60397978B")
+    assert apart(signal, 60 * MIB, 61 * MIB) == ("60.0MiB", "61.0MiB")
+    assert apart(signal, MIB, MIB) == ("1.0MiB", "1.0MiB")
+    assert apart(Signal.NODEFS_INODES_FREE, 5, 6) == ("5 inodes", "6 inodes")

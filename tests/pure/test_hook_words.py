@@ -167,3 +167,16 @@ def test_an_option_that_cannot_be_is_refused_with_a_sentence(given: dict[str, An
     with pytest.raises(HookRefused, match=r".") as refusal:
         read_options(given)
     assert sentence in str(refusal.value)
+
+
+@pytest.mark.parametrize("width", [0, -1, "80", True, 80.0])
+def test_a_strange_width_is_refused(width: object) -> None:
+    """The daemon does not take everything for a number of columns."""
+    with pytest.raises(HookRefused, match="width"):
+        read_options({"width": width})
+
+
+def test_the_width_of_the_terminal_is_told() -> None:
+    """None is as much as it takes."""
+    assert read_options({"width": 80}).width == 80
+    assert read_options({}).width is None

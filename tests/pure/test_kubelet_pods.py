@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -225,3 +226,7 @@ class Directories:
     def gone(self, uid: str) -> bool:
         """One of them."""
         return PodStates(self._present).gone(uid)
+
+    def began(self) -> Mapping[str, float]:
+        """They carry no times."""
+        return {}

@@ -5,6 +5,7 @@ Source: kubelet, `pkg/kubelet/kubelet_volumes.go` (cleanupOrphanedPodDirs).
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,18 @@ def test_a_hostile_uid_never_counts_as_gone(tmp_path: Path, uid: str) -> None:
     """A UID comes from the runtime: one that is no plain name of a file is no pod of a kubelet."""
     (tmp_path / "pods").mkdir()
     assert not KubeletDirectories(str(tmp_path)).gone(uid)
+
+
+def test_a_pod_began_when_its_directory_changed_last(tmp_path: Path) -> None:
+    """What lies deeper does not count: containers come and go there. Without the directory of pods nothing is known."""
+    assert KubeletDirectories(str(tmp_path)).began() == {}
+    pods = tmp_path / "pods"
+    pods.mkdir()
+    assert KubeletDirectories(str(tmp_path)).began() == {}
+    for uid, when in (("a", 100.0), ("b", 300.0), ("c", 200.0)):
+        (pods / uid / "containers").mkdir(parents=True)
+        os.utime(pods / uid, (when, when))
+    assert KubeletDirectories(str(tmp_path)).began() == {"a": 100.0, "b": 300.0, "c": 200.0}
 
 
 def test_a_dangling_link_is_a_pod(tmp_path: Path) -> None:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from eviction.cli import COMMANDS
 from eviction.configuration import ConfigurationError, load
+from eviction.configuration_file import ConfigurationFile
+from eviction.drill.library import find_scenario
+from eviction.drill.picture import NAMESPACE
 from eviction.explain import REASONS
+from eviction.manual import options_of
 from eviction.reclaim_table import RECLAIM_TABLE
 from eviction.types import ReclaimFunction
 from reclaim.types import Reason
@@ -55,6 +60,96 @@ def test_the_annotated_configuration_has_every_field() -> None:
         load(None, {}, {"noSuchField": 1})
     allowed = str(refusal.value).partition("allowed are ")[2].split(", ")
     assert fields == set(allowed)
+
+
+def section(title: str) -> str:
+    """The text below a heading."""
+    assert f"\n## {title}\n" in README
+    return README.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def rows_of(text: str) -> list[list[str]]:
+    """The rows of the tables in a text, without their heads."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    rules = {number for number, line in enumerate(lines) if set(line) <= set("|- ")}
+    rows = [line for number, line in enumerate(lines) if number not in rules and number + 1 not in rules]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in rows]
+
+
+def test_the_table_of_the_configuration_has_every_field_and_its_default() -> None:
+    """Neither has a field that the other has not; the default of a row of one field is the code's."""
+    named = [(re.findall(r"`(\w+)`", cells[0]), cells[1].strip("` |")) for cells in rows_of(section("Configuration"))]
+    fields = ConfigurationFile.model_fields.keys() - {"apiVersion", "kind"}
+    assert sorted(name for names, _ in named for name in names) == sorted(fields)
+    defaults = load(None, {}, {"kubeletConfig": ""}).effective
+    for names, default in named:
+        value = defaults[names[0]]
+        if len(names) == 1 and names[0] != "kubeletConfig":
+            assert default == (str(value).lower() if isinstance(value, bool) else str(value or "").strip("[]")), names
+
+
+def test_every_option_in_the_readme_is_one() -> None:
+    """Of one of our commands, or of the few others that the README shows."""
+    ours = {spelling for command in COMMANDS for option in options_of(command) for spelling in option.spellings}
+    others = {"--build-arg", "--now"}
+    shown = set(re.findall(r"(?<![\w-])(--[a-z][a-z-]+)", README))
+    assert "--standalone" in shown
+    assert shown - others - {"--version"} <= ours
+
+
+def test_every_command_line_in_the_readme_begins_with_a_command() -> None:
+    """`reclaimd x` names a subcommand that exists."""
+    shown = set(re.findall(r"(?:`|^# )reclaimd ([a-z]+)", README, re.MULTILINE)) | set(
+        re.findall(r"bin/reclaimd ([a-z]+)", README)
+    )
+    assert shown == set(COMMANDS)
+
+
+def anchor(title: str) -> str:
+    """Where a heading is, as GitHub has it."""
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+
+
+def test_every_link_leads_somewhere() -> None:
+    """To a file of the repository, or to a heading of the README."""
+    links = re.findall(r"\]\(([^)\s]+)\)", README)
+    assert len(links) > 20
+    anchors = {f"#{anchor(title)}" for title in re.findall(r"^#+ (.+)$", README, re.MULTILINE)}
+    for link in links:
+        assert link.startswith("https://") or link in anchors or (ROOT / link).exists(), link
+
+
+def sources() -> str:
+    """All of the product's code, with what a line break cuts apart in a text joined."""
+    code = "".join(
+        path.read_text() for room in ("signals", "reclaim", "eviction") for path in (ROOT / room).rglob("*.py")
+    )
+    return re.sub(r'"\s*\n\s*f?"', "", code)
+
+
+def test_what_the_troubleshooting_quotes_is_said() -> None:
+    """Every text in quotes is the beginning or a part of one that the code has; every word in code is one of ours."""
+    text, code = section("Troubleshooting"), sources()
+    quotes = re.findall(r'"([^"]+)"', re.sub(r"`[^`]*`", "", text))
+    assert len(quotes) >= 10
+    assert [quote for quote in quotes if quote not in code] == []
+    rules = (ROOT / "config" / "kubernetes" / "overlays" / "prometheus" / "rules.yaml").read_text()
+    words = set(re.findall(r"`([a-z_]+|[A-Z]\w+)`", text))
+    known = {str(reason) for reason in Reason} | {"statvfs", "config", "events", "not_enough", "status", "plan"}
+    assert {word for word in words if word not in known and f"alert: {word}" not in rules} <= set(
+        ConfigurationFile.model_fields
+    )
+
+
+def test_the_picture_is_small_and_of_the_scenario_that_make_run_runs() -> None:
+    """As `make picture` draws it: one sheet, nothing loaded from anywhere, everything held."""
+    svg = (ROOT / "config" / "pictures" / "pressured-node.svg").read_text()
+    assert len(svg) < 32 * 1024
+    shown = [element.text or "" for element in ElementTree.fromstring(svg).iter(f"{{{NAMESPACE}}}text")]  # noqa: S314 # our own
+    scenario = find_scenario("pressured-node")
+    assert shown[:2] == [scenario.name, scenario.why]
+    assert shown[2].startswith("everything held")
+    assert not re.search(r"https?://|url\(", svg.replace(NAMESPACE, ""))
 
 
 # What each row of the safety case answers to: A, something is deleted that must stay; B, it is deleted badly; C, the

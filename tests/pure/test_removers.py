@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from reclaim.listing import Lister
-from reclaim.removers import ContainerRemover, ImageRemover, Ready, Refused, Remover, SandboxRemover
+from reclaim.pod_starts import PodStarts
+from reclaim.removers import ContainerRemover, ImageRemover, Ready, Refused, Remover, SandboxRemover, Wait
 from reclaim.services import ContainerStatus
 from reclaim.types import (
     Action,
@@ -283,3 +284,42 @@ def test_a_runtime_that_is_away_licenses_nothing() -> None:
     for remover, one in ((node.containers(), ORPHAN), (node.sandboxes(), ORPHAN_SANDBOX), (images, UNUSED)):
         with pytest.raises(RuntimeUnavailable):
             remover.check(one)
+
+
+def test_no_image_may_go_while_a_pod_is_being_made() -> None:
+    """Its sandbox came up 0.25 s ago; what it is about to use cannot be known. When that is over it may go."""
+    node = Node()
+    lister = Lister(node.runtime, node.runtime, node.clock)
+    node.runtime.containers.clear()
+    listing = lister.everything()
+    starts = PodStarts(node.runtime, node.pods, node.clock, 1.0)
+    remover = ImageRemover(node.runtime, lister, listing, node.clock, starts=starts)
+    began_ns = int((node.clock.wall() - 0.25) * 1e9)
+    node.runtime.hold(replace(sandbox("new", state=PodSandboxState.READY), created_at_ns=began_ns))
+    answer = remover.check(UNUSED)
+    assert isinstance(answer, Wait)
+    assert answer.seconds == pytest.approx(0.75, abs=1e-3)
+    node.clock.step(answer.seconds + 1e-3)
+    assert isinstance(remover.check(UNUSED), Wait), "the sandbox has no container yet"
+    node.runtime.hold(container("app", sandbox_id="new", references=(image_id(2),)))
+    node.clock.step(0.2)
+    assert isinstance(remover.check(UNUSED), Ready)
+
+
+def test_a_slow_list_does_not_make_the_status_too_old() -> None:
+    """Under pressure a list may take longer than the 50 ms that a status counts: then the status is read once more."""
+    node = Node("uid-1")
+    node.runtime.slow["list_containers"] = 0.3
+    for remover, one in ((node.containers(), OLDER), (node.sandboxes(), ORPHAN_SANDBOX)):
+        if one is ORPHAN_SANDBOX:
+            node.runtime.containers.clear()
+            node.pods.uids.clear()
+        assert remover.check(one) == Ready(node.clock.monotonic())
+
+
+def test_what_came_alive_during_a_slow_list_stays() -> None:
+    """By the second status, which is the one that counts."""
+    node = Node("uid-1")
+    node.runtime.slow["list_containers"] = 0.3
+    node.runtime.on_call["list_containers"] = lambda: node.runtime.set_state("old", ContainerState.RUNNING)
+    assert node.containers().check(OLDER) == Refused(Reason.RUNNING)

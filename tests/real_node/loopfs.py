@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -178,7 +179,8 @@ class LoopFilesystem:
                 held = "; ".join(holders_of(device_id)) if device_id is not None else ""
                 raise ToolError(f"{self.image} is still attached to {', '.join(devices)}; held by: {held or 'nobody'}")
             for device in devices:
-                run_tool("losetup", "--detach", device)
+                with suppress(ToolError):  # it may just have detached itself; whether it has is asked above
+                    run_tool("losetup", "--detach", device)
             time.sleep(0.05)
         self.image.unlink(missing_ok=True)
         if self.mountpoint.is_dir():

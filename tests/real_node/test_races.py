@@ -1,15 +1,8 @@
 """Pods are made from idle images while those are being reclaimed, on a real containerd.
 
-What is provable, and held here:
-
-* What had begun to be made before the look that precedes a removal keeps its image: a container that the runtime
-  lists protects it, in whatever state.
-* A pod whose image was gone before its creation began is not our doing: a kubelet pulls it again. Here it is brought
-  back and the round is told apart.
-* Between the kubelet's look at an image and the container in the runtime's list there is a window in which nothing
-  tells that the image is about to be used. A pod that falls into it is told `image not found`, and the kubelet pulls
-  and tries again; or it is made, runs, and its image is gone when it restarts. The window is that of the kubelet's own
-  garbage collection: some milliseconds here. How often it was met is counted and told, not explained away.
+What is held here: whatever images go meanwhile, a pod whose image is there when the kubelet looks is made, runs, and
+keeps its image. A pod whose image was gone before that look is not our doing: a kubelet pulls it again. Here the round
+is told apart.
 """
 
 from __future__ import annotations
@@ -35,9 +28,9 @@ from tests.reclaimd_process import Daemon
 
 ROUNDS, ROUNDS_OF_SOAK = 6, 300
 IMAGES = 6
-LARGEST_SHARE_OF_WINDOW = 0.15  # an image is old enough at once here, so the window is met more often than on a node
 RUNNING = 1
 OLD_ENOUGH_SECONDS = 0.2
+LONGEST_IDLE_SECONDS = 1.6  # removals wait for 1 s after each pod
 
 
 class Races:
@@ -54,19 +47,18 @@ class Races:
         ]
 
     def round(self, number: int) -> None:
-        """The images are there and idle; after a moment a pod is made from one of them, as a kubelet makes it."""
+        """The images are there and idle; after a moment a pod is made from one of them, in a kubelet's order."""
         node, kubelet = self.node, self.node.kubelet
-        there = node.cri.image_ids()
         tar = self.chance.choice(self._tars)
         uid = f"race-{number}-uid"
-        kubelet.admit_pod(uid)
-        sandbox = kubelet.run_pod(f"race-{number}", uid)
-        if tar.image_id not in there or node.cri.image_status(tar.image_id) is None:
+        if node.cri.image_status(tar.image_id) is None:
             try:
                 node.containerd.import_image(tar, keep=True)  # as a pull would: it is idle from here on
             except (ToolError, ContainerdError):  # it, or its base layer, was reclaimed before the import was over
                 self.counts["not pulled"] += 1
-        time.sleep(self.chance.uniform(0.0, 2 * OLD_ENOUGH_SECONDS))
+        time.sleep(self.chance.uniform(0.0, LONGEST_IDLE_SECONDS))
+        kubelet.admit_pod(uid)
+        sandbox = kubelet.run_pod(f"race-{number}", uid)
         if node.cri.image_status(tar.reference) is None:  # the kubelet's look
             self.counts["gone before"] += 1
         else:
@@ -80,16 +72,14 @@ class Races:
         try:
             container = kubelet.run_container(sandbox, "app", tar.reference, SLEEP_FOR_EVER)
         except grpc.RpcError as error:
-            if "not found" not in str(error.details()):
-                self.wrong.append(f"{tar.reference}: {error.details()}")
-            self.counts["in the window"] += 1
+            self.wrong.append(f"{tar.reference}: {error.details()}")
             return
         self.counts["made"] += 1
         time.sleep(self.chance.uniform(0.0, 0.2))
         if kubelet.state_of(container) != RUNNING:
             self.wrong.append(f"{tar.reference}: the container does not run")
         if tar.image_id not in cri.image_ids():
-            self.counts["image lost while it was made"] += 1
+            self.wrong.append(f"{tar.reference}: the container runs and its image is gone")
 
 
 @contextmanager
@@ -112,13 +102,13 @@ def races(node: Node, directory: Path, seed: int) -> Iterator[Races]:
 
 
 def raced(node: Node, directory: Path, rounds: int, seed: int) -> Races:
-    """So many rounds; every pod that was made runs, and no other error than the window's came up."""
+    """So many rounds; nothing went wrong in any, and images went all the time."""
     with races(node, directory, seed) as made:
         for number in range(rounds):
             made.round(number)
     assert made.wrong == []
     assert made.counts["removed"] > 0, "images were reclaimed meanwhile"
-    assert made.counts["made"] > rounds // 4
+    assert made.counts["made"] > rounds // 10
     return made
 
 
@@ -134,5 +124,3 @@ def test_pods_are_made_from_idle_images_all_through_reclaim_300_times(containerd
     seed = time.time_ns()
     made = raced(containerd_on_ext4, tmp_path, ROUNDS_OF_SOAK, seed)
     print(f"seed {seed}; {ROUNDS_OF_SOAK} rounds of a race: {dict(made.counts)}")
-    lost = made.counts["in the window"] + made.counts["image lost while it was made"]
-    assert lost <= ROUNDS_OF_SOAK * LARGEST_SHARE_OF_WINDOW

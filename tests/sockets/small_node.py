@@ -249,6 +249,7 @@ class SmallNode:
             "containerRuntimeEndpoint": self.endpoint,
             "evictionMinimumReclaim": {"nodefs.available": "0", "imagefs.available": "0"},
             "holdOffAfterStart": "0s",
+            "holdOffForNewPods": "0s",
             "parallelRemovals": 1,
             **fields,
             "evictionHard": {**marks, **fields.get("evictionHard", {})},

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -118,12 +119,10 @@ def test_the_drill_where_no_mount_is_allowed_is_simulated_and_says_so(tmp_path: 
 
 def test_a_drill_leaves_nothing_behind(tmp_path: Path) -> None:
     """No directory, no socket, no process: only the report."""
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
-    process = reclaimd("drill", scenario(tmp_path), "--report", str(tmp_path / "report"), TMPDIR=str(temporary))
-    assert process.returncode == 0, process.stderr + process.stdout
-    left = [os.path.join(path, name) for path, _, files in os.walk(temporary) for name in files]
-    assert left == []
+    with TemporaryDirectory() as temporary:  # short, for the name of the runtime's socket
+        process = reclaimd("drill", scenario(tmp_path), "--report", str(tmp_path / "report"), TMPDIR=temporary)
+        assert process.returncode == 0, process.stderr + process.stdout
+        assert [os.path.join(path, name) for path, _, files in os.walk(temporary) for name in files] == []
 
 
 def test_a_drill_of_inodes_holds(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -133,6 +134,31 @@ def test_an_image_whose_pod_starts_before_its_removal_stays(small_node: SmallNod
     assert small_node.removed("image") == [first]
     assert reason_of(record, second) == "in_use"
     assert result_of(record, second) == "in_use"
+
+
+@pytest.mark.parametrize("sees", ["the directory", "the sandbox"])
+def test_images_wait_for_a_pod_that_is_being_made(small_node: SmallNode, sees: str) -> None:
+    """Nothing tells yet which image it will use: none goes until it has had time to take it."""
+    used, unused = small_node.add_images(2)
+    settled = small_node.run_pod("app")
+    small_node.run(settled)
+    small_node.runtime.age(settled.sandbox_id, 60.0)
+    node = small_node.node(holdOffForNewPods="1s")
+    pod = None
+    if sees == "the directory":
+        small_node.admit("uid-web")
+    else:
+        pod = small_node.run_pod("web")
+    for uid in ("uid-app",) if sees == "the directory" else ("uid-app", "uid-web"):
+        os.utime(small_node.root_directory / "pods" / uid, (0, 0))
+    asked = small_node.failpoints.calls["ListPodSandbox"]
+    with small_node.relieving(node, IMAGES) as going:
+        small_node.wait_for("ListPodSandbox", asked + 2)  # of the plan, and right before the first removal
+        running = small_node.run(pod or small_node.run_pod("web"), used)
+        record = going.result()
+    assert small_node.state(running) == pb.CONTAINER_RUNNING
+    assert small_node.removed("image") == [unused]
+    assert result_of(record, used) == "in_use"
 
 
 def test_a_pod_made_before_its_image_is_removed_keeps_the_image_in_every_state(small_node: SmallNode) -> None:

@@ -78,7 +78,7 @@ def test_the_daemon_does_the_pass_and_the_hook_prints_it(desk: Desk, daemon: Dae
     assert (record["trigger"], record["result"]) == ("request", "satisfied")
     assert desk.by_daemon(daemon, record)
     assert [o["id"] for o in record["removals"]] == desk.small.removed("image")
-    assert len(desk.small.removed("image")) == 2
+    assert len(desk.small.removed("image")) == 2, record
 
 
 def test_a_table_is_printed_as_by_the_hook_itself(desk: Desk, daemon: Daemon) -> None:

@@ -14,6 +14,7 @@ import yaml
 
 from eviction.cli import COMMANDS
 from eviction.configuration import load
+from eviction.kubernetes_events import NAMESPACE
 from signals.types import Signal
 
 from ..reclaimd_process import PROGRAM, Daemon, came_true, reclaimd
@@ -68,20 +69,50 @@ def test_the_kustomizations_render_and_are_valid(kustomization: Path) -> None:
 
 @pytest.mark.parametrize("kustomization", KUSTOMIZATIONS, ids=name_of)
 def test_the_daemonset_has_no_power_that_it_does_not_need(kustomization: Path) -> None:
-    """No capability, no privilege, a read-only root, no token; only logs, state and the sockets are writable."""
+    """No capability, no privilege, a read-only root; only logs, state and the sockets are writable. A token only where
+    events are sent with it."""
     pod = of_kind(rendered(kustomization), "DaemonSet")["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     security = container["securityContext"]
     assert security["capabilities"] == {"drop": ["ALL"]}
     assert (security["privileged"], security["allowPrivilegeEscalation"]) == (False, False)
     assert security["readOnlyRootFilesystem"] is True
-    assert pod["automountServiceAccountToken"] is False
+    assert pod["automountServiceAccountToken"] is (kustomization.name == "events")
     assert not pod.get("hostPID")
     writable = {mount["name"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
     assert writable == {"runtime", "pod-logs", "container-logs", "state", "control"}
     assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
     assert pod["priorityClassName"] == "system-node-critical"
     assert {"operator": "Exists"} in pod["tolerations"]
+
+
+@pytest.mark.parametrize("kustomization", KUSTOMIZATIONS, ids=name_of)
+def test_only_with_events_the_daemonset_may_ask_the_api_server(kustomization: Path, tmp_path: Path) -> None:
+    """It may create and patch events where those about Nodes are, and nothing else; everywhere else there is no role.
+
+    The configuration switches events on in that overlay alone, and the Node is named by the pod's own field.
+    """
+    objects = rendered(kustomization)
+    roles = [one for one in objects if one["apiVersion"].startswith("rbac.")]
+    file = tmp_path / "reclaimd.yaml"
+    file.write_text(of_kind(objects, "ConfigMap")["data"]["reclaimd.yaml"])
+    assert load(str(file), {}, {"kubeletConfig": ""}).kubernetes_events is (kustomization.name == "events")
+    if kustomization.name != "events":
+        assert roles == []
+        return
+    assert {one["kind"] for one in roles} == {"Role", "RoleBinding"}
+    assert {one["metadata"]["namespace"] for one in roles} == {NAMESPACE}
+    assert of_kind(roles, "Role")["rules"] == [
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]}
+    ]
+    (subject,) = of_kind(roles, "RoleBinding")["subjects"]
+    account = of_kind(objects, "ServiceAccount")["metadata"]
+    assert (subject["name"], subject["namespace"]) == (account["name"], account["namespace"])
+    daemonset = of_kind(objects, "DaemonSet")
+    assert daemonset["metadata"]["namespace"] == account["namespace"]
+    (container,) = daemonset["spec"]["template"]["spec"]["containers"]
+    (variable,) = container["env"]
+    assert (variable["name"], variable["valueFrom"]["fieldRef"]["fieldPath"]) == ("NODE_NAME", "spec.nodeName")
 
 
 @pytest.mark.parametrize("kustomization", KUSTOMIZATIONS, ids=name_of)

@@ -1,4 +1,4 @@
-"""systemd: what it is told over its socket, and that the unit is sound."""
+"""systemd: what it is told over its socket, what it opens for the service, and that the units are sound."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
+import urllib.request
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
-from eviction.systemd import LONGEST_STATUS_BYTES, Notifier
+from eviction.hold_off import kubelet_is_healthy
+from eviction.systemd import LONGEST_STATUS_BYTES, Notifier, listening_socket
 from signals.types import Signal
 
-from ..reclaimd_process import PROGRAM, Daemon, came_true
+from ..reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, came_true
 from .small_node import MIB, SmallNode
 
 UNITS = Path(__file__).parents[2] / "config" / "systemd"
@@ -179,33 +184,149 @@ def analyzer() -> str:
     return found
 
 
-def unit(directory: Path, *drop_ins: str) -> Path:
-    """The unit with the program of this environment in place of the installed one, and drop-ins."""
-    file = directory / "reclaimd.service"
-    file.write_text((UNITS / "reclaimd.service").read_text().replace("/opt/reclaimd/bin/reclaimd", PROGRAM))
+def units(directory: Path, *drop_ins: str) -> Path:
+    """The units with the program of this environment in place of the installed one, and drop-ins; the service."""
+    for file in UNITS.glob("reclaimd*.*"):
+        if file.is_file():
+            (directory / file.name).write_text(file.read_text().replace("/opt/reclaimd/bin/reclaimd", PROGRAM))
     for name in drop_ins:
         target = directory / "reclaimd.service.d" / name
         target.parent.mkdir(exist_ok=True)
         shutil.copy(UNITS / "reclaimd.service.d" / name, target)
-    return file
+    return directory / "reclaimd.service"
 
 
-@pytest.mark.parametrize("drop_ins", [(), ("no-network.conf",)])
-def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path, drop_ins: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("drop_ins", [(), ("network.conf",), ("kubernetes-events.conf",)])
+def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path, drop_ins: tuple[str, ...]) -> None:
     """`systemd-analyze verify` has nothing to say."""
-    command = [analyzer(), "verify", "--man=no", str(unit(tmp_path, *drop_ins))]
+    units(tmp_path, *drop_ins)
+    command = [analyzer(), "verify", "--man=no", *map(str, sorted(tmp_path.glob("*.*t")) + sorted(tmp_path.glob("*e")))]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize(("drop_ins", "exposure"), [((), 1.3), (("no-network.conf",), 0.6)])
-def test_the_unit_is_exposed_as_little_as_its_work_allows(
-    tmp_path: Path, drop_ins: tuple[str, ...], exposure: float
+@pytest.mark.parametrize(
+    ("name", "drop_ins", "exposure"),
+    [
+        ("reclaimd.service", (), 0.6),
+        ("reclaimd.service", ("network.conf",), 1.3),
+        ("reclaimd.service", ("kubernetes-events.conf",), 1.3),
+        ("reclaimd-healthz.service", (), 1.1),
+    ],
+)
+def test_a_unit_is_exposed_as_little_as_its_work_allows(
+    tmp_path: Path, name: str, drop_ins: tuple[str, ...], exposure: float
 ) -> None:
-    """What is left is what it needs: root's sockets, loopback."""
-    file = unit(tmp_path)
-    for name in drop_ins:  # the offline analysis reads one file
-        file.write_text(file.read_text() + (UNITS / "reclaimd.service.d" / name).read_text())
+    """What is left is what it needs: root's sockets; the way to the kubelet's port of the one beside it."""
+    units(tmp_path)
+    file = tmp_path / name
+    for drop_in in drop_ins:  # the offline analysis reads one file
+        file.write_text(file.read_text() + (UNITS / "reclaimd.service.d" / drop_in).read_text())
     command = [analyzer(), "security", "--offline=true", f"--threshold={round(exposure * 10)}", str(file)]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stdout.splitlines()[-1]
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def activated(listens: str, *command: str, name: str = "metrics") -> subprocess.Popen[bytes]:
+    """A program that systemd's own tool starts at the first connection, with the socket that it listens on."""
+    tool = shutil.which("systemd-socket-activate")
+    if tool is None:
+        pytest.skip("no systemd-socket-activate (Debian package systemd)")
+    environment = [f"--setenv={key}={value}" for key, value in ENVIRONMENT.items()]
+    return subprocess.Popen(
+        [tool, *environment, f"--fdname={name}", f"--listen={listens}", *command], stderr=subprocess.DEVNULL
+    )
+
+
+def test_a_service_without_a_network_is_scraped_over_the_socket_of_systemd(small_node: SmallNode) -> None:
+    """As the units have it: systemd opens the port, and the service has a network namespace in which there is none."""
+    if shutil.which("unshare") is None or os.geteuid() != 0:
+        pytest.skip("needs root and unshare (Debian package util-linux)")
+    port = free_port()
+    file = small_node.configuration(metricsAddress=f"127.0.0.1:{port}")
+    process = activated(f"127.0.0.1:{port}", "unshare", "--net", PROGRAM, "run", "--config", file)
+    try:
+        assert came_true(lambda: b"reclaimd_build_info" in got(port, "/metrics"), 20.0)
+    finally:
+        process.terminate()
+        assert process.wait(20.0) == 0
+
+
+def got(port: int, path: str) -> bytes:
+    """What is answered to a GET; nothing if nobody does."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10.0) as answer:
+            return bytes(answer.read())
+    except OSError:
+        return b""
+
+
+class Healthz(BaseHTTPRequestHandler):
+    """A kubelet's `/healthz`."""
+
+    status = 200
+
+    def do_GET(self) -> None:
+        """`ok`, or not."""
+        self.send_response(self.status if self.path == "/healthz" else 404)
+        self.end_headers()
+        self.wfile.write(b"ok")
+
+    def log_message(self, *_: object) -> None:
+        """Silent."""
+
+
+class SickHealthz(Healthz):
+    """One that is not well."""
+
+    status = 500
+
+
+@pytest.mark.parametrize(("kubelet", "healthy"), [(Healthz, True), (SickHealthz, False)])
+def test_the_kubelets_healthz_is_asked_over_a_port_or_a_socket(
+    tmp_path: Path, kubelet: type[Healthz], healthy: bool
+) -> None:
+    """The socket leads there through systemd's own proxy, as in the units."""
+    proxy = Path("/usr/lib/systemd/systemd-socket-proxyd")
+    if not proxy.exists():
+        pytest.skip("no systemd-socket-proxyd (Debian package systemd)")
+    with ThreadingHTTPServer(("127.0.0.1", 0), kubelet) as server, TemporaryDirectory() as short:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        port = server.server_address[1]
+        process = activated(f"{short}/s", str(proxy), f"127.0.0.1:{port}", name="healthz")
+        try:
+            assert kubelet_is_healthy(("127.0.0.1", port)) is healthy
+            assert came_true(lambda: os.path.exists(f"{short}/s"), 10.0)
+            assert came_true(lambda: kubelet_is_healthy(f"{short}/s") is healthy, 10.0)
+        finally:
+            process.terminate()
+            process.wait(10.0)
+            server.shutdown()
+
+
+def test_nobody_there_and_nobody_to_be_asked_is_not_healthy(tmp_path: Path) -> None:
+    """A port without a listener, a socket that is missing, one that says nothing, and no endpoint at all."""
+    assert not kubelet_is_healthy(("127.0.0.1", free_port()))
+    assert not kubelet_is_healthy(str(tmp_path / "none.sock"))
+    assert not kubelet_is_healthy(None)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        assert not kubelet_is_healthy(silent.getsockname())
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{}, {"LISTEN_FDS": "1"}, {"LISTEN_PID": "42", "LISTEN_FDS": "many", "LISTEN_FDNAMES": "metrics"},
+     {"LISTEN_PID": "43", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "metrics"},
+     {"LISTEN_PID": "42", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "other"}, {"LISTEN_PID": "42", "LISTEN_FDS": "1"}],
+)  # fmt: skip
+def test_a_socket_that_was_not_opened_for_us_is_not_taken(environment: dict[str, str]) -> None:
+    """None, for another process, or by another name."""
+    assert listening_socket(environment, 42, "metrics") is None

@@ -188,7 +188,7 @@ def test_depth_costs_no_recursion_and_few_descriptors(tmp_path: Path, how: OpenB
     assert list(tmp_path.iterdir()) == []
     assert 8 < most <= 80
     assert calls < 8 * levels
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 def test_a_wide_directory_is_taken_in_batches(tmp_path: Path) -> None:

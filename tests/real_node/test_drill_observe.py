@@ -1,0 +1,159 @@
+"""`reclaimd drill --observe` on a real containerd: somebody else responds, and the drill only measures."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.real_node.fill import fill_bytes
+from tests.real_node.node import Node
+from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image
+from tests.real_node.test_decide import spare_images
+from tests.real_node.test_relief import MIB, configure, containers_of
+from tests.reclaimd_process import ENVIRONMENT, PROGRAM, came_true, reclaimd
+
+
+class Observing:
+    """A running observation with its report; ended by SIGTERM, or by itself."""
+
+    def __init__(self, directory: Path, *arguments: str):
+        self._directory = directory
+        self.process = subprocess.Popen(
+            [PROGRAM, "drill", "--observe", "--report", str(directory), *arguments],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=ENVIRONMENT,
+        )
+        assert self.process.stdout is not None
+        self.head: list[str] = []
+        for line in self.process.stdout:
+            self.head.append(line)
+            if line.startswith("ends "):
+                break
+
+    def ended(self, timeout_seconds: float = 30.0) -> tuple[int, str]:
+        """Waited for: the exit code, and what was printed."""
+        printed, _ = self.process.communicate(timeout=timeout_seconds)
+        return self.process.returncode, printed
+
+    def told_to_stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
+        """The same after a signal."""
+        self.process.send_signal(number)
+        return self.ended()
+
+    def report(self) -> Any:
+        """The document that it wrote."""
+        return json.loads((self._directory / "drill-node-observed.json").read_text())
+
+
+def names_gone(document: Any, kind: str) -> list[str]:
+    return [removal["name"] for removal in document["removals"] if removal["kind"] == kind]
+
+
+def pod_on(node: Node, name: str, image: str) -> Any:
+    """A pod with one container that runs."""
+    node.kubelet.admit_pod(f"uid-{name}")
+    sandbox = node.kubelet.run_pod(name, f"uid-{name}")
+    node.kubelet.run_container(sandbox, "app", image, SLEEP_FOR_EVER)
+    return sandbox
+
+
+def test_somebody_elses_response_is_measured(containerd_on_ext4: Node, tmp_path: Path) -> None:
+    """A fill crosses the mark, a pod is killed, an image is removed: all of it is in the report, with its times, and
+    the observation ends by itself once it is relieved and quiet."""
+    node = containerd_on_ext4
+    app = node.import_image(Image("reclaimd.test/app:1", (BASE,)))
+    images = spare_images(node, 2)
+    victim = pod_on(node, "victim", app)
+    pod_on(node, "bystander", app)
+    mark = node.filesystem.available_bytes() - 30 * MIB
+    configuration = configure(
+        tmp_path, node, evictionHard={"nodefs.available": str(mark)}, evictionMinimumReclaim={"nodefs.available": "0"}
+    )
+    observing = Observing(tmp_path / "report", "--config", configuration, "--quiet", "1s", "--for", "60s")
+    fill = fill_bytes(node.mountpoint / "fill", mark - 15 * MIB, rate_bytes_per_second=200 * MIB)
+    fill.wait(20.0)
+    time.sleep(0.3)
+    node.kubelet.end_pod(victim)
+    node.cri.remove_image(images[0])
+    code, printed = observing.ended()
+    assert code == 0, printed
+    document = observing.report()
+    assert document["response"] == "observed"
+    assert document["crossed_seconds"] is not None
+    assert names_gone(document, "image") == ["reclaimd.test/spare/0:1"]
+    assert [pod["name"] for pod in document["ended_pods"]] == ["default/victim"]
+    assert 0.25 < document["from_crossing_to_first_relief_seconds"] <= document["from_crossing_to_relief_seconds"]
+    assert document["from_crossing_to_first_removal_seconds"] > 0.25
+    assert mark - 17 * MIB < document["lowest"]["nodefs.available"] <= mark - 15 * MIB
+    assert document["lists_apart_seconds"] < 5.0
+    assert "default/victim" in printed
+    assert "default/bystander" not in printed
+    assert {path.suffix for path in (tmp_path / "report").iterdir()} == {".html", ".json", ".xml"}
+    fill.remove()
+
+
+def test_an_observation_touches_nothing_and_ends_when_told(containerd_on_ext4: Node, tmp_path: Path) -> None:
+    """Under pressure that lasts it removes nothing, and SIGINT ends it with its report."""
+    node = containerd_on_ext4
+    images = spare_images(node, 1)
+    configuration = configure(
+        tmp_path, node, evictionHard={"nodefs.available": str(node.filesystem.available_bytes() + 10 * MIB)}
+    )
+    before = node.cri.image_ids(), containers_of(node), sorted(path.name for path in node.mountpoint.rglob("*"))
+    observing = Observing(tmp_path / "report", "--config", configuration)
+    time.sleep(1.0)
+    code, printed = observing.told_to_stop(signal.SIGINT)
+    assert code == 0, printed
+    assert (node.cri.image_ids(), containers_of(node)) == before[:2]
+    assert set(images) <= node.cri.image_ids()
+    assert observing.report()["from_crossing_to_relief_seconds"] is None
+    assert observing.report()["crossed_seconds"] < 0.5, "it was under pressure from the first look on"
+    assert "not seen" in printed
+
+
+def test_an_observation_ends_after_its_time(containerd_on_ext4: Node, tmp_path: Path) -> None:
+    """--for ends it also where no mark was ever crossed."""
+    node = containerd_on_ext4
+    configuration = configure(tmp_path, node, evictionHard={"nodefs.available": "1Mi"})
+    began = time.monotonic()
+    code, printed = Observing(tmp_path / "report", "--config", configuration, "--for", "500ms").ended()
+    assert code == 0
+    assert time.monotonic() - began < 20.0
+    assert "never" in printed
+
+
+def test_the_lists_missing_for_a_while_are_told_and_no_removal(containerd_on_ext4: Node, tmp_path: Path) -> None:
+    """A runtime that is killed and comes back leaves no image as gone; that it was away is in the report."""
+    node = containerd_on_ext4
+    spare_images(node, 1)
+    configuration = configure(tmp_path, node, evictionHard={"nodefs.available": "1Mi"})
+    observing = Observing(tmp_path / "report", "--config", configuration)
+    time.sleep(0.5)
+    node.containerd.kill()
+    time.sleep(1.6)  # the lists are asked for once a second
+    node.containerd.start()
+    assert came_true(lambda: len(node.cri.image_ids()) == 2, 10.0)
+    time.sleep(0.5)
+    code, _ = observing.told_to_stop()
+    assert code == 0
+    document = observing.report()
+    assert document["removals"] == []
+    assert [fault["what"].partition(":")[0] for fault in document["faults"]] == ["the runtime's lists are not there"]
+
+
+def test_no_runtime_is_exit_3(containerd_on_ext4: Node, tmp_path: Path) -> None:
+    """One sentence, and nothing written."""
+    node = containerd_on_ext4
+    configuration = configure(tmp_path, node, evictionHard={"nodefs.available": "1Mi"})
+    process = reclaimd(
+        "drill", "--observe", "--config", configuration, "--runtime", f"unix://{tmp_path}/no.sock",
+        "--report", str(tmp_path / "report"),
+    )  # fmt: skip
+    assert process.returncode == 3
+    assert process.stderr.count("\n") == 1
+    assert not (tmp_path / "report").exists()
