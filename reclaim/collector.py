@@ -6,7 +6,8 @@ periodic loop. `garbage_collect_containers` is the periodic pass over the same s
 
 A pass over containers has four stages, each with lists of its own, in the kubelet's order: dead containers, empty
 sandboxes, log directories of vanished pods, dangling log symlinks. A stage that fails does not stop the next, and all
-their errors are told (`pkg/kubelet/kuberuntime/kuberuntime_gc.go`, GarbageCollect).
+their errors are told (`pkg/kubelet/kuberuntime/kuberuntime_gc.go`, GarbageCollect). Where a stage finds nothing that
+may go, its lists serve the next one too, for a second at most: nothing has changed by it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from reclaim.container_gc import ContainerGCPolicy, plan_container_gc
 from reclaim.executor import Carried, Executor, LookAgain
 from reclaim.image_gc import ImageGCPolicy, plan_image_gc
 from reclaim.images_in_use import images_in_use
-from reclaim.listing import Lister
+from reclaim.listing import FRESH_SECONDS, Lister
 from reclaim.log_listing import LogsUnreadable, ask_states, read_log_links, read_pod_logs
 from reclaim.log_names import LogPaths
 from reclaim.log_removers import ContainerLogs, LogSymlinkRemover, PodLogRemover
@@ -62,6 +63,15 @@ class Policies:
 Answer = TypeVar("Answer")
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Containers, sandboxes and pods as a stage saw them that had nothing to remove; `at`: monotonic seconds."""
+
+    listing: Listing
+    pods: PodStates
+    at: float
+
+
 class Collector:
     """Calls the reclaim functions on one runtime. Not for two callers at a time."""
 
@@ -87,6 +97,7 @@ class Collector:
         self._logs = ContainerLogs(log_paths)
         self._lister = Lister(runtime, images, clock)
         self._experience = Experience()
+        self._seen: _Seen | None = None
         self._planned: tuple[Verdict, ...] = ()  # a dry run goes on as if these were gone
 
     @property
@@ -120,6 +131,7 @@ class Collector:
     def _collect(self, operation: str, look: LookAgain, *, evict_non_deleted_pods: bool) -> ReclaimResult:
         result = ReclaimResult(operation)
         errors: list[str] = []
+        self._seen = None
         for stage in (self._containers, self._sandboxes, self._pod_logs, self._log_symlinks):
             try:
                 result = stage(result, look, evict_non_deleted_pods)
@@ -128,6 +140,7 @@ class Collector:
                 errors.append(str(error))
             if result.relieved:
                 break
+        self._seen = None
         return replace(result, error=aggregate(errors))
 
     def _containers(self, result: ReclaimResult, look: LookAgain, evict_non_deleted_pods: bool) -> ReclaimResult:
@@ -136,18 +149,28 @@ class Collector:
 
     def _container_plan(self, result: ReclaimResult, evict_non_deleted_pods: bool) -> tuple[Plan, ReclaimResult]:
         """The plan alone: the lists it was made from, tens of megabytes for many containers, are let go of here."""
-        (listing, pods), result = self._timed(result, self._containers_and_pods)
+        seen, result = self._timed(result, self._containers_and_pods)
         plan = plan_container_gc(
-            listing, pods, self._policies.containers, self._now_ns(), evict_non_deleted_pods=evict_non_deleted_pods
+            seen.listing,
+            seen.pods,
+            self._policies.containers,
+            self._now_ns(),
+            evict_non_deleted_pods=evict_non_deleted_pods,
         )
+        self._seen = None if plan.remove else seen
         return plan, result
 
     def _sandboxes(self, result: ReclaimResult, look: LookAgain, evict_non_deleted_pods: bool) -> ReclaimResult:
-        """From lists read anew: what the first stage has emptied counts as empty."""
-        (listing, pods), result = self._timed(result, self._containers_and_pods)
+        """From lists read anew where the first stage had anything to remove: what it has emptied counts as empty."""
+        seen, result = self._timed(result, self._containers_and_pods)
         plan = plan_sandbox_gc(
-            listing, pods, self._policies.containers, self._now_ns(), evict_non_deleted_pods=evict_non_deleted_pods
+            seen.listing,
+            seen.pods,
+            self._policies.containers,
+            self._now_ns(),
+            evict_non_deleted_pods=evict_non_deleted_pods,
         )
+        self._seen = None if plan.remove else seen
         remover = SandboxRemover(self._runtime, self._pods, self._clock, self._planned)
         return self._carry_out(result, plan, remover, look)
 
@@ -163,10 +186,11 @@ class Collector:
                 return result
             raise
         try:
-            (listing, pods), result = self._timed(result, self._containers_and_pods)
+            seen, result = self._timed(result, self._containers_and_pods)
         except RuntimeUnavailable:
             pods, in_runtime = self._pods.look(), None
         else:
+            pods, listing = seen.pods, seen.listing
             in_runtime = {c.pod_uid for c in listing.containers} | {s.pod_uid for s in listing.sandboxes}
         plan = plan_pod_logs(entries, pods, self._log_policy(pods), in_runtime, self._now_ns())
         return self._carry_out(result, plan, PodLogRemover(self._log_paths, entries, self._pods, self._clock), look)
@@ -220,11 +244,17 @@ class Collector:
     def _everything(self) -> Listing:
         return self._lister.everything().without(self._planned)
 
-    def _containers_and_pods(self) -> tuple[Listing, PodStates]:
-        """The pod directories are read before and after the runtime's lists: a pod exists if either look saw it."""
+    def _containers_and_pods(self) -> _Seen:
+        """The pod directories are read before and after the runtime's lists: a pod exists if either look saw it.
+
+        Lists of the stage before are taken over; the directories are read again all the same.
+        """
+        seen, now = self._seen, self._clock.monotonic()
+        if seen is not None and now - seen.at <= FRESH_SECONDS:
+            return replace(seen, pods=seen.pods.united(self._pods.look()))
         before = self._pods.look()
         listing = self._lister.containers().without(self._planned)
-        return listing, before.united(self._pods.look())
+        return _Seen(listing, before.united(self._pods.look()), now)
 
     def _record(self, listing: Listing, now: float) -> None:
         usage = images_in_use(listing)

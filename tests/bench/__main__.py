@@ -1,7 +1,7 @@
 """Runs every measurement and prints one table; a JSON document holds the values, an SVG shows the times.
 
 `python -m tests.bench NAME …` runs some of them only, and `RECLAIMD_BENCH=short` little of each, to see that it runs. A
-whole run of everything writes to `tests/bench/measured`, which the README shows; any other to `report`.
+whole run of everything writes to `tests/bench/measured`; any other to `report`.
 """
 
 from __future__ import annotations
@@ -109,6 +109,7 @@ def main(names: Sequence[str]) -> int:
     if missing is not None:
         print(f"left out: {missing}")
     machine = f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}"
+    machine += "; a short run" * effort.short
     print(f"{machine}, {time.strftime('%Y-%m-%d')}; took {time.monotonic() - began:.0f} s")
     whole = not names and not effort.short and missing is None
     write(rows, machine, MEASURED if whole else REPORT)

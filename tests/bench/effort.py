@@ -30,16 +30,16 @@ class Effort:
     """Numbers of runs, seconds, events and sizes."""
 
     short: bool = False
-    runs: int = 5
-    hooks: int = 20
+    runs: int = 3
+    hooks: int = 12
     rest_seconds: float = 6.0
     stretches: int = 2
     memory_seconds: float = 10.0
     storm_events: int = 1_000_000
     rates: tuple[int, ...] = (20, 100, 400)
-    crossings: int = 6  # by each way of ours, at each rate
-    spins: int = 3
-    all_at_once: int = 2
+    crossings: int = 4  # by each way of ours, at each rate
+    spins: int = 2
+    all_at_once: int = 1
     kubelets: tuple[int, ...] = (20, 100, 400)  # the rate of each run
     pruners: tuple[int, ...] = (100,)
     pruner_seconds: float = 60.0

@@ -80,10 +80,7 @@ def _located(configuration: str) -> bool:
 
 def _by_daemon(on: Stage, disk: Disk, rate: int, daemon: Daemon) -> Crossing:
     passes = len(daemon.passes)
-    crossing = on.cross(disk, rate, OURS_SECONDS)
-    if not came_true(lambda: len(daemon.passes) > passes, OURS_SECONDS):
-        raise RuntimeError("the daemon has told no pass")
-    return crossing
+    return on.cross(disk, rate, OURS_SECONDS, finished=lambda: len(daemon.passes) > passes)
 
 
 def _rows(on: Stage, who: str, crossings: Sequence[Crossing]) -> list[Row]:
