@@ -16,6 +16,7 @@ CHECKS: tuple[Check, ...] = (
     node_checks.check_permissions,
     disk_checks.check_thresholds,
     node_checks.check_sandbox_image,
+    node_checks.check_unresolved_images,
     node_checks.check_containerd_frees_late,
     disk_checks.check_store,
     node_checks.check_keeps,

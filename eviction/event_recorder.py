@@ -25,6 +25,7 @@ from signals.clock import Clock
 MOST_QUEUED = 64
 AGAIN_SECONDS = 10.0
 MOST_TRIES = 12
+TICK_SECONDS = 0.02
 
 
 class NotWritten(EvictionError):
@@ -86,23 +87,19 @@ class EventRecorder:
             self._lost += 1
             self._news.say("events are lost: the API server takes none, and the queue to it is full", key="lost")
 
-    @property
-    def idle(self) -> bool:
-        """Whether everything that was queued has been dealt with."""
-        return self._queue.unfinished_tasks == 0
-
-    def join(self, seconds: float) -> bool:
-        """Whether the thread has ended within so long."""
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
-
-    def stop(self) -> None:
-        """Sends nothing any more; nobody waits for what is on its way."""
+    def finish(self, seconds: float) -> bool:
+        """Waits at most so long for what is queued, then sends nothing any more. Whether all of it was dealt with."""
+        left = round(seconds / TICK_SECONDS)
+        while self._queue.unfinished_tasks and self._thread.is_alive() and left > 0:
+            left -= 1
+            self._thread.join(TICK_SECONDS)
+        done = not self._queue.unfinished_tasks
         self._stopping.set()
         try:
             self._queue.put_nowait(None)  # wakes the thread
         except queue.Full:
             pass
+        return done
 
     def _run(self) -> None:
         try:

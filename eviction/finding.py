@@ -58,11 +58,13 @@ class Snapshotter:
 class NodeFacts:
     """What was learnt of a node. None: it could not be.
 
-    `thresholds`: ours, in force in the layout of the `look`. `runtime_problem`: why the runtime does not answer, empty
-    when it does. `sandbox_image`: what pods need to start, as far as any source names it; `sandbox_image_pinned`:
-    whether the runtime pins it. `newest_created_seconds_ahead`: how far the newest container was created in the future.
-    `unmatched_keeps`: entries of keepImages that match no image. `inotify_*`: of this user. `pods_readable`: whether
-    the kubelet's pod directories can be listed. `unwritable`: what should be writable and is not, with the reason.
+    `thresholds`: ours, in force in the layout of the `look`. `runtime_problem`: why the runtime does not answer,
+    empty when it does. `sandbox_image`: what pods need to start, as far as any source names it;
+    `sandbox_image_pinned`: whether the runtime pins it. `newest_created_seconds_ahead`: how far the newest
+    container was created in the future. `unmatched_keeps`: entries of keepImages that match no image.
+    `unresolved_images`: what containers say of their images that nobody can tell an image from; a container that
+    says nothing is there by its id. `inotify_*`: of this user. `pods_readable`: whether the kubelet's pod
+    directories can be listed. `unwritable`: what should be writable and is not, with the reason.
     """
 
     look: SignalObservations
@@ -80,6 +82,7 @@ class NodeFacts:
     snapshotters: tuple[Snapshotter, ...] = ()
     content_device: int | None = None
     unmatched_keeps: tuple[str, ...] = ()
+    unresolved_images: tuple[str, ...] = ()
     inotify_limit: int | None = None
     inotify_used: int | None = None
     pods_readable: bool | None = None

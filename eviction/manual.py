@@ -26,6 +26,7 @@ EXITS = (
 )
 ENVIRONMENT = (
     ("CONTAINER_RUNTIME_ENDPOINT, IMAGE_SERVICE_ENDPOINT", "the sockets, unless flags name them"),
+    ("KUBELET_HEALTHZ_ENDPOINT", "where the kubelet's /healthz is, unless the configuration says it"),
     ("NODE_NAME", "the name of the Node in events, unless the configuration names it"),
     ("NO_COLOR", "no colours"),
     ("NOTIFY_SOCKET, WATCHDOG_USEC", "set by systemd, see sd_notify(3)"),

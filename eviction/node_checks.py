@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from eviction.finding import Finding, Level, NodeFacts
+from eviction.record import shortened
 from signals.quantity import format_duration
 
 LARGEST_SKEW_SECONDS = 60.0
 EARLIEST_WALL = 1_735_689_600.0  # 2025-01-01: before this program was written
 FEW_INOTIFY_INSTANCES = 128  # the kernel's default, which a node with many pods uses up
 SHARE_IN_USE = 0.9
+MOST_SHOWN = 5
 
 
 def check_runtime(facts: NodeFacts) -> Iterator[Finding]:
@@ -78,6 +80,20 @@ def check_sandbox_image(facts: NodeFacts) -> Iterator[Finding]:
             "the sandbox image is not pinned: reclaimd keeps it, but other tools and older kubelets may remove it",
             f"{facts.sandbox_image} is configured and not pinned",
             pin,
+        )
+
+
+def check_unresolved_images(facts: NodeFacts) -> Iterator[Finding]:
+    """A container whose image cannot be told may use any of them, so none is removed."""
+    if facts.unresolved_images:
+        shown = ", ".join(map(shortened, facts.unresolved_images[:MOST_SHOWN]))
+        more = len(facts.unresolved_images) - MOST_SHOWN
+        yield Finding(
+            "image-unresolved",
+            Level.PROBLEM,
+            "a container uses an image that cannot be told, so no image is removed",
+            f"no image is known for {shown}{f' and {more} more' if more > 0 else ''}",
+            "crictl ps -a shows the container; if it is dead, crictl rm it",
         )
 
 

@@ -14,6 +14,7 @@ from eviction.whereabouts import CONTENT, SNAPSHOTTER
 from reclaim.cri.client import socket_path
 from reclaim.images_in_use import images_in_use
 from reclaim.keep_list import parse_keep_list
+from reclaim.listing import Lister
 from reclaim.references import ImageIndex
 from reclaim.types import Listing, PodSandboxState, RuntimeUnavailable
 
@@ -95,9 +96,8 @@ def _with_store(facts: NodeFacts) -> NodeFacts:
 def _with_runtime(facts: NodeFacts, node: Node) -> NodeFacts:
     try:
         version = node.client.version()
-        images = node.client.list_images()
-        containers = node.client.list_containers()
-        sandboxes = node.client.list_pod_sandboxes()
+        listing = Lister(node.client, node.client, node.clock).everything()
+        images, containers, sandboxes = listing.images, listing.containers, listing.sandboxes
         configured = node.client.sandbox_image()
         ready = [sandbox.id for sandbox in sandboxes if sandbox.state is PodSandboxState.READY][:MANY_SANDBOXES]
         used = [image for image in map(node.client.image_of_sandbox, ready) if image]
@@ -117,6 +117,7 @@ def _with_runtime(facts: NodeFacts, node: Node) -> NodeFacts:
         sandbox_image_pinned=pinned,
         newest_created_seconds_ahead=None if newest is None else newest / 1e9 - facts.wall,
         unmatched_keeps=parse_keep_list(node.configuration.keep_images).unmatched(images),
+        unresolved_images=images_in_use(listing).unresolved,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import os
+from collections.abc import Callable
 from functools import partial
 
 from eviction.check import check_for_another
@@ -37,6 +38,8 @@ from reclaim.cri.client import EndpointError
 from signals.types import SignalObservations
 from signals.watcher import FsWatcher
 
+LAST_EVENT_SECONDS = 0.2  # for what was said right before the end
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
@@ -61,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     keeper.load()
     healthy = partial(kubelet_is_healthy, configuration.kubelet_healthz)
     hold_off = HoldOff(configuration.hold_off_seconds, node.clock.monotonic(), node.clock.monotonic, healthy)
-    events = start_events(configuration, log, node)
+    events, finish_events = start_events(configuration, log, node)
     faces = Faces(node, hold_off, log, notifier)
 
     def looked(look: SignalObservations, _: Decision) -> None:
@@ -106,6 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
     if periodic is not None:
         periodic.drain(DRAIN_SECONDS)
     keeper.finish()
+    finish_events()
     watches.stop()
     faces.stop()
     if control is not None:
@@ -117,15 +121,16 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def start_events(configuration: Configuration, log: Log, node: Node) -> EventSink:
-    """Events go to the log, and where it is switched on to the API server, on a thread that nobody waits for."""
+def start_events(configuration: Configuration, log: Log, node: Node) -> tuple[EventSink, Callable[[], object]]:
+    """Events go to the log, and where it is switched on to the API server, on a thread that nobody waits for; and what
+    ends that."""
     if not configuration.kubernetes_events:
-        return LogEvents(log)
+        return LogEvents(log), lambda: None
     from eviction.kubernetes_events import event_recorder
 
     recorder = event_recorder(configuration, log, node.clock)
     recorder.start()
-    return EveryEvent(LogEvents(log), recorder)
+    return EveryEvent(LogEvents(log), recorder), lambda: recorder.finish(LAST_EVENT_SECONDS)
 
 
 class Told:

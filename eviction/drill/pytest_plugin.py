@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MARKER = "reclaimd_scenario"
 DEFAULT = "pressured-node"
 FIXTURES = frozenset({"embedded_runtime", "pressured_node", "fill"})
-NO_ROOT = "needs root for filesystems of its own: as another user, unshare --user --map-root-user --mount pytest"
+NO_ROOT = "needs root for filesystems of its own: as another user, unshare -Urm pytest"
 
 _MOUNTS: pytest.StashKey[PrivateMounts] = pytest.StashKey()
 

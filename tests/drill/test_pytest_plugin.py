@@ -137,7 +137,7 @@ def test_without_root_the_tests_are_skipped_and_say_why(tmp_path: Path) -> None:
     process = pytest_in(tmp_path, test, *before)
     assert process.returncode == 0, process.stdout + process.stderr
     assert "1 passed, 1 skipped" in process.stdout
-    assert "unshare --user --map-root-user --mount pytest" in process.stdout
+    assert "unshare -Urm pytest" in process.stdout
 
 
 def test_the_way_out_is_one(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ import pytest
 def test_pressure(pressured_node):
     assert "nodefs.available" in pressured_node.below_marks
 """
-    process = pytest_in(tmp_path, test, "unshare", "--user", "--map-root-user", "--mount")
+    process = pytest_in(tmp_path, test, "unshare", "-Urm")
     assert "1 passed" in process.stdout, process.stdout + process.stderr
 
 

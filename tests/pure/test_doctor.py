@@ -81,6 +81,7 @@ def on_filesystem(**fields: int) -> NodeFacts:
         (replace(SOUND, runtime=RuntimeVersion("containerd", "2.0.4+k3s1")), "containerd-frees-late", Level.RISK),
         (replace(SOUND, sandbox_image=None, sandbox_image_pinned=False), "sandbox-image", Level.PROBLEM),
         (replace(SOUND, sandbox_image_pinned=False), "sandbox-image", Level.RISK),
+        (replace(SOUND, unresolved_images=("container 4711",)), "image-unresolved", Level.PROBLEM),
         (replace(SOUND, thresholds=SOUND.thresholds[:1]), "thresholds-none", Level.PROBLEM),
         (replace(SOUND, thresholds=()), "thresholds-none", Level.PROBLEM),
         (replace(SOUND, thresholds=tuple(threshold(s, "0%") for s in SIGNALS)), "thresholds-none", Level.PROBLEM),

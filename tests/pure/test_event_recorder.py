@@ -66,13 +66,7 @@ class Story:
         for event in events:
             self.recorder.warn(event)
         self.recorder.start()
-        deadline = threading.Event()
-        for _ in range(int(LONGEST_SECONDS / 0.005)):
-            if self.recorder.idle:
-                break
-            deadline.wait(0.005)
-        assert self.recorder.idle
-        self.recorder.stop()
+        assert self.recorder.finish(LONGEST_SECONDS)
         return [line.split(" ", 1)[1].strip() for line in self.out.getvalue().splitlines()]
 
 
@@ -162,15 +156,14 @@ def test_without_a_writer_events_go_to_the_log_only() -> None:
     out, clock = StringIO(), SteppedClock()
     recorder = EventRecorder(connect, "node-1", Log(clock.wall, stream=out), clock)
     recorder.start()
-    recorder.join(LONGEST_SECONDS)
     recorder.warn(MET)
-    recorder.stop()
+    assert not recorder.finish(LONGEST_SECONDS)
     assert out.getvalue().count("\n") == 1
     assert "events go to the log only: the extra [kubernetes] is not installed" in out.getvalue()
 
 
-def test_a_stop_ends_the_waiting_for_another_try() -> None:
-    """The thread leaves while it would wait 10 s, with events in the queue."""
+def test_the_end_cuts_the_waiting_for_another_try_short() -> None:
+    """The thread leaves although it would wait 10 s, with events in the queue."""
     reached = threading.Event()
     cluster = Cluster(*[NotWritten("it cannot be reached", again=True)] * MOST_TRIES)
     cluster.before = reached.set
@@ -180,8 +173,10 @@ def test_a_stop_ends_the_waiting_for_another_try() -> None:
     recorder.warn(FAILED)
     recorder.start()
     assert reached.wait(LONGEST_SECONDS)
-    recorder.stop()
-    assert recorder.join(LONGEST_SECONDS)
+    assert not recorder.finish(0.0)
+    for thread in [thread for thread in threading.enumerate() if thread.name == "events"]:
+        thread.join(AGAIN_SECONDS / 2)
+        assert not thread.is_alive()
     assert cluster.requests == ["create"]
 
 

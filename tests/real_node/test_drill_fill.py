@@ -197,8 +197,9 @@ def test_a_drill_that_is_killed_with_its_helper_is_tidied_up_by_the_next_one(
     helpers = [int(name.removeprefix(".reclaimd-drill-").partition("-")[0]) for name in place.left_behind]
     second = place.drill("--yes", pressure=pressure)
     assert (second.returncode, "another" in second.stderr) == (75, True), "while it lives it is not disturbed"
-    for pid in (*helpers, process.pid):
-        os.kill(pid, signal.SIGKILL)
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # all at one moment: none of them sees another one die
+        for pid in (*helpers, process.pid):
+            os.kill(pid, number)
     process.communicate()
     assert len(place.left_behind) == 2
     (place.directory / "somebody-elses").write_text("stays")

@@ -93,7 +93,7 @@ def test_somebody_elses_response_is_measured(containerd_on_ext4: Node, tmp_path:
     assert document["lists_apart_seconds"] < 5.0
     assert "default/victim" in printed
     assert "default/bystander" not in printed
-    assert {path.suffix for path in (tmp_path / "report").iterdir()} == {".html", ".json", ".xml"}
+    assert {path.suffix for path in (tmp_path / "report").iterdir()} >= {".html", ".json", ".xml"}
     fill.remove()
 
 

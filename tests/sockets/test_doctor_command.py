@@ -10,6 +10,7 @@ from eviction.node_facts import gather, inotify_instances
 
 from ..reclaimd_process import Daemon, answer, reclaimd
 from .conftest import SmallNodeFactory
+from .dialect import Dialect
 from .small_node import SmallNode
 
 
@@ -53,6 +54,20 @@ def test_troubles_of_a_node_are_found_together(make_small_node: SmallNodeFactory
     text = reclaimd("doctor", "--config", file).stdout
     assert text.startswith("PROBLEM  ")
     assert "  do:   update to containerd 2.0.5 or later" in text
+
+
+def test_a_container_whose_image_cannot_be_told_is_named(small_node: SmallNode, tmp_path: Path) -> None:
+    """It stops all removal of images, so whoever looks has to learn which it is."""
+    container = small_node.run(small_node.run_pod("odd"))
+
+    def silence(answer: Any) -> None:
+        for item in answer.containers:
+            item.image_id = item.image_ref = item.image.image = ""
+
+    with Dialect(small_node.server.target, str(tmp_path / "d.sock"), {"ListContainers": silence}) as dialect:
+        node = small_node.node(evictionHard=MARKS, containerRuntimeEndpoint=dialect.endpoint)
+        (finding,) = [one for one in examine(gather(node)) if one.check == "image-unresolved"]
+    assert finding.evidence == f"no image is known for container {container}"
 
 
 def test_without_a_runtime_the_rest_is_still_judged(small_node: SmallNode) -> None:

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "config" / "examples"
 RECEIVER = EXAMPLES / "alertmanager" / "alert_receiver.py"
 INSTALLED = "/opt/reclaimd/bin/reclaimd"
-FILE = "/etc/reclaimd/reclaimd.yaml"
+FILE, DROP_INS = "/etc/reclaimd/reclaimd.yaml", "/etc/reclaimd/reclaimd.conf.d"
 BEARER = "a-secret-of-the-alertmanager"
 
 
@@ -89,16 +89,33 @@ def command_of(unit: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("above", "code"), [(MIB, 0), (1 << 40, 1)])
-def test_the_command_of_the_unit_relieves_or_fails_visibly(small_node: SmallNode, above: int, code: int) -> None:
+def test_the_command_of_the_unit_relieves_or_fails_visibly(
+    small_node: SmallNode, tmp_path: Path, above: int, code: int
+) -> None:
     """Exit 0 makes the unit inactive, 1 (pressure remains) makes it failed."""
     small_node.add_images(2)
     file = small_node.configuration(Signal.NODEFS_AVAILABLE, above)
     words = command_of(EXAMPLES / "systemd" / "reclaimd-reclaim.service")
-    command = [PROGRAM if word == INSTALLED else file if word == FILE else word for word in words]
-    assert {INSTALLED, FILE} <= set(words)
+    given = {INSTALLED: PROGRAM, FILE: file, DROP_INS: str(tmp_path)}
+    assert set(given) <= set(words)
+    command = [given.get(word, word) for word in words]
     process = subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT)
     assert process.returncode == code
     assert small_node.removed("image")
+
+
+def options_of(words: list[str]) -> list[str]:
+    return [word for word in words if word in (FILE, DROP_INS)]
+
+
+def test_whoever_acts_was_told_the_same_as_the_daemon() -> None:
+    """The same files: otherwise the daemon refuses, and drop-ins do not count."""
+    daemon = command_of(ROOT / "config" / "systemd" / "reclaimd.service")
+    units = (EXAMPLES / "systemd" / "reclaimd-reclaim.service", EXAMPLES / "alertmanager" / "reclaimd-alert@.service")
+    monitor = json.loads((EXAMPLES / "node-problem-detector" / "reclaim.json").read_text())
+    others = [*map(command_of, units), monitor["rules"][0]["args"]]
+    assert options_of(daemon) == [FILE, DROP_INS]
+    assert [options_of(words) for words in others] == [[FILE, DROP_INS]] * 3
 
 
 def test_a_kubelet_that_fails_starts_the_unit_that_is_there() -> None:
@@ -219,6 +236,7 @@ def pressed(small_node: SmallNode, tmp_path: Path) -> tuple[SmallNode, list[str]
         "%H": "node-1",
         INSTALLED: PROGRAM,
         FILE: file,
+        DROP_INS: str(tmp_path),
     }
     assert set(given) <= set(words)
     return small_node, [given.get(word, word) for word in words]
