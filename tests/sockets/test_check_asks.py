@@ -21,7 +21,7 @@ from ..reclaimd_process import ENVIRONMENT, Daemon, answer, came_true, reclaimd
 from .small_node import LONGEST_SECONDS, MIB, SmallNode
 from .test_hook_asks import conversation, located
 
-MOST_MEBIBYTES = 32  # of a check that asks; 13 on Python 3.11. One that looks itself takes 54
+MOST_MEBIBYTES = 32  # of a check that asks; 11 on Python 3.11. One that looks itself takes 55
 CHANGING = ("time", "available")
 
 
