@@ -90,6 +90,7 @@ class SmallNode:
         self._directory = directory
         self._nodes: list[Node] = []
         self.first_detected: dict[str, float] = {}
+        self._witnessed_ns = 0
         self.pause_id = self.add_image(PAUSE, 64 << 10)
         self.app_id = self.add_image(APP, MIB)
 
@@ -259,11 +260,21 @@ class SmallNode:
         """Path of a configuration file for the program, to which the images of now are old enough."""
         store = self.image_disk / "io.containerd.content.v1.content" / "blobs" / "sha256"
         store.mkdir(parents=True, exist_ok=True)
-        for image_id in self.images():  # as containerd does at the pull: the program has no other way to know an age
-            (store / image_id.removeprefix("sha256:")).touch()
+        own = (self.app_id, self.pause_id)  # the youngest
+        for image_id in sorted(self.images(), key=lambda each: (each in own, self.first_detected[each])):
+            self._witness(store / image_id.removeprefix("sha256:"))
         path = self._directory / f"reclaimd-{len(list(self._directory.glob('*.yaml')))}.yaml"
         given = self.fields(signal, above, **{"imageMinimumGCAge": "0s", **fields})
         return str(write_configuration(path, **given))
+
+    def _witness(self, file: Path) -> None:
+        """A file as containerd writes it at the pull: the program has no other way to know an age. Each is younger than
+        the one before, which takes a tick of the kernel's clock."""
+        file.touch()
+        while file.stat().st_ctime_ns <= self._witnessed_ns:
+            time.sleep(0.001)
+            file.touch()
+        self._witnessed_ns = file.stat().st_ctime_ns
 
     def node(self, signal: Signal | None = None, above: int = 0, **options: Any) -> Node:
         """The product, assembled. Options are those of its constructor, and otherwise fields of the configuration."""

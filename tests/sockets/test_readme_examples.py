@@ -135,7 +135,9 @@ def test_the_installation_puts_everything_where_the_unit_looks_for_it(tmp_path: 
 
 def test_make_install_is_all_that_it_takes() -> None:
     """The program into the place that the unit names, the files, and the service is started."""
-    process = subprocess.run(["make", "-n", "install"], cwd=ROOT, check=True, capture_output=True, text=True)
+    process = subprocess.run(
+        ["make", "--no-print-directory", "-n", "install"], cwd=ROOT, check=True, capture_output=True, text=True
+    )
     assert f"-m venv {Path(INSTALLED).parents[1]}\n" in process.stdout
     assert process.stdout.endswith("systemctl daemon-reload\nsystemctl enable --now reclaimd\n")
     first, *others = [
