@@ -30,15 +30,19 @@ development:
 # Most tests wait most of the time: three workers on two cores. Slow files first, each file in one worker.
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
+# What another Python could break: pure code, imports, and the daemon, its sockets, clients and watches at work.
+ON_THE_NEWEST := tests/pure tests/budgets $(foreach part,manager watcher command_line control hook_asks kubelet_api \
+  kubernetes_events systemd collect filesystems health guards_images guards_containers,$(wildcard tests/sockets/test_$(part).py))
+
 # The newest Python first, on the product alone; then everything on the default one, so that the last line is the
 # summary of the complete run.
 test: development
 	@.ci/debian-packages $(PACKAGES)
 	@newest=$$(.ci/newest-python); \
 	if [ "$$($$newest -V)" != "$$($(BIN)/python -V)" ]; then \
-	  .ci/venv $(NEWEST) $$newest dev && $(NEWEST)/bin/python -m pytest $(SIDE_BY_SIDE) -q tests/pure tests/sockets tests/budgets; \
+	  .ci/venv $(NEWEST) $$newest dev && $(NEWEST)/bin/python -m pytest $(SIDE_BY_SIDE) -q $(ON_THE_NEWEST); \
 	fi
-	@$(BIN)/python -m pytest $(SIDE_BY_SIDE)
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) --durations=12
 
 install: install-program install-files
 	systemctl daemon-reload

@@ -34,12 +34,16 @@ MOUNTS = own_mounts()  # on import: it has to happen before the first thread
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Whole files to workers, and one worker alone for those that start a containerd: they measure what a disk does."""
+    """Whole files to workers; one worker alone for those that start a containerd, as they measure what a disk does, and
+    one for those that tell of the same runs of the drill."""
     from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped] # it has no types
 
     class ByRing(LoadFileScheduling):  # type: ignore[misc] # nor has its class
         def _split_scope(self, nodeid: str) -> str:
-            return "real_node" if nodeid.startswith("tests/real_node/") else str(super()._split_scope(nodeid))
+            if nodeid.startswith("tests/real_node/"):
+                return "real_node"
+            file = str(super()._split_scope(nodeid))
+            return "tests/drill/test_library.py" if file == "tests/drill/test_report.py" else file
 
     return ByRing(config, log)
 
