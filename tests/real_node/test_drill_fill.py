@@ -310,7 +310,8 @@ def test_a_ctrl_c_at_the_question_is_a_no(place: Place) -> None:
         assert process.wait(10.0) == 130
     os.close(leader)
     os.close(follower)
-    assert place.node.filesystem.available_bytes() == before
+    assert abs(place.node.filesystem.available_bytes() - before) < MIB  # containerd writes a page now and then
+    assert place.left_behind == []
 
 
 def test_a_fill_that_is_lost_is_no_relief(place: Place) -> None:
