@@ -287,7 +287,7 @@ def test_whoever_sits_at_the_terminal_is_asked(place: Place) -> None:
         assert "go on? [y/N]" in said
         assert "all of it is given back" in printed
         assert ("nothing was touched" in said) == bool(code)
-        assert (place.node.filesystem.available_bytes() == before) == bool(code)
+        assert (abs(place.node.filesystem.available_bytes() - before) < MIB) == bool(code)
 
 
 def test_a_ctrl_c_at_the_question_is_a_no(place: Place) -> None:
