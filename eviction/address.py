@@ -21,7 +21,7 @@ def parse_healthz_endpoint(text: str) -> tuple[str, int] | str | None:
     empty text. Raises AddressError."""
     if text.startswith(UNIX):
         path = text.removeprefix(UNIX)
-        if not path.startswith("/") or "\0" in path or len(path.encode()) > 107:
+        if not path.startswith("/") or "\0" in path or len(path.encode(errors="surrogateescape")) > 107:
             raise AddressError(f"must be {HEALTHZ_FORMS}, but it was {shown(text)}")
         return path
     return parse_address(text, HEALTHZ_FORMS)

@@ -50,6 +50,7 @@ def test_the_configuration_names_the_field() -> None:
         ("127.0.0.1:10248", ("127.0.0.1", 10248)),
         ("[::1]:10248", ("::1", 10248)),
         ("unix:///run/reclaimd-healthz.sock", "/run/reclaimd-healthz.sock"),
+        ("unix:///run/\udcff.sock", "/run/\udcff.sock"),  # not UTF-8, as the environment may have it
         ("", None),
     ],
 )
