@@ -108,7 +108,6 @@ class Population:
             case PodState.GONE:
                 self._exit(last, 1, spec.dead_seconds)
                 self.runtime.kill_sandbox(pod.sandbox_id)
-                self.runtime.age(pod.sandbox_id, spec.dead_seconds)
                 shutil.rmtree(os.path.join(self.root_directory, "pods", pod.uid))
 
     def _age(self, pod: _Pod, seconds: float) -> None:
