@@ -4,7 +4,6 @@ to them, metrics on, the runtime there; its memory; and a storm of inotify event
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from signals.types import FilesystemRole, FsLayout
 from signals.watcher import FsWatcher
 from tests.bench.effort import Effort
 from tests.bench.measure import Row
+from tests.ports import free_port
 from tests.reclaimd_process import Daemon, came_true
 from tests.sockets.mounts import mounted_tmpfs, unmount
 from tests.sockets.small_node import MIB, SmallNode
@@ -56,13 +56,7 @@ def _configuration(small: SmallNode, headroom_bytes: int) -> str:
         f"{role}.available": str(small.available(where) - headroom_bytes)
         for role, where in ((FilesystemRole.NODEFS, small.disk), (FilesystemRole.IMAGEFS, small.image_disk))
     }
-    return small.configuration(evictionHard=marks, metricsAddress=f"127.0.0.1:{_free_port()}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return small.configuration(evictionHard=marks, metricsAddress=f"127.0.0.1:{free_port()}")
 
 
 def spent_seconds(pid: int) -> float:
@@ -79,7 +73,7 @@ def _share(pid: int, seconds: float) -> float:
 
 def _memory(small: SmallNode, effort: Effort) -> Row:
     """After as many scrapes as an hour has, and as many looks as half an hour close to a mark."""
-    address = f"127.0.0.1:{_free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     path = small.configuration(
         evictionHard={"nodefs.available": str(small.available() - MIB)}, metricsAddress=address, pollCeiling="20ms"
     )

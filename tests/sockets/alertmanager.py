@@ -12,16 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from ..ports import free_port
 from ..reclaimd_process import came_true
 
 START_SECONDS = 30.0
-
-
-def free_port() -> int:
-    """A port on which nobody listens at this moment."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 class Alertmanager:

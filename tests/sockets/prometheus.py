@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import urllib.error
 import urllib.parse
@@ -12,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from ..ports import free_port
 from ..reclaimd_process import came_true
 
 START_SECONDS = 30.0
@@ -21,9 +21,7 @@ class Prometheus:
     """Scrapes one address every half second."""
 
     def __init__(self, program: str, directory: Path, target: str):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._address = f"127.0.0.1:{free.getsockname()[1]}"
+        self._address = f"127.0.0.1:{free_port()}"
         file = directory / "prometheus.yml"
         scrape = {"job_name": "reclaimd", "scrape_interval": "500ms", "static_configs": [{"targets": [target]}]}
         file.write_text(json.dumps({"scrape_configs": [scrape]}))

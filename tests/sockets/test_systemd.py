@@ -20,6 +20,7 @@ from eviction.hold_off import kubelet_is_healthy
 from eviction.systemd import LONGEST_STATUS_BYTES, Notifier, listening_socket
 from signals.types import Signal
 
+from ..ports import free_port
 from ..reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, came_true
 from .small_node import MIB, SmallNode
 
@@ -225,12 +226,6 @@ def test_a_unit_is_exposed_as_little_as_its_work_allows(
     command = [analyzer(), "security", "--offline=true", f"--threshold={round(exposure * 10)}", str(file)]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stdout.splitlines()[-1]
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def activated(listens: str, *command: str, name: str = "metrics") -> subprocess.Popen[bytes]:

@@ -1,0 +1,12 @@
+"""Ports of the loopback for what a test starts."""
+
+from __future__ import annotations
+
+import socket
+
+
+def free_port() -> int:
+    """A port on which nobody listens at this moment."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
