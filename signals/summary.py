@@ -4,6 +4,9 @@ Rules (kubelet, `pkg/kubelet/eviction/helpers.go`, makeSignalObservations):
 
 * `*.available` counts `f_bavail`, `*.inodesFree` counts `f_ffree`; capacity is read anew at each look.
 * A filesystem that counts no inodes (total 0) has no inode signal: that is not "0 % free".
+* Paths on one filesystem have one number. Each is read at a moment of its own, and a fill in between would make one
+  signal of the filesystem worse than the other; the latest reading counts for all (ours: the kubelet's come from two
+  providers). Two sizes on one device are two numbers: a project quota answers for its directory alone.
 * A reading that is late or fails is stale: the last numbers, marked, neither pressure nor health. Without earlier
   numbers the signal is left out. Either way the reason is kept for people.
 """
@@ -74,7 +77,7 @@ class NodeSummary:
                 readings[path] = self._probes.read(path)
             except ReadingUnavailable as error:
                 readings[path] = str(error)
-        fresh = {path: reading for path, reading in readings.items() if isinstance(reading, Reading)}
+        fresh = _one_a_filesystem({path: it for path, it in readings.items() if isinstance(it, Reading)})
         last = self._last_with(fresh)
         signals: dict[Signal, SignalObservation] = {}
         unavailable: list[Unavailable] = []
@@ -113,6 +116,20 @@ class NodeSummary:
             self._described[path, device_id] = describe_mount(path)
         device, kind = self._described[path, device_id]
         return FilesystemIdentity(path, device_id, device, kind)
+
+
+def _one_a_filesystem(readings: Mapping[str, Reading]) -> dict[str, Reading]:
+    """The same readings, with the latest of each filesystem for all paths on it."""
+    latest: dict[tuple[int, int, int], Reading] = {}
+    for reading in readings.values():
+        size = _size(reading)
+        if size not in latest or reading.stats.time >= latest[size].stats.time:
+            latest[size] = reading
+    return {path: latest[_size(reading)] for path, reading in readings.items()}
+
+
+def _size(reading: Reading) -> tuple[int, int, int]:
+    return reading.device_id, reading.stats.capacity_bytes, reading.stats.inodes_total
 
 
 def _roles(paths: FilesystemPaths) -> Mapping[FilesystemRole, str | None]:

@@ -69,6 +69,35 @@ def test_a_look_turns_two_filesystems_into_six_signals() -> None:
     assert sorted(disks.reads) == [IMAGES, NODE]  # each path once, though /images has two roles
 
 
+def test_two_paths_on_one_filesystem_have_the_numbers_of_the_later_reading() -> None:
+    """A fill between the two readings of one look must not make the signals of one filesystem differ."""
+    clock, disks = SteppedClock(at=50.0), Disks({NODE: DISK_A, IMAGES: DISK_A})
+
+    def fill() -> None:
+        disks.available[DISK_A] -= GIB
+        clock.step(0.25)
+
+    disks.meanwhile = fill
+    seen = node(disks, clock).observe()
+    assert {o.available for s, o in seen.signals.items() if str(s).endswith(".available")} == {3 * GIB}
+    assert {o.time for o in seen.signals.values()} == {50.25}
+
+
+def test_two_sizes_on_one_device_are_two_numbers() -> None:
+    """A project quota answers `statvfs` for its directory alone, on the device of the whole filesystem."""
+    disks = Disks({NODE: DISK_A, IMAGES: DISK_A})
+    sizes = iter((2 * GIB, 10 * GIB))
+
+    def next_size() -> None:
+        disks.capacity = next(sizes)
+        disks.available[DISK_A] = disks.capacity // 2
+
+    disks.meanwhile = next_size
+    seen = node(disks, SteppedClock()).observe()
+    assert seen.signals[Signal.IMAGEFS_AVAILABLE].available == GIB  # read first
+    assert seen.signals[Signal.NODEFS_AVAILABLE].available == 5 * GIB
+
+
 def test_a_filesystem_that_counts_no_inodes_has_no_inode_signal() -> None:
     """On btrfs `f_files` is 0: that is no signal, not 0 % free."""
     disks = Disks({NODE: DISK_A})
