@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from eviction.types import Threshold
 from reclaim.need import Need
-from signals.interval import ASSUMED_INODES_PER_SECOND, Fill, Marks, next_fill, next_interval
+from signals.interval import ASSUMED_INODES_PER_SECOND, Fill, Marks, next_fill, next_interval, stands_still
 from signals.types import SignalObservation, SignalObservations
 
 Fills = Mapping[tuple[int, bool], Fill]
@@ -41,6 +41,11 @@ def fills_after(fills: Fills, look: SignalObservations) -> dict[tuple[int, bool]
             key = (identity.device_id, inodes)
             after[key] = next_fill(fills.get(key), available, stats.time)
     return after
+
+
+def quiet(fills: Fills, pace: Pace) -> bool:
+    """Whether no filesystem was filled lately by more than is next to nothing."""
+    return all(stands_still(fill.lately, pace.assumed(inodes=inodes)) for (_, inodes), fill in fills.items())
 
 
 def time_to_look(thresholds: Iterable[Threshold], look: SignalObservations, fills: Fills, pace: Pace) -> float:

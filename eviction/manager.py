@@ -21,7 +21,7 @@ from typing import Any
 from eviction.configuration import Configuration
 from eviction.events import EventSink, LogEvents
 from eviction.explain import below_sentence, later_sentence, reclaiming_sentence
-from eviction.headroom import marks_ahead, time_to_look
+from eviction.headroom import marks_ahead, quiet, time_to_look
 from eviction.hook import HookAnswer, HookRefused, respond_for_another
 from eviction.hook_requests import HookRequests, Ticket
 from eviction.ladder import later_than_kubelet
@@ -43,6 +43,7 @@ REFRESH_SECONDS = 60.0  # where the images are, and who uses them, for the recor
 DRAIN_SECONDS = 30.0
 LEAVE_SECONDS = 1.5
 TICK_SECONDS = 0.25
+STILL_SECONDS = 1.0
 SLOW_SECONDS = 10.0
 
 
@@ -219,10 +220,11 @@ class Manager:
         if decision.acted_on is not None:  # under pressure, and nothing to be done before the pause is over
             pause = self._pause_of(decision).until - now
             return min(pause, RETRY_SECONDS) if pause > 0 else floor
-        if interval < TICK_SECONDS:  # the probes glance meanwhile
+        seldom = STILL_SECONDS if quiet(fills, pace) else TICK_SECONDS
+        if interval < seldom:  # the probes glance meanwhile
             for path, marks in marks_ahead(thresholds, observations, fills, pace).items():
                 self._node.probes.watch(path, marks, self._look_at_once)
-            interval = TICK_SECONDS
+            interval = seldom
         if decision.thresholds_met:  # a grace period is running, or the layout is not known yet
             interval = min(interval, TICK_SECONDS)
         return min(interval, max(self._refresh_due - now, floor))

@@ -4,6 +4,8 @@
 * Removals run side by side up to a bound, but none is started that the ones in flight may make needless. The first
   goes alone: it shows what a byte that the runtime promises is worth (containerd frees about twice its figure, an
   image that shares its layers less).
+* On a disk that is full within a minute the bound is wider (`need`), and until the first has ended a promised byte is
+  taken to free four: a compressed layer, and what was unpacked from it.
 * A removal that was sent is never cancelled: not on relief, not on a stop. An interrupted RemoveImage can leave a
   record behind that pins its bytes for ever. The ones in flight finish.
 * A remover may ask to wait before an object is looked at again (a pod is being made). A stop ends the wait.
@@ -55,6 +57,7 @@ STILL_SECONDS = 0.25  # how long a disk that stands still is watched at the end 
 STILL_BYTES = 256 * 1024  # a loss of more than this is somebody writing
 LATE_POLL_SECONDS = 0.002
 FREED_LATE = (Kind.CONTAINER, Kind.SANDBOX)  # by a runtime, when it likes, and without a size before
+MOST_WORTH = 4  # bytes that a promised one may free, before one removal has shown it
 FRUITLESS_WAITS = 2  # after so many waits that brought nothing the runtime is taken to free before it answers
 
 LookAgain = Callable[[int], Look]
@@ -74,7 +77,8 @@ class Carried:
 class Executor:
     """Carries out plans, one at a time.
 
-    `parallel`: removals side by side, at least 1 (a dry run, which goes by nominal sizes, takes one after another).
+    `parallel`: removals side by side, at least 1, more in a hurry (a dry run, which goes by nominal sizes, takes one
+    after another).
     `stopping`: set when nothing new may start. `in_flight`: removals that were sent and have not been answered.
     """
 
@@ -233,7 +237,8 @@ class _Run:
 
     def _launch(self, latest: Look) -> None:
         executor = self._executor
-        while self._pending and len(executor.in_flight) < executor.parallel and self._more_is_needed(latest):
+        bound = executor.parallel if latest.need is None else latest.need.side_by_side(executor.parallel)
+        while self._pending and len(executor.in_flight) < bound and self._more_is_needed(latest):
             place = 0 if self._order is None else self._order.next_of(self._pending, latest.need)
             verdict = self._pending[place]
             del self._pending[place]
@@ -256,9 +261,16 @@ class _Run:
             return False
         if not self._executor.in_flight:
             return True
-        promised = sum(verdict.size_bytes or 0 for verdict in self._executor.in_flight.values())
+        in_flight = self._executor.in_flight.values()
+        promised, need = sum(verdict.size_bytes or 0 for verdict in in_flight), latest.need
         if promised and not self._worth.known:
-            return False
+            if need is None or need.inodes or not need.hurry:
+                return False
+            return not self._look(self._credit + promised * MOST_WORTH).relieved
+        if need is not None and need.inodes and self._order is not None:
+            brings = self._order.experience.brings
+            if sum(brings(verdict, inodes=True) for verdict in in_flight) >= need.missing:
+                return False
         return not self._look(self._credit + self._worth.of(promised)).relieved
 
     def _account(self, outcome: Outcome, before: Look) -> Look:

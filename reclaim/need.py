@@ -1,7 +1,7 @@
 """What has to come free and how long there is, and the order of removals that follows from it: values only.
 
-Covers: amounts and times in one unit, bytes or inodes. Does not cover: choosing (`yield_order`), where the amounts come
-from (the caller).
+Covers: amounts and times in one unit, bytes or inodes; how much may go on at once in that time. Does not cover:
+choosing (`yield_order`), where the amounts come from (the caller).
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 NEVER = float("inf")
+HURRY_SECONDS = 60.0  # a disk that is full within a minute is in a hurry
+HURRY_TIMES = 4
+HURRY_MOST = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,20 @@ class Need:
     def seconds_to_full(self) -> float:
         """How long the room that is left lasts at this fill."""
         return max(self.left, 0) / self.fill_per_second if self.fill_per_second > 0 else NEVER
+
+    @property
+    def hurry(self) -> bool:
+        """Whether the disk is full within a minute at this fill."""
+        return self.seconds_to_full < HURRY_SECONDS
+
+    def side_by_side(self, parallel: int) -> int:
+        """How many removals may be in flight where it is `parallel` with time: in a hurry four times as many, but more
+        than sixteen only if so many are configured. One stays one: who wants them one after another gets that.
+
+        A runtime that collects garbage before it answers does so once for all that came meanwhile (containerd,
+        `metadata/gc.go`): with 300 images two side by side free 230 MiB/s of a disk that fills by 400 MiB/s.
+        """
+        return max(parallel, min(HURRY_TIMES * parallel, HURRY_MOST)) if self.hurry and parallel > 1 else parallel
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ class YieldOrder:
         """The place of the next one to go; `pending` is not empty, and in the order of the last use."""
         if need is None or (need.seconds_to_full == NEVER and self.chosen is not None):
             return 0
-        choice = choose(pending, self.experience, need, parallel=self._parallel)
+        choice = choose(pending, self.experience, need, parallel=need.side_by_side(self._parallel))
         if self.chosen is None or (choice.by_yield and not self.chosen.by_yield):
             self.chosen = choice
         if not choice.by_yield:

@@ -19,6 +19,7 @@ LATELY_SECONDS = 0.25  # the half-life of what counts as lately
 WATCHED_SECONDS = 0.04  # before so much of it was seen, one write of somebody says nothing of a rate
 SHORTEST_SECONDS = 0.001  # closer readings say nothing of a rate
 ASSUMED_INODES_PER_SECOND = 20_000.0  # about half of what an ext4 creates on one core
+STILL_SHARE = 1 / 64  # of the assumed rates: what falls more slowly stands still
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,11 @@ def next_interval(headrooms: Iterable[tuple[int, float]], floor_seconds: float, 
     return min(max(soonest / 2, floor_seconds), ceiling_seconds)
 
 
+def stands_still(fill: float, assumed: float) -> bool:
+    """Whether this fill is next to nothing beside the one that is assumed to be possible; both in units a second."""
+    return fill < assumed * STILL_SHARE
+
+
 @dataclass(frozen=True, slots=True)
 class Marks:
     """What one filesystem is watched for between two looks.
@@ -91,10 +97,25 @@ class Marks:
             self.inodes_free is not None and inodes_free < self.inodes_free
         )
 
+    def still(self, bytes_fill: float, inodes_fill: float) -> bool:
+        """Whether fills of this rate, units a second, are next to nothing beside those that are assumed."""
+        return stands_still(bytes_fill, self.bytes_per_second) and stands_still(inodes_fill, self.inodes_per_second)
+
     def next_glance(
-        self, available_bytes: int, inodes_free: int, bytes_fill: float = 0.0, inodes_fill: float = 0.0
+        self,
+        available_bytes: int,
+        inodes_free: int,
+        bytes_fill: float = 0.0,
+        inodes_fill: float = 0.0,
+        *,
+        still: bool = False,
     ) -> float:
-        """`next_interval` after these amounts. The fills are those seen since the marks were set, units a second."""
+        """`next_interval` after these amounts. The fills are those seen since the marks were set, units a second.
+
+        Twice that on a filesystem that stands still: nothing that begins now can reach the mark before. So the floor is
+        twice as long too; a wake-up costs thirty times what a glance does, and close to a mark it is most of what is
+        spent at rest.
+        """
         soonest = self.ceiling_seconds * 2
         if self.available_bytes is not None:
             headroom = max(available_bytes - self.available_bytes, 0)
@@ -102,4 +123,4 @@ class Marks:
         if self.inodes_free is not None:
             headroom = max(inodes_free - self.inodes_free, 0)
             soonest = min(soonest, headroom / max(self.inodes_per_second, inodes_fill))
-        return min(max(soonest / 2, self.floor_seconds), self.ceiling_seconds)
+        return min(max(soonest / 2, self.floor_seconds) * (1 + still), self.ceiling_seconds)

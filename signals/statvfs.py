@@ -5,7 +5,8 @@ caller along (kubernetes/kubernetes#122491). So each filesystem has one daemon t
 reading outstanding: a caller waits up to a limit and then goes on without.
 
 To hand a reading over to another thread costs ten times the reading. So near a mark the thread itself glances at the
-filesystem, as often as `interval` says, and calls for a look when a mark is crossed; its caller sleeps meanwhile.
+filesystem, as often as `interval` says, and calls for a look when a mark is crossed or a fill begins; its caller sleeps
+meanwhile.
 
 Covers: reading, glancing, the deadline. Does not cover: what a filesystem is to the node (`filesystems`).
 """
@@ -21,7 +22,7 @@ from enum import Enum
 from typing import Protocol
 
 from signals.clock import Clock
-from signals.interval import SHORTEST_SECONDS, Marks
+from signals.interval import HALF_LIFE_SECONDS, SHORTEST_SECONDS, Marks
 from signals.types import FsStats, ReadingUnavailable
 
 PROBE_LIMIT_SECONDS = 2.0
@@ -92,7 +93,7 @@ class _Watch:
     """Until when to glance, and whom to call then; without marks: not at all."""
 
     marks: Marks | None
-    crossed: Callable[[], None]
+    look_due: Callable[[], None]
 
 
 class Probe:
@@ -112,6 +113,7 @@ class Probe:
         self._orders: queue.SimpleQueue[_Order | _Watch] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Reading | OSError] = queue.SimpleQueue()
         self._ordering = threading.Lock()  # held for moments only, other than that of the caller
+        self._watch: _Watch | None = None  # the last one ordered, unless its glances have ended
         self._outstanding = False
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -121,11 +123,18 @@ class Probe:
         with self._one_caller:
             return self._read()
 
-    def watch(self, marks: Marks | None, crossed: Callable[[], None]) -> None:
-        """Glances from now on until a mark is crossed or a reading fails, and then calls `crossed` once, on the probe's
-        thread. Other marks replace these; None ends the glances. Returns at once."""
+    def watch(self, marks: Marks | None, look_due: Callable[[], None]) -> None:
+        """Glances from now on until a look is due, and then calls `look_due` once, on the probe's thread: a mark is
+        crossed, a fill begins on a disk that stood still, or a reading fails. Returns at once.
+
+        Other marks replace these, and the same ones change nothing; None ends the glances.
+        """
+        watch = _Watch(marks, look_due)
+        if watch == self._watch:  # the thread is not woken for it
+            return
+        self._watch = watch
         try:
-            self._put(_Watch(marks, crossed))
+            self._put(watch)
         except ReadingUnavailable:  # nobody looks at it any more
             pass
 
@@ -178,8 +187,8 @@ class Probe:
                     return
                 case _Order.READ:
                     self._answers.put(self._answer())
-                case _Watch(marks=Marks() as marks, crossed=crossed):
-                    glances = _Glances(marks, crossed)
+                case _Watch(marks=Marks() as marks, look_due=look_due):
+                    glances = _Glances(marks, look_due)
                 case _Watch():
                     glances = None
                 case None if glances is not None and not self._glance(glances):
@@ -204,7 +213,8 @@ class Probe:
         except Exception:  # noqa: BLE001 # what cannot be read is for a look to say
             quiet = False
         if not quiet:
-            glances.crossed()
+            self._watch = None  # before the call: who is called may order the same again
+            glances.look_due()
         return quiet
 
     def _answer(self) -> Reading | OSError:
@@ -222,26 +232,42 @@ class _Glances:
     Plain numbers and no values: this runs up to a hundred times a second while nothing happens.
     """
 
-    __slots__ = ("_available", "_bytes_fill", "_inodes", "_inodes_fill", "_marks", "_time", "crossed", "due_at")
+    __slots__ = (
+        "_available",
+        "_bytes_fill",
+        "_inodes",
+        "_inodes_fill",
+        "_marks",
+        "_still",
+        "_time",
+        "due_at",
+        "look_due",
+    )
 
-    def __init__(self, marks: Marks, crossed: Callable[[], None]):
-        self.crossed = crossed
+    def __init__(self, marks: Marks, look_due: Callable[[], None]):
+        self.look_due = look_due
         self.due_at = float("-inf")
         self._marks = marks
         self._available, self._inodes, self._time = 0, 0, float("inf")
-        self._bytes_fill, self._inodes_fill = 0.0, 0.0
+        self._bytes_fill, self._inodes_fill, self._still = 0.0, 0.0, False
 
     def go_on(self, available_bytes: int, inodes_free: int, now: float) -> bool:
-        """Whether no mark is crossed; then the next glance is due at `due_at`, monotonic seconds."""
+        """Whether no mark is crossed and no fill begins; then the next glance is due at `due_at`, monotonic seconds."""
         if self._marks.crossed(available_bytes, inodes_free):
             return False
-        elapsed = now - self._time
+        elapsed, was_still = now - self._time, self._still
         if elapsed >= SHORTEST_SECONDS:  # closer ones say nothing of a rate
-            self._bytes_fill = max(self._bytes_fill, (self._available - available_bytes) / elapsed)
-            self._inodes_fill = max(self._inodes_fill, (self._inodes - inodes_free) / elapsed)
+            bytes_fill = (self._available - available_bytes) / elapsed
+            inodes_fill = (self._inodes - inodes_free) / elapsed
+            left = 0.5 ** (elapsed / HALF_LIFE_SECONDS)
+            self._bytes_fill = max(self._bytes_fill * left, bytes_fill)
+            self._inodes_fill = max(self._inodes_fill * left, inodes_fill)
+            self._still = self._marks.still(bytes_fill, inodes_fill)
         self._available, self._inodes, self._time = available_bytes, inodes_free, now
-        self.due_at = now + self._marks.next_glance(available_bytes, inodes_free, self._bytes_fill, self._inodes_fill)
-        return True
+        self.due_at = now + self._marks.next_glance(
+            available_bytes, inodes_free, self._bytes_fill, self._inodes_fill, still=self._still
+        )
+        return self._still or not was_still
 
 
 def _reason(error: OSError) -> str:
@@ -265,9 +291,9 @@ class Probes:
         """The reading of the filesystem that holds `path`. Raises ReadingUnavailable."""
         return self._probe(path).read()
 
-    def watch(self, path: str, marks: Marks | None, crossed: Callable[[], None]) -> None:
-        """Glances at the filesystem that holds `path` until a mark is crossed; see `Probe.watch`."""
-        self._probe(path).watch(marks, crossed)
+    def watch(self, path: str, marks: Marks | None, look_due: Callable[[], None]) -> None:
+        """Glances at the filesystem that holds `path` until a look is due; see `Probe.watch`."""
+        self._probe(path).watch(marks, look_due)
 
     def _probe(self, path: str) -> Probe:
         with self._lock:

@@ -340,6 +340,65 @@ def test_nothing_is_started_that_what_is_in_flight_may_make_needless() -> None:
     assert reasons(carried) == dict.fromkeys("cd", Reason.RELIEVED)
 
 
+HURRY = Need(missing=1000 * MIB, left=100 * MIB, fill_per_second=100.0 * MIB)  # full in a second
+
+
+def test_on_a_disk_that_is_full_within_a_minute_four_times_as_many_go_side_by_side_from_the_start() -> None:
+    """Eight of ten for a bound of 2, as even at four bytes for each that is promised all of them are not enough."""
+    site, together = Site(10, wanted_mib=1000, parallel=2), threading.Barrier(8)
+    site.disk.need = HURRY
+
+    def remove(name: str) -> None:
+        if name <= "h":
+            together.wait(10.0)
+
+    site.store.on_remove = remove
+    assert results(site.carry_out()) == dict.fromkeys("abcdefghij", Result.REMOVED)
+
+
+def test_in_a_hurry_a_promised_byte_is_taken_to_free_four_until_one_removal_has_shown_it() -> None:
+    """70 MiB are wanted of objects of 10: two at first, which might free 80; then as many as are needed."""
+    site, together = Site(10, wanted_mib=70, parallel=4), threading.Barrier(2)
+    site.disk.need = HURRY
+    first: list[set[str]] = []
+
+    def remove(name: str) -> None:
+        if name in "ab":
+            together.wait(10.0)
+            first.append(set(site.executor.in_flight))
+
+    site.store.on_remove = remove
+    assert len(results(site.carry_out())) == 7
+    assert first[0] == set("ab")
+
+
+def test_of_inodes_no_more_are_started_than_those_in_flight_are_expected_to_bring() -> None:
+    """An image brings 474 inodes, by what is known after the first, which goes alone and brings none; 1300 are missing:
+    three go side by side, and the fourth is not started with them."""
+    site, together = Site(8, wanted_mib=1000, parallel=8), threading.Barrier(3)
+    site.disk.need = Need(missing=1300, left=10_000, fill_per_second=0.0, inodes=True)
+    in_flight: list[set[str]] = []
+
+    def remove(name: str) -> None:
+        in_flight.append(set(site.executor.in_flight))
+        if name in "bcd":
+            together.wait(10.0)
+
+    site.store.on_remove = remove
+    known = Experience(promised_bytes=10.0 * MIB, freed_bytes=0.0, freed_inodes=1000.0)
+    site.executor.carry_out(plan_of(site.sizes), site.store, site.disk.look, YieldOrder(known, 8))
+    assert in_flight[0] == {"a"}
+    assert max(map(len, in_flight[:4])) == 3  # of those that bring less than was expected more are needed later
+
+
+@pytest.mark.parametrize(
+    ("seconds", "parallel", "expected"), [(59.0, 2, 8), (61.0, 2, 2), (59.0, 1, 1), (59.0, 8, 16), (59.0, 32, 32)]
+)
+def test_how_many_go_side_by_side_in_a_hurry(seconds: float, parallel: int, expected: int) -> None:
+    """Four times as many, up to sixteen; one stays one."""
+    assert Need(missing=1, left=int(seconds * MIB), fill_per_second=MIB).side_by_side(parallel) == expected
+
+
 def test_never_more_than_the_bound_go_side_by_side() -> None:
     """With a bound of 3 and 20 objects."""
     site = Site(20, wanted_mib=10_000, parallel=3)

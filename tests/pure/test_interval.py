@@ -183,6 +183,25 @@ def test_a_fill_that_a_glance_saw_only_brings_the_next_one_forward(
     assert FLOOR <= MARKS.next_glance(*seen, bytes_fill, inodes_fill) <= MARKS.next_glance(*seen) <= CEILING
 
 
+@given(st.integers(0, 2**50), st.integers(0, 2**40))
+def test_what_stands_still_is_glanced_at_half_as_often(available_bytes: int, inodes_free: int) -> None:
+    """Not halved: before that time no fill that is assumed can reach the mark from where it is; and never later than
+    the ceiling."""
+    moving, still = (MARKS.next_glance(available_bytes, inodes_free, still=still) for still in (False, True))
+    assert still == min(2 * moving, CEILING)
+
+
+@pytest.mark.parametrize(
+    ("bytes_fill", "inodes_fill", "still"),
+    [(0.0, 0.0, True), (-5e9, -5e9, True), (7.8 * MIB, 312.0, True), (7.9 * MIB, 0.0, False), (0.0, 313.0, False)],
+)
+def test_a_sixty_fourth_of_the_assumed_fill_is_next_to_nothing(
+    bytes_fill: float, inodes_fill: float, still: bool
+) -> None:
+    """Below 7.8125 MiB/s of 500, and below 312.5 inodes a second of 20 000."""
+    assert MARKS.still(bytes_fill, inodes_fill) is still
+
+
 @given(
     st.integers(0, 100 * GIB),
     st.floats(float(MIB), 1000.0 * MIB),

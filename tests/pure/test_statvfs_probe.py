@@ -15,7 +15,7 @@ from signals.clock import SystemClock
 from signals.interval import Marks
 from signals.statvfs import Probe, Probes, Reading, read_statvfs
 from signals.types import ReadingUnavailable
-from tests.pure.values import SteppedClock, stats
+from tests.pure.values import MIB, SteppedClock, stats
 
 LIMIT_SECONDS = 0.05
 HANGING, SOUND = "/hanging", "/sound"
@@ -269,6 +269,36 @@ def test_a_probe_that_watches_calls_once_when_a_mark_is_crossed() -> None:
     assert reader.calls == 3
     probe.watch(marks(50), crossed.release)
     assert crossed.acquire(timeout=5.0)
+    probe.close()
+
+
+def test_a_fill_that_begins_calls_before_the_mark_is_crossed() -> None:
+    """The disk stands still for three glances and falls by half then: a look is due, so that its rate is known when the
+    mark comes. While it goes on falling nothing is called for."""
+    reader, called = FallingReader(2 * MIB, 2 * MIB, 2 * MIB, MIB, MIB // 2, MIB // 4), threading.Semaphore(0)
+    probe = Probe("/x", reader, SystemClock(), 5.0)
+    often = Marks(0, None, 1.0 * MIB, 1e12, 0.005, 0.005)
+    probe.watch(often, called.release)
+    assert called.acquire(timeout=5.0)
+    assert reader.calls == 4
+    probe.watch(often, called.release)
+    while reader.calls < 12:
+        time.sleep(0.005)
+    assert not called.acquire(timeout=0.01)
+    probe.close()
+
+
+def test_the_same_marks_again_wake_nobody() -> None:
+    """A glance that is due in 10 s stays due then; other marks are looked at anew."""
+    reader, crossed = FallingReader(100), threading.Event()
+    probe = Probe("/x", reader, SystemClock(), 5.0)
+    for _ in range(3):
+        probe.watch(Marks(50, None, 1.0, 1e12, 10.0, 10.0), crossed.set)
+        probe.read()
+    assert reader.calls == 1 + 3
+    probe.watch(Marks(51, None, 1.0, 1e12, 10.0, 10.0), crossed.set)
+    probe.read()
+    assert reader.calls == 2 + 4
     probe.close()
 
 
