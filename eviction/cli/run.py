@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import gc
 import os
 from collections.abc import Callable
 from functools import partial
@@ -87,6 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
         faces.watched()
 
     watches = _Watches(FsWatcher((), look_now), configuration.root_directory, enabled=not arguments.no_watch)
+    gc.freeze()  # what was imported stays for ever: a collection in the middle of a pass need not go through it
     log.info(
         f"started on {configuration.root_directory}; thresholds: "
         + ", ".join(f"{t.signal} {t.text()}" for t in configuration.thresholds),

@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar, cast
 
-import grpc
 from google.protobuf.message import DecodeError
 
 from reclaim.cri import cri_pb2 as pb
@@ -34,6 +33,7 @@ from reclaim.cri.convert import (
     sandbox_of,
     text_in_json,
 )
+from reclaim.cri.lean import without_asyncio
 from reclaim.cri.pieces import MalformedList, entries
 from reclaim.ownership import socket_refusal
 from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, PodSandboxStatus, RuntimeVersion
@@ -45,6 +45,9 @@ from reclaim.types import (
     RemovalFailed,
     RuntimeUnavailable,
 )
+
+with without_asyncio():
+    import grpc
 
 READ_DEADLINE_SECONDS = 10.0
 LARGEST_MESSAGE_BYTES = 256 * 1024 * 1024

@@ -98,6 +98,19 @@ def test_the_daemon_loads_kubernetes_only_where_events_are_sent() -> None:
     assert not {"kubernetes", "urllib3"} & loaded_by("import eviction.cli.run, eviction.kubernetes_events")
 
 
+def test_asyncio_is_not_loaded_with_grpcio_and_works_when_somebody_wants_it() -> None:
+    """`import grpc` brings it along, for a half of grpcio that nothing here uses."""
+    program = (
+        "import sys, eviction.cli.run\n"
+        "assert 'asyncio.events' not in sys.modules\n"
+        "import asyncio, grpc.aio\n"
+        "async def one():\n"
+        "    return 1\n"
+        "assert asyncio.run(one()) == 1 and grpc.aio.Channel.__module__.startswith('grpc.aio')\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_the_pure_core_loads_no_library() -> None:
     """The decision and the plans are standard library only."""
     pure = "import eviction.state, eviction.reclaim_table, reclaim.container_gc, reclaim.image_gc, signals.interval"
