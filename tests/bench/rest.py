@@ -23,6 +23,13 @@ from tests.sockets.small_node import MIB, SmallNode
 GIB = 1 << 30
 HEADROOMS = ((10 * GIB, "far from their marks"), (30 * MIB, "30 MiB above"), (MIB, "1 MiB above"))
 TICKS = os.sysconf("SC_CLK_TCK")
+WAKING = """
+import os, sys, time
+end = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < end:
+    time.sleep(0.01)
+    os.statvfs("/")
+"""
 STORM = """
 import os, sys
 for number in range(int(sys.argv[2])):  # each file is one event: its making is watched, its end is not
@@ -45,6 +52,7 @@ def at_rest(effort: Effort) -> list[Row]:
                     time.sleep(SETTLED_SECONDS)
                     shares = [_share(daemon.process.pid, effort.rest_seconds) for _ in range(effort.stretches)]
                 rows.append(Row(f"at rest, two filesystems {what}", "% of a core", shares))
+            rows.append(Row("one process that sleeps 10 ms and calls statvfs", "% of a core", _waking(effort)))
             rows.append(_memory(small, effort))
         finally:
             small.close()
@@ -69,6 +77,18 @@ def _share(pid: int, seconds: float) -> float:
     began, spent = time.monotonic(), spent_seconds(pid)
     time.sleep(seconds)
     return 100 * (spent_seconds(pid) - spent) / (time.monotonic() - began)
+
+
+def _waking(effort: Effort) -> list[float]:
+    """What a hundred wake-ups a second cost by themselves, each with one `statvfs`: the floor of any polling."""
+    shares = []
+    for _ in range(effort.stretches):
+        command = [sys.executable, "-I", "-S", "-c", WAKING, str(effort.rest_seconds + SETTLED_SECONDS)]
+        child = subprocess.Popen(command)
+        time.sleep(SETTLED_SECONDS / 2)  # its start is over
+        shares.append(_share(child.pid, effort.rest_seconds))
+        child.wait()
+    return shares
 
 
 def _memory(small: SmallNode, effort: Effort) -> Row:

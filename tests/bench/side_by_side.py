@@ -46,8 +46,9 @@ def side_by_side(effort: Effort) -> list[Row]:
     with stage(effort.large) as large:
         disk = large.disk()
         rows += _ours(large, disk, effort, {"polling": WAYS["polling"]})
-        everything = [Everything(large.node.cri)]
-        rows += _rows(large, "everything at once, 100 MiB/s", _others(large, disk, 100, everything))
+        for rate in effort.rates:
+            everything = [Everything(large.node.cri)] * effort.all_at_once
+            rows += _rows(large, f"everything at once, {rate} MiB/s", _others(large, disk, rate, everything))
     return rows
 
 
@@ -84,13 +85,14 @@ def _by_daemon(on: Stage, disk: Disk, rate: int, daemon: Daemon) -> Crossing:
 
 
 def _rows(on: Stage, who: str, crossings: Sequence[Crossing]) -> list[Row]:
-    """Three rows; a run that was given up has no time, and the row tells of how many it is."""
+    """Four rows; a run that was given up has no time, and the row tells of how many it is."""
 
     def row(what: str, unit: str, value: Callable[[Crossing], float | None]) -> Row:
         values = [found for found in map(value, crossings) if found is not None]
         return Row(f"{on.population.name}: {who}: {what}", unit, values)
 
     rows = [
+        row("crossing to the first removal sent", "ms", lambda crossing: crossing.sent),
         row("crossing to the first byte freed", "ms", lambda crossing: crossing.first_byte),
         row("crossing to the minimum reclaim", "ms", lambda crossing: crossing.relieved),
         row("deepest below the mark", "MiB", lambda crossing: crossing.below),

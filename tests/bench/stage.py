@@ -5,12 +5,14 @@ After each fill what was removed is imported again, so that each meets the same 
 
 from __future__ import annotations
 
+import re
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from tests.bench.effort import Population
@@ -32,13 +34,18 @@ CONTAINERS_A_POD = 20
 AFTER_SECONDS = 10.0
 SHOWN_SECONDS = 2.0  # CRI hears of an import by an event
 RESTORE_SECONDS = 120.0
+_REMOVE_IMAGE = re.compile(
+    r'^time="(?P<second>[^.Z"]+)(?P<fraction>\.[0-9]+)Z" level=info msg="RemoveImage [^ ]+"$', re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """One fill across the mark: milliseconds from the crossing to the first byte freed and to the minimum reclaim, and
-    the deepest point below the mark in MiB. None: did not happen as long as was waited."""
+    """One fill across the mark: milliseconds from the crossing to the first removal that containerd's log tells of, to
+    the first byte freed and to the minimum reclaim, and the deepest point below the mark in MiB. None: did not happen
+    as long as was waited."""
 
+    sent: float | None
     first_byte: float | None
     relieved: float | None
     below: float
@@ -108,7 +115,8 @@ class Stage:
     ) -> Crossing:
         """One fill at this rate, from just above the mark until relief, or for so long, or until the responder has
         done all that it does; `responder` None: a daemon runs, and has `finished`. The disk is as before afterwards."""
-        rate = rate_mib * MIB
+        rate, log = rate_mib * MIB, self.node.containerd.log
+        log_bytes = log.stat().st_size
         fills: list[Fill] = []
         ended = threading.Event()
         thread = None
@@ -132,15 +140,27 @@ class Stage:
                 fill.remove()
         if not came_true(finished, AFTER_SECONDS):
             raise RuntimeError("the daemon has told no pass")
+        sent_at = _first_removal(log, log_bytes)
         self.restore()
-        return _crossing(observer)
+        return _crossing(observer, sent_at)
 
 
 def _has_ended(thread: threading.Thread | None) -> bool:
     return thread is not None and not thread.is_alive()
 
 
-def _crossing(observer: Observer) -> Crossing:
+def _first_removal(log: Path, log_bytes: int) -> float | None:
+    """When containerd began the first RemoveImage that its log tells of after so many bytes; monotonic seconds."""
+    with open(log, "rb") as file:
+        file.seek(log_bytes)
+        found = _REMOVE_IMAGE.search(file.read().decode(errors="replace"))
+    if found is None:
+        return None
+    wall = datetime.fromisoformat(found["second"] + "+00:00").timestamp() + float(found["fraction"])
+    return wall - time.time() + time.monotonic()
+
+
+def _crossing(observer: Observer, sent_at: float | None) -> Crossing:
     if observer.crossed_at is None:
         raise RuntimeError("the fill never reached the mark")
 
@@ -148,7 +168,7 @@ def _crossing(observer: Observer) -> Crossing:
         return None if then is None or observer.crossed_at is None else (then - observer.crossed_at) * 1000
 
     below = max(observer.mark - observer.lowest, 0) / MIB
-    return Crossing(since(observer.first_gain_at), since(observer.relieved_at), below)
+    return Crossing(since(sent_at), since(observer.first_gain_at), since(observer.relieved_at), below)
 
 
 @contextmanager

@@ -96,8 +96,8 @@ def test_outcomes_are_told_in_the_order_in_which_they_went() -> None:
 def test_what_was_freed_together_side_by_side_is_not_waited_for_again(parallel: int) -> None:
     """containerd frees what several calls removed in one pass: all of it is there with the first answer. That nothing
     comes with the others is no late space: twelve images of 20 MiB took 2.7 s by two and 0.3 s one after another."""
-    site = Site(1 + parallel, wanted_mib=1000, parallel=parallel)
-    together = list(site.sizes)[1:]  # the first goes alone
+    site = Site(parallel, wanted_mib=1000, parallel=parallel)
+    together = list(site.sizes)
     freed = threading.Event()
 
     def remove(name: str) -> None:
@@ -106,7 +106,7 @@ def test_what_was_freed_together_side_by_side_is_not_waited_for_again(parallel: 
                 site.disk.free(site.store.sizes[other])
                 site.store.sizes[other] = 0
             freed.set()
-        elif name in together:
+        else:
             assert freed.wait(10.0)
             time.sleep(0.05)  # its answer comes after the first one
 
@@ -114,7 +114,7 @@ def test_what_was_freed_together_side_by_side_is_not_waited_for_again(parallel: 
     began = site.clock.monotonic()
     carried = site.carry_out()
     freed_mib = [outcome.freed_bytes // MIB for outcome in carried.outcomes]
-    assert freed_mib == [10, 10 * parallel, *[0] * (parallel - 1)]
+    assert freed_mib == [10 * parallel, *[0] * (parallel - 1)]
     assert site.clock.monotonic() == began, "not a moment was waited"
 
 
@@ -315,19 +315,29 @@ def test_what_promises_nothing_goes_side_by_side_from_the_start() -> None:
     assert results(site.carry_out(sized=False)) == dict.fromkeys("ab", Result.REMOVED)
 
 
-def test_the_first_that_promises_something_goes_alone() -> None:
-    """It shows what a promised byte is worth; after it the others go side by side."""
-    site, together = Site(3, wanted_mib=30, parallel=2), threading.Barrier(2)
-    running: list[set[str]] = []
+@pytest.mark.parametrize(("wanted_mib", "alone"), [(40, True), (41, False)])
+def test_a_promised_byte_is_taken_to_free_four_until_one_removal_has_shown_it(wanted_mib: int, alone: bool) -> None:
+    """Objects of 10 MiB, of which each might free 40: the second waits for the first where that would be enough."""
+    site, first = Site(6, wanted_mib=wanted_mib, parallel=2), threading.Event()
 
     def remove(name: str) -> None:
-        running.append(set(site.executor.in_flight))
-        if name != "a":
-            together.wait(10.0)
+        if name == "b":
+            first.set()
+        if name == "a":
+            assert first.wait(0.1 if alone else 10.0) is not alone
 
     site.store.on_remove = remove
-    assert results(site.carry_out()) == dict.fromkeys("abc", Result.REMOVED)
-    assert running[0] == {"a"}
+    assert len(results(site.carry_out())) == 4 + (not alone)
+
+
+def test_where_inodes_are_short_the_first_goes_alone() -> None:
+    """No runtime promises any: it shows what the images bring."""
+    site = Site(3, wanted_mib=1000, parallel=2)
+    site.disk.need = Need(missing=1000, left=1000, fill_per_second=0.0, inodes=True)
+    in_flight: list[set[str]] = []
+    site.store.on_remove = lambda _: in_flight.append(set(site.executor.in_flight))
+    site.carry_out()
+    assert in_flight[0] == {"a"}
 
 
 def test_nothing_is_started_that_what_is_in_flight_may_make_needless() -> None:
@@ -354,22 +364,6 @@ def test_on_a_disk_that_is_full_within_a_minute_four_times_as_many_go_side_by_si
 
     site.store.on_remove = remove
     assert results(site.carry_out()) == dict.fromkeys("abcdefghij", Result.REMOVED)
-
-
-def test_in_a_hurry_a_promised_byte_is_taken_to_free_four_until_one_removal_has_shown_it() -> None:
-    """70 MiB are wanted of objects of 10: two at first, which might free 80; then as many as are needed."""
-    site, together = Site(10, wanted_mib=70, parallel=4), threading.Barrier(2)
-    site.disk.need = HURRY
-    first: list[set[str]] = []
-
-    def remove(name: str) -> None:
-        if name in "ab":
-            together.wait(10.0)
-            first.append(set(site.executor.in_flight))
-
-    site.store.on_remove = remove
-    assert len(results(site.carry_out())) == 7
-    assert first[0] == set("ab")
 
 
 def test_of_inodes_no_more_are_started_than_those_in_flight_are_expected_to_bring() -> None:

@@ -223,3 +223,27 @@ def test_no_fill_up_to_twice_the_assumed_one_is_seen_later_than_one_floor_after_
             assert crossed_at is not None
             assert now - crossed_at <= FLOOR + 1e-6
             return
+
+
+@given(
+    st.integers(0, 100 * GIB),
+    st.floats(float(MIB), 500.0 * MIB),
+    st.lists(st.just(0.0) | st.floats(0.01, 1.0), min_size=1, max_size=50),
+)
+def test_no_fill_up_to_the_assumed_one_is_seen_later_than_two_floors_after_it_crossed_though_it_began_from_rest(
+    headroom: int, rate: float, shares: list[float]
+) -> None:
+    """What stands still is glanced at half as often: a fill of up to the 500 MiB/s that are assumed is seen below the
+    mark at most 20 ms after it crossed, whenever it begins and whatever it does."""
+    available, now, crossed_at, still = float(GIB + headroom), 0.0, None, True
+    for step in range(400):
+        wait = MARKS.next_glance(int(available), 10**9, still=still)
+        speed = rate * shares[step % len(shares)]
+        still = MARKS.still(speed, 0.0)
+        if available - GIB < speed * wait and crossed_at is None:
+            crossed_at = now + max(available - GIB, 0.0) / speed
+        available, now = available - speed * wait, now + wait
+        if int(available) < GIB:
+            assert crossed_at is not None
+            assert now - crossed_at <= 2 * FLOOR + 1e-6
+            return
