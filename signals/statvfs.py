@@ -26,6 +26,7 @@ from signals.interval import HALF_LIFE_SECONDS, SHORTEST_SECONDS, Marks
 from signals.types import FsStats, ReadingUnavailable
 
 PROBE_LIMIT_SECONDS = 2.0
+SELDOM_SECONDS = 0.25  # who writes in bursts calls for no more looks than one in so long
 NOT_LOOKED_AT = "is not looked at any more"
 
 
@@ -238,6 +239,7 @@ class _Glances:
         "_inodes",
         "_inodes_fill",
         "_marks",
+        "_since",
         "_still",
         "_time",
         "due_at",
@@ -248,14 +250,14 @@ class _Glances:
         self.look_due = look_due
         self.due_at = float("-inf")
         self._marks = marks
-        self._available, self._inodes, self._time = 0, 0, float("inf")
+        self._available, self._inodes, self._time, self._since = 0, 0, float("inf"), float("inf")
         self._bytes_fill, self._inodes_fill, self._still = 0.0, 0.0, False
 
     def go_on(self, available_bytes: int, inodes_free: int, now: float) -> bool:
         """Whether no mark is crossed and no fill begins; then the next glance is due at `due_at`, monotonic seconds."""
         if self._marks.crossed(available_bytes, inodes_free):
             return False
-        elapsed, was_still = now - self._time, self._still
+        elapsed, was_still, self._since = now - self._time, self._still, min(self._since, now)
         if elapsed >= SHORTEST_SECONDS:  # closer ones say nothing of a rate
             bytes_fill = (self._available - available_bytes) / elapsed
             inodes_fill = (self._inodes - inodes_free) / elapsed
@@ -267,7 +269,7 @@ class _Glances:
         self.due_at = now + self._marks.next_glance(
             available_bytes, inodes_free, self._bytes_fill, self._inodes_fill, still=self._still
         )
-        return self._still or not was_still
+        return self._still or not was_still or now - self._since < SELDOM_SECONDS
 
 
 def _reason(error: OSError) -> str:

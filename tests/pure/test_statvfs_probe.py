@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -13,7 +14,7 @@ import pytest
 
 from signals.clock import SystemClock
 from signals.interval import Marks
-from signals.statvfs import Probe, Probes, Reading, read_statvfs
+from signals.statvfs import SELDOM_SECONDS, Probe, Probes, Reading, read_statvfs
 from signals.types import ReadingUnavailable
 from tests.pure.values import MIB, SteppedClock, stats
 
@@ -273,19 +274,36 @@ def test_a_probe_that_watches_calls_once_when_a_mark_is_crossed() -> None:
 
 
 def test_a_fill_that_begins_calls_before_the_mark_is_crossed() -> None:
-    """The disk stands still for three glances and falls by half then: a look is due, so that its rate is known when the
-    mark comes. While it goes on falling nothing is called for."""
-    reader, called = FallingReader(2 * MIB, 2 * MIB, 2 * MIB, MIB, MIB // 2, MIB // 4), threading.Semaphore(0)
+    """The disk stands still for a while and begins to fall then: a look is due, so that its rate is known when the mark
+    comes. While it goes on falling nothing is called for."""
+    reader, called = FallingReader(64 * MIB), threading.Semaphore(0)
     probe = Probe("/x", reader, SystemClock(), 5.0)
     often = Marks(0, None, 1.0 * MIB, 1e12, 0.005, 0.005)
     probe.watch(often, called.release)
+    assert not called.acquire(timeout=2 * SELDOM_SECONDS)
+    reader.available = [(63 - fallen) * MIB for fallen in range(60)]
     assert called.acquire(timeout=5.0)
-    assert reader.calls == 4
     probe.watch(often, called.release)
-    while reader.calls < 12:
-        time.sleep(0.005)
-    assert not called.acquire(timeout=0.01)
+    assert not called.acquire(timeout=0.02)
     probe.close()
+
+
+def test_who_writes_in_bursts_calls_for_no_more_than_four_looks_a_second() -> None:
+    """A write, and stillness after it, at every second glance; who is called orders the same glances again."""
+    reader, calls = FallingReader(*(4096 * MIB - fallen // 2 * MIB for fallen in range(4000))), list[float]()
+    probe = Probe("/x", reader, SystemClock(), 5.0)
+    often, enough = Marks(0, None, 1.0 * MIB, 1e12, 0.002, 0.002), threading.Event()
+
+    def called() -> None:
+        calls.append(monotonic())
+        if len(calls) == 3:
+            enough.set()
+        probe.watch(often, called)
+
+    probe.watch(often, called)
+    assert enough.wait(10.0)
+    probe.close()
+    assert all(later - earlier >= SELDOM_SECONDS for earlier, later in pairwise(calls))
 
 
 def test_the_same_marks_again_wake_nobody() -> None:
