@@ -270,7 +270,8 @@ class _Run:
             brings = self._order.experience.brings
             if sum(brings(verdict, inodes=True) for verdict in in_flight) >= need.missing:
                 return False
-        return not self._look(self._credit + self._worth.of(promised)).relieved
+        # what shared layers kept back so far may come with the next: at least what was promised is on its way
+        return not self._look(self._credit + max(self._worth.of(promised), promised)).relieved
 
     def _account(self, outcome: Outcome, before: Look) -> Look:
         match outcome.result:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 
 import pytest
 
@@ -29,6 +30,8 @@ def own_mounts() -> PrivateMounts:
     return PrivateMounts(available=True, how="root", reason="")
 
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun in the background by a shell: programs under test would
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # inherit that, and never hear of a Ctrl-C
 MOUNTS = own_mounts()  # on import: it has to happen before the first thread
 
 

@@ -390,7 +390,19 @@ def test_of_inodes_no_more_are_started_than_those_in_flight_are_expected_to_brin
 )
 def test_how_many_go_side_by_side_in_a_hurry(seconds: float, parallel: int, expected: int) -> None:
     """Four times as many, up to sixteen; one stays one."""
-    assert Need(missing=1, left=int(seconds * MIB), fill_per_second=MIB).side_by_side(parallel) == expected
+    need = Need(missing=1, left=int(seconds * MIB), fill_per_second=MIB)
+    assert need.side_by_side(parallel) == expected
+    assert replace(need, inodes=True).side_by_side(parallel) == parallel
+
+
+def test_what_brought_little_so_far_may_bring_all_that_it_promises() -> None:
+    """Three of 10 MiB that shared all but 1 KiB are gone, and 15 MiB are missing: two more side by side, and no third,
+    though by what was seen a hundred would not be enough."""
+    site = Site(8, wanted_mib=15, parallel=8)
+    site.disk.need = HURRY
+    site.store.sizes |= dict.fromkeys("abc", 1024)
+    site.store.on_remove = lambda name: time.sleep(0.05 if name > "c" else 0.0)
+    assert set(results(site.carry_out())) <= set("abcde")
 
 
 def test_never_more_than_the_bound_go_side_by_side() -> None:
