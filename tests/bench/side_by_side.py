@@ -20,6 +20,7 @@ OURS_SECONDS = 15.0
 KUBELET_SECONDS = 45.0
 
 WAYS = {"polling": ("--no-watch",), "watching": ()}
+AS_THE_UNIT = ("nice", "-n", "-5")  # Nice= of config/systemd/reclaimd.service
 
 
 def side_by_side(effort: Effort) -> list[Row]:
@@ -67,7 +68,7 @@ def _ours(on: Stage, disk: Disk, effort: Effort, ways: dict[str, tuple[str, ...]
             controlSocket=f"{directory}/run/control.sock",
         )
         for way, options in ways.items():
-            with Daemon("--config", configuration, *options) as daemon:
+            with Daemon("--config", configuration, *options, before=AS_THE_UNIT) as daemon:
                 assert came_true(lambda: _located(configuration), 30.0)
                 for rate in effort.rates:
                     crossings = [_by_daemon(on, disk, rate, daemon) for _ in range(effort.crossings)]
