@@ -301,14 +301,10 @@ class _Run:
         return after
 
     def _learn(self, promised: int, gained: int) -> None:
-        """What this removal was worth; what came beyond that is of those in flight, up to what they are worth. Before
-        the worth is known they are taken to share by what each promised."""
+        """What this removal was worth; what came beyond that is of those in flight, up to what they are worth."""
         have = self._ahead + max(gained, 0)
         in_flight = sum(verdict.size_bytes or 0 for verdict in self._executor.in_flight.values())
-        if self._worth.known:
-            self._ahead = min(max(have - self._worth.of(promised), 0), self._worth.of(in_flight))
-        else:
-            self._ahead = have * in_flight // max(promised + in_flight, 1)
+        self._ahead = min(max(have - self._worth.of(promised), 0), self._worth.of(in_flight))
         self._worth.learn(promised, have - self._ahead)
 
     def _rested(self, outcome: Outcome, latest: Look) -> Look:
