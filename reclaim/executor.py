@@ -2,10 +2,10 @@
 
 * After every removal the filesystem is measured. Once what was to be relieved is relieved nothing more is started.
 * Removals run side by side up to a bound, but none is started that the ones in flight may make needless. The first
-  ones show what a byte that the runtime promises is worth (containerd frees about twice its figure, an image that
-  shares its layers less); until then it is taken to free four, a compressed layer and what was unpacked from it. Of
-  inodes nothing is promised: there the first goes alone.
-* On a disk that is full within a minute the bound is wider (`need`).
+  goes alone: it shows what a byte that the runtime promises is worth (containerd frees about twice its figure, an
+  image that shares its layers less).
+* On a disk that is full within a minute the bound is wider (`need`), and until the first has ended a promised byte is
+  taken to free four: a compressed layer, and what was unpacked from it.
 * A removal that was sent is never cancelled: not on relief, not on a stop. An interrupted RemoveImage can leave a
   record behind that pins its bytes for ever. The ones in flight finish.
 * A remover may ask to wait before an object is looked at again (a pod is being made). A stop ends the wait.
@@ -264,8 +264,9 @@ class _Run:
         in_flight = self._executor.in_flight.values()
         promised, need = sum(verdict.size_bytes or 0 for verdict in in_flight), latest.need
         if promised and not self._worth.known:
-            alone = need is not None and need.inodes
-            return not alone and not self._look(self._credit + promised * MOST_WORTH).relieved
+            if need is None or need.inodes or not need.hurry:
+                return False
+            return not self._look(self._credit + promised * MOST_WORTH).relieved
         if need is not None and need.inodes and self._order is not None:
             brings = self._order.experience.brings
             if sum(brings(verdict, inodes=True) for verdict in in_flight) >= need.missing:
