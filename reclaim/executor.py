@@ -4,8 +4,8 @@
 * Removals run side by side up to a bound, but none is started that the ones in flight may make needless. The first
   goes alone: it shows what a byte that the runtime promises is worth (containerd frees about twice its figure, an
   image that shares its layers less).
-* On a disk that is full within a minute the bound is wider (`need`), and until the first has ended a promised byte is
-  taken to free four: a compressed layer, and what was unpacked from it.
+* On a disk whose bytes are gone within a minute the bound is wider (`need`), and until the first has ended a promised
+  byte is taken to free four: a compressed layer, and what was unpacked from it.
 * A removal that was sent is never cancelled: not on relief, not on a stop. An interrupted RemoveImage can leave a
   record behind that pins its bytes for ever. The ones in flight finish.
 * A remover may ask to wait before an object is looked at again (a pod is being made). A stop ends the wait.
@@ -264,7 +264,7 @@ class _Run:
         in_flight = self._executor.in_flight.values()
         promised, need = sum(verdict.size_bytes or 0 for verdict in in_flight), latest.need
         if promised and not self._worth.known:
-            if need is None or need.inodes or not need.hurry:
+            if need is None or not need.hurry:
                 return False
             return not self._look(self._credit + promised * MOST_WORTH).relieved
         if need is not None and need.inodes and self._order is not None:
