@@ -1,1 +1,1 @@
-"""The Container Runtime Interface (CRI v1): our own small client and the wire format. The one home of grpcio."""
+"""The Container Runtime Interface (CRI v1): our own small client and the wire format. Its home."""

@@ -1,28 +1,28 @@
 """CRI v1 over a unix socket: our own small client.
 
-* Endpoints are `unix:///path` or a plain path, as for the kubelet.
-* The authority is `localhost` (grpcio would send the percent-encoded path, which Go servers reject), no proxy is
-  used, and a lost runtime is tried again at least every second (grpcio's own back-off grows to minutes).
-* Answers may be large: 4 MiB, the default, ends at about 4 000 containers. Where the runtime itself cannot send a list
-  in one message (containerd's own limit is 16 MiB, about 15 000 containers) the list's streaming twin is asked, which
-  newer runtimes have (KEP-5825). It is not asked first: a message for each entry costs more than one for all.
+* Endpoints are `unix:///path` or a plain path, as for the kubelet. A lost runtime is tried again with the next call.
+* Answers may be large: 4 MiB, the default of gRPC's libraries, ends at about 4 000 containers. Where the runtime itself
+  cannot send a list in one message (containerd's own limit is 16 MiB, about 15 000 containers) the list's streaming
+  twin is asked, which newer runtimes have (KEP-5825). It is not asked first: a message for each entry costs more than
+  one for all.
 * Before each call the socket is looked at: one that others than root or our own user could have put there is not spoken
   to. Two `stat`s a call also see what a runtime, or somebody else, put there since.
 * Reads have a deadline. **Removals have none**: a deadline would cancel the call inside the runtime, and an
   interrupted RemoveImage leaves a record behind that pins its bytes (containerd/containerd#13875).
 
-Source of the wire format: `cri.proto` beside this file. The types of grpcio and of the messages do not leave here.
+Source of the wire format: `cri.proto` beside this file. The types of the messages do not leave here.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError
 
 from reclaim.cri import cri_pb2 as pb
+from reclaim.cri.channel import Channel
 from reclaim.cri.convert import (
     UID_LABEL,
     container_of,
@@ -33,8 +33,8 @@ from reclaim.cri.convert import (
     sandbox_of,
     text_in_json,
 )
-from reclaim.cri.lean import without_asyncio
 from reclaim.cri.pieces import MalformedList, entries
+from reclaim.cri.status import CallError, Code
 from reclaim.ownership import socket_refusal
 from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, PodSandboxStatus, RuntimeVersion
 from reclaim.types import (
@@ -46,22 +46,9 @@ from reclaim.types import (
     RuntimeUnavailable,
 )
 
-with without_asyncio():
-    import grpc
-
 READ_DEADLINE_SECONDS = 10.0
-LARGEST_MESSAGE_BYTES = 256 * 1024 * 1024
 LONGEST_WORDS = 1000  # of a runtime's own text in an error: it is told for each object, in logs and records
 
-_OPTIONS = (
-    ("grpc.default_authority", "localhost"),
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 5000),  # not a wait: how long a runtime may take to accept (grpc, subchannel.cc)
-    ("grpc.max_reconnect_backoff_ms", 1000),
-    ("grpc.max_receive_message_length", LARGEST_MESSAGE_BYTES),
-    ("grpc.use_local_subchannel_pool", 1),  # two clients in one process share no back-off
-)
 _RUNTIME = "/runtime.v1.RuntimeService/"
 _IMAGE = "/runtime.v1.ImageService/"
 
@@ -106,12 +93,8 @@ class CriClient:
         self._paths = {_RUNTIME: runtime_path, _IMAGE: image_path}
         self.on_call: CallObserver = lambda *_: None
         self._deadline = read_deadline_seconds
-        self._runtime_channel = grpc.insecure_channel(f"unix:{runtime_path}", options=_OPTIONS)
-        self._image_channel = (
-            self._runtime_channel
-            if image_path == runtime_path
-            else grpc.insecure_channel(f"unix:{image_path}", options=_OPTIONS)
-        )
+        self._runtime_channel = Channel(runtime_path)
+        self._image_channel = self._runtime_channel if image_path == runtime_path else Channel(image_path)
 
     def close(self) -> None:
         """Closes the connections. A removal in flight would be cancelled: drain first."""
@@ -230,20 +213,19 @@ class CriClient:
         refusal = socket_refusal(path)
         return None if refusal is None else f"the socket unix://{path} is not trusted: {refusal}"
 
-    def _channel(self, method: str) -> grpc.Channel:
+    def _channel(self, method: str) -> Channel:
         return self._image_channel if method.startswith(_IMAGE) else self._runtime_channel
 
     def _call(self, method: str, request: Any, read: Callable[[bytes], Answer], deadline: float | None) -> Answer:
-        invoke: Callable[..., Answer] = self._channel(method).unary_unary(
-            method, request_serializer=type(request).SerializeToString, response_deserializer=read
-        )
         began, failed = time.monotonic(), True
         try:
-            answer = invoke(request, timeout=deadline)
+            answer = read(self._channel(method).unary(method, request.SerializeToString(), deadline))
             failed = False
-        except grpc.RpcError as error:
-            failed = _code(error) is not grpc.StatusCode.NOT_FOUND
+        except CallError as error:
+            failed = error.code is not Code.NOT_FOUND
             raise
+        except DecodeError as error:
+            raise CallError(Code.INTERNAL, f"the answer cannot be read: {error}") from error
         finally:
             self.on_call(_short(method), time.monotonic() - began, failed)
         return answer
@@ -258,8 +240,8 @@ class CriClient:
         self._check(method)
         try:
             return self._call(method, request, reader(answer_type), self._deadline)
-        except grpc.RpcError as error:
-            if _code(error) is grpc.StatusCode.NOT_FOUND:
+        except CallError as error:
+            if error.code is Code.NOT_FOUND:
                 return None
             raise self._unavailable(method, error) from error
 
@@ -277,25 +259,22 @@ class CriClient:
         self._check(method)
         try:
             return (self._call(method, request, bytes, self._deadline),)
-        except grpc.RpcError as error:
-            if _code(error) is grpc.StatusCode.NOT_FOUND:
+        except CallError as error:
+            if error.code is Code.NOT_FOUND:
                 raise self._not_found(method) from error
             unavailable = self._unavailable(method, error)
-            if _code(error) is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+            if error.code is not Code.RESOURCE_EXHAUSTED:
                 raise unavailable from error
         return self._stream(f"{method.rpartition('/')[0]}/{stream}", request, unavailable)
 
     def _stream(self, method: str, request: Any, otherwise: RuntimeUnavailable) -> Iterator[bytes]:
         """All messages of a stream; `otherwise` is raised where the runtime has no such method."""
-        invoke: Callable[..., Iterator[bytes]] = self._channel(method).unary_stream(
-            method, request_serializer=type(request).SerializeToString, response_deserializer=bytes
-        )
         began, failed = time.monotonic(), True
         try:
-            yield from invoke(request, timeout=self._deadline)
+            yield from self._channel(method).stream(method, request.SerializeToString(), self._deadline)
             failed = False
-        except grpc.RpcError as error:
-            if _code(error) is grpc.StatusCode.UNIMPLEMENTED:
+        except CallError as error:
+            if error.code is Code.UNIMPLEMENTED:
                 raise otherwise from error
             raise self._unavailable(method, error) from error
         finally:
@@ -308,9 +287,9 @@ class CriClient:
     def _not_found(self, method: str) -> RuntimeUnavailable:
         return RuntimeUnavailable(f"{self.endpoint}: {_short(method)} answered NOT_FOUND")
 
-    def _unavailable(self, method: str, error: grpc.RpcError) -> RuntimeUnavailable:
-        transient = _code(error) is grpc.StatusCode.UNAVAILABLE
-        if _code(error) is grpc.StatusCode.DEADLINE_EXCEEDED:
+    def _unavailable(self, method: str, error: CallError) -> RuntimeUnavailable:
+        transient = error.code is Code.UNAVAILABLE
+        if error.code is Code.DEADLINE_EXCEEDED:
             sentence = f"{_short(method)} was not answered within {self._deadline:g} s"
         else:
             sentence = self._sentence(method, error)
@@ -321,21 +300,20 @@ class CriClient:
             raise RemovalFailed(refusal)
         try:
             self._call(method, request, reader(answer_type), None)
-        except grpc.RpcError as error:
-            if _code(error) is not grpc.StatusCode.NOT_FOUND:
+        except CallError as error:
+            if error.code is not Code.NOT_FOUND:
                 raise RemovalFailed(self._sentence(method, error)) from error
             return False
         return True
 
-    def _sentence(self, method: str, error: grpc.RpcError) -> str:
-        name, code = _short(method), _code(error)
-        details = (cast(grpc.Call, error).details() or "")[:LONGEST_WORDS]
-        match code:
-            case grpc.StatusCode.UNIMPLEMENTED:
+    def _sentence(self, method: str, error: CallError) -> str:
+        name, details = _short(method), error.details[:LONGEST_WORDS]
+        match error.code:
+            case Code.UNIMPLEMENTED:
                 return f"{name} is not implemented: what answers there does not speak CRI v1"
-            case grpc.StatusCode.UNAVAILABLE:  # grpcio repeats the address around the one thing that matters
-                return f"no connection for {name}: {details.rpartition('error: ')[2]}"
-            case _:
+            case Code.UNAVAILABLE:
+                return f"no connection for {name}: {details}"
+            case code:
                 return f"{name} failed with {code.name}: {details}"
 
 
@@ -347,7 +325,3 @@ def reader(message_type: type[Answer]) -> Callable[[bytes], Answer]:
 
 def _short(method: str) -> str:
     return method.rpartition("/")[2]
-
-
-def _code(error: grpc.RpcError) -> grpc.StatusCode:
-    return cast(grpc.Call, error).code()  # every error of a unary call is also the call

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-import grpc
-
 from reclaim.cri import cri_pb2 as pb
 from reclaim.cri.client import CriClient, reader
 from reclaim.cri.convert import POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
+from reclaim.cri.status import CallError
 from reclaim.types import RuntimeUnavailable
 
 CONTAINER_NAME_LABEL = "io.kubernetes.container.name"
@@ -71,5 +70,5 @@ class PodMaker(CriClient):
         path = f"/runtime.v1.RuntimeService/{method}"
         try:
             return self._call(path, request, reader(answer_type), MAKE_DEADLINE_SECONDS)
-        except grpc.RpcError as error:
+        except CallError as error:
             raise RuntimeUnavailable(f"{self.endpoint}: {self._sentence(path, error)}") from error

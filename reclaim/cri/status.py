@@ -1,0 +1,39 @@
+"""How a call over gRPC ended: the codes, and the error that carries one (pure).
+
+Source: https://github.com/grpc/grpc/blob/master/doc/statuscodes.md
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Code(IntEnum):
+    """The status codes of gRPC."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class CallError(Exception):
+    """A call that did not end with OK: its code, and what the server, or we, said of it."""
+
+    def __init__(self, code: Code, details: str):
+        super().__init__(f"{code.name}: {details}")
+        self.code = code
+        self.details = details
