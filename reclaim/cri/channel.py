@@ -25,16 +25,21 @@ from reclaim.cri.status import CallError, Code
 CONNECT_SECONDS = 5.0
 """How long a runtime may take to accept a connection and to greet; a call's own deadline may be shorter."""
 
-_KEPT_SECONDS = 30.0  # a connection that was not used for so long is closed with the next call
+KEPT_SECONDS = 30.0
+"""A connection that was not used for so long is closed with the next call."""
+
 _RECEIVE_BYTES = 65536
+_HUNG_UP = "the connection was closed"
 _FOR_EVER = struct.pack("@ll", 0, 0)  # unix(7): a timeout of 0 is none
 
 
 class Channel:
     """A runtime's socket. Making one connects to nothing. All methods may be called from any thread."""
 
-    def __init__(self, path: str):
+    def __init__(self, path: str, connect_seconds: float = CONNECT_SECONDS, kept_seconds: float = KEPT_SECONDS):
         self._path = path
+        self._connect_seconds = connect_seconds
+        self._kept_seconds = kept_seconds
         self._lock = threading.Lock()
         self._idle: list[_Connection] = []  # the one used last at the end
         self._busy: set[_Connection] = set()
@@ -76,13 +81,13 @@ class Channel:
             if connection.is_alive():
                 return connection
             self._give_back(connection)
-        connection = _Connection()
         with self._lock:
             if self._closed:
                 raise CallError(Code.CANCELLED, "the channel was closed")
+            connection = _Connection()
             self._busy.add(connection)
         try:
-            connection.connect(self._path, ends)
+            connection.connect(self._path, ends, self._connect_seconds)
         except BaseException:
             self._give_back(connection)
             raise
@@ -105,7 +110,7 @@ class Channel:
                 self._idle.append(connection)
             else:
                 connection.close()
-            old = [each for each in self._idle if now - each.used > _KEPT_SECONDS]
+            old = [each for each in self._idle if now - each.used > self._kept_seconds]
             self._idle = [each for each in self._idle if each not in old]
         for each in old:
             each.close()
@@ -125,9 +130,9 @@ class _Connection:
         """Whether another call can be made: the last one ended well or was answered with an error."""
         return self._ready and not self._conversation.leaving
 
-    def connect(self, path: str, ends: float | None) -> None:
+    def connect(self, path: str, ends: float | None, connect_seconds: float) -> None:
         """Connects and waits for the greeting. Raises CallError: UNAVAILABLE, DEADLINE_EXCEEDED."""
-        patience = time.monotonic() + CONNECT_SECONDS
+        patience = time.monotonic() + connect_seconds
         until = patience if ends is None else min(ends, patience)
         try:
             # A timeout of Python's would not wait for a runtime that is slow to accept: connect(2) on a socket that
@@ -141,7 +146,7 @@ class _Connection:
         except (TimeoutError, BlockingIOError) as error:
             if until == ends:
                 raise CallError(Code.DEADLINE_EXCEEDED, "the deadline is over") from error
-            details = f"what listens there did not greet within {CONNECT_SECONDS:g} s"
+            details = f"what listens there did not greet within {connect_seconds:g} s"
             raise CallError(Code.UNAVAILABLE, details) from error
         except (OSError, BrokenConversation) as error:
             raise CallError(Code.UNAVAILABLE, _words(error)) from error
@@ -196,7 +201,7 @@ class _Connection:
         self._socket.settimeout(None if ends is None else _left(ends))
         data = self._socket.recv(_RECEIVE_BYTES)
         if not data:
-            raise ConnectionError("the connection was closed")
+            raise ConnectionError(_HUNG_UP)
         self._conversation.receive(data)
 
     def _send(self, ends: float | None) -> None:
@@ -230,4 +235,6 @@ def _timeval(seconds: float) -> bytes:
 
 
 def _words(error: Exception) -> str:
+    if isinstance(error, (ConnectionResetError, BrokenPipeError)):  # closed, with something of ours unread
+        return _HUNG_UP
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -1,0 +1,286 @@
+"""Calls over a real socket: connections are kept and shared out, a deadline holds, and what breaks is one call's."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from reclaim.cri.channel import Channel
+from reclaim.cri.http2 import PREFACE, Kind, frame
+from reclaim.cri.status import CallError, Code
+from tests.http2_server import Server, listening, speak
+
+METHOD = "/runtime.v1.RuntimeService/Version"
+SOON = 5.0  # seconds in which something ends that must not hang; alone it takes milliseconds
+
+
+def failed(call: Callable[[], object]) -> CallError:
+    """The error that a call ends with, at once."""
+    began = time.monotonic()
+    with pytest.raises(CallError) as error:
+        call()
+    assert time.monotonic() - began < SOON
+    return error.value
+
+
+def test_calls_one_after_the_other_share_a_connection(tmp_path: Path) -> None:
+    """Making one costs more than asking."""
+    with listening(tmp_path / "s") as listener:
+        channel = Channel(str(listener.path))
+        assert [channel.unary(METHOD, text, SOON) for text in (b"a", b"", bytes(300_000))] == [
+            b"a",
+            b"",
+            bytes(300_000),
+        ]
+        assert channel.unary(METHOD, b"removal", None) == b"removal"
+        assert listener.accepted == 1
+        channel.close()
+        assert listener.wait_for_talking(0)
+
+
+def test_calls_side_by_side_have_a_connection_each_and_none_waits_for_another(tmp_path: Path) -> None:
+    """Four that are answered only when all four have been asked; afterwards their connections are used again."""
+    together = threading.Barrier(4)
+
+    def when_all_have_asked(client: socket.socket) -> None:
+        server = Server()
+        client.sendall(server.h2.data_to_send())
+        while data := client.recv(65536):
+            before = len(server.asked)
+            server.take(data)
+            if len(server.asked) > before:
+                together.wait(SOON)
+            client.sendall(server.h2.data_to_send())
+
+    with listening(tmp_path / "s", when_all_have_asked) as listener, ThreadPoolExecutor(4) as pool:
+        channel = Channel(str(listener.path))
+        for _ in range(5):
+            texts = [b"%d" % number for number in range(4)]
+            assert list(pool.map(lambda text: channel.unary(METHOD, text, SOON), texts)) == texts
+        assert listener.accepted == 4
+        channel.close()
+
+
+def test_connections_that_are_not_needed_any_more_are_closed(tmp_path: Path) -> None:
+    """After a burst of removals an idle daemon holds one, not sixteen."""
+    with listening(tmp_path / "s") as listener, ThreadPoolExecutor(8) as pool:
+        channel = Channel(str(listener.path), kept_seconds=0.2)
+        together = threading.Barrier(8)
+
+        def call(number: int) -> bytes:
+            together.wait(SOON)
+            return b"".join(channel.unary(METHOD, b"%d" % number, SOON) for _ in range(50))
+
+        list(pool.map(call, range(8)))
+        assert listener.accepted > 1
+        time.sleep(0.3)
+        channel.unary(METHOD, b"", SOON)
+        channel.unary(METHOD, b"", SOON)
+        assert listener.wait_for_talking(1)
+        channel.close()
+
+
+def test_a_runtime_that_has_restarted_is_asked_over_a_new_connection(tmp_path: Path) -> None:
+    """The old one is seen to be dead before anything is asked, and no call fails for it."""
+    channel = Channel(str(tmp_path / "s"))
+    for _ in range(3):
+        with listening(tmp_path / "s") as listener:
+            assert channel.unary(METHOD, b"x", SOON) == b"x"
+            assert listener.accepted == 1
+    error = failed(lambda: channel.unary(METHOD, b"x", SOON))
+    assert (error.code, error.details) == (Code.UNAVAILABLE, "No such file or directory")
+    channel.close()
+
+
+def test_after_a_goodbye_another_connection_is_made(tmp_path: Path) -> None:
+    """A graceful stop: the call that was under way is answered, the next one goes elsewhere."""
+
+    def once(client: socket.socket) -> None:
+        server = Server()
+        client.sendall(server.h2.data_to_send())
+        while data := client.recv(65536):
+            server.take(data)
+            if server.asked:
+                client.sendall(frame(Kind.GOAWAY, 0, 0, (2**31 - 1).to_bytes(4, "big") + bytes(4)))
+            client.sendall(server.h2.data_to_send())
+
+    with listening(tmp_path / "s", once) as listener:
+        channel = Channel(str(listener.path))
+        assert [channel.unary(METHOD, b"x", SOON) for _ in range(3)] == [b"x"] * 3
+        assert listener.accepted == 3
+        channel.close()
+
+
+def test_a_deadline_holds_and_the_runtime_hears_that_nobody_waits(tmp_path: Path) -> None:
+    """The connection is closed with it: what is asked there is cancelled."""
+    with listening(tmp_path / "s", lambda client: speak(client, Server(answers=[None]))) as listener:
+        channel = Channel(str(listener.path))
+        error = failed(lambda: channel.unary(METHOD, b"x", 0.2))
+        assert error.code is Code.DEADLINE_EXCEEDED
+        assert listener.wait_for_talking(0)
+        channel.close()
+
+
+def test_an_answer_that_comes_byte_by_byte_does_not_stretch_the_deadline(tmp_path: Path) -> None:
+    """It is one for the whole call, not one for each byte."""
+
+    def dribble(client: socket.socket) -> None:
+        server = Server(answers=[[bytes(1000)]])
+        client.sendall(server.h2.data_to_send())
+        while not server.asked:
+            server.take(client.recv(65536))
+        for byte in server.h2.data_to_send():
+            client.sendall(bytes((byte,)))
+            time.sleep(0.01)
+
+    with listening(tmp_path / "s", dribble) as listener:
+        channel = Channel(str(listener.path))
+        began = time.monotonic()
+        assert failed(lambda: channel.unary(METHOD, b"x", 0.3)).code is Code.DEADLINE_EXCEEDED
+        assert time.monotonic() - began < 0.3 + SOON / 2
+        channel.close()
+
+
+def test_a_removal_waits_as_long_as_it_takes(tmp_path: Path) -> None:
+    """Longer than a connection may take to be greeted."""
+
+    def slowly(client: socket.socket) -> None:
+        server = Server()
+        client.sendall(server.h2.data_to_send())
+        while not server.asked:
+            server.take(client.recv(65536))
+        time.sleep(0.6)
+        client.sendall(server.h2.data_to_send())
+
+    with listening(tmp_path / "s", slowly) as listener:
+        channel = Channel(str(listener.path), connect_seconds=0.2)
+        assert channel.unary(METHOD, b"x", None) == b"x"
+        channel.close()
+
+
+def test_nothing_is_asked_of_who_does_not_greet(tmp_path: Path) -> None:
+    """A removal that was on its way would be cancelled when patience ends."""
+    heard = bytearray()
+
+    def listen(client: socket.socket) -> None:
+        while data := client.recv(65536):
+            heard.extend(data)
+
+    with listening(tmp_path / "s", listen) as listener:
+        channel = Channel(str(listener.path), connect_seconds=0.2)
+        error = failed(lambda: channel.unary(METHOD, b"secret", None))
+        assert (error.code, error.details) == (Code.UNAVAILABLE, "what listens there did not greet within 0.2 s")
+        assert failed(lambda: channel.unary(METHOD, b"secret", 0.1)).code is Code.DEADLINE_EXCEEDED
+        assert listener.wait_for_talking(0)
+    assert heard.startswith(PREFACE)
+    assert b"secret" not in heard
+
+
+def test_a_backlog_that_is_full_is_waited_for(tmp_path: Path) -> None:
+    """connect(2) of a socket that does not block fails there at once; a runtime may be slow for a moment."""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "s"))
+        server.listen(0)
+        with socket.socket(socket.AF_UNIX) as first:
+            first.connect(str(tmp_path / "s"))
+            channel = Channel(str(tmp_path / "s"), connect_seconds=0.3)
+            began = time.monotonic()
+            error = failed(lambda: channel.unary(METHOD, b"x", None))
+            assert error.code is Code.UNAVAILABLE
+            assert time.monotonic() - began >= 0.25, "it did wait"
+            assert failed(lambda: channel.unary(METHOD, b"x", 0.1)).code is Code.DEADLINE_EXCEEDED
+            channel.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak HTTP/2"),
+        (frame(Kind.SETTINGS, 0, 0, b"") + frame(Kind.DATA, 0, 1, b""), "a frame for stream 1, which is not open"),
+        (b"", "the connection was closed"),
+    ],
+)
+def test_a_stranger_at_the_socket_is_unavailable_with_a_sentence(tmp_path: Path, said: bytes, words: str) -> None:
+    """Whatever it says."""
+    with listening(tmp_path / "s", lambda client: client.sendall(said)) as listener:
+        channel = Channel(str(listener.path))
+        error = failed(lambda: channel.unary(METHOD, b"x", SOON))
+        assert error.code is Code.UNAVAILABLE
+        assert words in error.details
+        channel.close()
+
+
+def test_a_runtime_that_dies_in_the_middle_is_unavailable_and_nothing_is_asked_twice(tmp_path: Path) -> None:
+    """Whether to repeat a removal is not for the connection to decide."""
+    asked = []
+
+    def die(client: socket.socket) -> None:
+        server = Server(answers=[[bytes(100_000)]])
+        client.sendall(server.h2.data_to_send())
+        while not server.asked:
+            server.take(client.recv(65536))
+        asked.append(1)
+        client.sendall(server.h2.data_to_send()[:20_000])
+
+    with listening(tmp_path / "s", die) as listener:
+        channel = Channel(str(listener.path))
+        error = failed(lambda: channel.unary(METHOD, b"x", None))
+        assert (error.code, error.details) == (Code.UNAVAILABLE, "the connection was closed")
+        assert asked == [1]
+        channel.close()
+
+
+def test_closing_ends_a_call_that_has_no_deadline(tmp_path: Path) -> None:
+    """A removal that hangs does not hold up the end of the program; afterwards nothing can be asked."""
+    asked = threading.Event()
+
+    def silent(client: socket.socket) -> None:
+        server = Server(answers=[None])
+        client.sendall(server.h2.data_to_send())
+        while data := client.recv(65536):
+            server.take(data)
+            if server.asked:
+                asked.set()
+
+    with listening(tmp_path / "s", silent) as listener, ThreadPoolExecutor(1) as pool:
+        channel = Channel(str(listener.path))
+        call = pool.submit(failed, lambda: channel.unary(METHOD, b"x", None))
+        assert asked.wait(SOON)
+        channel.close()
+        assert call.result(SOON).code is Code.CANCELLED
+        assert failed(lambda: channel.unary(METHOD, b"x", None)).code is Code.CANCELLED
+        assert listener.wait_for_talking(0)
+
+
+@pytest.mark.parametrize(("answers", "count"), [([[]], 0), ([[b"a", b"b"]], 2)])
+def test_one_message_answers_a_call_not_none_and_not_two(
+    tmp_path: Path, answers: list[list[bytes] | None], count: int
+) -> None:
+    """Anything else is told, not guessed from."""
+    with listening(tmp_path / "s", lambda client: speak(client, Server(answers=list(answers)))) as listener:
+        channel = Channel(str(listener.path))
+        error = failed(lambda: channel.unary(METHOD, b"x", SOON))
+        assert (error.code, error.details) == (Code.INTERNAL, f"one message was to come, {count} came")
+        assert channel.unary(METHOD, b"again", SOON) == b"again"
+        assert listener.accepted == 1
+        channel.close()
+
+
+def test_who_stops_reading_a_stream_has_used_its_connection_up(tmp_path: Path) -> None:
+    """What is still to come must not be taken for the answer to the next call."""
+    messages: list[bytes] | None = [bytes(100_000)] * 30
+    with listening(tmp_path / "s", lambda client: speak(client, Server(answers=[messages]))) as listener:
+        channel = Channel(str(listener.path))
+        stream = channel.stream(METHOD, b"x", SOON)
+        assert next(stream) == bytes(100_000)
+        stream.close()  # type: ignore[attr-defined] # a generator, which the type of the method does not say
+        assert listener.wait_for_talking(0)
+        assert sum(1 for _ in channel.stream(METHOD, b"x", SOON)) == 30
+        assert listener.accepted == 2
+        channel.close()
