@@ -208,7 +208,12 @@ def test_a_backlog_that_is_full_is_waited_for(tmp_path: Path) -> None:
 )
 def test_a_stranger_at_the_socket_is_unavailable_with_a_sentence(tmp_path: Path, said: bytes, words: str) -> None:
     """Whatever it says."""
-    with listening(tmp_path / "s", lambda client: client.sendall(said)) as listener:
+
+    def say(client: socket.socket) -> None:
+        client.recv(65536)
+        client.sendall(said)
+
+    with listening(tmp_path / "s", say) as listener:
         channel = Channel(str(listener.path))
         error = failed(lambda: channel.unary(METHOD, b"x", SOON))
         assert error.code is Code.UNAVAILABLE
