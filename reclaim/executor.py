@@ -4,8 +4,9 @@
 * Removals run side by side up to a bound, but none is started that the ones in flight may make needless. The first
   goes alone: it shows what a byte that the runtime promises is worth (containerd frees about twice its figure, an
   image that shares its layers less).
-* On a disk whose bytes are gone within a minute the bound is wider (`need`), and until the first has ended a promised
-  byte is taken to free four: a compressed layer, and what was unpacked from it.
+* On a disk whose bytes are gone within a minute the bound is wider (`need`), and what is written while a removal goes
+  on has to come free as well. There the first does not go alone: a promised byte is taken to free what it freed in
+  earlier plans, and where there was none, four: a compressed layer, and what was unpacked from it.
 * A removal that was sent is never cancelled: not on relief, not on a stop. An interrupted RemoveImage can leave a
   record behind that pins its bytes for ever. The ones in flight finish.
 * A remover may ask to wait before an object is looked at again (a pod is being made). A stop ends the wait.
@@ -33,6 +34,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from reclaim.clock import Clock
+from reclaim.need import Need
 from reclaim.removal_pace import RemovalPace
 from reclaim.removers import Ready, Refused, Remover, Wait
 from reclaim.types import (
@@ -57,7 +59,7 @@ STILL_SECONDS = 0.25  # how long a disk that stands still is watched at the end 
 STILL_BYTES = 256 * 1024  # a loss of more than this is somebody writing
 LATE_POLL_SECONDS = 0.002
 FREED_LATE = (Kind.CONTAINER, Kind.SANDBOX)  # by a runtime, when it likes, and without a size before
-MOST_WORTH = 4  # bytes that a promised one may free, before one removal has shown it
+MOST_WORTH = 4  # bytes that a promised one may free, before any removal has shown it
 FRUITLESS_WAITS = 2  # after so many waits that brought nothing the runtime is taken to free before it answers
 
 LookAgain = Callable[[int], Look]
@@ -263,16 +265,29 @@ class _Run:
             return True
         in_flight = self._executor.in_flight.values()
         promised, need = sum(verdict.size_bytes or 0 for verdict in in_flight), latest.need
-        if promised and not self._worth.known:
-            if need is None or not need.hurry:
-                return False
-            return not self._look(self._credit + promised * MOST_WORTH).relieved
+        if promised and not self._worth.known and not (need is not None and need.hurry):
+            return False
         if need is not None and need.inodes and self._order is not None:
             brings = self._order.experience.brings
             if sum(brings(verdict, inodes=True) for verdict in in_flight) >= need.missing:
                 return False
         # what shared layers kept back so far may come with the next: at least what was promised is on its way
-        return not self._look(self._credit + max(self._worth.of(promised), promised)).relieved
+        under_way = max(self._worth_of(promised), promised) - (0 if need is None else self._filled_meanwhile(need))
+        return not self._look(self._credit + under_way).relieved
+
+    def _worth_of(self, promised: int) -> int:
+        """Bytes that what was promised will free: as in this plan, else as in earlier ones, else the most there is."""
+        if self._worth.known:
+            return self._worth.of(promised)
+        if self._order is not None and self._order.experience.known:
+            return int(promised * self._order.experience.worth)
+        return promised * MOST_WORTH
+
+    def _filled_meanwhile(self, need: Need) -> int:
+        """Bytes that are written in a hurry while one removal goes on."""
+        if not need.hurry or self._order is None:
+            return 0
+        return int(need.fill_per_second * self._order.experience.seconds_each)
 
     def _account(self, outcome: Outcome, before: Look) -> Look:
         match outcome.result:

@@ -43,13 +43,23 @@ class Experience:
     by_repository: Mapping[str, Yield] = field(default_factory=dict)
 
     @property
+    def known(self) -> bool:
+        """Whether there was a removal at all."""
+        return bool(self.by_repository)
+
+    @property
+    def worth(self) -> float:
+        """Bytes that came free for each byte that the runtime had promised."""
+        return self.freed_bytes / self.promised_bytes
+
+    @property
     def seconds_each(self) -> float:
         """How long one removal takes."""
         return self.seconds / self.removals
 
     def brings(self, verdict: Verdict, *, inodes: bool) -> float:
         """What the removal of this image is expected to bring, in bytes or inodes; 0 where its size is not known."""
-        overall = (self.freed_bytes / self.promised_bytes, self.freed_inodes / self.promised_bytes)
+        overall = (self.worth, self.freed_inodes / self.promised_bytes)
         of_bytes, of_inodes = self.by_repository.get(repository(verdict.name), overall)
         return (verdict.size_bytes or 0) * (of_inodes if inodes else of_bytes)
 

@@ -33,6 +33,7 @@ from reclaim.cri.convert import (
     sandbox_of,
     text_in_json,
 )
+from reclaim.cri.known_entries import KnownEntries
 from reclaim.cri.pieces import MalformedList, entries
 from reclaim.cri.status import CallError, Code
 from reclaim.ownership import socket_refusal
@@ -95,6 +96,9 @@ class CriClient:
         self._deadline = read_deadline_seconds
         self._runtime_channel = Channel(runtime_path)
         self._image_channel = self._runtime_channel if image_path == runtime_path else Channel(image_path)
+        self._containers = KnownEntries(lambda entry: container_of(pb.Container.FromString(entry)))
+        self._pod_sandboxes = KnownEntries(lambda entry: sandbox_of(pb.PodSandbox.FromString(entry)))
+        self._images = KnownEntries(lambda entry: image_of(pb.Image.FromString(entry)))
 
     def close(self) -> None:
         """Closes the connections. A removal in flight would be cancelled: drain first."""
@@ -118,14 +122,15 @@ class CriClient:
         labels = {UID_LABEL: pod_uid} if pod_uid else {}
         wanted = pb.ContainerFilter(pod_sandbox_id=sandbox_id, label_selector=labels)
         request = pb.ListContainersRequest(filter=wanted)
-        listed = self._list(_RUNTIME + "ListContainers", "StreamContainers", request, pb.Container)
-        return each_once(map(container_of, listed), "a container")
+        whole = not sandbox_id and not pod_uid
+        listed = self._list(_RUNTIME + "ListContainers", "StreamContainers", request, self._containers, whole=whole)
+        return each_once(listed, "a container")
 
     def list_pod_sandboxes(self) -> tuple[PodSandbox, ...]:
         """All sandboxes."""
         request = pb.ListPodSandboxRequest()
-        listed = self._list(_RUNTIME + "ListPodSandbox", "StreamPodSandboxes", request, pb.PodSandbox)
-        return each_once(map(sandbox_of, listed), "a sandbox")
+        listed = self._list(_RUNTIME + "ListPodSandbox", "StreamPodSandboxes", request, self._pod_sandboxes)
+        return each_once(listed, "a sandbox")
 
     def pod_sandbox_status(self, sandbox_id: str) -> PodSandboxStatus | None:
         """The sandbox as it is now, None when NOT_FOUND or when another one answers to its id."""
@@ -182,7 +187,7 @@ class CriClient:
 
     def list_images(self) -> tuple[Image, ...]:
         """All images."""
-        return tuple(map(image_of, self._list(_IMAGE + "ListImages", "StreamImages", pb.ListImagesRequest(), pb.Image)))
+        return tuple(self._list(_IMAGE + "ListImages", "StreamImages", pb.ListImagesRequest(), self._images))
 
     def image_status(self, reference: str) -> Image | None:
         """The image that the runtime finds for `reference`; an answer without an image means that it has none."""
@@ -245,12 +250,13 @@ class CriClient:
                 return None
             raise self._unavailable(method, error) from error
 
-    def _list(self, method: str, stream: str, request: Any, entry_type: type[Answer]) -> Iterator[Answer]:
+    def _list(
+        self, method: str, stream: str, request: Any, known: KnownEntries[Answer], *, whole: bool = True
+    ) -> Iterator[Answer]:
         """The entries of a list that is complete, one at a time. Raises RuntimeUnavailable, also while it is read."""
-        read = reader(entry_type)
         try:
-            for message in self._messages_of_list(method, stream, request):
-                yield from map(read, entries(message))
+            messages = self._messages_of_list(method, stream, request)
+            yield from known.values((entry for message in messages for entry in entries(message)), whole=whole)
         except (MalformedList, DecodeError) as error:
             raise RuntimeUnavailable(f"{self.endpoint}: {_short(method)} cannot be read: {error}") from error
 

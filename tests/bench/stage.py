@@ -33,7 +33,7 @@ MARGIN_BYTES = 2 * GIB  # below the mark: where the fill ends by itself
 CONTAINERS_A_POD = 20
 AFTER_SECONDS = 10.0
 SHOWN_SECONDS = 2.0  # CRI hears of an import by an event
-RESTORE_SECONDS = 120.0
+RESTORE_SECONDS = 240.0
 _REMOVE_IMAGE = re.compile(
     r'^time="(?P<second>[^.Z"]+)(?P<fraction>\.[0-9]+)Z" level=info msg="RemoveImage [^ ]+"$', re.MULTILINE
 )
@@ -83,7 +83,8 @@ class Stage:
         time.sleep(1.1)  # the images are a second old, which the configuration asks for
 
     def _import(self, tar: Path) -> None:
-        run_tool("ctr", "--address", self.node.containerd.socket, "--namespace", NAMESPACE, "images", "import", tar)
+        imported = ("--namespace", NAMESPACE, "images", "import", tar)
+        run_tool("ctr", "--address", self.node.containerd.socket, *imported, timeout_seconds=RESTORE_SECONDS)
 
     def restore(self) -> None:
         """Brings back what was removed, until CRI shows all of it."""

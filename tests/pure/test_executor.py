@@ -336,6 +336,27 @@ def test_in_a_hurry_a_promised_byte_is_taken_to_free_four_until_one_removal_has_
     assert len(results(site.carry_out())) == 4 + (wanted_mib == 41)
 
 
+@pytest.mark.parametrize(("seconds_each", "expected"), [(0.0, 2), (0.05, 3), (0.25, 4)])
+def test_in_a_hurry_what_earlier_plans_freed_counts_and_what_is_written_meanwhile(
+    seconds_each: float, expected: int
+) -> None:
+    """Objects of 10 MiB that freed 20 each before, and 40 MiB are wanted: two at once, and as many more as make up for
+    100 MiB a second while one removal goes on."""
+    site, together = Site(6, wanted_mib=40, parallel=2), threading.Barrier(expected)
+    site.disk.need = HURRY
+    in_flight: list[int] = []
+
+    def remove(name: str) -> None:
+        in_flight.append(len(site.executor.in_flight))
+        if name in "abcd"[:expected]:
+            together.wait(10.0)
+
+    site.store.on_remove = remove
+    before = Experience(10.0 * MIB, 20.0 * MIB, 64.0, 1.0, seconds_each, {"app": (2.0, 0.0)})
+    site.executor.carry_out(plan_of(site.sizes), site.store, site.disk.look, YieldOrder(before, 2))
+    assert max(in_flight[:expected]) == expected
+
+
 def test_where_inodes_are_short_the_first_goes_alone() -> None:
     """No runtime promises any: it shows what the images bring."""
     site = Site(3, wanted_mib=1000, parallel=2)
