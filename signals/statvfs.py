@@ -4,11 +4,8 @@
 caller along (kubernetes/kubernetes#122491). So each filesystem has one daemon thread of its own and at most one
 reading outstanding: a caller waits up to a limit and then goes on without.
 
-To hand a reading over to another thread costs ten times the reading. So near a mark the thread itself glances at the
-filesystem, as often as `interval` says, and calls for a look when a mark is crossed or a fill begins; its caller sleeps
-meanwhile.
-
-Covers: reading, glancing, the deadline. Does not cover: what a filesystem is to the node (`filesystems`).
+Covers: reading, the deadline. Does not cover: what is seen between two looks (`glances`), what a filesystem is to the
+node (`filesystems`).
 """
 
 from __future__ import annotations
@@ -22,11 +19,11 @@ from enum import Enum
 from typing import Protocol
 
 from signals.clock import Clock
-from signals.interval import HALF_LIFE_SECONDS, SHORTEST_SECONDS, Marks
+from signals.glances import Glancer, Glances, glance_statvfs
+from signals.interval import Marks
 from signals.types import FsStats, ReadingUnavailable
 
 PROBE_LIMIT_SECONDS = 2.0
-SELDOM_SECONDS = 0.25  # who writes in bursts calls for no more looks than one in so long
 NOT_LOOKED_AT = "is not looked at any more"
 
 
@@ -61,15 +58,6 @@ def read_statvfs(path: str, now: float) -> Reading:
     )
 
 
-def glance_statvfs(path: str) -> tuple[int, int]:
-    """Bytes available and inodes free, and nothing else: a fifth of what a whole reading costs. Raises OSError."""
-    found = os.statvfs(path)
-    return found.f_bavail * found.f_frsize, found.f_ffree
-
-
-Glancer = Callable[[str], tuple[int, int]]
-
-
 def glancer_of(reader: FilesystemReader) -> Glancer:
     """How to glance where one reads like this: the short way for `statvfs`, else by whole readings."""
     if reader is read_statvfs:
@@ -89,16 +77,8 @@ class _Order(Enum):
     CLOSE = "close"
 
 
-@dataclass(frozen=True, slots=True)
-class _Watch:
-    """Until when to glance, and whom to call then; without marks: not at all."""
-
-    marks: Marks | None
-    look_due: Callable[[], None]
-
-
 class Probe:
-    """Readings of one path with a deadline, and glances in between.
+    """Readings of one path with a deadline.
 
     A reading that is late is given up by its caller, not by the thread: the thread stays in the system call, and
     until it returns every further look at this path fails at once instead of adding another stuck thread.
@@ -107,14 +87,12 @@ class Probe:
     def __init__(self, path: str, reader: FilesystemReader, clock: Clock, limit_seconds: float = PROBE_LIMIT_SECONDS):
         self.path = path
         self._reader = reader
-        self._glancer = glancer_of(reader)
         self._clock = clock
         self._limit_seconds = limit_seconds
         self._one_caller = threading.Lock()
-        self._orders: queue.SimpleQueue[_Order | _Watch] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Reading | OSError] = queue.SimpleQueue()
         self._ordering = threading.Lock()  # held for moments only, other than that of the caller
-        self._watch: _Watch | None = None  # the last one ordered, unless its glances have ended
         self._outstanding = False
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -124,22 +102,7 @@ class Probe:
         with self._one_caller:
             return self._read()
 
-    def watch(self, marks: Marks | None, look_due: Callable[[], None]) -> None:
-        """Glances from now on until a look is due, and then calls `look_due` once, on the probe's thread: a mark is
-        crossed, a fill begins on a disk that stood still, or a reading fails. Returns at once.
-
-        Other marks replace these, and the same ones change nothing; None ends the glances.
-        """
-        watch = _Watch(marks, look_due)
-        if watch == self._watch:  # the thread is not woken for it
-            return
-        self._watch = watch
-        try:
-            self._put(watch)
-        except ReadingUnavailable:  # nobody looks at it any more
-            pass
-
-    def _put(self, order: _Order | _Watch) -> None:
+    def _put(self, order: _Order) -> None:
         """Raises ReadingUnavailable when the probe is closed: nothing stands behind the order to close."""
         with self._ordering:
             if self._closed:
@@ -181,42 +144,8 @@ class Probe:
             self._orders.put(_Order.CLOSE)
 
     def _serve(self) -> None:
-        glances: _Glances | None = None
-        while True:
-            match self._next_order(glances):
-                case _Order.CLOSE:
-                    return
-                case _Order.READ:
-                    self._answers.put(self._answer())
-                case _Watch(marks=Marks() as marks, look_due=look_due):
-                    glances = _Glances(marks, look_due)
-                case _Watch():
-                    glances = None
-                case None if glances is not None and not self._glance(glances):
-                    glances = None
-
-    def _next_order(self, glances: _Glances | None) -> _Order | _Watch | None:
-        """What to do next; None is a glance that is due: however many readings are asked for, none is put off."""
-        if glances is None:
-            return self._orders.get()
-        wait = glances.due_at - self._clock.monotonic()
-        if wait <= 0:
-            return None
-        try:
-            return self._orders.get(timeout=wait)
-        except queue.Empty:
-            return None
-
-    def _glance(self, glances: _Glances) -> bool:
-        """Whether there is another one after this; if not, the caller has been called."""
-        try:
-            quiet = glances.go_on(*self._glancer(self.path), self._clock.monotonic())
-        except Exception:  # noqa: BLE001 # what cannot be read is for a look to say
-            quiet = False
-        if not quiet:
-            self._watch = None  # before the call: who is called may order the same again
-            glances.look_due()
-        return quiet
+        while self._orders.get() is _Order.READ:
+            self._answers.put(self._answer())
 
     def _answer(self) -> Reading | OSError:
         try:
@@ -227,57 +156,12 @@ class Probe:
             return OSError(f"{type(error).__name__}: {error}")
 
 
-class _Glances:
-    """The glances at one filesystem since its marks were set. The first is due at once.
-
-    Plain numbers and no values: this runs up to a hundred times a second while nothing happens.
-    """
-
-    __slots__ = (
-        "_available",
-        "_bytes_fill",
-        "_inodes",
-        "_inodes_fill",
-        "_marks",
-        "_since",
-        "_still",
-        "_time",
-        "due_at",
-        "look_due",
-    )
-
-    def __init__(self, marks: Marks, look_due: Callable[[], None]):
-        self.look_due = look_due
-        self.due_at = float("-inf")
-        self._marks = marks
-        self._available, self._inodes, self._time, self._since = 0, 0, float("inf"), float("inf")
-        self._bytes_fill, self._inodes_fill, self._still = 0.0, 0.0, False
-
-    def go_on(self, available_bytes: int, inodes_free: int, now: float) -> bool:
-        """Whether no mark is crossed and no fill begins; then the next glance is due at `due_at`, monotonic seconds."""
-        if self._marks.crossed(available_bytes, inodes_free):
-            return False
-        elapsed, was_still, self._since = now - self._time, self._still, min(self._since, now)
-        if elapsed >= SHORTEST_SECONDS:  # closer ones say nothing of a rate
-            bytes_fill = (self._available - available_bytes) / elapsed
-            inodes_fill = (self._inodes - inodes_free) / elapsed
-            left = 0.5 ** (elapsed / HALF_LIFE_SECONDS)
-            self._bytes_fill = max(self._bytes_fill * left, bytes_fill)
-            self._inodes_fill = max(self._inodes_fill * left, inodes_fill)
-            self._still = self._marks.still(bytes_fill, inodes_fill)
-        self._available, self._inodes, self._time = available_bytes, inodes_free, now
-        self.due_at = now + self._marks.next_glance(
-            available_bytes, inodes_free, self._bytes_fill, self._inodes_fill, still=self._still
-        )
-        return self._still or not was_still or now - self._since < SELDOM_SECONDS
-
-
 def _reason(error: OSError) -> str:
     return error.strerror or str(error) or type(error).__name__
 
 
 class Probes:
-    """The probes of a node, one a path, made when first asked for."""
+    """The probes of a node, one a path, made when first asked for; and one who glances for all of them."""
 
     def __init__(
         self,
@@ -288,14 +172,15 @@ class Probes:
         self._make: Callable[[str], Probe] = lambda path: Probe(path, reader, clock, limit_seconds)
         self._lock = threading.Lock()  # over `_probes`; never held while a filesystem is read
         self._probes: dict[str, Probe] = {}
+        self._glances = Glances(clock, glancer_of(reader))
 
     def read(self, path: str) -> Reading:
         """The reading of the filesystem that holds `path`. Raises ReadingUnavailable."""
         return self._probe(path).read()
 
     def watch(self, path: str, marks: Marks | None, look_due: Callable[[], None]) -> None:
-        """Glances at the filesystem that holds `path` until a look is due; see `Probe.watch`."""
-        self._probe(path).watch(marks, look_due)
+        """Glances at the filesystem that holds `path` until a look is due; see `Glances.watch`."""
+        self._glances.watch(path, marks, look_due)
 
     def _probe(self, path: str) -> Probe:
         with self._lock:
@@ -304,11 +189,13 @@ class Probes:
             return self._probes[path]
 
     def keep_only(self, paths: set[str]) -> None:
-        """Closes the probes of paths that are not looked at any more."""
+        """Closes the probes of paths that are not looked at any more, and ends their glances."""
+        self._glances.keep_only(paths)
         with self._lock:
             for path in self._probes.keys() - paths:
                 self._probes.pop(path).close()
 
     def close(self) -> None:
-        """Closes every probe."""
+        """Closes every probe, and ends every glance."""
         self.keep_only(set())
+        self._glances.close()

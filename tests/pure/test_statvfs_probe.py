@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
 
-from signals.clock import SystemClock
 from signals.interval import Marks
-from signals.statvfs import SELDOM_SECONDS, Probe, Probes, Reading, read_statvfs
+from signals.statvfs import Probe, Probes, Reading, read_statvfs
 from signals.types import ReadingUnavailable
-from tests.pure.values import MIB, SteppedClock, stats
+from tests.pure.values import SteppedClock, stats
 
 LIMIT_SECONDS = 0.05
 HANGING, SOUND = "/hanging", "/sound"
@@ -239,145 +236,15 @@ def test_a_reader_that_fails_in_an_unexpected_way_still_answers() -> None:
     made.close()
 
 
-class FallingReader:
-    """A reader of a filesystem that has so many bytes at each reading, the last one for ever; or a failure."""
-
-    def __init__(self, *available: int | OSError):
-        self.available = list(available)
-        self.calls = 0
-
-    def __call__(self, path: str, now: float) -> Reading:
-        """The next one."""
-        self.calls += 1
-        found = self.available.pop(0) if len(self.available) > 1 else self.available[0]
-        if isinstance(found, OSError):
-            raise found
-        return Reading(stats(available_bytes=found, time=now), 7)
-
-
-def marks(available_bytes: int) -> Marks:
-    """Glances as often as possible: every millisecond."""
-    return Marks(available_bytes, None, 1e12, 1e12, 0.001, 0.001)
-
-
-def test_a_probe_that_watches_calls_once_when_a_mark_is_crossed() -> None:
-    """It glances by itself, calls at the third glance, and then rests until it is told to watch again."""
-    reader, crossed = FallingReader(100, 50, 49), threading.Semaphore(0)
-    probe = Probe("/x", reader, SteppedClock(), 5.0)
-    probe.watch(marks(50), crossed.release)
-    assert crossed.acquire(timeout=5.0)
-    assert not crossed.acquire(timeout=0.05)
-    assert reader.calls == 3
-    probe.watch(marks(50), crossed.release)
-    assert crossed.acquire(timeout=5.0)
-    probe.close()
-
-
-def test_a_fill_that_begins_calls_before_the_mark_is_crossed() -> None:
-    """The disk stands still for a while and begins to fall then: a look is due, so that its rate is known when the mark
-    comes. While it goes on falling nothing is called for."""
-    reader, called = FallingReader(64 * MIB), threading.Semaphore(0)
-    probe = Probe("/x", reader, SystemClock(), 5.0)
-    often = Marks(0, None, 1.0 * MIB, 1e12, 0.005, 0.005)
-    probe.watch(often, called.release)
-    assert not called.acquire(timeout=2 * SELDOM_SECONDS)
-    reader.available = [(63 - fallen) * MIB for fallen in range(60)]
-    assert called.acquire(timeout=5.0)
-    probe.watch(often, called.release)
-    assert not called.acquire(timeout=0.02)
-    probe.close()
-
-
-def test_who_writes_in_bursts_calls_for_no_more_than_four_looks_a_second() -> None:
-    """A write, and stillness after it, at every second glance; who is called orders the same glances again."""
-    reader, calls = FallingReader(*(4096 * MIB - fallen // 2 * MIB for fallen in range(4000))), list[float]()
-    probe = Probe("/x", reader, SystemClock(), 5.0)
-    often, enough = Marks(0, None, 1.0 * MIB, 1e12, 0.002, 0.002), threading.Event()
-
-    def called() -> None:
-        calls.append(monotonic())
-        if len(calls) == 3:
-            enough.set()
-        probe.watch(often, called)
-
-    probe.watch(often, called)
-    assert enough.wait(10.0)
-    probe.close()
-    assert all(later - earlier >= SELDOM_SECONDS for earlier, later in pairwise(calls))
-
-
-def test_the_same_marks_again_wake_nobody() -> None:
-    """A glance that is due in 10 s stays due then; other marks are looked at anew."""
-    reader, crossed = FallingReader(100), threading.Event()
-    probe = Probe("/x", reader, SystemClock(), 5.0)
-    for _ in range(3):
-        probe.watch(Marks(50, None, 1.0, 1e12, 10.0, 10.0), crossed.set)
-        probe.read()
-    assert reader.calls == 1 + 3
-    probe.watch(Marks(51, None, 1.0, 1e12, 10.0, 10.0), crossed.set)
-    probe.read()
-    assert reader.calls == 2 + 4
-    probe.close()
-
-
-def test_a_reading_that_fails_calls_too() -> None:
-    """What cannot be read is for a look to say."""
-    reader, crossed = FallingReader(100, OSError(5, "Input/output error")), threading.Event()
-    probe = Probe("/x", reader, SteppedClock(), 5.0)
-    probe.watch(marks(50), crossed.set)
-    assert crossed.wait(5.0)
-    probe.close()
-
-
-def test_a_probe_answers_while_it_watches() -> None:
-    """A look in between is answered, and the glances go on after it."""
-    reader, crossed = FallingReader(100), threading.Event()
-    probe = Probe("/x", reader, SteppedClock(), 5.0)
-    probe.watch(marks(50), crossed.set)
-    assert probe.read().stats.available_bytes == 100
-    assert not crossed.is_set()
-    reader.available = [10]
-    assert crossed.wait(5.0)
-    probe.close()
-
-
-def test_readings_put_no_glance_off() -> None:
-    """Somebody who reads without end, faster than glances are due, keeps a crossed mark from nobody."""
-    reader, crossed = FallingReader(100), threading.Event()
-    probe = Probe("/x", reader, SystemClock(), 5.0)
-    probe.watch(Marks(50, None, 1.0, 1e12, 0.2, 0.2), crossed.set)  # due every 200 ms
-    until = time.monotonic() + 5.0
-    probe.read()
-    reader.available = [10]
-    while not crossed.is_set() and time.monotonic() < until:
-        probe.read()
-    assert crossed.is_set()
-    probe.close()
-
-
-def test_without_marks_the_glances_end() -> None:
-    """None takes the marks away: nothing is read any more."""
-    reader, crossed = FallingReader(100), threading.Event()
-    probe = Probe("/x", reader, SteppedClock(), 5.0)
-    probe.watch(marks(50), crossed.set)
-    probe.watch(None, crossed.set)
-    probe.read()  # the thread has seen both by now
-    calls = reader.calls
-    threading.Event().wait(0.05)
-    assert reader.calls == calls
-    assert not crossed.is_set()
-    probe.close()
-
-
-def test_a_filesystem_that_hangs_at_a_glance_is_stale_and_costs_no_second_call(reader: HangingReader) -> None:
-    """The look after it waits for its limit and then fails at once, as at a reading; the others go on."""
+def test_a_filesystem_that_hangs_at_a_glance_costs_one_thread_more(reader: HangingReader) -> None:
+    """The look after it waits for its limit and then fails at once, as without the glance; the others go on."""
     reader.let_go.clear()
     made = Probes(SteppedClock(at=0.0), reader, LIMIT_SECONDS)
-    made.watch(HANGING, marks(50), lambda: None)
+    made.watch(HANGING, Marks(50, None, 1e12, 1e12, 0.001, 0.001), lambda: None)
     with pytest.raises(ReadingUnavailable, match="did not answer statvfs within"):
         made.read(HANGING)
     with pytest.raises(ReadingUnavailable, match="has not answered an earlier statvfs yet"):
         made.read(HANGING)
-    assert reader.calls == [HANGING]
+    assert reader.calls == [HANGING, HANGING]
     assert made.read(SOUND).device_id == 7
     made.close()
