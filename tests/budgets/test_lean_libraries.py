@@ -72,10 +72,10 @@ def test_secrets_are_there_for_who_has_some() -> None:
     """What is loaded lazily is loaded when it is used, by pydantic or by anybody else."""
     program = (
         "import sys, eviction.models, pydantic\nassert 'hashlib' not in sys.modules\n"
-        "print(pydantic.SecretStr('a') == pydantic.SecretStr('a'), {use})\nassert 'hmac' in sys.modules"
+        "print(pydantic.SecretStr('a') == pydantic.SecretStr('a'))\n"
+        "import secrets\nprint(secrets.compare_digest('a', 'a'))"
     )
-    for use in ("True", "__import__('secrets').compare_digest('a', 'a')"):
-        assert python(program.format(use=use)) == ["True True"]
+    assert python(program) == ["True", "True"]
 
 
 @pytest.mark.parametrize("implementation", ["upb", "python"])
