@@ -15,9 +15,9 @@ from typing import Any
 
 from eviction.configuration_stamp import OTHER_CONFIGURATION, Stamp, told_the_same
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING
-from eviction.explain import amount, signals_table
-from eviction.node import Node
-from eviction.record import observations_json, threshold_json
+from eviction.look_json import observations_json, threshold_json
+from eviction.look_words import amount, signals_table
+from eviction.sight import NodeSight
 from eviction.thresholds import thresholds_met, unreadable, usable
 from eviction.types import EvictionError, Threshold
 from signals.types import SignalObservations
@@ -63,7 +63,7 @@ def read_check_options(given: Mapping[str, Any]) -> CheckOptions:
     return CheckOptions(bool(given.get("npd")), given.get("output") == "json", width)
 
 
-def check(node: Node, options: CheckOptions) -> CheckAnswer:
+def check(node: NodeSight, options: CheckOptions) -> CheckAnswer:
     """One look at a node: exit 0 clear, 1 a threshold is met, 4 a signal with a threshold could not be read."""
     look = node.summary.observe()
     thresholds = node.thresholds(look.layout)
@@ -86,7 +86,7 @@ def check(node: Node, options: CheckOptions) -> CheckAnswer:
     return CheckAnswer(code, document=document)
 
 
-def check_for_another(request: Mapping[str, Any], told: Stamp, node: Node) -> Iterator[dict[str, Any]]:
+def check_for_another(request: Mapping[str, Any], told: Stamp, node: NodeSight) -> Iterator[dict[str, Any]]:
     """The lines of the daemon's answer to one who shows what its configuration is; it must be the one `told` here.
 
     Refused while it is not known where the images are: a command that connects anew may be luckier.
@@ -101,7 +101,7 @@ def check_for_another(request: Mapping[str, Any], told: Stamp, node: Node) -> It
     yield {"exit_code": answer.exit_code, "sentence": "", "document": answer.document, "lines": list(answer.lines)}
 
 
-def _options(request: Mapping[str, Any], told: Stamp, node: Node) -> CheckOptions:
+def _options(request: Mapping[str, Any], told: Stamp, node: NodeSight) -> CheckOptions:
     options = request.get("options")
     if not isinstance(options, dict):
         raise CheckRefused("a request names its options and what its configuration is")

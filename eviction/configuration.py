@@ -1,4 +1,4 @@
-"""The configuration: the kubelet's, our file and drop-ins, environment, flags -> one value. A home of pydantic.
+"""The configuration: the kubelet's, our file and drop-ins, environment, flags -> one value.
 
 Names, grammar and meaning of the eviction fields are the kubelet's
 (https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/). A later source wins: the kubelet's own
@@ -18,8 +18,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from pydantic import ValidationError
-
 from eviction.address import parse_healthz_endpoint
 from eviction.configuration_file import ConfigurationFile
 from eviction.documents import sentence, shown
@@ -30,6 +28,7 @@ from eviction.kubelet_configuration import (
     merged,
     read_kubelet_configuration,
 )
+from eviction.models import ValidationError
 from eviction.place_problems import place_problems
 from eviction.sources import API_VERSION as API_VERSION
 from eviction.sources import KIND as KIND

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
 from eviction.documents import StrictModel
+from eviction.models import Field
 from eviction.sources import API_VERSION, KIND
 
 POD_LOGS_DIR = "/var/log/pods"

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eviction.explain import amount
 from eviction.log import escaped
+from eviction.look_words import amount
 from signals.quantity import format_bytes, format_duration
 from signals.types import Signal
 

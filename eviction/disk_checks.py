@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eviction.explain import amount, later_sentence
+from eviction.explain import later_sentence
 from eviction.finding import Finding, Level, NodeFacts
 from eviction.ladder import later_than_kubelet
+from eviction.look_words import amount
 from eviction.types import Threshold
 from signals.quantity import format_bytes
 from signals.types import FilesystemRole, Signal, SignalObservations

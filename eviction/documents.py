@@ -14,8 +14,8 @@ from itertools import islice
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
 
+from eviction.models import ConfigDict, Model, ValidationError
 from eviction.types import EvictionError
 from reclaim.ownership import file_refusal
 
@@ -27,7 +27,7 @@ class DocumentError(EvictionError):
     """A file that cannot be used. The message is one sentence that names the file, the field and what is allowed."""
 
 
-class StrictModel(BaseModel):
+class StrictModel(Model):
     """A model that refuses unknown fields and does not turn one type into another."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -124,7 +124,7 @@ def parse_document(text: str, name: str) -> dict[str, Any]:
     return document
 
 
-def sentence(error: ValidationError, name: str, model: type[BaseModel]) -> str:
+def sentence(error: ValidationError, name: str, model: type[Model]) -> str:
     """The first problem that pydantic found, as one sentence that names the field and what is allowed."""
     problem = error.errors(include_url=False)[0]
     field = ".".join(str(part) for part in problem["loc"]) or "the document"

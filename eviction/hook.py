@@ -14,11 +14,13 @@ from typing import Any
 
 from eviction.configuration import Extent
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING, EXIT_RUNTIME
-from eviction.explain import pass_lines, signals_table
+from eviction.explain import pass_lines
 from eviction.hold_off import HoldOff, kubelet_is_healthy
+from eviction.look_json import observations_json
+from eviction.look_words import signals_table
 from eviction.node import Node
 from eviction.reclaim_table import row
-from eviction.record import Pass, PassResult, Trigger, observations_json, pass_json
+from eviction.record import Pass, PassResult, Trigger, pass_json
 from eviction.responder import Request
 from eviction.threshold_config import ThresholdConfigError, read_value
 from eviction.thresholds import unreadable

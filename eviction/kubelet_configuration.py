@@ -1,4 +1,4 @@
-"""The node's own kubelet configuration, read and never written. A home of pydantic.
+"""The node's own kubelet configuration, read and never written.
 
 A KubeletConfiguration file and the `*.conf` files of its drop-in directory, in the order of their names; maps are
 merged by key, lists and values replaced (https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file/).
@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from eviction.documents import DocumentError, read_document, sentence, shown
+from eviction.models import ConfigDict, Model, ValidationError
 from eviction.threshold_config import (
     EvictionMaps,
     ParsedThresholds,
@@ -62,7 +61,7 @@ class KubeletConfiguration:
     written: frozenset[str]
 
 
-class _File(BaseModel):
+class _File(Model):
     """The fields that matter; all others are the kubelet's own business and are passed over."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)

@@ -21,7 +21,7 @@ from eviction.configuration import Configuration
 from eviction.event_correlation import NodeEvent
 from eviction.event_recorder import EventRecorder, NotWritten
 from eviction.log import Log
-from eviction.record import timestamp
+from eviction.look_json import timestamp
 from reclaim.ownership import file_refusal
 from signals.clock import Clock
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Any, TextIO
 
-from eviction.record import timestamp
+from eviction.look_json import timestamp
 
 
 class Level(IntEnum):

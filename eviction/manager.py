@@ -27,11 +27,12 @@ from eviction.hook_requests import HookRequests, Ticket
 from eviction.ladder import later_than_kubelet
 from eviction.last_passes import LastPasses
 from eviction.log import Log
+from eviction.look_json import observations_json
 from eviction.news import News
 from eviction.node import Node
 from eviction.pause import RETRY_SECONDS, Pause
 from eviction.reclaim_table import row
-from eviction.record import Pass, PassResult, Trigger, observations_json, pass_summary
+from eviction.record import Pass, PassResult, Trigger, pass_summary
 from eviction.standing import Mark, Standing, marks_in_force, marks_json
 from eviction.types import Decision, NodeCondition, ReclaimFunction
 from eviction.whereabouts import explained

@@ -5,16 +5,15 @@ Daemon, hook, dry run, drill and tests are assembled here and nowhere else, so t
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
-from eviction.configuration import USUAL_ENDPOINTS, Configuration, Extent
+from eviction.configuration import Configuration, Extent
 from eviction.headroom import Pace
 from eviction.responder import Responder
-from eviction.state import EvictionConfig
+from eviction.sight import NodeSight, eviction_config
 from eviction.types import Threshold
 from eviction.whereabouts import ASK_SECONDS, Places, Whereabouts
 from reclaim.collector import Collector, Policies
@@ -29,8 +28,8 @@ from reclaim.pods import KubeletDirectories, PodStateProvider
 from reclaim.record_file import RecordFile
 from reclaim.records import ImageRecords, containerd_witness
 from reclaim.types import RuntimeUnavailable
-from signals.clock import Clock, SystemClock
-from signals.filesystems import FilesystemPaths, paths_of_node
+from signals.clock import Clock
+from signals.filesystems import FilesystemPaths
 from signals.statvfs import FilesystemReader, Probes, read_statvfs
 from signals.summary import NodeSummary
 from signals.types import FsLayout
@@ -53,26 +52,6 @@ NEED_RESTART = {
     "kubelet_endpoint": "kubeletEndpoint",
     "periodic_gc": "periodicGC",
 }
-
-GAP_INTERVALS = 3.0  # of the longest pause between two looks
-SHORTEST_GAP_SECONDS = 30.0  # three filesystems that hang make one look take 6 s
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Which socket is spoken to; `found` says aloud that it was not configured but found."""
-
-    runtime: str
-    image: str
-    found: bool
-
-
-def choose_endpoint(configuration: Configuration) -> Endpoint:
-    """The configured endpoint, else the first usual socket that exists, else containerd's."""
-    if configuration.runtime_endpoint:
-        return Endpoint(configuration.runtime_endpoint, configuration.image_endpoint, found=False)
-    existing = (endpoint for endpoint in USUAL_ENDPOINTS if os.path.exists(endpoint.removeprefix("unix://")))
-    return Endpoint(next(existing, USUAL_ENDPOINTS[0]), configuration.image_endpoint, found=True)
 
 
 def _policies(configuration: Configuration) -> Policies:
@@ -107,13 +86,8 @@ def _pod_states(configuration: Configuration, clock: Clock) -> PodStateProvider:
     return KubeletPods(directories, partial(get_pods, endpoint), clock)
 
 
-def _eviction_config(configuration: Configuration) -> EvictionConfig:
-    longest_gap_seconds = max(GAP_INTERVALS * configuration.poll_ceiling_seconds, SHORTEST_GAP_SECONDS)
-    return EvictionConfig(configuration.thresholds, configuration.transition_period_seconds, longest_gap_seconds)
-
-
-class Node:
-    """One node, assembled. Making it touches nothing; `locate` asks the runtime where its images are."""
+class Node(NodeSight):
+    """One node, assembled: what looks at it, and what removes. Making it touches nothing."""
 
     def __init__(
         self,
@@ -127,13 +101,13 @@ class Node:
         records: ImageRecords | None = None,
         summarize: Callable[[FilesystemPaths, Probes, Clock], NodeSummary] = NodeSummary,
     ):
-        self.configuration = configuration
-        self.clock = clock or SystemClock()
-        self.endpoint = choose_endpoint(configuration)
-        self.client = CriClient(self.endpoint.runtime, self.endpoint.image, read_deadline_seconds)
-        self._reader = reader
-        self.probes = Probes(self.clock, reader)
-        self.summary = summarize(FilesystemPaths(configuration.root_directory), self.probes, self.clock)
+        super().__init__(
+            configuration,
+            reader=reader,
+            clock=clock,
+            read_deadline_seconds=read_deadline_seconds,
+            summarize=summarize,
+        )
         self.stopping = stopping or threading.Event()
         self.executor = Executor(self.clock, self.stopping, parallel=configuration.parallel_removals, dry_run=dry_run)
         self.records = records or ImageRecords(self._witness)
@@ -150,7 +124,7 @@ class Node:
         self.responder = Responder(
             self.summary,
             self.collector,
-            _eviction_config(configuration),
+            eviction_config(configuration),
             self.clock,
             configuration.extent,
         )
@@ -217,7 +191,7 @@ class Node:
         self.configuration = replace(configuration, **old)
         self.executor.parallel = configuration.parallel_removals
         self.collector.use(_policies(configuration))
-        self.responder.use(_eviction_config(configuration), configuration.extent)
+        self.responder.use(eviction_config(configuration), configuration.extent)
         return changed
 
     def needs_restart(self, configuration: Configuration) -> tuple[str, ...]:
@@ -232,27 +206,8 @@ class Node:
         return Pace(configuration.poll_floor_seconds, configuration.poll_ceiling_seconds, assumed)
 
     def thresholds(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
-        """The thresholds in force in a layout."""
+        """The thresholds in force in a layout: those that the responder goes by."""
         return self.responder.state.config.in_layout(layout)
-
-    def locate(self) -> str | None:
-        """Asks the runtime where images and writable layers are. None, or the sentence why it could not be told.
-
-        What was known before stays known: a runtime that is away does not take its filesystem along.
-        """
-        try:
-            info = self.client.image_fs_info()
-        except RuntimeUnavailable as error:
-            self.summary.imagefs_problem = str(error)
-            return str(error)
-        paths = paths_of_node(
-            self.configuration.root_directory, list(info.image_filesystems), list(info.container_filesystems)
-        )
-        if paths.imagefs is None:
-            self.summary.imagefs_problem = "the container runtime reports no image filesystem"
-            return self.summary.imagefs_problem
-        self.summary.locate(paths)
-        return None
 
     def dry_twin(self) -> Node:
         """A node of its own for a dry run, with the same records: nothing that can remove is within its reach."""
@@ -267,11 +222,6 @@ class Node:
         twin.summary.locate(self.summary.paths)
         twin.responder.state, twin.responder.fills = self.responder.state, self.responder.fills
         return twin
-
-    def close(self) -> None:
-        """Ends probes and connections. Removals in flight must have been drained."""
-        self.probes.close()
-        self.client.close()
 
     def _places(self) -> Places:
         configuration = self.configuration

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
 from eviction.attribution import Attribution, attribution_json
+from eviction.look_json import observations_json, threshold_json, timestamp
 from eviction.types import Decision, ReclaimFunction, Threshold
 from reclaim.need import NEVER, ChosenOrder
 from reclaim.types import Outcome, ReclaimResult
-from signals.types import Signal, SignalObservation, SignalObservations
+from signals.types import SignalObservations
 
 MOST_TOLD = 32  # removals of one pass in a line of the log and in an answer of the daemon
 LONGEST_NAME = 512  # characters; Kubernetes' own names have at most 253 and an image reference is hardly longer
@@ -100,50 +100,6 @@ class Pass:
     def errors(self) -> tuple[str, ...]:
         """What kept a function from doing its work, each sentence once."""
         return tuple(dict.fromkeys(function.error for function in self.functions if function.error))
-
-
-def timestamp(wall: float) -> str:
-    """Seconds since the epoch as RFC 3339 in UTC with milliseconds."""
-    return datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def observation_json(observation: SignalObservation, look: SignalObservations) -> dict[str, Any]:
-    """One observation; its time is that of the reading, in wall time."""
-    time = None
-    if observation.time is not None:
-        time = timestamp(look.wall_time - (look.time - observation.time))
-    filesystem = observation.filesystem
-    return {
-        "signal": str(observation.signal),
-        "available": observation.available,
-        "capacity": observation.capacity,
-        "time": time,
-        "stale": observation.stale,
-        "filesystem": None
-        if filesystem is None
-        else {"path": filesystem.path, "device": filesystem.device, "type": filesystem.type},
-    }
-
-
-def observations_json(look: SignalObservations) -> list[dict[str, Any]]:
-    """All observations of a look, in the order of the signals."""
-    return [observation_json(look.signals[signal], look) for signal in Signal if signal in look.signals]
-
-
-def threshold_json(threshold: Threshold, look: SignalObservations) -> dict[str, Any]:
-    """One threshold; `effective` is the mark in bytes or inodes at the present capacity, null when that is unknown."""
-    observation = look.signals.get(threshold.signal)
-    effective = None if observation is None else int(threshold.effective(observation.capacity))
-    return {
-        "signal": str(threshold.signal),
-        "value": str(threshold.value),
-        "margin": None if threshold.margin is None else str(threshold.margin),
-        "effective": effective,
-        "min_reclaim": None if threshold.min_reclaim is None else str(threshold.min_reclaim),
-        "hard": threshold.hard,
-        "grace_seconds": threshold.grace_seconds,
-        "origin": threshold.origin,
-    }
 
 
 def shortened(name: str) -> str:

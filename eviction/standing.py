@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eviction.headroom import Fills
-from eviction.record import threshold_json
+from eviction.look_json import threshold_json
 from eviction.types import NodeCondition, Threshold
 from signals.interval import Fill
 from signals.types import SignalObservations

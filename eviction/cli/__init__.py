@@ -6,7 +6,6 @@ ask the daemon first, and an emergency must not wait for imports (`tests/budgets
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
@@ -34,8 +33,6 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit code (argparse leaves with 2 by itself)."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    # gRPC writes lines of its own to stderr, among our events, when a runtime restarts. It reads this when imported.
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     try:
         if arguments[:1] in (["reclaim"], ["check"]):
             from eviction.cli.asking import ask_daemon

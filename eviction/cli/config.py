@@ -18,9 +18,10 @@ from eviction.cli.options import (
 )
 from eviction.cli.progress import Progress
 from eviction.configuration import Configuration
-from eviction.explain import amount, later_sentence, no_effect_sentences, table
+from eviction.explain import later_sentence, no_effect_sentences
 from eviction.ladder import Rung, ladder, later_than_kubelet
-from eviction.node import Node
+from eviction.look_words import amount, table
+from eviction.sight import NodeSight
 from eviction.threshold_config import update_container_fs_thresholds
 from signals.types import SignalObservations
 
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0; 2 when the configuration is refused."""
     configuration = configuration_of(arguments)
-    node = Node(configuration, read_deadline_seconds=2.0)
+    node = NodeSight(configuration, read_deadline_seconds=2.0)
     try:
         with Progress("asking the runtime where the images are, and looking at the filesystems"):
             node.locate()
@@ -61,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _rungs(node: Node, look: SignalObservations) -> tuple[Rung, ...]:
+def _rungs(node: NodeSight, look: SignalObservations) -> tuple[Rung, ...]:
     kubelet = node.configuration.kubelet
     if kubelet is None:
         return ladder(node.thresholds(look.layout), (), None, look.signals)

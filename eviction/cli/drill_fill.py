@@ -27,9 +27,10 @@ from eviction.drill.real_run import QUIET_SECONDS, FillFailed, Interrupted, Real
 from eviction.drill.report import observation_lines, result_json, verdict_lines
 from eviction.drill.texts import ScenarioError
 from eviction.drill.types import Scenario
-from eviction.explain import amount, pass_lines
+from eviction.explain import pass_lines
 from eviction.hold_off import HoldOff, kubelet_is_healthy
 from eviction.log import Log
+from eviction.look_words import amount
 
 OBSERVED_QUIET_SECONDS = 5.0
 SURE = frozenset({"y", "yes"})

@@ -13,7 +13,7 @@ from eviction.configuration import Configuration
 from eviction.drill.observation import Limits, Observation, without_what_we_add
 from eviction.drill.report import observation_lines, result_json
 from eviction.drill.result import DrillResult, Response
-from eviction.explain import signals_table
+from eviction.look_words import signals_table
 from eviction.node import Node
 from reclaim.types import RuntimeUnavailable
 from signals.quantity import QuantityError, format_duration, parse_duration

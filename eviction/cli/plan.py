@@ -21,8 +21,9 @@ from eviction.cli.options import (
 )
 from eviction.cli.progress import Progress
 from eviction.configuration import Extent
-from eviction.explain import attribution_lines, outcomes_table, signals_table
+from eviction.explain import attribution_lines, outcomes_table
 from eviction.log import escaped
+from eviction.look_words import signals_table
 from eviction.node import Node
 from eviction.record import Pass, Trigger, pass_json
 from eviction.responder import Request

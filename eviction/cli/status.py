@@ -17,7 +17,7 @@ from eviction.cli.options import (
 )
 from eviction.cli.progress import Progress
 from eviction.control import ControlUnavailable, ask
-from eviction.explain import amount, table
+from eviction.look_words import amount, table
 from signals.quantity import format_duration
 from signals.types import Signal
 

@@ -1,4 +1,4 @@
-"""The report of a drill as it is read back: what the page, JUnit and a comparison are drawn from. A home of pydantic.
+"""The report of a drill as it is read back: what the page, JUnit and a comparison are drawn from.
 
 A report may be a file of another day, another version, or somebody else's: fields that are not known are ignored, those
 that are needed are checked.
@@ -11,9 +11,8 @@ import os
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
 from eviction.documents import sentence
+from eviction.models import ConfigDict, Field, Model, ValidationError
 from eviction.types import EvictionError
 
 KIND = "DrillReport"
@@ -31,7 +30,7 @@ class ReportError(EvictionError):
     """A file that is no report of a drill. The message is one sentence."""
 
 
-class _Part(BaseModel):
+class _Part(Model):
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True, allow_inf_nan=False)
 
 

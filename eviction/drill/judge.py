@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from eviction.drill.seen import NamedObject, PassSeen, Seen
 from eviction.drill.types import Expectation, ObjectPattern
-from eviction.explain import amount
+from eviction.look_words import amount
 from eviction.reclaim_table import relieved_by
 from eviction.record import PassResult
 from eviction.types import NodeCondition, ReclaimFunction, Threshold

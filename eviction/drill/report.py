@@ -13,8 +13,9 @@ from eviction.drill.judge import lost_beyond_need
 from eviction.drill.result import DrillResult
 from eviction.drill.seen import PLURALS, FilesystemSeen, Sample, Seen
 from eviction.drill.thinning import thinned
-from eviction.explain import amount, table
-from eviction.record import pass_json, threshold_json
+from eviction.look_json import threshold_json
+from eviction.look_words import amount, table
+from eviction.record import pass_json
 from eviction.types import Threshold
 from signals.quantity import format_duration
 from signals.types import Signal

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import ValidationError
-
 from eviction.configuration import ConfigurationError, load
 from eviction.documents import DocumentError, read_document, sentence, shown
 from eviction.drill.expectation import expectation_of
@@ -39,6 +37,7 @@ from eviction.drill.types import (
     RuntimeSpec,
     Scenario,
 )
+from eviction.models import ValidationError
 from eviction.threshold_config import KUBELET_EVICTION_HARD
 from signals.types import FilesystemRole, FsLayout
 

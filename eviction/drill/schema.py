@@ -1,4 +1,4 @@
-"""The file of a scenario, as written: fields, types and ranges. A home of pydantic.
+"""The file of a scenario, as written: fields, types and ranges.
 
 Every field of the format is here, with what it means; what the texts amount to and what must agree is read in
 `scenario`. Quantities, percentages and durations are texts as in a Kubernetes configuration (`24Mi`, `10%`, `1m30s`).
@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
-
 from eviction.documents import StrictModel
+from eviction.models import Field
 
 Roles = Literal["nodefs", "imagefs", "containerfs"]
 Method = Literal[

@@ -19,9 +19,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from google.protobuf.message import DecodeError
-
-from reclaim.cri import cri_pb2 as pb
 from reclaim.cri.channel import Channel
 from reclaim.cri.convert import (
     UID_LABEL,
@@ -34,6 +31,7 @@ from reclaim.cri.convert import (
     text_in_json,
 )
 from reclaim.cri.known_entries import KnownEntries
+from reclaim.cri.messages import DecodeError, pb
 from reclaim.cri.pieces import MalformedList, entries
 from reclaim.cri.status import CallError, Code
 from reclaim.ownership import socket_refusal

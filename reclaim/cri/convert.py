@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from sys import intern
 from typing import TypeVar
 
-from reclaim.cri import cri_pb2 as pb
+from reclaim.cri.messages import pb
 from reclaim.services import ContainerStatus, PodSandboxStatus
 from reclaim.types import Container, ContainerState, Image, PodSandbox, PodSandboxState, RuntimeUnavailable
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from reclaim.cri import cri_pb2 as pb
 from reclaim.cri.client import CriClient, reader
 from reclaim.cri.convert import POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
+from reclaim.cri.messages import pb
 from reclaim.cri.status import CallError
 from reclaim.types import RuntimeUnavailable
 

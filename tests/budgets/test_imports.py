@@ -14,22 +14,14 @@ ROOMS = ("signals", "reclaim", "eviction")
 
 HOMES = {
     "grpc": {"reclaim/embedded/"},
-    "google": {"reclaim/cri/client.py", "reclaim/cri/cri_pb2.py", "reclaim/cri/cri_pb2.pyi", "reclaim/embedded/"},
+    "google": {"reclaim/cri/messages.py", "reclaim/cri/cri_pb2.py", "reclaim/cri/cri_pb2.pyi", "reclaim/embedded/"},
     "kubernetes": {"eviction/kubernetes_events.py"},
     "urllib3": {"eviction/kubernetes_events.py"},  # what kubernetes speaks HTTP with: its timeouts and errors
     "prometheus_client": {"eviction/metrics.py"},
     "psutil": {"signals/filesystems.py"},
     "pyinotify": {"signals/watcher.py"},
     "pytest": {"eviction/drill/pytest_plugin.py"},
-    "pydantic": {
-        "eviction/configuration.py",
-        "eviction/configuration_file.py",
-        "eviction/documents.py",
-        "eviction/drill/document.py",
-        "eviction/drill/scenario.py",
-        "eviction/drill/schema.py",
-        "eviction/kubelet_configuration.py",
-    },
+    "pydantic": {"eviction/models.py"},
     "yaml": {"eviction/documents.py"},
     "rich": {"eviction/cli/top.py"},
     "tenacity": {"reclaim/retry.py"},

@@ -1,7 +1,7 @@
 """What a start costs, counted in modules: a wall clock on a shared machine would say something else each day.
 
 A module of the standard library costs about 0.3 ms to import, argparse and typing several, dataclasses with inspect
-ten, gRPC and pydantic a hundred together.
+ten, protobuf twenty, pydantic sixty.
 """
 
 from __future__ import annotations
@@ -13,6 +13,19 @@ import pytest
 
 HEAVY = {"argparse", "typing", "dataclasses", "inspect", "email", "importlib.metadata", "http", "ssl", "asyncio"}
 MOST_OF_THE_HOOK = 45  # 37 on Python 3.11: those of json, re and socket
+# What pydantic and protobuf import for others: plugins of whoever is installed, secrets, protobuf in pure Python.
+NOBODYS = {"importlib.metadata", "email", "zipfile", "hashlib", "_hashlib", "google.protobuf.text_format"}
+REMOVING = {
+    "eviction.node",
+    "eviction.record",
+    "eviction.responder",
+    "eviction.whereabouts",
+    "reclaim.collector",
+    "reclaim.executor",
+    "reclaim.image_gc",
+    "reclaim.removers",
+    "signals.tree_usage",
+}
 MOST_OF_HELP = 52  # 44 on Python 3.11: those of argparse and gettext
 
 
@@ -67,9 +80,17 @@ def test_help_imports_argparse_and_little_else() -> None:
 def test_a_command_of_one_look_does_not_load_what_only_the_daemon_or_a_failure_needs(command: str) -> None:
     """No inotify, no retries, no HTTP client, no other command, no drill and no control server."""
     loaded = imported_by(command, "--root-dir", "/nonexistent", "--kubelet-config", "", "--now", "--wrong-option")
-    assert "eviction.node" in loaded
+    assert "eviction.sight" in loaded
     strangers = {"pyinotify", "tenacity", "http.client", "eviction.control", "eviction.manager"}
     assert not strangers & loaded
     assert not {name for name in loaded if name.startswith(("eviction.drill", "reclaim.embedded"))}
     others = {"run", "check", "plan", "status", "config", "drill", "reclaim"} - {command}
     assert not {f"eviction.cli.{other}" for other in others} & loaded
+    assert not NOBODYS & loaded
+
+
+def test_a_check_does_not_load_what_removes() -> None:
+    """No collector, no removers, nothing that decides or explains a pass."""
+    looking, removing = (imported_by(command, "--wrong-option") for command in ("check", "reclaim"))
+    assert not REMOVING & looking
+    assert removing >= REMOVING, "so the ones above were really missing"

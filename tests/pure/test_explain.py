@@ -8,17 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.explain import (
-    REASONS,
-    amount,
-    apart,
-    no_effect_sentences,
-    outcome_row,
-    outcomes_table,
-    pass_lines,
-    signals_table,
-    table,
-)
+from eviction.explain import REASONS, no_effect_sentences, outcome_row, outcomes_table, pass_lines
+from eviction.look_words import amount, apart, signals_table, table
 from eviction.record import Pass, PassResult, Trigger
 from eviction.types import Decision, ReclaimFunction
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict

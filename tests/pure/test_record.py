@@ -7,19 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from eviction.record import (
-    Pass,
-    PassResult,
-    Timings,
-    Trigger,
-    kept_by_reason,
-    observations_json,
-    outcome_json,
-    pass_json,
-    pass_summary,
-    threshold_json,
-    timestamp,
-)
+from eviction.look_json import observations_json, threshold_json, timestamp
+from eviction.record import Pass, PassResult, Timings, Trigger, kept_by_reason, outcome_json, pass_json, pass_summary
 from eviction.responder import judged
 from eviction.types import Decision, NodeCondition, ReclaimFunction
 from reclaim.need import NEVER, ChosenOrder

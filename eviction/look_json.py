@@ -1,0 +1,56 @@
+"""A look in JSON: what was seen of each signal, and the thresholds with their marks.
+
+The shape is a contract for programs, as that of the record of a pass (`record`).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from eviction.types import Threshold
+from signals.types import Signal, SignalObservation, SignalObservations
+
+
+def timestamp(wall: float) -> str:
+    """Seconds since the epoch as RFC 3339 in UTC with milliseconds."""
+    return datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def observation_json(observation: SignalObservation, look: SignalObservations) -> dict[str, Any]:
+    """One observation; its time is that of the reading, in wall time."""
+    time = None
+    if observation.time is not None:
+        time = timestamp(look.wall_time - (look.time - observation.time))
+    filesystem = observation.filesystem
+    return {
+        "signal": str(observation.signal),
+        "available": observation.available,
+        "capacity": observation.capacity,
+        "time": time,
+        "stale": observation.stale,
+        "filesystem": None
+        if filesystem is None
+        else {"path": filesystem.path, "device": filesystem.device, "type": filesystem.type},
+    }
+
+
+def observations_json(look: SignalObservations) -> list[dict[str, Any]]:
+    """All observations of a look, in the order of the signals."""
+    return [observation_json(look.signals[signal], look) for signal in Signal if signal in look.signals]
+
+
+def threshold_json(threshold: Threshold, look: SignalObservations) -> dict[str, Any]:
+    """One threshold; `effective` is the mark in bytes or inodes at the present capacity, null when that is unknown."""
+    observation = look.signals.get(threshold.signal)
+    effective = None if observation is None else int(threshold.effective(observation.capacity))
+    return {
+        "signal": str(threshold.signal),
+        "value": str(threshold.value),
+        "margin": None if threshold.margin is None else str(threshold.margin),
+        "effective": effective,
+        "min_reclaim": None if threshold.min_reclaim is None else str(threshold.min_reclaim),
+        "hard": threshold.hard,
+        "grace_seconds": threshold.grace_seconds,
+        "origin": threshold.origin,
+    }
