@@ -141,11 +141,12 @@ class _Thread:
         return self.at is not None and now - self._since > seconds
 
     def _serve(self) -> None:
+        pause: float | None = None
         while True:
             try:
-                order = self.orders.get(timeout=self._pause())
+                order = self.orders.get(timeout=pause)
             except queue.Empty:
-                self._glance()
+                pause = self._beat()
                 continue
             if order is None:
                 return
@@ -153,27 +154,30 @@ class _Thread:
                 self._glances.pop(order.path, None)
             else:
                 self._glances[order.path] = _Since(order, order.marks)
+            pause = 0.0
 
-    def _pause(self) -> float | None:
-        """Seconds until a glance is due; None: none ever is."""
-        if not self._glances:
-            return None
-        return max(min(glances.due_at for glances in self._glances.values()) - self._clock.monotonic(), 0.0)
-
-    def _glance(self) -> None:
-        """At all that are nearly due."""
+    def _beat(self) -> float | None:
+        """Glances at all that are nearly due. Seconds until the next one is due; None: none ever is."""
         now = self._clock.monotonic()
-        for path in [path for path, glances in self._glances.items() if glances.nearly_at <= now]:
-            glances = self._glances[path]
-            self._since, self.at = now, path
-            try:
-                quiet = glances.go_on(*self._glancer(path), self._clock.monotonic())
-            except Exception:  # noqa: BLE001 # what cannot be read is for a look to say
-                quiet = False
+        over, next_at = [], float("inf")
+        for path, glances in self._glances.items():
+            if glances.nearly_at <= now and not self._glance(path, glances, now):
+                over.append(path)
+            elif glances.due_at < next_at:
+                next_at = glances.due_at
+        for path in over:
+            self._ended(self, self._glances.pop(path).watch)
+        return None if not self._glances else max(next_at - now, 0.0)
+
+    def _glance(self, path: str, glances: _Since, now: float) -> bool:
+        """Whether there is another one after it."""
+        self._since, self.at = now, path
+        try:
+            return glances.go_on(*self._glancer(path), now)
+        except Exception:  # noqa: BLE001 # what cannot be read is for a look to say
+            return False
+        finally:
             self.at = None
-            if not quiet:
-                del self._glances[path]
-                self._ended(self, glances.watch)
 
 
 class _Since:

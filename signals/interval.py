@@ -19,6 +19,7 @@ LATELY_SECONDS = 0.25  # the half-life of what counts as lately
 WATCHED_SECONDS = 0.04  # before so much of it was seen, one write of somebody says nothing of a rate
 SHORTEST_SECONDS = 0.001  # closer readings say nothing of a rate
 ASSUMED_INODES_PER_SECOND = 20_000.0  # about half of what an ext4 creates on one core
+STILL_FLOORS = 3  # the pause between two glances at what stands still is at least so many floors
 STILL_SHARE = 1 / 64  # of the assumed rates: what falls more slowly stands still
 
 
@@ -112,9 +113,9 @@ class Marks:
     ) -> float:
         """`next_interval` after these amounts. The fills are those seen since the marks were set, units a second.
 
-        Twice that on a filesystem that stands still: nothing that begins now can reach the mark before. So the floor is
-        twice as long too; a wake-up costs thirty times what a glance does, and close to a mark it is most of what is
-        spent at rest.
+        Twice that on a filesystem that stands still: nothing that begins now can reach the mark before. Close to a mark
+        the floor is three times as long then: a wake-up costs thirty times what a glance does, and is most of
+        what is spent at rest.
         """
         soonest = self.ceiling_seconds * 2
         if self.available_bytes is not None:
@@ -123,4 +124,6 @@ class Marks:
         if self.inodes_free is not None:
             headroom = max(inodes_free - self.inodes_free, 0)
             soonest = min(soonest, headroom / max(self.inodes_per_second, inodes_fill))
-        return min(max(soonest / 2, self.floor_seconds) * (1 + still), self.ceiling_seconds)
+        if still:
+            return min(max(soonest, self.floor_seconds * STILL_FLOORS), self.ceiling_seconds)
+        return min(max(soonest / 2, self.floor_seconds), self.ceiling_seconds)

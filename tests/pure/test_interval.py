@@ -185,10 +185,14 @@ def test_a_fill_that_a_glance_saw_only_brings_the_next_one_forward(
 
 @given(st.integers(0, 2**50), st.integers(0, 2**40))
 def test_what_stands_still_is_glanced_at_half_as_often(available_bytes: int, inodes_free: int) -> None:
-    """Not halved: before that time no fill that is assumed can reach the mark from where it is; and never later than
-    the ceiling."""
+    """Not halved: before that time no fill that is assumed can reach the mark from where it is; close to the mark every
+    30 ms instead of 10, and never later than the ceiling."""
     moving, still = (MARKS.next_glance(available_bytes, inodes_free, still=still) for still in (False, True))
-    assert still == min(2 * moving, CEILING)
+    if moving >= 1.5 * FLOOR:
+        assert still == min(2 * moving, CEILING)
+    else:
+        assert moving >= FLOOR
+        assert still == 3 * FLOOR
 
 
 @pytest.mark.parametrize(
@@ -230,11 +234,11 @@ def test_no_fill_up_to_twice_the_assumed_one_is_seen_later_than_one_floor_after_
     st.floats(float(MIB), 500.0 * MIB),
     st.lists(st.just(0.0) | st.floats(0.01, 1.0), min_size=1, max_size=50),
 )
-def test_no_fill_up_to_the_assumed_one_is_seen_later_than_two_floors_after_it_crossed_though_it_began_from_rest(
+def test_no_fill_up_to_the_assumed_one_is_seen_later_than_30_ms_after_it_crossed_though_it_began_from_rest(
     headroom: int, rate: float, shares: list[float]
 ) -> None:
     """What stands still is glanced at half as often: a fill of up to the 500 MiB/s that are assumed is seen below the
-    mark at most 20 ms after it crossed, whenever it begins and whatever it does."""
+    mark at most 30 ms after it crossed, whenever it begins and whatever it does."""
     available, now, crossed_at, still = float(GIB + headroom), 0.0, None, True
     for step in range(400):
         wait = MARKS.next_glance(int(available), 10**9, still=still)
@@ -245,5 +249,5 @@ def test_no_fill_up_to_the_assumed_one_is_seen_later_than_two_floors_after_it_cr
         available, now = available - speed * wait, now + wait
         if int(available) < GIB:
             assert crossed_at is not None
-            assert now - crossed_at <= 2 * FLOOR + 1e-6
+            assert now - crossed_at <= 3 * FLOOR + 1e-6
             return
