@@ -380,17 +380,17 @@ def test_nothing_is_started_that_what_is_in_flight_may_make_needless() -> None:
 HURRY = Need(missing=1000 * MIB, left=100 * MIB, fill_per_second=100.0 * MIB)  # full in a second
 
 
-def test_on_a_disk_that_is_full_within_a_minute_four_times_as_many_go_side_by_side_from_the_start() -> None:
-    """Eight of ten for a bound of 2, as even at four bytes for each that is promised all of them are not enough."""
-    site, together = Site(10, wanted_mib=1000, parallel=2), threading.Barrier(8)
+def test_on_a_disk_that_is_full_within_a_minute_eight_times_as_many_go_side_by_side_from_the_start() -> None:
+    """Sixteen of 18 for a bound of 2, as even at four bytes for each that is promised all of them are not enough."""
+    site, together = Site(18, wanted_mib=1000, parallel=2), threading.Barrier(16)
     site.disk.need = HURRY
 
     def remove(name: str) -> None:
-        if name <= "h":
+        if name <= "p":
             together.wait(10.0)
 
     site.store.on_remove = remove
-    assert results(site.carry_out()) == dict.fromkeys("abcdefghij", Result.REMOVED)
+    assert results(site.carry_out()) == dict.fromkeys("abcdefghijklmnopqr", Result.REMOVED)
 
 
 def test_of_inodes_no_more_are_started_than_those_in_flight_are_expected_to_bring() -> None:
@@ -413,10 +413,10 @@ def test_of_inodes_no_more_are_started_than_those_in_flight_are_expected_to_brin
 
 
 @pytest.mark.parametrize(
-    ("seconds", "parallel", "expected"), [(59.0, 2, 8), (61.0, 2, 2), (59.0, 1, 1), (59.0, 8, 16), (59.0, 32, 32)]
+    ("seconds", "parallel", "expected"), [(59.0, 2, 16), (61.0, 2, 2), (59.0, 1, 1), (59.0, 8, 32), (59.0, 64, 64)]
 )
 def test_how_many_go_side_by_side_in_a_hurry(seconds: float, parallel: int, expected: int) -> None:
-    """Four times as many, up to sixteen; one stays one."""
+    """Eight times as many, up to 32; one stays one."""
     need = Need(missing=1, left=int(seconds * MIB), fill_per_second=MIB)
     assert need.side_by_side(parallel) == expected
     assert replace(need, inodes=True).side_by_side(parallel) == parallel
