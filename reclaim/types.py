@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from reclaim.fast_values import fast_value
 from reclaim.need import ChosenOrder, Need
 
 
@@ -67,7 +68,7 @@ Identity = tuple[str, str, int]
 What a list says of it under an id, the status of that id must say too."""
 
 
-@dataclass(frozen=True, slots=True)
+@fast_value(frozen=True, slots=True)
 class Container:
     """A container as the runtime lists it.
 
@@ -99,7 +100,7 @@ class Container:
         return f"{pod}{self.name}#{self.attempt}"
 
 
-@dataclass(frozen=True, slots=True)
+@fast_value(frozen=True, slots=True)
 class PodSandbox:
     """A pod sandbox as the runtime lists it. `pod_uid` is that of its metadata; `labelled` tells whether it also
     carries the kubelet's label `io.kubernetes.pod.uid`."""
@@ -124,7 +125,7 @@ class PodSandbox:
         return f"{self.pod_namespace}/{self.pod_name}#{self.attempt}"
 
 
-@dataclass(frozen=True, slots=True)
+@fast_value(frozen=True, slots=True)
 class Image:
     """An image as the runtime lists it. `size_bytes` counts shared layers once per image."""
 
@@ -236,7 +237,7 @@ class Rule(StrEnum):
     GUARD = "guard"
 
 
-@dataclass(frozen=True, slots=True)
+@fast_value(frozen=True, slots=True)
 class Verdict:
     """What is to happen to one object, and why. `age_seconds` is the age that the decision looked at, where it did.
 
