@@ -16,8 +16,8 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import closing, suppress
 
 from reclaim.cri.http2 import BrokenConversation, Conversation
 from reclaim.cri.status import CallError, Code
@@ -47,12 +47,17 @@ class Channel:
 
     def unary(self, method: str, request: bytes, seconds: float | None) -> bytes:
         """The one message that answers a call; `seconds` is its deadline. Raises CallError."""
-        messages = list(self.stream(method, request, seconds))
-        if len(messages) != 1:
-            raise CallError(Code.INTERNAL, f"one message was to come, {len(messages)} came")
-        return messages[0]
+        answer: bytes | None = None
+        with closing(self.stream(method, request, seconds)) as messages:
+            for message in messages:
+                if answer is not None:
+                    raise CallError(Code.INTERNAL, "one message was to come, and another one came")
+                answer = message
+        if answer is None:
+            raise CallError(Code.INTERNAL, "one message was to come, and none came")
+        return answer
 
-    def stream(self, method: str, request: bytes, seconds: float | None) -> Iterator[bytes]:
+    def stream(self, method: str, request: bytes, seconds: float | None) -> Generator[bytes]:
         """The messages that answer a call, as they come. Raises CallError, also while they are read."""
         ends = None if seconds is None else time.monotonic() + seconds
         connection = self._taken(ends)
@@ -82,7 +87,7 @@ class Channel:
                 return connection
             self._give_back(connection)
         with self._lock:
-            if self._closed:
+            if not self._is_open():
                 raise CallError(Code.CANCELLED, "the channel was closed")
             connection = _Connection()
             self._busy.add(connection)
@@ -91,7 +96,13 @@ class Channel:
         except BaseException:
             self._give_back(connection)
             raise
+        if not self._is_open():  # closed meanwhile: nothing was asked yet
+            self._give_back(connection)
+            raise CallError(Code.CANCELLED, "the channel was closed")
         return connection
+
+    def _is_open(self) -> bool:
+        return not self._closed
 
     def _next_idle(self) -> _Connection | None:
         with self._lock:

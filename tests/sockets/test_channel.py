@@ -14,7 +14,7 @@ import pytest
 from reclaim.cri.channel import Channel
 from reclaim.cri.http2 import PREFACE, Kind, frame
 from reclaim.cri.status import CallError, Code
-from tests.http2_server import Server, listening, speak
+from tests.http2_server import HEADER, Server, listening, prefixed, speak
 
 METHOD = "/runtime.v1.RuntimeService/Version"
 SOON = 5.0  # seconds in which something ends that must not hang; alone it takes milliseconds
@@ -263,17 +263,35 @@ def test_closing_ends_a_call_that_has_no_deadline(tmp_path: Path) -> None:
         assert listener.wait_for_talking(0)
 
 
-@pytest.mark.parametrize(("answers", "count"), [([[]], 0), ([[b"a", b"b"]], 2)])
+@pytest.mark.parametrize(("answers", "words"), [([[]], "none"), ([[b"a", b"b"]], "another one")])
 def test_one_message_answers_a_call_not_none_and_not_two(
-    tmp_path: Path, answers: list[list[bytes] | None], count: int
+    tmp_path: Path, answers: list[list[bytes] | None], words: str
 ) -> None:
     """Anything else is told, not guessed from."""
     with listening(tmp_path / "s", lambda client: speak(client, Server(answers=list(answers)))) as listener:
         channel = Channel(str(listener.path))
         error = failed(lambda: channel.unary(METHOD, b"x", SOON))
-        assert (error.code, error.details) == (Code.INTERNAL, f"one message was to come, {count} came")
-        assert channel.unary(METHOD, b"again", SOON) == b"again"
-        assert listener.accepted == 1
+        assert (error.code, error.details) == (Code.INTERNAL, f"one message was to come, and {words} came")
+        channel.close()
+
+
+def test_a_server_that_answers_without_end_is_left_at_its_second_message(tmp_path: Path) -> None:
+    """A removal has no deadline that would end it, and memory is not without end."""
+
+    def endless(client: socket.socket) -> None:
+        server = Server(answers=[None])
+        client.sendall(server.h2.data_to_send())
+        while not server.asked:
+            server.take(client.recv(65536))
+        server.h2.send_headers(1, HEADER)
+        while True:
+            server.h2.send_data(1, prefixed(b"x"))
+            client.sendall(server.h2.data_to_send())
+
+    with listening(tmp_path / "s", endless) as listener:
+        channel = Channel(str(listener.path))
+        assert failed(lambda: channel.unary(METHOD, b"x", None)).code is Code.INTERNAL
+        assert listener.wait_for_talking(0)
         channel.close()
 
 
@@ -284,7 +302,7 @@ def test_who_stops_reading_a_stream_has_used_its_connection_up(tmp_path: Path) -
         channel = Channel(str(listener.path))
         stream = channel.stream(METHOD, b"x", SOON)
         assert next(stream) == bytes(100_000)
-        stream.close()  # type: ignore[attr-defined] # a generator, which the type of the method does not say
+        stream.close()
         assert listener.wait_for_talking(0)
         assert sum(1 for _ in channel.stream(METHOD, b"x", SOON)) == 30
         assert listener.accepted == 2
