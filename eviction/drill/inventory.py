@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from eviction.drill.faults import Strike
@@ -107,7 +107,7 @@ class ListWatch:
         """Asks once and compares with what was there before; how long the answer took."""
         asked = time.monotonic()
         try:
-            found = take_inventory(self._runtime, self._pod_logs_directory)
+            found = self._as_known(take_inventory(self._runtime, self._pod_logs_directory))
         except RuntimeUnavailable as error:
             if not self._silent:
                 self.strikes.append(Strike(f"the runtime's lists are not there: {error}", asked - self._began))
@@ -125,3 +125,9 @@ class ListWatch:
         ]
         self.last = found
         return answered - asked
+
+    def _as_known(self, found: Inventory) -> Inventory:
+        """A runtime takes the names of an image away before the image: it keeps the one that it was known by."""
+        known = self.last.objects
+        named = {key: known.get(key, name) if name == key[1] else name for key, name in found.objects.items()}
+        return replace(found, objects=named)

@@ -65,6 +65,17 @@ def test_what_goes_is_seen_once_and_a_pod_ends_with_its_last_ready_sandbox(tmp_p
     assert watch.strikes == []
 
 
+def test_an_image_that_loses_its_names_first_goes_by_the_one_that_it_had(tmp_path: Path) -> None:
+    """containerd takes the tags away before the image; who asks in between sees an image without a name."""
+    made = runtime()
+    watch = watching(made, tmp_path)
+    made.hold(replace(OLD, repo_tags=()))
+    time.sleep(0.1)  # it was listed so, several times
+    made.images.clear()
+    watch.stop()
+    assert [(each.kind, each.name) for each in watch.removals] == [("image", "registry.example/old:1")]
+
+
 def test_a_runtime_that_is_away_has_removed_nothing(tmp_path: Path) -> None:
     """Its absence is told once, and what it lists afterwards is compared with what was there before."""
     made = runtime()
