@@ -37,9 +37,9 @@ class Effort:
     memory_seconds: float = 10.0
     storm_events: int = 1_000_000
     rates: tuple[int, ...] = (20, 100, 400)
-    crossings: int = 8  # by each way of ours, at each rate
-    spins: int = 4
-    all_at_once: int = 6
+    crossings: int = 6  # by each way of ours, at each rate
+    spins: int = 2
+    all_at_once: int = 4
     kubelets: tuple[int, ...] = (100, 400)  # the rate of each run
     pruners: tuple[int, ...] = (100,)
     pruner_seconds: float = 60.0
