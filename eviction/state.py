@@ -65,8 +65,8 @@ def synchronize(state: ManagerState, observations: SignalObservations, now: floa
 
     What could not be read changes nothing: conditions neither appear nor expire, and a grace period goes on, as in the
     kubelet, where one failed reading freezes the whole pass. Here it freezes the thresholds that it concerns: they are
-    neither resolved nor acted on, and the other filesystems are served. As long as the layout is not known there is no
-    row to call, so nothing is acted on.
+    neither resolved nor acted on, nor taken to have served their grace, and the other filesystems are served. As long
+    as the layout is not known there is no row to call, so nothing is acted on.
 
     After a gap in which nobody looked (a process that was stopped, a machine that was paused) what was seen before says
     nothing of the time between: grace periods start over.
@@ -102,7 +102,7 @@ def synchronize(state: ManagerState, observations: SignalObservations, now: floa
         state,
         first_observed_at=first_observed,
         conditions_last_observed_at=last_observed,
-        met=served,
+        met=tuple(one for one in served if one.signal not in unread or one in state.met),
         conditions=decision.conditions,
         last_observations=dict(usable),
     )

@@ -224,6 +224,18 @@ def test_what_a_reload_takes_away_is_neither_held_nor_frozen() -> None:
     assert story.at(10.0, *seen).thresholds_met == ()
 
 
+def test_a_grace_that_ends_while_nothing_can_be_read_is_not_served_before_the_next_reading() -> None:
+    """Low at 1 s, unreadable at 26 s when the grace of 25 s is over, back at its mark at 27 s: no pressure, and the
+    minimum reclaim of a threshold that was never acted on holds nothing."""
+    story = Story(threshold(IMAGEFS, "1Gi", grace_seconds=25.0, min_reclaim="5%"))
+    for now, seen in (
+        (1.0, [observation(IMAGEFS, 0, time=1.0)]),
+        (26.0, [observation(IMAGEFS, 0, time=26.0, stale=True), observation(NODEFS, 0, time=26.0)]),
+        (27.0, [observation(IMAGEFS, GIB, time=27.0)]),
+    ):
+        assert story.at(now, *seen).acted_on is None
+
+
 def test_without_thresholds_nothing_is_ever_under_pressure() -> None:
     """An empty disk is nobody's business then."""
     assert Story().nodefs(0.0, 0) == Decision(frozenset(), (), None, (), FsLayout.SINGLE)
