@@ -272,7 +272,7 @@ class _Run:
             if sum(brings(verdict, inodes=True) for verdict in in_flight) >= need.missing:
                 return False
         # what shared layers kept back so far may come with the next: at least what was promised is on its way
-        under_way = max(self._worth_of(promised), promised) - (0 if need is None else self._filled_meanwhile(need))
+        under_way = max(self._worth_of(promised), promised) - self._filled_meanwhile(need)
         return not self._look(self._credit + under_way).relieved
 
     def _worth_of(self, promised: int) -> int:
@@ -283,9 +283,9 @@ class _Run:
             return int(promised * self._order.experience.worth)
         return promised * MOST_WORTH
 
-    def _filled_meanwhile(self, need: Need) -> int:
+    def _filled_meanwhile(self, need: Need | None) -> int:
         """Bytes that are written in a hurry while one removal goes on."""
-        if not need.hurry or self._order is None:
+        if need is None or not need.hurry or self._order is None:
             return 0
         return int(need.fill_per_second * self._order.experience.seconds_each)
 

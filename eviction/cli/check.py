@@ -1,6 +1,6 @@
 """`reclaimd check`, second half: the command looks itself at signals, thresholds, headroom and layout. Touches nothing.
 
-The first half is `asking`: a daemon that runs answers in a fifth of the time, and a third of the memory.
+The first half is `asking`: a daemon that runs answers in an eighth of the time, and a third of the memory.
 """
 
 from __future__ import annotations

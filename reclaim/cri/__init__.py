@@ -1,1 +1,1 @@
-"""The Container Runtime Interface (CRI v1): our own small client and the wire format. Its home."""
+"""The Container Runtime Interface (CRI v1): our own small client and the wire format."""

@@ -30,6 +30,7 @@ KEPT_SECONDS = 30.0
 
 _RECEIVE_BYTES = 65536
 _HUNG_UP = "the connection was closed"
+_CLOSED = "the channel was closed"
 _FOR_EVER = struct.pack("@ll", 0, 0)  # unix(7): a timeout of 0 is none
 
 
@@ -65,7 +66,7 @@ class Channel:
             yield from connection.call(method, request, ends)
         except CallError as error:
             if self._closed and not connection.reusable:
-                raise CallError(Code.CANCELLED, "the channel was closed") from error
+                raise CallError(Code.CANCELLED, _CLOSED) from error
             raise
         finally:
             self._give_back(connection)
@@ -88,7 +89,7 @@ class Channel:
             self._give_back(connection)
         with self._lock:
             if not self._is_open():
-                raise CallError(Code.CANCELLED, "the channel was closed")
+                raise CallError(Code.CANCELLED, _CLOSED)
             connection = _Connection()
             self._busy.add(connection)
         try:
@@ -98,7 +99,7 @@ class Channel:
             raise
         if not self._is_open():  # closed meanwhile: nothing was asked yet
             self._give_back(connection)
-            raise CallError(Code.CANCELLED, "the channel was closed")
+            raise CallError(Code.CANCELLED, _CLOSED)
         return connection
 
     def _is_open(self) -> bool:
@@ -196,10 +197,8 @@ class _Connection:
 
     def hang_up(self) -> None:
         """Ends the call that another thread has in flight: its next read finds the end."""
-        try:
+        with suppress(OSError):  # it is not connected, or no longer
             self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:  # it is not connected, or no longer
-            pass
 
     def close(self) -> None:
         """Closes the socket."""

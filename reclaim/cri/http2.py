@@ -360,7 +360,7 @@ def _status_of(fields: dict[bytes, bytes]) -> CallError:
     number = fields.get(b"grpc-status")
     if number is None:
         status = fields.get(b":status", b"")
-        code = Code.UNKNOWN if status == b"200" else _CODE_OF_HTTP_STATUS.get(status, Code.UNKNOWN)
+        code = _CODE_OF_HTTP_STATUS.get(status, Code.UNKNOWN)
         return CallError(code, f"an answer without a status of gRPC, HTTP status {status.decode(errors='replace')}")
     details = unquote(fields.get(b"grpc-message", b""), errors="replace")
     return CallError(_CODES.get(number, Code.UNKNOWN), details)
