@@ -29,7 +29,7 @@ from eviction.drill.library import find_scenario, library
 from eviction.drill.scenario import read_scenario
 from eviction.drill.texts import ScenarioError
 from eviction.drill.types import Scenario
-from eviction.log import Log
+from eviction.reporting.log import Log
 from reclaim.embedded.filesystem import EmbeddedNodeError, PrivateMounts, enter_private_mounts
 from reclaim.types import RuntimeUnavailable
 from signals.quantity import format_bytes
@@ -168,7 +168,7 @@ def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namesp
     from eviction.drill.embedded_node import EmbeddedDrillNode
     from eviction.drill.report import result_json
     from eviction.drill.run import Drill
-    from eviction.explain import pass_lines
+    from eviction.reporting.explain import pass_lines
 
     tell = say if arguments.output == "json" else tell_on_stdout
     tell(f"{scenario.name}: {scenario.why}")
@@ -201,7 +201,7 @@ def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namesp
 def _say_verdict(result: DrillResult) -> None:
     """What stayed and why, then every expectation."""
     from eviction.drill.report import verdict_lines
-    from eviction.explain import outcomes_table
+    from eviction.reporting.explain import outcomes_table
 
     passes = [one.record for one in result.seen.passes]
     kept = {o.verdict.id: o for record in passes for o in record.kept}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from eviction.log import escaped
+from eviction.reporting.log import escaped
 
 WIDTH = 960.0
 LEFT, RIGHT = 84.0, 206.0

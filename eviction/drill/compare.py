@@ -14,8 +14,8 @@ from eviction.drill.document import Report
 from eviction.drill.page import chart_name, figure, html, html_table, marks_of, wanted_charts
 from eviction.drill.seen import PLURALS
 from eviction.drill.written import write_text
-from eviction.log import escaped
-from eviction.look_words import table
+from eviction.reporting.log import escaped
+from eviction.reporting.tables import table
 from signals.quantity import format_bytes, format_duration
 
 STYLES = ("line-a", "line-b")

@@ -11,8 +11,8 @@ import os
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from eviction.documents import sentence
-from eviction.models import ConfigDict, Field, Model, ValidationError
+from eviction.configuration.models import ConfigDict, Field, Model, ValidationError
+from eviction.configuration.strict_yaml import sentence
 from eviction.types import EvictionError
 
 KIND = "DrillReport"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eviction.documents import shown
+from eviction.configuration.strict_yaml import shown
 from eviction.drill.schema import ExpectFields
 from eviction.drill.texts import ScenarioError, amount_of, read_text, seconds_or_none
 from eviction.drill.types import ConditionExpectation, Expectation, NodeSpec, ObjectPattern

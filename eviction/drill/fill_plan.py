@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from eviction.drill.texts import ScenarioError
 from eviction.drill.types import Grows, Pressure, Scenario
-from eviction.look_words import amount
+from eviction.reporting.tables import amount
 from eviction.types import Threshold
 from signals.types import FilesystemIdentity, FsStats, Signal, SignalObservations
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from eviction.decision.thresholds import thresholds_met, usable
 from eviction.drill.embedded_node import EmbeddedDrillNode
 from eviction.drill.growers import EmbeddedGrowers
 from eviction.drill.patience import answered
@@ -17,8 +18,7 @@ from eviction.drill.restart_rule import would_start
 from eviction.drill.run import configuration_of
 from eviction.drill.texts import amount_of
 from eviction.drill.types import Grows, Pressure, Scenario
-from eviction.node import Node
-from eviction.thresholds import thresholds_met, usable
+from eviction.node.node import Node
 from reclaim.embedded.failpoints import Failpoints
 from reclaim.embedded.filesystem import EmbeddedNodeError, PrivateMounts
 from signals.types import FilesystemRole

@@ -6,11 +6,11 @@ import fnmatch
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from eviction.decision.reclaim_table import relieved_by
 from eviction.drill.seen import NamedObject, PassSeen, Seen
 from eviction.drill.types import Expectation, ObjectPattern
-from eviction.look_words import amount
-from eviction.reclaim_table import relieved_by
-from eviction.record import PassResult
+from eviction.reporting.pass_record import PassResult
+from eviction.reporting.tables import amount
 from eviction.types import NodeCondition, ReclaimFunction, Threshold
 from reclaim.types import Kind, Result
 from signals.quantity import format_duration

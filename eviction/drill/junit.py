@@ -9,7 +9,7 @@ from __future__ import annotations
 from xml.sax.saxutils import quoteattr
 
 from eviction.drill.document import Report
-from eviction.log import escaped
+from eviction.reporting.log import escaped
 
 
 def junit_xml(report: Report) -> str:

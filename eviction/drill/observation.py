@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from eviction.configuration import Configuration
+from eviction.configuration.effective import Configuration
 from eviction.drill.inventory import ListWatch
 from eviction.drill.observer import Observer
 from eviction.drill.seen import Seen
-from eviction.node import Node
+from eviction.node.node import Node
 from reclaim.cri.client import CriClient
 from reclaim.types import RuntimeUnavailable
 from signals.types import SignalObservations

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
+from eviction.decision.thresholds import thresholds_met, usable
 from eviction.drill.seen import Band, Episode, FilesystemSeen, Room, Sample, filesystems_of, rooms_of
 from eviction.drill.thinning import thinned
-from eviction.thresholds import thresholds_met, usable
 from eviction.types import NodeCondition, Threshold
 from signals.types import FsLayout, SignalObservations
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from eviction.daemon.manager import Manager
 from eviction.drill.fill_plan import FillPlan
 from eviction.drill.held import HeldGrowers
 from eviction.drill.observation import Limits, Observation
@@ -19,10 +20,9 @@ from eviction.drill.real_judge import judge_real
 from eviction.drill.result import DrillResult, Response
 from eviction.drill.seen import PassSeen
 from eviction.drill.types import Grows, Scenario
-from eviction.hold_off import HoldOff
-from eviction.log import Log
-from eviction.manager import Manager
-from eviction.record import Pass
+from eviction.node.hold_off import HoldOff
+from eviction.reporting.log import Log
+from eviction.reporting.pass_record import Pass
 from eviction.types import Decision, EvictionError
 from signals.types import SignalObservations
 

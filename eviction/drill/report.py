@@ -13,9 +13,9 @@ from eviction.drill.judge import lost_beyond_need
 from eviction.drill.result import DrillResult
 from eviction.drill.seen import PLURALS, FilesystemSeen, Sample, Seen
 from eviction.drill.thinning import thinned
-from eviction.look_json import threshold_json
-from eviction.look_words import amount, table
-from eviction.record import pass_json
+from eviction.reporting.observations_json import threshold_json
+from eviction.reporting.pass_record import pass_json
+from eviction.reporting.tables import amount, table
 from eviction.types import Threshold
 from signals.quantity import format_duration
 from signals.types import Signal

@@ -11,7 +11,9 @@ import threading
 import time
 from collections.abc import Callable
 
-from eviction.configuration import Configuration, load
+from eviction.configuration.effective import Configuration, load
+from eviction.daemon.manager import DRAIN_SECONDS, Manager
+from eviction.daemon.periodic_gc import PeriodicGC
 from eviction.drill.embedded_node import EmbeddedDrillNode
 from eviction.drill.faults import Faults
 from eviction.drill.growers import EmbeddedGrowers
@@ -23,13 +25,11 @@ from eviction.drill.restart_rule import would_start
 from eviction.drill.result import DrillResult
 from eviction.drill.seen import LayerSeen, NamedObject, PassSeen, RemovalSeen, Seen
 from eviction.drill.types import Scenario
-from eviction.events import LogEvents
-from eviction.hold_off import HoldOff
-from eviction.log import Log
-from eviction.manager import DRAIN_SECONDS, Manager
-from eviction.node import Node
-from eviction.periodic import PeriodicGC
-from eviction.record import Pass
+from eviction.node.hold_off import HoldOff
+from eviction.node.node import Node
+from eviction.reporting.log import Log
+from eviction.reporting.pass_record import Pass
+from eviction.telemetry.events import LogEvents
 from eviction.types import Decision
 from reclaim.records import ImageRecords
 from reclaim.types import Kind, RuntimeUnavailable

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from eviction.configuration import ConfigurationError, load
-from eviction.documents import DocumentError, read_document, sentence, shown
+from eviction.configuration.effective import ConfigurationError, load
+from eviction.configuration.models import ValidationError
+from eviction.configuration.strict_yaml import DocumentError, read_document, sentence, shown
+from eviction.decision.threshold_config import KUBELET_EVICTION_HARD
 from eviction.drill.expectation import expectation_of
 from eviction.drill.schema import (
     FaultFields,
@@ -37,8 +39,6 @@ from eviction.drill.types import (
     RuntimeSpec,
     Scenario,
 )
-from eviction.models import ValidationError
-from eviction.threshold_config import KUBELET_EVICTION_HARD
 from signals.types import FilesystemRole, FsLayout
 
 THRESHOLD_MAPS = ("evictionHard", "evictionSoft", "evictionSoftGracePeriod", "evictionMinimumReclaim")

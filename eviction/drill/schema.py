@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from eviction.documents import StrictModel
-from eviction.models import Field
+from eviction.configuration.models import Field
+from eviction.configuration.strict_yaml import StrictModel
 
 Roles = Literal["nodefs", "imagefs", "containerfs"]
 Method = Literal[

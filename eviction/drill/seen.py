@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from eviction.drill.faults import Strike
 from eviction.drill.pressure import Period
-from eviction.record import Pass
+from eviction.reporting.pass_record import Pass
 from eviction.types import NodeCondition, Threshold
 from signals.types import FilesystemRole, FsStats, Signal, SignalObservations
 

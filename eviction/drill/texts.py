@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from eviction.documents import shown
+from eviction.configuration.strict_yaml import shown
 from eviction.types import EvictionError
 from signals.quantity import QuantityError, parse_duration, parse_quantity, whole
 

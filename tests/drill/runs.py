@@ -13,7 +13,7 @@ from eviction.drill.report import result_json
 from eviction.drill.result import DrillResult
 from eviction.drill.run import Drill
 from eviction.drill.types import Scenario
-from eviction.log import Log
+from eviction.reporting.log import Log
 
 from ..conftest import MOUNTS
 

@@ -14,7 +14,7 @@ from eviction.drill.growers import EmbeddedGrowers
 from eviction.drill.pressure import Pressures
 from eviction.drill.run import configuration_of
 from eviction.drill.types import PodState, Scenario
-from eviction.node import Node
+from eviction.node.node import Node
 from reclaim.types import Container, ContainerState, PodSandboxState
 from signals.types import FilesystemRole, FsLayout
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from eviction.record import pass_json
+from eviction.reporting.pass_record import pass_json
 from reclaim.cri import cri_pb2 as pb
 from reclaim.embedded.distortions import Distortion
 from reclaim.embedded.failpoints import Distort, Failpoint, Hang, Pretend

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import grpc
 
-from eviction.control import ControlUnavailable, ask
+from eviction.control.socket import ControlUnavailable, ask
 from reclaim.embedded.distortions import Distortion
 from reclaim.embedded.failpoints import ActThenFail, Cut, Delay, Distort, Fail, Failpoint, Fault, When
 from reclaim.embedded.server import METHODS

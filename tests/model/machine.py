@@ -11,7 +11,7 @@ import grpc
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from eviction.configuration import Extent
+from eviction.configuration.effective import Extent
 from reclaim.embedded.distortions import Distortion
 from reclaim.embedded.failpoints import ActThenFail, Cut, Delay, Distort, Fail, Failpoint, Fault, Hang, Pretend, When
 from reclaim.embedded.server import METHODS

@@ -12,11 +12,11 @@ from typing import Any
 
 import grpc
 
-from eviction.configuration import Extent, load
-from eviction.node import Node
-from eviction.record import Pass, Trigger
-from eviction.responder import Request
-from eviction.threshold_config import KUBELET_EVICTION_HARD
+from eviction.configuration.effective import Extent, load
+from eviction.decision.threshold_config import KUBELET_EVICTION_HARD
+from eviction.node.node import Node
+from eviction.node.responder import Request
+from eviction.reporting.pass_record import Pass, Trigger
 from eviction.types import ReclaimFunction
 from reclaim.collector import IMAGES as IMAGES_FUNCTION
 from reclaim.embedded.dialects import CONTAINERD_1_6, CONTAINERD_2, CRI_O_1_28, CRI_O_1_31

@@ -7,7 +7,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.headroom import Pace, fills_after, marks_ahead, most_pressing, time_to_look
+from eviction.decision.headroom import Pace, fills_after, marks_ahead, most_pressing, time_to_look
 from eviction.types import Threshold, ThresholdValue
 from reclaim.need import Need
 from signals.interval import Fill

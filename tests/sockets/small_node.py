@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eviction.configuration import load
-from eviction.node import Node
-from eviction.record import Pass, Trigger
-from eviction.responder import Request
-from eviction.threshold_config import KUBELET_EVICTION_HARD
+from eviction.configuration.effective import load
+from eviction.decision.threshold_config import KUBELET_EVICTION_HARD
+from eviction.node.node import Node
+from eviction.node.responder import Request
+from eviction.reporting.pass_record import Pass, Trigger
 from reclaim.cri import cri_pb2 as pb
 from reclaim.cri.convert import UID_LABEL
 from reclaim.cri.maker import PodMaker

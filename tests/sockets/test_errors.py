@@ -5,8 +5,8 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from eviction.configuration import Extent
-from eviction.responder import Request
+from eviction.configuration.effective import Extent
+from eviction.node.responder import Request
 from eviction.types import ReclaimFunction
 from reclaim.cri import cri_pb2 as pb
 from reclaim.embedded.failpoints import ActThenFail, Delay, Fail, Hang

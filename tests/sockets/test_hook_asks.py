@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from eviction.hook_requests import MOST_WAITING
+from eviction.control.reclaim_queue import MOST_WAITING
 from reclaim.embedded.failpoints import Hang
 from signals.types import Signal
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eviction.record import Trigger
+from eviction.reporting.pass_record import Trigger
 from eviction.types import ReclaimFunction
 from reclaim.embedded.filesystem import mount_tmpfs
 from signals.types import FsLayout, Signal

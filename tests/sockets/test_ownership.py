@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from eviction.configuration import ConfigurationError, load
-from eviction.control import ControlServer, ControlUnavailable, ask
+from eviction.configuration.effective import ConfigurationError, load
+from eviction.control.socket import ControlServer, ControlUnavailable, ask
 from reclaim.ownership import Reader, file_refusal, socket_refusal
 from signals.types import Signal
 

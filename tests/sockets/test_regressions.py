@@ -10,8 +10,8 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.configuration import Extent
-from eviction.responder import Request
+from eviction.configuration.effective import Extent
+from eviction.node.responder import Request
 from eviction.types import ReclaimFunction
 from reclaim.cri import cri_pb2 as pb
 from reclaim.embedded.distortions import Distortion

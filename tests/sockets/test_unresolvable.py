@@ -13,9 +13,9 @@ from typing import Any
 
 import grpc
 
-from eviction.log import Log
-from eviction.manager import Manager
-from eviction.record import Pass
+from eviction.daemon.manager import Manager
+from eviction.reporting.log import Log
+from eviction.reporting.pass_record import Pass
 from reclaim.embedded.failpoints import Fail, Failpoint
 from reclaim.records import ImageRecords
 from signals.types import Signal

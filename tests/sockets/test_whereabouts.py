@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.attribution import Use
-from eviction.record import PassResult
+from eviction.reporting.attribution import Use
+from eviction.reporting.pass_record import PassResult
 from reclaim.embedded.failpoints import Fail
 from signals.types import FsLayout, Signal
 

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from eviction.cli.plan import plan_lines
-from eviction.configuration import Extent
-from eviction.node import Node
-from eviction.record import Pass, Trigger, pass_json
-from eviction.responder import Request
+from eviction.configuration.effective import Extent
+from eviction.node.node import Node
+from eviction.node.responder import Request
+from eviction.reporting.pass_record import Pass, Trigger, pass_json
 from reclaim.embedded.failpoints import Delay
 from signals.types import Signal
 
