@@ -26,11 +26,11 @@ from eviction.cli.options import (
     say,
 )
 from eviction.drill.library import find_scenario, library
+from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, enter_private_mounts
 from eviction.drill.scenario import read_scenario
 from eviction.drill.texts import ScenarioError
 from eviction.drill.types import Scenario
 from eviction.reporting.log import Log
-from reclaim.embedded.filesystem import EmbeddedNodeError, PrivateMounts, enter_private_mounts
 from reclaim.types import RuntimeUnavailable
 from signals.quantity import format_bytes
 

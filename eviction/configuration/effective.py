@@ -48,8 +48,8 @@ from eviction.decision.threshold_config import (
     parse_threshold_config,
 )
 from eviction.types import Threshold, ThresholdValue
-from reclaim.keep_list import parse_keep_list
-from reclaim.kubelet_endpoint import KubeletEndpoint, KubeletEndpointError
+from reclaim.images.keep_list import parse_keep_list
+from reclaim.pods.kubelet_endpoint import KubeletEndpoint, KubeletEndpointError
 from reclaim.types import PolicyError
 from signals.quantity import (
     PERCENTAGE_FORMS,

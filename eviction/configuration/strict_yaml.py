@@ -17,7 +17,7 @@ import yaml
 
 from eviction.configuration.models import ConfigDict, Model, ValidationError
 from eviction.types import EvictionError
-from reclaim.ownership import file_refusal
+from reclaim.trust import file_refusal
 
 LARGEST_BYTES = 1024 * 1024
 DEEPEST = 50

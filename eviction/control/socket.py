@@ -19,7 +19,7 @@ from contextlib import closing
 from typing import Any
 
 from eviction.types import EvictionError
-from reclaim.ownership import directory_refusal, socket_refusal
+from reclaim.trust import directory_refusal, socket_refusal
 
 LARGEST_REQUEST_BYTES = 4096
 LARGEST_ANSWER_BYTES = 64 * 1024 * 1024

@@ -8,8 +8,8 @@ from __future__ import annotations
 import threading
 
 from eviction.reporting.log import Log
-from reclaim.record_file import RecordFile
-from reclaim.records import ImageRecords
+from reclaim.images.records import ImageRecords
+from reclaim.images.records_file import RecordFile
 
 SAVE_AT_END_SECONDS = 1.0
 

@@ -22,9 +22,9 @@ from eviction.configuration.effective import Extent
 from eviction.node.node import Node
 from eviction.reporting.log import Level, Log
 from eviction.telemetry.events import EventSink
-from reclaim.executor import Executor
-from reclaim.image_gc_pass import ImageGC
-from reclaim.listing import Lister
+from reclaim.execution.executor import Executor
+from reclaim.images.lister import Lister
+from reclaim.images.periodic_gc import ImageGC
 from reclaim.types import EventReason, GCEvent, ReclaimResult, Result
 from signals.quantity import format_bytes
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from eviction.types import Threshold
-from reclaim.need import Need
+from reclaim.disk_need import Need
 from signals.interval import ASSUMED_INODES_PER_SECOND, Fill, Marks, next_fill, next_interval, stands_still
 from signals.types import SignalObservation, SignalObservations
 

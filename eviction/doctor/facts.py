@@ -12,10 +12,10 @@ from eviction.doctor.findings import NodeFacts, Snapshotter, SocketFacts
 from eviction.node.node import Node
 from eviction.reporting.disk_survey import CONTENT, SNAPSHOTTER
 from reclaim.cri.client import socket_path
-from reclaim.images_in_use import images_in_use
-from reclaim.keep_list import parse_keep_list
-from reclaim.listing import Lister
-from reclaim.references import ImageIndex
+from reclaim.images.in_use import images_in_use
+from reclaim.images.keep_list import parse_keep_list
+from reclaim.images.lister import Lister
+from reclaim.images.references import ImageIndex
 from reclaim.types import Listing, PodSandboxState, RuntimeUnavailable
 
 MAX_USER_INSTANCES = "/proc/sys/fs/inotify/max_user_instances"

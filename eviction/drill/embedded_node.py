@@ -13,15 +13,15 @@ import tempfile
 from types import TracebackType
 from typing import Any, Self
 
+from eviction.drill.node.pod_maker import PodMaker
 from eviction.drill.patience import answered
 from eviction.drill.population import Population
+from eviction.drill.runtime.dialects import DIALECTS
+from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, mount_tmpfs, unmount
+from eviction.drill.runtime.runtime import EmbeddedRuntime
+from eviction.drill.runtime.server import EmbeddedServer
 from eviction.drill.simulated import SizedDirectory, reader_of
 from eviction.drill.types import FilesystemType, RuntimeSpec, Scenario
-from reclaim.cri.maker import PodMaker
-from reclaim.embedded.dialects import DIALECTS
-from reclaim.embedded.filesystem import EmbeddedNodeError, PrivateMounts, mount_tmpfs, unmount
-from reclaim.embedded.runtime import EmbeddedRuntime
-from reclaim.embedded.server import EmbeddedServer
 from reclaim.types import RuntimeUnavailable
 from signals.statvfs import FilesystemReader
 from signals.types import FilesystemRole, FsLayout

@@ -1,7 +1,7 @@
 """The faults of a scenario, striking in their time.
 
 Each fault waits on a thread of its own for its moment: so many seconds after the first pressure began, or a call that
-arrives. What the runtime can be made to do is in `reclaim.embedded.faults`.
+arrives. What the runtime can be made to do is in `eviction.drill.runtime.faults`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import time
 from dataclasses import dataclass
 from typing import assert_never
 
+from eviction.drill.runtime.distortions import Distortion
+from eviction.drill.runtime.faults import CODES, ActThenFail, Cut, Delay, Distort, Fail, Failpoint, Hang, Pretend
+from eviction.drill.runtime.server import EmbeddedServer
 from eviction.drill.types import Fault, FaultAction
-from reclaim.embedded.distortions import Distortion
-from reclaim.embedded.faults import CODES, ActThenFail, Cut, Delay, Distort, Fail, Failpoint, Hang, Pretend
-from reclaim.embedded.server import EmbeddedServer
 from signals.quantity import format_duration
 
 WAIT_SECONDS = 0.05

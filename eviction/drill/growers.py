@@ -16,8 +16,8 @@ from collections.abc import Callable
 
 from eviction.drill.embedded_node import EmbeddedDrillNode
 from eviction.drill.pressure import Grower
+from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.types import Grows, Pressure
-from reclaim.embedded.filesystem import EmbeddedNodeError
 
 WRITE_BYTES = 256 * 1024  # a container's writes: so much at a time
 PULL_AGAIN_SECONDS = 0.05  # an image that does not fit is pulled again, as a kubelet would, only sooner

@@ -8,8 +8,8 @@ import stat
 
 from eviction.drill.held_fill import PREFIX
 from eviction.types import EvictionError
-from reclaim.descent import identity_of
-from reclaim.tree import remove_tree
+from reclaim.pod_logs.directory_walk import identity_of
+from reclaim.pod_logs.remove_tree import remove_tree
 
 
 class DrillGoesOn(EvictionError):

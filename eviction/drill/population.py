@@ -7,11 +7,11 @@ import shutil
 import time
 from dataclasses import dataclass, field
 
+from eviction.drill.node.pod_maker import PodMaker
+from eviction.drill.runtime.layer_store import LayerSpec
+from eviction.drill.runtime.private_mounts import EmbeddedNodeError
+from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.types import CONTAINER, INIT_CONTAINER, ImageSpec, PodSpec, PodState
-from reclaim.cri.maker import PodMaker
-from reclaim.embedded.filesystem import EmbeddedNodeError
-from reclaim.embedded.runtime import EmbeddedRuntime
-from reclaim.embedded.store import LayerSpec
 from reclaim.types import ImageRecord
 
 SETTLED_SECONDS = 60.0  # how long before the newest of its containers died a pod had begun

@@ -21,8 +21,8 @@ import pytest
 
 if TYPE_CHECKING:
     from eviction.drill.guest_node import GuestNode
+    from eviction.drill.runtime.private_mounts import PrivateMounts
     from eviction.drill.types import Scenario
-    from reclaim.embedded.filesystem import PrivateMounts
 
 MARKER = "reclaimd_scenario"
 DEFAULT = "pressured-node"
@@ -42,7 +42,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     wanted = any(FIXTURES & set(getattr(item, "fixturenames", ())) for item in session.items)
     if not wanted or session.config.option.collectonly or os.geteuid() != 0:
         return
-    from reclaim.embedded.filesystem import enter_private_mounts
+    from eviction.drill.runtime.private_mounts import enter_private_mounts
 
     session.config.stash[_MOUNTS] = enter_private_mounts()
 

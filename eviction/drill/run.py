@@ -31,7 +31,7 @@ from eviction.reporting.log import Log
 from eviction.reporting.pass_record import Pass
 from eviction.telemetry.events import LogEvents
 from eviction.types import Decision
-from reclaim.records import ImageRecords
+from reclaim.images.records import ImageRecords
 from reclaim.types import Kind, RuntimeUnavailable
 from signals.types import SignalObservations
 

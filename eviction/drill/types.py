@@ -111,7 +111,7 @@ class PodSpec:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeSpec:
-    """Whose rules the embedded runtime follows (`reclaim.embedded.dialects`), and in what it differs from them: the
+    """Whose rules the embedded runtime follows (`runtime.dialects`), and in what it differs from them: the
     space of a removed container comes back so much later; whether it pins the sandbox image; whether it fills
     `Container.image_id`. None: as in the dialect."""
 

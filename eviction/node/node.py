@@ -16,17 +16,17 @@ from eviction.node.responder import Responder
 from eviction.node.view import NodeSight, eviction_config
 from eviction.reporting.disk_survey import ASK_SECONDS, Places, Whereabouts
 from eviction.types import Threshold
-from reclaim.collector import Collector, Policies
-from reclaim.container_gc import ContainerGCPolicy
+from reclaim.containers.plan import ContainerGCPolicy
 from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
-from reclaim.executor import Executor
-from reclaim.image_gc import ImageGCPolicy
-from reclaim.keep_list import parse_keep_list
-from reclaim.log_names import LogPaths
-from reclaim.pod_starts import PodStarts
-from reclaim.pods import KubeletDirectories, PodStateProvider
-from reclaim.record_file import RecordFile
-from reclaim.records import ImageRecords, containerd_witness
+from reclaim.execution.executor import Executor
+from reclaim.functions import Collector, Policies
+from reclaim.images.keep_list import parse_keep_list
+from reclaim.images.plan import ImageGCPolicy
+from reclaim.images.pod_startup import PodStarts
+from reclaim.images.records import ImageRecords, containerd_witness
+from reclaim.images.records_file import RecordFile
+from reclaim.pod_logs.names import LogPaths
+from reclaim.pods.states import KubeletDirectories, PodStateProvider
 from reclaim.types import RuntimeUnavailable
 from signals.clock import Clock
 from signals.filesystems import FilesystemPaths
@@ -80,8 +80,8 @@ def _pod_states(configuration: Configuration, clock: Clock) -> PodStateProvider:
     endpoint = configuration.kubelet_endpoint
     if endpoint is None:
         return directories
-    from reclaim.kubelet_api import get_pods  # only where asked for: it imports ssl
-    from reclaim.kubelet_pods import KubeletPods
+    from reclaim.pods.kubelet_client import get_pods  # only where asked for: it imports ssl
+    from reclaim.pods.kubelet_pods import KubeletPods
 
     return KubeletPods(directories, partial(get_pods, endpoint), clock)
 

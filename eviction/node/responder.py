@@ -19,8 +19,8 @@ from eviction.node.history import History
 from eviction.node.history import Look as LookedAt
 from eviction.reporting.pass_record import Pass, PassResult, Timings, Trigger
 from eviction.types import Decision, ReclaimFunction, Threshold
-from reclaim.collector import Collector
-from reclaim.executor import LookAgain
+from reclaim.execution.executor import LookAgain
+from reclaim.functions import Collector
 from reclaim.types import Look, ReclaimResult, Result, Usage
 from signals.clock import Clock
 from signals.quantity import format_bytes

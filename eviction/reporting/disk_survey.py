@@ -23,7 +23,7 @@ from eviction.reporting.attribution import (
     sentence,
 )
 from eviction.reporting.pass_record import Pass, PassResult
-from reclaim.pods import PodStates
+from reclaim.pods.states import PodStates
 from reclaim.services import UsageService
 from reclaim.types import Outcome, RuntimeUnavailable
 from signals.clock import Clock

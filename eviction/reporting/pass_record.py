@@ -14,7 +14,7 @@ from typing import Any
 from eviction.reporting.attribution import Attribution, attribution_json
 from eviction.reporting.observations_json import observations_json, threshold_json, timestamp
 from eviction.types import Decision, ReclaimFunction, Threshold
-from reclaim.need import NEVER, ChosenOrder
+from reclaim.disk_need import NEVER, ChosenOrder
 from reclaim.types import Outcome, ReclaimResult
 from signals.types import SignalObservations
 

@@ -22,7 +22,7 @@ from eviction.reporting.log import Log
 from eviction.reporting.observations_json import timestamp
 from eviction.telemetry.event_correlator import NodeEvent
 from eviction.telemetry.event_recorder import EventRecorder, NotWritten
-from reclaim.ownership import file_refusal
+from reclaim.trust import file_refusal
 from signals.clock import Clock
 
 NAMESPACE = "default"  # where client-go puts events about what has no namespace

@@ -20,10 +20,10 @@ REMOVING = {
     "eviction.reporting.pass_record",
     "eviction.node.responder",
     "eviction.reporting.disk_survey",
-    "reclaim.collector",
-    "reclaim.executor",
-    "reclaim.image_gc",
-    "reclaim.removers",
+    "reclaim.functions",
+    "reclaim.execution.executor",
+    "reclaim.images.plan",
+    "reclaim.containers.removers",
     "signals.tree_usage",
 }
 MOST_OF_HELP = 52  # 44 on Python 3.11: those of argparse and gettext
@@ -83,7 +83,7 @@ def test_a_command_of_one_look_does_not_load_what_only_the_daemon_or_a_failure_n
     assert "eviction.node.view" in loaded
     strangers = {"pyinotify", "tenacity", "http.client", "eviction.control.socket", "eviction.daemon.manager"}
     assert not strangers & loaded
-    assert not {name for name in loaded if name.startswith(("eviction.drill", "reclaim.embedded"))}
+    assert not {name for name in loaded if name.startswith("eviction.drill")}
     others = {"run", "check", "plan", "status", "config", "drill", "reclaim"} - {command}
     assert not {f"eviction.cli.{other}" for other in others} & loaded
     assert not NOBODYS & loaded

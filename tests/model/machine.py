@@ -12,9 +12,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from eviction.configuration.effective import Extent
-from reclaim.embedded.distortions import Distortion
-from reclaim.embedded.failpoints import ActThenFail, Cut, Delay, Distort, Fail, Failpoint, Fault, Hang, Pretend, When
-from reclaim.embedded.server import METHODS
+from eviction.drill.runtime.distortions import Distortion
+from eviction.drill.runtime.failpoints import (
+    ActThenFail,
+    Cut,
+    Delay,
+    Distort,
+    Fail,
+    Failpoint,
+    Fault,
+    Hang,
+    Pretend,
+    When,
+)
+from eviction.drill.runtime.server import METHODS
 from tests.model import events
 from tests.model.stage import Stage
 from tests.model.world import KIB, World

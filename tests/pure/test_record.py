@@ -20,7 +20,7 @@ from eviction.reporting.pass_record import (
     pass_summary,
 )
 from eviction.types import Decision, NodeCondition, ReclaimFunction
-from reclaim.need import NEVER, ChosenOrder
+from reclaim.disk_need import NEVER, ChosenOrder
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.types import FilesystemIdentity, FsLayout, Signal
 from tests.pure.values import GIB, MIB, look, observation, threshold

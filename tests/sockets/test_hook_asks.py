@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from eviction.control.reclaim_queue import MOST_WAITING
-from reclaim.embedded.failpoints import Hang
+from eviction.drill.runtime.failpoints import Hang
 from signals.types import Signal
 
 from ..reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, answer, came_true, reclaimd

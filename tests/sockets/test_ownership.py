@@ -13,7 +13,7 @@ import pytest
 
 from eviction.configuration.effective import ConfigurationError, load
 from eviction.control.socket import ControlServer, ControlUnavailable, ask
-from reclaim.ownership import Reader, file_refusal, socket_refusal
+from reclaim.trust import Reader, file_refusal, socket_refusal
 from signals.types import Signal
 
 from ..reclaimd_process import Daemon, came_true, reclaimd, write_configuration

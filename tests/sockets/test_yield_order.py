@@ -18,10 +18,10 @@ import pytest
 
 from eviction.cli.plan import plan_lines
 from eviction.configuration.effective import Extent
+from eviction.drill.runtime.failpoints import Delay
 from eviction.node.node import Node
 from eviction.node.responder import Request
 from eviction.reporting.pass_record import Pass, Trigger, pass_json
-from reclaim.embedded.failpoints import Delay
 from signals.types import Signal
 
 from .small_node import MIB, SmallNode
