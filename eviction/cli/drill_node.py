@@ -10,9 +10,9 @@ from eviction.cli.drill_screen import Screen, tell, write_report
 from eviction.cli.options import answer_json, answer_lines, configuration_of, leave, say
 from eviction.cli.termination import block_termination, on_signals
 from eviction.configuration.effective import Configuration
-from eviction.drill.observation import Limits, Observation, without_what_we_add
-from eviction.drill.report import observation_lines, result_json
-from eviction.drill.result import DrillResult, Response
+from eviction.drill.judgement.result import DrillResult, Response
+from eviction.drill.measurement.real_node import Limits, Observation, without_what_we_add
+from eviction.drill.report.to_json import observation_lines, result_json
 from eviction.node.node import Node
 from eviction.reporting.tables import signals_table
 from reclaim.types import RuntimeUnavailable

@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from eviction.decision.thresholds import thresholds_met, usable
-from eviction.drill.embedded_node import EmbeddedDrillNode
-from eviction.drill.growers import EmbeddedGrowers
-from eviction.drill.patience import answered
-from eviction.drill.pressure import Pressures
-from eviction.drill.restart_rule import would_start
-from eviction.drill.run import configuration_of
+from eviction.drill.judgement.restart_policy import would_start
+from eviction.drill.node.embedded_node import EmbeddedDrillNode
+from eviction.drill.node.wait_for_runtime import answered
+from eviction.drill.pressure.embedded_growers import EmbeddedGrowers
+from eviction.drill.pressure.schedule import Pressures
+from eviction.drill.run.embedded import configuration_of
 from eviction.drill.runtime.failpoints import Failpoints
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts
-from eviction.drill.texts import amount_of
-from eviction.drill.types import Grows, Pressure, Scenario
+from eviction.drill.scenario.amounts import amount_of
+from eviction.drill.scenario.types import Grows, Pressure, Scenario
 from eviction.node.node import Node
 from signals.types import FilesystemRole
 

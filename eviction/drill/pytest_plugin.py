@@ -22,7 +22,7 @@ import pytest
 if TYPE_CHECKING:
     from eviction.drill.guest_node import GuestNode
     from eviction.drill.runtime.private_mounts import PrivateMounts
-    from eviction.drill.types import Scenario
+    from eviction.drill.scenario.types import Scenario
 
 MARKER = "reclaimd_scenario"
 DEFAULT = "pressured-node"
@@ -74,9 +74,9 @@ def fill(embedded_runtime: GuestNode) -> Callable[..., int]:
 
 def _scenario_of(request: pytest.FixtureRequest) -> Scenario:
     """What the marker names, else the default. One that cannot be used is a usage error."""
-    from eviction.drill.library import find_scenario
-    from eviction.drill.scenario import scenario_of
-    from eviction.drill.texts import ScenarioError
+    from eviction.drill.scenario.amounts import ScenarioError
+    from eviction.drill.scenario.library import find_scenario
+    from eviction.drill.scenario.reader import scenario_of
 
     marker = request.node.get_closest_marker(MARKER)
     chosen = DEFAULT if marker is None else marker.args[0]

@@ -17,7 +17,7 @@ class Plugin:
 
 plugin = Plugin()
 """
-OURS = "import eviction.configuration.effective, eviction.drill.document, eviction.drill.schema"
+OURS = "import eviction.configuration.effective, eviction.drill.report.document, eviction.drill.scenario.schema"
 MESSAGES = """
 from google.protobuf.internal import api_implementation
 from reclaim.cri.messages import DecodeError, pb

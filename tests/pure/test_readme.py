@@ -14,8 +14,8 @@ from eviction.cli.manual import options_of
 from eviction.configuration.effective import ConfigurationError, load
 from eviction.configuration.file import ConfigurationFile
 from eviction.decision.reclaim_table import RECLAIM_TABLE
-from eviction.drill.library import find_scenario
-from eviction.drill.picture import NAMESPACE
+from eviction.drill.report.svg import NAMESPACE
+from eviction.drill.scenario.library import find_scenario
 from eviction.reporting.explain import REASONS
 from eviction.types import ReclaimFunction
 from reclaim.types import Reason
