@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -20,8 +19,8 @@ from eviction.reporting.explain import REASONS
 from eviction.types import ReclaimFunction
 from reclaim.types import Reason
 from signals.types import FilesystemRole, FsLayout
+from tests.repository import ROOT
 
-ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 CONFIGURATION = ROOT / "config" / "reclaimd.yaml"
 

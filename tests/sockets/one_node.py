@@ -8,8 +8,7 @@ from typing import Any
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import EmbeddedServer
-
-from .cri_calls import CriCalls
+from tests.sockets.cri_calls import CriCalls
 
 BASE = LayerSpec("base", 64 << 10, files=3)
 APP = LayerSpec("app", 32 << 10, files=300)

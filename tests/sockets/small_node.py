@@ -29,9 +29,8 @@ from reclaim.images.records import ImageRecords
 from reclaim.pod_logs.names import log_directory_name, symlink_name
 from reclaim.types import ImageRecord, Outcome
 from signals.types import FsLayout, Signal
-
-from ..reclaimd_process import write_configuration
-from .mounts import mounted_tmpfs, unmount
+from tests.reclaimd_process import write_configuration
+from tests.sockets.mounts import mounted_tmpfs, unmount
 
 MIB = 1 << 20
 PAUSE = "registry.k8s.io/pause:3.10"
