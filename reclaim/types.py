@@ -6,11 +6,11 @@ what a decision needs. Sizes are bytes, times of the runtime are nanoseconds sin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from reclaim.disk_need import ChosenOrder, Need
+from reclaim.disk_need import Need, OrderDecision
 from reclaim.fast_values import fast_value
 
 
@@ -247,11 +247,11 @@ class Verdict:
     the plan was made. `rule` says whose rule it was. `identity` is a container's or a sandbox's, as it was listed.
     """
 
-    kind: Kind
+    kind: str
     id: str
     name: str
     action: Action
-    reason: Reason
+    reason: str
     size_bytes: int | None = None
     age_seconds: float | None = None
     pod_uid: str = ""
@@ -346,18 +346,29 @@ class Usage:
         return gained_bytes, self.inodes_free - before.inodes_free
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """One look at the disk between removals: room, and whether what was to be relieved is relieved.
+class DiskVerdict(StrEnum):
+    """Whether removals go on after a measurement of the disk.
 
-    `blind`: it cannot be told, as a reading is missing. Nothing more may go then, so a blind look is `relieved` too.
-    `need`: what is missing, and how fast it fills; None where the order of removals does not depend on it.
+    `UNREADABLE`: a reading is missing, so it cannot be told whether the disk is relieved, and nothing more is removed.
     """
 
+    GO_ON = "go_on"
+    RELIEVED = "relieved"
+    UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True, slots=True)
+class DiskState:
+    """The disk between two removals. `need`: what is missing, and how fast the disk fills; None where the order of
+    removals does not depend on it."""
+
     usage: Usage
-    relieved: bool
-    blind: bool = False
+    verdict: DiskVerdict
     need: Need | None = None
+
+
+MeasureDisk = Callable[[int], DiskState]
+"""Measures the disk; the argument is a credit in bytes that counts as free (a dry run, removals in flight)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,7 +386,7 @@ class ReclaimResult:
     list_seconds: float = 0.0
     plan_seconds: float = 0.0
     remove_seconds: float = 0.0
-    order: ChosenOrder | None = None
+    order: OrderDecision | None = None
 
     def count(self, result: Result) -> int:
         """How many removals ended this way."""

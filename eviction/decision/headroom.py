@@ -87,7 +87,7 @@ def marks_ahead(
     }
 
 
-def most_pressing(unmet: Iterable[Threshold], look: SignalObservations, fills: Fills) -> Need | None:
+def most_urgent_need(unmet: Iterable[Threshold], look: SignalObservations, fills: Fills) -> Need | None:
     """Of these thresholds the need of the one whose filesystem is full first at the fill of lately; the minimum reclaim
     counts. None where nothing is known."""
     needs = []

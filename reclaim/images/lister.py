@@ -50,7 +50,7 @@ class Lister:
             )
             return self._resolved(listing, ImageIndex(images))
 
-    def again(self, listing: Listing, index: ImageIndex) -> Listing:
+    def refresh_containers(self, listing: Listing, index: ImageIndex) -> Listing:
         """The same images with a fresh list of containers. Raises RuntimeUnavailable."""
         containers = self._runtime.list_containers()
         with self._lock:

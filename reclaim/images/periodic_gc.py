@@ -25,8 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from reclaim.clock import Clock
-from reclaim.containers.removers import ImageRemover
-from reclaim.execution.executor import remove_one
+from reclaim.execution.remover import remove_one
 from reclaim.images.gc_thresholds import (
     InvalidDiskCapacity,
     SpaceDecision,
@@ -40,6 +39,7 @@ from reclaim.images.lister import Lister
 from reclaim.images.plan import ImageGCPolicy, plan_image_gc, plan_maximum_age
 from reclaim.images.pod_startup import PodStarts
 from reclaim.images.records import ImageRecords
+from reclaim.images.remover import ImageRemover
 from reclaim.services import ImageService
 from reclaim.types import (
     Action,

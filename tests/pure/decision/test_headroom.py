@@ -7,7 +7,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.decision.headroom import Pace, fills_after, marks_ahead, most_pressing, time_to_look
+from eviction.decision.headroom import Pace, fills_after, marks_ahead, most_urgent_need, time_to_look
 from eviction.types import Threshold, ThresholdValue
 from reclaim.disk_need import Need
 from signals.interval import Fill
@@ -112,11 +112,11 @@ def test_the_need_is_that_of_the_filesystem_that_is_full_first() -> None:
     now = look(1.0, nodefs_available=50 * MIB, imagefs_available=200 * MIB, nodefs_inodesFree=900)
     first = fills_after({}, look(0.0, nodefs_available=150 * MIB, imagefs_available=210 * MIB))
     fills = fills_after(first, now)
-    assert most_pressing([imagefs, nodefs, inodes], now, fills) == Need(15 * MIB, 50 * MIB, 100.0 * MIB)
-    assert most_pressing([inodes], now, fills) == Need(100, 900, 0.0, inodes=True)
-    assert most_pressing([imagefs], now, {}) == Need(GIB - 200 * MIB, 200 * MIB, 0.0)
-    assert most_pressing([], now, fills) is None
-    assert most_pressing([imagefs], look(), fills) is None
+    assert most_urgent_need([imagefs, nodefs, inodes], now, fills) == Need(15 * MIB, 50 * MIB, 100.0 * MIB)
+    assert most_urgent_need([inodes], now, fills) == Need(100, 900, 0.0, inodes=True)
+    assert most_urgent_need([imagefs], now, {}) == Need(GIB - 200 * MIB, 200 * MIB, 0.0)
+    assert most_urgent_need([], now, fills) is None
+    assert most_urgent_need([imagefs], look(), fills) is None
 
 
 @given(st.lists(st.integers(0, 2**40), min_size=1, max_size=5), st.integers(0, 2**40), st.floats(0, 1e12))
