@@ -4,7 +4,7 @@
 caller along (kubernetes/kubernetes#122491). So each filesystem has one daemon thread of its own and at most one
 reading outstanding: a caller waits up to a limit and then goes on without.
 
-Covers: reading, the deadline. Does not cover: what is seen between two looks (`glances`), what a filesystem is to the
+Covers: reading, the deadline. Does not cover: what is seen between two looks (`threshold_notifier`), what a filesystem is to the
 node (`filesystems`).
 """
 
@@ -19,8 +19,8 @@ from enum import Enum
 from typing import Protocol
 
 from signals.clock import Clock
-from signals.glances import Glancer, Glances, glance_statvfs
 from signals.interval import Marks
+from signals.threshold_notifier import Glancer, Glances, glance_statvfs
 from signals.types import FsStats, ReadingUnavailable
 
 PROBE_LIMIT_SECONDS = 2.0

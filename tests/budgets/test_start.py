@@ -24,7 +24,7 @@ REMOVING = {
     "reclaim.executor",
     "reclaim.image_gc",
     "reclaim.removers",
-    "signals.tree_usage",
+    "signals.disk_usage",
 }
 MOST_OF_HELP = 52  # 44 on Python 3.11: those of argparse and gettext
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from itertools import pairwise
 
 from signals.clock import SystemClock
-from signals.glances import SELDOM_SECONDS, Glances
 from signals.interval import Marks
+from signals.threshold_notifier import SELDOM_SECONDS, Glances
 from tests.pure.values import MIB
 
 SOON = 5.0  # seconds in which something happens that must; alone it takes milliseconds

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from signals.clock import SystemClock
-from signals.tree_usage import Tree, TreeMeter, TreeUsage, mounts_below
+from signals.disk_usage import Tree, TreeMeter, TreeUsage, mounts_below
 from tests.pure.values import KIB, SteppedClock
 
 
