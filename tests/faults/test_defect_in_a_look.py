@@ -10,7 +10,7 @@ from eviction.log import Log
 from eviction.manager import Manager
 from signals.clock import Clock
 from signals.filesystems import FilesystemPaths
-from signals.statvfs import Probes
+from signals.probe import Probes
 from signals.summary import NodeSummary
 from signals.types import Signal, SignalObservations
 from tests.reclaimd_process import came_true

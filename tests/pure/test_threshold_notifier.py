@@ -1,219 +1,136 @@
-"""One thread glances at all filesystems near a mark, and one that does not answer holds the others up for a moment."""
+"""When an observation is due between two observations: a threshold is crossed, or a fill begins. On stepped time."""
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import pairwise
 
-from signals.clock import SystemClock
-from signals.interval import Marks
-from signals.threshold_notifier import SELDOM_SECONDS, Glances
-from tests.pure.values import MIB
+import pytest
 
-SOON = 5.0  # seconds in which something happens that must; alone it takes milliseconds
-MANY_INODES = 10**6
+from signals.interval import WatchedLevels
+from signals.threshold_notifier import MIN_NOTIFY_SECONDS, ThresholdNotifier
+from tests.pure.values import GIB, MIB
 
+FLOOR = 0.01
+MANY_INODES = 10**9
+LEVELS = WatchedLevels(GIB, 1000, 500.0 * MIB, 20_000.0, FLOOR, 10.0)
 
-class Falling:
-    """A filesystem that has so many bytes at each glance, the last one for ever; or a failure."""
-
-    def __init__(self, *available: int | OSError):
-        self.available = list(available)
-        self.times: list[float] = []
-
-    def __call__(self, path: str) -> tuple[int, int]:
-        """The next one."""
-        self.times.append(time.monotonic())
-        found = self.available.pop(0) if len(self.available) > 1 else self.available[0]
-        if isinstance(found, OSError):
-            raise found
-        return found, MANY_INODES
+Amounts = Callable[[float], tuple[int, int]]
+"""Seconds -> bytes available and inodes free at that time."""
 
 
-def marks(available_bytes: int, every_seconds: float = 0.001) -> Marks:
-    """Glances so often, whatever is available; half as often while it stands still."""
-    return Marks(available_bytes, None, 1e12, 1e12, every_seconds, every_seconds)
+def nobody() -> None:
+    """Is never called: the notifier only answers."""
 
 
-@contextmanager
-def glancing(glancer: Callable[[str], tuple[int, int]], held_up_seconds: float = 60.0) -> Iterator[Glances]:
-    """Who glances, until the end of the test."""
-    glances = Glances(SystemClock(), glancer, held_up_seconds)
-    try:
-        yield glances
-    finally:
-        glances.close()
+def polls(levels: WatchedLevels, amounts: Amounts, begin: float, end: float) -> tuple[list[float], bool]:
+    """The times of the polls in [begin, end), each when it is due, and whether the last one says that an observation
+    is due."""
+    notifier, now, times = ThresholdNotifier(levels, nobody), begin, list[float]()
+    while now < end:
+        times.append(now)
+        if notifier.update(*amounts(now), now):
+            return times, True
+        now = notifier.due_at
+    return times, False
 
 
-def test_who_glances_calls_once_when_a_mark_is_crossed() -> None:
-    """By itself, at the third glance; and then rests until it is told to watch again."""
-    filesystem, crossed = Falling(100, 50, 49), threading.Semaphore(0)
-    with glancing(filesystem) as glances:
-        glances.watch("/x", marks(50), crossed.release)
-        assert crossed.acquire(timeout=SOON)
-        assert not crossed.acquire(timeout=0.05)
-        assert len(filesystem.times) == 3
-        glances.watch("/x", marks(50), crossed.release)
-        assert crossed.acquire(timeout=SOON)
+def constant(available_bytes: int, inodes_free: int = MANY_INODES) -> Amounts:
+    """A filesystem that nobody uses."""
+    return lambda _: (available_bytes, inodes_free)
 
 
-def test_a_fill_that_begins_calls_before_the_mark_is_crossed() -> None:
-    """The disk stands still for a while and begins to fall then: a look is due, so that its rate is known when the mark
-    comes. While it goes on falling nothing is called for."""
-    filesystem, called = Falling(64 * MIB), threading.Semaphore(0)
-    often = Marks(0, None, 1.0 * MIB, 1e12, 0.005, 0.005)
-    with glancing(filesystem) as glances:
-        glances.watch("/x", often, called.release)
-        assert not called.acquire(timeout=2 * SELDOM_SECONDS)
-        filesystem.available = [(63 - fallen) * MIB for fallen in range(60)]
-        assert called.acquire(timeout=SOON)
-        glances.watch("/x", often, called.release)
-        assert not called.acquire(timeout=0.02)
+def falling(start: float, bytes_per_second: float, inodes_per_second: float = 0.0) -> Amounts:
+    """2 GiB and 100 000 inodes, idle until `start`, which fall from then on."""
+
+    def amounts(now: float) -> tuple[int, int]:
+        elapsed = max(now - start, 0.0)
+        return int(2 * GIB - elapsed * bytes_per_second), int(100_000 - elapsed * inodes_per_second)
+
+    return amounts
 
 
-def test_who_writes_in_bursts_calls_for_no_more_than_four_looks_a_second() -> None:
-    """A write, and stillness after it, at every second glance; who is called orders the same glances again."""
-    filesystem, calls = Falling(*(4096 * MIB - fallen // 2 * MIB for fallen in range(4000))), list[float]()
-    often, enough = Marks(0, None, 1.0 * MIB, 1e12, 0.002, 0.002), threading.Event()
-    with glancing(filesystem) as glances:
-
-        def called() -> None:
-            calls.append(time.monotonic())
-            if len(calls) == 3:
-                enough.set()
-            glances.watch("/x", often, called)
-
-        glances.watch("/x", often, called)
-        assert enough.wait(2 * SOON)
-    assert all(later - earlier >= SELDOM_SECONDS for earlier, later in pairwise(calls))
+@pytest.mark.parametrize(
+    ("available_bytes", "inodes_free", "due"),
+    [(GIB, 1000, False), (GIB - 1, 1000, True), (GIB, 999, True)],
+    ids=["at both levels", "one byte below", "one inode below"],
+)
+def test_an_observation_is_due_below_a_level(available_bytes: int, inodes_free: int, due: bool) -> None:
+    """The first poll finds it, and needs no earlier one."""
+    notifier = ThresholdNotifier(LEVELS, nobody)
+    assert notifier.due_at < 0.0, "the first poll is due at once"
+    assert notifier.update(available_bytes, inodes_free, 7.0) is due
 
 
-def test_the_same_marks_again_wake_nobody_and_other_ones_are_looked_at_at_once() -> None:
-    """A glance that is due in 10 s stays due then."""
-    filesystem, glanced = Falling(100), threading.Semaphore(0)
-
-    def glance(path: str) -> tuple[int, int]:
-        glanced.release()
-        return filesystem(path)
-
-    with glancing(glance) as glances:
-        for _ in range(3):
-            glances.watch("/x", marks(50, 10.0), glanced.release)
-        assert glanced.acquire(timeout=SOON)
-        assert not glanced.acquire(timeout=0.05)
-        glances.watch("/x", marks(51, 10.0), glanced.release)
-        assert glanced.acquire(timeout=SOON)
-        assert not glanced.acquire(timeout=0.05)
+def test_the_levels_are_compared_however_long_the_filesystem_was_idle() -> None:
+    """A hundred polls with the same numbers, then one byte less than the level."""
+    notifier, now = ThresholdNotifier(LEVELS, nobody), 0.0
+    for _ in range(100):
+        assert not notifier.update(GIB, MANY_INODES, now)
+        now = notifier.due_at
+    assert notifier.update(GIB - 1, MANY_INODES, now)
 
 
-def test_a_glance_that_fails_calls_too() -> None:
-    """What cannot be read is for a look to say."""
-    crossed = threading.Event()
-    with glancing(Falling(100, OSError(5, "Input/output error"))) as glances:
-        glances.watch("/x", marks(50), crossed.set)
-        assert crossed.wait(SOON)
+@pytest.mark.parametrize("available_bytes", [GIB, GIB + 30 * MIB, 3 * GIB])
+def test_an_idle_filesystem_is_polled_as_seldom_as_the_interval_allows(available_bytes: int) -> None:
+    """Two polls show that it is idle; all later ones are one idle interval apart, 30 ms close to the level."""
+    times, due = polls(LEVELS, constant(available_bytes), 0.0, 100.0)
+    assert not due
+    idle = LEVELS.poll_interval(available_bytes, MANY_INODES, idle=True)
+    gaps = [later - earlier for earlier, later in pairwise(times[1:])]
+    assert gaps == pytest.approx([idle] * len(gaps))
+    assert len(gaps) > 10
 
 
-def test_without_marks_the_glances_end_and_the_others_go_on() -> None:
-    """None takes the marks away, and so does a path that is not looked at any more."""
-    crossed, filesystems = threading.Event(), {name: Falling(100) for name in ("/x", "/y", "/z")}
-    with glancing(lambda path: filesystems[path](path)) as glances:
-        for path in filesystems:
-            glances.watch(path, marks(50), crossed.set)
-        glances.watch("/y", None, crossed.set)
-        glances.keep_only({"/x"})
-        time.sleep(0.05)  # the thread has seen all of it by now
-        ended = {path: len(filesystem.times) for path, filesystem in filesystems.items()}
-        time.sleep(0.05)
-        after = {path: len(filesystem.times) for path, filesystem in filesystems.items()}
-    assert not crossed.is_set()
-    assert after["/x"] > ended["/x"]
-    assert (after["/y"], after["/z"]) == (ended["/y"], ended["/z"])
+@pytest.mark.parametrize(
+    "amounts", [falling(1.0, 200.0 * MIB), falling(1.0, 0.0, 2000.0)], ids=["200 MiB/s", "2000 inodes/s"]
+)
+def test_a_fill_that_begins_makes_an_observation_due_before_a_level_is_crossed(amounts: Amounts) -> None:
+    """The filesystem is idle for 1 s and fills from then on: the next poll or the one after it finds the fill, so its
+    rate is known when the level comes."""
+    levels = WatchedLevels(GIB, 1000, 500.0 * MIB, 20_000.0, FLOOR, FLOOR)
+    times, due = polls(levels, amounts, 0.0, 2.0)
+    assert due
+    assert 1.0 < times[-1] <= 1.0 + 2 * FLOOR
+    assert not levels.crossed(*amounts(times[-1]))
 
 
-def test_two_filesystems_cost_one_wake_up() -> None:
-    """Ordered at different moments, they are soon glanced at one right after the other, on one thread."""
-    filesystems, threads = {"/x": Falling(100), "/y": Falling(100)}, set[int]()
-
-    def glance(path: str) -> tuple[int, int]:
-        threads.add(threading.get_ident())
-        return filesystems[path](path)
-
-    with glancing(glance) as glances:
-        glances.watch("/x", marks(50, 0.02), lambda: None)
-        time.sleep(0.03)
-        glances.watch("/y", marks(50, 0.022), lambda: None)
-        time.sleep(1.0)
-    assert len(threads) == 1
-    late = [min(abs(y - x) for x in filesystems["/x"].times) for y in filesystems["/y"].times[-10:]]
-    assert sorted(late)[len(late) // 2] < 0.005, "half of their pause is 20 ms"
+def test_a_fill_that_goes_on_makes_no_observation_due_until_a_level_is_crossed() -> None:
+    """It was there at the first poll: 2 GiB at 200 MiB/s are at the level of 1 GiB after 5.12 s."""
+    times, due = polls(LEVELS, falling(0.0, 200.0 * MIB), 0.0, 100.0)
+    assert due
+    assert 5.12 < times[-1] <= 5.12 + FLOOR
 
 
-def become(count: int) -> bool:
-    """Whether so many threads that glance are there soon."""
-    until = time.monotonic() + SOON
-    while (found := sum(thread.name == "glances" for thread in threading.enumerate())) != count:
-        if time.monotonic() > until:
-            print(f"{found} threads")
-            return False
-        time.sleep(0.001)
-    return True
+def test_a_fill_faster_than_assumed_shortens_the_interval_after_its_end() -> None:
+    """1 000 MiB/s was seen where 500 are assumed: half a minute later the filesystem is still polled more often."""
+    notifier = ThresholdNotifier(LEVELS, nobody)
+    notifier.update(4 * GIB, MANY_INODES, 0.0)
+    notifier.update(3 * GIB, MANY_INODES, 1.024)
+    for now in (2.0, 30.0):
+        assert not notifier.update(3 * GIB, MANY_INODES, now)
+        assert notifier.due_at - now < LEVELS.poll_interval(3 * GIB, MANY_INODES, idle=True) * 0.8
 
 
-class Hanging:
-    """Two filesystems, of which `/hangs` does not answer before it is let go."""
-
-    def __init__(self) -> None:
-        self.let_go = threading.Event()
-        self.asked = threading.Semaphore(0)
-        self.available = {"/hangs": 100, "/sound": 100}
-
-    def __call__(self, path: str) -> tuple[int, int]:
-        """What is available, sooner or later."""
-        if path == "/hangs":
-            self.asked.release()
-            self.let_go.wait(60.0)
-        return self.available[path], MANY_INODES
-
-
-def test_a_filesystem_that_hangs_holds_the_others_up_until_the_next_order_only() -> None:
-    """The order of the next look finds the thread held up: another one takes over, and a mark that was crossed
-    meanwhile is told. The silent one is asked by no second thread; when it answers, its thread calls nobody, and ends.
-    """
-    filesystems, crossed, of_the_silent = Hanging(), threading.Semaphore(0), threading.Event()
-    assert become(0)
-    with glancing(filesystems, held_up_seconds=0.05) as glances:
-        glances.watch("/sound", marks(50), crossed.release)
-        glances.watch("/hangs", marks(50), of_the_silent.set)
-        assert filesystems.asked.acquire(timeout=SOON)
-        filesystems.available["/sound"] = 10
-        assert not crossed.acquire(timeout=0.1), "its thread is held up"
-        glances.watch("/sound", marks(50), crossed.release)  # the same order as before
-        assert crossed.acquire(timeout=SOON)
-        for _ in range(3):
-            glances.watch("/hangs", marks(50), of_the_silent.set)
-            glances.watch("/sound", marks(50), crossed.release)
-            assert crossed.acquire(timeout=SOON)
-        assert not filesystems.asked.acquire(timeout=0.05)
-        assert become(2)
-        filesystems.available["/hangs"] = 10
-        filesystems.let_go.set()
-        assert become(1)
-        assert not of_the_silent.is_set()
-        glances.watch("/hangs", marks(50), of_the_silent.set)
-        assert of_the_silent.wait(SOON), "it is glanced at again"
+def test_whoever_writes_in_bursts_causes_at_most_four_observations_a_second() -> None:
+    """A write of 1 MiB at every second poll and idleness in between; each notification sets the same levels again."""
+    levels = WatchedLevels(0, None, 1.0 * MIB, 1e12, 0.002, 0.002)
+    poll, now, due_at = 0, 0.0, list[float]()
+    notifier = ThresholdNotifier(levels, nobody)
+    while now < 5.0:
+        poll += 1
+        if notifier.update(4096 * MIB - poll // 2 * MIB, MANY_INODES, now):
+            due_at.append(now)
+            notifier = ThresholdNotifier(levels, nobody)
+        now = max(now, notifier.due_at)
+    assert len(due_at) > 10
+    assert all(later - earlier >= MIN_NOTIFY_SECONDS for earlier, later in pairwise(due_at))
 
 
-def test_closing_waits_for_no_filesystem() -> None:
-    """A thread that is held up ends when it has come back; nothing can be ordered any more."""
-    filesystems, called = Hanging(), threading.Event()
-    with glancing(filesystems) as glances:
-        glances.watch("/hangs", marks(50), called.set)
-        assert filesystems.asked.acquire(timeout=SOON)
-    glances.watch("/sound", marks(500), called.set)
-    filesystems.let_go.set()
-    assert become(0)
-    assert not called.is_set()
+def test_two_polls_at_one_moment_say_nothing_about_a_rate() -> None:
+    """Less than 1 ms apart; nothing is divided by 0, and no fill begins."""
+    notifier = ThresholdNotifier(LEVELS, nobody)
+    assert not notifier.update(4 * GIB, MANY_INODES, 1.0)
+    assert not notifier.update(4 * GIB, MANY_INODES, 2.0)
+    assert not notifier.update(3 * GIB, MANY_INODES, 2.0)
+    assert notifier.due_at > 2.0
