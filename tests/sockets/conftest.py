@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from .one_node import Node
-from .small_node import SmallNode
+from tests.sockets.one_node import Node
+from tests.sockets.small_node import SmallNode
 
 SmallNodeFactory = Callable[..., SmallNode]
 

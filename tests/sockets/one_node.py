@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from reclaim.embedded.runtime import EmbeddedRuntime
-from reclaim.embedded.server import EmbeddedServer
-from reclaim.embedded.store import LayerSpec
-
-from .cri_calls import CriCalls
+from eviction.drill.runtime.layer_store import LayerSpec
+from eviction.drill.runtime.runtime import EmbeddedRuntime
+from eviction.drill.runtime.server import EmbeddedServer
+from tests.sockets.cri_calls import CriCalls
 
 BASE = LayerSpec("base", 64 << 10, files=3)
 APP = LayerSpec("app", 32 << 10, files=300)
