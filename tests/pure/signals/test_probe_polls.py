@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -48,13 +47,13 @@ class Filesystems:
 
 
 def levels(available_bytes: int, every_seconds: float = 0.001) -> WatchedLevels:
-    """Levels that are polled that often, whatever is available; half as often at most while nothing fills."""
+    """Levels that are polled that often, whatever is available."""
     return WatchedLevels(available_bytes, None, 1e12, 1e12, every_seconds, every_seconds)
 
 
 @contextmanager
 def probes_of(filesystems: Filesystems, *paths: str, limit_seconds: float = 60.0) -> Iterator[Probes]:
-    """Probes that have read each path once."""
+    """Probes that have read each path once; their threads have ended when the block is left."""
     probes = Probes(SystemClock(), filesystems, limit_seconds)
     try:
         for path in paths:
@@ -64,6 +63,8 @@ def probes_of(filesystems: Filesystems, *paths: str, limit_seconds: float = 60.0
     finally:
         filesystems.answering.set()
         probes.close()
+        for thread in [each for path in paths for each in threads_of(path)]:
+            thread.join(SOON)
 
 
 def threads_of(path: str) -> list[threading.Thread]:
@@ -158,8 +159,11 @@ def test_without_levels_the_polls_end_and_those_of_others_go_on() -> None:
         for path in ("/x", "/y", "/z", "/never-read"):
             probes.watch(path, levels(50), notified.set)
         probes.watch("/y", None, notified.set)
+        threads = threads_of("/z")
         probes.keep_only({"/x", "/y"})
-        time.sleep(A_WHILE)  # a poll that had begun is over
+        probes.read("/y")  # on the thread that polls: a poll that had begun is over
+        for thread in threads:
+            thread.join(SOON)
         for path in ("/x", "/y", "/z"):
             filesystems.forget_polls(path)
         assert filesystems.polled["/x"].acquire(timeout=SOON)

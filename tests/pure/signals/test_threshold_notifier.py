@@ -102,14 +102,17 @@ def test_a_fill_that_goes_on_makes_no_observation_due_until_a_level_is_crossed()
     assert 5.12 < times[-1] <= 5.12 + FLOOR
 
 
-def test_a_fill_faster_than_assumed_shortens_the_interval_after_its_end() -> None:
-    """1 000 MiB/s was seen where 500 are assumed: half a minute later the filesystem is still polled more often."""
+def test_a_fill_faster_than_assumed_shortens_the_interval_for_a_minute_after_its_end() -> None:
+    """1 000 MiB/s are found where 500 are assumed: half a minute later the filesystem is still polled more often, and
+    after three minutes as seldom as before."""
     notifier = ThresholdNotifier(LEVELS, nobody)
     notifier.update(4 * GIB, MANY_INODES, 0.0)
     notifier.update(3 * GIB, MANY_INODES, 1.024)
     for now in (2.0, 30.0):
         assert not notifier.update(3 * GIB, MANY_INODES, now)
         assert notifier.due_at - now < LEVELS.poll_interval(3 * GIB, MANY_INODES, idle=True) * 0.8
+    assert not notifier.update(3 * GIB, MANY_INODES, 180.0)
+    assert notifier.due_at - 180.0 == pytest.approx(LEVELS.poll_interval(3 * GIB, MANY_INODES, idle=True))
 
 
 def test_whoever_writes_in_bursts_causes_at_most_four_observations_a_second() -> None:
