@@ -30,7 +30,7 @@ class _Order(Enum):
     """What the thread of a probe is told to do."""
 
     READ = "read"
-    WATCH = "watch"  # the levels are others now
+    WATCH = "watch"  # the levels have changed: wake up and poll
     CLOSE = "close"
 
 
@@ -51,7 +51,7 @@ class Probe:
         self._orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Reading | OSError] = queue.SimpleQueue()
         self._outstanding = False
-        self._ordering = threading.Lock()  # over what follows; never held while the filesystem is read
+        self._ordering = threading.Lock()  # for all writes to what follows; never held while the filesystem is read
         self._notifier: ThresholdNotifier | None = None
         self._closed = False
         self._thread: threading.Thread | None = None
