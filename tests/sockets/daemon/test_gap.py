@@ -8,8 +8,8 @@ import time
 import pytest
 
 from signals.types import Signal
+from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import Daemon
-from tests.sockets.small_node import MIB, SmallNode
 
 GAP_SECONDS = 31.0  # more than three of the longest intervals, and more than 30 s
 

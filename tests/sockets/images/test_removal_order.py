@@ -23,7 +23,7 @@ from eviction.node.node import Node
 from eviction.node.responder import Request
 from eviction.reporting.pass_record import Pass, Trigger, pass_json
 from signals.types import Signal
-from tests.sockets.small_node import MIB, SmallNode
+from tests.nodes.small_node import MIB, SmallNode
 
 REMOVAL_SECONDS = 0.2
 SMALL = 10

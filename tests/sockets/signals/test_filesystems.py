@@ -14,10 +14,10 @@ from eviction.drill.runtime.failpoints import Hang
 from eviction.drill.runtime.private_mounts import mount_tmpfs
 from signals.statvfs import Reading, read_statvfs
 from signals.types import FsLayout, Signal
+from tests.nodes.small_node import MIB, SmallNode, reason_of
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.mounts import dead_filesystem, mounted_tmpfs_without_inodes, unmount
-from tests.sockets.small_node import MIB, SmallNode, reason_of
 
 
 def test_a_tmpfs_without_an_inode_limit_has_no_inode_signal(small_node: SmallNode) -> None:
