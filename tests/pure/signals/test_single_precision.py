@@ -118,7 +118,7 @@ def test_what_is_too_small_is_0_and_zeros_do_not_matter(number: str, value: floa
 
 @pytest.mark.parametrize("number", ["3.4e38", "1e-43", "1e-44", "7.1e-45"])
 def test_a_percentage_at_the_ends_of_the_range_is_printed_and_reads_back(number: str) -> None:
-    """Nearly the largest one, and denormal ones."""
+    """Nearly the largest one, and denormal ones; the largest of all is at least printed."""
     assert str(parse_percentage("3.4028235e38%")) == "3.40282359e+38%"
     percentage = parse_percentage(f"{number}%")
     assert parse_percentage(str(percentage)) == percentage
