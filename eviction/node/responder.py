@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass, replace
 
 from eviction.configuration.effective import Extent
-from eviction.decision.headroom import Fills, fills_after, most_urgent_need
+from eviction.decision.headroom import FillRates, most_urgent_need, update_fill_rates
 from eviction.decision.reclaim_table import functions_of
 from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
 from eviction.decision.thresholds import thresholds_met, usable
@@ -56,7 +56,7 @@ class Responder:
         self._clock = clock
         self._extent = extent
         self.state = ManagerState(config)
-        self.fills: Fills = {}
+        self.fill_rates: FillRates = {}
         self.history = History()
 
     def use(self, config: EvictionConfig, extent: Extent) -> None:
@@ -69,7 +69,7 @@ class Responder:
         observations = self._summary.observe()
         before = self.state
         self.state, decision = synchronize(before, observations, observations.time)
-        self.fills = fills_after(self.fills, observations)
+        self.fill_rates = update_fill_rates(self.fill_rates, observations)
         self.history.add(LookedAt(before, observations, decision))
         return observations, decision
 
@@ -115,19 +115,18 @@ class Responder:
         """Measures the disk between removals. `stop`: whether a disk on which the goal is reached is relieved."""
         function = self._collector.functions[name]
         freed = FilesystemRole(function.frees)
-        fills: Fills | None = None
-        choice = (
-            function.order_by_need and self._extent is Extent.ENOUGH
-        )  # with `extent: all` the order is the kubelet's
+        fill_rates: FillRates | None = None
+        # with `extent: all` the order of removals is the kubelet's, however fast the disk fills
+        choice = function.order_by_need and self._extent is Extent.ENOUGH
 
         def measure(credit_bytes: int) -> DiskState:
-            nonlocal fills
+            nonlocal fill_rates
             observations = self._summary.observe()
-            if fills is None:  # of before the first removal: after it, what is freed hides what is filled
-                fills = fills_after(self.fills, observations)
+            if fill_rates is None:  # of before the first removal: after it, what is freed hides what is written
+                fill_rates = update_fill_rates(self.fill_rates, observations)
             credited = _credited(observations, freed, credit_bytes)
             unmet = thresholds_met(goal, usable(credited.signals), enforce_min_reclaim=True)
-            need = most_urgent_need(unmet, credited, fills) if choice else None
+            need = most_urgent_need(unmet, credited, fill_rates) if choice else None
             verdict = DiskVerdict.GO_ON
             if stop and _has_stale_reading(goal, observations):
                 verdict = DiskVerdict.UNREADABLE  # going on without a reading could remove everything

@@ -24,7 +24,7 @@ from eviction.reporting.pass_record import Pass, pass_json
 from reclaim.functions import FUNCTIONS
 from reclaim.types import Kind, Result
 from signals.types import Signal
-from tests.sockets.small_node import DEAD_SECONDS, SmallNode, relieve
+from tests.nodes.small_node import DEAD_SECONDS, SmallNode, relieve
 
 EVERYTHING = Request(row=tuple(FUNCTIONS), extent=Extent.ALL)
 SMALL_BYTES = 64 << 10

@@ -14,9 +14,9 @@ from eviction.node.responder import Request
 from reclaim.cri import cri_pb2 as pb
 from reclaim.functions import FUNCTIONS
 from signals.types import Signal
+from tests.nodes.small_node import APP, MIB, GivenIds, SmallNode, outcome_of, reason_of, relieve, result_of
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.dialect import Dialect
-from tests.sockets.small_node import APP, MIB, GivenIds, SmallNode, outcome_of, reason_of, relieve, result_of
 
 EVERYTHING = Request(row=tuple(FUNCTIONS), extent=Extent.ALL)
 CONTAINERS = Request(row=(DELETE_ALL_UNUSED_CONTAINERS,), extent=Extent.ALL)

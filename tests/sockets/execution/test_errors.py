@@ -13,7 +13,7 @@ from eviction.node.responder import Request
 from reclaim.cri import cri_pb2 as pb
 from reclaim.functions import FUNCTIONS
 from signals.types import Signal
-from tests.sockets.small_node import MIB, SmallNode, outcome_of, reason_of, relieve, result_of
+from tests.nodes.small_node import MIB, SmallNode, outcome_of, reason_of, relieve, result_of
 
 EVERYTHING = Request(row=tuple(FUNCTIONS), extent=Extent.ALL)
 IMAGES = Request(row=(DELETE_UNUSED_IMAGES,), extent=Extent.ALL)
