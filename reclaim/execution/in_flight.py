@@ -1,8 +1,8 @@
 """Whether another removal may start while others are in flight.
 
 * Removals run side by side up to a bound, but none is started that the ones in flight may make needless.
-* The first one goes alone: it shows what a byte that the runtime promises is worth.
-* On a disk that is full within a minute the first does not go alone. A promised byte is then taken to free what it
+* The first one runs alone: it shows what a byte that the runtime promises is worth.
+* On a disk that is full within a minute the first does not run alone. A promised byte is then taken to free what it
   freed in earlier plans, or else `MOST_FREED_PER_PROMISED_BYTE`; and what is written while a removal goes on has to be
   freed as well.
 
