@@ -89,7 +89,7 @@ picture: environment
 	install -D -m 0644 report/drill-pressured-node.svg config/pictures/pressured-node.svg
 
 manual: development
-	$(BIN)/python -m eviction.manual config
+	$(BIN)/python -m eviction.cli.manual config
 
 proto: development
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. reclaim/cri/cri.proto

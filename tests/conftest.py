@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from reclaim.embedded.filesystem import PrivateMounts, enter_private_mounts
+from eviction.drill.runtime.private_mounts import PrivateMounts, enter_private_mounts
 
 CLONE_NEWNS = 0x20000  # <linux/sched.h>
 

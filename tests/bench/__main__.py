@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from eviction.look_words import table
+from eviction.reporting.tables import table
 from signals.clock import SystemClock
 from signals.filesystems import FilesystemPaths
 from signals.statvfs import Probes

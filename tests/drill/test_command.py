@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from eviction.drill.library import library
+from eviction.drill.scenario.library import library
 
 from ..reclaimd_process import ENVIRONMENT, PROGRAM, answer, reclaimd
 from ..sockets.mounts import need_mounts

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from eviction.drill.compare import comparison_page, comparison_table
-from eviction.drill.document import report_of
-from eviction.drill.report import result_json
-from eviction.drill.result import Response
-from eviction.drill.seen import EndedPod, Episode, RemovalSeen, Sample
+from eviction.drill.judgement.result import Response
+from eviction.drill.measurement.measurements import EndedPod, Episode, RemovalSeen, Sample
+from eviction.drill.report.compare import comparison_page, comparison_table
+from eviction.drill.report.document import report_of
+from eviction.drill.report.to_json import result_json
 
 from ..reclaimd_process import reclaimd
 from .documents import MIB

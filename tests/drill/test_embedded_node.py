@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.embedded_node import EmbeddedDrillNode
-from eviction.drill.growers import EmbeddedGrowers
-from eviction.drill.pressure import Pressures
-from eviction.drill.run import configuration_of
-from eviction.drill.types import PodState, Scenario
-from eviction.node import Node
+from eviction.drill.node.embedded_node import EmbeddedDrillNode
+from eviction.drill.pressure.embedded_growers import EmbeddedGrowers
+from eviction.drill.pressure.schedule import Pressures
+from eviction.drill.run.embedded import configuration_of
+from eviction.drill.scenario.types import PodState, Scenario
+from eviction.node.node import Node
 from reclaim.types import Container, ContainerState, PodSandboxState
 from signals.types import FilesystemRole, FsLayout
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.held import HeldFill
-from eviction.drill.types import Grows
+from eviction.drill.pressure.real_fill import HeldFill
+from eviction.drill.scenario.types import Grows
 
 from ..reclaimd_process import came_true
 from ..sockets.mounts import mounted_tmpfs, unmount

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.inventory import ListWatch, take_inventory
-from eviction.drill.seen import NamedObject
+from eviction.drill.measurement.inventory import ListWatch, take_inventory
+from eviction.drill.measurement.measurements import NamedObject
 from reclaim.types import Image, PodSandbox, PodSandboxState, RuntimeUnavailable
 
 from ..pure.memory_runtime import MemoryRuntime

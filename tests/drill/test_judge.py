@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.judge import Check, judge, lost_beyond_need
-from eviction.drill.seen import Band, Episode, LayerSeen, NamedObject, PassSeen, Seen
-from eviction.drill.types import ConditionExpectation, Expectation, ObjectPattern
-from eviction.record import PassResult
+from eviction.drill.judgement.judge import Check, judge, lost_beyond_need
+from eviction.drill.measurement.measurements import Band, Episode, LayerSeen, NamedObject, PassSeen, Seen
+from eviction.drill.scenario.types import ConditionExpectation, Expectation, ObjectPattern
+from eviction.reporting.pass_record import PassResult
 from eviction.types import NodeCondition
 from signals.types import Signal
 

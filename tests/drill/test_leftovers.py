@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.held_fill import PREFIX
-from eviction.drill.leftovers import DrillGoesOn, remove_leftovers
-from eviction.drill.other_data import mount_point, other_data
+from eviction.drill.pressure.foreign_data import mount_point, other_data
+from eviction.drill.pressure.leftovers import DrillGoesOn, remove_leftovers
+from eviction.drill.pressure.real_fill_program import PREFIX
 
 from ..sockets.mounts import mounted_tmpfs, unmount
 

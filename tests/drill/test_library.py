@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.judge import judge
-from eviction.drill.library import find_scenario, library
-from eviction.drill.types import ConditionExpectation, ObjectPattern
+from eviction.drill.judgement.judge import judge
+from eviction.drill.scenario.library import find_scenario, library
+from eviction.drill.scenario.types import ConditionExpectation, ObjectPattern
 
 from ..reclaimd_process import reclaimd
 from ..sockets.mounts import need_mounts

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eviction.drill.observer import LARGEST_SAMPLES, Observer
-from eviction.drill.seen import Band, Episode
+from eviction.drill.measurement.measurements import Band, Episode
+from eviction.drill.measurement.observer import LARGEST_SAMPLES, Observer
 from eviction.types import NodeCondition, ThresholdValue
 from signals.quantity import parse_quantity
 from signals.types import (

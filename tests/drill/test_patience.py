@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eviction.drill.patience import answered
+from eviction.drill.node.wait_for_runtime import answered
 from reclaim.types import RuntimeUnavailable
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill import schema
-from eviction.drill.library import library
-from eviction.drill.scenario import read_scenario
-from eviction.drill.types import FaultAction, Grows, PodState
+from eviction.drill.scenario import schema
+from eviction.drill.scenario.library import library
+from eviction.drill.scenario.reader import read_scenario
+from eviction.drill.scenario.types import FaultAction, Grows, PodState
 
 ROOT = Path(__file__).parents[2]
 SECTION = (ROOT / "README.md").read_text().partition("\n## Drill\n")[2].partition("\n## ")[0]

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.real_judge import judge_real
-from eviction.drill.result import Response
-from eviction.drill.seen import EndedPod
-from eviction.drill.types import ConditionExpectation, Expectation, ObjectPattern
+from eviction.drill.judgement.judge_real import judge_real
+from eviction.drill.judgement.result import Response
+from eviction.drill.measurement.measurements import EndedPod
+from eviction.drill.scenario.types import ConditionExpectation, Expectation, ObjectPattern
 from signals.quantity import parse_percentage
 from signals.types import Signal
 

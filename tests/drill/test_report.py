@@ -11,19 +11,19 @@ from xml.etree import ElementTree
 
 import pytest
 
-from eviction.drill.document import Report, ReportError, read_report, report_of
-from eviction.drill.faults import Strike
-from eviction.drill.judge import Check
-from eviction.drill.junit import junit_xml
-from eviction.drill.library import library
-from eviction.drill.page import page
-from eviction.drill.picture import NAMESPACE, picture
-from eviction.drill.pressure import Period
-from eviction.drill.report import LARGEST_POINTS, observation_lines, result_json, verdict_lines
-from eviction.drill.result import DrillResult, Response
-from eviction.drill.seen import EndedPod, Episode, FilesystemSeen, RemovalSeen, Sample
-from eviction.drill.thinning import thinned
-from eviction.drill.written import write_reports
+from eviction.drill.judgement.judge import Check
+from eviction.drill.judgement.result import DrillResult, Response
+from eviction.drill.measurement.downsample import thinned
+from eviction.drill.measurement.measurements import EndedPod, Episode, FilesystemSeen, RemovalSeen, Sample
+from eviction.drill.pressure.fault_schedule import Strike
+from eviction.drill.pressure.schedule import Period
+from eviction.drill.report.document import Report, ReportError, read_report, report_of
+from eviction.drill.report.html import page
+from eviction.drill.report.junit import junit_xml
+from eviction.drill.report.svg import NAMESPACE, picture
+from eviction.drill.report.to_json import LARGEST_POINTS, observation_lines, result_json, verdict_lines
+from eviction.drill.report.write import write_reports
+from eviction.drill.scenario.library import library
 from signals.types import FilesystemRole, FsLayout
 
 from ..sockets.mounts import need_mounts

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eviction.drill.restart_rule import Memory, should_be_restarted, would_start
-from eviction.drill.types import PodSpec, PodState, RestartPolicy
+from eviction.drill.judgement.restart_policy import Memory, should_be_restarted, would_start
+from eviction.drill.scenario.types import PodSpec, PodState, RestartPolicy
 from reclaim.types import Container, ContainerState
 
 ALWAYS, ON_FAILURE, NEVER = RestartPolicy

@@ -8,15 +8,15 @@ from typing import Any, get_args
 
 import pytest
 
-from eviction.drill.faults import failpoint_of, words_of
-from eviction.drill.library import find_scenario, library
-from eviction.drill.scenario import read_scenario, scenario_of
-from eviction.drill.schema import Dialect, FaultFields, Method, Wrong
-from eviction.drill.texts import ScenarioError
-from eviction.drill.types import Fault, FaultAction, PodState, RestartPolicy
-from reclaim.embedded.dialects import DIALECTS
-from reclaim.embedded.distortions import Distortion
-from reclaim.embedded.server import METHODS
+from eviction.drill.pressure.fault_schedule import failpoint_of, words_of
+from eviction.drill.runtime.dialects import DIALECTS
+from eviction.drill.runtime.distortions import Distortion
+from eviction.drill.runtime.server import METHODS
+from eviction.drill.scenario.amounts import ScenarioError
+from eviction.drill.scenario.library import find_scenario, library
+from eviction.drill.scenario.reader import read_scenario, scenario_of
+from eviction.drill.scenario.schema import Dialect, FaultFields, Method, Wrong
+from eviction.drill.scenario.types import Fault, FaultAction, PodState, RestartPolicy
 from signals.types import FilesystemRole, FsLayout, Signal
 
 from .documents import IMAGEFS, MIB, SCENARIO, document, scenario

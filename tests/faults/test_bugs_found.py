@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from eviction.record import pass_json
+from eviction.drill.runtime.distortions import Distortion
+from eviction.drill.runtime.failpoints import Distort, Failpoint, Hang, Pretend
+from eviction.reporting.pass_record import pass_json
 from reclaim.cri import cri_pb2 as pb
-from reclaim.embedded.distortions import Distortion
-from reclaim.embedded.failpoints import Distort, Failpoint, Hang, Pretend
 from tests.faults.bench import EVERYTHING
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.dialect import Dialect

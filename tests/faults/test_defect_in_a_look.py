@@ -6,8 +6,8 @@ import io
 import json
 import threading
 
-from eviction.log import Log
-from eviction.manager import Manager
+from eviction.daemon.manager import Manager
+from eviction.reporting.log import Log
 from signals.clock import Clock
 from signals.filesystems import FilesystemPaths
 from signals.statvfs import Probes

@@ -14,8 +14,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from reclaim.embedded.failpoints import ActThenFail, Cut, Fail, Failpoint
-from reclaim.embedded.faults import CODES
+from eviction.drill.runtime.failpoints import ActThenFail, Cut, Fail, Failpoint
+from eviction.drill.runtime.faults import CODES
 from tests.faults.bench import SIDE_BY_SIDE, Findings, LivedNode, pass_under_fault
 from tests.faults.meters import Meters, Report
 from tests.sockets.mounts import need_mounts

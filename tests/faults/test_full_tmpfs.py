@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from eviction import cli
-from reclaim.embedded.filesystem import unmount
+from eviction.drill.runtime.private_mounts import unmount
 from signals.types import Signal
 from tests.full_disk import Relief, daemon_woken, environment_on, full, hook
 from tests.reclaimd_process import PROGRAM, came_true

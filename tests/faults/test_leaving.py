@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 
-from reclaim.embedded.failpoints import Delay
+from eviction.drill.runtime.failpoints import Delay
 from signals.types import Signal
 from tests.reclaimd_process import Daemon
 from tests.sockets.small_node import MIB, SmallNode

@@ -10,8 +10,8 @@ import time
 import grpc
 import pytest
 
+from eviction.drill.runtime.failpoints import Cut, Delay
 from reclaim.cri.client import CriClient
-from reclaim.embedded.failpoints import Cut, Delay
 from reclaim.types import RuntimeUnavailable
 from signals.types import Signal
 from tests.faults.meters import MIB, Meters, high_water_bytes

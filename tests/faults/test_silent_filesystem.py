@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.control import ControlUnavailable, ask
+from eviction.control.socket import ControlUnavailable, ask
 from signals.types import FsLayout
 from tests.faults.meters import Meters, Report, control_heartbeat
 from tests.faults.silent_filesystem import Silence, SilentFilesystem

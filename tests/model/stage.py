@@ -11,9 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from reclaim.embedded.failpoints import ActThenFail, Call, Cut, Failpoint, Failpoints
-from reclaim.embedded.runtime import EmbeddedRuntime
-from reclaim.embedded.server import METHODS, EmbeddedServer
+from eviction.drill.runtime.failpoints import ActThenFail, Call, Cut, Failpoint, Failpoints
+from eviction.drill.runtime.runtime import EmbeddedRuntime
+from eviction.drill.runtime.server import METHODS, EmbeddedServer
 from tests.model.truth import TrueRuntime
 from tests.sockets.mounts import mounted_tmpfs, unmount
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.attribution import (
+from eviction.reporting.attribution import (
     WORDS,
     Attribution,
     Counted,
@@ -21,7 +21,7 @@ from eviction.attribution import (
     class_of_log,
     sentence,
 )
-from eviction.explain import attribution_lines
+from eviction.reporting.explain import attribution_lines
 from reclaim.types import Action, Kind, Outcome, Reason, Result, Verdict
 from signals.types import FilesystemRole, FsStats, SignalObservations
 from tests.pure.values import GIB, MIB, look, seen_filesystems

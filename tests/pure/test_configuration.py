@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.configuration import (
+from eviction.configuration.effective import (
     API_VERSION,
     KIND,
     Configuration,
@@ -18,8 +18,8 @@ from eviction.configuration import (
     Extent,
     load,
 )
-from eviction.sources import parse_pairs
-from eviction.threshold_config import ThresholdConfigError, read_minimum_reclaim, read_value
+from eviction.configuration.sources import parse_pairs
+from eviction.decision.threshold_config import ThresholdConfigError, read_minimum_reclaim, read_value
 from signals.quantity import parse_percentage
 from signals.types import Signal
 from tests.pure.values import GIB, MIB, value

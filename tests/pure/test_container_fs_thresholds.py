@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.state import EvictionConfig
-from eviction.threshold_config import update_container_fs_thresholds
+from eviction.decision.synchronize import EvictionConfig
+from eviction.decision.threshold_config import update_container_fs_thresholds
 from eviction.types import Threshold
 from signals.types import FilesystemRole, FsLayout, Signal
 from tests.pure.values import threshold

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.container_gc import ContainerGCPolicy, plan_container_gc
-from reclaim.pods import PodStates
-from reclaim.sandbox_gc import plan_sandbox_gc
+from reclaim.containers.plan import ContainerGCPolicy, plan_container_gc
+from reclaim.containers.sandboxes import plan_sandbox_gc
+from reclaim.pods.states import PodStates
 from reclaim.types import Action, Container, ContainerState, Kind, Listing, Plan, PodSandboxState, Reason, Verdict
 from tests.pure.values import NOW_NS, container, image, sandbox
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import pytest
 
-from reclaim.container_gc import ContainerGCPolicy, plan_container_gc
-from reclaim.pods import PodState, PodStates
-from reclaim.sandbox_gc import plan_sandbox_gc
+from reclaim.containers.plan import ContainerGCPolicy, plan_container_gc
+from reclaim.containers.sandboxes import plan_sandbox_gc
+from reclaim.pods.states import PodState, PodStates
 from reclaim.types import Container, ContainerState, Listing, Plan, PodSandboxState, PolicyError, Reason
 from tests.pure.values import NOW_NS, container, sandbox
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eviction.dashboard import BLOCKS, bar, panels, plain, sparkline
+from eviction.cli.dashboard import BLOCKS, bar, panels, plain, sparkline
 from tests.pure.values import GIB, MIB
 
 

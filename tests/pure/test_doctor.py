@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from eviction import disk_checks, node_checks
 from eviction.cli.doctor import lines
-from eviction.configuration import load
-from eviction.doctor import CHECKS, examine, healthy
-from eviction.finding import Finding, Level, NodeFacts, Snapshotter, SocketFacts
+from eviction.configuration.effective import load
+from eviction.doctor import disk_checks, node_checks
+from eviction.doctor.examine import CHECKS, examine, healthy
+from eviction.doctor.findings import Finding, Level, NodeFacts, Snapshotter, SocketFacts
 from reclaim.services import RuntimeVersion
 from signals.types import FilesystemIdentity, FilesystemRole, FsStats, Signal, SignalObservations, Unavailable
 from tests.pure.values import GIB, MIB, look, observation, threshold

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.documents import DEEPEST, LARGEST_BYTES, DocumentError, parse_document, read_document
+from eviction.configuration.strict_yaml import DEEPEST, LARGEST_BYTES, DocumentError, parse_document, read_document
 
 
 @pytest.mark.parametrize(

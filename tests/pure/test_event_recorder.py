@@ -6,9 +6,16 @@ import threading
 from collections.abc import Callable
 from io import StringIO
 
-from eviction.event_correlation import BURST, MOST_REMEMBERED, REFILL_SECONDS, Correlator, NodeEvent
-from eviction.event_recorder import AGAIN_SECONDS, MOST_QUEUED, MOST_TRIES, EventRecorder, EventWriter, NotWritten
-from eviction.log import Log
+from eviction.reporting.log import Log
+from eviction.telemetry.event_correlator import BURST, MOST_REMEMBERED, REFILL_SECONDS, Correlator, NodeEvent
+from eviction.telemetry.event_recorder import (
+    AGAIN_SECONDS,
+    MOST_QUEUED,
+    MOST_TRIES,
+    EventRecorder,
+    EventWriter,
+    NotWritten,
+)
 from reclaim.types import EventReason, GCEvent
 from tests.pure.values import SteppedClock, SteppedEvent
 

@@ -11,11 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.executor import CHECK_ATTEMPTS, LATE_LIMIT_SECONDS, LATE_QUIET_SECONDS, STILL_SECONDS, Carried, Executor
-from reclaim.need import Need
-from reclaim.removers import Refused
+from reclaim.containers.removers import Refused
+from reclaim.disk_need import Need
+from reclaim.execution.executor import (
+    CHECK_ATTEMPTS,
+    LATE_LIMIT_SECONDS,
+    LATE_QUIET_SECONDS,
+    STILL_SECONDS,
+    Carried,
+    Executor,
+)
+from reclaim.images.removal_order import Experience, YieldOrder
 from reclaim.types import Action, Kind, Look, Plan, Reason, Result, Verdict
-from reclaim.yield_order import Experience, YieldOrder
 from tests.pure.store import Disk, Store, objects, plan_of
 from tests.pure.values import MIB, SteppedClock, SteppedEvent
 

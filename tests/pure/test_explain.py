@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.explain import REASONS, no_effect_sentences, outcome_row, outcomes_table, pass_lines
-from eviction.look_words import amount, apart, signals_table, table
-from eviction.record import Pass, PassResult, Trigger
+from eviction.reporting.explain import REASONS, no_effect_sentences, outcome_row, outcomes_table, pass_lines
+from eviction.reporting.pass_record import Pass, PassResult, Trigger
+from eviction.reporting.tables import amount, apart, signals_table, table
 from eviction.types import Decision, ReclaimFunction
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.types import FilesystemRole, FsLayout, Signal, Unavailable

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.cri import cri_pb2 as pb
-from reclaim.embedded.distortions import HUGE_NAME_CHARACTERS, Distortion, distorted
-from reclaim.embedded.failpoints import Call, Failpoints, InjectedError
-from reclaim.embedded.faults import (
+from eviction.drill.runtime.distortions import HUGE_NAME_CHARACTERS, Distortion, distorted
+from eviction.drill.runtime.failpoints import Call, Failpoints, InjectedError
+from eviction.drill.runtime.faults import (
     CODES,
     ActThenFail,
     Cut,
@@ -28,6 +27,7 @@ from reclaim.embedded.faults import (
     fault_document,
     read_fault,
 )
+from reclaim.cri import cri_pb2 as pb
 
 METHODS = frozenset({"ListImages", "RemoveImage"})
 

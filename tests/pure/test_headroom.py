@@ -7,9 +7,9 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.headroom import Pace, fills_after, marks_ahead, most_pressing, time_to_look
+from eviction.decision.headroom import Pace, fills_after, marks_ahead, most_pressing, time_to_look
 from eviction.types import Threshold, ThresholdValue
-from reclaim.need import Need
+from reclaim.disk_need import Need
 from signals.interval import Fill
 from signals.types import FilesystemIdentity, FilesystemRole, FsLayout, Signal, SignalObservation, SignalObservations
 from tests.pure.values import GIB, MIB, stats

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.history import KEPT_LOOKS, History, Look, replay
-from eviction.state import EvictionConfig, ManagerState, synchronize
+from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
+from eviction.node.history import KEPT_LOOKS, History, Look, replay
 from eviction.types import Decision, Threshold
 from signals.types import FilesystemIdentity, FsLayout, Signal, SignalObservation, SignalObservations
 from tests.pure.values import GIB, look, observation, threshold, value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eviction.hold_off import HoldOff
+from eviction.node.hold_off import HoldOff
 from tests.pure.values import SteppedClock
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from eviction.configuration_stamp import Stamp
-from eviction.hook import HookAnswer, HookOptions, HookRefused
-from eviction.hook_requests import MOST_WAITING, HookRequests
+from eviction.configuration.fingerprint import Stamp
+from eviction.control.reclaim import HookAnswer, HookOptions, HookRefused
+from eviction.control.reclaim_queue import MOST_WAITING, HookRequests
 
 REQUEST: dict[str, Any] = {"options": {}, "told": {}}
 

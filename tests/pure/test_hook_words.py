@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from eviction.check import CheckOptions, CheckRefused, read_check_options
-from eviction.cli.asking import CONTROL_SOCKET, NotAskedError, control_socket_of, read_words
-from eviction.configuration_stamp import stamp, told_nothing, told_the_same
-from eviction.hook import HookOptions, HookRefused, read_options
+from eviction.cli.ask_daemon import CONTROL_SOCKET, NotAskedError, control_socket_of, read_words
+from eviction.configuration.fingerprint import stamp, told_nothing, told_the_same
+from eviction.control.check import CheckOptions, CheckRefused, read_check_options
+from eviction.control.reclaim import HookOptions, HookRefused, read_options
 from signals.types import Signal
 
 

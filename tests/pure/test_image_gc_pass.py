@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import pytest
 
-from reclaim.image_gc import ImageGCPolicy
-from reclaim.image_gc_pass import IMAGE_GC, ImageGC, ImageGCResult
-from reclaim.keep_list import parse_keep_list
-from reclaim.listing import Lister
-from reclaim.records import ImageRecords
+from reclaim.images.keep_list import parse_keep_list
+from reclaim.images.lister import Lister
+from reclaim.images.periodic_gc import IMAGE_GC, ImageGC, ImageGCResult
+from reclaim.images.plan import ImageGCPolicy
+from reclaim.images.records import ImageRecords
 from reclaim.types import (
     Action,
     ContainerState,

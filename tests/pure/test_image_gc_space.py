@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.image_gc import ImageGCPolicy
-from reclaim.image_gc_space import (
+from reclaim.images.gc_thresholds import (
     InvalidDiskCapacity,
     SpaceDecision,
     bytes_to_free,
@@ -20,6 +19,7 @@ from reclaim.image_gc_space import (
     invalid_capacity_event,
     usage_percent,
 )
+from reclaim.images.plan import ImageGCPolicy
 from reclaim.types import EventReason
 from tests.pure.values import GIB, KIB, MIB
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from eviction import configuration
-from eviction.configuration import KUBELET_CONFIG, Configuration, ConfigurationError, load
-from eviction.kubelet_configuration import API_VERSION, KIND
+from eviction.configuration import effective as configuration
+from eviction.configuration.effective import KUBELET_CONFIG, Configuration, ConfigurationError, load
+from eviction.configuration.kubelet import API_VERSION, KIND
 from eviction.types import Threshold
 from signals.types import Signal
 from tests.pure.values import value

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.keep_list import KEEP_NOTHING, LONGEST_ENTRY, KeepForm, parse_keep_list
+from reclaim.images.keep_list import KEEP_NOTHING, LONGEST_ENTRY, KeepForm, parse_keep_list
 from reclaim.types import Image, PolicyError
 from tests.pure.values import image, image_id
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.cri.known_entries import MOST_ENTRIES, KnownEntries
+from reclaim.cri.entry_cache import MOST_ENTRIES, KnownEntries
 
 lists = st.lists(st.tuples(st.lists(st.binary(max_size=2), max_size=8), st.booleans()), max_size=6)
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.kubelet_configuration import (
+from eviction.configuration.kubelet import (
     API_VERSION,
     KIND,
     KubeletConfigurationError,

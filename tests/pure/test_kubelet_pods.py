@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.kubelet_api import KubeletUnavailable
-from reclaim.kubelet_pods import PAUSE_SECONDS, KubeletPods
-from reclaim.pods import KubeletDirectories, PodState, PodStates
+from reclaim.pods.kubelet_client import KubeletUnavailable
+from reclaim.pods.kubelet_pods import PAUSE_SECONDS, KubeletPods
+from reclaim.pods.states import KubeletDirectories, PodState, PodStates
 from tests.pure.values import SteppedClock
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.explain import later_sentence
-from eviction.ladder import Later, Rung, image_gc_mark, ladder, later_than_kubelet
+from eviction.decision.ladder import Later, Rung, image_gc_mark, ladder, later_than_kubelet
+from eviction.reporting.explain import later_sentence
 from eviction.types import Threshold
 from signals.types import Signal
 from tests.pure.values import GIB, observation, threshold

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eviction.last_passes import LastPasses
+from eviction.daemon.recent_passes import LastPasses
 
 
 def test_the_oldest_go_first() -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.executor import Executor
-from reclaim.log_listing import LogsUnreadable, ask_state, ask_states, read_log_links, read_pod_logs
-from reclaim.log_names import LogPaths, log_directory_name, symlink_name
-from reclaim.log_removers import ContainerLogs, LogSymlinkRemover, PodLogRemover
-from reclaim.pod_logs import LogPolicy, NoState, Target, plan_log_symlinks, plan_pod_logs
-from reclaim.removers import Ready, Refused, Remover
+from reclaim.containers.removers import Ready, Refused, Remover
+from reclaim.execution.executor import Executor
+from reclaim.pod_logs.names import LogPaths, log_directory_name, symlink_name
+from reclaim.pod_logs.plan import LogPolicy, NoState, Target, plan_log_symlinks, plan_pod_logs
+from reclaim.pod_logs.reader import LogsUnreadable, ask_state, ask_states, read_log_links, read_pod_logs
+from reclaim.pod_logs.removers import ContainerLogs, LogSymlinkRemover, PodLogRemover
 from reclaim.services import ContainerStatus
 from reclaim.types import (
     ContainerState,

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from reclaim.image_gc import ImageGCPolicy, plan_maximum_age
-from reclaim.keep_list import parse_keep_list
+from reclaim.images.keep_list import parse_keep_list
+from reclaim.images.plan import ImageGCPolicy, plan_maximum_age
 from reclaim.types import ImageRecord, Listing, Plan, Reason, Rule
 from tests.pure.values import container, image
 

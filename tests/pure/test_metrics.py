@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from eviction.metrics import BUCKETS, LARGEST_SERIES, OPERATION_TYPES, Metrics
-from eviction.record import Pass, PassResult, Timings, Trigger
-from eviction.standing import Mark, Standing, mark_of
+from eviction.reporting.pass_record import Pass, PassResult, Timings, Trigger
+from eviction.reporting.status import Mark, Standing, mark_of
+from eviction.telemetry.metrics import BUCKETS, LARGEST_SERIES, OPERATION_TYPES, Metrics
 from eviction.types import Decision, NodeCondition, ReclaimFunction
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.interval import next_fill

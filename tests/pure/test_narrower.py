@@ -11,9 +11,9 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.container_gc import ContainerGCPolicy, plan_container_gc
-from reclaim.pods import PodState, PodStates
-from reclaim.sandbox_gc import plan_sandbox_gc
+from reclaim.containers.plan import ContainerGCPolicy, plan_container_gc
+from reclaim.containers.sandboxes import plan_sandbox_gc
+from reclaim.pods.states import PodState, PodStates
 from reclaim.types import ContainerState, Listing, PodSandboxState, Rule
 from tests.pure.kubelet_gc import kubelet_removes_containers, kubelet_removes_sandboxes
 from tests.pure.values import NOW_NS, container, sandbox

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from eviction.kubelet_configuration import KubeletConfigurationError, kubelet_configuration
+from eviction.configuration.kubelet import KubeletConfigurationError, kubelet_configuration
 
 
 def refusal(**fields: Any) -> str:

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from io import StringIO
 
-from eviction.events import LogEvents
-from eviction.log import Log
-from eviction.periodic import (
+from eviction.daemon.periodic_gc import (
     CONTAINER_GC_PERIOD_SECONDS,
     IMAGE_GC_PERIOD_SECONDS,
     Announcement,
@@ -17,6 +15,8 @@ from eviction.periodic import (
     container_gc_announcement,
     image_gc_announcement,
 )
+from eviction.reporting.log import Log
+from eviction.telemetry.events import LogEvents
 from reclaim.types import EventReason
 from tests.pure.values import SteppedClock, SteppedEvent
 

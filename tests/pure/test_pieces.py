@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclaim.cri import cri_pb2 as pb
-from reclaim.cri.pieces import MalformedList, entries
+from reclaim.cri.list_entries import MalformedList, entries
 
 names = st.text(max_size=20)
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.log_names import (
+from reclaim.pod_logs.names import (
     ContainerLogLocation,
     container_id_of_symlink,
     container_log_location,
@@ -20,7 +20,7 @@ from reclaim.log_names import (
     uid_of_kubelets_log_directory,
     uid_of_log_directory,
 )
-from reclaim.pod_logs import (
+from reclaim.pod_logs.plan import (
     LogEntry,
     LogLink,
     LogPolicy,
@@ -31,7 +31,7 @@ from reclaim.pod_logs import (
     plan_log_symlinks,
     plan_pod_logs,
 )
-from reclaim.pods import PodState, PodStates
+from reclaim.pods.states import PodState, PodStates
 from reclaim.types import Action, ContainerState, Kind, Plan, Reason, Rule
 from tests.pure.values import NOW_NS, SECOND_NS
 

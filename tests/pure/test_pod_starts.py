@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reclaim.need import NEVER
-from reclaim.pod_starts import AGAIN_HOLD_OFFS, PATIENCE_HOLD_OFFS, UNFINISHED_HOLD_OFFS, PodStarts
+from reclaim.disk_need import NEVER
+from reclaim.images.pod_startup import AGAIN_HOLD_OFFS, PATIENCE_HOLD_OFFS, UNFINISHED_HOLD_OFFS, PodStarts
 from reclaim.types import PodSandboxState
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import NOW_NS, SteppedClock, container, sandbox

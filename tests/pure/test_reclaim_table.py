@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.reclaim_table import RECLAIM_TABLE, relieved_by, row
+from eviction.decision.reclaim_table import RECLAIM_TABLE, relieved_by, row
 from eviction.types import ReclaimFunction, Threshold
 from signals.types import FilesystemRole, FsLayout, Signal
 from tests.pure.values import threshold

@@ -7,11 +7,20 @@ from dataclasses import replace
 
 import pytest
 
-from eviction.look_json import observations_json, threshold_json, timestamp
-from eviction.record import Pass, PassResult, Timings, Trigger, kept_by_reason, outcome_json, pass_json, pass_summary
-from eviction.responder import judged
+from eviction.node.responder import judged
+from eviction.reporting.observations_json import observations_json, threshold_json, timestamp
+from eviction.reporting.pass_record import (
+    Pass,
+    PassResult,
+    Timings,
+    Trigger,
+    kept_by_reason,
+    outcome_json,
+    pass_json,
+    pass_summary,
+)
 from eviction.types import Decision, NodeCondition, ReclaimFunction
-from reclaim.need import NEVER, ChosenOrder
+from reclaim.disk_need import NEVER, ChosenOrder
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.types import FilesystemIdentity, FsLayout, Signal
 from tests.pure.values import GIB, MIB, look, observation, threshold

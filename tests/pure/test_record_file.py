@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reclaim.record_file import SAVE_AGAIN_SECONDS, Loaded, RecordFile, current_boot_id
-from reclaim.records_json import LARGEST_BYTES
+from reclaim.images.records_file import SAVE_AGAIN_SECONDS, Loaded, RecordFile, current_boot_id
+from reclaim.images.records_json import LARGEST_BYTES
 from reclaim.types import ImageRecord
 from tests.pure.values import SteppedClock, image_id
 

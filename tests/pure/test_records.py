@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.collector import Collector, Policies
-from reclaim.container_gc import ContainerGCPolicy
-from reclaim.executor import Executor
-from reclaim.image_gc import ImageGCPolicy
-from reclaim.log_names import LogPaths
-from reclaim.records import ImageRecords, containerd_witness
+from reclaim.containers.plan import ContainerGCPolicy
+from reclaim.execution.executor import Executor
+from reclaim.functions import Collector, Policies
+from reclaim.images.plan import ImageGCPolicy
+from reclaim.images.records import ImageRecords, containerd_witness
+from reclaim.pod_logs.names import LogPaths
 from reclaim.types import ImageRecord, Look, Reason, Result, Usage
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import SteppedClock, SteppedEvent, image, image_id

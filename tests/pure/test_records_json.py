@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.records_json import LARGEST_BYTES, Moment, NotRecords, records_from_json, records_json
+from reclaim.images.records_json import LARGEST_BYTES, Moment, NotRecords, records_from_json, records_json
 from reclaim.types import ImageRecord
 from tests.pure.values import image_id
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.references import ImageIndex, bare_hex, normalized
+from reclaim.images.references import ImageIndex, bare_hex, normalized
 from reclaim.types import Image
 from tests.pure.values import image, image_id
 

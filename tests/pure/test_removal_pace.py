@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reclaim.removal_pace import LONGEST_REST_SECONDS, RemovalPace
+from reclaim.execution.slow_removals import LONGEST_REST_SECONDS, RemovalPace
 from reclaim.types import Action, Kind, Outcome, Reason, Result, Verdict
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from reclaim.listing import Lister
-from reclaim.pod_starts import PodStarts
-from reclaim.removers import ContainerRemover, ImageRemover, Ready, Refused, Remover, SandboxRemover, Wait
+from reclaim.containers.removers import ContainerRemover, ImageRemover, Ready, Refused, Remover, SandboxRemover, Wait
+from reclaim.images.lister import Lister
+from reclaim.images.pod_startup import PodStarts
 from reclaim.services import ContainerStatus
 from reclaim.types import (
     Action,

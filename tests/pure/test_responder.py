@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eviction.record import Pass, PassResult, Trigger
-from eviction.responder import judged, usage_of
+from eviction.node.responder import judged, usage_of
+from eviction.reporting.pass_record import Pass, PassResult, Trigger
 from eviction.types import Decision, ReclaimFunction, Threshold
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Usage, Verdict
 from signals.types import FilesystemRole, FsLayout, Signal, SignalObservations

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.thresholds import thresholds_met
+from eviction.decision.thresholds import thresholds_met
 from eviction.types import Decision, NodeCondition, ReclaimFunction, Threshold
 from signals.types import FsLayout, Signal, SignalObservation
 from tests.pure.story import Story

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.state import EvictionConfig, ManagerState
-from eviction.thresholds import thresholds_met
+from eviction.decision.synchronize import EvictionConfig, ManagerState
+from eviction.decision.thresholds import thresholds_met
 from eviction.types import Decision, NodeCondition, ReclaimFunction, Threshold
 from signals.types import FsLayout, Signal
 from tests.pure.story import Story

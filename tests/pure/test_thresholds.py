@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.thresholds import (
+from eviction.decision.thresholds import (
     by_priority,
     deficit,
     merge_thresholds,

@@ -9,9 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.need import NEVER, ChosenOrder, Need
+from reclaim.disk_need import NEVER, ChosenOrder, Need
+from reclaim.images.removal_order import (
+    MOST_REPOSITORIES,
+    Experience,
+    YieldOrder,
+    choose,
+    learn,
+    repository,
+    seconds_needed,
+)
 from reclaim.types import Action, Kind, Outcome, Reason, Result, Verdict
-from reclaim.yield_order import MOST_REPOSITORIES, Experience, YieldOrder, choose, learn, repository, seconds_needed
 from tests.pure.values import GIB, MIB
 
 TENTH = Experience(seconds=0.1)  # a removal takes 0.1 s and brings what the runtime promised

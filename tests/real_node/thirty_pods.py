@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from eviction.drill.types import RestartPolicy
+from eviction.drill.scenario.types import RestartPolicy
 from reclaim.cri import cri_pb2
 from reclaim.cri.convert import container_state
 from tests.real_node.node import Node

@@ -12,7 +12,7 @@ import os
 import sys
 
 from eviction.cli import main
-from reclaim.embedded.filesystem import enter_private_mounts
+from eviction.drill.runtime.private_mounts import enter_private_mounts
 
 from .namespace_child import drop_all_capabilities
 

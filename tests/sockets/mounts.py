@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from reclaim.embedded.filesystem import mount_tmpfs
+from eviction.drill.runtime.private_mounts import mount_tmpfs
 
 from ..conftest import MOUNTS
 

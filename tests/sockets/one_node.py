@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from reclaim.embedded.runtime import EmbeddedRuntime
-from reclaim.embedded.server import EmbeddedServer
-from reclaim.embedded.store import LayerSpec
+from eviction.drill.runtime.layer_store import LayerSpec
+from eviction.drill.runtime.runtime import EmbeddedRuntime
+from eviction.drill.runtime.server import EmbeddedServer
 
 from .cri_calls import CriCalls
 

@@ -14,19 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eviction.configuration import load
-from eviction.node import Node
-from eviction.record import Pass, Trigger
-from eviction.responder import Request
-from eviction.threshold_config import KUBELET_EVICTION_HARD
+from eviction.configuration.effective import load
+from eviction.decision.threshold_config import KUBELET_EVICTION_HARD
+from eviction.drill.node.pod_maker import PodMaker
+from eviction.drill.runtime.layer_store import LayerSpec
+from eviction.drill.runtime.runtime import EmbeddedRuntime
+from eviction.drill.runtime.server import EmbeddedServer
+from eviction.node.node import Node
+from eviction.node.responder import Request
+from eviction.reporting.pass_record import Pass, Trigger
 from reclaim.cri import cri_pb2 as pb
 from reclaim.cri.convert import UID_LABEL
-from reclaim.cri.maker import PodMaker
-from reclaim.embedded.runtime import EmbeddedRuntime
-from reclaim.embedded.server import EmbeddedServer
-from reclaim.embedded.store import LayerSpec
-from reclaim.log_names import log_directory_name, symlink_name
-from reclaim.records import ImageRecords
+from reclaim.images.records import ImageRecords
+from reclaim.pod_logs.names import log_directory_name, symlink_name
 from reclaim.types import ImageRecord, Outcome
 from signals.types import FsLayout, Signal
 

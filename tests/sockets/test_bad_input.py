@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.embedded.failpoints import Fail
+from eviction.drill.runtime.failpoints import Fail
 from signals.types import Signal
 
 from ..reclaimd_process import ENVIRONMENT, PROGRAM, answer, reclaimd

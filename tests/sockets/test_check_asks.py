@@ -72,10 +72,10 @@ def test_the_daemon_looks_and_the_answer_is_that_of_the_command_itself(file: str
 def test_a_check_that_asks_imports_little_and_needs_little_memory(file: str, daemon: Daemon) -> None:
     """At most 32 MiB at its peak: a node-problem-detector asks every few seconds."""
     loaded, peak = imports(file)
-    assert not {"google", "pydantic", "argparse", "dataclasses", "eviction.sight"} & loaded
+    assert not {"google", "pydantic", "argparse", "dataclasses", "eviction.node.view"} & loaded
     assert peak <= MOST_MEBIBYTES
     loaded, _ = imports(file, "--standalone")
-    assert {"google", "pydantic", "argparse", "eviction.sight"} <= loaded, "so the ones above were really missing"
+    assert {"google", "pydantic", "argparse", "eviction.node.view"} <= loaded, "so the ones above were really missing"
 
 
 @pytest.mark.parametrize("output", ["table", "json"])

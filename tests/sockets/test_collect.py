@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import pytest
 
-from reclaim.embedded.failpoints import Fail, Hang
+from eviction.drill.runtime.failpoints import Fail, Hang
 from reclaim.types import Look, Usage
 from signals.types import Signal
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd

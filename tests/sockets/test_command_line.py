@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reclaim.embedded.failpoints import Delay, Fail
+from eviction.drill.runtime.failpoints import Delay, Fail
 from signals.types import FsLayout, Signal
 
 from ..reclaimd_process import ENVIRONMENT, PROGRAM, answer, reclaimd

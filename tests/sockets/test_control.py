@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from eviction.control import (
+from eviction.control.socket import (
     CLIENTS,
     LARGEST_REQUEST_BYTES,
     PATIENCE_SECONDS,

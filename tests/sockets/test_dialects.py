@@ -7,12 +7,12 @@ from pathlib import Path
 import grpc
 import pytest
 
-from eviction.configuration import Extent
-from eviction.responder import Request
+from eviction.configuration.effective import Extent
+from eviction.drill.runtime.dialects import CONTAINERD_2_0, CRI_O_1_28, CRI_O_1_31, DIALECTS, Dialect
+from eviction.drill.runtime.layer_store import LayerSpec
+from eviction.drill.runtime.private_mounts import EmbeddedNodeError
+from eviction.node.responder import Request
 from eviction.types import ReclaimFunction
-from reclaim.embedded.dialects import CONTAINERD_2_0, CRI_O_1_28, CRI_O_1_31, DIALECTS, Dialect
-from reclaim.embedded.filesystem import EmbeddedNodeError
-from reclaim.embedded.store import LayerSpec
 from signals.types import FsLayout, Signal
 
 from .conftest import SmallNodeFactory

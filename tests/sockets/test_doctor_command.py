@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from eviction.doctor import examine
-from eviction.node_facts import gather, inotify_instances
+from eviction.doctor.examine import examine
+from eviction.doctor.facts import gather, inotify_instances
 
 from ..reclaimd_process import Daemon, answer, reclaimd
 from .conftest import SmallNodeFactory

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from eviction.drill.runtime.layer_store import LayerSpec
+from eviction.drill.runtime.private_mounts import EmbeddedNodeError
+from eviction.drill.runtime.runtime import EmbeddedRuntime
 from reclaim.cri import cri_pb2
-from reclaim.embedded.filesystem import EmbeddedNodeError
-from reclaim.embedded.runtime import EmbeddedRuntime
-from reclaim.embedded.store import LayerSpec
 
 from .cri_calls import run_container, run_pod
 from .one_node import APP, BASE, NAME, NOON, TOOL, Node

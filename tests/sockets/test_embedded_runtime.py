@@ -8,8 +8,8 @@ from typing import Any
 import grpc
 import pytest
 
+from eviction.drill.runtime.server import METHODS
 from reclaim.cri import cri_pb2
-from reclaim.embedded.server import METHODS
 
 from .cri_calls import run_container, run_pod
 from .one_node import APP, BASE, NAME, TOOL, Node

@@ -10,9 +10,9 @@ from pathlib import Path
 import grpc
 import pytest
 
+from eviction.drill.runtime.private_mounts import EmbeddedNodeError
+from eviction.drill.runtime.server import EmbeddedServer
 from reclaim.cri import cri_pb2
-from reclaim.embedded.filesystem import EmbeddedNodeError
-from reclaim.embedded.server import EmbeddedServer
 
 from .cri_calls import CriCalls, came_true, run_container, run_pod
 from .one_node import APP, BASE, NAME, TOOL, Node

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eviction.configuration import Extent
-from eviction.responder import Request
+from eviction.configuration.effective import Extent
+from eviction.node.responder import Request
 from signals.types import Signal
 
 from .conftest import SmallNodeFactory

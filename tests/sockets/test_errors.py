@@ -5,12 +5,12 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from eviction.configuration import Extent
-from eviction.responder import Request
+from eviction.configuration.effective import Extent
+from eviction.drill.runtime.failpoints import ActThenFail, Delay, Fail, Hang
+from eviction.drill.runtime.runtime import EmbeddedRuntime
+from eviction.node.responder import Request
 from eviction.types import ReclaimFunction
 from reclaim.cri import cri_pb2 as pb
-from reclaim.embedded.failpoints import ActThenFail, Delay, Fail, Hang
-from reclaim.embedded.runtime import EmbeddedRuntime
 from signals.types import Signal
 
 from .small_node import MIB, SmallNode, outcome_of, reason_of, relieve, result_of

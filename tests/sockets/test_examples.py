@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from eviction.configuration import load
+from eviction.configuration.effective import load
 from signals.types import Signal
 
 from ..reclaimd_process import ENVIRONMENT, PROGRAM, came_true

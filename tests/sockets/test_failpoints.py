@@ -10,12 +10,12 @@ from typing import Any
 import grpc
 import pytest
 
+from eviction.drill.runtime.distortions import Distortion
+from eviction.drill.runtime.failpoints import ActThenFail, Cut, Delay, Distort, Fail, Fault, Hang, Pretend, When
+from eviction.drill.runtime.layer_store import LayerSpec
+from eviction.drill.runtime.runtime import EmbeddedRuntime
+from eviction.drill.runtime.server import EmbeddedServer
 from reclaim.cri import cri_pb2
-from reclaim.embedded.distortions import Distortion
-from reclaim.embedded.failpoints import ActThenFail, Cut, Delay, Distort, Fail, Fault, Hang, Pretend, When
-from reclaim.embedded.runtime import EmbeddedRuntime
-from reclaim.embedded.server import EmbeddedServer
-from reclaim.embedded.store import LayerSpec
 
 from .cri_calls import CriCalls, came_true
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.embedded.failpoints import Hang
-from reclaim.embedded.filesystem import mount_tmpfs
+from eviction.drill.runtime.failpoints import Hang
+from eviction.drill.runtime.private_mounts import mount_tmpfs
 from signals.statvfs import Reading, read_statvfs
 from signals.types import FsLayout, Signal
 

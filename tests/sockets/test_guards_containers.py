@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from eviction.configuration import Extent
-from eviction.responder import Request
+from eviction.configuration.effective import Extent
+from eviction.drill.runtime.failpoints import Hang
+from eviction.node.responder import Request
 from eviction.types import ReclaimFunction
 from reclaim.cri import cri_pb2 as pb
-from reclaim.embedded.failpoints import Hang
 from signals.types import Signal
 
 from .conftest import SmallNodeFactory

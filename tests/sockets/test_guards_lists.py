@@ -9,12 +9,12 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.configuration import Extent
-from eviction.node import Node
-from eviction.responder import Request
+from eviction.configuration.effective import Extent
+from eviction.drill.runtime.failpoints import Fail, Hang
+from eviction.node.node import Node
+from eviction.node.responder import Request
 from eviction.types import ReclaimFunction
 from reclaim.cri import cri_pb2 as pb
-from reclaim.embedded.failpoints import Fail, Hang
 from signals.types import Signal
 
 from .dialect import Dialect

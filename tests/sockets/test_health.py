@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.health import (
+from eviction.telemetry.http_server import (
     CLIENTS,
     LARGEST_REQUEST_BYTES,
     LATEST_SECONDS,
@@ -265,7 +265,7 @@ def test_a_daemon_without_its_port_does_its_work(small_node: SmallNode, server: 
 def test_serving_makes_no_file(tmp_path: Path, server: HealthServer) -> None:
     """Not even with the variable that makes prometheus-client count in files."""
     program = (
-        "from eviction.metrics import Metrics; from eviction.standing import Standing;"
+        "from eviction.telemetry.metrics import Metrics; from eviction.reporting.status import Standing;"
         "m = Metrics(lambda: Standing(None, frozenset(), (), 0.0, 0.0, 0.0));"
         "m.called('ListImages', 1.0, True); m.watched(); print(len(m.page().body))"
     )

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from eviction.hook_requests import MOST_WAITING
-from reclaim.embedded.failpoints import Hang
+from eviction.control.reclaim_queue import MOST_WAITING
+from eviction.drill.runtime.failpoints import Hang
 from signals.types import Signal
 
 from ..reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, answer, came_true, reclaimd

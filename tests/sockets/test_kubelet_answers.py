@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reclaim.kubelet_api import LARGEST_BODY_BYTES, KubeletUnavailable, get_pods
-from reclaim.kubelet_endpoint import KubeletEndpoint
+from reclaim.pods.kubelet_client import LARGEST_BODY_BYTES, KubeletUnavailable, get_pods
+from reclaim.pods.kubelet_endpoint import KubeletEndpoint
 
 from .kubelet_server import (
     FOREVER_SECONDS,

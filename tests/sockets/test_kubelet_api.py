@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.kubelet_api import get_pods
-from reclaim.kubelet_endpoint import KubeletEndpoint
-from reclaim.kubelet_pods import KubeletPods
-from reclaim.pods import KubeletDirectories, PodState
+from reclaim.pods.kubelet_client import get_pods
+from reclaim.pods.kubelet_endpoint import KubeletEndpoint
+from reclaim.pods.kubelet_pods import KubeletPods
+from reclaim.pods.states import KubeletDirectories, PodState
 from signals.clock import SystemClock
 
 from .kubelet_server import (
@@ -233,8 +233,8 @@ def test_files_that_cannot_be_read_are_named(certificates: Certificates, tmp_pat
 
 ASK_ON_A_TERMINAL = """
 import fcntl, sys, termios
-from reclaim.kubelet_api import KubeletUnavailable, get_pods
-from reclaim.kubelet_endpoint import KubeletEndpoint
+from reclaim.pods.kubelet_client import KubeletUnavailable, get_pods
+from reclaim.pods.kubelet_endpoint import KubeletEndpoint
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 ca, certificate, key = sys.argv[1:]
 try:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from eviction.event_correlation import NodeEvent
-from eviction.event_recorder import NotWritten, write
-from eviction.kubernetes_events import KubernetesEvents
+from eviction.telemetry.event_correlator import NodeEvent
+from eviction.telemetry.event_recorder import NotWritten, write
+from eviction.telemetry.kubernetes_events import KubernetesEvents
 from reclaim.types import EventReason
 from signals.types import Signal
 

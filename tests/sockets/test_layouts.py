@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from eviction.record import Trigger
+from eviction.drill.runtime.private_mounts import mount_tmpfs
+from eviction.reporting.pass_record import Trigger
 from eviction.types import ReclaimFunction
-from reclaim.embedded.filesystem import mount_tmpfs
 from signals.types import FsLayout, Signal
 
 from ..reclaimd_process import came_true

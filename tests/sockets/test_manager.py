@@ -8,7 +8,7 @@ import time
 import grpc
 import pytest
 
-from reclaim.embedded.failpoints import Delay, Fail, Hang
+from eviction.drill.runtime.failpoints import Delay, Fail, Hang
 from signals.types import FsLayout, Signal
 
 from ..reclaimd_process import Daemon, came_true, reclaimd

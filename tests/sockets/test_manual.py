@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from eviction.cli import COMMANDS
-from eviction.manual import documents, options_of
+from eviction.cli.manual import documents, options_of
 
 CONFIG = Path(__file__).parents[2] / "config"
 

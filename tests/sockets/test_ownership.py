@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from eviction.configuration import ConfigurationError, load
-from eviction.control import ControlServer, ControlUnavailable, ask
-from reclaim.ownership import Reader, file_refusal, socket_refusal
+from eviction.configuration.effective import ConfigurationError, load
+from eviction.control.socket import ControlServer, ControlUnavailable, ask
+from reclaim.trust import Reader, file_refusal, socket_refusal
 from signals.types import Signal
 
 from ..reclaimd_process import Daemon, came_true, reclaimd, write_configuration

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from eviction.cli import COMMANDS
-from eviction.configuration import load
-from eviction.kubernetes_events import NAMESPACE
+from eviction.configuration.effective import load
+from eviction.telemetry.kubernetes_events import NAMESPACE
 from signals.types import Signal
 
 from ..reclaimd_process import PROGRAM, Daemon, came_true, reclaimd

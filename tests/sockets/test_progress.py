@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from eviction.cli.progress import AFTER_SECONDS, ERASE, Progress, StatusLine
-from reclaim.embedded.failpoints import Delay
+from eviction.drill.runtime.failpoints import Delay
 from signals.types import Signal
 
 from ..reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, came_true, reclaimd

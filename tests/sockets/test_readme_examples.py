@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from eviction.attribution import WORDS, Attribution, Share, Use
 from eviction.cli import COMMANDS
-from eviction.explain import attribution_lines
+from eviction.reporting.attribution import WORDS, Attribution, Share, Use
+from eviction.reporting.explain import attribution_lines
 from signals.types import FilesystemRole, Signal
 
 from ..reclaimd_process import ENVIRONMENT, PROGRAM, reclaimd

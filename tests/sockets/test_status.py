@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from eviction.history import replay
+from eviction.node.history import replay
 
 from ..reclaimd_process import Daemon, answer, came_true, reclaimd, write_configuration
 

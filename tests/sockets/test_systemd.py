@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from eviction.hold_off import kubelet_is_healthy
-from eviction.systemd import LONGEST_STATUS_BYTES, Notifier, listening_socket
+from eviction.node.hold_off import kubelet_is_healthy
+from eviction.telemetry.systemd import LONGEST_STATUS_BYTES, Notifier, listening_socket
 from signals.types import Signal
 
 from ..ports import free_port

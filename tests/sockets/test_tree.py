@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from reclaim.beneath import OpenBeneath, is_entry_name, open_by_comparison, open_by_openat2
-from reclaim.tree import BATCH, FAILURES_TOLD, Failure, Removal, printable, remove_tree, unlink_files
+from reclaim.pod_logs.openat2 import OpenBeneath, is_entry_name, open_by_comparison, open_by_openat2
+from reclaim.pod_logs.remove_tree import BATCH, FAILURES_TOLD, Failure, Removal, printable, remove_tree, unlink_files
 
 from .trees import Canary, contents, open_descriptors, opened, plant, removed
 

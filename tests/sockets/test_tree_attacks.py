@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.beneath import OpenBeneath, open_beneath, open_by_comparison, open_by_openat2
-from reclaim.tree import DEEPEST, RETRIES, Failure, Removal, remove_tree
+from reclaim.pod_logs.openat2 import OpenBeneath, open_beneath, open_by_comparison, open_by_openat2
+from reclaim.pod_logs.remove_tree import DEEPEST, RETRIES, Failure, Removal, remove_tree
 
 from .mounts import mounted_tmpfs, unmount
 from .tree_child import PAIRS

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.beneath import OpenBeneath, open_by_comparison, open_by_openat2
-from reclaim.tree import Failure, Removal, unlink_files
+from reclaim.pod_logs.openat2 import OpenBeneath, open_by_comparison, open_by_openat2
+from reclaim.pod_logs.remove_tree import Failure, Removal, unlink_files
 
 from .mounts import bound, mounted_tmpfs, unmount
 from .trees import Canary, contents, opened, plant, removed

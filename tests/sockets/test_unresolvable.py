@@ -13,11 +13,11 @@ from typing import Any
 
 import grpc
 
-from eviction.log import Log
-from eviction.manager import Manager
-from eviction.record import Pass
-from reclaim.embedded.failpoints import Fail, Failpoint
-from reclaim.records import ImageRecords
+from eviction.daemon.manager import Manager
+from eviction.drill.runtime.failpoints import Fail, Failpoint
+from eviction.reporting.log import Log
+from eviction.reporting.pass_record import Pass
+from reclaim.images.records import ImageRecords
 from signals.types import Signal
 from tests.pure.values import SteppedClock, SteppedEvent
 from tests.sockets.small_node import MIB, SmallNode

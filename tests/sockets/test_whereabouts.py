@@ -9,9 +9,9 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.attribution import Use
-from eviction.record import PassResult
-from reclaim.embedded.failpoints import Fail
+from eviction.drill.runtime.failpoints import Fail
+from eviction.reporting.attribution import Use
+from eviction.reporting.pass_record import PassResult
 from signals.types import FsLayout, Signal
 
 from ..reclaimd_process import Daemon, answer, reclaimd

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from eviction.cli.plan import plan_lines
-from eviction.configuration import Extent
-from eviction.node import Node
-from eviction.record import Pass, Trigger, pass_json
-from eviction.responder import Request
-from reclaim.embedded.failpoints import Delay
+from eviction.configuration.effective import Extent
+from eviction.drill.runtime.failpoints import Delay
+from eviction.node.node import Node
+from eviction.node.responder import Request
+from eviction.reporting.pass_record import Pass, Trigger, pass_json
 from signals.types import Signal
 
 from .small_node import MIB, SmallNode
