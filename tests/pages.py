@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from tests.repository import ROOT
 
 INSTALLATION = ROOT / "README.md"
 SIGNALS = ROOT / "signals" / "README.md"

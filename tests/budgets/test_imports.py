@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.repository import ROOT
+
 ROOMS = ("signals", "reclaim", "eviction")
 
 HOMES = {

@@ -14,8 +14,7 @@ from eviction.drill.run.embedded import Drill
 from eviction.drill.scenario.library import find_scenario
 from eviction.drill.scenario.types import Scenario
 from eviction.reporting.log import Log
-
-from ..conftest import MOUNTS
+from tests.conftest import MOUNTS
 
 
 def run(scenario: Scenario) -> DrillResult:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ..pages import DRILL, code_blocks
-from ..reclaimd_process import ENVIRONMENT
-from ..sockets.mounts import need_mounts
+from tests.pages import DRILL, code_blocks
+from tests.reclaimd_process import ENVIRONMENT
+from tests.sockets.mounts import need_mounts
 
 EXAMPLE = code_blocks(DRILL, "python")
 

@@ -17,9 +17,9 @@ from eviction.control.socket import ControlUnavailable, ask
 from signals.types import FsLayout
 from tests.faults.meters import Meters, Report, control_heartbeat
 from tests.faults.silent_filesystem import Silence, SilentFilesystem
+from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import Daemon, came_true
 from tests.sockets.conftest import SmallNodeFactory
-from tests.sockets.small_node import MIB, SmallNode
 
 PROBE_LIMIT_SECONDS = 2.0  # how long one look waits for a filesystem, once
 SLACK_SECONDS = 1.5  # the machine is shared

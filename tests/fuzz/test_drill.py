@@ -17,10 +17,9 @@ from eviction.drill.report.junit import junit_xml
 from eviction.drill.report.to_json import result_json
 from eviction.drill.scenario.amounts import ScenarioError
 from eviction.drill.scenario.reader import scenario_of
-
-from ..drill.documents import IMAGEFS, document
-from ..drill.test_report import assert_self_contained, result
-from .test_fuzz import one_sentence, plain
+from tests.drill.documents import IMAGEFS, document
+from tests.drill.report.test_report import assert_self_contained, result
+from tests.fuzz.test_fuzz import one_sentence, plain
 
 pytestmark = pytest.mark.timeout(3600)
 

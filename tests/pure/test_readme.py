@@ -26,7 +26,6 @@ from tests.pages import (
     INSTALLATION,
     PAGES,
     RECLAIM,
-    ROOT,
     SAFETY_CASE,
     SIGNALS,
     anchors,
@@ -37,6 +36,7 @@ from tests.pages import (
     rows_of,
     section,
 )
+from tests.repository import ROOT
 
 CONFIGURATION = ROOT / "config" / "reclaimd.yaml"
 LARGEST_FIRST_PAGE = 14 * 1024

@@ -15,8 +15,7 @@ import grpc
 
 from eviction.drill.runtime.server import IMAGE_SERVICE, METHODS, RUNTIME_SERVICE, Method
 from reclaim.cri import cri_pb2
-
-from .cri_calls import CriCalls
+from tests.sockets.cri_calls import CriCalls
 
 Rewording = Callable[[Any], None]
 """Changes an answer in place."""

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from eviction.drill.runtime.private_mounts import mount_tmpfs
-
-from ..conftest import MOUNTS
+from tests.conftest import MOUNTS
 
 _MNT_DETACH = 2
 _MS_BIND = 0x1000
