@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from eviction.configuration.effective import load
 from eviction.reporting.attribution import WORDS, Attribution, Share, Use
 from eviction.reporting.explain import attribution_lines
 from signals.types import FilesystemRole, Signal
@@ -150,6 +151,18 @@ def commands_of(beginning: str) -> list[str]:
     return [re.split(r"\s{2,}#", line.removeprefix("# "))[0].strip() for line in (first, *EXAMPLES[first])]
 
 
+def test_the_example_of_a_configuration_is_one(tmp_path: Path) -> None:
+    """It is read without a complaint, and its values are in force."""
+    (example,) = code_blocks(INSTALLATION, "yaml")
+    path = tmp_path / "reclaimd.yaml"
+    path.write_text(example)
+    path.chmod(0o600)
+    configuration = load(str(path), {}, {"kubeletConfig": ""})
+    assert configuration.effective["margin"] == "8%"
+    assert configuration.keep_images == ("registry.example/base/*",)
+    assert configuration.runtime_endpoint == "unix:///run/containerd/containerd.sock"
+
+
 def test_the_first_step_of_the_installation_starts_nothing() -> None:
     """The program into the place that the unit names, and the files; systemd is not spoken to."""
     first, *_ = commands_of("# make install-program")
@@ -158,16 +171,16 @@ def test_the_first_step_of_the_installation_starts_nothing() -> None:
     assert not [line for line in recipe if line.startswith("systemctl")]
 
 
-def test_both_steps_of_the_installation_are_make_install() -> None:
+def test_the_two_steps_that_change_the_node_are_make_install() -> None:
     """What the page has a reader type in two steps is what `make install` does at once."""
     first, *_ = commands_of("# make install-program")
     start = [line for line in commands_of("# systemctl daemon-reload") if line.startswith("systemctl")]
     assert dry_make("install") == [*dry_make(*first.split()[1:]), *start]
-    assert "`make install` does both steps at once" in INSTALLATION.read_text()
+    assert "`make install` does steps 1 and 3 at once" in INSTALLATION.read_text()
 
 
 def test_what_the_installation_has_a_reader_try_first_removes_nothing(small_node: SmallNode) -> None:
-    """Each command between the two steps runs, on a node under pressure that has something to remove.
+    """Each command that the first step names after the installation runs, on a node under pressure that has something to remove.
 
     The last one says what it would remove.
     """
