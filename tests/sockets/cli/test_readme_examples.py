@@ -180,7 +180,7 @@ def test_the_two_steps_that_change_the_node_are_make_install() -> None:
 
 
 def test_what_the_installation_has_a_reader_try_first_removes_nothing(small_node: SmallNode) -> None:
-    """Each command that the first step names after the installation runs, on a node under pressure that has something to remove.
+    """Each command after the installation itself runs, on a node under pressure that has something to remove.
 
     The last one says what it would remove.
     """
