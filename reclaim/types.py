@@ -186,7 +186,7 @@ class Action(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why an object is removed or kept; the README documents each word. Another function may have words of its own."""
+    """Why an object is removed or kept; `reclaim/README.md` documents each word. Another function may have its own."""
 
     # removed
     OLDER_COPY = "older_copy"
