@@ -188,7 +188,7 @@ class Collector:
         try:
             seen, result = self._timed(result, self._containers_and_pods)
         except RuntimeUnavailable:
-            pods, in_runtime = self._pods.look(), None
+            pods, in_runtime = self._pods.pod_states(), None
         else:
             pods, listing = seen.pods, seen.listing
             in_runtime = {c.pod_uid for c in listing.containers} | {s.pod_uid for s in listing.sandboxes}
@@ -196,7 +196,7 @@ class Collector:
         return self._carry_out(result, plan, PodLogRemover(self._log_paths, entries, self._pods, self._clock), look)
 
     def _log_symlinks(self, result: ReclaimResult, look: LookAgain, _: bool) -> ReclaimResult:
-        policy = self._log_policy(self._pods.look())
+        policy = self._log_policy(self._pods.pod_states())
         links, result = self._timed(result, lambda: read_log_links(self._log_paths, policy))
         answers, result = self._timed(result, lambda: ask_states(self._runtime, links))
         remover = LogSymlinkRemover(self._log_paths, links, self._runtime, policy, self._clock)
@@ -251,10 +251,10 @@ class Collector:
         """
         seen, now = self._seen, self._clock.monotonic()
         if seen is not None and now - seen.at <= FRESH_SECONDS:
-            return replace(seen, pods=seen.pods.united(self._pods.look()))
-        before = self._pods.look()
+            return replace(seen, pods=seen.pods.merge(self._pods.pod_states()))
+        before = self._pods.pod_states()
         listing = self._lister.containers().without(self._planned)
-        return _Seen(listing, before.united(self._pods.look()), now)
+        return _Seen(listing, before.merge(self._pods.pod_states()), now)
 
     def _record(self, listing: Listing, now: float) -> None:
         usage = images_in_use(listing)

@@ -36,8 +36,8 @@ from eviction.configuration.sources import (
     from_environment,
     inherited_from,
     own_sources,
-    with_0_as_not_set,
-    without_what_is_taken_away,
+    zero_means_unset,
+    apply_nulls,
 )
 from eviction.configuration.strict_yaml import sentence, shown
 from eviction.configuration.validation import place_problems
@@ -146,7 +146,7 @@ def load(
     sources = own_sources(path, directory)
     sources.append(Source("environment", from_environment(environment)))
     sources.append(Source("flags", dict(flags)))
-    sources = without_what_is_taken_away([with_0_as_not_set(source) for source in sources])
+    sources = apply_nulls([zero_means_unset(source) for source in sources])
     for source in sources:
         _validated(source.document, source.name)  # alone, so that the sentence names where the problem stands
     own = merged([dict(source.document) for source in sources])
@@ -156,7 +156,7 @@ def load(
         sources.insert(0, Source(kubelet.name, inherited))
         own = {**inherited, **own}
     written = _validated(own, path or "configuration")
-    return _Reader(written, sources, kubelet).configuration()
+    return _EffectiveConfiguration(written, sources, kubelet).configuration()
 
 
 def _validated(document: Mapping[str, Any], name: str) -> ConfigurationFile:
@@ -176,7 +176,7 @@ def _kubelet(written: ConfigurationFile) -> KubeletConfiguration | None:
         raise ConfigurationError(str(error)) from None
 
 
-class _Reader:
+class _EffectiveConfiguration:
     """Reads the texts of the merged sources into amounts; every sentence names where the text stood."""
 
     def __init__(self, written: ConfigurationFile, sources: list[Source], kubelet: KubeletConfiguration | None):
@@ -326,11 +326,11 @@ class _Reader:
         except ThresholdConfigError as error:
             raise self._error(error.field, error.problem, error.signal) from None
         margin = self._margin()
-        thresholds = tuple(self._placed(threshold, margin) for threshold in parsed.thresholds)
+        thresholds = tuple(self._with_origin_and_margin(threshold, margin) for threshold in parsed.thresholds)
         left = self._kubelet.thresholds.left_to_kubelet if self._kubelet is not None else parsed.left_to_kubelet
         return thresholds, left, maps
 
-    def _placed(self, threshold: Threshold, margin: ThresholdValue) -> Threshold:
+    def _with_origin_and_margin(self, threshold: Threshold, margin: ThresholdValue) -> Threshold:
         """A threshold with its origin and, where it is inherited, the margin."""
         own = self._where(threshold.origin, threshold.signal)
         if own != "default":

@@ -52,7 +52,7 @@ def own_sources(path: str | None, directory: str | None) -> list[Source]:
     return sources
 
 
-def without_what_is_taken_away(sources: list[Source]) -> list[Source]:
+def apply_nulls(sources: list[Source]) -> list[Source]:
     """The sources without their nulls, and without what a null in a later one takes away: it has no origin any more."""
 
     def left(document: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def without_what_is_taken_away(sources: list[Source]) -> list[Source]:
     return [Source(source.name, document) for source, document in zip(sources, documents, strict=True)]
 
 
-def with_0_as_not_set(source: Source) -> Source:
+def zero_means_unset(source: Source) -> Source:
     """A transition period of 0 counts as not set, as in the kubelet (`pkg/kubelet/apis/config/v1beta1/defaults.go`)."""
     text = source.document.get("evictionPressureTransitionPeriod")
     try:

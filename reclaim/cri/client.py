@@ -30,7 +30,7 @@ from reclaim.cri.convert import (
     sandbox_of,
     text_in_json,
 )
-from reclaim.cri.entry_cache import KnownEntries
+from reclaim.cri.entry_cache import EntryCache
 from reclaim.cri.list_entries import MalformedList, entries
 from reclaim.cri.messages import DecodeError, pb
 from reclaim.cri.status import CallError, Code
@@ -94,9 +94,9 @@ class CriClient:
         self._deadline = read_deadline_seconds
         self._runtime_channel = Channel(runtime_path)
         self._image_channel = self._runtime_channel if image_path == runtime_path else Channel(image_path)
-        self._containers = KnownEntries(lambda entry: container_of(pb.Container.FromString(entry)))
-        self._pod_sandboxes = KnownEntries(lambda entry: sandbox_of(pb.PodSandbox.FromString(entry)))
-        self._images = KnownEntries(lambda entry: image_of(pb.Image.FromString(entry)))
+        self._containers = EntryCache(lambda entry: container_of(pb.Container.FromString(entry)))
+        self._pod_sandboxes = EntryCache(lambda entry: sandbox_of(pb.PodSandbox.FromString(entry)))
+        self._images = EntryCache(lambda entry: image_of(pb.Image.FromString(entry)))
 
     def close(self) -> None:
         """Closes the connections. A removal in flight would be cancelled: drain first."""
@@ -249,7 +249,7 @@ class CriClient:
             raise self._unavailable(method, error) from error
 
     def _list(
-        self, method: str, stream: str, request: Any, known: KnownEntries[Answer], *, whole: bool = True
+        self, method: str, stream: str, request: Any, known: EntryCache[Answer], *, whole: bool = True
     ) -> Iterator[Answer]:
         """The entries of a list that is complete, one at a time. Raises RuntimeUnavailable, also while it is read."""
         try:

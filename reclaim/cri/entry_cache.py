@@ -15,7 +15,7 @@ MOST_ENTRIES = 4096  # remembered; a list that is longer costs seconds anyway, a
 Value = TypeVar("Value")
 
 
-class KnownEntries(Generic[Value]):
+class EntryCache(Generic[Value]):
     """The values of entries, by their bytes. `read` makes one. From any thread."""
 
     def __init__(self, read: Callable[[bytes], Value]):

@@ -47,7 +47,7 @@ class KubeletPods:
         """Why the last look did not know the kubelet's own state, in a sentence with the remedy; None if it did."""
         return self._problem
 
-    def look(self) -> PodStates:
+    def pod_states(self) -> PodStates:
         """Directories and list of this moment. Never raises; `kubelet` is None when `problem` says why."""
         states, self._problem = self._look()
         self._known = states.kubelet or {}
@@ -61,12 +61,12 @@ class KubeletPods:
         """
         return uid not in self._known and self._directories.gone(uid)
 
-    def began(self) -> Mapping[str, float]:
+    def start_times(self) -> Mapping[str, float]:
         """As the directories tell: a pod has one before it has anything else."""
-        return self._directories.began()
+        return self._directories.start_times()
 
     def _look(self) -> tuple[PodStates, str | None]:
-        states = self._directories.look()
+        states = self._directories.pod_states()
         if states.present is None:
             return (
                 states,

@@ -76,7 +76,7 @@ def parse_pod_list(body: bytes) -> PodList:
         if not uid:
             raise PodListError(f"{where} has no metadata.uid")
         state = _state(metadata, item, where)
-        own[uid] = _careful(own.get(uid, state), state)
+        own[uid] = _may_still_run(own.get(uid, state), state)
         annotations = _object(metadata.get("annotations"), f"{where}.metadata.annotations")
         named = [_text(annotations, key, f"{where}.metadata.annotations") for key in ALIASES]
         aliases |= {alias: PodState() for alias in named if alias}
@@ -116,7 +116,7 @@ def _may_run(container: Mapping[str, Any], where: str) -> bool:
     return running or (has_run and not ended)
 
 
-def _careful(one: PodState, other: PodState) -> PodState:
+def _may_still_run(one: PodState, other: PodState) -> PodState:
     """What both say of a UID that is listed twice."""
     return PodState(
         terminated=one.terminated and other.terminated,

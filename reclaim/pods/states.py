@@ -77,7 +77,7 @@ class PodStates:
         state = (self.kubelet or {}).get(uid)
         return self.gone(uid) if state is None else state.terminated
 
-    def united(self, other: PodStates) -> PodStates:
+    def merge(self, other: PodStates) -> PodStates:
         """The careful sum of two looks, `other` the later one: a pod exists if either saw it, unknown if either could
         not see; what both know is as the later one says."""
         present = None if self.present is None or other.present is None else self.present | other.present
@@ -88,13 +88,13 @@ class PodStates:
 class PodStateProvider(Protocol):
     """Where the knowledge about pods comes from."""
 
-    def look(self) -> PodStates:
+    def pod_states(self) -> PodStates:
         """Which pods exist now. Never raises: what cannot be known is None."""
 
     def gone(self, uid: str) -> bool:
         """Asked right before a removal: is this one pod known not to exist?"""
 
-    def began(self) -> Mapping[str, float]:
+    def start_times(self) -> Mapping[str, float]:
         """When each pod began, wall seconds by UID; nothing where it cannot be known."""
 
 
@@ -104,14 +104,14 @@ class KubeletDirectories:
     def __init__(self, root_directory: str):
         self._pods = os.path.join(root_directory, "pods")
 
-    def look(self) -> PodStates:
+    def pod_states(self) -> PodStates:
         """The names in the kubelet's pod directory; unknown when it is missing or cannot be read."""
         try:
             return PodStates(frozenset(os.listdir(self._pods)))
         except OSError:
             return PodStates(None)
 
-    def began(self) -> Mapping[str, float]:
+    def start_times(self) -> Mapping[str, float]:
         """The last change of each pod's directory itself: the kubelet fills it when it makes the pod."""
         changed: dict[str, float] = {}
         with suppress(OSError), os.scandir(self._pods) as entries:

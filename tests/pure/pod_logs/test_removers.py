@@ -56,7 +56,7 @@ class LogTree:
         """The plan of the log root an hour from now, and its remover."""
         entries = read_pod_logs(self.paths)
         now_ns = max(entry.changed_at_ns for entry in entries) + 3600 * SECOND_NS
-        plan = plan_pod_logs(entries, self.pods.look(), CAUTIOUS, frozenset(), now_ns)
+        plan = plan_pod_logs(entries, self.pods.pod_states(), CAUTIOUS, frozenset(), now_ns)
         return plan, PodLogRemover(self.paths, entries, self.pods, self.clock)
 
     def plan_links(self, policy: LogPolicy = CAUTIOUS) -> tuple[Plan, LogSymlinkRemover]:
@@ -150,7 +150,7 @@ def test_names_that_are_not_utf_8_are_told_apart_and_go(tree: LogTree) -> None:
     entries = read_pod_logs(tree.paths)
     assert len({entry.id for entry in entries}) == 3
     remover = PodLogRemover(tree.paths, entries, tree.pods, tree.clock)
-    plan = plan_pod_logs(entries, tree.pods.look(), CAUTIOUS, frozenset(), 0)
+    plan = plan_pod_logs(entries, tree.pods.pod_states(), CAUTIOUS, frozenset(), 0)
     for verdict in plan.keep:
         assert remover.remove(verdict)
     assert os.listdir(tree.paths.pod_logs_dir) == []

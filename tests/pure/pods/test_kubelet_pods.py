@@ -58,7 +58,7 @@ class Node:
 def test_a_pod_that_the_kubelet_lists_is_what_it_says(tmp_path: Path) -> None:
     """Ended or not, while its directory is there."""
     node = Node(tmp_path, "web", "job", web="Running", job="Succeeded")
-    states = node.pods.look()
+    states = node.pods.pod_states()
     assert states == PodStates(frozenset({"web", "job"}), {"web": PodState(), "job": PodState(terminated=True)})
     assert states.runtime_should_be_removed("job")
     assert not states.runtime_should_be_removed("web")
@@ -68,7 +68,7 @@ def test_a_pod_that_the_kubelet_lists_is_what_it_says(tmp_path: Path) -> None:
 def test_a_pod_is_gone_when_neither_knows_it(tmp_path: Path) -> None:
     """A directory alone keeps it, the list alone does too."""
     node = Node(tmp_path, "web", "leaving", web="Running", coming="Pending")
-    states = node.pods.look()
+    states = node.pods.pod_states()
     assert [uid for uid in ("web", "leaving", "coming", "old") if states.gone(uid)] == ["old"]
     assert [uid for uid in ("web", "leaving", "coming", "old") if node.pods.gone(uid)] == ["old"]
 
@@ -77,25 +77,25 @@ def test_a_kubelet_that_has_just_started_takes_no_pod_away(tmp_path: Path) -> No
     """It lists static pods alone, then nothing from the API server: the pods with directories stay (k8s#112119)."""
     node = Node(tmp_path, "static", "web", static="Running")
     node.kubelet.source = "file"
-    states = node.pods.look()
+    states = node.pods.pod_states()
     assert not any(states.gone(uid) or states.content_should_be_removed(uid) for uid in ("static", "web"))
     assert not states.sources_ready
     node.kubelet.phases = {}
-    assert not node.pods.look().gone("static")
+    assert not node.pods.pod_states().gone("static")
 
 
 def test_the_sources_are_ready_once_a_pod_of_the_api_server_is_listed(tmp_path: Path) -> None:
     """Not with an empty list."""
     node = Node(tmp_path, "web")
-    assert not node.pods.look().sources_ready
+    assert not node.pods.pod_states().sources_ready
     node.kubelet.phases = {"web": "Running"}
-    assert node.pods.look().sources_ready
+    assert node.pods.pod_states().sources_ready
 
 
 def test_without_directories_the_list_says_nothing(tmp_path: Path) -> None:
     """A root directory that is wrong, or cannot be read: the kubelet is not even asked."""
     node = Node(tmp_path, job="Succeeded")
-    assert node.pods.look() == PodStates(None, None)
+    assert node.pods.pod_states() == PodStates(None, None)
     assert node.kubelet.asked == 0
     assert "directory of pods cannot be read" in str(node.pods.problem)
     assert not node.pods.gone("old")
@@ -105,13 +105,13 @@ def test_a_kubelet_that_does_not_answer_leaves_the_directories(tmp_path: Path) -
     """What is gone by them is gone, nothing more; with the reason for people, until it answers again."""
     node = Node(tmp_path, "job", job="Succeeded")
     node.kubelet.failure = KubeletUnavailable("the kubelet refuses connections")
-    states = node.pods.look()
+    states = node.pods.pod_states()
     assert states == PodStates(frozenset({"job"}), None)
     assert not states.runtime_should_be_removed("job")
     assert states.gone("old")
     assert node.pods.problem == "the kubelet refuses connections"
     node.kubelet.failure = None
-    assert node.pods.look().known
+    assert node.pods.pod_states().known
     assert node.pods.problem is None
 
 
@@ -120,32 +120,32 @@ def test_an_answer_that_is_no_list_is_none(tmp_path: Path, body: bytes) -> None:
     """Unknown, never half known."""
     node = Node(tmp_path, "job")
     node.kubelet.body = body
-    assert node.pods.look() == PodStates(frozenset({"job"}), None)
+    assert node.pods.pod_states() == PodStates(frozenset({"job"}), None)
     assert str(node.pods.problem).startswith("the kubelet's list of pods is not used: it")
 
 
 def test_one_look_without_an_answer_makes_both_unknown(tmp_path: Path) -> None:
     """Before and after the runtime's lists: what only one of them knew licenses nothing."""
     node = Node(tmp_path, "job", job="Succeeded")
-    before = node.pods.look()
+    before = node.pods.pod_states()
     node.kubelet.failure = KubeletUnavailable("away")
-    united = before.united(node.pods.look())
-    assert not united.known
-    assert not united.runtime_should_be_removed("job")
+    merged = before.merge(node.pods.pod_states())
+    assert not merged.known
+    assert not merged.runtime_should_be_removed("job")
 
 
 def test_who_was_late_is_not_waited_for_again_soon(tmp_path: Path) -> None:
     """For 10 s the answer is unknown at once, with the same words; then it is asked again."""
     node = Node(tmp_path, "job", job="Succeeded")
     node.kubelet.failure = KubeletUnavailable("the kubelet gave no complete answer within 2 s", late=True)
-    node.pods.look()
+    node.pods.pod_states()
     node.kubelet.failure = None
     node.clock.step(PAUSE_SECONDS - 0.1)
-    assert not node.pods.look().known
+    assert not node.pods.pod_states().known
     assert node.pods.problem == "the kubelet gave no complete answer within 2 s"
     assert node.kubelet.asked == 1
     node.clock.step(0.1)
-    assert node.pods.look().known
+    assert node.pods.pod_states().known
     assert node.kubelet.asked == 2
 
 
@@ -153,15 +153,15 @@ def test_who_failed_at_once_is_asked_again_at_once(tmp_path: Path) -> None:
     """A refusal costs nothing."""
     node = Node(tmp_path, "job")
     node.kubelet.failure = KubeletUnavailable("refused")
-    node.pods.look()
-    node.pods.look()
+    node.pods.pod_states()
+    node.pods.pod_states()
     assert node.kubelet.asked == 2
 
 
 def test_right_before_a_removal_the_directory_is_looked_at_again(tmp_path: Path) -> None:
     """A static pod that has come back since the look is not gone; and the kubelet is not asked once more."""
     node = Node(tmp_path, "web", web="Running")
-    assert node.pods.look().gone("static")
+    assert node.pods.pod_states().gone("static")
     assert node.pods.gone("static")
     node.make_directory("static")
     assert not node.pods.gone("static")
@@ -171,10 +171,10 @@ def test_right_before_a_removal_the_directory_is_looked_at_again(tmp_path: Path)
 def test_a_pod_that_has_left_both_is_gone(tmp_path: Path) -> None:
     """Only the last look counts: of the one before nothing is kept."""
     node = Node(tmp_path, "other", web="Running")
-    node.pods.look()
+    node.pods.pod_states()
     assert not node.pods.gone("web")
     node.kubelet.phases = {}
-    node.pods.look()
+    node.pods.pod_states()
     assert node.pods.gone("web")
 
 
@@ -182,7 +182,7 @@ def test_a_pod_that_has_left_both_is_gone(tmp_path: Path) -> None:
 def test_what_is_no_uid_is_not_gone_right_before_a_removal(tmp_path: Path, uid: str) -> None:
     """Whatever the plan said: no directory can tell."""
     node = Node(tmp_path, "web", web="Running")
-    node.pods.look()
+    node.pods.pod_states()
     assert not node.pods.gone(uid)
 
 
@@ -203,7 +203,7 @@ def test_the_list_never_makes_more_pods_gone(
     kubelet.failure = KubeletUnavailable(how, late=how == "late") if how in ("away", "late") else None
     kubelet.body = b"{" if how == "garbage" else None
     pods = KubeletPods(Directories(present), kubelet.answer, SteppedClock())
-    states = pods.look()
+    states = pods.pod_states()
     assert states.known is (how == "answers" and present is not None)
     assert (pods.problem is None) is states.known
     alone = PodStates(present)
@@ -219,7 +219,7 @@ class Directories:
     def __init__(self, present: frozenset[str] | None):
         self._present = present
 
-    def look(self) -> PodStates:
+    def pod_states(self) -> PodStates:
         """All of them."""
         return PodStates(self._present)
 
@@ -227,6 +227,6 @@ class Directories:
         """One of them."""
         return PodStates(self._present).gone(uid)
 
-    def began(self) -> Mapping[str, float]:
+    def start_times(self) -> Mapping[str, float]:
         """They carry no times."""
         return {}

@@ -38,14 +38,14 @@ def test_of_two_looks_the_more_careful_counts(
     one: frozenset[str] | None, other: frozenset[str] | None, both: frozenset[str] | None
 ) -> None:
     """A pod exists if either look saw it; nothing is known if either could not see."""
-    assert PodStates(one).united(PodStates(other)) == PodStates(both)
+    assert PodStates(one).merge(PodStates(other)) == PodStates(both)
 
 
 def test_the_directories_below_pods_are_the_pods(tmp_path: Path) -> None:
     """Seen in the listing, and asked for one by one."""
     (tmp_path / "pods" / UID).mkdir(parents=True)
     directories = KubeletDirectories(str(tmp_path))
-    assert directories.look() == PodStates(frozenset({UID}))
+    assert directories.pod_states() == PodStates(frozenset({UID}))
     assert not directories.gone(UID)
     assert directories.gone("another-uid")
 
@@ -53,7 +53,7 @@ def test_the_directories_below_pods_are_the_pods(tmp_path: Path) -> None:
 def test_without_the_directory_of_pods_no_pod_is_gone(tmp_path: Path) -> None:
     """A wrong root directory, or a node without a kubelet, licenses nothing."""
     directories = KubeletDirectories(str(tmp_path))
-    assert directories.look() == PodStates(None)
+    assert directories.pod_states() == PodStates(None)
     assert not directories.gone(UID)
 
 
@@ -61,7 +61,7 @@ def test_a_file_in_the_place_of_the_directory_says_nothing(tmp_path: Path) -> No
     """What cannot be listed is not empty."""
     (tmp_path / "pods").write_text("")
     directories = KubeletDirectories(str(tmp_path))
-    assert directories.look() == PodStates(None)
+    assert directories.pod_states() == PodStates(None)
     assert not directories.gone(UID)
 
 
@@ -76,14 +76,14 @@ def test_a_hostile_uid_never_counts_as_gone(tmp_path: Path, uid: str) -> None:
 
 def test_a_pod_began_when_its_directory_changed_last(tmp_path: Path) -> None:
     """What lies deeper does not count: containers come and go there. Without the directory of pods nothing is known."""
-    assert KubeletDirectories(str(tmp_path)).began() == {}
+    assert KubeletDirectories(str(tmp_path)).start_times() == {}
     pods = tmp_path / "pods"
     pods.mkdir()
-    assert KubeletDirectories(str(tmp_path)).began() == {}
+    assert KubeletDirectories(str(tmp_path)).start_times() == {}
     for uid, when in (("a", 100.0), ("b", 300.0), ("c", 200.0)):
         (pods / uid / "containers").mkdir(parents=True)
         os.utime(pods / uid, (when, when))
-    assert KubeletDirectories(str(tmp_path)).began() == {"a": 100.0, "b": 300.0, "c": 200.0}
+    assert KubeletDirectories(str(tmp_path)).start_times() == {"a": 100.0, "b": 300.0, "c": 200.0}
 
 
 def test_a_dangling_link_is_a_pod(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_dangling_link_is_a_pod(tmp_path: Path) -> None:
 def test_looking_creates_nothing(tmp_path: Path) -> None:
     """Neither below a root that exists nor one that does not."""
     for root in (tmp_path, tmp_path / "none"):
-        KubeletDirectories(str(root)).look()
+        KubeletDirectories(str(root)).pod_states()
         KubeletDirectories(str(root)).gone(UID)
     assert list(tmp_path.iterdir()) == []
 
@@ -106,5 +106,5 @@ def test_plan_and_last_look_agree_on_what_is_no_uid(tmp_path: Path, uid: str) ->
     """What cannot be a UID is never gone, neither for the plan nor right before a removal."""
     (tmp_path / "pods").mkdir()
     directories = KubeletDirectories(str(tmp_path))
-    assert not directories.look().gone(uid)
+    assert not directories.pod_states().gone(uid)
     assert not directories.gone(uid)

@@ -270,8 +270,8 @@ def test_the_pods_of_a_kubelet_that_answers_are_known(tmp_path: Path) -> None:
     with KubeletServer(answer(PODS)) as kubelet:
         ask = partial(get_pods, KubeletEndpoint(kubelet.url))
         pods = KubeletPods(KubeletDirectories(str(tmp_path)), ask, SystemClock())
-        known = pods.look(), pods.problem
-    unknown = pods.look(), pods.problem
+        known = pods.pod_states(), pods.problem
+    unknown = pods.pod_states(), pods.problem
     assert known[0].kubelet == {"uid-1": PodState(terminated=True)}
     assert known[0].runtime_should_be_removed("uid-1")
     assert known[1] is None
