@@ -160,7 +160,9 @@ class LoadedConfiguration:
         self.fingerprint = {}
 
 
-def start_control(path: str, node: Node, manager: Manager, loaded: LoadedConfiguration, log: Log) -> ControlServer | None:
+def start_control(
+    path: str, node: Node, manager: Manager, loaded: LoadedConfiguration, log: Log
+) -> ControlServer | None:
     """The control socket; one that cannot be had is a warning."""
     if not path:
         return None
@@ -178,7 +180,12 @@ def start_control(path: str, node: Node, manager: Manager, loaded: LoadedConfigu
 
 
 def reload(
-    arguments: argparse.Namespace, manager: Manager, loaded: LoadedConfiguration, log: Log, faces: Faces, notifier: Notifier
+    arguments: argparse.Namespace,
+    manager: Manager,
+    loaded: LoadedConfiguration,
+    log: Log,
+    faces: Faces,
+    notifier: Notifier,
 ) -> None:
     """Reads the configuration again; one that is refused changes nothing, and is said."""
     faces.reloading()

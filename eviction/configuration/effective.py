@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from eviction.configuration.address import parse_healthz_endpoint
 from eviction.configuration.file import ConfigurationFile
 from eviction.configuration.kubelet import (
     KubeletConfiguration,
@@ -33,14 +32,14 @@ from eviction.configuration.sources import KIND as KIND
 from eviction.configuration.sources import ConfigurationError as ConfigurationError
 from eviction.configuration.sources import (
     Source,
+    apply_nulls,
     from_environment,
     inherited_from,
     own_sources,
     zero_means_unset,
-    apply_nulls,
 )
-from eviction.configuration.strict_yaml import sentence, shown
-from eviction.configuration.validation import place_problems
+from eviction.configuration.strict_yaml import first_problem, quoted
+from eviction.configuration.validation import location_problems, parse_healthz_endpoint
 from eviction.decision.threshold_config import (
     KUBELET_EVICTION_HARD,
     EvictionMaps,
@@ -163,7 +162,7 @@ def _validated(document: Mapping[str, Any], name: str) -> ConfigurationFile:
     try:
         return ConfigurationFile.model_validate(document)
     except ValidationError as error:
-        raise ConfigurationError(sentence(error, name, ConfigurationFile)) from None
+        raise ConfigurationError(first_problem(error, name, ConfigurationFile)) from None
 
 
 def _kubelet(written: ConfigurationFile) -> KubeletConfiguration | None:
@@ -191,7 +190,7 @@ class _EffectiveConfiguration:
         for problem in image_gc_problems(high, low, minimum_age, maximum_age):
             name, _, text = problem.partition(": ")
             raise self._error(name, text)
-        for name, problem in place_problems(written):
+        for name, problem in location_problems(written):
             raise self._error(name, problem)
         self._check_keep_list()
         poll_floor, poll_ceiling = self._seconds("pollFloor"), self._seconds("pollCeiling")
@@ -351,7 +350,7 @@ class _EffectiveConfiguration:
             else:
                 margin = ThresholdValue(quantity=parse_quantity(text))
         except QuantityError:
-            raise self._error("margin", f"{shown(text)} is neither {PERCENTAGE_FORMS} nor {QUANTITY_FORMS}") from None
+            raise self._error("margin", f"{quoted(text)} is neither {PERCENTAGE_FORMS} nor {QUANTITY_FORMS}") from None
         if margin.percentage is not None and not 0 <= margin.percentage.fraction <= LARGEST_MARGIN:
             raise self._error("margin", f"must be between 0% and 50%, but it was {text!r}")
         if margin.quantity is not None and margin.quantity < 0:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eviction.configuration.models import ConfigDict, Model, ValidationError
-from eviction.configuration.strict_yaml import DocumentError, read_document, sentence, shown
+from eviction.configuration.strict_yaml import DocumentError, first_problem, quoted, read_document
 from eviction.decision.threshold_config import (
     EvictionMaps,
     ParsedThresholds,
@@ -124,7 +124,7 @@ def _checked(path: str) -> dict[str, Any]:
     document = read_document(path)
     for field, allowed in (("apiVersion", API_VERSION), ("kind", KIND)):
         if document.get(field) != allowed:
-            raise DocumentError(f"{path}: {field} must be {allowed!r}, but it was {shown(document.get(field))}")
+            raise DocumentError(f"{path}: {field} must be {allowed!r}, but it was {quoted(document.get(field))}")
     return document
 
 
@@ -133,7 +133,7 @@ def kubelet_configuration(document: Mapping[str, Any], name: str) -> KubeletConf
     try:
         written = _File.model_validate(document)
     except ValidationError as error:
-        raise KubeletConfigurationError(sentence(error, name, _File)) from None
+        raise KubeletConfigurationError(first_problem(error, name, _File)) from None
     try:
         merge_defaults = bool(written.mergeDefaultEvictionSettings)
         maps = EvictionMaps(
@@ -221,10 +221,10 @@ def node_allocatable_problems(
 def log_directory_problem(path: str) -> str:
     """What the kubelet's validation says against a log directory; empty if nothing."""
     if not path.startswith("/"):
-        return f"must be an absolute path, but it was {shown(path)}"
+        return f"must be an absolute path, but it was {quoted(path)}"
     if os.path.normpath(path) != path or path.startswith("//"):
-        return f"must be a path without '..', '.', double or trailing slashes, but it was {shown(path)}"
-    return "" if path.isascii() else f"must hold ASCII characters only, but it was {shown(path)}"
+        return f"must be a path without '..', '.', double or trailing slashes, but it was {quoted(path)}"
+    return "" if path.isascii() else f"must hold ASCII characters only, but it was {quoted(path)}"
 
 
 def image_gc_problems(high: int, low: int, minimum_age: float, maximum_age: float) -> list[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eviction.configuration.kubelet import KubeletConfiguration, drop_ins
-from eviction.configuration.strict_yaml import DocumentError, read_document, shown
+from eviction.configuration.strict_yaml import DocumentError, quoted, read_document
 from eviction.types import EvictionError
 from signals.quantity import QuantityError, parse_duration
 
@@ -42,7 +42,7 @@ def own_sources(path: str | None, directory: str | None) -> list[Source]:
             for key, allowed in (("apiVersion", API_VERSION), ("kind", KIND)):
                 if document.get(key) != allowed:
                     raise ConfigurationError(
-                        f"{name}: {key} must be {allowed!r}, but it was {shown(document.get(key))}"
+                        f"{name}: {key} must be {allowed!r}, but it was {quoted(document.get(key))}"
                     )
             sources.append(Source(name, document))
     except DocumentError as error:

@@ -124,7 +124,7 @@ def parse_document(text: str, name: str) -> dict[str, Any]:
     return document
 
 
-def sentence(error: ValidationError, name: str, model: type[Model]) -> str:
+def first_problem(error: ValidationError, name: str, model: type[Model]) -> str:
     """The first problem that pydantic found, as one sentence that names the field and what is allowed."""
     problem = error.errors(include_url=False)[0]
     field = ".".join(str(part) for part in problem["loc"]) or "the document"
@@ -139,15 +139,15 @@ def sentence(error: ValidationError, name: str, model: type[Model]) -> str:
         case "string_type":
             return (
                 f"{name}: {field}: must be a text, in quotes where YAML would read it otherwise, but it was "
-                + shown(problem["input"])
+                + quoted(problem["input"])
             )
         case "value_error":
             return f"{name}: {field}: {problem['msg'].removeprefix('Value error, ')}"
         case _:
-            return f"{name}: {field}: {_lower(problem['msg'])}, but it was {shown(problem['input'])}"
+            return f"{name}: {field}: {_lower(problem['msg'])}, but it was {quoted(problem['input'])}"
 
 
-def shown(value: object) -> str:
+def quoted(value: object) -> str:
     """A value for a sentence: quoted, and at most 60 characters of it."""
     text = repr(value)
     return text if len(text) <= 60 else text[:60] + "…"

@@ -86,7 +86,9 @@ def check(node: NodeSight, options: CheckOptions) -> CheckAnswer:
     return CheckAnswer(code, document=document)
 
 
-def check_for_another(request: Mapping[str, Any], fingerprint: Fingerprint, node: NodeSight) -> Iterator[dict[str, Any]]:
+def check_for_another(
+    request: Mapping[str, Any], fingerprint: Fingerprint, node: NodeSight
+) -> Iterator[dict[str, Any]]:
     """The lines of the daemon\'s answer to a command that sent the fingerprint of its configuration.
 
     It is refused unless that is the `fingerprint` of the daemon\'s own.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from eviction.decision.ladder import later_than_kubelet
-from eviction.doctor.findings import Finding, Level, NodeFacts
+from eviction.doctor.findings import Finding, NodeFacts, Severity
 from eviction.reporting.explain import later_sentence
 from eviction.reporting.tables import amount
 from eviction.types import Threshold
@@ -25,7 +25,7 @@ def check_pressure(facts: NodeFacts) -> Iterator[Finding]:
         if observation is not None and mark is not None and observation.available < mark:
             yield Finding(
                 "pressure",
-                Level.PROBLEM,
+                Severity.PROBLEM,
                 f"{threshold.signal} is below its mark",
                 f"{amount(threshold.signal, observation.available)} < {amount(threshold.signal, mark)}",
                 "reclaimd plan shows what may go and where the bytes are",
@@ -38,7 +38,7 @@ def check_readings(facts: NodeFacts) -> Iterator[Finding]:
         if unavailable.reason not in facts.runtime_problem:
             yield Finding(
                 "readings",
-                Level.PROBLEM,
+                Severity.PROBLEM,
                 f"{unavailable.role} cannot be read, so nobody notices that it fills",
                 unavailable.reason,
                 "look at the disk and its mount",
@@ -51,7 +51,7 @@ def check_thresholds(facts: NodeFacts) -> Iterator[Finding]:
     for later in later_than_kubelet(facts.thresholds, kubelets, facts.look.signals):
         yield Finding(
             "thresholds-late",
-            Level.RISK,
+            Severity.RISK,
             "the kubelet acts first and may evict pods before reclaimd does anything",
             later_sentence(later),
             f"raise evictionHard {later.ours.signal}, or leave it out and use margin",
@@ -62,7 +62,7 @@ def check_thresholds(facts: NodeFacts) -> Iterator[Finding]:
         if mine and not active.intersection(mine) and role is not FilesystemRole.CONTAINERFS:
             yield Finding(
                 "thresholds-none",
-                Level.PROBLEM,
+                Severity.PROBLEM,
                 f"{role} has no threshold, so nothing relieves it",
                 f"neither {' nor '.join(mine)} has a mark",
                 f"set evictionHard {mine[0]}, or remove the 0% that switches it off",
@@ -74,7 +74,7 @@ def check_image_gc_off(facts: NodeFacts) -> Iterator[Finding]:
     if facts.kubelet is not None and facts.kubelet.image_gc_high_threshold_percent == 100:
         yield Finding(
             "image-gc-off",
-            Level.NOTE,
+            Severity.NOTE,
             "the kubelet's periodic image garbage collection is off; only pressure reclaims images",
             f"imageGCHighThresholdPercent is 100 in {facts.kubelet.name}",
             "this is fine while reclaimd runs; watch that it does",
@@ -87,7 +87,7 @@ def check_inodes(facts: NodeFacts) -> Iterator[Finding]:
         if stats.inodes_total == 0:
             yield Finding(
                 "no-inode-signal",
-                Level.NOTE,
+                Severity.NOTE,
                 f"{role} counts no inodes, so thresholds for {role}.inodesFree do nothing",
                 f"{identity.type or 'the filesystem'} on {identity.path} reports 0 inodes in all",
                 "nothing, where the filesystem makes inodes as needed (btrfs)",
@@ -102,7 +102,7 @@ def check_reserve(facts: NodeFacts) -> Iterator[Finding]:
         if stats.available_bytes == 0 and stats.free_bytes > 0:
             yield Finding(
                 "reserve",
-                Level.RISK,
+                Severity.RISK,
                 f"{role} is filled into the reserve for root: space that comes free is not seen at first",
                 f"0B available and {format_bytes(stats.free_bytes)} free on {path} (device {device})",
                 "reclaim still measures it; free some space by hand if nothing may go",
@@ -110,7 +110,7 @@ def check_reserve(facts: NodeFacts) -> Iterator[Finding]:
         elif reserved > stats.capacity_bytes * SHARE_RESERVED:
             yield Finding(
                 "reserve",
-                Level.NOTE,
+                Severity.NOTE,
                 f"{role} reserves room for root that counts as capacity and never as available",
                 f"{format_bytes(reserved)} of {format_bytes(stats.capacity_bytes)} on {path} ({kind or '?'})",
                 "tune2fs -m 1 on a data disk gives most of it back",
@@ -123,7 +123,7 @@ def check_store(facts: NodeFacts) -> Iterator[Finding]:
     if current in DATA_ELSEWHERE:
         yield Finding(
             "store-elsewhere",
-            Level.PROBLEM,
+            Severity.PROBLEM,
             "the snapshotter keeps its data on block devices that no filesystem reading shows",
             f"images are in {facts.imagefs}",
             "thresholds on imagefs tell nothing here; watch the pool of the snapshotter itself",
@@ -133,7 +133,7 @@ def check_store(facts: NodeFacts) -> Iterator[Finding]:
         if other.name != current and other.snapshots > 0:
             yield Finding(
                 "store-second-snapshotter",
-                Level.RISK,
+                Severity.RISK,
                 "another snapshotter holds content that CRI neither shows nor frees",
                 f"{other.snapshots} snapshots of {other.name} beside {facts.imagefs}",
                 "remove what is left of it when no pod or namespace uses it (ctr snapshots --snapshotter)",
@@ -141,7 +141,7 @@ def check_store(facts: NodeFacts) -> Iterator[Finding]:
     if facts.content_device is not None and images is not None and facts.content_device != images[0].device_id:
         yield Finding(
             "store-split",
-            Level.RISK,
+            Severity.RISK,
             "images are unpacked on one filesystem and their compressed content is on another that nobody watches",
             f"{facts.imagefs} is on device {images[0].device_id}, the content store on {facts.content_device}",
             "put containerd's whole root on one filesystem",

@@ -16,7 +16,7 @@ from reclaim.services import RuntimeVersion
 from signals.types import SignalObservations
 
 
-class Level(StrEnum):
+class Severity(StrEnum):
     """How bad it is: `problem` keeps reclaim from working, `risk` may, `note` is good to know."""
 
     PROBLEM = "problem"
@@ -29,7 +29,7 @@ class Finding:
     """One thing found. Each text is one sentence or phrase: what it is, what shows it, what to do."""
 
     check: str
-    level: Level
+    level: Severity
     sentence: str
     evidence: str
     remedy: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eviction.doctor.findings import Finding, Level, NodeFacts
+from eviction.doctor.findings import Finding, NodeFacts, Severity
 from eviction.reporting.pass_record import shortened
 from signals.quantity import format_duration
 
@@ -20,7 +20,7 @@ def check_runtime(facts: NodeFacts) -> Iterator[Finding]:
     if facts.runtime_problem:
         yield Finding(
             "runtime",
-            Level.PROBLEM,
+            Severity.PROBLEM,
             "the container runtime does not answer, so nothing can be reclaimed",
             facts.runtime_problem,
             "start it, or name its socket with containerRuntimeEndpoint",
@@ -34,11 +34,11 @@ def check_socket(facts: NodeFacts) -> Iterator[Finding]:
         return
     if not found.is_socket:
         evidence = f"{found.path} is not a socket"
-        yield Finding("socket", Level.PROBLEM, "the endpoint is no socket", evidence, "set containerRuntimeEndpoint")
+        yield Finding("socket", Severity.PROBLEM, "the endpoint is no socket", evidence, "set containerRuntimeEndpoint")
     elif found.owner != 0 or found.mode & 0o002:
         yield Finding(
             "socket",
-            Level.RISK,
+            Severity.RISK,
             "the runtime's socket is open to others than root, and whoever reaches it is root",
             f"{found.path} belongs to user {found.owner} and has mode {found.mode & 0o777:04o}",
             "make it root's with mode 0660 (containerd: [grpc] uid and gid)",
@@ -53,7 +53,7 @@ def check_containerd_frees_late(facts: NodeFacts) -> Iterator[Finding]:
     if version.split("-")[0].split("+")[0] in {f"2.0.{patch}" for patch in range(5)}:
         yield Finding(
             "containerd-frees-late",
-            Level.RISK,
+            Severity.RISK,
             "this containerd answers a removal before the space is free, so more images go than are needed",
             f"containerd {version}",
             "update to containerd 2.0.5 or later",
@@ -68,7 +68,7 @@ def check_sandbox_image(facts: NodeFacts) -> Iterator[Finding]:
     if facts.sandbox_image is None and not facts.sandbox_image_pinned:
         yield Finding(
             "sandbox-image",
-            Level.PROBLEM,
+            Severity.PROBLEM,
             "nothing says which image pods need to start, so no image is removed",
             "no configured sandbox image, no ready sandbox that names one, no pinned image",
             pin,
@@ -76,7 +76,7 @@ def check_sandbox_image(facts: NodeFacts) -> Iterator[Finding]:
     elif facts.sandbox_image is not None and not facts.sandbox_image_pinned:
         yield Finding(
             "sandbox-image",
-            Level.RISK,
+            Severity.RISK,
             "the sandbox image is not pinned: reclaimd keeps it, but other tools and older kubelets may remove it",
             f"{facts.sandbox_image} is configured and not pinned",
             pin,
@@ -90,7 +90,7 @@ def check_unresolved_images(facts: NodeFacts) -> Iterator[Finding]:
         more = len(facts.unresolved_images) - MOST_SHOWN
         yield Finding(
             "image-unresolved",
-            Level.PROBLEM,
+            Severity.PROBLEM,
             "a container uses an image that cannot be told, so no image is removed",
             f"no image is known for {shown}{f' and {more} more' if more > 0 else ''}",
             "crictl ps -a shows the container; if it is dead, crictl rm it",
@@ -103,7 +103,7 @@ def check_inotify(facts: NodeFacts) -> Iterator[Finding]:
     if limit is not None and used is not None and used >= limit * SHARE_IN_USE:
         yield Finding(
             "inotify",
-            Level.RISK,
+            Severity.RISK,
             "this user's inotify instances are nearly used up; kubelet and pods need them too",
             f"{used} of {limit} (fs.inotify.max_user_instances)",
             "raise it in /etc/sysctl.d, to 1024 say",
@@ -111,7 +111,7 @@ def check_inotify(facts: NodeFacts) -> Iterator[Finding]:
     elif limit is not None and limit <= FEW_INOTIFY_INSTANCES:
         yield Finding(
             "inotify",
-            Level.NOTE,
+            Severity.NOTE,
             "the limit of inotify instances is the kernel's small default",
             f"fs.inotify.max_user_instances is {limit}",
             "raise it in /etc/sysctl.d, to 1024 say",
@@ -123,7 +123,7 @@ def check_keeps(facts: NodeFacts) -> Iterator[Finding]:
     for entry in facts.unmatched_keeps:
         yield Finding(
             "keep-unmatched",
-            Level.RISK,
+            Severity.RISK,
             "an entry of keepImages matches no image on this node",
             f"keepImages: {entry!r}",
             "correct it, or pull the image that it is to protect",
@@ -136,11 +136,11 @@ def check_clock(facts: NodeFacts) -> Iterator[Finding]:
     if facts.wall < EARLIEST_WALL:
         evidence = f"it is {facts.wall:.0f} s after 1970"
         remedy = "set it and keep it set (chrony, systemd-timesyncd)"
-        yield Finding("clock", Level.PROBLEM, "the clock is wrong: ages cannot be told", evidence, remedy)
+        yield Finding("clock", Severity.PROBLEM, "the clock is wrong: ages cannot be told", evidence, remedy)
     elif ahead is not None and ahead > LARGEST_SKEW_SECONDS:
         yield Finding(
             "clock",
-            Level.RISK,
+            Severity.RISK,
             "the clock was set back: what was made since then counts as too young for longer",
             f"the newest container was made {format_duration(ahead)} in the future",
             "keep the clock in step (chrony, systemd-timesyncd)",
@@ -152,7 +152,7 @@ def check_permissions(facts: NodeFacts) -> Iterator[Finding]:
     if facts.pods_readable is False:
         yield Finding(
             "permissions",
-            Level.PROBLEM,
+            Severity.PROBLEM,
             "the kubelet's pod directories cannot be read, so no pod counts as gone and its remains stay",
             f"{facts.root_directory}/pods cannot be listed",
             "run as root, and set rootDirectory to the kubelet's --root-dir",
@@ -160,7 +160,7 @@ def check_permissions(facts: NodeFacts) -> Iterator[Finding]:
     for path, reason in facts.unwritable:
         yield Finding(
             "permissions",
-            Level.RISK,
+            Severity.RISK,
             f"{path} cannot be written",
             reason,
             "run as root, and let the unit write there (ReadWritePaths)",
@@ -172,7 +172,7 @@ def check_daemon(facts: NodeFacts) -> Iterator[Finding]:
     if facts.daemon_problem:
         yield Finding(
             "daemon",
-            Level.NOTE,
+            Severity.NOTE,
             "no daemon answers: nobody watches this node unless one runs without a control socket",
             facts.daemon_problem,
             "systemctl enable --now reclaimd",

@@ -21,7 +21,7 @@ from eviction.configuration.effective import Configuration
 from eviction.reporting.log import Log
 from eviction.reporting.observations_json import timestamp
 from eviction.telemetry.event_correlator import NodeEvent
-from eviction.telemetry.event_recorder import EventRecorder, EventNotSent
+from eviction.telemetry.event_recorder import EventNotSent, EventRecorder
 from reclaim.trust import file_refusal
 from signals.clock import Clock
 

@@ -23,7 +23,7 @@ Identity = tuple[int, int]
 """Device and inode."""
 
 
-class Displaced(Exception):
+class DirectoryMoved(Exception):
     """The directory at this depth is no longer where it was entered: moved, removed, or something else has its name."""
 
     def __init__(self, depth: int):
@@ -51,7 +51,7 @@ def _stays_open(depth: int, lowest: int) -> bool:
     return depth == 0 or lowest - depth <= CHECK_LEVELS * (depth & -depth)
 
 
-class Descent:
+class DirectoryWalk:
     """The directories from an opened one (depth 0, which stays the caller's to close) to the lowest entered."""
 
     def __init__(self, directory: int, open_directory: OpenBeneath):
@@ -80,14 +80,14 @@ class Descent:
         return path if len(path) <= _PATH_BYTES else path[:half] + b"..." + path[-half:]
 
     def enter(self, name: bytes) -> None:
-        """Enters a directory beneath the lowest. Raises OSError as `OpenBeneath` does, and Displaced."""
+        """Enters a directory beneath the lowest. Raises OSError as `OpenBeneath` does, and DirectoryMoved."""
         child = self._open_directory(self.descriptor(self.depth), name)
         self._steps.append(_Step(name, identity_of(os.fstat(child))))
         self._open[self.depth] = child
         self._close([depth for depth in self._open if not _stays_open(depth, self.depth)])
 
     def descriptor(self, depth: int) -> int:
-        """The descriptor of a directory on the way, until the next call. Raises Displaced when the way leads elsewhere.
+        """The descriptor of a directory on the way, until the next call. Raises DirectoryMoved when the way leads elsewhere.
 
         It stays this object's to close.
         """
@@ -99,23 +99,23 @@ class Descent:
             try:
                 child = self._open_directory(self._open[above], self._steps[at].name)
             except OSError:
-                raise Displaced(at) from None
+                raise DirectoryMoved(at) from None
             self._open[at] = child
             if identity_of(os.fstat(child)) != self._steps[at].identity:
-                raise Displaced(at)
+                raise DirectoryMoved(at)
             if not _stays_open(above, depth):
                 self._close([above])
         return self._open[depth]
 
     def check(self) -> None:
-        """Raises Displaced when one of the lowest 8 directories is not in the one that it was entered from any more."""
+        """Raises DirectoryMoved when one of the lowest 8 directories is not in the one that it was entered from any more."""
         for depth in range(max(self.depth - CHECK_LEVELS, 0) + 1, self.depth + 1):
             try:
                 above = os.stat("..", dir_fd=self.descriptor(depth))
             except OSError:
-                raise Displaced(depth) from None
+                raise DirectoryMoved(depth) from None
             if identity_of(above) != self._steps[depth - 1].identity:
-                raise Displaced(depth)
+                raise DirectoryMoved(depth)
 
     def leave(self, depth: int) -> None:
         """Forgets the directories from `depth` (at least 1) down."""

@@ -67,7 +67,7 @@ class LogEntry:
         return printable(self.name)
 
 
-class Target(StrEnum):
+class TargetState(StrEnum):
     """Where a log symlink leads."""
 
     EXISTS = "exists"
@@ -77,7 +77,7 @@ class Target(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class LogLink:
+class LogSymlink:
     """A symlink among the log symlinks, what it says and where that leads.
 
     `container_id`: as its name tells it, maybe only the beginning; None when it cannot be told. `pod_uid`: of the pod
@@ -87,7 +87,7 @@ class LogLink:
     name: bytes
     identity: Identity
     target: bytes
-    leads: Target
+    target_state: TargetState
     container_id: str | None = None
     pod_uid: str = ""
 
@@ -179,7 +179,7 @@ def _guarded(
     return replace(verdict, action=Action.REMOVE, reason=Reason.POD_GONE)
 
 
-def plan_log_symlinks(links: Sequence[LogLink], answers: Mapping[str, StatusAnswer], policy: LogPolicy) -> Plan:
+def plan_log_symlinks(links: Sequence[LogSymlink], answers: Mapping[str, StatusAnswer], policy: LogPolicy) -> Plan:
     """The plan for every log symlink, in the order of names.
 
     `answers`: what ContainerStatus said, by the id that was asked. Without an answer a link stays.
@@ -187,27 +187,29 @@ def plan_log_symlinks(links: Sequence[LogLink], answers: Mapping[str, StatusAnsw
     return _plan([judge_link(link, answers, policy) for link in sorted(links, key=lambda link: link.name)])
 
 
-def ids_to_ask(links: Sequence[LogLink]) -> tuple[str, ...]:
+def ids_to_ask(links: Sequence[LogSymlink]) -> tuple[str, ...]:
     """The ids that the plan needs an answer for: those of dangling links, each once."""
-    asked = (link.container_id for link in links if link.leads is Target.MISSING)
+    asked = (link.container_id for link in links if link.target_state is TargetState.MISSING)
     return tuple(dict.fromkeys(container_id for container_id in asked if container_id is not None))
 
 
-def judge_link(link: LogLink, answers: Mapping[str, StatusAnswer], policy: LogPolicy) -> Verdict:
+def judge_link(link: LogSymlink, answers: Mapping[str, StatusAnswer], policy: LogPolicy) -> Verdict:
     """The verdict on one link."""
     verdict = Verdict(Kind.LOG_SYMLINK, link.id, link.id, Action.KEEP, Reason.TARGET_EXISTS, pod_uid=link.pod_uid)
-    match link.leads:
-        case Target.EXISTS:
+    match link.target_state:
+        case TargetState.EXISTS:
             return verdict
-        case Target.UNREADABLE:
+        case TargetState.UNREADABLE:
             return replace(verdict, reason=Reason.UNREADABLE)
-        case Target.FOREIGN:
+        case TargetState.FOREIGN:
             return replace(verdict, reason=Reason.NOT_KUBELETS, rule=Rule.GUARD)
-        case Target.MISSING:
+        case TargetState.MISSING:
             return _judge_dangling(verdict, link, answers, policy)
 
 
-def _judge_dangling(verdict: Verdict, link: LogLink, answers: Mapping[str, StatusAnswer], policy: LogPolicy) -> Verdict:
+def _judge_dangling(
+    verdict: Verdict, link: LogSymlink, answers: Mapping[str, StatusAnswer], policy: LogPolicy
+) -> Verdict:
     gone = replace(verdict, action=Action.REMOVE, reason=Reason.DANGLING)
     untold = replace(verdict, reason=Reason.UNKNOWN_STATE, rule=Rule.GUARD)
     if link.container_id is None:

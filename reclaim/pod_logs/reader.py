@@ -16,7 +16,7 @@ from typing import Protocol
 
 from reclaim.pod_logs.directory_walk import identity_of
 from reclaim.pod_logs.names import LOG_SUFFIX, LogPaths, container_id_of_symlink, uid_of_log_directory
-from reclaim.pod_logs.plan import LogEntry, LogLink, LogPolicy, NoState, StatusAnswer, Target, ids_to_ask
+from reclaim.pod_logs.plan import LogEntry, LogPolicy, LogSymlink, NoState, StatusAnswer, TargetState, ids_to_ask
 from reclaim.pod_logs.remove_tree import printable
 from reclaim.services import ContainerStatus
 from reclaim.types import ReclaimError, RuntimeUnavailable
@@ -74,9 +74,9 @@ def read_entry(root: int, name: bytes) -> LogEntry | None:
     return LogEntry(name, identity_of(status), status.st_ctime_ns)
 
 
-def read_log_links(paths: LogPaths, policy: LogPolicy) -> tuple[LogLink, ...]:
+def read_log_links(paths: LogPaths, policy: LogPolicy) -> tuple[LogSymlink, ...]:
     """The symlinks named `*.log`, sorted by name; none when the directory is missing or cannot be read."""
-    links: list[LogLink] = []
+    links: list[LogSymlink] = []
     try:
         with opened(paths.container_logs_dir) as directory:
             for name in sorted(os.fsencode(name) for name in os.listdir(directory) if name.endswith(LOG_SUFFIX)):
@@ -88,7 +88,7 @@ def read_log_links(paths: LogPaths, policy: LogPolicy) -> tuple[LogLink, ...]:
     return tuple(links)
 
 
-def read_link(directory: int, name: bytes, paths: LogPaths, policy: LogPolicy) -> LogLink | None:
+def read_link(directory: int, name: bytes, paths: LogPaths, policy: LogPolicy) -> LogSymlink | None:
     """One entry of the opened directory of log symlinks as it is now; None when it is not a symlink, or not there.
 
     Raises OSError when that cannot be told.
@@ -104,11 +104,11 @@ def read_link(directory: int, name: bytes, paths: LogPaths, policy: LogPolicy) -
         raise
     path = os.path.join(paths.container_logs_dir, os.fsdecode(name))
     below = _names_below(os.fsencode(paths.pod_logs_dir), target)
-    return LogLink(
+    return LogSymlink(
         name,
         identity_of(status),
         target,
-        Target.FOREIGN if policy.cautious and not below else _leads(directory, name),
+        TargetState.FOREIGN if policy.cautious and not below else _leads(directory, name),
         container_id_of_symlink(path),
         printable(os.fsencode(uid_of_log_directory(below[0]))) if len(below) == 3 else "",
     )
@@ -121,17 +121,17 @@ def _names_below(root: bytes, target: bytes) -> list[bytes]:
     return target.removeprefix(root).split(b"/") if clean else []
 
 
-def _leads(directory: int, name: bytes) -> Target:
+def _leads(directory: int, name: bytes) -> TargetState:
     try:
         os.stat(name, dir_fd=directory)
     except FileNotFoundError:
-        return Target.MISSING
+        return TargetState.MISSING
     except OSError:
-        return Target.UNREADABLE
-    return Target.EXISTS
+        return TargetState.UNREADABLE
+    return TargetState.EXISTS
 
 
-def ask_states(runtime: AnswersStatus, links: Sequence[LogLink]) -> dict[str, StatusAnswer]:
+def ask_states(runtime: AnswersStatus, links: Sequence[LogSymlink]) -> dict[str, StatusAnswer]:
     """What ContainerStatus says for each dangling link. Never raises.
 
     After two errors in a row nothing more is asked: a runtime that is away may take its whole deadline to say so.

@@ -19,15 +19,15 @@ import errno
 import os
 from dataclasses import dataclass, field
 
-from reclaim.pod_logs.directory_walk import Descent, Displaced, Identity, identity_of
+from reclaim.pod_logs.directory_walk import DirectoryMoved, DirectoryWalk, Identity, identity_of
 from reclaim.pod_logs.openat2 import OpenBeneath, is_entry_name, open_beneath
 
 CHECK_EVERY = 64
 BATCH = 1024  # subdirectories of one directory that are remembered at a time
 DEEPEST = 20_000  # levels: someone who digs faster than this remover climbs must not hold it for ever
 RETRIES = 100  # how often one directory is gone through again because something appeared or changed in it
-FAILURES_TOLD = 16
-LOOKS_FOR_FILES = 3
+FAILURES_LISTED = 16
+UNLINK_ROUNDS = 3
 
 _NOT_A_DIRECTORY = (errno.ENOTDIR, errno.ELOOP)
 
@@ -41,8 +41,8 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Removal:
-    """What went: how many entries. What did not: how many could not, and the first `FAILURES_TOLD` of them."""
+class TreeRemoval:
+    """What went: how many entries. What did not: how many could not, and the first `FAILURES_LISTED` of them."""
 
     removed: int = 0
     failed: int = 0
@@ -64,7 +64,7 @@ def printable(name: bytes) -> str:
 
 def remove_tree(
     directory: int, name: bytes, identity: Identity | None = None, open_directory: OpenBeneath = open_beneath
-) -> Removal:
+) -> TreeRemoval:
     """Removes the entry `name` of an opened directory, and everything below it if it is a directory itself.
 
     `identity`: device and inode that it must have; anything else by that name stays and is a failure. An entry that is
@@ -73,10 +73,10 @@ def remove_tree(
     """
     if not is_entry_name(name):
         raise ValueError(f"{name!r} is not the name of an entry of a directory")
-    return _Walk(Descent(directory, open_directory), identity).run(name)
+    return _TreeRemover(DirectoryWalk(directory, open_directory), identity).run(name)
 
 
-def unlink_files(directory: int, prefix: bytes) -> Removal:
+def unlink_files(directory: int, prefix: bytes) -> TreeRemoval:
     """Unlinks the entries of an opened directory whose names begin with `prefix`, literally; directories stay.
 
     Looks up to 3 times until nothing of the name is left: a file may be renamed within the prefix meanwhile. Raises
@@ -85,7 +85,7 @@ def unlink_files(directory: int, prefix: bytes) -> Removal:
     if not is_entry_name(prefix):
         raise ValueError(f"{prefix!r} cannot begin the name of a file")
     removed, errors = 0, dict[bytes, str]()
-    for _ in range(LOOKS_FOR_FILES):
+    for _ in range(UNLINK_ROUNDS):
         before = removed
         try:
             with os.scandir(directory) as entries:
@@ -104,7 +104,7 @@ def unlink_files(directory: int, prefix: bytes) -> Removal:
         if removed == before:
             break
     failures = [Failure(printable(name), error) for name, error in sorted(errors.items())]
-    return Removal(removed, len(failures), tuple(failures[:FAILURES_TOLD]))
+    return TreeRemoval(removed, len(failures), tuple(failures[:FAILURES_LISTED]))
 
 
 def _said(error: OSError) -> str:
@@ -122,28 +122,28 @@ class _Level:
     retries: int = 0
 
 
-class _Walk:
+class _TreeRemover:
     """One removal. Level 0 is the opened directory, of which nothing but the named entry is looked at."""
 
-    def __init__(self, descent: Descent, expected: Identity | None):
-        self._descent = descent
+    def __init__(self, walk: DirectoryWalk, expected: Identity | None):
+        self._walk = walk
         self._expected = expected
         self._levels: list[_Level] = []
         self._removed = 0
         self._failed = 0
         self._failures: list[Failure] = []
 
-    def run(self, name: bytes) -> Removal:
+    def run(self, name: bytes) -> TreeRemoval:
         self._levels.append(_Level([name], list=False))
         try:
             while len(self._levels) > 1 or self._levels[0].pending:
                 try:
                     self._step(self._levels[-1])
-                except Displaced as displaced:
+                except DirectoryMoved as displaced:
                     self._again(displaced.depth)
         finally:
             self._forget(1)
-        return Removal(self._removed, self._failed, tuple(self._failures))
+        return TreeRemoval(self._removed, self._failed, tuple(self._failures))
 
     def _step(self, level: _Level) -> None:
         if level.pending:
@@ -155,14 +155,14 @@ class _Walk:
 
     def _enter(self, level: _Level, name: bytes) -> None:
         """Enters a directory, or unlinks what has turned out not to be one."""
-        parent = self._descent.descriptor(self._descent.depth)
+        parent = self._walk.descriptor(self._walk.depth)
         try:
             if self._is_another(parent, name):
                 return
-            if self._descent.depth == DEEPEST:
+            if self._walk.depth == DEEPEST:
                 self._fail(level, name, f"is more than {DEEPEST} levels deep")
                 return
-            self._descent.enter(name)
+            self._walk.enter(name)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -174,12 +174,12 @@ class _Walk:
                 self._remove_unopened(level, parent, name, _said(error))
             return
         self._levels.append(_Level())
-        if self._descent.depth == 1 and self._expected not in (None, self._descent.identity(1)):
+        if self._walk.depth == 1 and self._expected not in (None, self._walk.identity(1)):
             self._again(1)  # exchanged since the look at it
 
     def _is_another(self, parent: int, name: bytes) -> bool:
         """Whether the entry to be removed is not the expected one, which is then a failure. Raises OSError."""
-        if self._expected is None or self._descent.depth:
+        if self._expected is None or self._walk.depth:
             return False
         if identity_of(os.lstat(name, dir_fd=parent)) == self._expected:
             return False
@@ -189,8 +189,8 @@ class _Walk:
     def _list(self, level: _Level) -> None:
         """Unlinks the files of the lowest directory and notes its subdirectories, up to `BATCH`."""
         level.list = False
-        self._descent.check()
-        descriptor = self._descent.descriptor(self._descent.depth)
+        self._walk.check()
+        descriptor = self._walk.descriptor(self._walk.depth)
         unlinked = 0
         try:
             with os.scandir(descriptor) as entries:
@@ -202,7 +202,7 @@ class _Walk:
                         self._unlink(level, descriptor, name)
                         unlinked += 1
                         if unlinked % CHECK_EVERY == 0:
-                            self._descent.check()
+                            self._walk.check()
                     elif len(level.pending) < BATCH:
                         level.pending.append(name)
                     else:
@@ -234,9 +234,9 @@ class _Walk:
 
     def _leave(self, level: _Level) -> None:
         """Removes the lowest directory, which was gone through, from the one above it."""
-        depth = self._descent.depth
-        name, above = self._descent.name(depth), self._levels[depth - 1]
-        parent = self._descent.descriptor(depth - 1)
+        depth = self._walk.depth
+        name, above = self._walk.name(depth), self._levels[depth - 1]
+        parent = self._walk.descriptor(depth - 1)
         try:
             os.rmdir(name, dir_fd=parent)
             self._removed += 1
@@ -245,7 +245,7 @@ class _Walk:
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 if not self._is_there(parent, depth):
-                    raise Displaced(depth) from None
+                    raise DirectoryMoved(depth) from None
                 if not level.failed and level.retries < RETRIES:  # something appeared in it
                     level.retries += 1
                     level.list = True
@@ -260,14 +260,14 @@ class _Walk:
 
     def _is_there(self, parent: int, depth: int) -> bool:
         try:
-            status = os.lstat(self._descent.name(depth), dir_fd=parent)
+            status = os.lstat(self._walk.name(depth), dir_fd=parent)
         except OSError:
             return False
-        return identity_of(status) == self._descent.identity(depth)
+        return identity_of(status) == self._walk.identity(depth)
 
     def _again(self, depth: int) -> None:
         """A directory on the way was moved or replaced: leaves it alone, and looks at what has its name now."""
-        name = self._descent.name(depth)
+        name = self._walk.name(depth)
         self._forget(depth)
         self._once_more(self._levels[-1], name)
 
@@ -280,12 +280,12 @@ class _Walk:
             self._fail(level, name, "keeps changing")
 
     def _forget(self, depth: int) -> None:
-        self._descent.leave(depth)
+        self._walk.leave(depth)
         del self._levels[depth:]
 
     def _fail(self, level: _Level, name: bytes, error: str) -> None:
         """Notes an entry of the lowest directory that stays; an empty name is the directory itself."""
         level.failed.add(name)
         self._failed += 1
-        if len(self._failures) < FAILURES_TOLD:
-            self._failures.append(Failure(printable(self._descent.path(name)), error))
+        if len(self._failures) < FAILURES_LISTED:
+            self._failures.append(Failure(printable(self._walk.path(name)), error))

@@ -25,7 +25,7 @@ from reclaim.pod_logs.names import (
     uid_of_log_directory,
 )
 from reclaim.pod_logs.openat2 import is_entry_name, open_beneath
-from reclaim.pod_logs.plan import LogEntry, LogLink, LogPolicy, NoState, StatusAnswer, Target, judge_link
+from reclaim.pod_logs.plan import LogEntry, LogPolicy, LogSymlink, NoState, StatusAnswer, TargetState, judge_link
 from reclaim.pod_logs.reader import AnswersStatus, ask_state, opened, read_entry, read_link
 from reclaim.pod_logs.remove_tree import printable, remove_tree, unlink_files
 from reclaim.pods.states import PodStateProvider, is_pod_uid
@@ -115,7 +115,7 @@ class LogSymlinkRemover:
     fresh_seconds = STATUS_FRESH_SECONDS
 
     def __init__(
-        self, paths: LogPaths, links: Sequence[LogLink], runtime: AnswersStatus, policy: LogPolicy, clock: Clock
+        self, paths: LogPaths, links: Sequence[LogSymlink], runtime: AnswersStatus, policy: LogPolicy, clock: Clock
     ):
         self._paths = paths
         self._links = {link.id: link for link in links}
@@ -144,7 +144,7 @@ class LogSymlinkRemover:
                 raise
             return NoState.ERROR
 
-    def _refusal(self, planned: LogLink) -> Refused | None:
+    def _refusal(self, planned: LogSymlink) -> Refused | None:
         """None while the link is the same as planned, and still leads nowhere."""
         try:
             with opened(self._paths.container_logs_dir) as directory:
@@ -154,13 +154,13 @@ class LogSymlinkRemover:
         except OSError:
             return Refused(Reason.UNREADABLE)
 
-    def _changed(self, directory: int, planned: LogLink) -> Refused | None:
+    def _changed(self, directory: int, planned: LogSymlink) -> Refused | None:
         link = read_link(directory, planned.name, self._paths, self._policy)
         if link == planned:
             return None
         if link is None:
             return _GONE
-        return Refused(Reason.TARGET_EXISTS if link.leads is Target.EXISTS else Reason.TOO_YOUNG)
+        return Refused(Reason.TARGET_EXISTS if link.target_state is TargetState.EXISTS else Reason.TOO_YOUNG)
 
     def remove(self, verdict: Verdict) -> bool:
         """Unlinks it if it is still the same and leads nowhere: that is asked once more within the same call."""

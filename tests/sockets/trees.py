@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from reclaim.pod_logs.openat2 import OpenBeneath, open_beneath
-from reclaim.pod_logs.remove_tree import Removal, remove_tree
+from reclaim.pod_logs.remove_tree import TreeRemoval, remove_tree
 
 
 def plant(directory: Path, *paths: str) -> None:
@@ -53,7 +53,7 @@ def opened(directory: Path | str) -> Iterator[int]:
         os.close(descriptor)
 
 
-def removed(directory: Path | str, name: str | bytes, how: OpenBeneath = open_beneath) -> Removal:
+def removed(directory: Path | str, name: str | bytes, how: OpenBeneath = open_beneath) -> TreeRemoval:
     """What `remove_tree` says of an entry of a directory."""
     with opened(directory) as descriptor:
         return remove_tree(descriptor, os.fsencode(name), open_directory=how)

@@ -22,11 +22,11 @@ from reclaim.pod_logs.names import (
 )
 from reclaim.pod_logs.plan import (
     LogEntry,
-    LogLink,
     LogPolicy,
+    LogSymlink,
     NoState,
     StatusAnswer,
-    Target,
+    TargetState,
     ids_to_ask,
     plan_log_symlinks,
     plan_pod_logs,
@@ -229,14 +229,16 @@ def test_a_live_pod_never_loses_its_log_and_order_changes_nothing(
 # ---- symlinks
 
 
-def link(leads: Target = Target.MISSING, container_id: str | None = ID, name: str = f"p_ns_app-{ID}.log") -> LogLink:
+def link(
+    target_state: TargetState = TargetState.MISSING, container_id: str | None = ID, name: str = f"p_ns_app-{ID}.log"
+) -> LogSymlink:
     """A log symlink of a container."""
     target = f"/var/log/pods/ns_p_{UID}/app/0.log".encode()
-    return LogLink(name.encode(), (1, 2), target, leads, container_id, UID)
+    return LogSymlink(name.encode(), (1, 2), target, target_state, container_id, UID)
 
 
 def link_verdict(
-    one: LogLink, answer: StatusAnswer | None, policy: LogPolicy = CAUTIOUS
+    one: LogSymlink, answer: StatusAnswer | None, policy: LogPolicy = CAUTIOUS
 ) -> tuple[Action, Reason, Rule]:
     """What is said of it when ContainerStatus said that; None: it was not asked."""
     answers = {} if answer is None or one.container_id is None else {one.container_id: answer}
@@ -284,17 +286,19 @@ def test_a_dangling_link_without_an_id_goes(policy: LogPolicy) -> None:
 
 
 @pytest.mark.parametrize(
-    ("leads", "reason", "rule"),
+    ("target_state", "reason", "rule"),
     [
-        (Target.EXISTS, Reason.TARGET_EXISTS, Rule.KUBELET),
-        (Target.UNREADABLE, Reason.UNREADABLE, Rule.KUBELET),
-        (Target.FOREIGN, Reason.NOT_KUBELETS, Rule.GUARD),
+        (TargetState.EXISTS, Reason.TARGET_EXISTS, Rule.KUBELET),
+        (TargetState.UNREADABLE, Reason.UNREADABLE, Rule.KUBELET),
+        (TargetState.FOREIGN, Reason.NOT_KUBELETS, Rule.GUARD),
     ],
 )
-def test_a_link_that_is_not_dangling_stays_and_nobody_is_asked(leads: Target, reason: Reason, rule: Rule) -> None:
-    """Its target exists, or that cannot be told, or it leads elsewhere."""
-    assert link_verdict(link(leads), ContainerState.EXITED, KUBELETS) == (Action.KEEP, reason, rule)
-    assert ids_to_ask([link(leads)]) == ()
+def test_a_link_that_is_not_dangling_stays_and_nobody_is_asked(
+    target_state: TargetState, reason: Reason, rule: Rule
+) -> None:
+    """Its target exists, or that cannot be known, or it lies outside the pod log root."""
+    assert link_verdict(link(target_state), ContainerState.EXITED, KUBELETS) == (Action.KEEP, reason, rule)
+    assert ids_to_ask([link(target_state)]) == ()
 
 
 @pytest.mark.parametrize("container_id", [None, "sidecar"])

@@ -11,7 +11,7 @@ import pytest
 from reclaim.containers.removers import Ready, Refused, Remover
 from reclaim.execution.executor import Executor
 from reclaim.pod_logs.names import LogPaths, log_directory_name, symlink_name
-from reclaim.pod_logs.plan import LogPolicy, NoState, Target, plan_log_symlinks, plan_pod_logs
+from reclaim.pod_logs.plan import LogPolicy, NoState, TargetState, plan_log_symlinks, plan_pod_logs
 from reclaim.pod_logs.reader import LogsUnreadable, ask_state, ask_states, read_log_links, read_pod_logs
 from reclaim.pod_logs.removers import ContainerLogs, LogSymlinkRemover, PodLogRemover
 from reclaim.services import ContainerStatus
@@ -198,12 +198,14 @@ def test_of_links_only_dangling_symlinks_named_log_are_taken_up(tree: LogTree) -
     (tree.links / f"relative-{ID}.log").symlink_to("../pods/a/b/0.log")
     (tree.links / f"climbing-{ID}.log").symlink_to(f"{tree.paths.pod_logs_dir}/../../a/0.log")
     (tree.links / f"loop-{ID}.log").symlink_to(tree.links / f"loop-{ID}.log")
-    links = {link.name.decode().partition("-")[0]: link.leads for link in read_log_links(tree.paths, CAUTIOUS)}
-    foreign = dict.fromkeys(("foreign", "relative", "climbing", "loop"), Target.FOREIGN)
-    assert links == foreign | {"p_ns_app": Target.EXISTS}
-    kubelets = {link.name.decode().partition("-")[0]: link.leads for link in read_log_links(tree.paths, KUBELETS)}
-    missing = dict.fromkeys(("foreign", "relative", "climbing"), Target.MISSING)
-    assert kubelets == missing | {"loop": Target.UNREADABLE, "p_ns_app": Target.EXISTS}
+    links = {link.name.decode().partition("-")[0]: link.target_state for link in read_log_links(tree.paths, CAUTIOUS)}
+    foreign = dict.fromkeys(("foreign", "relative", "climbing", "loop"), TargetState.FOREIGN)
+    assert links == foreign | {"p_ns_app": TargetState.EXISTS}
+    kubelets = {
+        link.name.decode().partition("-")[0]: link.target_state for link in read_log_links(tree.paths, KUBELETS)
+    }
+    missing = dict.fromkeys(("foreign", "relative", "climbing"), TargetState.MISSING)
+    assert kubelets == missing | {"loop": TargetState.UNREADABLE, "p_ns_app": TargetState.EXISTS}
 
 
 def test_a_link_of_a_container_that_runs_by_now_stays(tree: LogTree) -> None:

@@ -12,9 +12,9 @@ from eviction.telemetry.event_recorder import (
     AGAIN_SECONDS,
     MOST_QUEUED,
     MOST_TRIES,
+    EventNotSent,
     EventRecorder,
     EventWriter,
-    EventNotSent,
 )
 from reclaim.types import EventReason, GCEvent
 from tests.pure.values import SteppedClock, SteppedEvent

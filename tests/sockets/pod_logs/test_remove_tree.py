@@ -19,7 +19,15 @@ from typing import Any
 import pytest
 
 from reclaim.pod_logs.openat2 import OpenBeneath, is_entry_name, open_by_comparison, open_by_openat2
-from reclaim.pod_logs.remove_tree import BATCH, FAILURES_TOLD, Failure, Removal, printable, remove_tree, unlink_files
+from reclaim.pod_logs.remove_tree import (
+    BATCH,
+    FAILURES_LISTED,
+    Failure,
+    TreeRemoval,
+    printable,
+    remove_tree,
+    unlink_files,
+)
 from tests.sockets.trees import Canary, contents, open_descriptors, opened, plant, removed
 
 WAYS = [open_by_openat2, open_by_comparison]
@@ -69,7 +77,7 @@ def immutable(path: Path) -> Iterator[None]:
 def test_a_tree_goes_and_its_neighbours_stay(tmp_path: Path, how: OpenBeneath) -> None:
     """One entry by its whole name: 3 directories and 3 files; names that begin like it are others."""
     plant(tmp_path, "pod/app/0.log", "pod/app/0.log.gz", "pod/side/1.log", "pod2/file", "po", "pod.log")
-    assert removed(tmp_path, "pod", how) == Removal(6)
+    assert removed(tmp_path, "pod", how) == TreeRemoval(6)
     assert contents(tmp_path) == {"po": "po", "pod.log": "pod.log", "pod2": None, "pod2/file": "pod2/file"}
 
 
@@ -89,7 +97,7 @@ def test_every_kind_of_entry_goes_as_an_entry(tmp_path: Path, canary: Canary, ho
     os.mkfifo(top / "pipe")
     with socket.socket(socket.AF_UNIX) as made:
         made.bind(str(top / "socket"))
-    assert removed(tmp_path, "top", how) == Removal(11)
+    assert removed(tmp_path, "top", how) == TreeRemoval(11)
     assert not top.exists()
     assert (canary.path / "file").stat().st_nlink == 1
 
@@ -103,7 +111,7 @@ def test_device_nodes_go_without_being_opened(tmp_path: Path) -> None:
         os.mknod(tmp_path / "top" / "block", stat.S_IFBLK | 0o600, os.makedev(251, 250))
     except PermissionError as error:
         pytest.skip(f"needs device nodes: {error.strerror}")
-    assert removed(tmp_path, "top") == Removal(3)
+    assert removed(tmp_path, "top") == TreeRemoval(3)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +122,7 @@ def test_a_name_is_bytes(tmp_path: Path, name: bytes) -> None:
     """As a directory, as a file in it and as the entry itself: 1 and 1."""
     os.makedirs(os.path.join(os.fsencode(tmp_path), name))
     os.close(os.open(os.path.join(os.fsencode(tmp_path), name, name), os.O_CREAT | os.O_WRONLY))
-    assert removed(tmp_path, name) == Removal(2)
+    assert removed(tmp_path, name) == TreeRemoval(2)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -133,20 +141,20 @@ def test_symlinks_at_every_level_lead_nowhere(tmp_path: Path, canary: Canary, ho
         (at / "z-link").symlink_to(os.path.relpath(canary.path / "directory", at))
         at /= str(level)
     (tmp_path / "link").symlink_to(canary.path)
-    assert removed(tmp_path, "link", how) == Removal(1)
-    assert removed(tmp_path, "top", how) == Removal(60)
+    assert removed(tmp_path, "link", how) == TreeRemoval(1)
+    assert removed(tmp_path, "top", how) == TreeRemoval(60)
     assert list(tmp_path.iterdir()) == [canary.path]
 
 
 def test_a_file_in_the_place_of_a_directory_goes(tmp_path: Path) -> None:
     """The kubelet treats files in the log root like directories."""
     plant(tmp_path, "lost")
-    assert removed(tmp_path, "lost") == Removal(1)
+    assert removed(tmp_path, "lost") == TreeRemoval(1)
 
 
 def test_what_is_not_there_is_nothing_removed(tmp_path: Path) -> None:
     """And no failure."""
-    assert removed(tmp_path, "absent") == Removal()
+    assert removed(tmp_path, "absent") == TreeRemoval()
 
 
 @pytest.mark.parametrize("name", [b"", b".", b"..", b"a/b", b"/", b"../canary", b"a\0b"])
@@ -183,7 +191,7 @@ def test_depth_costs_no_recursion_and_few_descriptors(tmp_path: Path, how: OpenB
             most = max(most, open_descriptors() - before)
         return how(directory, name)
 
-    assert removed(tmp_path, "deeper", counted) == Removal(2 * levels)
+    assert removed(tmp_path, "deeper", counted) == TreeRemoval(2 * levels)
     assert list(tmp_path.iterdir()) == []
     assert 8 < most <= 80
     assert calls < 8 * levels
@@ -198,7 +206,7 @@ def test_a_wide_directory_is_taken_in_batches(tmp_path: Path) -> None:
         os.mkdir(top / str(number))
     for number in range(200):
         os.mkfifo(top / f"file-{number}")
-    assert removed(tmp_path, "top") == Removal(BATCH + 200 + 200 + 1)
+    assert removed(tmp_path, "top") == TreeRemoval(BATCH + 200 + 200 + 1)
 
 
 @_ROOT
@@ -209,11 +217,11 @@ def test_what_cannot_go_is_named_and_the_rest_goes(tmp_path: Path, how: OpenBene
     before = open_descriptors()
     with immutable(tmp_path / "top/a/kept"):
         told = removed(tmp_path, "top", how)
-        assert told == Removal(3, 1, (Failure("top/a/kept", os.strerror(errno.EPERM)),))
+        assert told == TreeRemoval(3, 1, (Failure("top/a/kept", os.strerror(errno.EPERM)),))
         assert told.sentence == "top/a/kept: Operation not permitted"
         assert contents(tmp_path) == {"top": None, "top/a": None, "top/a/kept": "top/a/kept"}
     assert open_descriptors() == before
-    assert removed(tmp_path, "top", how) == Removal(3)
+    assert removed(tmp_path, "top", how) == TreeRemoval(3)
 
 
 @_ROOT
@@ -224,7 +232,7 @@ def test_many_failures_are_counted_and_a_few_are_told(tmp_path: Path) -> None:
         plant(tmp_path, f"{deep}/file-{number}", f"{deep}/directory-{number}/")
     with immutable(tmp_path / deep):
         told = removed(tmp_path, "top")
-    assert (told.removed, told.failed, len(told.failures)) == (0, 80, FAILURES_TOLD)
+    assert (told.removed, told.failed, len(told.failures)) == (0, 80, FAILURES_LISTED)
     assert all(len(failure.path) <= 203 and failure.path.startswith("top/x") for failure in told.failures)
     assert told.sentence.endswith(", and 79 more")
     assert removed(tmp_path, "top").failed == 0
@@ -269,9 +277,9 @@ def test_only_the_inode_that_was_meant_goes(tmp_path: Path) -> None:
     with opened(tmp_path) as directory:
         for name in (b"other", b"note"):
             told = remove_tree(directory, name, (meant.st_dev, meant.st_ino))
-            assert told == Removal(0, 1, (Failure(name.decode(), "is not the entry any more that was to go"),))
-        assert remove_tree(directory, b"meant", (meant.st_dev, meant.st_ino)) == Removal(2)
-        assert remove_tree(directory, b"meant", (meant.st_dev, meant.st_ino)) == Removal()
+            assert told == TreeRemoval(0, 1, (Failure(name.decode(), "is not the entry any more that was to go"),))
+        assert remove_tree(directory, b"meant", (meant.st_dev, meant.st_ino)) == TreeRemoval(2)
+        assert remove_tree(directory, b"meant", (meant.st_dev, meant.st_ino)) == TreeRemoval()
     assert contents(tmp_path) == {"note": "note", "other": None, "other/file": "other/file"}
 
 
@@ -302,8 +310,8 @@ def test_files_go_by_a_literal_prefix(tmp_path: Path, canary: Canary) -> None:
     plant(tmp_path / "app", *going, *staying)
     (tmp_path / "app" / "0.log.link").symlink_to(canary.path / "file")
     with opened(tmp_path / "app") as directory:
-        assert unlink_files(directory, b"0.log") == Removal(len(going) + 1)
-        assert unlink_files(directory, b"[0-9]*") == Removal()
+        assert unlink_files(directory, b"0.log") == TreeRemoval(len(going) + 1)
+        assert unlink_files(directory, b"[0-9]*") == TreeRemoval()
     assert sorted(os.listdir(tmp_path / "app")) == sorted(name.partition("/")[0] for name in staying)
 
 
@@ -312,5 +320,5 @@ def test_a_file_that_cannot_go_is_named_and_its_neighbours_go(tmp_path: Path) ->
     """Of three files of the prefix one is immutable; it is tried at each look, and told once."""
     plant(tmp_path, "0.log", "0.log.1", "0.log.2")
     with immutable(tmp_path / "0.log.1"), opened(tmp_path) as directory:
-        assert unlink_files(directory, b"0.log") == Removal(2, 1, (Failure("0.log.1", os.strerror(errno.EPERM)),))
+        assert unlink_files(directory, b"0.log") == TreeRemoval(2, 1, (Failure("0.log.1", os.strerror(errno.EPERM)),))
     assert os.listdir(tmp_path) == ["0.log.1"]

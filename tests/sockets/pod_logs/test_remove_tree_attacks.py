@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from reclaim.pod_logs.openat2 import OpenBeneath, open_beneath, open_by_comparison, open_by_openat2
-from reclaim.pod_logs.remove_tree import DEEPEST, RETRIES, Failure, Removal, remove_tree
+from reclaim.pod_logs.remove_tree import DEEPEST, RETRIES, Failure, TreeRemoval, remove_tree
 from tests.sockets.mounts import mounted_tmpfs, unmount
 from tests.sockets.tree_child import PAIRS
 from tests.sockets.trees import Canary, contents, open_descriptors, opened, plant, removed
@@ -173,7 +173,7 @@ def test_a_directory_that_is_moved_into_the_canary_does_not_lead_there(tmp_path:
     """`..` of the directory in which the remover is, is the canary by then: nothing of either goes."""
     plant(tmp_path, "top/a/b/file", "top/z")
     interruption = Interruption(b"b", lambda: os.rename(tmp_path / "top/a/b", canary.path / "b"))
-    assert removed(tmp_path, "top", interruption) == Removal(3)
+    assert removed(tmp_path, "top", interruption) == TreeRemoval(3)
     assert contents(canary.path / "b") == {"file": "top/a/b/file"}
     (canary.path / "b/file").unlink()
     (canary.path / "b").rmdir()
@@ -207,7 +207,7 @@ def test_what_appears_meanwhile_goes_too(tmp_path: Path) -> None:
     """A file and a directory that are made while their directory is being emptied."""
     plant(tmp_path, "top/a/b/file")
     interruption = Interruption(b"b", lambda: plant(tmp_path, "top/a/late", "top/later/file"))
-    assert removed(tmp_path, "top", interruption) == Removal(7)
+    assert removed(tmp_path, "top", interruption) == TreeRemoval(7)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -226,7 +226,7 @@ def test_somebody_who_keeps_filling_does_not_hold_it_for_ever(tmp_path: Path) ->
 
     told = removed(tmp_path, "top", filling)
     assert made == RETRIES + 1
-    assert told == Removal(RETRIES + 2, 1, (Failure("top/a", os.strerror(errno.ENOTEMPTY)),))
+    assert told == TreeRemoval(RETRIES + 2, 1, (Failure("top/a", os.strerror(errno.ENOTEMPTY)),))
     assert contents(tmp_path) == {"top": None, "top/a": None, f"top/a/{made}": None}
 
 

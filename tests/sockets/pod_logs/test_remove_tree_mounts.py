@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from reclaim.pod_logs.openat2 import OpenBeneath, open_by_comparison, open_by_openat2
-from reclaim.pod_logs.remove_tree import Failure, Removal, unlink_files
+from reclaim.pod_logs.remove_tree import Failure, TreeRemoval, unlink_files
 from tests.sockets.mounts import bound, mounted_tmpfs, unmount
 from tests.sockets.trees import Canary, contents, opened, plant, removed
 
@@ -50,7 +50,7 @@ def test_another_filesystem_in_the_tree_stays_as_it_is(tmp_path: Path, stack: Ex
     """A tmpfs two levels down: it and what holds it stay, its content is untouched, 3 other entries go."""
     plant(tmp_path, "top/a/file", "top/z/file")
     canary = Canary(tmpfs(stack, tmp_path / "top/a/mounted"))
-    assert removed(tmp_path, "top", how) == Removal(3, 1, (Failure("top/a/mounted", CROSSING),))
+    assert removed(tmp_path, "top", how) == TreeRemoval(3, 1, (Failure("top/a/mounted", CROSSING),))
     assert canary.unharmed
 
 
@@ -62,7 +62,7 @@ def test_a_bind_mount_of_the_same_filesystem_stays_as_it_is(tmp_path: Path, stac
     bound(str(canary.path), str(tmp_path / "top/a/mounted"))
     stack.callback(unmount, str(tmp_path / "top/a/mounted"))
     assert (tmp_path / "top/a/mounted").stat().st_dev == (tmp_path / "top").stat().st_dev
-    assert removed(tmp_path, "top", how) == Removal(2, 1, (Failure("top/a/mounted", CROSSING),))
+    assert removed(tmp_path, "top", how) == TreeRemoval(2, 1, (Failure("top/a/mounted", CROSSING),))
     assert canary.unharmed
 
 
@@ -80,7 +80,7 @@ def test_a_file_that_is_mounted_on_stays(tmp_path: Path, stack: ExitStack) -> No
 def test_an_entry_that_is_a_mount_stays(tmp_path: Path, stack: ExitStack, how: OpenBeneath) -> None:
     """The very entry that was to go."""
     canary = Canary(tmpfs(stack, tmp_path / "top"))
-    assert removed(tmp_path, "top", how) == Removal(0, 1, (Failure("top", CROSSING),))
+    assert removed(tmp_path, "top", how) == TreeRemoval(0, 1, (Failure("top", CROSSING),))
     assert canary.unharmed
 
 
@@ -91,7 +91,7 @@ def test_a_tree_on_a_mount_of_its_own_goes(tmp_path: Path, stack: ExitStack, how
     bound(str(root), str(root))
     stack.callback(unmount, str(root))
     plant(root, "pod/app/0.log")
-    assert removed(root, "pod", how) == Removal(3)
+    assert removed(root, "pod", how) == TreeRemoval(3)
 
 
 @pytest.mark.parametrize("how", WAYS)
@@ -103,7 +103,7 @@ def test_without_a_free_byte_or_inode_it_works(tmp_path: Path, stack: ExitStack,
     full = os.statvfs(disk)
     assert (full.f_bavail, full.f_favail) == (0, 0)
     with opened(disk / "pod/app") as directory:
-        assert unlink_files(directory, b"0.log.2") == Removal(1)
+        assert unlink_files(directory, b"0.log.2") == TreeRemoval(1)
     assert os.statvfs(disk).f_favail == 1
     (disk / "again").touch()
     told = removed(disk, "pod", how)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eviction.configuration.address import AddressError, parse_address, parse_healthz_endpoint
 from eviction.configuration.effective import ConfigurationError, load
+from eviction.configuration.validation import AddressError, parse_address, parse_healthz_endpoint
 
 
 @pytest.mark.parametrize(
