@@ -89,9 +89,9 @@ def check(node: NodeSight, options: CheckOptions) -> CheckAnswer:
 def check_for_another(
     request: Mapping[str, Any], fingerprint: Fingerprint, node: NodeSight
 ) -> Iterator[dict[str, Any]]:
-    """The lines of the daemon\'s answer to a command that sent the fingerprint of its configuration.
+    """The lines of the daemon's answer to a command that sent the fingerprint of its configuration.
 
-    It is refused unless that is the `fingerprint` of the daemon\'s own.
+    It is refused unless that is the `fingerprint` of the daemon's own.
 
     Refused while it is not known where the images are: a command that connects anew may be luckier.
     """

@@ -117,7 +117,7 @@ class Node(NodeSight):
         self.collector = self.make_collector(self.executor)
         self.whereabouts = Whereabouts(
             self._places,
-            KubeletDirectories(configuration.root_directory).look,
+            KubeletDirectories(configuration.root_directory).pod_states,
             lambda: CriClient(self.endpoint.runtime, self.endpoint.image, ASK_SECONDS),
             self.clock,
         )

@@ -146,7 +146,7 @@ class KubernetesEvents:
         return context
 
     def _identity(self) -> Any:
-        """Who is asked and as whom, read anew. Raises EventNotSent; what is wrong is not quoted: it may hold a token."""
+        """Server and credentials, read anew. Raises EventNotSent, without a quote of the file: it may hold a token."""
         configuration = self._client.Configuration()
         what = self._kubeconfig or "the service account of this pod"
         try:
