@@ -13,7 +13,7 @@ import pytest
 
 from eviction.configuration.effective import ConfigurationError, load
 from eviction.control.socket import ControlServer, ControlUnavailable, ask
-from reclaim.trust import Reader, file_refusal, socket_refusal
+from reclaim.trust import Credentials, file_refusal, socket_refusal
 from signals.types import Signal
 from tests.reclaimd_process import Daemon, came_true, reclaimd, write_configuration
 from tests.sockets.small_node import MIB, SmallNode
@@ -75,8 +75,8 @@ def test_a_socket_of_our_own_user_is_trusted_without_root(path: Path) -> None:
     """A rootless runtime beside an agent of the same user; not beside one of another user."""
     bound(path, 0o600, STRANGER)
     os.chown(path.parent, STRANGER, STRANGER)
-    assert socket_refusal(str(path), Reader(STRANGER, STRANGER)) is None
-    assert socket_refusal(str(path), Reader(STRANGER + 1, STRANGER)) == (
+    assert socket_refusal(str(path), Credentials(STRANGER, STRANGER)) is None
+    assert socket_refusal(str(path), Credentials(STRANGER + 1, STRANGER)) == (
         f"it belongs to uid {STRANGER}; allowed is root's or that of uid {STRANGER + 1}"
     )
 
@@ -240,7 +240,7 @@ def test_a_file_that_our_own_group_may_write_is_read(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_text("")
     path.chmod(0o664)
-    assert file_refusal(str(path), path.stat(), Reader(os.geteuid(), path.stat().st_gid)) is None
+    assert file_refusal(str(path), path.stat(), Credentials(os.geteuid(), path.stat().st_gid)) is None
 
 
 # ---- the control socket
