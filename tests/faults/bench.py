@@ -24,7 +24,7 @@ from eviction.reporting.pass_record import Pass, pass_json
 from eviction.types import ReclaimFunction
 from reclaim.types import Kind, Result
 from signals.types import Signal
-from tests.sockets.small_node import DEAD_SECONDS, SmallNode, relieve
+from tests.nodes.small_node import DEAD_SECONDS, SmallNode, relieve
 
 EVERYTHING = Request(row=tuple(ReclaimFunction), extent=Extent.ALL)
 SMALL_BYTES = 64 << 10

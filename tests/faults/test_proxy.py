@@ -16,7 +16,7 @@ from reclaim.cri import cri_pb2
 from reclaim.cri.client import CriClient
 from reclaim.types import RuntimeUnavailable
 from tests.faults.proxy import Proxy
-from tests.sockets.one_node import NAME, Node
+from tests.nodes.bare_runtime import NAME, Node
 
 UNKNOWN_FIELD = b"\xaa\x3e\x05hello"  # field 1000, a text
 

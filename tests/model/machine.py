@@ -27,8 +27,8 @@ from eviction.drill.runtime.failpoints import (
 )
 from eviction.drill.runtime.server import METHODS
 from tests.model import events
-from tests.model.stage import Stage
 from tests.model.world import KIB, World
+from tests.nodes.model_stage import Stage
 
 CODES = [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK]
 CALLED = [

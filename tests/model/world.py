@@ -30,9 +30,9 @@ from signals.types import Signal
 from tests.model.canary import Canary
 from tests.model.kubelet import Kubelet
 from tests.model.ledger import Licence
-from tests.model.stage import Interruptions, Stage
 from tests.model.ticking import CoarseEvent, TickingClock
 from tests.model.truth import TrueRuntime
+from tests.nodes.model_stage import Interruptions, Stage
 from tests.pure.values import threshold
 
 DIALECTS = (CONTAINERD_2, CONTAINERD_1_6, CRI_O_1_31, CRI_O_1_28)

@@ -11,8 +11,8 @@ import pytest
 
 from eviction.drill.runtime.failpoints import Fail
 from signals.types import Signal
+from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, answer, reclaimd
-from tests.sockets.small_node import MIB, SmallNode
 
 HEAD = "apiVersion: reclaimd.io/v1alpha1\nkind: ReclaimdConfiguration\n"
 CONFIG = "CONFIG"  # stands for the path of a good configuration, under pressure

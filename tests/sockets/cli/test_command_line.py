@@ -11,9 +11,9 @@ import pytest
 
 from eviction.drill.runtime.failpoints import Delay, Fail
 from signals.types import FsLayout, Signal
+from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, answer, reclaimd
 from tests.sockets.conftest import SmallNodeFactory
-from tests.sockets.small_node import MIB, SmallNode
 
 OBSERVATION = {"signal", "available", "capacity", "time", "stale", "filesystem"}
 THRESHOLD = {"signal", "value", "effective", "min_reclaim", "hard", "grace_seconds", "origin"}

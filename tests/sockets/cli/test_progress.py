@@ -18,8 +18,8 @@ import pytest
 from eviction.cli.progress import AFTER_SECONDS, ERASE, Progress, StatusLine
 from eviction.drill.runtime.failpoints import Delay
 from signals.types import Signal
+from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, came_true, reclaimd
-from tests.sockets.small_node import MIB, SmallNode
 
 SLOW_SECONDS = 1.6
 LONGEST_SECONDS = 30.0

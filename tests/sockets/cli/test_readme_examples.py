@@ -13,10 +13,10 @@ from eviction.cli import COMMANDS
 from eviction.reporting.attribution import WORDS, Attribution, Share, Use
 from eviction.reporting.explain import attribution_lines
 from signals.types import FilesystemRole, Signal
+from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, reclaimd
 from tests.repository import ROOT
 from tests.sockets.mounts import need_mounts
-from tests.sockets.small_node import MIB, SmallNode
 
 README = (ROOT / "README.md").read_text()
 EXAMPLES: dict[str, list[str]] = {

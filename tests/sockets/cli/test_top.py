@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from signals.types import Signal
+from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, came_true, reclaimd
-from tests.sockets.small_node import MIB, SmallNode
 
 ALTERNATE_SCREEN = b"\x1b[?1049h"
 

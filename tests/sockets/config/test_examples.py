@@ -16,11 +16,11 @@ import yaml
 
 from eviction.configuration.effective import load
 from signals.types import Signal
+from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, came_true
 from tests.repository import ROOT
 from tests.sockets.alertmanager import Alertmanager, Inetd
 from tests.sockets.config.test_packaging import tool
-from tests.sockets.small_node import MIB, SmallNode
 
 EXAMPLES = ROOT / "config" / "examples"
 RECEIVER = EXAMPLES / "alertmanager" / "alert_receiver.py"

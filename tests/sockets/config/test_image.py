@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from signals.types import Signal
+from tests.nodes.small_node import MIB, SmallNode
 from tests.repository import ROOT
-from tests.sockets.small_node import MIB, SmallNode
 
 LARGEST_MIB = 60
 MOST_INODES = 1500  # pip and byte code would be three times as many

@@ -16,10 +16,10 @@ from eviction.cli import COMMANDS
 from eviction.configuration.effective import load
 from eviction.telemetry.kubernetes_events import NAMESPACE
 from signals.types import Signal
+from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import PROGRAM, Daemon, came_true, reclaimd
 from tests.repository import ROOT
 from tests.sockets.prometheus import Prometheus
-from tests.sockets.small_node import MIB, SmallNode
 from tests.sockets.telemetry.test_health import address_of
 
 CONFIG = ROOT / "config"

@@ -15,8 +15,8 @@ from eviction.configuration.effective import ConfigurationError, load
 from eviction.control.socket import ControlServer, ControlUnavailable, ask
 from reclaim.trust import Credentials, file_refusal, socket_refusal
 from signals.types import Signal
+from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import Daemon, came_true, reclaimd, write_configuration
-from tests.sockets.small_node import MIB, SmallNode
 
 STRANGER = 12345
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")

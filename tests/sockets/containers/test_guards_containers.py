@@ -13,9 +13,9 @@ from eviction.node.responder import Request
 from eviction.types import ReclaimFunction
 from reclaim.cri import cri_pb2 as pb
 from signals.types import Signal
+from tests.nodes.small_node import APP, MIB, GivenIds, SmallNode, outcome_of, reason_of, relieve, result_of
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.dialect import Dialect
-from tests.sockets.small_node import APP, MIB, GivenIds, SmallNode, outcome_of, reason_of, relieve, result_of
 
 EVERYTHING = Request(row=tuple(ReclaimFunction), extent=Extent.ALL)
 CONTAINERS = Request(row=(ReclaimFunction.DELETE_ALL_UNUSED_CONTAINERS,), extent=Extent.ALL)

@@ -17,9 +17,9 @@ import pytest
 
 from signals.types import Signal
 from tests.budgets.test_start import NOBODYS, REMOVING
+from tests.nodes.small_node import LONGEST_SECONDS, MIB, SmallNode
 from tests.reclaimd_process import ENVIRONMENT, Daemon, answer, came_true, reclaimd
 from tests.sockets.control.test_hook_asks import conversation, located
-from tests.sockets.small_node import LONGEST_SECONDS, MIB, SmallNode
 
 MOST_MEBIBYTES = 32  # of a check that asks; 11 on Python 3.11
 MOST_MEBIBYTES_ALONE = 34  # of one that looks itself; 31.3 on Python 3.11 with pydantic 2.14 and protobuf 5.29

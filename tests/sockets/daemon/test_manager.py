@@ -10,9 +10,9 @@ import pytest
 
 from eviction.drill.runtime.failpoints import Delay, Fail, Hang
 from signals.types import FsLayout, Signal
+from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import Daemon, came_true, reclaimd
 from tests.sockets.conftest import SmallNodeFactory
-from tests.sockets.small_node import MIB, SmallNode
 
 BACK_SECONDS = 2.0
 SLACK_SECONDS = 3.0  # the machine is shared

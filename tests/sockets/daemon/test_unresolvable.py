@@ -19,8 +19,8 @@ from eviction.reporting.log import Log
 from eviction.reporting.pass_record import Pass
 from reclaim.images.records import ImageRecords
 from signals.types import Signal
+from tests.nodes.small_node import MIB, SmallNode
 from tests.pure.values import SteppedClock, SteppedEvent
-from tests.sockets.small_node import MIB, SmallNode
 
 EIGHT_MINUTES = 480.0
 REAL_SECONDS = 30.0

@@ -7,10 +7,10 @@ from typing import Any
 
 from eviction.doctor.examine import examine
 from eviction.doctor.facts import gather, inotify_instances
+from tests.nodes.small_node import SmallNode
 from tests.reclaimd_process import Daemon, answer, reclaimd
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.dialect import Dialect
-from tests.sockets.small_node import SmallNode
 
 
 def findings(*arguments: str) -> tuple[int, dict[str, dict[str, Any]]]:

@@ -14,11 +14,11 @@ from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.node.responder import Request
 from eviction.types import ReclaimFunction
 from signals.types import FsLayout, Signal
+from tests.nodes.bare_runtime import APP, NAME, Node
+from tests.nodes.small_node import MIB, reason_of, relieve, result_of
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.cri_calls import came_true, run_container, run_pod
 from tests.sockets.mounts import mounted_tmpfs, unmount
-from tests.sockets.one_node import APP, NAME, Node
-from tests.sockets.small_node import MIB, reason_of, relieve, result_of
 
 EVERYTHING = Request(row=tuple(ReclaimFunction), extent=Extent.ALL)
 IMAGES = Request(row=(ReclaimFunction.DELETE_UNUSED_IMAGES,), extent=Extent.ALL)

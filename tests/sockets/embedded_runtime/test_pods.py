@@ -12,8 +12,8 @@ from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from reclaim.cri import cri_pb2
+from tests.nodes.bare_runtime import APP, BASE, NAME, NOON, TOOL, Node
 from tests.sockets.cri_calls import run_container, run_pod
-from tests.sockets.one_node import APP, BASE, NAME, NOON, TOOL, Node
 
 # ---- containers and sandboxes
 

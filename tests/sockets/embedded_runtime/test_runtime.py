@@ -10,8 +10,8 @@ import pytest
 
 from eviction.drill.runtime.server import METHODS
 from reclaim.cri import cri_pb2
+from tests.nodes.bare_runtime import APP, BASE, NAME, TOOL, Node
 from tests.sockets.cri_calls import run_container, run_pod
-from tests.sockets.one_node import APP, BASE, NAME, TOOL, Node
 
 
 def test_every_call_of_the_proto_has_a_row_in_the_table() -> None:

@@ -13,8 +13,8 @@ import pytest
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.runtime.server import EmbeddedServer
 from reclaim.cri import cri_pb2
+from tests.nodes.bare_runtime import APP, BASE, NAME, TOOL, Node
 from tests.sockets.cri_calls import CriCalls, came_true, run_container, run_pod
-from tests.sockets.one_node import APP, BASE, NAME, TOOL, Node
 
 # ---- space
 

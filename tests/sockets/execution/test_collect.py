@@ -17,8 +17,8 @@ import pytest
 from eviction.drill.runtime.failpoints import Fail, Hang
 from reclaim.types import Look, Usage
 from signals.types import Signal
+from tests.nodes.small_node import MIB, SmallNode, relieve
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd
-from tests.sockets.small_node import MIB, SmallNode, relieve
 
 
 def crowd(small: SmallNode) -> tuple[str, str, list[str]]:

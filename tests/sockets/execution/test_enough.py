@@ -7,8 +7,8 @@ import pytest
 from eviction.configuration.effective import Extent
 from eviction.node.responder import Request
 from signals.types import Signal
+from tests.nodes.small_node import MIB, SmallNode, outcome_of, reason_of, relieve
 from tests.sockets.conftest import SmallNodeFactory
-from tests.sockets.small_node import MIB, SmallNode, outcome_of, reason_of, relieve
 
 
 @pytest.mark.parametrize(("above_mib", "reclaim_mib", "goes"), [(1, 0, 1), (4, 0, 1), (5, 0, 2), (1, 4, 2), (3, 8, 3)])

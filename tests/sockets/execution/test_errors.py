@@ -12,7 +12,7 @@ from eviction.node.responder import Request
 from eviction.types import ReclaimFunction
 from reclaim.cri import cri_pb2 as pb
 from signals.types import Signal
-from tests.sockets.small_node import MIB, SmallNode, outcome_of, reason_of, relieve, result_of
+from tests.nodes.small_node import MIB, SmallNode, outcome_of, reason_of, relieve, result_of
 
 EVERYTHING = Request(row=tuple(ReclaimFunction), extent=Extent.ALL)
 IMAGES = Request(row=(ReclaimFunction.DELETE_UNUSED_IMAGES,), extent=Extent.ALL)

@@ -17,9 +17,9 @@ from eviction.types import ReclaimFunction
 from reclaim.cri import cri_pb2 as pb
 from reclaim.images.records import ImageRecords
 from signals.clock import SystemClock
+from tests.nodes.small_node import MIB, SmallNode, outcome_of, reason_of, relieve, result_of
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.dialect import Dialect
-from tests.sockets.small_node import MIB, SmallNode, outcome_of, reason_of, relieve, result_of
 
 IMAGES = Request(row=(ReclaimFunction.DELETE_UNUSED_IMAGES,), extent=Extent.ALL)
 EVERYTHING = Request(row=tuple(ReclaimFunction), extent=Extent.ALL)

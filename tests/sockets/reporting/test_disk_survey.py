@@ -13,9 +13,9 @@ from eviction.drill.runtime.failpoints import Fail
 from eviction.reporting.attribution import Use
 from eviction.reporting.pass_record import PassResult
 from signals.types import FsLayout, Signal
+from tests.nodes.small_node import MIB, SmallNode, relieve
 from tests.reclaimd_process import Daemon, answer, reclaimd
 from tests.sockets.conftest import SmallNodeFactory
-from tests.sockets.small_node import MIB, SmallNode, relieve
 
 
 def shares(attribution: dict[str, Any]) -> dict[str, int]:

@@ -28,8 +28,8 @@ from eviction.telemetry.http_server import (
     readyz,
 )
 from signals.types import Signal
+from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import Daemon, came_true
-from tests.sockets.small_node import MIB, SmallNode
 
 SLACK_SECONDS = 5.0  # the machine is shared
 

@@ -16,10 +16,10 @@ from eviction.telemetry.event_recorder import EventNotSent, write
 from eviction.telemetry.kubernetes_events import KubernetesEvents
 from reclaim.types import EventReason
 from signals.types import Signal
+from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import ENVIRONMENT, Daemon, came_true
 from tests.sockets.api_server import BEARER, EVENTS, ApiServer
 from tests.sockets.kubelet_server import FOREVER_SECONDS, Authority, Step
-from tests.sockets.small_node import MIB, SmallNode
 
 pytest.importorskip("kubernetes")
 MET = NodeEvent("node-1.18f", EventReason.EVICTION_THRESHOLD_MET, "Attempting to reclaim inodes", 1, 1.8e9, 1.8e9)

@@ -19,10 +19,10 @@ import pytest
 from eviction.node.hold_off import kubelet_is_healthy
 from eviction.telemetry.systemd import LONGEST_STATUS_BYTES, Notifier, listening_socket
 from signals.types import Signal
+from tests.nodes.small_node import MIB, SmallNode
 from tests.ports import free_port
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, came_true
 from tests.repository import ROOT
-from tests.sockets.small_node import MIB, SmallNode
 
 UNITS = ROOT / "config" / "systemd"
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from tests.bench.effort import Population
 from tests.bench.measure import MIB, Observer
 from tests.bench.responders import Disk, Responder
+from tests.nodes.real_node import GIB, Node, running_node
 from tests.real_node.containerd import NAMESPACE
 from tests.real_node.fill import Fill, fill_bytes
 from tests.real_node.loopfs import run_tool
-from tests.real_node.node import GIB, Node, running_node
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, ImageTar, random_layer, write_image, write_images
 from tests.reclaimd_process import came_true
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 
-from tests.real_node.node import Node
+from tests.nodes.real_node import Node
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, Layer, many_files_layer, random_layer
 from tests.real_node.pods import Sandbox
 
