@@ -1,16 +1,16 @@
-"""CRI v1 over a unix socket: our own small client.
+"""Client of CRI v1 over a unix socket.
 
-* Endpoints are `unix:///path` or a plain path, as for the kubelet. A lost runtime is tried again with the next call.
-* Answers may be large: 4 MiB, the default of gRPC's libraries, ends at about 4 000 containers. Where the runtime itself
-  cannot send a list in one message (containerd's own limit is 16 MiB, about 15 000 containers) the list's streaming
-  twin is asked, which newer runtimes have (KEP-5825). It is not asked first: a message for each entry costs more than
-  one for all.
-* Before each call the socket is looked at: one that others than root or our own user could have put there is not spoken
-  to. Two `stat`s a call also see what a runtime, or somebody else, put there since.
+* Endpoints are `unix:///path` or a plain path, as for the kubelet. After a lost connection the next call connects anew.
+* Responses may be large: 4 MiB, the default limit of gRPC's libraries, is reached at about 4 000 containers. When the
+  runtime cannot send a list in one message (containerd's limit is 16 MiB, about 15 000 containers), the streaming
+  variant of the call is used, which newer runtimes have (KEP-5825). It is not the first choice: one message for each
+  entry costs more than one for all.
+* Before each call the owner and mode of the socket are checked: one that others than root or our own user could have
+  put there is not used. Two `stat`s for each call also notice a socket that was replaced since the last call.
 * Reads have a deadline. **Removals have none**: a deadline would cancel the call inside the runtime, and an
   interrupted RemoveImage leaves a record behind that pins its bytes (containerd/containerd#13875).
 
-Source of the wire format: `cri.proto` beside this file. The types of the messages do not leave here.
+Source of the wire format: `cri.proto` beside this file. The public methods return no message types.
 """
 
 from __future__ import annotations
@@ -46,14 +46,16 @@ from reclaim.types import (
 )
 
 READ_DEADLINE_SECONDS = 10.0
-LONGEST_WORDS = 1000  # of a runtime's own text in an error: it is told for each object, in logs and records
+LONGEST_DETAILS = 1000  # characters of the runtime's own error text, which logs and records repeat for each object
 
 _RUNTIME = "/runtime.v1.RuntimeService/"
 _IMAGE = "/runtime.v1.ImageService/"
 
 CallObserver = Callable[[str, float, bool], None]
-"""Told of every call when it has ended: its name (`ListImages`), seconds, and whether it failed. NOT_FOUND is an
-answer, not a failure: it is what is hoped for after a removal."""
+"""Called after every CRI call with its name (`ListImages`), its seconds, and whether it failed.
+
+NOT_FOUND is no failure: it is the expected answer about an object that was removed.
+"""
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
@@ -77,7 +79,7 @@ def socket_path(endpoint: str) -> str:
 class CriClient:
     """RuntimeService and ImageService of a container runtime, over one or two sockets.
 
-    Making a client connects to nothing; the first call does. All methods may be called from any thread.
+    The first call connects. All methods may be called from any thread.
     """
 
     def __init__(
@@ -99,7 +101,7 @@ class CriClient:
         self._images = EntryCache(lambda entry: image_of(pb.Image.FromString(entry)))
 
     def close(self) -> None:
-        """Closes the connections. A removal in flight would be cancelled: drain first."""
+        """Closes the connections. That would cancel a removal in flight, so wait for those first."""
         self._runtime_channel.close()
         self._image_channel.close()
 
@@ -116,7 +118,7 @@ class CriClient:
         return text_in_json(answer.info, "config", "sandboxImage")
 
     def list_containers(self, *, sandbox_id: str = "", pod_uid: str = "") -> tuple[Container, ...]:
-        """All containers; of one sandbox (whole id) or one pod when named."""
+        """All containers, or only those of one sandbox (by its whole id) or one pod."""
         labels = {UID_LABEL: pod_uid} if pod_uid else {}
         wanted = pb.ContainerFilter(pod_sandbox_id=sandbox_id, label_selector=labels)
         request = pb.ListContainersRequest(filter=wanted)
@@ -131,7 +133,7 @@ class CriClient:
         return each_once(listed, "a sandbox")
 
     def pod_sandbox_status(self, sandbox_id: str) -> PodSandboxStatus | None:
-        """The sandbox as it is now, None when NOT_FOUND or when another one answers to its id."""
+        """The sandbox as it is now; None when NOT_FOUND or when the answer is about another sandbox."""
         request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
         answer = self._find(_RUNTIME + "PodSandboxStatus", request, pb.PodSandboxStatusResponse)
         if answer is None:
@@ -141,7 +143,7 @@ class CriClient:
         return pod_sandbox_status_of(answer.status) if answer.status.id == sandbox_id else None
 
     def container_status(self, container_id: str) -> ContainerStatus | None:
-        """The container as it is now, None when NOT_FOUND; an answer without a status has no id and no known state."""
+        """The container as it is now; None when NOT_FOUND, NO_STATUS when the answer contains no status."""
         request = pb.ContainerStatusRequest(container_id=container_id)
         answer = self._find(_RUNTIME + "ContainerStatus", request, pb.ContainerStatusResponse)
         if answer is None:
@@ -149,7 +151,7 @@ class CriClient:
         return container_status_of(answer.status) if answer.HasField("status") else NO_STATUS
 
     def image_of_sandbox(self, sandbox_id: str) -> str | None:
-        """What the verbose status says under `image` (containerd)."""
+        """The image in the sandbox's verbose status, at `info.image` (containerd); None when NOT_FOUND or not there."""
         request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id, verbose=True)
         answer = self._find(_RUNTIME + "PodSandboxStatus", request, pb.PodSandboxStatusResponse)
         return None if answer is None else text_in_json(answer.info, "info", "image")
@@ -175,7 +177,7 @@ class CriClient:
         return self._remove(_RUNTIME + "RemovePodSandbox", request, pb.RemovePodSandboxResponse)
 
     def writable_layers(self) -> dict[str, int]:
-        """Bytes of writable layers, from ListContainerStats."""
+        """Bytes of writable layers by container id, from ListContainerStats."""
         request = pb.ListContainerStatsRequest()
         answer = self._read(_RUNTIME + "ListContainerStats", request, pb.ListContainerStatsResponse)
         known = (stats for stats in answer.stats if stats.writable_layer.HasField("used_bytes"))
@@ -188,7 +190,7 @@ class CriClient:
         return tuple(self._list(_IMAGE + "ListImages", "StreamImages", pb.ListImagesRequest(), self._images))
 
     def image_status(self, reference: str) -> Image | None:
-        """The image that the runtime finds for `reference`; an answer without an image means that it has none."""
+        """The image that the runtime finds for `reference`; None when it has none."""
         request = pb.ImageStatusRequest(image=pb.ImageSpec(image=reference))
         answer = self._find(_IMAGE + "ImageStatus", request, pb.ImageStatusResponse)
         return image_of(answer.image) if answer is not None and answer.HasField("image") else None
@@ -199,7 +201,7 @@ class CriClient:
         return self._remove(_IMAGE + "RemoveImage", request, pb.RemoveImageResponse)
 
     def image_fs_info(self) -> ImageFsInfo:
-        """The paths that the runtime reports."""
+        """The image and container filesystems that the runtime reports."""
         answer = self._read(_IMAGE + "ImageFsInfo", pb.ImageFsInfoRequest(), pb.ImageFsInfoResponse)
         used = [usage.used_bytes.value for usage in answer.image_filesystems if usage.HasField("used_bytes")]
         return ImageFsInfo(
@@ -211,7 +213,7 @@ class CriClient:
     # ---- calls
 
     def _refusal(self, method: str) -> str | None:
-        """The sentence why the socket of this method is not spoken to; None: it may be."""
+        """Why the socket of this method is not used, as a sentence; None: it is trusted."""
         path = self._paths[_IMAGE if method.startswith(_IMAGE) else _RUNTIME]
         refusal = socket_refusal(path)
         return None if refusal is None else f"the socket unix://{path} is not trusted: {refusal}"
@@ -242,24 +244,24 @@ class CriClient:
     def _find(self, method: str, request: Any, answer_type: type[Answer]) -> Answer | None:
         self._check(method)
         try:
-            return self._call(method, request, reader(answer_type), self._deadline)
+            return self._call(method, request, parser(answer_type), self._deadline)
         except CallError as error:
             if error.code is Code.NOT_FOUND:
                 return None
             raise self._unavailable(method, error) from error
 
     def _list(
-        self, method: str, stream: str, request: Any, known: EntryCache[Answer], *, whole: bool = True
+        self, method: str, stream: str, request: Any, cache: EntryCache[Answer], *, whole: bool = True
     ) -> Iterator[Answer]:
-        """The entries of a list that is complete, one at a time. Raises RuntimeUnavailable, also while it is read."""
+        """The entries of a complete list, one at a time. Raises RuntimeUnavailable, also during the iteration."""
         try:
             messages = self._messages_of_list(method, stream, request)
-            yield from known.values((entry for message in messages for entry in entries(message)), whole=whole)
+            yield from cache.values((entry for message in messages for entry in entries(message)), whole=whole)
         except (MalformedList, DecodeError) as error:
             raise RuntimeUnavailable(f"{self.endpoint}: {_short(method)} cannot be read: {error}") from error
 
     def _messages_of_list(self, method: str, stream: str, request: Any) -> Iterable[bytes]:
-        """One message with everything; where that is too large, many. Whoever stops reading has no list."""
+        """One message with the whole list; if that is too large, a stream of many. A partly read stream is no list."""
         self._check(method)
         try:
             return (self._call(method, request, bytes, self._deadline),)
@@ -271,15 +273,15 @@ class CriClient:
                 raise unavailable from error
         return self._stream(f"{method.rpartition('/')[0]}/{stream}", request, unavailable)
 
-    def _stream(self, method: str, request: Any, otherwise: RuntimeUnavailable) -> Iterator[bytes]:
-        """All messages of a stream; `otherwise` is raised where the runtime has no such method."""
+    def _stream(self, method: str, request: Any, unimplemented: RuntimeUnavailable) -> Iterator[bytes]:
+        """All messages of a stream. Raises `unimplemented` if the runtime has no such method."""
         began, failed = time.monotonic(), True
         try:
             yield from self._channel(method).stream(method, request.SerializeToString(), self._deadline)
             failed = False
         except CallError as error:
             if error.code is Code.UNIMPLEMENTED:
-                raise otherwise from error
+                raise unimplemented from error
             raise self._unavailable(method, error) from error
         finally:
             self.on_call(_short(method), time.monotonic() - began, failed)
@@ -303,7 +305,7 @@ class CriClient:
         if (refusal := self._refusal(method)) is not None:
             raise RemovalFailed(refusal)
         try:
-            self._call(method, request, reader(answer_type), None)
+            self._call(method, request, parser(answer_type), None)
         except CallError as error:
             if error.code is not Code.NOT_FOUND:
                 raise RemovalFailed(self._sentence(method, error)) from error
@@ -311,18 +313,18 @@ class CriClient:
         return True
 
     def _sentence(self, method: str, error: CallError) -> str:
-        name, details = _short(method), error.details[:LONGEST_WORDS]
+        name, details = _short(method), error.details[:LONGEST_DETAILS]
         match error.code:
             case Code.UNIMPLEMENTED:
-                return f"{name} is not implemented: what answers there does not speak CRI v1"
+                return f"{name} is not implemented: the server at this socket does not speak CRI v1"
             case Code.UNAVAILABLE:
                 return f"no connection for {name}: {details}"
             case code:
                 return f"{name} failed with {code.name}: {details}"
 
 
-def reader(message_type: type[Answer]) -> Callable[[bytes], Answer]:
-    """What makes a message of this class from bytes."""
+def parser(message_type: type[Answer]) -> Callable[[bytes], Answer]:
+    """The function that parses bytes as a message of this class."""
     read: Callable[[bytes], Answer] = message_type.FromString  # type: ignore[attr-defined] # every message has it
     return read
 

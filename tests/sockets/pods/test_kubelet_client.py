@@ -120,7 +120,7 @@ def test_a_server_without_a_trusted_certificate_gets_no_token(certificates: Cert
     with KubeletServer(answer(PODS), tls=serving(certificates.strange)) as impostor:
         error = refused(certificates.endpoint(impostor.url, token_file=str(token_file)))
         assert impostor.requests == []
-    assert "not believed" in str(error)
+    assert "is not trusted" in str(error)
     assert "check the CA file" in str(error)
 
 
