@@ -35,7 +35,7 @@ from eviction.reporting.log import Log
 from eviction.telemetry.events import EventSink, FanOutSink, LogEvents
 from eviction.telemetry.systemd import Notifier, listening_socket
 from eviction.types import Decision
-from reclaim.cri.client import EndpointError
+from reclaim.cri.calls import EndpointError
 from signals.types import SignalObservations
 from signals.watcher import FsWatcher
 

@@ -11,7 +11,7 @@ from eviction.control.socket import ControlUnavailable, ask
 from eviction.doctor.findings import NodeFacts, Snapshotter, SocketFacts
 from eviction.node.node import Node
 from eviction.reporting.disk_survey import CONTENT, SNAPSHOTTER
-from reclaim.cri.client import socket_path
+from reclaim.cri.calls import socket_path
 from reclaim.images.in_use import images_in_use
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.lister import Lister

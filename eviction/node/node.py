@@ -17,7 +17,8 @@ from eviction.node.view import NodeSight, eviction_config
 from eviction.reporting.disk_survey import ASK_SECONDS, Places, Whereabouts
 from eviction.types import Threshold
 from reclaim.containers.plan import ContainerGCPolicy
-from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
+from reclaim.cri.calls import READ_DEADLINE_SECONDS
+from reclaim.cri.client import CriClient
 from reclaim.execution.executor import Executor
 from reclaim.functions import Collector, Policies
 from reclaim.images.keep_list import parse_keep_list
