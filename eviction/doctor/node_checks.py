@@ -16,7 +16,7 @@ MOST_SHOWN = 5
 
 
 def check_runtime(facts: NodeFacts) -> Iterator[Finding]:
-    """Whether the runtime answers, and who it is."""
+    """Whether the runtime answers."""
     if facts.runtime_problem:
         yield Finding(
             "runtime",
@@ -28,7 +28,7 @@ def check_runtime(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def check_socket(facts: NodeFacts) -> Iterator[Finding]:
-    """Whoever can reach the CRI socket is root on this node."""
+    """Any process that can connect to the CRI socket is as powerful as root on this node."""
     found = facts.socket
     if not found.exists:
         return
@@ -54,14 +54,14 @@ def check_containerd_frees_late(facts: NodeFacts) -> Iterator[Finding]:
         yield Finding(
             "containerd-frees-late",
             Severity.RISK,
-            "this containerd answers a removal before the space is free, so more images go than are needed",
+            "this containerd answers a removal before the space is free, so more images are removed than needed",
             f"containerd {version}",
             "update to containerd 2.0.5 or later",
         )
 
 
 def check_sandbox_image(facts: NodeFacts) -> Iterator[Finding]:
-    """Without the sandbox image no pod starts; where nothing names it no image is removed at all."""
+    """Without the sandbox image no pod starts; if it is unknown, no image is removed at all."""
     if facts.runtime_problem:
         return
     pin = "ctr -n k8s.io images label IMAGE io.cri-containerd.pinned=pinned; containerd 1.6.36, 1.7.13 and 2 pin it"
@@ -69,7 +69,7 @@ def check_sandbox_image(facts: NodeFacts) -> Iterator[Finding]:
         yield Finding(
             "sandbox-image",
             Severity.PROBLEM,
-            "nothing says which image pods need to start, so no image is removed",
+            "the image that pods need to start is unknown, so no image is removed",
             "no configured sandbox image, no ready sandbox that names one, no pinned image",
             pin,
         )
@@ -84,21 +84,21 @@ def check_sandbox_image(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def check_unresolved_images(facts: NodeFacts) -> Iterator[Finding]:
-    """A container whose image cannot be told may use any of them, so none is removed."""
+    """A container whose image is unknown may use any image, so none is removed."""
     if facts.unresolved_images:
         shown = ", ".join(map(shortened, facts.unresolved_images[:MOST_SHOWN]))
         more = len(facts.unresolved_images) - MOST_SHOWN
         yield Finding(
             "image-unresolved",
             Severity.PROBLEM,
-            "a container uses an image that cannot be told, so no image is removed",
+            "the image of a container is unknown, so no image is removed",
             f"no image is known for {shown}{f' and {more} more' if more > 0 else ''}",
             "crictl ps -a shows the container; if it is dead, crictl rm it",
         )
 
 
 def check_inotify(facts: NodeFacts) -> Iterator[Finding]:
-    """Without an inotify instance looks come at intervals only, which every promise allows for."""
+    """Without an inotify instance reclaimd only polls at intervals, which suffices for all its promises."""
     limit, used = facts.inotify_limit, facts.inotify_used
     if limit is not None and used is not None and used >= limit * SHARE_IN_USE:
         yield Finding(
@@ -136,24 +136,24 @@ def check_clock(facts: NodeFacts) -> Iterator[Finding]:
     if facts.wall < EARLIEST_WALL:
         evidence = f"it is {facts.wall:.0f} s after 1970"
         remedy = "set it and keep it set (chrony, systemd-timesyncd)"
-        yield Finding("clock", Severity.PROBLEM, "the clock is wrong: ages cannot be told", evidence, remedy)
+        yield Finding("clock", Severity.PROBLEM, "the clock is wrong, so ages are unknown", evidence, remedy)
     elif ahead is not None and ahead > LARGEST_SKEW_SECONDS:
         yield Finding(
             "clock",
             Severity.RISK,
-            "the clock was set back: what was made since then counts as too young for longer",
-            f"the newest container was made {format_duration(ahead)} in the future",
+            "the clock was set back, so objects made before that count as too young for longer",
+            f"the newest container was created {format_duration(ahead)} in the future",
             "keep the clock in step (chrony, systemd-timesyncd)",
         )
 
 
 def check_permissions(facts: NodeFacts) -> Iterator[Finding]:
-    """What must be readable and writable."""
+    """Directories that must be readable or writable."""
     if facts.pods_readable is False:
         yield Finding(
             "permissions",
             Severity.PROBLEM,
-            "the kubelet's pod directories cannot be read, so no pod counts as gone and its remains stay",
+            "the kubelet's pod directories cannot be read, so no pod counts as gone and its remains are kept",
             f"{facts.root_directory}/pods cannot be listed",
             "run as root, and set rootDirectory to the kubelet's --root-dir",
         )
@@ -168,7 +168,7 @@ def check_permissions(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def check_daemon(facts: NodeFacts) -> Iterator[Finding]:
-    """Whether anybody watches."""
+    """Whether a daemon watches this node."""
     if facts.daemon_problem:
         yield Finding(
             "daemon",

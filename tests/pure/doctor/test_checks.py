@@ -1,4 +1,4 @@
-"""What doctor finds and what it does not: each check has a node on which it speaks, and one on which it is silent."""
+"""The checks of doctor: each has a node with a finding, and one without."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IMAGES = "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs"
 
 
 def filesystem(**fields: int) -> FsStats:
-    """10 GiB, half of it available, no reserve; `fields` say otherwise."""
+    """10 GiB, half of it available, no reserve; `fields` replace values."""
     usual = {"available_bytes": 5 * GIB, "free_bytes": 5 * GIB, "capacity_bytes": 10 * GIB}
     return FsStats(**{**usual, "inodes_free": 500, "inodes_total": 1000, **fields}, time=0.0)
 
@@ -36,7 +36,7 @@ def seen(stats: FsStats, *signals: Signal) -> SignalObservations:
 
 SIGNALS = (Signal.NODEFS_AVAILABLE, Signal.IMAGEFS_AVAILABLE)
 SOUND = NodeFacts(
-    look=seen(filesystem(), *SIGNALS),
+    observations=seen(filesystem(), *SIGNALS),
     thresholds=tuple(threshold(signal, "15%") for signal in SIGNALS),
     kubelet=None,
     root_directory="/var/lib/kubelet",
@@ -66,7 +66,7 @@ def test_a_sound_node_has_no_findings() -> None:
 
 
 def on_filesystem(**fields: int) -> NodeFacts:
-    return replace(SOUND, look=seen(filesystem(**fields), *SIGNALS))
+    return replace(SOUND, observations=seen(filesystem(**fields), *SIGNALS))
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def on_filesystem(**fields: int) -> NodeFacts:
         (replace(SOUND, daemon_problem="no daemon answers"), "daemon", Severity.NOTE),
     ],
 )  # fmt: skip
-def test_each_trouble_is_found(facts: NodeFacts, check: str, level: Severity) -> None:
+def test_each_check_makes_its_finding(facts: NodeFacts, check: str, level: Severity) -> None:
     """With its level; evidence and remedy are never empty; only notes leave the node healthy."""
     findings = examine(facts)
     assert (check, level) in {(finding.check, finding.level) for finding in findings}
@@ -111,7 +111,7 @@ def test_each_trouble_is_found(facts: NodeFacts, check: str, level: Severity) ->
 
 
 @pytest.mark.parametrize("version", ["1.6.20", "1.7.27", "2.0.5", "2.1.0", "2.0.40", "", "unknown"])
-def test_other_versions_of_containerd_free_in_time(version: str) -> None:
+def test_other_versions_of_containerd_have_no_finding(version: str) -> None:
     """Only 2.0.0 to 2.0.4 do not; CRI-O of the same number is another program."""
     assert "containerd-frees-late" not in found(replace(SOUND, runtime=RuntimeVersion("containerd", version)))
     assert "containerd-frees-late" not in found(replace(SOUND, runtime=RuntimeVersion("cri-o", "2.0.1")))
@@ -136,15 +136,15 @@ def test_a_threshold_later_than_the_kubelets_is_found(tmp_path: Path) -> None:
 
 
 def test_a_filesystem_that_does_not_answer_is_found_once() -> None:
-    """Its reason is the evidence; that the runtime is away is said where the runtime is judged."""
-    hung = replace(SOUND.look, unavailable=(Unavailable(NODEFS, "no answer within 2 s"),))
-    assert found(replace(SOUND, look=hung))["readings"] is Severity.PROBLEM
-    away = replace(SOUND.look, unavailable=(Unavailable(IMAGEFS, "no connection"),))
-    assert set(found(replace(SOUND, look=away, runtime_problem="no connection"))) == {"runtime"}
+    """Its reason is the evidence; a runtime that is down has its own finding."""
+    hung = replace(SOUND.observations, unavailable=(Unavailable(NODEFS, "no answer within 2 s"),))
+    assert found(replace(SOUND, observations=hung))["readings"] is Severity.PROBLEM
+    away = replace(SOUND.observations, unavailable=(Unavailable(IMAGEFS, "no connection"),))
+    assert set(found(replace(SOUND, observations=away, runtime_problem="no connection"))) == {"runtime"}
 
 
-def test_what_is_not_known_is_not_judged() -> None:
-    """A node of which nothing could be learnt but that its runtime is away: one problem, no guesses."""
+def test_unknown_facts_make_no_findings() -> None:
+    """A node of which only is known that its runtime is down: one problem, no guesses."""
     bare = NodeFacts(look(), (), None, "/r", SocketFacts("/s", exists=False), 1_800_000_000.0, runtime_problem="away")
     assert found(bare) == {"runtime": Severity.PROBLEM}
 
@@ -169,6 +169,6 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
 
 
 def test_every_check_is_in_the_list() -> None:
-    """No check that is written and not run."""
+    """Every check in the modules is run."""
     written = {name for room in (disk_checks, node_checks) for name in vars(room) if name.startswith("check_")}
     assert written == {check.__name__ for check in CHECKS}
