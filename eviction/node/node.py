@@ -19,7 +19,8 @@ from eviction.node.view import NodeSight, eviction_config
 from eviction.reporting.disk_survey import ASK_SECONDS, Places, Whereabouts
 from eviction.types import Threshold
 from reclaim.containers.plan import ContainerGCPolicy
-from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
+from reclaim.cri.calls import READ_DEADLINE_SECONDS
+from reclaim.cri.client import CriClient
 from reclaim.execution.executor import Executor
 from reclaim.functions import FUNCTIONS, Collector, FunctionTable, Policies, ReclaimContext
 from reclaim.images.keep_list import parse_keep_list
@@ -124,7 +125,7 @@ class Node(NodeSight):
         self.collector = self.make_collector(self.executor)
         self.whereabouts = Whereabouts(
             self._places,
-            KubeletDirectories(configuration.root_directory).look,
+            KubeletDirectories(configuration.root_directory).pod_states,
             lambda: CriClient(self.endpoint.runtime, self.endpoint.image, ASK_SECONDS),
             self.clock,
         )

@@ -113,17 +113,17 @@ class ContainerGC:
         """
         observed, now = self._observed, self._clock.monotonic()
         if observed is not None and now - observed.at <= FRESH_SECONDS:
-            return replace(observed, pods=observed.pods.united(self._pods.look()))
-        before = self._pods.look()
+            return replace(observed, pods=observed.pods.merge(self._pods.pod_states()))
+        before = self._pods.pod_states()
         listing = self._lister.containers().without(self._executor.planned)
-        return _Observed(listing, before.united(self._pods.look()), now)
+        return _Observed(listing, before.merge(self._pods.pod_states()), now)
 
     def _pods_and_uids_in_runtime(self) -> tuple[PodStates, frozenset[str] | None]:
         """The pods, and the UIDs that have a container or a sandbox; None if the runtime gave no complete lists."""
         try:
             observed = self._containers_and_pods()
         except RuntimeUnavailable:
-            return self._pods.look(), None
+            return self._pods.pod_states(), None
         listing = observed.listing
         of_containers = {container.pod_uid for container in listing.containers}
         return observed.pods, frozenset(of_containers | {sandbox.pod_uid for sandbox in listing.sandboxes})

@@ -78,7 +78,7 @@ class PodStarts:
         for sandbox in sandboxes:
             if sandbox.state is PodSandboxState.READY:
                 yield self._wait(sandbox.created_at_ns / 1e9, unfinished=sandbox.id not in occupied)
-        for uid, began in self._pods.began().items():
+        for uid, began in self._pods.start_times().items():
             yield self._wait(began, unfinished=uid not in with_sandbox)
 
     def _wait(self, began: float, *, unfinished: bool = False) -> float:

@@ -63,7 +63,7 @@ class PodLogGC:
     def symlinks(self, _: MeasureDisk) -> StagePlan:
         """Log symlinks that lead nowhere."""
         watch = Stopwatch(self._clock)
-        policy = self._policy_for(self._pods.look())
+        policy = self._policy_for(self._pods.pod_states())
         links = watch.time(lambda: read_log_links(self._paths, policy))
         answers = watch.time(lambda: ask_states(self._runtime, links))
         remover = LogSymlinkRemover(self._paths, links, self._runtime, policy, self._clock)
