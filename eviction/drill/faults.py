@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
 from typing import assert_never
 
+from eviction.drill.seen import Strike
 from eviction.drill.types import Fault, FaultAction
 from reclaim.embedded.distortions import Distortion
 from reclaim.embedded.faults import CODES, ActThenFail, Cut, Delay, Distort, Fail, Failpoint, Hang, Pretend
@@ -18,14 +18,6 @@ from reclaim.embedded.server import EmbeddedServer
 from signals.quantity import format_duration
 
 WAIT_SECONDS = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Strike:
-    """A fault that struck, in seconds since the first pressure began."""
-
-    what: str
-    seconds: float
 
 
 def words_of(fault: Fault) -> str:

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from eviction.drill.faults import Strike
-from eviction.drill.seen import EndedPod, NamedObject, RemovalSeen
+from eviction.drill.seen import EndedPod, NamedObject, RemovalSeen, Strike
 from reclaim.services import ImageService, RuntimeService
 from reclaim.types import Kind, PodSandboxState, RuntimeUnavailable
 

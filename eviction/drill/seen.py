@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from eviction.drill.faults import Strike
 from eviction.drill.pressure import Period
 from eviction.record import Pass
 from eviction.types import NodeCondition, Threshold
@@ -20,6 +19,14 @@ PLURALS = {"container": "containers", "sandbox": "sandboxes", "log": "logs", "im
 
 Room = tuple[int, int]
 """Bytes available and inodes free on one filesystem."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """A fault that struck, in seconds since the first pressure began."""
+
+    what: str
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

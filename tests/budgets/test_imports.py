@@ -14,6 +14,7 @@ ROOMS = ("signals", "reclaim", "eviction")
 
 HOMES = {
     "grpc": {"reclaim/embedded/"},
+    "h2": {"reclaim/cri/http2_client.py"},
     "google": {"reclaim/cri/messages.py", "reclaim/cri/cri_pb2.py", "reclaim/cri/cri_pb2.pyi", "reclaim/embedded/"},
     "kubernetes": {"eviction/kubernetes_events.py"},
     "urllib3": {"eviction/kubernetes_events.py"},  # what kubernetes speaks HTTP with: its timeouts and errors

@@ -12,7 +12,6 @@ from xml.etree import ElementTree
 import pytest
 
 from eviction.drill.document import Report, ReportError, read_report, report_of
-from eviction.drill.faults import Strike
 from eviction.drill.judge import Check
 from eviction.drill.junit import junit_xml
 from eviction.drill.library import library
@@ -21,7 +20,7 @@ from eviction.drill.picture import NAMESPACE, picture
 from eviction.drill.pressure import Period
 from eviction.drill.report import LARGEST_POINTS, observation_lines, result_json, verdict_lines
 from eviction.drill.result import DrillResult, Response
-from eviction.drill.seen import EndedPod, Episode, FilesystemSeen, RemovalSeen, Sample
+from eviction.drill.seen import EndedPod, Episode, FilesystemSeen, RemovalSeen, Sample, Strike
 from eviction.drill.thinning import thinned
 from eviction.drill.written import write_reports
 from signals.types import FilesystemRole, FsLayout
