@@ -101,7 +101,10 @@ def plan_container_gc(
         return plan
     exact = _decide(listing, pods, policy, now_ns, evict_non_deleted_pods, guarded=False)
     going = {verdict.id for verdict in exact.remove}
-    return replace(plan, keep=tuple(replace(v, rule=Rule.GUARD if v.id in going else Rule.KUBELET) for v in plan.keep))
+    rules = (Rule.GUARD if verdict.id in going else Rule.KUBELET for verdict in plan.keep)
+    return replace(
+        plan, keep=tuple(verdict._replace(rule=rule) for verdict, rule in zip(plan.keep, rules, strict=True))
+    )
 
 
 def _decide(

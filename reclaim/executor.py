@@ -135,7 +135,7 @@ def remove_one(
     if refused is not None:
         kept = verdict
         if refused.reason is not None:
-            kept = replace(verdict, action=Action.KEEP, reason=refused.reason, eligible_in_seconds=None)
+            kept = verdict._replace(action=Action.KEEP, reason=refused.reason, eligible_in_seconds=None)
         return replace(outcome(refused.result), verdict=kept)
     if dry_run:
         return outcome(Result.PLANNED)
@@ -231,7 +231,7 @@ class _Run:
             before = self._executor.settle(self._look, STILL_SECONDS, LATE_LIMIT_SECONDS, while_still=True)
         reason = self._why_stopped(before)
         self._kept += [
-            Outcome(replace(verdict, action=Action.KEEP, reason=reason, eligible_in_seconds=None, rule=Rule.GUARD))
+            Outcome(verdict._replace(action=Action.KEEP, reason=reason, eligible_in_seconds=None, rule=Rule.GUARD))
             for verdict in self._pending
         ]
         self._outcomes.sort(key=lambda outcome: self._turns[outcome.verdict.id])

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from reclaim.descent import Identity
@@ -141,11 +141,11 @@ def _judge_entry(
         pod_uid=printable(os.fsencode(uid)),
     )
     if not pods.sources_ready:
-        return replace(verdict, reason=Reason.HELD_OFF)
+        return verdict._replace(reason=Reason.HELD_OFF)
     told = pods.known and uid in (pods.kubelet or {})
     if told or (pods.known and not policy.cautious):
         return _as_the_kubelet(verdict, uid, pods)
-    return _guarded(replace(verdict, rule=Rule.GUARD), entry.name, pods, policy, in_runtime)
+    return _guarded(verdict._replace(rule=Rule.GUARD), entry.name, pods, policy, in_runtime)
 
 
 def _as_the_kubelet(verdict: Verdict, uid: str, pods: PodStates) -> Verdict:
@@ -155,10 +155,10 @@ def _as_the_kubelet(verdict: Verdict, uid: str, pods: PodStates) -> Verdict:
         reason = Reason.POD_GONE
         if state is not None:
             reason = Reason.POD_EVICTED if state.evicted else Reason.POD_TERMINATED
-        return replace(verdict, action=Action.REMOVE, reason=reason)
+        return verdict._replace(action=Action.REMOVE, reason=reason)
     if state is None and not pods.synced:
-        return replace(verdict, reason=Reason.HELD_OFF)
-    return replace(verdict, rule=Rule.KUBELET if state is not None else Rule.GUARD)
+        return verdict._replace(reason=Reason.HELD_OFF)
+    return verdict._replace(rule=Rule.KUBELET if state is not None else Rule.GUARD)
 
 
 def _guarded(
@@ -167,16 +167,16 @@ def _guarded(
     uid = uid_of_kubelets_log_directory(name)
     age = verdict.age_seconds or 0.0
     if uid is None:
-        return replace(verdict, reason=Reason.NOT_KUBELETS)
+        return verdict._replace(reason=Reason.NOT_KUBELETS)
     if not pods.gone(uid):
-        return verdict if pods.synced else replace(verdict, reason=Reason.HELD_OFF)
+        return verdict if pods.synced else verdict._replace(reason=Reason.HELD_OFF)
     if in_runtime is None:
-        return replace(verdict, reason=Reason.INCOMPLETE_LISTING)
+        return verdict._replace(reason=Reason.INCOMPLETE_LISTING)
     if uid in in_runtime:
-        return replace(verdict, reason=Reason.HAS_CONTAINERS)
+        return verdict._replace(reason=Reason.HAS_CONTAINERS)
     if age < policy.settle_seconds:
-        return replace(verdict, reason=Reason.TOO_YOUNG, eligible_in_seconds=policy.settle_seconds - age)
-    return replace(verdict, action=Action.REMOVE, reason=Reason.POD_GONE)
+        return verdict._replace(reason=Reason.TOO_YOUNG, eligible_in_seconds=policy.settle_seconds - age)
+    return verdict._replace(action=Action.REMOVE, reason=Reason.POD_GONE)
 
 
 def plan_log_symlinks(links: Sequence[LogLink], answers: Mapping[str, StatusAnswer], policy: LogPolicy) -> Plan:
@@ -200,19 +200,19 @@ def judge_link(link: LogLink, answers: Mapping[str, StatusAnswer], policy: LogPo
         case Target.EXISTS:
             return verdict
         case Target.UNREADABLE:
-            return replace(verdict, reason=Reason.UNREADABLE)
+            return verdict._replace(reason=Reason.UNREADABLE)
         case Target.FOREIGN:
-            return replace(verdict, reason=Reason.NOT_KUBELETS, rule=Rule.GUARD)
+            return verdict._replace(reason=Reason.NOT_KUBELETS, rule=Rule.GUARD)
         case Target.MISSING:
             return _judge_dangling(verdict, link, answers, policy)
 
 
 def _judge_dangling(verdict: Verdict, link: LogLink, answers: Mapping[str, StatusAnswer], policy: LogPolicy) -> Verdict:
-    gone = replace(verdict, action=Action.REMOVE, reason=Reason.DANGLING)
-    untold = replace(verdict, reason=Reason.UNKNOWN_STATE, rule=Rule.GUARD)
+    gone = verdict._replace(action=Action.REMOVE, reason=Reason.DANGLING)
+    untold = verdict._replace(reason=Reason.UNKNOWN_STATE, rule=Rule.GUARD)
     if link.container_id is None:
         return untold if policy.cautious and is_cut(link.name) else gone
-    unanswered = replace(untold, reason=Reason.INCOMPLETE_LISTING)
+    unanswered = untold._replace(reason=Reason.INCOMPLETE_LISTING)
     match answers.get(link.container_id):
         case None:
             return unanswered
@@ -221,11 +221,11 @@ def _judge_dangling(verdict: Verdict, link: LogLink, answers: Mapping[str, Statu
         case NoState.NO_CONTAINER:
             return untold if policy.cautious and is_cut(link.name) else gone
         case NoState.NO_STATUS:
-            return replace(verdict, reason=Reason.UNKNOWN_STATE)
+            return verdict._replace(reason=Reason.UNKNOWN_STATE)
         case ContainerState.EXITED:
             return gone
         case ContainerState.CREATED | ContainerState.RUNNING | ContainerState.UNKNOWN:
-            return replace(verdict, reason=Reason.ROTATING)
+            return verdict._replace(reason=Reason.ROTATING)
 
 
 def _plan(verdicts: Sequence[Verdict]) -> Plan:

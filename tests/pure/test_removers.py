@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from reclaim.listing import Lister
@@ -186,7 +184,7 @@ def test_a_container_whose_log_cannot_be_deleted_stays() -> None:
 def test_only_what_was_planned_in_its_state_goes_without_being_exited(state: ContainerState) -> None:
     """A plan of the kubelet's own rules may name CREATED and UNKNOWN; any other state by now, and it stays."""
     node = Node()
-    planned = replace(ORPHAN, state=state)
+    planned = ORPHAN._replace(state=state)
     for now in ContainerState:
         node.runtime.set_state("old", now)
         allowed = now in (state, ContainerState.EXITED)
@@ -198,7 +196,7 @@ def test_an_unknown_container_is_stopped_and_must_have_exited() -> None:
     node = Node()
     node.runtime.set_state("old", ContainerState.UNKNOWN)
     remover = node.containers()
-    planned = replace(ORPHAN, state=ContainerState.UNKNOWN)
+    planned = ORPHAN._replace(state=ContainerState.UNKNOWN)
     remover.check(planned)
     node.runtime.calls.clear()
     remover.remove(planned)
@@ -211,7 +209,7 @@ def test_an_unknown_container_that_does_not_stop_stays() -> None:
     node.runtime.stops = False
     node.runtime.set_state("old", ContainerState.UNKNOWN)
     remover = node.containers()
-    planned = replace(ORPHAN, state=ContainerState.UNKNOWN)
+    planned = ORPHAN._replace(state=ContainerState.UNKNOWN)
     remover.check(planned)
     with pytest.raises(RemovalFailed, match="it was stopped, but is UNKNOWN"):
         remover.remove(planned)
@@ -295,7 +293,7 @@ def test_no_image_may_go_while_a_pod_is_being_made() -> None:
     starts = PodStarts(node.runtime, node.pods, node.clock, 1.0)
     remover = ImageRemover(node.runtime, lister, listing, node.clock, starts=starts)
     began_ns = int((node.clock.wall() - 0.25) * 1e9)
-    node.runtime.hold(replace(sandbox("new", state=PodSandboxState.READY), created_at_ns=began_ns))
+    node.runtime.hold(sandbox("new", state=PodSandboxState.READY)._replace(created_at_ns=began_ns))
     answer = remover.check(UNUSED)
     assert isinstance(answer, Wait)
     assert answer.seconds == pytest.approx(0.75, abs=1e-3)
