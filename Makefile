@@ -31,8 +31,8 @@ development:
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
 # What another Python could break: pure code, imports, and the daemon, its sockets, clients and watches at work.
-ON_THE_NEWEST := tests/pure tests/budgets $(foreach part,manager watcher command_line control hook_asks kubelet_api \
-  kubernetes_events systemd collect filesystems health guards_images guards_containers,$(wildcard tests/sockets/test_$(part).py))
+ON_THE_NEWEST := tests/pure tests/budgets $(foreach part,manager watcher command_line control hook_asks kubelet_client \
+  kubernetes_events systemd collect filesystems health guards_images guards_containers,$(wildcard tests/sockets/*/test_$(part).py))
 
 # The newest Python first, on the product alone; then everything on the default one, so that the last line is the
 # summary of the complete run.
@@ -90,7 +90,7 @@ picture: environment
 	install -D -m 0644 report/drill-pressured-node.svg config/pictures/pressured-node.svg
 
 manual: development
-	$(BIN)/python -m eviction.manual config
+	$(BIN)/python -m eviction.cli.manual config
 
 proto: development
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. reclaim/cri/cri.proto

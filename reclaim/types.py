@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from reclaim.need import ChosenOrder, Need
+from reclaim.disk_need import ChosenOrder, Need
 
 
 class ReclaimError(Exception):

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from reclaim.embedded.filesystem import PrivateMounts, enter_private_mounts
+from eviction.drill.runtime.private_mounts import PrivateMounts, enter_private_mounts
 
 CLONE_NEWNS = 0x20000  # <linux/sched.h>
 
@@ -46,7 +46,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
             if nodeid.startswith("tests/real_node/"):
                 return "real_node"
             file = str(super()._split_scope(nodeid))
-            return "tests/drill/test_library.py" if file == "tests/drill/test_report.py" else file
+            return "tests/drill/scenario/test_library.py" if file == "tests/drill/report/test_report.py" else file
 
     return ByRing(config, log)
 

@@ -9,14 +9,14 @@ import time
 
 import pytest
 
-from reclaim.pod_list import parse_pod_list
+from reclaim.pods.pod_list import parse_pod_list
 
 MODULES = (
-    "reclaim.pods",
-    "reclaim.pod_list",
-    "reclaim.kubelet_endpoint",
-    "reclaim.kubelet_api",
-    "reclaim.kubelet_pods",
+    "reclaim.pods.states",
+    "reclaim.pods.pod_list",
+    "reclaim.pods.kubelet_endpoint",
+    "reclaim.pods.kubelet_client",
+    "reclaim.pods.kubelet_pods",
 )
 DEAR = {"ssl", "http.client", "json", "socket", "ipaddress", "urllib.parse", "email"}
 PARSE_SECONDS = 1.0  # for 10 MiB; alone on a machine of 2 cores it is 0.1 s

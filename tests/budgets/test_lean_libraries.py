@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ..reclaimd_process import PROGRAM
+from tests.reclaimd_process import PROGRAM
 
 PLUGIN = """
 print("loaded")
@@ -59,7 +59,7 @@ def test_the_program_loads_no_plugin_of_pydantic(plugin_path: str, variables: di
     environment = {**os.environ, "PYTHONPATH": plugin_path, **variables}
     for command, said in (
         ([PROGRAM, "config"], False),
-        ([sys.executable, "-c", "import eviction.configuration"], True),
+        ([sys.executable, "-c", "import eviction.configuration.effective"], True),
     ):
         process = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
         assert ("loaded" in process.stdout.splitlines()) is said

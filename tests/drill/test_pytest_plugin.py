@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from ..reclaimd_process import ENVIRONMENT
-from ..sockets.mounts import need_mounts
+from tests.reclaimd_process import ENVIRONMENT
+from tests.repository import ROOT
+from tests.sockets.mounts import need_mounts
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+README = (ROOT / "README.md").read_text()
 EXAMPLE = re.findall(r"```python\n(.*?)```", README.partition("\n## Drill\n")[2].partition("\n## ")[0], re.DOTALL)
 
 # What another project's tool may look like: it removes images, those in use too if it is careless.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 import time
 
-from reclaim.embedded.failpoints import Delay
+from eviction.drill.runtime.failpoints import Delay
 from signals.types import Signal
+from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import Daemon
-from tests.sockets.small_node import MIB, SmallNode
 
 LATE_SECONDS = 4.0
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from reclaim.cri.client import CriClient
-from tests.sockets.small_node import SmallNode
+from tests.nodes.small_node import SmallNode
 
 STALL_SECONDS = 0.6
 

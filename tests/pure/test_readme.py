@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from eviction.cli import COMMANDS
-from eviction.configuration import ConfigurationError, load
-from eviction.configuration_file import ConfigurationFile
-from eviction.drill.library import find_scenario
-from eviction.drill.picture import NAMESPACE
-from eviction.explain import REASONS
-from eviction.manual import options_of
-from eviction.reclaim_table import RECLAIM_TABLE
+from eviction.cli.manual import options_of
+from eviction.configuration.effective import ConfigurationError, load
+from eviction.configuration.file import ConfigurationFile
+from eviction.decision.reclaim_table import RECLAIM_TABLE
+from eviction.drill.report.svg import NAMESPACE
+from eviction.drill.scenario.library import find_scenario
+from eviction.reporting.explain import REASONS
 from eviction.types import ReclaimFunction
 from reclaim.types import Reason
 from signals.types import FilesystemRole, FsLayout
+from tests.repository import ROOT
 
-ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 CONFIGURATION = ROOT / "config" / "reclaimd.yaml"
 
