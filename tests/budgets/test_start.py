@@ -59,6 +59,7 @@ def test_the_hook_asks_with_nothing_but_a_little_of_the_standard_library() -> No
         "eviction",
         "eviction.cli",
         "eviction.cli.ask_daemon",
+        "eviction.configuration",
         "eviction.configuration.fingerprint",
         "eviction.exit_codes",
     }
