@@ -54,7 +54,7 @@ def planned(
     return plan_pod_logs(entries, pods, policy, in_runtime, NOW_NS)
 
 
-def verdict(plan: Plan) -> tuple[Action, Reason, Rule]:
+def verdict(plan: Plan) -> tuple[Action, str, Rule]:
     """What is said of the one object of a plan."""
     (only,) = plan.remove + plan.keep
     return only.action, only.reason, only.rule
@@ -235,9 +235,7 @@ def link(leads: Target = Target.MISSING, container_id: str | None = ID, name: st
     return LogLink(name.encode(), (1, 2), target, leads, container_id, UID)
 
 
-def link_verdict(
-    one: LogLink, answer: StatusAnswer | None, policy: LogPolicy = CAUTIOUS
-) -> tuple[Action, Reason, Rule]:
+def link_verdict(one: LogLink, answer: StatusAnswer | None, policy: LogPolicy = CAUTIOUS) -> tuple[Action, str, Rule]:
     """What is said of it when ContainerStatus said that; None: it was not asked."""
     answers = {} if answer is None or one.container_id is None else {one.container_id: answer}
     return verdict(plan_log_symlinks([one], answers, policy))
