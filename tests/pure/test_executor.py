@@ -107,7 +107,7 @@ def test_what_was_freed_together_side_by_side_is_not_waited_for_again(parallel: 
                 site.store.sizes[other] = 0
             freed.set()
         elif name in together:
-            assert freed.wait(10.0)
+            assert freed.wait(60.0)
             time.sleep(0.05)  # its answer comes after the first one
 
     site.store.on_remove = remove
@@ -309,7 +309,7 @@ def test_what_promises_nothing_goes_side_by_side_from_the_start() -> None:
     site, together = Site(2, wanted_mib=20, parallel=2), threading.Barrier(2)
 
     def remove(_: str) -> None:
-        together.wait(10.0)
+        together.wait(60.0)
 
     site.store.on_remove = remove
     assert results(site.carry_out(sized=False)) == dict.fromkeys("ab", Result.REMOVED)
@@ -349,7 +349,7 @@ def test_in_a_hurry_what_earlier_plans_freed_counts_and_what_is_written_meanwhil
     def remove(name: str) -> None:
         in_flight.append(len(site.executor.in_flight))
         if name in "abcd"[:expected]:
-            together.wait(10.0)
+            together.wait(60.0)
 
     site.store.on_remove = remove
     before = Experience(10.0 * MIB, 20.0 * MIB, 64.0, 1.0, seconds_each, {"app": (2.0, 0.0)})
@@ -387,7 +387,7 @@ def test_on_a_disk_that_is_full_within_a_minute_eight_times_as_many_go_side_by_s
 
     def remove(name: str) -> None:
         if name <= "p":
-            together.wait(10.0)
+            together.wait(60.0)
 
     site.store.on_remove = remove
     assert results(site.carry_out()) == dict.fromkeys("abcdefghijklmnopqr", Result.REMOVED)
@@ -403,7 +403,7 @@ def test_of_inodes_no_more_are_started_than_those_in_flight_are_expected_to_brin
     def remove(name: str) -> None:
         in_flight.append(set(site.executor.in_flight))
         if name in "bcd":
-            together.wait(10.0)
+            together.wait(60.0)
 
     site.store.on_remove = remove
     known = Experience(promised_bytes=10.0 * MIB, freed_bytes=0.0, freed_inodes=1000.0)

@@ -36,7 +36,7 @@ def test_a_byte_fill_stops_at_its_mark(tmp_path: Path, fast: bool) -> None:
     with LoopFilesystem(tmp_path / "fs", 64 * MIB) as filesystem:
         before = filesystem.available_bytes()
         fill = fill_bytes(filesystem.mountpoint / "fill", 10 * MIB, fast=fast)
-        amount = fill.wait(20)
+        amount = fill.wait(60)
         assert 9 * MIB < filesystem.available_bytes() <= 10 * MIB
         assert before - 12 * MIB < amount <= before - 9 * MIB
         assert fill.remove() == amount
@@ -58,6 +58,6 @@ def test_an_inode_fill_stops_at_its_mark(tmp_path: Path) -> None:
     with LoopFilesystem(tmp_path / "fs", 64 * MIB, inodes=2000) as filesystem:
         free = filesystem.inodes_free()
         fill = fill_inodes(filesystem.mountpoint / "fill", 50)
-        assert fill.wait(20) == free - 1 - 50  # one inode is the fill's directory
+        assert fill.wait(60) == free - 1 - 50  # one inode is the fill's directory
         assert filesystem.inodes_free() == 50
         fill.remove()

@@ -178,11 +178,11 @@ def test_a_drill_that_is_killed_gives_everything_back(containerd_on_ext4: Node, 
     pressure = {"grows": grows, "rate": "100" if inodes else "1Mi", "amount": "400" if inodes else "40Mi"}
     process = place.started(pressure=pressure)
     filled = 2500 if inodes else before - MARK - 30 * MIB
-    assert came_true(lambda: free() < before - filled, 20.0), "it fills"
+    assert came_true(lambda: free() < before - filled), "it fills"
     process.kill()
     process.communicate()
-    assert came_true(lambda: abs(free() - before) < slack, 10.0), f"{before - free()} are missing"
-    assert came_true(lambda: place.left_behind == [], 5.0)
+    assert came_true(lambda: abs(free() - before) < slack), f"{before - free()} are missing"
+    assert came_true(lambda: place.left_behind == [])
 
 
 def test_a_drill_that_is_killed_with_its_helper_is_tidied_up_by_the_next_one(
@@ -193,7 +193,7 @@ def test_a_drill_that_is_killed_with_its_helper_is_tidied_up_by_the_next_one(
     place = Place(node, tmp_path, evictionHard={"nodefs.inodesFree": str(node.filesystem.inodes_free() - 3000)})
     pressure = {"grows": "inodes", "rate": "100", "amount": "400"}
     process = place.started(pressure=pressure)
-    assert came_true(lambda: len(place.left_behind) == 2, 20.0), "what is set aside, and the pressure"
+    assert came_true(lambda: len(place.left_behind) == 2), "what is set aside, and the pressure"
     helpers = [int(name.removeprefix(".reclaimd-drill-").partition("-")[0]) for name in place.left_behind]
     second = place.drill("--yes", pressure=pressure)
     assert (second.returncode, "another" in second.stderr) == (75, True), "while it lives it is not disturbed"
@@ -214,9 +214,9 @@ def test_a_drill_that_is_told_to_stop_gives_everything_back(place: Place, number
     """130, a sentence, and the disk is as it was before the process has ended."""
     before = place.node.filesystem.available_bytes()
     process = place.started(pressure={"grows": "bytes", "rate": "2Mi", "amount": "400Mi"})
-    assert came_true(lambda: place.node.filesystem.available_bytes() < MARK + 199 * MIB, 20.0), "in the pressure itself"
+    assert came_true(lambda: place.node.filesystem.available_bytes() < MARK + 199 * MIB), "in the pressure itself"
     process.send_signal(number)
-    printed, _ = process.communicate(timeout=15.0)
+    printed, _ = process.communicate(timeout=60.0)
     assert process.returncode == 130, printed
     assert "given back" in printed
     assert abs(place.node.filesystem.available_bytes() - before) < 2 * MIB
@@ -307,7 +307,7 @@ def test_a_ctrl_c_at_the_question_is_a_no(place: Place) -> None:
         while b"[y/N]" not in asked:
             asked += os.read(process.stderr.fileno(), 100)
         process.send_signal(signal.SIGINT)
-        assert process.wait(10.0) == 130
+        assert process.wait(60.0) == 130
     os.close(leader)
     os.close(follower)
     assert abs(place.node.filesystem.available_bytes() - before) < MIB  # containerd writes a page now and then
@@ -317,10 +317,10 @@ def test_a_ctrl_c_at_the_question_is_a_no(place: Place) -> None:
 def test_a_fill_that_is_lost_is_no_relief(place: Place) -> None:
     """Somebody kills the process that holds the pressure: the disk has room again, and nobody is praised for it."""
     process = place.started(pressure={"grows": "bytes", "rate": "100Mi", "amount": "40Mi"})
-    assert came_true(lambda: place.node.filesystem.available_bytes() < MARK - 10 * MIB, 20.0)
+    assert came_true(lambda: place.node.filesystem.available_bytes() < MARK - 10 * MIB)
     for pid in helpers_of(process.pid):
         os.kill(pid, signal.SIGKILL)
-    printed, _ = process.communicate(timeout=30.0)
+    printed, _ = process.communicate(timeout=60.0)
     assert process.returncode == 1, printed
     assert "the disk was not filled as it should" in printed
     assert place.left_behind == []
@@ -341,7 +341,7 @@ def test_a_pod_that_ends_meanwhile_is_a_failure(place: Place) -> None:
     sandbox = node.kubelet.run_pod("victim", "uid-victim")
     node.kubelet.run_container(sandbox, "app", app, SLEEP_FOR_EVER)
     process = place.started(pressure={"grows": "bytes", "rate": "20Mi", "amount": "40Mi"})
-    assert came_true(lambda: node.filesystem.available_bytes() < MARK + 15 * MIB, 20.0)
+    assert came_true(lambda: node.filesystem.available_bytes() < MARK + 15 * MIB)
     node.kubelet.end_pod(sandbox)
     printed, _ = process.communicate(timeout=60.0)
     assert process.returncode == 1, printed

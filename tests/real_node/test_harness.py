@@ -147,7 +147,7 @@ def test_nothing_is_left_behind(tmp_path: Path, how: str) -> None:
         elif how == "paused":
             node.containerd.pause()
         elif how == "full":
-            fill_bytes(node.mountpoint / "fill", 0, fast=True).wait(20)
+            fill_bytes(node.mountpoint / "fill", 0, fast=True).wait(60)
     assert node.containerd.shims() == []
     assert node.containerd.cgroups() == []
     assert not any(path.exists() for path in sockets)

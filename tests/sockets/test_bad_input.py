@@ -197,7 +197,7 @@ def test_hostile_words_of_a_runtime_stay_one_event_in_the_log(small_node: SmallN
         time.sleep(0.5)
     finally:
         daemon.terminate()
-        _, log = daemon.communicate(timeout=30)
+        _, log = daemon.communicate(timeout=60.0)
     lines = log.splitlines()
     assert daemon.returncode == 0
     assert any("evil" in line for line in lines)

@@ -19,7 +19,7 @@ from signals.types import Signal
 
 from ..budgets.test_start import NOBODYS, REMOVING
 from ..reclaimd_process import ENVIRONMENT, Daemon, answer, came_true, reclaimd
-from .small_node import LONGEST_SECONDS, MIB, SmallNode
+from .small_node import MIB, SmallNode
 from .test_hook_asks import conversation, located
 
 MOST_MEBIBYTES = 32  # of a check that asks; 11 on Python 3.11
@@ -40,7 +40,7 @@ def file(small_node: SmallNode, tmp_path: Path) -> str:
 def daemon(file: str) -> Iterator[Daemon]:
     """A daemon on the node, that knows where the images are."""
     with Daemon("--config", file) as running:
-        assert came_true(lambda: located(file), LONGEST_SECONDS)
+        assert came_true(lambda: located(file))
         yield running
 
 

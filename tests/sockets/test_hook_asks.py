@@ -48,7 +48,7 @@ class Desk:
 
     def by_daemon(self, daemon: Daemon, record: dict[str, Any]) -> bool:
         """Whether the pass that a hook printed is one of the daemon's."""
-        return came_true(lambda: record["id"] in [each["id"] for each in daemon.passes], 5.0)
+        return came_true(lambda: record["id"] in [each["id"] for each in daemon.passes])
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def desk(small_node: SmallNode, tmp_path: Path) -> Desk:
 def daemon(desk: Desk) -> Iterator[Daemon]:
     """A daemon on the node, that knows where the images are."""
     with Daemon("--config", desk.file) as running:
-        assert came_true(lambda: located(desk.file), LONGEST_SECONDS)
+        assert came_true(lambda: located(desk.file))
         yield running
 
 
@@ -144,7 +144,7 @@ def test_a_file_that_changed_since_the_daemon_read_it_is_another_one(desk: Desk,
     process = desk.hook("--dry-run", "-o", "json")
     assert "another configuration" in process.stderr
     daemon.process.send_signal(signal.SIGHUP)
-    daemon.wait_for(lambda event: "was reloaded" in event["message"], LONGEST_SECONDS)
+    daemon.wait_for(lambda event: "was reloaded" in event["message"])
     process = desk.hook("--dry-run", "-o", "json")
     assert (process.returncode, process.stderr) == (0, "")
 
@@ -241,7 +241,7 @@ def test_a_request_during_a_pass_waits_its_turn_and_says_so(desk: Desk, daemon: 
         first = pool.submit(desk.hook, "-o", "json")
         desk.small.wait_for("RemoveImage")
         second = pool.submit(desk.hook, "-o", "json")
-        assert came_true(lambda: waits(desk.file), LONGEST_SECONDS)
+        assert came_true(lambda: waits(desk.file))
         time.sleep(1.5)
         assert not second.done()
         desk.small.failpoints.clear()
@@ -266,13 +266,13 @@ def test_an_asker_that_leaves_before_its_turn_is_forgotten(desk: Desk, daemon: D
             for _ in range(MOST_WAITING)
         ]
         status = ["status", "--config", desk.file, "-o", "json"]
-        assert came_true(lambda: answer(reclaimd(*status))["requests_waiting"] == MOST_WAITING, LONGEST_SECONDS)
+        assert came_true(lambda: answer(reclaimd(*status))["requests_waiting"] == MOST_WAITING)
         with conversation(desk.control, {"options": {}, "told": {}}) as lines:
             assert json.loads(lines.readline()) == {"refused": f"{MOST_WAITING} requests wait already"}
         for process in waiting:
             process.kill()
             process.wait()
-        assert came_true(lambda: answer(reclaimd(*status))["requests_waiting"] == 0, LONGEST_SECONDS)
+        assert came_true(lambda: answer(reclaimd(*status))["requests_waiting"] == 0)
         desk.small.failpoints.clear()
         assert answer(first.result())["result"] == "satisfied"
     assert len(desk.small.removed("image")) == 2, "none of the four went to the end"
