@@ -135,8 +135,8 @@ def assert_the_plan_names_what_goes(crowded: CrowdedNode, configuration: str) ->
 def test_the_hook_does_what_the_plan_says_and_its_measured_bytes_are_those_of_the_filesystem(
     crowded_node: CrowdedNode, tmp_path: Path
 ) -> None:
-    """`reclaimd plan` touches nothing; `reclaimd reclaim` removes the oldest images until the mark is cleared, and tells
-    to the mebibyte what statvfs says."""
+    """`reclaimd plan` touches nothing; `reclaimd reclaim` removes the oldest images until the mark is cleared, and
+    tells to the mebibyte what statvfs says."""
     node = crowded_node.node
     let_settle(crowded_node)
     mark = node.filesystem.available_bytes() - 20 * MIB

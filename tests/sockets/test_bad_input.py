@@ -12,7 +12,7 @@ import pytest
 from reclaim.embedded.failpoints import Fail
 from signals.types import Signal
 
-from ..reclaimd_process import ENVIRONMENT, PROGRAM, answer, reclaimd
+from ..reclaimd_process import ENVIRONMENT, PROGRAM, answer, reclaimd, reclaimd_here
 from .small_node import MIB, SmallNode
 
 HEAD = "apiVersion: reclaimd.io/v1alpha1\nkind: ReclaimdConfiguration\n"
@@ -110,7 +110,7 @@ def test_a_wrong_command_line_is_one_sentence(pressured: tuple[SmallNode, str], 
     """The exit code of the table, the sentence on stderr, nothing on stdout and nothing removed."""
     small_node, configuration = pressured
     arguments, code, texts = ARGUMENTS[wrong]
-    process = reclaimd(*(configuration if each == CONFIG else each for each in arguments))
+    process = reclaimd_here(*(configuration if each == CONFIG else each for each in arguments))
     assert process.returncode == code, process.stderr
     assert process.stdout == ""
     said_once(process.stderr, *texts)
@@ -123,7 +123,7 @@ def test_a_wrong_file_is_one_sentence_with_its_name(tmp_path: Path, wrong: str) 
     text, texts = FILES[wrong]
     path = tmp_path / "reclaimd.yaml"
     path.write_text(HEAD + text + "\n")
-    process = reclaimd("check", "--config", str(path))
+    process = reclaimd_here("check", "--config", str(path))
     assert process.returncode == 2, process.stdout
     assert process.stdout == ""
     said_once(process.stderr, *texts)
