@@ -33,6 +33,8 @@ def own_mounts() -> PrivateMounts:
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun in the background by a shell: programs under test would
     signal.signal(signal.SIGINT, signal.default_int_handler)  # inherit that, and never hear of a Ctrl-C
+for name in [each for each in os.environ if each.endswith("_ENDPOINT")]:  # it would count for commands in this process
+    del os.environ[name]
 SCENARIOS = library()
 MOUNTS = own_mounts()  # on import: it has to happen before the first thread
 

@@ -19,7 +19,7 @@ import pytest
 from tests.real_node.crowded import CrowdedNode
 from tests.real_node.fill import fill_bytes
 from tests.real_node.test_relief import MIB, SETTLED_SECONDS, assert_what_must_stay_stayed, configure
-from tests.reclaimd_process import Daemon, answer, came_true, reclaimd
+from tests.reclaimd_process import Daemon, answer, came_true, reclaimd_here
 
 NEEDED = ("unshare", "setpriv", "mount")
 LIMITS = """
@@ -86,7 +86,7 @@ def test_the_daemon_relieves_a_real_containerd_within_the_limits_of_its_unit(
         fill.stop()
         assert came_true(lambda: node.filesystem.available_bytes() >= mark), "it is relieved"
         time.sleep(0.5)
-        status = answer(reclaimd("status", "--config", configuration, "-o", "json"))
+        status = answer(reclaimd_here("status", "--config", configuration, "-o", "json"))
         assert status["passes"][-1]["result"] == "satisfied"
         assert daemon.stop() == 0
         outcomes = [outcome for record in daemon.passes for outcome in record["removals"]]

@@ -17,7 +17,7 @@ import pytest
 from reclaim.embedded.failpoints import Fail, Hang
 from reclaim.types import Look, Usage
 from signals.types import Signal
-from tests.reclaimd_process import Daemon, answer, came_true, reclaimd
+from tests.reclaimd_process import Daemon, answer, came_true, reclaimd_here
 from tests.sockets.small_node import MIB, SmallNode, relieve
 
 
@@ -158,7 +158,7 @@ def test_pressure_is_relieved_while_a_periodic_removal_hangs(small_node: SmallNo
 
 def plan_of(small: SmallNode, configuration: str) -> tuple[dict[str, str], str]:
     """Why each image would go or stay, by id; and what was said."""
-    process = reclaimd("plan", "--config", configuration, "-o", "json")
+    process = reclaimd_here("plan", "--config", configuration, "-o", "json")
     document = answer(process)
     found = {o["id"]: o["reason"] for o in (*document["removals"], *document["kept"]) if o["kind"] == "image"}
     return found, process.stderr

@@ -23,7 +23,7 @@ from eviction.hook_requests import MOST_WAITING
 from reclaim.embedded.failpoints import Hang
 from signals.types import Signal
 
-from ..reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, answer, came_true, reclaimd
+from ..reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, answer, came_true, reclaimd, reclaimd_here
 from .small_node import LONGEST_SECONDS, MIB, SmallNode
 
 
@@ -66,7 +66,7 @@ def daemon(desk: Desk) -> Iterator[Daemon]:
 
 
 def located(file: str) -> bool:
-    process = reclaimd("status", "--config", file, "-o", "json")
+    process = reclaimd_here("status", "--config", file, "-o", "json")
     return process.returncode == 0 and answer(process)["layout"] is not None
 
 
@@ -251,7 +251,7 @@ def test_a_request_during_a_pass_waits_its_turn_and_says_so(desk: Desk, daemon: 
 
 
 def waits(file: str) -> bool:
-    return bool(answer(reclaimd("status", "--config", file, "-o", "json"))["requests_waiting"])
+    return bool(answer(reclaimd_here("status", "--config", file, "-o", "json"))["requests_waiting"])
 
 
 def test_an_asker_that_leaves_before_its_turn_is_forgotten(desk: Desk, daemon: Daemon) -> None:
@@ -266,13 +266,13 @@ def test_an_asker_that_leaves_before_its_turn_is_forgotten(desk: Desk, daemon: D
             for _ in range(MOST_WAITING)
         ]
         status = ["status", "--config", desk.file, "-o", "json"]
-        assert came_true(lambda: answer(reclaimd(*status))["requests_waiting"] == MOST_WAITING)
+        assert came_true(lambda: answer(reclaimd_here(*status))["requests_waiting"] == MOST_WAITING)
         with conversation(desk.control, {"options": {}, "told": {}}) as lines:
             assert json.loads(lines.readline()) == {"refused": f"{MOST_WAITING} requests wait already"}
         for process in waiting:
             process.kill()
             process.wait()
-        assert came_true(lambda: answer(reclaimd(*status))["requests_waiting"] == 0)
+        assert came_true(lambda: answer(reclaimd_here(*status))["requests_waiting"] == 0)
         desk.small.failpoints.clear()
         assert answer(first.result())["result"] == "satisfied"
     assert len(desk.small.removed("image")) == 2, "none of the four went to the end"

@@ -19,7 +19,7 @@ from eviction.cli.progress import AFTER_SECONDS, ERASE, Progress, StatusLine
 from reclaim.embedded.failpoints import Delay
 from signals.types import Signal
 
-from ..reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, came_true, reclaimd
+from ..reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, came_true, reclaimd, reclaimd_here
 from .small_node import MIB, SmallNode
 
 SLOW_SECONDS = 1.6
@@ -133,7 +133,7 @@ def test_what_the_daemon_does_for_the_hook_is_shown(small_node: SmallNode, tmp_p
     control = str(tmp_path / "control" / "socket")
     file = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB, controlSocket=control, holdOffAfterStart="1h")
     with Daemon("--config", file):
-        assert came_true(lambda: '"single"' in reclaimd("status", "--config", file, "-o", "json").stdout)
+        assert came_true(lambda: '"single"' in reclaimd_here("status", "--config", file, "-o", "json").stdout)
         small_node.failpoints["RemoveImage"] = Delay(2 * SLOW_SECONDS)
         code, output, shown = on_a_terminal("reclaim", "--now", "--config", file)
     assert code == 0

@@ -16,7 +16,7 @@ import pytest
 
 from eviction.history import replay
 
-from ..reclaimd_process import Daemon, answer, came_true, reclaimd, write_configuration
+from ..reclaimd_process import Daemon, answer, came_true, reclaimd, reclaimd_here, write_configuration
 
 WITHIN_SECONDS = 15.0  # the machine is shared
 OFF = dict.fromkeys(("nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree"), "0%")
@@ -48,7 +48,12 @@ class Machine:
 
     def status(self, *arguments: str) -> Any:
         """The status as JSON."""
-        return answer(reclaimd("status", "--config", str(self.file), "-o", "json", *arguments))
+        return answer(reclaimd_here("status", "--config", str(self.file), "-o", "json", *arguments))
+
+    def looked(self) -> bool:
+        """Whether the daemon answers, and has had its first look."""
+        process = reclaimd_here("status", "--config", str(self.file), "-o", "json")
+        return process.returncode == 0 and bool(answer(process)["observations"])
 
     def marks(self) -> dict[str, str]:
         """The thresholds in force, as the daemon tells them."""
@@ -65,7 +70,7 @@ def machine(tmp_path: Path) -> Machine:
 def daemon(machine: Machine) -> Iterator[Daemon]:
     """A daemon on the machine, that has had its first look."""
     with Daemon("--config", str(machine.file)) as running:
-        assert came_true(lambda: bool(machine.status()["observations"]))
+        assert came_true(machine.looked)
         yield running
 
 
@@ -118,7 +123,7 @@ def test_the_control_socket_is_the_daemons_alone_and_goes_with_it(machine: Machi
     daemon.process.wait(WITHIN_SECONDS)
     assert machine.control.exists()
     with Daemon("--config", str(machine.file)) as successor:
-        assert came_true(lambda: bool(machine.status()["observations"]))
+        assert came_true(machine.looked)
         assert successor.stop() == 0
     assert not machine.control.exists()
 
@@ -217,7 +222,7 @@ def test_config_tells_values_origins_and_the_ladder(machine: Machine) -> None:
     """As JSON: what is in force, from where, what is left to the kubelet, and the marks from above."""
     kubelet = kubelets_file(machine, evictionHard={"nodefs.available": "1Mi", "memory.available": "1Gi"})
     machine.configure({"nodefs.available": "2Mi"}, kubeletConfig=kubelet)
-    process = reclaimd("config", "--config", str(machine.file), "-o", "json", "--image-gc-high-threshold", "90")
+    process = reclaimd_here("config", "--config", str(machine.file), "-o", "json", "--image-gc-high-threshold", "90")
     assert (process.returncode, process.stderr) == (0, "")
     found = answer(process)
     assert found["values"]["evictionHard"]["nodefs.available"] == "2Mi"
@@ -231,7 +236,7 @@ def test_config_tells_values_origins_and_the_ladder(machine: Machine) -> None:
         {"signal": "nodefs.available", "mark": 2 << 20, "what": "hard 2Mi", "whose": "reclaimd"},
         {"signal": "nodefs.available", "mark": 1 << 20, "what": "hard 1Mi", "whose": "kubelet"},
     ]
-    text = reclaimd("config", "--config", str(machine.file)).stdout.splitlines()
+    text = reclaimd_here("config", "--config", str(machine.file)).stdout.splitlines()
     assert text[0].split() == ["FIELD", "VALUE", "ORIGIN"]
     assert ["evictionHard.nodefs.available", "2Mi", str(machine.file)] in [line.split() for line in text]
     assert any(line.split()[:1] == ["memory.available"] and line.endswith("left to the kubelet") for line in text)
@@ -242,7 +247,7 @@ def test_config_warns_of_a_mark_that_comes_later_than_the_kubelets(machine: Mach
     """On stderr, with both numbers; stdout stays a document. The daemon says it too, once."""
     kubelet = kubelets_file(machine, evictionHard={"nodefs.available": "2Mi"})
     machine.configure({"nodefs.available": "1Mi"}, kubeletConfig=kubelet)
-    process = reclaimd("config", "--config", str(machine.file), "-o", "json")
+    process = reclaimd_here("config", "--config", str(machine.file), "-o", "json")
     assert process.returncode == 0
     assert process.stderr == (
         "warning: nodefs.available: the mark of 1Mi = 1.0MiB acts later than the kubelet's of 2Mi = 2.0MiB\n"
@@ -262,7 +267,7 @@ def test_config_tells_what_has_no_effect_and_every_threshold_that_is_left_to_the
         evictionSoftGracePeriod={"memory.available": "1m"},
     )
     machine.configure({"nodefs.available": "2Mi"}, kubeletConfig=kubelet)
-    process = reclaimd("config", "--config", str(machine.file), "-o", "json")
+    process = reclaimd_here("config", "--config", str(machine.file), "-o", "json")
     assert process.returncode == 0
     assert process.stderr == f"warning: containerfs.available: 9Mi + 5% {NO_EFFECT}\n"
     found = answer(process)
@@ -283,7 +288,7 @@ def test_config_is_refused_in_one_sentence(machine: Machine) -> None:
     """Exit 2, the kubelet's file named where the problem is there."""
     kubelet = kubelets_file(machine, imageGCHighThresholdPercent=101, imageGCLowThresholdPercent=-1)
     machine.configure(kubeletConfig=kubelet)
-    process = reclaimd("config", "--config", str(machine.file))
+    process = reclaimd_here("config", "--config", str(machine.file))
     assert (process.returncode, process.stdout) == (2, "")
     assert process.stderr.startswith(f"reclaimd: {kubelet}: imageGCHighThresholdPercent: must be between 0 and 100")
     assert "; imageGCLowThresholdPercent: must be between 0 and 100, but it was -1" in process.stderr
