@@ -108,7 +108,7 @@ def test_what_was_freed_together_side_by_side_is_not_waited_for_again(parallel: 
             freed.set()
         elif name in together:
             assert freed.wait(60.0)
-            time.sleep(0.05)  # its answer comes after the first one
+            time.sleep(0.3)  # its answer comes after the first one
 
     site.store.on_remove = remove
     began = site.clock.monotonic()
@@ -428,7 +428,7 @@ def test_what_brought_little_so_far_may_bring_all_that_it_promises() -> None:
     site = Site(8, wanted_mib=15, parallel=8)
     site.disk.need = HURRY
     site.store.sizes |= dict.fromkeys("abc", 1024)
-    site.store.on_remove = lambda name: time.sleep(0.05 if name > "c" else 0.0)
+    site.store.on_remove = lambda name: time.sleep(0.5 if name > "c" else 0.0)
     assert set(results(site.carry_out())) <= set("abcde")
 
 

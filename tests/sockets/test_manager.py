@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 import grpc
 import pytest
@@ -72,7 +73,7 @@ def test_a_row_whose_removals_all_fail_does_not_spin(small_node: SmallNode) -> N
         time.sleep(2.0)
         assert small_node.failpoints.calls["RemoveImage"] - before <= 30
         del small_node.failpoints["RemoveImage"]
-        relieved(small_node, daemon, 15.0)
+        relieved(small_node, daemon)
 
 
 def test_a_soft_threshold_in_its_grace_makes_the_relief_of_another_insufficient(small_node: SmallNode) -> None:
@@ -179,7 +180,7 @@ def test_a_second_daemon_on_the_same_node_leaves_with_75_and_the_first_goes_on(s
         assert "another instance" in second.stderr
         assert str(small_node.root_directory) in second.stderr
         small_node.fill(4 * MIB)
-        relieved(small_node, daemon, 15.0)
+        relieved(small_node, daemon)
     with Daemon("--config", configuration) as third:
         assert third.stop() == 0, "the lock is let go of with the process"
 
@@ -197,7 +198,7 @@ def test_a_daemon_that_is_killed_leaves_nothing_to_repair(small_node: SmallNode)
     small_node.failpoints.clear()
     assert came_true(lambda: len(small_node.removed()) == 1)
     with Daemon("--config", configuration) as daemon:
-        relieved(small_node, daemon, 15.0)
+        relieved(small_node, daemon)
     assert small_node.removed() == images[:2]
     assert set(os.listdir(small_node.root_directory)) == before
 
@@ -225,6 +226,11 @@ def test_the_daemon_relieves_a_full_disk_from_its_very_start(small_node: SmallNo
         daemon.wait_for(lambda event: event.get("result") == "not_enough")
 
 
+def watches(pid: int) -> int:
+    """1 where a process has an inotify instance that watches something, 0 where it has none."""
+    return int(any("inotify wd:" in file.read_text() for file in Path(f"/proc/{pid}/fdinfo").iterdir()))
+
+
 @pytest.mark.parametrize("watching", [True, False])
 def test_the_watcher_wakes_the_loop_and_without_it_the_interval_does(small_node: SmallNode, watching: bool) -> None:
     """With looks up to 30 s apart what appears on the disk is seen at once; with --no-watch it is not seen yet."""
@@ -234,6 +240,7 @@ def test_the_watcher_wakes_the_loop_and_without_it_the_interval_does(small_node:
     )
     with Daemon("--config", configuration, *([] if watching else ["--no-watch"])) as daemon:
         small_node.wait_for("ListPodSandbox")
+        assert came_true(lambda: watches(daemon.process.pid) == int(watching))
         time.sleep(1.0)
         small_node.fill(10 * MIB)
         (small_node.disk / "grown").rename(small_node.root_directory / "grown")

@@ -54,8 +54,8 @@ def test_a_container_known_by_a_tag_that_means_nothing_stops_images(small_node: 
 
 
 def test_late_container_space_costs_no_image(make_small_node: SmallNodeFactory) -> None:
-    """Space that comes 0.15 s late is waited for on a disk that stands still."""
-    small = make_small_node(container_space_delay_seconds=0.15)
+    """Space that comes 0.03 s late is waited for on a disk that stands still."""
+    small = make_small_node(container_space_delay_seconds=0.03)
     small.add_images(2)
     small.run(small.run_pod("web"))
     dead = small.gone_pod("gone", writes=8 * MIB)
