@@ -31,8 +31,8 @@ development:
 SIDE_BY_SIDE := -n 4 --dist loadfile --no-loadscope-reorder
 
 # What another Python could break: pure code, imports, the command line, and sockets, TLS, threads and watches at work.
-ON_THE_NEWEST := tests/pure tests/budgets $(foreach part,bad_input channel control health kubelet_api manager watcher,\
-  $(wildcard tests/sockets/test_$(part).py tests/sockets/*/test_$(part).py))
+ON_THE_NEWEST := tests/pure tests/budgets $(foreach part,bad_input channel control health kubelet_client manager watcher,\
+  $(wildcard tests/sockets/*/test_$(part).py))
 
 # The newest Python first, on the product alone; then everything on the default one, so that the last line is the
 # summary of the complete run.
@@ -89,7 +89,7 @@ picture: environment
 	install -D -m 0644 report/drill-pressured-node.svg config/pictures/pressured-node.svg
 
 manual: development
-	$(BIN)/python -m eviction.manual config
+	$(BIN)/python -m eviction.cli.manual config
 
 proto: development
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. reclaim/cri/cri.proto

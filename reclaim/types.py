@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from reclaim.disk_need import ChosenOrder, Need
 from reclaim.fast_values import fast_value
-from reclaim.need import ChosenOrder, Need
 
 
 class ReclaimError(Exception):
@@ -186,7 +186,7 @@ class Action(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why an object goes or stays. A closed list: the README documents each word."""
+    """Why an object goes or stays. A closed list: `reclaim/README.md` documents each word."""
 
     # removed
     OLDER_COPY = "older_copy"

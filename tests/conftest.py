@@ -8,8 +8,8 @@ import signal
 
 import pytest
 
-from eviction.drill.library import library
-from reclaim.embedded.filesystem import PrivateMounts, enter_private_mounts
+from eviction.drill.runtime.private_mounts import PrivateMounts, enter_private_mounts
+from eviction.drill.scenario.library import library
 
 CLONE_NEWNS = 0x20000  # <linux/sched.h>
 

@@ -1,6 +1,6 @@
 """The kubelet's restart rule, as a model: which containers of a pod it would start next.
 
-The rule of one container is the drill's (`eviction.drill.restart_rule`); this is for pods of any make. The runtime is
+The rule of one container is the drill's (`judgement.restart_policy`); this is for pods of any make. The runtime is
 the kubelet's only memory of what has run: a container without any copy there has, to the kubelet, never run. (For
 init containers the kubelet has further exceptions; here one whose copy is missing always counts as one that would run
 again, which is the stricter reading.)
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from eviction.drill.restart_rule import Memory, should_be_restarted
-from eviction.drill.types import RestartPolicy
+from eviction.drill.judgement.restart_policy import Memory, should_be_restarted
+from eviction.drill.scenario.types import RestartPolicy
 from reclaim.types import ContainerState
 
 

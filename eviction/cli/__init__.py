@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if arguments[:1] in (["reclaim"], ["check"]):
-            from eviction.cli.asking import ask_daemon
+            from eviction.cli.ask_daemon import ask_daemon
 
             code = ask_daemon(arguments[0], arguments[1:])
             if code is not None:

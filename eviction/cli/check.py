@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import argparse
 
-from eviction.check import CheckOptions, check
 from eviction.cli.options import add_configuration, add_output, answer_json, answer_lines, columns, configuration_of
 from eviction.cli.progress import Progress
-from eviction.sight import NodeSight
+from eviction.control.check import CheckOptions, check
+from eviction.node.view import NodeSight
 
 DEADLINE_SECONDS = 2.0
 

@@ -17,12 +17,12 @@ from eviction.cli.options import (
     say,
 )
 from eviction.cli.progress import Progress
-from eviction.configuration import Configuration
-from eviction.explain import later_sentence, no_effect_sentences
-from eviction.ladder import Rung, ladder, later_than_kubelet
-from eviction.look_words import amount, table
-from eviction.sight import NodeSight
-from eviction.threshold_config import update_container_fs_thresholds
+from eviction.configuration.effective import Configuration
+from eviction.decision.ladder import Rung, ladder, later_than_kubelet
+from eviction.decision.threshold_config import update_container_fs_thresholds
+from eviction.node.view import NodeSight
+from eviction.reporting.explain import later_sentence, no_effect_sentences
+from eviction.reporting.tables import amount, table
 from signals.types import SignalObservations
 
 

@@ -8,11 +8,11 @@ from dataclasses import asdict
 from eviction.cli import EXIT_NOT_RELIEVED, EXIT_OK
 from eviction.cli.options import add_configuration, add_output, answer_json, answer_lines, configuration_of
 from eviction.cli.progress import Progress
-from eviction.doctor import examine, healthy
-from eviction.finding import Finding
-from eviction.log import escaped
-from eviction.node import Node
-from eviction.node_facts import gather
+from eviction.doctor.examine import examine, healthy
+from eviction.doctor.facts import gather
+from eviction.doctor.findings import Finding
+from eviction.node.node import Node
+from eviction.reporting.log import escaped
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

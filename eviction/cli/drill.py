@@ -25,17 +25,17 @@ from eviction.cli.options import (
     log_of,
     say,
 )
-from eviction.drill.library import find_scenario, library
-from eviction.drill.scenario import read_scenario
-from eviction.drill.texts import ScenarioError
-from eviction.drill.types import Scenario
-from eviction.log import Log
-from reclaim.embedded.filesystem import EmbeddedNodeError, PrivateMounts, enter_private_mounts
+from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, enter_private_mounts
+from eviction.drill.scenario.amounts import ScenarioError
+from eviction.drill.scenario.library import find_scenario, library
+from eviction.drill.scenario.reader import read_scenario
+from eviction.drill.scenario.types import Scenario
+from eviction.reporting.log import Log
 from reclaim.types import RuntimeUnavailable
 from signals.quantity import format_bytes
 
 if TYPE_CHECKING:
-    from eviction.drill.result import DrillResult  # at run time imported late, with what it brings
+    from eviction.drill.judgement.result import DrillResult  # at run time imported late, with what it brings
 
 DEFAULT = "pressured-node"
 COMPARE = "compare"
@@ -144,8 +144,8 @@ def _refuse_what_has_no_part(arguments: argparse.Namespace) -> None:
 
 def compare(paths: Sequence[str], arguments: argparse.Namespace) -> int:
     """Two reports laid over each other: a table, and a page. Exit 2 for what is no report."""
-    from eviction.drill.compare import comparison_table, write_comparison
-    from eviction.drill.document import ReportError, read_report
+    from eviction.drill.report.compare import comparison_table, write_comparison
+    from eviction.drill.report.document import ReportError, read_report
 
     if len(paths) != 2:
         leave(EXIT_USAGE, f"{COMPARE} takes two reports, A.json and B.json, but was given {len(paths)}")
@@ -165,10 +165,10 @@ def compare(paths: Sequence[str], arguments: argparse.Namespace) -> int:
 def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namespace) -> bool:
     """One scenario from its head to its report; whether everything held."""
     # Imported late: these bring gRPC, and with it threads.
-    from eviction.drill.embedded_node import EmbeddedDrillNode
-    from eviction.drill.report import result_json
-    from eviction.drill.run import Drill
-    from eviction.explain import pass_lines
+    from eviction.drill.node.embedded_node import EmbeddedDrillNode
+    from eviction.drill.report.to_json import result_json
+    from eviction.drill.run.embedded import Drill
+    from eviction.reporting.explain import pass_lines
 
     tell = say if arguments.output == "json" else tell_on_stdout
     tell(f"{scenario.name}: {scenario.why}")
@@ -200,8 +200,8 @@ def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namesp
 
 def _say_verdict(result: DrillResult) -> None:
     """What stayed and why, then every expectation."""
-    from eviction.drill.report import verdict_lines
-    from eviction.explain import outcomes_table
+    from eviction.drill.report.to_json import verdict_lines
+    from eviction.reporting.explain import outcomes_table
 
     passes = [one.record for one in result.seen.passes]
     kept = {o.verdict.id: o for record in passes for o in record.kept}
@@ -213,8 +213,8 @@ def _say_verdict(result: DrillResult) -> None:
 
 
 def _head(scenario: Scenario, filesystem: str) -> list[str]:
-    from eviction.drill.faults import words_of as words_of_fault
-    from eviction.drill.pressure import words_of
+    from eviction.drill.pressure.fault_schedule import words_of as words_of_fault
+    from eviction.drill.pressure.schedule import words_of
 
     node = scenario.node
     sizes = [

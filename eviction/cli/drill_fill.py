@@ -18,19 +18,19 @@ from eviction.cli.drill_screen import Screen, tell, write_report
 from eviction.cli.options import answer_json, answer_lines, columns, configuration_of, leave, log_of, say
 from eviction.cli.run import hold_node
 from eviction.cli.termination import block_termination, on_signals, termination_let_through
-from eviction.configuration import Configuration
-from eviction.drill.fill_plan import FillPlan, plan_fill, plan_lines
-from eviction.drill.leftovers import DrillGoesOn, remove_leftovers
-from eviction.drill.observation import Limits, Observation, without_what_we_add
-from eviction.drill.other_data import other_data
-from eviction.drill.real_run import QUIET_SECONDS, FillFailed, Interrupted, RealDrill
-from eviction.drill.report import observation_lines, result_json, verdict_lines
-from eviction.drill.texts import ScenarioError
-from eviction.drill.types import Scenario
-from eviction.explain import pass_lines
-from eviction.hold_off import HoldOff, kubelet_is_healthy
-from eviction.log import Log
-from eviction.look_words import amount
+from eviction.configuration.effective import Configuration
+from eviction.drill.measurement.real_node import Limits, Observation, without_what_we_add
+from eviction.drill.pressure.foreign_data import other_data
+from eviction.drill.pressure.leftovers import DrillGoesOn, remove_leftovers
+from eviction.drill.pressure.real_fill_plan import FillPlan, plan_fill, plan_lines
+from eviction.drill.report.to_json import observation_lines, result_json, verdict_lines
+from eviction.drill.run.real import QUIET_SECONDS, FillFailed, Interrupted, RealDrill
+from eviction.drill.scenario.amounts import ScenarioError
+from eviction.drill.scenario.types import Scenario
+from eviction.node.hold_off import HoldOff, kubelet_is_healthy
+from eviction.reporting.explain import pass_lines
+from eviction.reporting.log import Log
+from eviction.reporting.tables import amount
 
 OBSERVED_QUIET_SECONDS = 5.0
 SURE = frozenset({"y", "yes"})

@@ -9,12 +9,12 @@ from eviction.cli import EXIT_OK, EXIT_READING, EXIT_RUNTIME, EXIT_USAGE
 from eviction.cli.drill_screen import Screen, tell, write_report
 from eviction.cli.options import answer_json, answer_lines, configuration_of, leave, say
 from eviction.cli.termination import block_termination, on_signals
-from eviction.configuration import Configuration
-from eviction.drill.observation import Limits, Observation, without_what_we_add
-from eviction.drill.report import observation_lines, result_json
-from eviction.drill.result import DrillResult, Response
-from eviction.look_words import signals_table
-from eviction.node import Node
+from eviction.configuration.effective import Configuration
+from eviction.drill.judgement.result import DrillResult, Response
+from eviction.drill.measurement.real_node import Limits, Observation, without_what_we_add
+from eviction.drill.report.to_json import observation_lines, result_json
+from eviction.node.node import Node
+from eviction.reporting.tables import signals_table
 from reclaim.types import RuntimeUnavailable
 from signals.quantity import QuantityError, format_duration, parse_duration
 from signals.types import FilesystemRole, SignalObservations

@@ -21,7 +21,7 @@ def tell(line: str) -> None:
 
 def write_report(document: dict[str, Any], directory: str, tell: Callable[[str], None]) -> None:
     """Writes the report and names its files; that it cannot be written is said, and no more."""
-    from eviction.drill.written import write_reports
+    from eviction.drill.report.write import write_reports
 
     try:
         tell(f"report: {', '.join(write_reports(document, directory))}")

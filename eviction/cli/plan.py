@@ -20,13 +20,13 @@ from eviction.cli.options import (
     say,
 )
 from eviction.cli.progress import Progress
-from eviction.configuration import Extent
-from eviction.explain import attribution_lines, outcomes_table
-from eviction.log import escaped
-from eviction.look_words import signals_table
-from eviction.node import Node
-from eviction.record import Pass, Trigger, pass_json
-from eviction.responder import Request
+from eviction.configuration.effective import Extent
+from eviction.node.node import Node
+from eviction.node.responder import Request
+from eviction.reporting.explain import attribution_lines, outcomes_table
+from eviction.reporting.log import escaped
+from eviction.reporting.pass_record import Pass, Trigger, pass_json
+from eviction.reporting.tables import signals_table
 from eviction.types import ReclaimFunction
 from signals.quantity import format_bytes
 

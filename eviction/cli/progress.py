@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TextIO
 
-from eviction.log import escaped
+from eviction.reporting.log import escaped
 
 AFTER_SECONDS = 1.0
 EVERY_SECONDS = 0.2

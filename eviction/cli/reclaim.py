@@ -21,8 +21,8 @@ from eviction.cli.options import (
 )
 from eviction.cli.progress import Progress
 from eviction.cli.termination import block_termination, on_signals
-from eviction.hook import HookOptions, HookRefused, read_options, respond
-from eviction.node import Node
+from eviction.control.reclaim import HookOptions, HookRefused, read_options, respond
+from eviction.node.node import Node
 from signals.types import Signal
 
 

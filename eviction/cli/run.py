@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable
 from functools import partial
 
-from eviction.check import check_for_another
 from eviction.cli import EXIT_HELD, EXIT_OK, EXIT_USAGE
 from eviction.cli.options import (
     add_configuration,
@@ -21,19 +20,20 @@ from eviction.cli.options import (
     read_configuration,
 )
 from eviction.cli.termination import block_reload, block_termination, on_signals
-from eviction.configuration import Configuration, ConfigurationError
-from eviction.configuration_stamp import Stamp, stamp
-from eviction.control import ControlServer, ControlUnavailable, Conversation
-from eviction.events import EventSink, EveryEvent, LogEvents
-from eviction.explain import no_effect_sentences
-from eviction.faces import Faces, fed_in_time
-from eviction.hold_off import HoldOff, kubelet_is_healthy
-from eviction.log import Log
-from eviction.manager import DRAIN_SECONDS, Manager
-from eviction.node import Node
-from eviction.periodic import PeriodicGC
-from eviction.record_keeper import RecordKeeper
-from eviction.systemd import Notifier, listening_socket
+from eviction.configuration.effective import Configuration, ConfigurationError
+from eviction.configuration.fingerprint import Stamp, stamp
+from eviction.control.check import check_for_another
+from eviction.control.socket import ControlServer, ControlUnavailable, Conversation
+from eviction.daemon.endpoints import Faces, fed_in_time
+from eviction.daemon.image_records_saver import RecordKeeper
+from eviction.daemon.manager import DRAIN_SECONDS, Manager
+from eviction.daemon.periodic_gc import PeriodicGC
+from eviction.node.hold_off import HoldOff, kubelet_is_healthy
+from eviction.node.node import Node
+from eviction.reporting.explain import no_effect_sentences
+from eviction.reporting.log import Log
+from eviction.telemetry.events import EventSink, EveryEvent, LogEvents
+from eviction.telemetry.systemd import Notifier, listening_socket
 from eviction.types import Decision
 from reclaim.cri.client import EndpointError
 from signals.types import SignalObservations
@@ -128,7 +128,7 @@ def start_events(configuration: Configuration, log: Log, node: Node) -> tuple[Ev
     ends that."""
     if not configuration.kubernetes_events:
         return LogEvents(log), lambda: None
-    from eviction.kubernetes_events import event_recorder
+    from eviction.telemetry.kubernetes_events import event_recorder
 
     recorder = event_recorder(configuration, log, node.clock)
     recorder.start()

@@ -16,8 +16,8 @@ from eviction.cli.options import (
     leave,
 )
 from eviction.cli.progress import Progress
-from eviction.control import ControlUnavailable, ask
-from eviction.look_words import amount, table
+from eviction.control.socket import ControlUnavailable, ask
+from eviction.reporting.tables import amount, table
 from signals.quantity import format_duration
 from signals.types import Signal
 

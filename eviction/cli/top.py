@@ -20,9 +20,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from eviction.cli import EXIT_OK, EXIT_RUNTIME
+from eviction.cli.dashboard import Panel, panels, plain
 from eviction.cli.options import add_configuration, configuration_of, leave
-from eviction.control import ControlUnavailable, ask
-from eviction.dashboard import Panel, panels, plain
+from eviction.control.socket import ControlUnavailable, ask
 
 LONGEST_PAST = 240
 HOME_AND_CLEAR = "\x1b[H\x1b[J"

@@ -9,18 +9,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from eviction.drill.embedded_node import EmbeddedDrillNode
-from eviction.drill.growers import EmbeddedGrowers
-from eviction.drill.patience import answered
-from eviction.drill.pressure import Pressures
-from eviction.drill.restart_rule import would_start
-from eviction.drill.run import configuration_of
-from eviction.drill.texts import amount_of
-from eviction.drill.types import Grows, Pressure, Scenario
-from eviction.node import Node
-from eviction.thresholds import thresholds_met, usable
-from reclaim.embedded.failpoints import Failpoints
-from reclaim.embedded.filesystem import EmbeddedNodeError, PrivateMounts
+from eviction.decision.thresholds import thresholds_met, usable
+from eviction.drill.judgement.restart_policy import would_start
+from eviction.drill.node.embedded_node import EmbeddedDrillNode
+from eviction.drill.node.wait_for_runtime import answered
+from eviction.drill.pressure.embedded_growers import EmbeddedGrowers
+from eviction.drill.pressure.schedule import Pressures
+from eviction.drill.run.embedded import configuration_of
+from eviction.drill.runtime.failpoints import Failpoints
+from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts
+from eviction.drill.scenario.amounts import amount_of
+from eviction.drill.scenario.types import Grows, Pressure, Scenario
+from eviction.node.node import Node
 from signals.types import FilesystemRole
 
 LONGEST_SECONDS = 60.0
@@ -53,7 +53,7 @@ class GuestNode:
     @property
     def failpoints(self) -> Failpoints:
         """What the runtime does wrong on purpose, by method: `failpoints["RemoveImage"] = Hang()`, of
-        `reclaim.embedded.faults`."""
+        `eviction.drill.runtime.faults`."""
         return self._embedded.server.failpoints
 
     # ---- what is on it

@@ -21,8 +21,8 @@ import pytest
 
 if TYPE_CHECKING:
     from eviction.drill.guest_node import GuestNode
-    from eviction.drill.types import Scenario
-    from reclaim.embedded.filesystem import PrivateMounts
+    from eviction.drill.runtime.private_mounts import PrivateMounts
+    from eviction.drill.scenario.types import Scenario
 
 MARKER = "reclaimd_scenario"
 DEFAULT = "pressured-node"
@@ -42,7 +42,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     wanted = any(FIXTURES & set(getattr(item, "fixturenames", ())) for item in session.items)
     if not wanted or session.config.option.collectonly or os.geteuid() != 0:
         return
-    from reclaim.embedded.filesystem import enter_private_mounts
+    from eviction.drill.runtime.private_mounts import enter_private_mounts
 
     session.config.stash[_MOUNTS] = enter_private_mounts()
 
@@ -74,9 +74,9 @@ def fill(embedded_runtime: GuestNode) -> Callable[..., int]:
 
 def _scenario_of(request: pytest.FixtureRequest) -> Scenario:
     """What the marker names, else the default. One that cannot be used is a usage error."""
-    from eviction.drill.library import find_scenario
-    from eviction.drill.scenario import scenario_of
-    from eviction.drill.texts import ScenarioError
+    from eviction.drill.scenario.amounts import ScenarioError
+    from eviction.drill.scenario.library import find_scenario
+    from eviction.drill.scenario.reader import scenario_of
 
     marker = request.node.get_closest_marker(MARKER)
     chosen = DEFAULT if marker is None else marker.args[0]

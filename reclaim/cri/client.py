@@ -30,12 +30,12 @@ from reclaim.cri.convert import (
     sandbox_of,
     text_in_json,
 )
-from reclaim.cri.known_entries import KnownEntries
+from reclaim.cri.entry_cache import KnownEntries
+from reclaim.cri.list_entries import MalformedList, entries
 from reclaim.cri.messages import DecodeError, pb
-from reclaim.cri.pieces import MalformedList, entries
 from reclaim.cri.status import CallError, Code
-from reclaim.ownership import socket_refusal
 from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, PodSandboxStatus, RuntimeVersion
+from reclaim.trust import socket_refusal
 from reclaim.types import (
     Container,
     Image,

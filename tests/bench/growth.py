@@ -10,10 +10,10 @@ import time
 import tracemalloc
 from collections.abc import Callable
 
-from reclaim.container_gc import ContainerGCPolicy, plan_container_gc
-from reclaim.image_gc import ImageGCPolicy, plan_image_gc
-from reclaim.pods import PodStates
-from reclaim.sandbox_gc import plan_sandbox_gc
+from reclaim.containers.plan import ContainerGCPolicy, plan_container_gc
+from reclaim.containers.sandboxes import plan_sandbox_gc
+from reclaim.images.plan import ImageGCPolicy, plan_image_gc
+from reclaim.pods.states import PodStates
 from reclaim.types import (
     Container,
     ContainerState,

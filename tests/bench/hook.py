@@ -13,11 +13,11 @@ from pathlib import Path
 from signals.types import Signal
 from tests.bench.effort import Effort
 from tests.bench.measure import Observer, Row, command_milliseconds
-from tests.real_node.node import GIB, running_node
+from tests.nodes.real_node import GIB, running_node
+from tests.nodes.small_node import MIB, SmallNode
 from tests.real_node.oci import Image, random_layer
 from tests.real_node.test_relief import configure
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, answer, came_true, reclaimd
-from tests.sockets.small_node import MIB, SmallNode
 
 IMAGES = 40
 PODS = 10

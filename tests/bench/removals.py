@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.bench.effort import Effort
 from tests.bench.measure import Row
-from tests.real_node.node import GIB, Node, running_node
+from tests.nodes.real_node import GIB, Node, running_node
 from tests.real_node.oci import Image, many_files_layer, random_layer
 from tests.real_node.test_relief import configure
 from tests.reclaimd_process import answer, reclaimd

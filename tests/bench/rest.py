@@ -15,10 +15,10 @@ from signals.types import FilesystemRole, FsLayout
 from signals.watcher import FsWatcher
 from tests.bench.effort import Effort
 from tests.bench.measure import Row
+from tests.nodes.small_node import MIB, SmallNode
 from tests.ports import free_port
 from tests.reclaimd_process import Daemon, came_true
 from tests.sockets.mounts import mounted_tmpfs, unmount
-from tests.sockets.small_node import MIB, SmallNode
 
 GIB = 1 << 30
 HEADROOMS = ((10 * GIB, "far from their marks"), (30 * MIB, "30 MiB above"), (MIB, "1 MiB above"))

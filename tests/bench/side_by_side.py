@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.bench.effort import Effort
 from tests.bench.measure import Row
 from tests.bench.responders import Disk, Everything, KubeletsWay, Pruner, Responder, Spin
-from tests.bench.stage import Crossing, Stage, stage
+from tests.nodes.bench_stage import Crossing, Stage, stage
 from tests.real_node.test_relief import configure
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd
 

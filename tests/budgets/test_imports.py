@@ -10,22 +10,28 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.repository import ROOT
+
 ROOMS = ("signals", "reclaim", "eviction")
 
 HOMES = {
-    "grpc": {"reclaim/embedded/"},
-    "google": {"reclaim/cri/messages.py", "reclaim/cri/cri_pb2.py", "reclaim/cri/cri_pb2.pyi", "reclaim/embedded/"},
-    "kubernetes": {"eviction/kubernetes_events.py"},
-    "urllib3": {"eviction/kubernetes_events.py"},  # what kubernetes speaks HTTP with: its timeouts and errors
-    "prometheus_client": {"eviction/metrics.py"},
+    "grpc": {"eviction/drill/runtime/"},
+    "google": {
+        "reclaim/cri/messages.py",
+        "reclaim/cri/cri_pb2.py",
+        "reclaim/cri/cri_pb2.pyi",
+        "eviction/drill/runtime/",
+    },
+    "kubernetes": {"eviction/telemetry/kubernetes_events.py"},
+    "urllib3": {"eviction/telemetry/kubernetes_events.py"},  # what kubernetes speaks HTTP with: its timeouts and errors
+    "prometheus_client": {"eviction/telemetry/metrics.py"},
     "psutil": {"signals/filesystems.py"},
     "pyinotify": {"signals/watcher.py"},
     "pytest": {"eviction/drill/pytest_plugin.py"},
-    "pydantic": {"eviction/models.py"},
-    "yaml": {"eviction/documents.py"},
+    "pydantic": {"eviction/configuration/models.py"},
+    "yaml": {"eviction/configuration/strict_yaml.py"},
     "rich": {"eviction/cli/top.py"},
-    "tenacity": {"reclaim/retry.py"},
+    "tenacity": {"reclaim/cri/retry.py"},
 }
 
 
@@ -89,16 +95,19 @@ def test_the_daemon_loads_prometheus_only_where_metrics_are_on() -> None:
 
 def test_the_daemon_loads_kubernetes_only_where_events_are_sent() -> None:
     """Not even the module of ours that speaks to the API server imports it before it is switched on."""
-    assert not {"kubernetes", "urllib3"} & loaded_by("import eviction.cli.run, eviction.kubernetes_events")
+    assert not {"kubernetes", "urllib3"} & loaded_by("import eviction.cli.run, eviction.telemetry.kubernetes_events")
 
 
 def test_only_the_embedded_runtime_needs_grpcio() -> None:
     """Daemon and hook speak gRPC themselves: grpcio would cost them 12 MiB and 40 to 80 ms."""
     assert "grpc" not in loaded_by("import eviction.cli.run, eviction.cli.reclaim, eviction.cli.check")
-    assert "grpc" in loaded_by("import reclaim.embedded.server"), "so it was really missing above"
+    assert "grpc" in loaded_by("import eviction.drill.runtime.server"), "so it was really missing above"
 
 
 def test_the_pure_core_loads_no_library() -> None:
     """The decision and the plans are standard library only."""
-    pure = "import eviction.state, eviction.reclaim_table, reclaim.container_gc, reclaim.image_gc, signals.interval"
-    assert loaded_by(pure) == set()
+    pure = (
+        "eviction.decision.synchronize, eviction.decision.reclaim_table",
+        "reclaim.containers.plan, reclaim.images.plan, signals.interval",
+    )
+    assert loaded_by(f"import {', '.join(pure)}") == set()

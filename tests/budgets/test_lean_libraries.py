@@ -17,7 +17,7 @@ class Plugin:
 
 plugin = Plugin()
 """
-OURS = "import eviction.configuration, eviction.drill.document, eviction.drill.schema"
+OURS = "import eviction.configuration.effective, eviction.drill.report.document, eviction.drill.scenario.schema"
 MESSAGES = """
 from google.protobuf.internal import api_implementation
 from reclaim.cri.messages import DecodeError, pb
@@ -59,7 +59,7 @@ def test_a_plugin_of_another_package_sees_no_model_of_ours_and_every_other(plugi
 def test_models_of_ours_are_complete_when_they_are_made() -> None:
     """None is left to be built at its first use, when plugins would be looked for."""
     program = (
-        f"{OURS}\nimport sys\nfrom eviction.models import Model\n"
+        f"{OURS}\nimport sys\nfrom eviction.configuration.models import Model\n"
         "def all_of(model):\n    return [model, *(one for sub in model.__subclasses__() for one in all_of(sub))]\n"
         "assert len(all_of(Model)) > 20\n"
         "print([model.__name__ for model in all_of(Model) if not model.__pydantic_complete__])\n"
@@ -71,7 +71,7 @@ def test_models_of_ours_are_complete_when_they_are_made() -> None:
 def test_secrets_are_there_for_who_has_some() -> None:
     """What is loaded lazily is loaded when it is used, by pydantic or by anybody else."""
     program = (
-        "import sys, eviction.models, pydantic\nassert 'hashlib' not in sys.modules\n"
+        "import sys, eviction.configuration.models, pydantic\nassert 'hashlib' not in sys.modules\n"
         "print(pydantic.SecretStr('a') == pydantic.SecretStr('a'))\n"
         "import secrets\nprint(secrets.compare_digest('a', 'a'))"
     )

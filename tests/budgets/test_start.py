@@ -16,15 +16,15 @@ MOST_OF_THE_HOOK = 45  # 37 on Python 3.11: those of json, re and socket
 # What pydantic and protobuf import for others: plugins of whoever is installed, secrets, protobuf in pure Python.
 NOBODYS = {"importlib.metadata", "email", "zipfile", "hashlib", "_hashlib", "google.protobuf.text_format"}
 REMOVING = {
-    "eviction.node",
-    "eviction.record",
-    "eviction.responder",
-    "eviction.whereabouts",
-    "reclaim.collector",
-    "reclaim.executor",
-    "reclaim.image_gc",
-    "reclaim.removers",
-    "signals.tree_usage",
+    "eviction.node.node",
+    "eviction.reporting.pass_record",
+    "eviction.node.responder",
+    "eviction.reporting.disk_survey",
+    "reclaim.functions",
+    "reclaim.execution.executor",
+    "reclaim.images.plan",
+    "reclaim.containers.removers",
+    "signals.disk_usage",
 }
 MOST_OF_HELP = 52  # 44 on Python 3.11: those of argparse and gettext
 
@@ -43,7 +43,7 @@ def imported_by(*arguments: str) -> set[str]:
 
 def asking() -> set[str]:
     """What the first half of the hook imports, before it is known whether a daemon answers."""
-    program = "import sys\nbefore = set(sys.modules)\nimport eviction.cli.asking\nprint(*set(sys.modules) - before)"
+    program = "import sys\nbefore = set(sys.modules)\nimport eviction.cli.ask_daemon\nprint(*set(sys.modules) - before)"
     process = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
     return set(process.stdout.split())
 
@@ -59,8 +59,8 @@ def test_the_hook_asks_with_nothing_but_a_little_of_the_standard_library() -> No
     assert ours(loaded) == {
         "eviction",
         "eviction.cli",
-        "eviction.cli.asking",
-        "eviction.configuration_stamp",
+        "eviction.cli.ask_daemon",
+        "eviction.configuration.fingerprint",
         "eviction.exit_codes",
     }
     assert {name.partition(".")[0] for name in loaded - ours(loaded)} <= set(sys.stdlib_module_names)
@@ -80,10 +80,10 @@ def test_help_imports_argparse_and_little_else() -> None:
 def test_a_command_of_one_look_does_not_load_what_only_the_daemon_or_a_failure_needs(command: str) -> None:
     """No inotify, no retries, no HTTP client, no other command, no drill and no control server."""
     loaded = imported_by(command, "--root-dir", "/nonexistent", "--kubelet-config", "", "--now", "--wrong-option")
-    assert "eviction.sight" in loaded
-    strangers = {"pyinotify", "tenacity", "http.client", "eviction.control", "eviction.manager"}
+    assert "eviction.node.view" in loaded
+    strangers = {"pyinotify", "tenacity", "http.client", "eviction.control.socket", "eviction.daemon.manager"}
     assert not strangers & loaded
-    assert not {name for name in loaded if name.startswith(("eviction.drill", "reclaim.embedded"))}
+    assert not {name for name in loaded if name.startswith("eviction.drill")}
     others = {"run", "check", "plan", "status", "config", "drill", "reclaim"} - {command}
     assert not {f"eviction.cli.{other}" for other in others} & loaded
     assert not NOBODYS & loaded

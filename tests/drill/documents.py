@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from eviction.drill.scenario import scenario_of
-from eviction.drill.seen import (
+from eviction.drill.measurement.measurements import (
     Band,
     Episode,
     FilesystemSeen,
@@ -17,8 +16,9 @@ from eviction.drill.seen import (
     Sample,
     Seen,
 )
-from eviction.drill.types import Scenario
-from eviction.record import Pass, PassResult, Trigger
+from eviction.drill.scenario.reader import scenario_of
+from eviction.drill.scenario.types import Scenario
+from eviction.reporting.pass_record import Pass, PassResult, Trigger
 from eviction.types import Decision, NodeCondition, Threshold, ThresholdValue
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.quantity import parse_quantity

@@ -6,16 +6,15 @@ import io
 import time
 from functools import cache
 
-from eviction.drill.document import Report, report_of
-from eviction.drill.embedded_node import EmbeddedDrillNode
-from eviction.drill.library import find_scenario
-from eviction.drill.report import result_json
-from eviction.drill.result import DrillResult
-from eviction.drill.run import Drill
-from eviction.drill.types import Scenario
-from eviction.log import Log
-
-from ..conftest import MOUNTS
+from eviction.drill.judgement.result import DrillResult
+from eviction.drill.node.embedded_node import EmbeddedDrillNode
+from eviction.drill.report.document import Report, report_of
+from eviction.drill.report.to_json import result_json
+from eviction.drill.run.embedded import Drill
+from eviction.drill.scenario.library import find_scenario
+from eviction.drill.scenario.types import Scenario
+from eviction.reporting.log import Log
+from tests.conftest import MOUNTS
 
 
 def run(scenario: Scenario) -> DrillResult:

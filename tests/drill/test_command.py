@@ -13,14 +13,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from eviction.drill.library import library
-
-from ..reclaimd_process import ENVIRONMENT, PROGRAM, answer, reclaimd
-from ..sockets.mounts import need_mounts
-from .documents import document
+from eviction.drill.scenario.library import library
+from tests.drill.documents import document
+from tests.reclaimd_process import ENVIRONMENT, PROGRAM, answer, reclaimd
+from tests.repository import ROOT
+from tests.sockets.mounts import need_mounts
 
 CROWD = [{"name": "job", "count": 100, "image": "registry.example/web:1", "state": "running", "writes": "0"}]
-ROOT = Path(__file__).parents[2]
 
 
 def written(directory: Path, name: str, **changes: object) -> str:

@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eviction.configuration import Extent
-from eviction.log import Log
-from eviction.record import Pass, pass_json
-from eviction.responder import Request
+from eviction.configuration.effective import Extent
+from eviction.node.responder import Request
+from eviction.reporting.log import Log
+from eviction.reporting.pass_record import Pass, pass_json
 from eviction.types import ReclaimFunction
 from reclaim.types import Kind, Result
 from signals.types import Signal
-from tests.sockets.small_node import DEAD_SECONDS, SmallNode, relieve
+from tests.nodes.small_node import DEAD_SECONDS, SmallNode, relieve
 
 EVERYTHING = Request(row=tuple(ReclaimFunction), extent=Extent.ALL)
 SMALL_BYTES = 64 << 10

@@ -22,7 +22,7 @@ from typing import Self
 
 import psutil
 
-from eviction.control import ControlUnavailable, ask
+from eviction.control.socket import ControlUnavailable, ask
 
 EVERY_SECONDS = 0.05
 MIB = 1 << 20

@@ -16,9 +16,9 @@ from typing import Any, Self
 
 import grpc
 
-from reclaim.embedded.distortions import Distortion, distorted
-from reclaim.embedded.failpoints import Call, Failpoints, InjectedError
-from reclaim.embedded.server import METHODS, failing
+from eviction.drill.runtime.distortions import Distortion, distorted
+from eviction.drill.runtime.failpoints import Call, Failpoints, InjectedError
+from eviction.drill.runtime.server import METHODS, failing
 
 WORKERS = 32  # a call that hangs occupies one
 LONGEST_SECONDS = 86400.0

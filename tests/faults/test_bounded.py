@@ -12,9 +12,9 @@ import pytest
 
 from signals.types import Signal
 from tests.faults.meters import MIB, Meters, Reading, Report
+from tests.nodes.small_node import SmallNode
 from tests.reclaimd_process import Daemon, came_true
 from tests.sockets.conftest import SmallNodeFactory
-from tests.sockets.small_node import SmallNode
 
 GROWTH_BYTES = 4 * MIB
 LONGEST_SETTLING_SECONDS = 60.0

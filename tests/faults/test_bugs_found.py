@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from eviction.record import pass_json
+from eviction.drill.runtime.distortions import Distortion
+from eviction.drill.runtime.failpoints import Distort, Failpoint, Hang, Pretend
+from eviction.reporting.pass_record import pass_json
 from reclaim.cri import cri_pb2 as pb
-from reclaim.embedded.distortions import Distortion
-from reclaim.embedded.failpoints import Distort, Failpoint, Hang, Pretend
 from tests.faults.bench import EVERYTHING
+from tests.nodes.small_node import SmallNode, reason_of, relieve, result_of
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.dialect import Dialect
-from tests.sockets.small_node import SmallNode, reason_of, relieve, result_of
 
 
 def test_a_container_that_is_listed_twice_is_not_its_own_newer_copy(small_node: SmallNode) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from eviction.control import ask
+from eviction.control.socket import ask
 from signals.types import Signal
 from tests.faults.bench import LivedNode
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, answer, came_true, reclaimd, write_configuration

@@ -6,15 +6,15 @@ import io
 import json
 import threading
 
-from eviction.log import Log
-from eviction.manager import Manager
+from eviction.daemon.manager import Manager
+from eviction.reporting.log import Log
 from signals.clock import Clock
 from signals.filesystems import FilesystemPaths
-from signals.statvfs import Probes
+from signals.probe import Probes
 from signals.summary import NodeSummary
 from signals.types import Signal, SignalObservations
+from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import came_true
-from tests.sockets.small_node import MIB, SmallNode
 
 
 class Defective(NodeSummary):

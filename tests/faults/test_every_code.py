@@ -14,10 +14,11 @@ from pathlib import Path
 import grpc
 import pytest
 
-from reclaim.embedded.failpoints import ActThenFail, Cut, Fail, Failpoint
-from reclaim.embedded.faults import CODES
+from eviction.drill.runtime.failpoints import ActThenFail, Cut, Fail, Failpoint
+from eviction.drill.runtime.faults import CODES
 from tests.faults.bench import SIDE_BY_SIDE, Findings, LivedNode, pass_under_fault
 from tests.faults.meters import Meters, Report
+from tests.repository import ROOT
 from tests.sockets.mounts import need_mounts
 
 ASKED = (
@@ -128,7 +129,7 @@ def test_after_the_whole_table_no_descriptor_and_no_thread_is_left(told: Told) -
 def test_the_table_is_whole() -> None:
     """All 16 codes that an error can have, and every method that the product calls."""
     assert len(CODES) == len(list(grpc.StatusCode)) - 1
-    source = Path(__file__).parents[2] / "reclaim" / "cri" / "client.py"
+    source = ROOT / "reclaim" / "cri" / "client.py"
     called = {part.split('"')[0] for part in source.read_text().split('_RUNTIME + "')[1:]}
     called |= {part.split('"')[0] for part in source.read_text().split('_IMAGE + "')[1:]}
     # only with the kubelet's own state is anything stopped; statistics are asked for after a pass, on a connection of

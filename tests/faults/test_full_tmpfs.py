@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from eviction import cli
-from reclaim.embedded.filesystem import unmount
+from eviction.drill.runtime.private_mounts import unmount
 from signals.types import Signal
 from tests.full_disk import Relief, daemon_woken, environment_on, full, hook
+from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import PROGRAM, came_true
 from tests.sockets.mounts import mounted_tmpfs, need_mounts
-from tests.sockets.small_node import MIB, SmallNode
 
 RUNS_OF_SOAK = 20
 SPARE = 3

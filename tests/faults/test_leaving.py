@@ -7,10 +7,10 @@ import subprocess
 
 import pytest
 
-from reclaim.embedded.failpoints import Hang
+from eviction.drill.runtime.failpoints import Hang
 from signals.types import Signal
+from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import Daemon
-from tests.sockets.small_node import MIB, SmallNode
 
 
 def test_a_removal_in_flight_is_waited_for_after_sigterm(small_node: SmallNode) -> None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import grpc
 import pytest
 
+from eviction.drill.runtime.failpoints import Cut, Delay
 from reclaim.cri.client import CriClient
-from reclaim.embedded.failpoints import Cut, Delay
 from reclaim.types import RuntimeUnavailable
 from signals.types import Signal
 from tests.faults.meters import MIB, Meters, high_water_bytes
+from tests.nodes.small_node import SmallNode
 from tests.reclaimd_process import Daemon, came_true
 from tests.sockets.conftest import SmallNodeFactory
-from tests.sockets.small_node import SmallNode
 
 MANY = 50_000
 PODS = 50

@@ -10,13 +10,13 @@ from typing import Any
 import grpc
 import pytest
 
+from eviction.drill.runtime.distortions import Distortion
+from eviction.drill.runtime.failpoints import Cut, Delay, Distort, Fail, Pretend
 from reclaim.cri import cri_pb2
 from reclaim.cri.client import CriClient
-from reclaim.embedded.distortions import Distortion
-from reclaim.embedded.failpoints import Cut, Delay, Distort, Fail, Pretend
 from reclaim.types import RuntimeUnavailable
 from tests.faults.proxy import Proxy
-from tests.sockets.one_node import NAME, Node
+from tests.nodes.bare_runtime import NAME, Node
 
 UNKNOWN_FIELD = b"\xaa\x3e\x05hello"  # field 1000, a text
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from reclaim.cri.client import CriClient
-from tests.sockets.small_node import SmallNode
+from tests.nodes.small_node import SmallNode
 
 STALL_SECONDS = 0.6  # at least; the front is opened only when the client has waited for so long
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import grpc
 
-from eviction.control import ControlUnavailable, ask
-from reclaim.embedded.distortions import Distortion
-from reclaim.embedded.failpoints import ActThenFail, Cut, Delay, Distort, Fail, Failpoint, Fault, When
-from reclaim.embedded.server import METHODS
+from eviction.control.socket import ControlUnavailable, ask
+from eviction.drill.runtime.distortions import Distortion
+from eviction.drill.runtime.failpoints import ActThenFail, Cut, Delay, Distort, Fail, Failpoint, Fault, When
+from eviction.drill.runtime.server import METHODS
 from signals.types import Signal
 from tests.faults.bench import LivedNode
 from tests.faults.meters import MIB, Meters, control_heartbeat

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.embedded.dialects import CONTAINERD_1_6, CONTAINERD_2, CRI_O_1_31, Dialect
-from reclaim.embedded.distortions import Distortion
-from reclaim.embedded.failpoints import Distort
+from eviction.drill.runtime.dialects import CONTAINERD_1_6, CONTAINERD_2, CRI_O_1_31, Dialect
+from eviction.drill.runtime.distortions import Distortion
+from eviction.drill.runtime.failpoints import Distort
 from tests.faults.bench import SIDE_BY_SIDE, Findings, LivedNode, pass_under_fault
 from tests.sockets.mounts import need_mounts
 

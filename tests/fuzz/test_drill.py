@@ -10,17 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.drill.compare import comparison_page, comparison_table
-from eviction.drill.document import ReportError, report_of
-from eviction.drill.junit import junit_xml
-from eviction.drill.page import page
-from eviction.drill.report import result_json
-from eviction.drill.scenario import scenario_of
-from eviction.drill.texts import ScenarioError
-
-from ..drill.documents import IMAGEFS, document
-from ..drill.test_report import assert_self_contained, result
-from .test_fuzz import one_sentence, plain
+from eviction.drill.report.compare import comparison_page, comparison_table
+from eviction.drill.report.document import ReportError, report_of
+from eviction.drill.report.html import page
+from eviction.drill.report.junit import junit_xml
+from eviction.drill.report.to_json import result_json
+from eviction.drill.scenario.amounts import ScenarioError
+from eviction.drill.scenario.reader import scenario_of
+from tests.drill.documents import IMAGEFS, document
+from tests.drill.report.test_report import assert_self_contained, result
+from tests.fuzz.test_fuzz import one_sentence, plain
 
 pytestmark = pytest.mark.timeout(3600)
 

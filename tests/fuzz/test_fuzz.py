@@ -17,11 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.configuration import API_VERSION, KIND, Configuration, ConfigurationError, load
-from eviction.documents import DocumentError, parse_document
-from eviction.threshold_config import ThresholdConfigError, read_minimum_reclaim, read_value
-from reclaim.keep_list import parse_keep_list
-from reclaim.records_json import Moment, NotRecords, records_from_json, records_json
+from eviction.configuration.effective import API_VERSION, KIND, Configuration, ConfigurationError, load
+from eviction.configuration.strict_yaml import DocumentError, parse_document
+from eviction.decision.threshold_config import ThresholdConfigError, read_minimum_reclaim, read_value
+from reclaim.images.keep_list import parse_keep_list
+from reclaim.images.records_json import Moment, NotRecords, records_from_json, records_json
 from reclaim.types import Image, ImageRecord, PolicyError
 from signals.quantity import (
     QuantityError,

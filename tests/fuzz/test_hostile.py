@@ -13,9 +13,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.explain import outcomes_table, pass_lines
-from eviction.log import Log
-from eviction.record import Pass, PassResult, Trigger, pass_json
+from eviction.reporting.explain import outcomes_table, pass_lines
+from eviction.reporting.log import Log
+from eviction.reporting.pass_record import Pass, PassResult, Trigger, pass_json
 from eviction.types import Decision
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.types import FsLayout, Signal

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from eviction.drill.types import RestartPolicy
+from eviction.drill.runtime.pod_records import Container, Sandbox
+from eviction.drill.scenario.types import RestartPolicy
 from reclaim.cri import cri_pb2 as pb
-from reclaim.embedded.pods import Container, Sandbox
 from tests.model.kubelet import Pod
 from tests.model.world import IMAGES, KEPT_TAG, KIB, World
 

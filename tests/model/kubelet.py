@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eviction.drill.types import RestartPolicy
+from eviction.drill.runtime.pod_records import Container
+from eviction.drill.runtime.private_mounts import EmbeddedNodeError
+from eviction.drill.scenario.types import RestartPolicy
 from reclaim.cri import cri_pb2 as pb
 from reclaim.cri.convert import CONTAINER_NAME_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
-from reclaim.embedded.filesystem import EmbeddedNodeError
-from reclaim.embedded.pods import Container
-from reclaim.log_names import log_directory_name, symlink_name
-from reclaim.pod_list import CONFIG_SOURCE
+from reclaim.pod_logs.names import log_directory_name, symlink_name
+from reclaim.pods.pod_list import CONFIG_SOURCE
 from tests.model.truth import TrueRuntime
 from tests.restart_rule import PodSpec, would_start
 

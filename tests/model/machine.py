@@ -11,13 +11,24 @@ import grpc
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from eviction.configuration import Extent
-from reclaim.embedded.distortions import Distortion
-from reclaim.embedded.failpoints import ActThenFail, Cut, Delay, Distort, Fail, Failpoint, Fault, Hang, Pretend, When
-from reclaim.embedded.server import METHODS
+from eviction.configuration.effective import Extent
+from eviction.drill.runtime.distortions import Distortion
+from eviction.drill.runtime.failpoints import (
+    ActThenFail,
+    Cut,
+    Delay,
+    Distort,
+    Fail,
+    Failpoint,
+    Fault,
+    Hang,
+    Pretend,
+    When,
+)
+from eviction.drill.runtime.server import METHODS
 from tests.model import events
-from tests.model.stage import Stage
 from tests.model.world import KIB, World
+from tests.nodes.model_stage import Stage
 
 CODES = [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK]
 CALLED = [

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.model.machine import NodeMachine
-from tests.model.stage import Stage
+from tests.nodes.model_stage import Stage
 
 STEPS_OF_A_STORY = 60
 STORIES_AT_A_TIME = 25

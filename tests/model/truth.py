@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
+from eviction.drill.runtime.image_table import Image
+from eviction.drill.runtime.layer_store import LayerSpec
+from eviction.drill.runtime.pod_records import Container, Sandbox
+from eviction.drill.runtime.runtime import EmbeddedRuntime
 from reclaim.cri import cri_pb2 as pb
 from reclaim.cri.convert import UID_LABEL
-from reclaim.embedded.images import Image
-from reclaim.embedded.pods import Container, Sandbox
-from reclaim.embedded.runtime import EmbeddedRuntime
-from reclaim.embedded.store import LayerSpec
 from reclaim.types import ContainerState
 from tests.model.ledger import FRESH_SECONDS, STATES, Entry, Licence, Since
 from tests.model.ticking import TickingClock

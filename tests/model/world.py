@@ -12,27 +12,27 @@ from typing import Any
 
 import grpc
 
-from eviction.configuration import Extent, load
-from eviction.node import Node
-from eviction.record import Pass, Trigger
-from eviction.responder import Request
-from eviction.threshold_config import KUBELET_EVICTION_HARD
+from eviction.configuration.effective import Extent, load
+from eviction.decision.threshold_config import KUBELET_EVICTION_HARD
+from eviction.drill.runtime.dialects import CONTAINERD_1_6, CONTAINERD_2, CRI_O_1_28, CRI_O_1_31
+from eviction.drill.runtime.failpoints import ActThenFail, Cut, Distort, Fail, Failpoint, Fault, Hang, Pretend
+from eviction.drill.runtime.layer_store import LayerSpec
+from eviction.node.node import Node
+from eviction.node.responder import Request
+from eviction.reporting.pass_record import Pass, Trigger
 from eviction.types import ReclaimFunction
-from reclaim.collector import IMAGES as IMAGES_FUNCTION
-from reclaim.embedded.dialects import CONTAINERD_1_6, CONTAINERD_2, CRI_O_1_28, CRI_O_1_31
-from reclaim.embedded.failpoints import ActThenFail, Cut, Distort, Fail, Failpoint, Fault, Hang, Pretend
-from reclaim.embedded.store import LayerSpec
-from reclaim.executor import Executor
-from reclaim.image_gc_pass import ImageGC
-from reclaim.listing import Lister
+from reclaim.execution.executor import Executor
+from reclaim.functions import IMAGES as IMAGES_FUNCTION
+from reclaim.images.lister import Lister
+from reclaim.images.periodic_gc import ImageGC
 from reclaim.types import Outcome, Result
 from signals.types import Signal
 from tests.model.canary import Canary
 from tests.model.kubelet import Kubelet
 from tests.model.ledger import Licence
-from tests.model.stage import Interruptions, Stage
 from tests.model.ticking import CoarseEvent, TickingClock
 from tests.model.truth import TrueRuntime
+from tests.nodes.model_stage import Interruptions, Stage
 from tests.pure.values import threshold
 
 DIALECTS = (CONTAINERD_2, CONTAINERD_1_6, CRI_O_1_31, CRI_O_1_28)

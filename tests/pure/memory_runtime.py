@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from reclaim.pods import PodStates
+from reclaim.pods.states import PodStates
 from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, PodSandboxStatus, RuntimeVersion
 from reclaim.types import Container, ContainerState, Image, PodSandbox, RuntimeUnavailable
 from tests.pure.values import SteppedClock

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 
-from reclaim.need import Need
-from reclaim.removers import Ready, Refused, Wait
+from reclaim.containers.removers import Ready, Refused, Wait
+from reclaim.disk_need import Need
 from reclaim.types import Action, Kind, Look, Plan, Reason, RemovalFailed, RuntimeUnavailable, Usage, Verdict
 from tests.pure.values import MIB, SteppedClock
 

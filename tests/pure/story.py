@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eviction.state import EvictionConfig, ManagerState, synchronize
+from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
 from eviction.types import Decision, Threshold
 from signals.types import FsLayout, Signal, SignalObservation
 from tests.pure.values import look, observation

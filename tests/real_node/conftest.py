@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.real_node.crowded import CrowdedNode, build_crowded_node
+from tests.nodes.crowded_node import CrowdedNode, build_crowded_node
+from tests.nodes.real_node import GIB, Node, running_node
 from tests.real_node.loopfs import ToolError, find_tool, run_tool
-from tests.real_node.node import GIB, Node, running_node
 
 HERE = Path(__file__).parent
 TOOLS = ("containerd", "runc", "ctr", "busybox", "mkfs.ext4", "mount", "umount", "losetup")

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.nodes.real_node import GIB, Node
 from tests.real_node.conftest import NodeFactory
-from tests.real_node.node import GIB, Node
 from tests.real_node.oci import BASE, Image
 from tests.real_node.test_relief import SETTLED_SECONDS, configure
 from tests.real_node.thirty_pods import ThirtyPods, build_thirty_pods

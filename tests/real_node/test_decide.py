@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.nodes.real_node import Node
 from tests.real_node.loopfs import LoopFilesystem, run_tool, unmount
-from tests.real_node.node import Node
 from tests.real_node.oci import Image, random_layer
 from tests.real_node.test_relief import configure, removed
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd_here

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.real_node.node import Node
+from tests.nodes.real_node import Node
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image
 from tests.real_node.test_decide import spare_images
 from tests.real_node.test_relief import MIB, configure

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.nodes.real_node import Node
 from tests.real_node.fill import fill_bytes
-from tests.real_node.node import Node
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image
 from tests.real_node.test_decide import spare_images
 from tests.real_node.test_relief import MIB, configure, containers_of

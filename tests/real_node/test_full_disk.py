@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.full_disk import Relief, available, daemon_woken, full, hook
+from tests.nodes.real_node import Node, running_node
 from tests.real_node.loopfs import MIB, find_tool, loop_devices_of, run_tool
-from tests.real_node.node import Node, running_node
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, ImageTar, many_files_layer, random_layer, write_image
 from tests.real_node.test_relief import configure
 from tests.reclaimd_process import answer, reclaimd

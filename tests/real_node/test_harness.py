@@ -12,12 +12,12 @@ import grpc
 import pytest
 
 from reclaim.cri import cri_pb2 as cri
+from tests.nodes.crowded_node import CrowdedNode
+from tests.nodes.real_node import Node, running_node
 from tests.real_node.conftest import NodeFactory
 from tests.real_node.containerd import SANDBOX_IMAGE, Containerd
-from tests.real_node.crowded import CrowdedNode
 from tests.real_node.fill import fill_bytes
 from tests.real_node.loopfs import LoopFilesystem, holders_of, loop_devices_of, mounts_below
-from tests.real_node.node import Node, running_node
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, many_files_layer, random_layer, write_image
 
 MIB = 1 << 20

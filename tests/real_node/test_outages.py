@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.meters import Meters, Report, control_heartbeat
-from tests.real_node.node import Node
+from tests.nodes.real_node import Node
 from tests.real_node.oci import Image, random_layer
 from tests.real_node.test_relief import configure
 from tests.reclaimd_process import Daemon, came_true

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.real_node.crowded import CrowdedNode
+from tests.nodes.crowded_node import CrowdedNode
 from tests.real_node.fill import fill_bytes
 from tests.real_node.test_relief import MIB, SETTLED_SECONDS, assert_what_must_stay_stayed, configure
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd_here

@@ -10,10 +10,10 @@ from typing import Any
 import grpc
 import pytest
 
-from reclaim.embedded.distortions import Distortion
-from reclaim.embedded.failpoints import ActThenFail, Cut, Delay, Distort, Fail, Fault, When
+from eviction.drill.runtime.distortions import Distortion
+from eviction.drill.runtime.failpoints import ActThenFail, Cut, Delay, Distort, Fail, Fault, When
 from tests.faults.proxy import Proxy
-from tests.real_node.node import Node
+from tests.nodes.real_node import Node
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, random_layer
 from tests.real_node.test_relief import configure
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd

@@ -18,9 +18,9 @@ from tempfile import TemporaryDirectory
 import grpc
 import pytest
 
+from tests.nodes.real_node import Node
 from tests.real_node.containerd import ContainerdError
 from tests.real_node.loopfs import ToolError
-from tests.real_node.node import Node
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, ImageTar, Layer, write_image
 from tests.real_node.pods import Sandbox
 from tests.real_node.test_relief import configure

@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.nodes.crowded_node import CrowdedNode, build_crowded_node
+from tests.nodes.real_node import GIB, Node
 from tests.real_node.conftest import NodeFactory
-from tests.real_node.crowded import CrowdedNode, build_crowded_node
 from tests.real_node.fill import fill_bytes, fill_inodes
 from tests.real_node.loopfs import loop_devices_of, run_tool
-from tests.real_node.node import GIB, Node
 from tests.real_node.oci import SLEEP_FOR_EVER, Image, random_layer
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd, write_configuration
 

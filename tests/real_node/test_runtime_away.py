@@ -6,7 +6,7 @@ import socket
 import time
 from pathlib import Path
 
-from tests.real_node.node import Node
+from tests.nodes.real_node import Node
 from tests.real_node.oci import Image, random_layer
 from tests.real_node.test_relief import configure
 from tests.reclaimd_process import Daemon, came_true, reclaimd

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.nodes.real_node import Node
 from tests.real_node.loopfs import run_tool
-from tests.real_node.node import Node
 from tests.real_node.oci import BASE, Image, random_layer, write_image
 from tests.real_node.test_relief import configure
 from tests.reclaimd_process import answer, reclaimd_here

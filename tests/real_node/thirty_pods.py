@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from eviction.drill.types import RestartPolicy
+from eviction.drill.scenario.types import RestartPolicy
 from reclaim.cri import cri_pb2
 from reclaim.cri.convert import container_state
-from tests.real_node.node import Node
+from tests.nodes.real_node import Node
 from tests.real_node.oci import SLEEP_FOR_EVER
 from tests.real_node.pods import POD_UID, Sandbox
 from tests.restart_rule import Copy, PodSpec

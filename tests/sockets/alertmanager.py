@@ -12,8 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ..ports import free_port
-from ..reclaimd_process import came_true
+from tests.ports import free_port
+from tests.reclaimd_process import came_true
 
 START_SECONDS = 30.0
 

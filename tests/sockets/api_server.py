@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from .kubelet_server import Authority, Step, serving
+from tests.sockets.kubelet_server import Authority, Step, serving
 
 EVENTS = "/api/v1/namespaces/default/events"
 BEARER = "a-token-of-a-service-account"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from .one_node import Node
-from .small_node import SmallNode
+from tests.nodes.bare_runtime import Node
+from tests.nodes.small_node import SmallNode
 
 SmallNodeFactory = Callable[..., SmallNode]
 

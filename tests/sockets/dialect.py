@@ -13,10 +13,9 @@ from typing import Any, Self
 
 import grpc
 
+from eviction.drill.runtime.server import IMAGE_SERVICE, METHODS, RUNTIME_SERVICE, Method
 from reclaim.cri import cri_pb2
-from reclaim.embedded.server import IMAGE_SERVICE, METHODS, RUNTIME_SERVICE, Method
-
-from .cri_calls import CriCalls
+from tests.sockets.cri_calls import CriCalls
 
 Rewording = Callable[[Any], None]
 """Changes an answer in place."""

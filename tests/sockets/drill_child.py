@@ -12,9 +12,8 @@ import os
 import sys
 
 from eviction.cli import main
-from reclaim.embedded.filesystem import enter_private_mounts
-
-from .namespace_child import drop_all_capabilities
+from eviction.drill.runtime.private_mounts import enter_private_mounts
+from tests.sockets.namespace_child import drop_all_capabilities
 
 CAP_SETFCAP = 1 << 31  # without it the kernel lets nobody map root into a user namespace (Linux 5.12)
 

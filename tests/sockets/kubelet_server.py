@@ -21,8 +21,8 @@ from typing import Self
 
 import pytest
 
-from reclaim.kubelet_api import KubeletUnavailable, get_pods
-from reclaim.kubelet_endpoint import KubeletEndpoint
+from reclaim.pods.kubelet_client import KubeletUnavailable, get_pods
+from reclaim.pods.kubelet_endpoint import KubeletEndpoint
 
 Step = bytes | float
 FOREVER_SECONDS = 3600.0  # until the server is closed

@@ -9,9 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from reclaim.embedded.filesystem import mount_tmpfs
-
-from ..conftest import MOUNTS
+from eviction.drill.runtime.private_mounts import mount_tmpfs
+from tests.conftest import MOUNTS
 
 _MNT_DETACH = 2
 _MS_BIND = 0x1000

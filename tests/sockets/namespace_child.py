@@ -17,12 +17,11 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from reclaim.embedded.filesystem import EmbeddedNodeError, enter_private_mounts, mount_tmpfs
-from reclaim.embedded.runtime import EmbeddedRuntime
-from reclaim.embedded.server import EmbeddedServer
-from reclaim.embedded.store import LayerSpec
-
-from .cri_calls import CriCalls, run_container, run_pod
+from eviction.drill.runtime.layer_store import LayerSpec
+from eviction.drill.runtime.private_mounts import EmbeddedNodeError, enter_private_mounts, mount_tmpfs
+from eviction.drill.runtime.runtime import EmbeddedRuntime
+from eviction.drill.runtime.server import EmbeddedServer
+from tests.sockets.cri_calls import CriCalls, run_container, run_pod
 
 _PR_SET_DUMPABLE = 4
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -10,18 +10,18 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.configuration import Extent
-from eviction.responder import Request
+from eviction.configuration.effective import Extent
+from eviction.drill.runtime.distortions import Distortion
+from eviction.drill.runtime.failpoints import ActThenFail, Delay, Distort, Fail, Failpoint, Fault, Hang, Pretend, When
+from eviction.node.responder import Request
 from eviction.types import ReclaimFunction
 from reclaim.cri import cri_pb2 as pb
-from reclaim.embedded.distortions import Distortion
-from reclaim.embedded.failpoints import ActThenFail, Delay, Distort, Fail, Failpoint, Fault, Hang, Pretend, When
 from signals.types import FsLayout, Signal
+from tests.nodes.small_node import MIB, SmallNode, outcome_of, reason_of, relieve, result_of
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.dialect import Dialect
 from tests.sockets.mounts import dead_filesystem
-from tests.sockets.small_node import MIB, SmallNode, outcome_of, reason_of, relieve, result_of
 
 EVERYTHING = Request(row=tuple(ReclaimFunction), extent=Extent.ALL)
 IMAGES = Request(row=(ReclaimFunction.DELETE_UNUSED_IMAGES,), extent=Extent.ALL)

@@ -18,11 +18,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from reclaim.beneath import open_beneath, open_by_openat2
-from reclaim.embedded.filesystem import enter_private_mounts, mount_tmpfs
-from reclaim.tree import remove_tree
-
-from .namespace_child import drop_all_capabilities
+from eviction.drill.runtime.private_mounts import enter_private_mounts, mount_tmpfs
+from reclaim.pod_logs.openat2 import open_beneath, open_by_openat2
+from reclaim.pod_logs.remove_tree import remove_tree
+from tests.sockets.namespace_child import drop_all_capabilities
 
 PAIRS = 8
 _AT_FDCWD = -100

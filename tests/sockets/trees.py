@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from reclaim.beneath import OpenBeneath, open_beneath
-from reclaim.tree import Removal, remove_tree
+from reclaim.pod_logs.openat2 import OpenBeneath, open_beneath
+from reclaim.pod_logs.remove_tree import Removal, remove_tree
 
 
 def plant(directory: Path, *paths: str) -> None:

@@ -1,0 +1,231 @@
+"""The manual page and the shell completions, made from the parsers themselves, so that they say what the program does.
+
+`python -m eviction.cli.manual DIRECTORY` writes them; a test compares what is committed with what would be written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+
+from eviction.cli import COMMANDS
+from eviction.cli.parser import Parser
+
+PATHS = ("FILE", "DIR")
+EXITS = (
+    ("0", "as asked; nothing under pressure, relieved, or nothing found"),
+    ("1", "pressure remains, a threshold is met, something was found, or an expectation failed"),
+    ("2", "usage or configuration, with one sentence that names the file, the field and what is allowed"),
+    ("3", "the runtime or the daemon cannot be reached"),
+    ("4", "a reading is unavailable"),
+    ("75", "another instance holds the node"),
+)
+ENVIRONMENT = (
+    ("CONTAINER_RUNTIME_ENDPOINT, IMAGE_SERVICE_ENDPOINT", "the sockets, unless flags name them"),
+    ("KUBELET_HEALTHZ_ENDPOINT", "where the kubelet's /healthz is, unless the configuration says it"),
+    ("NODE_NAME", "the name of the Node in events, unless the configuration names it"),
+    ("NO_COLOR", "no colours"),
+    ("NOTIFY_SOCKET, WATCHDOG_USEC", "set by systemd, see sd_notify(3)"),
+)
+PLACES = (
+    ("/etc/reclaimd/reclaimd.yaml", "the configuration, as the unit names it"),
+    ("/etc/reclaimd/reclaimd.conf.d/*.conf", "drop-ins, in the order of their names"),
+    ("/var/lib/kubelet/config.yaml", "the kubelet's configuration, read only"),
+    ("/run/reclaimd/control.sock", "where status and top ask the daemon"),
+    ("/var/lib/reclaimd/images.json", "when each image was first seen and last used"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option or argument: its spellings (none for an argument), what it takes, its words."""
+
+    spellings: tuple[str, ...]
+    value: str
+    choices: tuple[str, ...]
+    text: str
+
+
+def options_of(command: str) -> tuple[Option, ...]:
+    """The options of a command, in the order of its help."""
+    parser = Parser(prog=f"reclaimd {command}", description=COMMANDS[command])
+    import_module(f"eviction.cli.{command}").add_arguments(parser)
+    return tuple(_option(action) for action in parser._actions)  # noqa: SLF001 # argparse has no other way to list them
+
+
+def _option(action: argparse.Action) -> Option:
+    choices = tuple(str(choice) for choice in action.choices or ())
+    takes = action.nargs != 0
+    metavar = action.metavar if isinstance(action.metavar, str) else None
+    value = (metavar or ("|".join(choices) if choices else action.dest.upper())) if takes else ""
+    return Option(tuple(action.option_strings), value, choices, (action.help or "").replace("%%", "%"))
+
+
+def man_page() -> str:
+    """reclaimd(1)."""
+    lines = [
+        '.TH RECLAIMD 1 "" "reclaimd" "System administration"',
+        ".SH NAME",
+        r"reclaimd \- relieves a Kubernetes node that runs full",
+        ".SH SYNOPSIS",
+        r".B reclaimd",
+        r".I COMMAND",
+        r"[\fIOPTION\fR]...",
+        ".SH DESCRIPTION",
+        "Watches the kubelet's disk pressure signals and, when one crosses its threshold, calls the kubelet's own",
+        "reclaim functions over CRI: remove dead containers, remove unused images. It stops when the disk is relieved.",
+        ".SH COMMANDS",
+    ]
+    for command, text in COMMANDS.items():
+        lines += [".SS " + command, _roff(text[0].upper() + text[1:] + ".")]
+        for option in options_of(command):
+            if option.spellings != ("-h", "--help"):
+                lines += [".TP", _heading(option), _roff(option.text) or r"\&"]
+    for title, rows in (("EXIT STATUS", EXITS), ("ENVIRONMENT", ENVIRONMENT), ("FILES", PLACES)):
+        lines.append(f".SH {title}")
+        for word, text in rows:
+            lines += [".TP", rf"\fB{_roff(word)}\fR", _roff(text)]
+    lines += [".SH SEE ALSO", "kubelet(1), containerd(8), crictl(1), systemd.service(5)"]
+    return "\n".join(lines) + "\n"
+
+
+def _heading(option: Option) -> str:
+    names = ", ".join(rf"\fB{_roff(spelling)}\fR" for spelling in option.spellings)
+    value = rf"\fI{_roff(option.value)}\fR" if option.value else ""
+    return f"{names} {value}".strip()
+
+
+def _roff(text: str) -> str:
+    escaped = text.replace("\\", r"\e").replace("-", r"\-")
+    return rf"\&{escaped}" if escaped.startswith((".", "'")) else escaped
+
+
+def bash_completion() -> str:
+    """For bash, without the package bash-completion."""
+    lines = [
+        "# bash completion of reclaimd; made by python -m eviction.cli.manual",
+        "_reclaimd() {",
+        '  local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}" command="${COMP_WORDS[1]}"',
+        "  COMPREPLY=()",
+        '  if [ "$COMP_CWORD" -eq 1 ]; then',
+        f"    COMPREPLY=($(compgen -W '{' '.join(COMMANDS)} --help --version' -- \"$current\"))",
+        "    return",
+        "  fi",
+        '  case "$command $previous" in',
+    ]
+    for command in COMMANDS:
+        for option in options_of(command):
+            for spelling in option.spellings:
+                if option.choices:
+                    words = " ".join(option.choices)
+                    lines.append(
+                        f"    '{command} {spelling}') COMPREPLY=($(compgen -W '{words}' -- \"$current\")); return ;;"
+                    )
+                elif option.value == "DIR":
+                    lines.append(f"    '{command} {spelling}') COMPREPLY=($(compgen -d -- \"$current\")); return ;;")
+                elif option.value == "FILE":
+                    lines.append(f"    '{command} {spelling}') COMPREPLY=($(compgen -f -- \"$current\")); return ;;")
+                elif option.value:
+                    lines.append(f"    '{command} {spelling}') return ;;")
+    lines += ["  esac", '  case "$command" in']
+    for command in COMMANDS:
+        words = " ".join(spelling for option in options_of(command) for spelling in option.spellings)
+        lines.append(f"    {command}) COMPREPLY=($(compgen -W '{words}' -- \"$current\")) ;;")
+    return "\n".join([*lines, "  esac", "}", "complete -F _reclaimd reclaimd", ""])
+
+
+def zsh_completion() -> str:
+    """For zsh, as the function _reclaimd."""
+    lines = [
+        "#compdef reclaimd",
+        "# zsh completion of reclaimd; made by python -m eviction.cli.manual",
+        "_reclaimd() {",
+        "  local -a commands=(",
+        *(f"    '{command}:{_quoted(text)}'" for command, text in COMMANDS.items()),
+        "  )",
+        "  if (( CURRENT == 2 )); then",
+        "    _describe command commands",
+        "    return",
+        "  fi",
+        "  local command=$words[2]",
+        "  words=($words[1] ${words[3,-1]})",
+        "  (( CURRENT-- ))",
+        "  case $command in",
+    ]
+    for command in COMMANDS:
+        lines += [f"    {command})", "      _arguments \\"]
+        lines += [f"        {specification} \\" for option in options_of(command) for specification in _zsh(option)]
+        lines[-1] = lines[-1].removesuffix(" \\")
+        lines.append("      ;;")
+    return "\n".join([*lines, "  esac", "}", '_reclaimd "$@"', ""])
+
+
+def _zsh(option: Option) -> Iterator[str]:
+    action = ""
+    if option.value:
+        words = (
+            f"({' '.join(option.choices)})"
+            if option.choices
+            else {"FILE": "_files", "DIR": "_files -/"}.get(option.value, "")
+        )
+        action = f":{option.value.lower()}:{words}"
+    text = _quoted(option.text).replace("[", "\\[").replace("]", "\\]").replace(":", "\\:")
+    if not option.spellings:
+        yield f"'::{text}{action.removeprefix(':' + option.value.lower())}'"
+    for spelling in option.spellings:
+        yield f"'{spelling}[{text}]{action}'"
+
+
+def fish_completion() -> str:
+    """For fish."""
+    lines = ["# fish completion of reclaimd; made by python -m eviction.cli.manual", "complete -c reclaimd -f"]
+    for command, text in COMMANDS.items():
+        lines.append(f"complete -c reclaimd -n __fish_use_subcommand -a {command} -d '{_fish(text)}'")
+    for command in COMMANDS:
+        for option in options_of(command):
+            if not option.spellings:
+                continue
+            names = " ".join(
+                f"-l {spelling[2:]}" if spelling.startswith("--") else f"-s {spelling[1:]}"
+                for spelling in option.spellings
+            )
+            takes = "" if not option.value else f" -x -a '{' '.join(option.choices)}'" if option.choices else " -x"
+            takes = " -r -F" if option.value in PATHS else takes
+            seen = f"'__fish_seen_subcommand_from {command}'"
+            lines.append(f"complete -c reclaimd -n {seen} {names}{takes} -d '{_fish(option.text)}'")
+    return "\n".join([*lines, ""])
+
+
+def _quoted(text: str) -> str:
+    return text.replace("'", "'\\''")
+
+
+def _fish(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")
+
+
+def documents() -> Iterable[tuple[str, str]]:
+    """Every file: its path below `config/`, and its text."""
+    return (
+        ("man/reclaimd.1", man_page()),
+        ("completions/reclaimd.bash", bash_completion()),
+        ("completions/_reclaimd", zsh_completion()),
+        ("completions/reclaimd.fish", fish_completion()),
+    )
+
+
+def write(directory: str) -> None:
+    """Writes all of them."""
+    for name, text in documents():
+        path = os.path.join(directory, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+if __name__ == "__main__":
+    write(sys.argv[1])

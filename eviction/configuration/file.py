@@ -1,0 +1,65 @@
+"""Our configuration file as written: its fields, their types and their defaults.
+
+Texts are read into amounts afterwards (`configuration`), so that each sentence names its field.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from eviction.configuration.models import Field
+from eviction.configuration.sources import API_VERSION, KIND
+from eviction.configuration.strict_yaml import StrictModel
+
+POD_LOGS_DIR = "/var/log/pods"
+CONTAINER_LOGS_DIR = "/var/log/containers"
+
+
+class ConfigurationFile(StrictModel):
+    """The file as written. Unknown fields and wrong types are refused."""
+
+    apiVersion: str = API_VERSION  # noqa: N815 # the names of fields are the file's
+    kind: str = KIND
+    kubeletConfig: str | None = None  # noqa: N815
+    kubeletConfigDir: str = ""  # noqa: N815
+    rootDirectory: str = "/var/lib/kubelet"  # noqa: N815
+    podLogsDir: str = POD_LOGS_DIR  # noqa: N815
+    containerLogsDir: str = CONTAINER_LOGS_DIR  # noqa: N815
+    containerRuntimeEndpoint: str = ""  # noqa: N815
+    imageServiceEndpoint: str = ""  # noqa: N815
+    kubeletEndpoint: str = ""  # noqa: N815
+    kubeletTokenFile: str = ""  # noqa: N815
+    kubeletCertificateFile: str = ""  # noqa: N815
+    kubeletKeyFile: str = ""  # noqa: N815
+    kubeletCAFile: str = ""  # noqa: N815
+    kubeletServerName: str = ""  # noqa: N815
+    kubeletInsecureSkipVerify: bool = False  # noqa: N815
+    margin: str = "5%"
+    evictionHard: dict[str, str] = Field(default_factory=dict)  # noqa: N815
+    evictionSoft: dict[str, str] = Field(default_factory=dict)  # noqa: N815
+    evictionSoftGracePeriod: dict[str, str] = Field(default_factory=dict)  # noqa: N815
+    evictionMinimumReclaim: dict[str, str] = Field(default_factory=dict)  # noqa: N815
+    evictionPressureTransitionPeriod: str = "5m"  # noqa: N815
+    extent: Literal["enough", "all"] = "enough"
+    imageMinimumGCAge: str = "2m"  # noqa: N815
+    imageMaximumGCAge: str = "0s"  # noqa: N815
+    imageGCHighThresholdPercent: int = Field(85, ge=0, le=100)  # noqa: N815
+    imageGCLowThresholdPercent: int = Field(80, ge=0, le=100)  # noqa: N815
+    minimumContainerTTLDuration: str = "0s"  # noqa: N815
+    maximumDeadContainersPerContainer: int = 1  # noqa: N815
+    maximumDeadContainers: int = -1  # noqa: N815
+    periodicGC: bool = False  # noqa: N815
+    keepImages: list[str] = Field(default_factory=list)  # noqa: N815
+    holdOffAfterStart: str = "5m"  # noqa: N815
+    kubeletHealthzEndpoint: str = "127.0.0.1:10248"  # noqa: N815 # kubelet: healthzBindAddress, healthzPort
+    holdOffForNewPods: str = "1s"  # noqa: N815
+    parallelRemovals: int = Field(2, ge=1, le=64)  # noqa: N815
+    pollFloor: str = "10ms"  # noqa: N815
+    pollCeiling: str = "10s"  # noqa: N815
+    assumedFillRate: str = "500Mi"  # noqa: N815
+    stateFile: str = "/var/lib/reclaimd/images.json"  # noqa: N815
+    controlSocket: str = "/run/reclaimd/control.sock"  # noqa: N815
+    metricsAddress: str = "127.0.0.1:9746"  # noqa: N815
+    kubernetesEvents: bool = False  # noqa: N815
+    kubeconfig: str = ""
+    nodeName: str = ""  # noqa: N815

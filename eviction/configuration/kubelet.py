@@ -1,0 +1,249 @@
+"""The node's own kubelet configuration, read and never written.
+
+A KubeletConfiguration file and the `*.conf` files of its drop-in directory, in the order of their names; maps are
+merged by key, lists and values replaced (https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file/).
+Only the fields that matter here are looked at; the others belong to the kubelet. What the kubelet would refuse of them
+is refused (`pkg/kubelet/apis/config/validation/validation.go`), all problems in one sentence; defaults are those of
+`pkg/kubelet/apis/config/v1beta1/defaults.go`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from eviction.configuration.models import ConfigDict, Model, ValidationError
+from eviction.configuration.strict_yaml import DocumentError, read_document, sentence, shown
+from eviction.decision.threshold_config import (
+    EvictionMaps,
+    ParsedThresholds,
+    ThresholdConfigError,
+    effective_hard,
+    parse_threshold_config,
+)
+from eviction.types import EvictionError
+from signals.quantity import QuantityError, parse_duration
+
+API_VERSION = "kubelet.config.k8s.io/v1beta1"
+KIND = "KubeletConfiguration"
+DROP_IN_SUFFIX = ".conf"
+ENFORCEABLE = (
+    "none",
+    "pods",
+    "system-reserved",
+    "kube-reserved",
+    "system-reserved-compressible",
+    "kube-reserved-compressible",
+)
+
+
+class KubeletConfigurationError(EvictionError):
+    """A kubelet configuration that cannot be used. The message is one sentence that names the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletConfiguration:
+    """What the kubelet of this node does, as far as it matters here. Durations in seconds."""
+
+    name: str
+    maps: EvictionMaps
+    thresholds: ParsedThresholds
+    transition_period_seconds: float
+    image_minimum_gc_age_seconds: float
+    image_maximum_gc_age_seconds: float
+    image_gc_high_threshold_percent: int
+    image_gc_low_threshold_percent: int
+    runtime_endpoint: str
+    image_endpoint: str
+    pod_logs_dir: str
+    written: frozenset[str]
+
+
+class _File(Model):
+    """The fields that matter; all others are the kubelet's own business and are passed over."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    evictionHard: dict[str, str] | None = None  # noqa: N815 # the names of fields are the file's
+    evictionSoft: dict[str, str] | None = None  # noqa: N815
+    evictionSoftGracePeriod: dict[str, str] | None = None  # noqa: N815
+    evictionMinimumReclaim: dict[str, str] | None = None  # noqa: N815
+    evictionPressureTransitionPeriod: str | None = None  # noqa: N815
+    mergeDefaultEvictionSettings: bool | None = None  # noqa: N815
+    imageGCHighThresholdPercent: int | None = None  # noqa: N815
+    imageGCLowThresholdPercent: int | None = None  # noqa: N815
+    imageMinimumGCAge: str | None = None  # noqa: N815
+    imageMaximumGCAge: str | None = None  # noqa: N815
+    enforceNodeAllocatable: list[str] | None = None  # noqa: N815
+    cgroupsPerQOS: bool | None = None  # noqa: N815
+    systemReservedCgroup: str | None = None  # noqa: N815
+    kubeReservedCgroup: str | None = None  # noqa: N815
+    featureGates: dict[str, bool] | None = None  # noqa: N815
+    containerRuntimeEndpoint: str | None = None  # noqa: N815
+    imageServiceEndpoint: str | None = None  # noqa: N815
+    podLogsDir: str | None = None  # noqa: N815
+
+
+def merged(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    """Documents laid over each other: maps by key, everything else replaced; null takes a key away."""
+    result: dict[str, Any] = {}
+    for document in documents:
+        for key, value in document.items():
+            if value is None:
+                result.pop(key, None)
+            elif isinstance(value, dict) and isinstance(result.get(key), dict):
+                result[key] = merged([result[key], value])
+            else:
+                result[key] = value
+    return result
+
+
+def drop_ins(directory: str) -> list[str]:
+    """The `*.conf` files of a drop-in directory in the order of their names. Raises OSError."""
+    return [os.path.join(directory, name) for name in sorted(os.listdir(directory)) if name.endswith(DROP_IN_SUFFIX)]
+
+
+def read_kubelet_configuration(path: str, directory: str = "") -> KubeletConfiguration:
+    """The kubelet's effective settings from its file and, where named, its drop-in directory.
+
+    Raises KubeletConfigurationError.
+    """
+    try:
+        documents = [_checked(path)]
+        documents += [_checked(drop_in) for drop_in in drop_ins(directory)] if directory else []
+    except DocumentError as error:
+        raise KubeletConfigurationError(str(error)) from None
+    except OSError as error:
+        raise KubeletConfigurationError(f"{directory}: cannot be read: {error.strerror}") from None
+    return kubelet_configuration(merged(documents), path)
+
+
+def _checked(path: str) -> dict[str, Any]:
+    document = read_document(path)
+    for field, allowed in (("apiVersion", API_VERSION), ("kind", KIND)):
+        if document.get(field) != allowed:
+            raise DocumentError(f"{path}: {field} must be {allowed!r}, but it was {shown(document.get(field))}")
+    return document
+
+
+def kubelet_configuration(document: Mapping[str, Any], name: str) -> KubeletConfiguration:
+    """The effective settings of one (merged) document; `name` stands for it in a sentence."""
+    try:
+        written = _File.model_validate(document)
+    except ValidationError as error:
+        raise KubeletConfigurationError(sentence(error, name, _File)) from None
+    try:
+        merge_defaults = bool(written.mergeDefaultEvictionSettings)
+        maps = EvictionMaps(
+            effective_hard(written.evictionHard, merge_defaults=merge_defaults),
+            written.evictionSoft or {},
+            written.evictionSoftGracePeriod or {},
+            written.evictionMinimumReclaim or {},
+        )
+        thresholds = parse_threshold_config(maps, origin=name)
+    except ThresholdConfigError as error:
+        raise KubeletConfigurationError(f"{name}: {error}") from None
+    transition = _seconds(
+        written.evictionPressureTransitionPeriod, "evictionPressureTransitionPeriod", name, default=300.0
+    )
+    minimum_age = _seconds(written.imageMinimumGCAge, "imageMinimumGCAge", name, default=120.0)
+    maximum_age = _seconds(written.imageMaximumGCAge, "imageMaximumGCAge", name, default=0.0)
+    high = 85 if written.imageGCHighThresholdPercent is None else written.imageGCHighThresholdPercent
+    low = 80 if written.imageGCLowThresholdPercent is None else written.imageGCLowThresholdPercent
+    problems = image_gc_problems(high, low, minimum_age, maximum_age)
+    pod_logs_dir = written.podLogsDir or "/var/log/pods"
+    problems += [f"podLogsDir: {problem}" for problem in (log_directory_problem(pod_logs_dir),) if problem]
+    if maximum_age != 0 and not (written.featureGates or {}).get("ImageMaximumGCAge", True):
+        problems.append("imageMaximumGCAge: must be 0 while the feature gate ImageMaximumGCAge is off")
+    enforced = ["pods"] if written.enforceNodeAllocatable is None else written.enforceNodeAllocatable
+    reserved = {
+        "system-reserved": written.systemReservedCgroup or "",
+        "kube-reserved": written.kubeReservedCgroup or "",
+    }
+    problems += node_allocatable_problems(enforced, reserved, cgroups_per_qos=written.cgroupsPerQOS is not False)
+    if problems:
+        raise KubeletConfigurationError(f"{name}: {'; '.join(problems)}")
+    return KubeletConfiguration(
+        name=name,
+        maps=maps,
+        thresholds=with_allocatable(thresholds) if "pods" in enforced else thresholds,
+        transition_period_seconds=transition,
+        image_minimum_gc_age_seconds=minimum_age,
+        image_maximum_gc_age_seconds=maximum_age,
+        image_gc_high_threshold_percent=high,
+        image_gc_low_threshold_percent=low,
+        runtime_endpoint=written.containerRuntimeEndpoint or "",
+        image_endpoint=written.imageServiceEndpoint or "",
+        pod_logs_dir=pod_logs_dir,
+        written=frozenset(key for key in _File.model_fields if document.get(key) is not None),
+    )
+
+
+def _seconds(text: str | None, field: str, name: str, default: float) -> float:
+    """A duration; not written and 0 are the default, as in the kubelet."""
+    if text is None:
+        return default
+    try:
+        return parse_duration(text) or default
+    except QuantityError as error:
+        raise KubeletConfigurationError(f"{name}: {field}: {error}") from None
+
+
+def with_allocatable(thresholds: ParsedThresholds) -> ParsedThresholds:
+    """Each hard memory threshold once more for what pods may use, as the kubelet adds it (addAllocatableThresholds)."""
+    copied = tuple(("allocatableMemory.available", text) for name, text in thresholds.hard_memory)
+    return replace(thresholds, left_to_kubelet=thresholds.left_to_kubelet + copied)
+
+
+def node_allocatable_problems(
+    enforced: list[str], reserved_cgroups: Mapping[str, str], *, cgroups_per_qos: bool
+) -> list[str]:
+    """What the kubelet's validation says against `enforceNodeAllocatable`, all of it."""
+    name, allowed, entries = "enforceNodeAllocatable", ", ".join(ENFORCEABLE), dict.fromkeys(enforced)
+    problems = [f"{name}: unknown entry {e!r}; allowed are {allowed}" for e in entries if e not in ENFORCEABLE]
+    problems += [f"{name}: {entry!r} stands there twice" for entry in entries if enforced.count(entry) > 1]
+    if "none" in enforced and len(enforced) > 1:
+        problems.append(f"{name}: 'none' must stand alone")
+    for kind, cgroup in reserved_cgroups.items():
+        forms = [entry for entry in (kind, f"{kind}-compressible") if entry in enforced]
+        field = "systemReservedCgroup" if kind == "system-reserved" else "kubeReservedCgroup"
+        if forms and not cgroup:
+            problems.append(f"{name}: {forms[0]!r} needs {field}")
+        if len(forms) > 1:
+            problems.append(f"{name}: {forms[0]!r} and {forms[1]!r} must not stand together")
+    if not cgroups_per_qos and any(entry != "none" for entry in enforced):
+        problems.append(f"{name}: needs cgroupsPerQOS, unless it is ['none'] or empty")
+    return problems
+
+
+def log_directory_problem(path: str) -> str:
+    """What the kubelet's validation says against a log directory; empty if nothing."""
+    if not path.startswith("/"):
+        return f"must be an absolute path, but it was {shown(path)}"
+    if os.path.normpath(path) != path or path.startswith("//"):
+        return f"must be a path without '..', '.', double or trailing slashes, but it was {shown(path)}"
+    return "" if path.isascii() else f"must hold ASCII characters only, but it was {shown(path)}"
+
+
+def image_gc_problems(high: int, low: int, minimum_age: float, maximum_age: float) -> list[str]:
+    """What the kubelet's validation says against these image GC settings, all of it; ages in seconds."""
+    problems = [
+        f"{field}: must be between 0 and 100, but it was {value}"
+        for field, value in (("imageGCHighThresholdPercent", high), ("imageGCLowThresholdPercent", low))
+        if not 0 <= value <= 100
+    ]
+    if low >= high:
+        problems.append(
+            f"imageGCLowThresholdPercent: must be below imageGCHighThresholdPercent ({high}), but it was {low}"
+        )
+    if minimum_age < 0:
+        problems.append(f"imageMinimumGCAge: must not be negative, but it was {minimum_age:g}s")
+    if maximum_age < 0:
+        problems.append(f"imageMaximumGCAge: must not be negative, but it was {maximum_age:g}s")
+    if 0 < maximum_age <= minimum_age:
+        problems.append(
+            f"imageMaximumGCAge: must be above imageMinimumGCAge ({minimum_age:g}s), but it was {maximum_age:g}s"
+        )
+    return problems

@@ -1,0 +1,157 @@
+"""YAML documents read strictly. The one home of PyYAML.
+
+PyYAML alone would read `012` as 10 and `yes` as true, take the last of two equal keys in silence, and let a few lines
+of aliases grow to gigabytes. Here only the plain scalars of YAML 1.2's core schema have a type (`null`, `true`,
+`false`, decimal integers); everything else is text; duplicate keys, aliases, tags and files over 1 MiB are refused.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from itertools import islice
+from typing import Any
+
+import yaml
+
+from eviction.configuration.models import ConfigDict, Model, ValidationError
+from eviction.types import EvictionError
+from reclaim.trust import file_refusal
+
+LARGEST_BYTES = 1024 * 1024
+DEEPEST = 50
+
+
+class DocumentError(EvictionError):
+    """A file that cannot be used. The message is one sentence that names the file, the field and what is allowed."""
+
+
+class StrictModel(Model):
+    """A model that refuses unknown fields and does not turn one type into another."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """The safe loader without its guesses. (The C loader composes in C, where aliases cannot be refused.)"""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 # PyYAML's own way to hold resolvers: on the class
+
+    def __init__(self, stream: str):
+        super().__init__(stream)
+        self._depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.composer.ComposerError(None, None, "aliases are not allowed", self._mark())
+        if getattr(self.peek_event(), "tag", None) is not None:  # type: ignore[no-untyped-call] # untyped in the stubs
+            raise yaml.composer.ComposerError(None, None, "tags are not allowed", self._mark())
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise yaml.composer.ComposerError(None, None, f"nested deeper than {DEEPEST}", self._mark())
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
+
+    def _mark(self) -> Any:
+        return self.peek_event().start_mark  # type: ignore[no-untyped-call] # the stubs leave this method untyped
+
+    def construct_mapping(self, node: Any, deep: bool = True) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
+            if key is None:
+                raise yaml.constructor.ConstructorError(None, None, "keys must be plain texts", key_node.start_mark)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} stands there twice", key_node.start_mark
+                )
+            seen.add(key)
+        return {key_node.value: self.construct_object(value, deep=deep) for key_node, value in node.value}
+
+
+_StrictLoader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"^(?:null|~|)$"), ["n", "~", ""])
+_StrictLoader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), ["t", "f"])
+_StrictLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:int", re.compile(r"^[-+]?(?:0|[1-9][0-9]{0,18})$"), list("-+0123456789")
+)
+_StrictLoader.add_constructor("tag:yaml.org,2002:map", _StrictLoader.construct_mapping)
+
+
+def read_document(path: str, *, trusted_only: bool = True) -> dict[str, Any]:
+    """The mapping in a YAML file. Raises DocumentError; an empty file is an empty mapping.
+
+    `trusted_only`: a file that others than root or our own user may write, or put in its place, is refused.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe in its place must not block
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise DocumentError(f"{path}: is not a regular file")
+            if trusted_only and (refusal := file_refusal(path, os.fstat(descriptor))) is not None:
+                raise DocumentError(f"{path}: is not trusted: {refusal}")
+            data = file.read(LARGEST_BYTES + 1)
+    except OSError as error:
+        raise DocumentError(f"{path}: cannot be read: {error.strerror}") from None
+    if len(data) > LARGEST_BYTES:
+        raise DocumentError(f"{path}: larger than {LARGEST_BYTES} bytes, the largest allowed")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DocumentError(f"{path}: not UTF-8 at byte {error.start}") from None
+    return parse_document(text, path)
+
+
+def parse_document(text: str, name: str) -> dict[str, Any]:
+    """The mapping in a YAML text; `name` stands for it in the sentence. Raises DocumentError."""
+    try:
+        documents = list(islice(yaml.load_all(text, Loader=_StrictLoader), 2))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f" in line {mark.line + 1}" if mark is not None else ""
+        raise DocumentError(f"{name}: not readable as YAML{where}: {error.problem}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise DocumentError(f"{name}: not readable as YAML: {' '.join(str(error).split())}") from None
+    if len(documents) > 1:
+        raise DocumentError(f"{name}: holds more than one document; one is allowed")
+    document = documents[0] if documents else None
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise DocumentError(f"{name}: must be a mapping of fields to values, not a {type(document).__name__}")
+    return document
+
+
+def sentence(error: ValidationError, name: str, model: type[Model]) -> str:
+    """The first problem that pydantic found, as one sentence that names the field and what is allowed."""
+    problem = error.errors(include_url=False)[0]
+    field = ".".join(str(part) for part in problem["loc"]) or "the document"
+    allowed = ", ".join(sorted(info.alias or key for key, info in model.model_fields.items()))
+    match problem["type"]:
+        case "extra_forbidden" if len(problem["loc"]) == 1:
+            return f"{name}: unknown field {field!r}; allowed are {allowed}"
+        case "extra_forbidden":
+            return f"{name}: unknown field {field!r}"
+        case "missing":
+            return f"{name}: {field} is missing"
+        case "string_type":
+            return (
+                f"{name}: {field}: must be a text, in quotes where YAML would read it otherwise, but it was "
+                + shown(problem["input"])
+            )
+        case "value_error":
+            return f"{name}: {field}: {problem['msg'].removeprefix('Value error, ')}"
+        case _:
+            return f"{name}: {field}: {_lower(problem['msg'])}, but it was {shown(problem['input'])}"
+
+
+def shown(value: object) -> str:
+    """A value for a sentence: quoted, and at most 60 characters of it."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:60] + "…"
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]

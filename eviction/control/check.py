@@ -1,0 +1,124 @@
+"""What `reclaimd check` answers, by the daemon or by the command itself, in the same words.
+
+A check by the daemon is a look of its own, with fresh readings, beside those of the loop; it changes nothing of what
+the daemon remembers or decides.
+
+Covers: options, the exit code, what is printed, the daemon's side of the conversation. Does not cover: asking
+(`eviction.cli.ask_daemon`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from eviction.configuration.fingerprint import OTHER_CONFIGURATION, Stamp, told_the_same
+from eviction.decision.thresholds import thresholds_met, unreadable, usable
+from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING
+from eviction.node.view import NodeSight
+from eviction.reporting.observations_json import observations_json, threshold_json
+from eviction.reporting.tables import amount, signals_table
+from eviction.types import EvictionError, Threshold
+from signals.types import SignalObservations
+
+LONGEST_LINE = 80  # bytes; node-problem-detector cuts the message of a plugin there
+
+
+class CheckRefused(EvictionError):
+    """What was asked for cannot be answered here. The message is one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOptions:
+    """What a person asked for: one line for node-problem-detector, or a document instead of a table.
+
+    `width`: columns of the terminal that the answer is for, None for as many as it takes.
+    """
+
+    npd: bool = False
+    as_json: bool = False
+    width: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckAnswer:
+    """The exit code, and the data: a document, or lines for people."""
+
+    exit_code: int
+    document: Mapping[str, Any] | None = None
+    lines: tuple[str, ...] = ()
+
+
+def read_check_options(given: Mapping[str, Any]) -> CheckOptions:
+    """The options from their names on the command line. Raises CheckRefused with one sentence."""
+    unknown = given.keys() - {"npd", "output", "width"}
+    if unknown:
+        raise CheckRefused(f"{', '.join(sorted(map(str, unknown)))}: no option of check")
+    if given.get("output") not in (None, "table", "json"):
+        raise CheckRefused(f"--output: {given['output']!r} is neither table nor json")
+    width = given.get("width")
+    if width is not None and not (type(width) is int and width > 0):
+        raise CheckRefused("width: columns are a number above 0")
+    return CheckOptions(bool(given.get("npd")), given.get("output") == "json", width)
+
+
+def check(node: NodeSight, options: CheckOptions) -> CheckAnswer:
+    """One look at a node: exit 0 clear, 1 a threshold is met, 4 a signal with a threshold could not be read."""
+    look = node.summary.observe()
+    thresholds = node.thresholds(look.layout)
+    met = thresholds_met(thresholds, usable(look.signals), enforce_min_reclaim=False)
+    unknown = unreadable(look, thresholds)
+    code = EXIT_NOT_RELIEVED if met else EXIT_READING if unknown else EXIT_OK
+    if options.npd:
+        return CheckAnswer(code, lines=(one_line(look, met, unknown),))
+    if not options.as_json:
+        runtime = f"runtime: {node.endpoint.runtime}{' (found)' * node.endpoint.found}"
+        return CheckAnswer(code, lines=(*signals_table(look, thresholds, options.width), runtime))
+    document = {
+        "endpoint": node.endpoint.runtime,
+        "layout": None if look.layout is None else str(look.layout),
+        "observations": observations_json(look),
+        "thresholds": [threshold_json(threshold, look) for threshold in thresholds],
+        "thresholds_met": [threshold_json(threshold, look) for threshold in met],
+        "unavailable": [{"filesystem": str(u.role), "reason": u.reason} for u in look.unavailable],
+    }
+    return CheckAnswer(code, document=document)
+
+
+def check_for_another(request: Mapping[str, Any], told: Stamp, node: NodeSight) -> Iterator[dict[str, Any]]:
+    """The lines of the daemon's answer to one who shows what its configuration is; it must be the one `told` here.
+
+    Refused while it is not known where the images are: a command that connects anew may be luckier.
+    """
+    try:
+        options = _options(request, told, node)
+    except CheckRefused as refusal:
+        yield {"refused": str(refusal)}
+        return
+    yield {"accepted": True}
+    answer = check(node, options)
+    yield {"exit_code": answer.exit_code, "sentence": "", "document": answer.document, "lines": list(answer.lines)}
+
+
+def _options(request: Mapping[str, Any], told: Stamp, node: NodeSight) -> CheckOptions:
+    options = request.get("options")
+    if not isinstance(options, dict):
+        raise CheckRefused("a request names its options and what its configuration is")
+    if not told_the_same(request.get("told"), told):
+        raise CheckRefused(OTHER_CONFIGURATION)
+    if node.summary.paths.imagefs is None:
+        raise CheckRefused(f"it does not know where the images are: {node.summary.imagefs_problem}")
+    return read_check_options(options)
+
+
+def one_line(look: SignalObservations, met: tuple[Threshold, ...], unknown: tuple[Threshold, ...]) -> str:
+    """The answer in at most 80 characters."""
+    if met:
+        low = ", ".join(f"{t.signal} {amount(t.signal, look.signals[t.signal].available)}" for t in met)
+        text = f"pressure: {low}"
+    elif unknown:
+        text = f"unknown: {', '.join(str(threshold.signal) for threshold in unknown)}"
+    else:
+        text = "no disk pressure"
+    return text if len(text) <= LONGEST_LINE else text[: LONGEST_LINE - 3] + "..."

@@ -1,0 +1,194 @@
+"""What the hook asks for, and the one pass that answers it: by the daemon or by the hook itself, in the same words.
+
+Covers: options, hold-off, the exit code, what is printed. Does not cover: who does the work (`hook_requests`,
+`eviction.cli.reclaim`), what goes (`responder`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from eviction.configuration.effective import Extent
+from eviction.decision.reclaim_table import row
+from eviction.decision.threshold_config import ThresholdConfigError, read_value
+from eviction.decision.thresholds import unreadable
+from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING, EXIT_RUNTIME
+from eviction.node.hold_off import HoldOff, kubelet_is_healthy
+from eviction.node.node import Node
+from eviction.node.responder import Request
+from eviction.reporting.explain import pass_lines
+from eviction.reporting.observations_json import observations_json
+from eviction.reporting.pass_record import Pass, PassResult, Trigger, pass_json
+from eviction.reporting.tables import signals_table
+from eviction.types import Decision, EvictionError, Threshold
+from signals.types import Signal, SignalObservations
+
+
+class HookRefused(EvictionError):
+    """What was asked for cannot be, or cannot be done by the one who was asked. The message is one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class HookOptions:
+    """What a person asked for. `signal`: act on its row whatever the pressure; `until`: the mark to reach for it.
+
+    `width`: columns of the terminal that the answer is for, None for as many as it takes.
+    """
+
+    signal: Signal | None = None
+    until: Threshold | None = None
+    to_the_end: bool = False
+    dry_run: bool = False
+    now: bool = False
+    as_json: bool = False
+    width: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HookAnswer:
+    """How it ended: the exit code, a sentence for stderr (or none), and the data: a document, or lines for people.
+
+    `record` is the pass, where there was one.
+    """
+
+    exit_code: int
+    sentence: str = ""
+    document: Mapping[str, Any] | None = None
+    lines: tuple[str, ...] = ()
+    record: Pass | None = None
+
+
+def read_options(given: Mapping[str, Any]) -> HookOptions:
+    """The options from their names on the command line (`-` as `_`). Raises HookRefused with one sentence."""
+    unknown = given.keys() - {"signal", "until", "all", "dry_run", "now", "output", "width"}
+    if unknown:
+        raise HookRefused(f"{', '.join(sorted(map(str, unknown)))}: no option of the hook")
+    name, until = given.get("signal"), given.get("until")
+    if name is not None and name not in list(Signal):
+        raise HookRefused(f"--signal: {name!r} is none of {', '.join(Signal)}")
+    if until is not None and name is None:
+        raise HookRefused("--until sets the mark of the signal named by --signal, and that is missing")
+    if given.get("output") not in (None, "table", "json"):
+        raise HookRefused(f"--output: {given['output']!r} is neither table nor json")
+    return HookOptions(
+        signal=None if name is None else Signal(name),
+        until=None if until is None or name is None else _mark(name, until),
+        to_the_end=bool(given.get("all")),
+        dry_run=bool(given.get("dry_run")),
+        now=bool(given.get("now")),
+        as_json=given.get("output") == "json",
+        width=_width(given.get("width")),
+    )
+
+
+def _width(given: Any) -> int | None:
+    if given is not None and not (type(given) is int and given > 0):
+        raise HookRefused("width: columns are a number above 0")
+    return given
+
+
+def _mark(signal: str, text: Any) -> Threshold:
+    try:
+        return Threshold(Signal(signal), read_value("--until", signal, text), origin="--until")
+    except ThresholdConfigError as error:
+        raise HookRefused(str(error)) from None
+
+
+def respond(
+    options: HookOptions, node: Node, observations: SignalObservations, decision: Decision, problem: str | None
+) -> HookAnswer:
+    """Does what was asked for, after this look. `problem`: why the runtime cannot be reached, if it cannot."""
+    unavailable = "; ".join(dict.fromkeys(each.reason for each in observations.unavailable))
+    if not observations.signals:
+        return HookAnswer(EXIT_READING, unavailable or "no filesystem could be read")
+    request = request_of(options, observations, decision)
+    if problem is not None:
+        return HookAnswer(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
+    if request is None and decision.acted_on is None:
+        if unreadable(observations, node.thresholds(observations.layout)):
+            return HookAnswer(EXIT_READING, unavailable)
+        return _nothing_to_do(options, node, observations)
+    held = _held_off(options, node)
+    if held is not None:
+        return HookAnswer(EXIT_NOT_RELIEVED, f"held off: {held} (--now acts all the same)")
+    record = node.whereabouts.attributed(node.responder.act(observations, decision, Trigger.REQUEST, request))
+    if options.as_json:
+        return HookAnswer(exit_code(record), document=pass_json(record), record=record)
+    return HookAnswer(exit_code(record), lines=tuple(pass_lines(record, width=options.width)), record=record)
+
+
+def respond_for_another(
+    options: HookOptions, node: Node, observations: SignalObservations, decision: Decision
+) -> HookAnswer:
+    """The same by a daemon for whoever asked it; a dry run is on a node that cannot remove.
+
+    Raises HookRefused while it is not known where the images are: a hook that connects anew may be luckier.
+    """
+    if observations.layout is None:
+        raise HookRefused(f"it does not know where the images are: {node.summary.imagefs_problem}")
+    if not options.dry_run:
+        return respond(options, node, observations, decision, None)
+    twin = node.dry_twin()
+    try:
+        return respond(options, twin, observations, decision, None)
+    finally:
+        twin.close()
+
+
+def request_of(options: HookOptions, observations: SignalObservations, decision: Decision) -> Request | None:
+    """What was asked for beyond what the signals say; None: only they count."""
+    extent = Extent.ALL if options.to_the_end else None
+    if options.signal is None:
+        return None if extent is None or decision.acted_on is None else Request(extent=extent)
+    if observations.layout is None:
+        return Request(row=())
+    if (
+        options.until is None
+        and extent is None
+        and all(t.signal is not options.signal for t in decision.thresholds_met)
+    ):
+        extent = Extent.ALL  # asked for although it is clear: no mark says where to stop
+    until = None if options.until is None else (options.until,)
+    return Request(row(options.signal, observations.layout), until, extent)
+
+
+def exit_code(record: Pass) -> int:
+    """What the result of a pass is to a script."""
+    match record.result:
+        case PassResult.SATISFIED | PassResult.DRY_RUN | PassResult.IDLE:
+            return EXIT_OK
+        case PassResult.NOT_ENOUGH:
+            return EXIT_NOT_RELIEVED
+        case PassResult.FAILED:
+            return EXIT_RUNTIME
+
+
+def _held_off(options: HookOptions, node: Node) -> str | None:
+    """After a boot everything looks dead; a dry run and an explicit `--now` are not held off."""
+    if options.now or options.dry_run:
+        return None
+
+    def since_boot() -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    healthy = partial(kubelet_is_healthy, node.configuration.kubelet_healthz)
+    return HoldOff(node.configuration.hold_off_seconds, 0.0, since_boot, healthy).why()
+
+
+def _nothing_to_do(options: HookOptions, node: Node, observations: SignalObservations) -> HookAnswer:
+    sentence = "nothing is under pressure; nothing was done"
+    if not options.as_json:
+        table = signals_table(observations, node.thresholds(observations.layout), options.width)
+        return HookAnswer(EXIT_OK, lines=(*table, sentence))
+    document = {
+        "result": str(PassResult.IDLE),
+        "reason": sentence,
+        "removals": [],
+        "observations": observations_json(observations),
+        "layout": None if observations.layout is None else str(observations.layout),
+    }
+    return HookAnswer(EXIT_OK, document=document)

@@ -1,0 +1,1 @@
+"""The only loop, and what runs beside it."""

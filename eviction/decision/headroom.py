@@ -1,0 +1,146 @@
+"""How far each amount is above its thresholds, and how fast it falls: when to observe, what has to come free (pure).
+
+Covers: fill rates, headrooms, the levels that the polls compare with, what is missing to a threshold that is met. Does
+not cover: the arithmetic of the interval (`signals.interval`), who polls (`signals.probe`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from eviction.types import Threshold
+from reclaim.disk_need import Need
+from signals.interval import (
+    ASSUMED_INODES_PER_SECOND,
+    FillRate,
+    WatchedLevels,
+    is_negligible,
+    next_interval,
+    update_fill_rate,
+)
+from signals.types import SignalObservation, SignalObservations
+
+FillRates = Mapping[tuple[int, bool], FillRate]
+"""(device, whether inodes) -> how fast that amount falls."""
+
+
+@dataclass(frozen=True, slots=True)
+class PollPolicy:
+    """How often a filesystem is read: at least `floor_seconds` and at most `ceiling_seconds` apart.
+
+    `assumed_fill_rate`: bytes a second; a fill of this rate is always taken to be possible.
+    """
+
+    floor_seconds: float
+    ceiling_seconds: float
+    assumed_fill_rate: float
+
+    def assumed_rate(self, *, inodes: bool) -> float:
+        """The rate of a fill that is always taken to be possible, units a second."""
+        return ASSUMED_INODES_PER_SECOND if inodes else self.assumed_fill_rate
+
+
+def update_fill_rates(fill_rates: FillRates, look: SignalObservations) -> dict[tuple[int, bool], FillRate]:
+    """The fill rates after an observation; those of filesystems that are gone are forgotten."""
+    after: dict[tuple[int, bool], FillRate] = {}
+    for identity, stats in look.filesystems.values():
+        for inodes, available in ((False, stats.available_bytes), (True, stats.inodes_free)):
+            key = (identity.device_id, inodes)
+            after[key] = update_fill_rate(fill_rates.get(key), available, stats.time)
+    return after
+
+
+def nothing_fills(fill_rates: FillRates, policy: PollPolicy) -> bool:
+    """Whether no filesystem was filled recently, at a rate that counts (`signals.interval.is_negligible`)."""
+    return all(
+        is_negligible(rate.recent_rate, policy.assumed_rate(inodes=inodes)) for (_, inodes), rate in fill_rates.items()
+    )
+
+
+def observation_interval(
+    thresholds: Iterable[Threshold], look: SignalObservations, fill_rates: FillRates, policy: PollPolicy
+) -> float:
+    """Seconds until the next observation, within [floor, ceiling]: half the time in which an amount could reach the
+    first threshold that it is not below yet.
+
+    A threshold that is met already does not shorten the interval: it is served now, or has to wait.
+    """
+    headrooms = [
+        (headroom, _fastest(observation, fill_rates, policy))
+        for _, observation, headroom in _known(thresholds, look)
+        if headroom >= 0
+    ]
+    return next_interval(headrooms, policy.floor_seconds, policy.ceiling_seconds)
+
+
+def levels_to_watch(
+    thresholds: Iterable[Threshold], look: SignalObservations, fill_rates: FillRates, policy: PollPolicy
+) -> dict[str, WatchedLevels]:
+    """For each filesystem, by the path that it is read at, the next thresholds that it could fall below.
+
+    A filesystem that is above none of its thresholds is left out.
+    """
+    highest: dict[int, dict[bool, int]] = {}
+    paths: dict[int, str] = {}
+    for threshold, observation, headroom in _known(thresholds, look):
+        if headroom < 0 or observation.filesystem is None:
+            continue
+        device, inodes = observation.filesystem.device_id, threshold.signal.counts_inodes
+        paths.setdefault(device, observation.filesystem.path)  # several roles of one device are read at several paths
+        levels = highest.setdefault(device, {})
+        levels[inodes] = max(levels.get(inodes, 0), observation.available - headroom)
+    return {
+        path: WatchedLevels(
+            available_bytes=highest[device].get(False),
+            inodes_free=highest[device].get(True),
+            bytes_per_second=_fastest_of(device, False, fill_rates, policy),
+            inodes_per_second=_fastest_of(device, True, fill_rates, policy),
+            floor_seconds=policy.floor_seconds,
+            ceiling_seconds=policy.ceiling_seconds,
+        )
+        for device, path in paths.items()
+    }
+
+
+def most_pressing(unmet: Iterable[Threshold], look: SignalObservations, fill_rates: FillRates) -> Need | None:
+    """What has to come free for the one of these thresholds whose filesystem is full first at its recent fill rate.
+
+    The minimum reclaim counts. None where no signal of them is known.
+    """
+    needs = []
+    for threshold, observation, _ in _known(unmet, look):
+        assert observation.filesystem is not None
+        inodes = threshold.signal.counts_inodes
+        rate = fill_rates.get((observation.filesystem.device_id, inodes))
+        wanted = math.ceil(threshold.effective(observation.capacity, with_min_reclaim=True))
+        needs.append(
+            Need(
+                missing=wanted - observation.available,
+                left=observation.available,
+                fill_per_second=0.0 if rate is None else rate.recent_rate,
+                inodes=inodes,
+            )
+        )
+    return min(needs, key=lambda need: need.seconds_to_full, default=None)
+
+
+def _known(
+    thresholds: Iterable[Threshold], look: SignalObservations
+) -> Iterable[tuple[Threshold, SignalObservation, int]]:
+    """The thresholds whose signal was read, with how far it is above the threshold (below 0: it is met)."""
+    for threshold in thresholds:
+        observation = look.signals.get(threshold.signal)
+        if observation is not None and observation.filesystem is not None:
+            yield threshold, observation, observation.available - int(threshold.effective(observation.capacity))
+
+
+def _fastest(observation: SignalObservation, fill_rates: FillRates, policy: PollPolicy) -> float:
+    assert observation.filesystem is not None
+    return _fastest_of(observation.filesystem.device_id, observation.signal.counts_inodes, fill_rates, policy)
+
+
+def _fastest_of(device: int, inodes: bool, fill_rates: FillRates, policy: PollPolicy) -> float:
+    rate = fill_rates.get((device, inodes))
+    return max(policy.assumed_rate(inodes=inodes), rate.fastest if rate is not None else 0.0)

@@ -1,0 +1,1 @@
+"""What is wrong or risky on this node, each with what to do."""

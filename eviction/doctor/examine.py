@@ -1,0 +1,41 @@
+"""What is wrong or risky on a node, each with its evidence and what to do. Pure: checks over values.
+
+Covers: which checks there are, and the order of what they find. Does not cover: gathering the facts (`node_facts`).
+"""
+
+from __future__ import annotations
+
+from eviction.doctor import disk_checks, node_checks
+from eviction.doctor.findings import Check, Finding, Level, NodeFacts
+
+CHECKS: tuple[Check, ...] = (
+    disk_checks.check_pressure,
+    disk_checks.check_readings,
+    node_checks.check_runtime,
+    node_checks.check_socket,
+    node_checks.check_permissions,
+    disk_checks.check_thresholds,
+    node_checks.check_sandbox_image,
+    node_checks.check_unresolved_images,
+    node_checks.check_containerd_frees_late,
+    disk_checks.check_store,
+    node_checks.check_keeps,
+    node_checks.check_clock,
+    disk_checks.check_image_gc_off,
+    disk_checks.check_inodes,
+    disk_checks.check_reserve,
+    node_checks.check_inotify,
+    node_checks.check_daemon,
+)
+
+
+def examine(facts: NodeFacts) -> tuple[Finding, ...]:
+    """Every finding, the worst first."""
+    found = [finding for check in CHECKS for finding in check(facts)]
+    order = list(Level)
+    return tuple(sorted(found, key=lambda finding: order.index(finding.level)))
+
+
+def healthy(findings: tuple[Finding, ...]) -> bool:
+    """Whether there is nothing to do: notes are good to know, and no reason to act."""
+    return all(finding.level is Level.NOTE for finding in findings)

@@ -1,0 +1,167 @@
+"""Gathers what `doctor` judges: asks runtime, kernel and filesystems of this node. Reads only; never raises for what
+cannot be learnt."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import replace
+
+from eviction.control.socket import ControlUnavailable, ask
+from eviction.doctor.findings import NodeFacts, Snapshotter, SocketFacts
+from eviction.node.node import Node
+from eviction.reporting.disk_survey import CONTENT, SNAPSHOTTER
+from reclaim.cri.client import socket_path
+from reclaim.images.in_use import images_in_use
+from reclaim.images.keep_list import parse_keep_list
+from reclaim.images.lister import Lister
+from reclaim.images.references import ImageIndex
+from reclaim.types import Listing, PodSandboxState, RuntimeUnavailable
+
+MAX_USER_INSTANCES = "/proc/sys/fs/inotify/max_user_instances"
+MANY_SANDBOXES = 3  # asking so many which image they were made from is enough
+
+
+def gather(node: Node) -> NodeFacts:
+    """One look at everything that a check needs."""
+    problem = node.locate()
+    look = node.summary.observe()
+    configuration = node.configuration
+    facts = NodeFacts(
+        look=look,
+        thresholds=node.thresholds(look.layout),
+        kubelet=configuration.kubelet,
+        root_directory=configuration.root_directory,
+        socket=socket_facts(socket_path(node.endpoint.runtime)),
+        wall=node.clock.wall(),
+        runtime_problem=problem or "",
+        imagefs=node.summary.paths.imagefs,
+        inotify_limit=_number_in(MAX_USER_INSTANCES),
+        inotify_used=inotify_instances(),
+        pods_readable=os.access(os.path.join(configuration.root_directory, "pods"), os.R_OK | os.X_OK),
+        unwritable=_unwritable(configuration.state_file, configuration.pod_logs_dir),
+        daemon_problem=_daemon_problem(configuration.control_socket),
+    )
+    facts = _with_store(facts)
+    return facts if problem else _with_runtime(facts, node)
+
+
+def socket_facts(path: str) -> SocketFacts:
+    """What lies at the runtime's endpoint."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return SocketFacts(path, exists=False)
+    return SocketFacts(path, True, stat.S_ISSOCK(found.st_mode), found.st_uid, stat.S_IMODE(found.st_mode))
+
+
+def inotify_instances(proc: str = "/proc") -> int | None:
+    """Inotify instances that processes of this user hold, as far as they may be looked at; None if none may."""
+    user, used, seen = os.geteuid(), 0, False
+    for name in os.listdir(proc):
+        if not name.isdigit():
+            continue
+        descriptors = os.path.join(proc, name, "fd")
+        try:
+            if os.stat(os.path.join(proc, name)).st_uid != user:
+                continue
+            for descriptor in os.listdir(descriptors):
+                seen = True
+                used += _is_inotify(os.path.join(descriptors, descriptor))
+        except OSError:  # it ended, or is not ours to look at
+            continue
+    return used if seen else None
+
+
+def _is_inotify(link: str) -> bool:
+    try:
+        return os.readlink(link) in ("anon_inode:inotify", "anon_inode:[inotify]")
+    except OSError:
+        return False
+
+
+def _with_store(facts: NodeFacts) -> NodeFacts:
+    """containerd's other snapshotters and its content store."""
+    if facts.imagefs is None or not os.path.basename(facts.imagefs).startswith(SNAPSHOTTER):
+        return facts
+    root = os.path.dirname(facts.imagefs)
+    found = [
+        Snapshotter(name.removeprefix(SNAPSHOTTER), len(_listed(os.path.join(root, name, "snapshots"))))
+        for name in _listed(root)
+        if name.startswith(SNAPSHOTTER)
+    ]
+    return replace(facts, snapshotters=tuple(found), content_device=_device(os.path.join(root, CONTENT)))
+
+
+def _with_runtime(facts: NodeFacts, node: Node) -> NodeFacts:
+    try:
+        version = node.client.version()
+        listing = Lister(node.client, node.client, node.clock).everything()
+        images, containers, sandboxes = listing.images, listing.containers, listing.sandboxes
+        configured = node.client.sandbox_image()
+        ready = [sandbox.id for sandbox in sandboxes if sandbox.state is PodSandboxState.READY][:MANY_SANDBOXES]
+        used = [image for image in map(node.client.image_of_sandbox, ready) if image]
+    except RuntimeUnavailable as error:
+        return replace(facts, runtime_problem=str(error))
+    name = configured or next(iter(used), None)
+    if name is None:
+        pinned = images_in_use(Listing(images=images)).sandbox_image_known
+    else:
+        ids = ImageIndex(images).find(name)
+        pinned = any(image.pinned for image in images if image.id in ids)
+    newest = max((container.created_at_ns for container in containers), default=None)
+    return replace(
+        facts,
+        runtime=version,
+        sandbox_image=name,
+        sandbox_image_pinned=pinned,
+        newest_created_seconds_ahead=None if newest is None else newest / 1e9 - facts.wall,
+        unmatched_keeps=parse_keep_list(node.configuration.keep_images).unmatched(images),
+        unresolved_images=images_in_use(listing).unresolved,
+    )
+
+
+def _unwritable(state_file: str, pod_logs_dir: str) -> tuple[tuple[str, str], ...]:
+    """Directories that exist and cannot be written; for a file the nearest directory above it that exists."""
+    found = []
+    for path in filter(None, (os.path.dirname(state_file), pod_logs_dir)):
+        nearest = path
+        while not os.path.exists(nearest) and nearest != "/":
+            nearest = os.path.dirname(nearest)
+        missing_logs = path == pod_logs_dir and nearest != path
+        if not missing_logs and not os.access(nearest, os.W_OK | os.X_OK):
+            found.append((path, f"no permission to write {nearest}, or it is mounted read-only"))
+    return tuple(found)
+
+
+def _daemon_problem(control_socket: str) -> str:
+    if not control_socket:
+        return ""
+    try:
+        ask(control_socket, "brief")
+    except ControlUnavailable as error:
+        return str(error)
+    return ""
+
+
+def _number_in(path: str) -> int | None:
+    try:
+        with open(path, encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return None
+
+
+def _listed(directory: str) -> list[str]:
+    """The names in a directory; none where it cannot be read."""
+    try:
+        return sorted(os.listdir(directory))
+    except OSError:
+        return []
+
+
+def _device(path: str) -> int | None:
+    try:
+        return os.stat(path).st_dev
+    except OSError:
+        return None

@@ -1,0 +1,179 @@
+"""Checks of the runtime, its socket, permissions, the clock, inotify and the daemon (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eviction.doctor.findings import Finding, Level, NodeFacts
+from eviction.reporting.pass_record import shortened
+from signals.quantity import format_duration
+
+LARGEST_SKEW_SECONDS = 60.0
+EARLIEST_WALL = 1_735_689_600.0  # 2025-01-01: before this program was written
+FEW_INOTIFY_INSTANCES = 128  # the kernel's default, which a node with many pods uses up
+SHARE_IN_USE = 0.9
+MOST_SHOWN = 5
+
+
+def check_runtime(facts: NodeFacts) -> Iterator[Finding]:
+    """Whether the runtime answers, and who it is."""
+    if facts.runtime_problem:
+        yield Finding(
+            "runtime",
+            Level.PROBLEM,
+            "the container runtime does not answer, so nothing can be reclaimed",
+            facts.runtime_problem,
+            "start it, or name its socket with containerRuntimeEndpoint",
+        )
+
+
+def check_socket(facts: NodeFacts) -> Iterator[Finding]:
+    """Whoever can reach the CRI socket is root on this node."""
+    found = facts.socket
+    if not found.exists:
+        return
+    if not found.is_socket:
+        evidence = f"{found.path} is not a socket"
+        yield Finding("socket", Level.PROBLEM, "the endpoint is no socket", evidence, "set containerRuntimeEndpoint")
+    elif found.owner != 0 or found.mode & 0o002:
+        yield Finding(
+            "socket",
+            Level.RISK,
+            "the runtime's socket is open to others than root, and whoever reaches it is root",
+            f"{found.path} belongs to user {found.owner} and has mode {found.mode & 0o777:04o}",
+            "make it root's with mode 0660 (containerd: [grpc] uid and gid)",
+        )
+
+
+def check_containerd_frees_late(facts: NodeFacts) -> Iterator[Finding]:
+    """containerd 2.0.0 to 2.0.4 answered before an image was freed."""
+    if facts.runtime is None or facts.runtime.name != "containerd":
+        return
+    version = facts.runtime.version.lstrip("v")
+    if version.split("-")[0].split("+")[0] in {f"2.0.{patch}" for patch in range(5)}:
+        yield Finding(
+            "containerd-frees-late",
+            Level.RISK,
+            "this containerd answers a removal before the space is free, so more images go than are needed",
+            f"containerd {version}",
+            "update to containerd 2.0.5 or later",
+        )
+
+
+def check_sandbox_image(facts: NodeFacts) -> Iterator[Finding]:
+    """Without the sandbox image no pod starts; where nothing names it no image is removed at all."""
+    if facts.runtime_problem:
+        return
+    pin = "ctr -n k8s.io images label IMAGE io.cri-containerd.pinned=pinned; containerd 1.6.36, 1.7.13 and 2 pin it"
+    if facts.sandbox_image is None and not facts.sandbox_image_pinned:
+        yield Finding(
+            "sandbox-image",
+            Level.PROBLEM,
+            "nothing says which image pods need to start, so no image is removed",
+            "no configured sandbox image, no ready sandbox that names one, no pinned image",
+            pin,
+        )
+    elif facts.sandbox_image is not None and not facts.sandbox_image_pinned:
+        yield Finding(
+            "sandbox-image",
+            Level.RISK,
+            "the sandbox image is not pinned: reclaimd keeps it, but other tools and older kubelets may remove it",
+            f"{facts.sandbox_image} is configured and not pinned",
+            pin,
+        )
+
+
+def check_unresolved_images(facts: NodeFacts) -> Iterator[Finding]:
+    """A container whose image cannot be told may use any of them, so none is removed."""
+    if facts.unresolved_images:
+        shown = ", ".join(map(shortened, facts.unresolved_images[:MOST_SHOWN]))
+        more = len(facts.unresolved_images) - MOST_SHOWN
+        yield Finding(
+            "image-unresolved",
+            Level.PROBLEM,
+            "a container uses an image that cannot be told, so no image is removed",
+            f"no image is known for {shown}{f' and {more} more' if more > 0 else ''}",
+            "crictl ps -a shows the container; if it is dead, crictl rm it",
+        )
+
+
+def check_inotify(facts: NodeFacts) -> Iterator[Finding]:
+    """Without an inotify instance looks come at intervals only, which every promise allows for."""
+    limit, used = facts.inotify_limit, facts.inotify_used
+    if limit is not None and used is not None and used >= limit * SHARE_IN_USE:
+        yield Finding(
+            "inotify",
+            Level.RISK,
+            "this user's inotify instances are nearly used up; kubelet and pods need them too",
+            f"{used} of {limit} (fs.inotify.max_user_instances)",
+            "raise it in /etc/sysctl.d, to 1024 say",
+        )
+    elif limit is not None and limit <= FEW_INOTIFY_INSTANCES:
+        yield Finding(
+            "inotify",
+            Level.NOTE,
+            "the limit of inotify instances is the kernel's small default",
+            f"fs.inotify.max_user_instances is {limit}",
+            "raise it in /etc/sysctl.d, to 1024 say",
+        )
+
+
+def check_keeps(facts: NodeFacts) -> Iterator[Finding]:
+    """Entries of keepImages that match nothing protect nothing."""
+    for entry in facts.unmatched_keeps:
+        yield Finding(
+            "keep-unmatched",
+            Level.RISK,
+            "an entry of keepImages matches no image on this node",
+            f"keepImages: {entry!r}",
+            "correct it, or pull the image that it is to protect",
+        )
+
+
+def check_clock(facts: NodeFacts) -> Iterator[Finding]:
+    """Ages of containers come from the wall clock."""
+    ahead = facts.newest_created_seconds_ahead
+    if facts.wall < EARLIEST_WALL:
+        evidence = f"it is {facts.wall:.0f} s after 1970"
+        remedy = "set it and keep it set (chrony, systemd-timesyncd)"
+        yield Finding("clock", Level.PROBLEM, "the clock is wrong: ages cannot be told", evidence, remedy)
+    elif ahead is not None and ahead > LARGEST_SKEW_SECONDS:
+        yield Finding(
+            "clock",
+            Level.RISK,
+            "the clock was set back: what was made since then counts as too young for longer",
+            f"the newest container was made {format_duration(ahead)} in the future",
+            "keep the clock in step (chrony, systemd-timesyncd)",
+        )
+
+
+def check_permissions(facts: NodeFacts) -> Iterator[Finding]:
+    """What must be readable and writable."""
+    if facts.pods_readable is False:
+        yield Finding(
+            "permissions",
+            Level.PROBLEM,
+            "the kubelet's pod directories cannot be read, so no pod counts as gone and its remains stay",
+            f"{facts.root_directory}/pods cannot be listed",
+            "run as root, and set rootDirectory to the kubelet's --root-dir",
+        )
+    for path, reason in facts.unwritable:
+        yield Finding(
+            "permissions",
+            Level.RISK,
+            f"{path} cannot be written",
+            reason,
+            "run as root, and let the unit write there (ReadWritePaths)",
+        )
+
+
+def check_daemon(facts: NodeFacts) -> Iterator[Finding]:
+    """Whether anybody watches."""
+    if facts.daemon_problem:
+        yield Finding(
+            "daemon",
+            Level.NOTE,
+            "no daemon answers: nobody watches this node unless one runs without a control socket",
+            facts.daemon_problem,
+            "systemctl enable --now reclaimd",
+        )

@@ -1,0 +1,1 @@
+"""Did what the scenario expects hold?"""

@@ -1,0 +1,1 @@
+"""Measures a run by means of its own, whoever responds to the pressure."""

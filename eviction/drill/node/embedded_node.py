@@ -1,0 +1,143 @@
+"""The embedded node of a drill: small filesystems, an embedded CRI runtime on them, images and pods.
+
+Everything above the runtime's socket is the product's own code. Each filesystem is a tmpfs in a mount namespace of
+this process (as root, or in a user namespace), gone with the process; where neither is allowed, or where the scenario
+wants it so, it is a size-limited view of a directory, and `simulated` says so.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from types import TracebackType
+from typing import Any, Self
+
+from eviction.drill.node.pod_maker import PodMaker
+from eviction.drill.node.population import Population
+from eviction.drill.node.sized_directory import SizedDirectory, reader_of
+from eviction.drill.node.wait_for_runtime import answered
+from eviction.drill.runtime.dialects import DIALECTS
+from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, mount_tmpfs, unmount
+from eviction.drill.runtime.runtime import EmbeddedRuntime
+from eviction.drill.runtime.server import EmbeddedServer
+from eviction.drill.scenario.types import FilesystemType, RuntimeSpec, Scenario
+from reclaim.types import RuntimeUnavailable
+from signals.statvfs import FilesystemReader
+from signals.types import FilesystemRole, FsLayout
+
+
+class EmbeddedDrillNode:
+    """The node of a scenario, while its `with` block lasts.
+
+    `mounts`: what `enter_private_mounts` answered, asked while the process had one thread. Raises EmbeddedNodeError
+    when the node cannot be built.
+    """
+
+    def __init__(self, scenario: Scenario, mounts: PrivateMounts):
+        self._spec = scenario.node
+        self._mounts = mounts
+        self._base = tempfile.mkdtemp(prefix="reclaimd-drill-")
+        self._disks = {role: os.path.join(self._base, str(role)) for role in self._spec.filesystems}
+        self._simulated = {
+            role: SizedDirectory(self._disks[role], spec.size_bytes, spec.inodes)
+            for role, spec in self._spec.filesystems.items()
+            if spec.type is FilesystemType.DIRECTORY or not mounts.available
+        }
+        self.root_directory = os.path.join(self._disks[FilesystemRole.NODEFS], "kubelet")
+        self.pod_logs_directory = os.path.join(self._disks[FilesystemRole.NODEFS], "log", "pods")
+        self.container_logs_directory = os.path.join(self._disks[FilesystemRole.NODEFS], "log", "containers")
+        self.endpoint = f"unix://{self._base}/cri.sock"
+
+    def __enter__(self) -> Self:
+        try:
+            self._build()
+        except BaseException:
+            self._clean()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.population.maker.close()
+        self.server.close()
+        self._clean()
+
+    @property
+    def simulated(self) -> bool:
+        """Whether any of the filesystems is only a view of a directory."""
+        return bool(self._simulated)
+
+    @property
+    def reader(self) -> FilesystemReader:
+        """How the node's filesystems are read."""
+        return reader_of(tuple(self._simulated.values()))
+
+    def disk(self, role: FilesystemRole) -> str:
+        """The root of the filesystem that a role is on."""
+        return self._disks[self._spec.role(role)]
+
+    def describe(self) -> str:
+        """What the filesystems are, in a phrase."""
+        many = len(self._disks) > 1
+        if self._simulated:
+            why = self._mounts.reason if not self._mounts.available else "the scenario wants it so"
+            views = "size-limited views of directories" if many else "a size-limited view of a directory"
+            return f"simulated: {views}, because {why}"
+        how = "as root" if self._mounts.how == "root" else "in a user namespace"
+        return f"{'two tmpfs of their own' if many else 'a tmpfs of its own'} (mounted {how})"
+
+    def _build(self) -> None:
+        for role, spec in self._spec.filesystems.items():
+            os.mkdir(self._disks[role])
+            if role not in self._simulated:
+                mount_tmpfs(self._disks[role], spec.size_bytes, spec.inodes)
+        for directory in (
+            os.path.join(self.root_directory, "pods"),
+            self.pod_logs_directory,
+            self.container_logs_directory,
+        ):
+            os.makedirs(directory)
+        containers = self.disk(FilesystemRole.CONTAINERFS) if self._spec.layout is FsLayout.SPLIT else ""
+        self.runtime = EmbeddedRuntime(
+            os.path.join(self.disk(FilesystemRole.IMAGEFS), "runtime"),
+            containers_root=containers and os.path.join(containers, "runtime"),
+            sandbox_image=self._spec.images[0].names[0],
+            dialect=DIALECTS[self._spec.runtime.dialect],
+            **differences_of(self._spec.runtime),
+        )
+        self.server = EmbeddedServer(self.runtime, f"{self._base}/cri.sock")
+        self.server.start()
+        maker = PodMaker(self.endpoint)
+        self.population = Population(self.runtime, maker, self.root_directory, self.pod_logs_directory)
+        try:
+            answered(maker.version)
+            for image in self._spec.images:
+                self.population.add_images(image)
+            for pod in self._spec.pods:
+                self.population.add_pods(pod)
+            if self._spec.rebooted:
+                self.population.reboot()
+        except BaseException as error:
+            maker.close()
+            self.server.close()
+            if isinstance(error, RuntimeUnavailable | OSError):
+                raise EmbeddedNodeError(f"the node of the scenario cannot be built: {error}") from error
+            raise
+
+    def _clean(self) -> None:
+        for role, disk in self._disks.items():
+            if role not in self._simulated:
+                unmount(disk)
+        shutil.rmtree(self._base, ignore_errors=True)
+
+
+def differences_of(runtime: RuntimeSpec) -> dict[str, Any]:
+    """The rules in which a runtime differs from its dialect, by their names there."""
+    named = {
+        "container_space_delay_seconds": runtime.container_space_delay_seconds,
+        "pins_sandbox_image": runtime.pins_sandbox_image,
+        "fills_image_id": runtime.fills_image_id,
+    }
+    return {name: value for name, value in named.items() if value is not None}

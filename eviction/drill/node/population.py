@@ -1,0 +1,136 @@
+"""What lives on the embedded node: images and pods, put there as a runtime and a kubelet would."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from dataclasses import dataclass, field
+
+from eviction.drill.node.pod_maker import PodMaker
+from eviction.drill.runtime.layer_store import LayerSpec
+from eviction.drill.runtime.private_mounts import EmbeddedNodeError
+from eviction.drill.runtime.runtime import EmbeddedRuntime
+from eviction.drill.scenario.types import CONTAINER, INIT_CONTAINER, ImageSpec, PodSpec, PodState
+from reclaim.types import ImageRecord
+
+SETTLED_SECONDS = 60.0  # how long before the newest of its containers died a pod had begun
+LOST_EXIT_CODE = 255  # what a runtime says of a container that it found dead after a reboot
+
+
+@dataclass(frozen=True, slots=True)
+class _Pod:
+    name: str
+    uid: str
+    sandbox_id: str
+    log_directory: str
+
+
+@dataclass(slots=True)
+class Population:
+    """Images and pods of a node. `image_names`: id -> reference; `layers`: reference -> layers, the lowest first.
+    `exit_codes`: by id of a container that has exited. `running`, `log_files`: by pod."""
+
+    runtime: EmbeddedRuntime
+    maker: PodMaker
+    root_directory: str
+    log_directory: str
+    image_names: dict[str, str] = field(default_factory=dict)
+    layers: dict[str, tuple[LayerSpec, ...]] = field(default_factory=dict)
+    records: dict[str, ImageRecord] = field(default_factory=dict)
+    exit_codes: dict[str, int] = field(default_factory=dict)
+    running: dict[str, str] = field(default_factory=dict)
+    log_files: dict[str, str] = field(default_factory=dict)
+
+    def add_images(self, spec: ImageSpec) -> None:
+        """Images that have been known for a while. Raises EmbeddedNodeError if they do not fit."""
+        now = time.monotonic()
+        for place, name in enumerate(spec.names):
+            image_id = self.pull(spec, name)
+            self.records[image_id] = ImageRecord(now - spec.age_seconds + place)
+
+    def pull(self, spec: ImageSpec, name: str) -> str:
+        """One image of a spec, as it arrives; nobody has seen it before. Its id. Raises EmbeddedNodeError."""
+        own = LayerSpec(name, spec.size_bytes, spec.files)
+        shared = [LayerSpec(f"shared {spec.name}", spec.shared_bytes)] if spec.shared_bytes else []
+        image_id = self.runtime.add_image([name], [*shared, own], pinned=spec.pinned)
+        self.image_names[image_id] = name
+        self.layers[name] = (*shared, own)
+        return image_id
+
+    def add_pods(self, spec: PodSpec) -> None:
+        """The pods of a spec, each in its state. Raises EmbeddedNodeError or RuntimeUnavailable."""
+        for name in spec.names:
+            self._add_pod(spec, name)
+
+    def start_new_pod(self, image: str) -> None:
+        """Starts a pod that was not there before. Raises RuntimeUnavailable with the runtime's own words."""
+        pod = self._run_sandbox("new-pod")
+        self.maker.run_container(pod.sandbox_id, (pod.name, pod.uid), CONTAINER, image)
+
+    def reboot(self) -> None:
+        """The runtime comes back after a reboot: nothing runs any more, and nobody said so."""
+        self.runtime.reboot()
+        self.exit_codes |= dict.fromkeys(self.running.values(), LOST_EXIT_CODE)
+
+    def _run_sandbox(self, name: str) -> _Pod:
+        uid, log_directory = f"uid-{name}", self._log_directory_of(name)
+        os.makedirs(os.path.join(self.root_directory, "pods", uid), exist_ok=True)  # before the sandbox, as the kubelet
+        return _Pod(name, uid, self.maker.run_pod(name, uid, log_directory), log_directory)
+
+    def _log_directory_of(self, name: str) -> str:
+        return os.path.join(self.log_directory, f"default_{name}_uid-{name}")
+
+    def _add_pod(self, spec: PodSpec, name: str) -> None:
+        if spec.state is PodState.VANISHED:
+            self._write_log(name, os.path.join(self._log_directory_of(name), CONTAINER, "0.log"), spec.log_bytes)
+            return
+        pod = self._run_sandbox(name)
+        self._age(pod, spec.dead_seconds + SETTLED_SECONDS)
+        if spec.state is PodState.INITIALIZED:
+            self._exit(self._container(pod, spec, INIT_CONTAINER, 0), 0, spec.dead_seconds)
+        for attempt in range(spec.dead_copies):
+            self._exit(self._container(pod, spec, CONTAINER, attempt), 1, spec.dead_seconds)
+        if spec.state is PodState.CREATED:
+            self.maker.create_container(pod.sandbox_id, (name, pod.uid), CONTAINER, spec.image, spec.dead_copies)
+            return
+        last = self._container(pod, spec, CONTAINER, spec.dead_copies)
+        match spec.state:
+            case PodState.RUNNING | PodState.INITIALIZED:
+                self.runtime.age(last, SETTLED_SECONDS)
+                self.running[name] = last
+            case PodState.UNKNOWN:
+                self.runtime.lose_container(last)
+            case PodState.COMPLETED:
+                self._exit(last, 0, spec.dead_seconds)
+            case PodState.CRASHED:
+                self._exit(last, 1, spec.dead_seconds)
+            case PodState.GONE:
+                self._exit(last, 1, spec.dead_seconds)
+                self.runtime.kill_sandbox(pod.sandbox_id)
+                shutil.rmtree(os.path.join(self.root_directory, "pods", pod.uid))
+
+    def _age(self, pod: _Pod, seconds: float) -> None:
+        """The node is one where everything began long ago: no pod is just being made."""
+        self.runtime.age(pod.sandbox_id, seconds)
+        began = time.time() - seconds
+        os.utime(os.path.join(self.root_directory, "pods", pod.uid), (began, began))
+
+    def _container(self, pod: _Pod, spec: PodSpec, name: str, attempt: int) -> str:
+        container = self.maker.run_container(pod.sandbox_id, (pod.name, pod.uid), name, spec.image, attempt)
+        if spec.write_bytes and self.runtime.write_to_container(container, spec.write_bytes) < spec.write_bytes:
+            raise EmbeddedNodeError(f"what the pod {pod.name} is to have written does not fit")
+        self._write_log(pod.name, os.path.join(pod.log_directory, name, f"{attempt}.log"), spec.log_bytes)
+        return container
+
+    def _write_log(self, pod_name: str, path: str, size_bytes: int) -> None:
+        self.log_files[pod_name] = path
+        if size_bytes:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb") as log:
+                log.write(os.urandom(size_bytes))
+
+    def _exit(self, container_id: str, exit_code: int, dead_seconds: float) -> None:
+        self.runtime.exit_container(container_id, exit_code)
+        self.runtime.age(container_id, dead_seconds)  # one after the other: the order of making is kept
+        self.exit_codes[container_id] = exit_code

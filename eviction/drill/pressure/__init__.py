@@ -1,0 +1,1 @@
+"""What fills a filesystem, and the faults that strike meanwhile."""

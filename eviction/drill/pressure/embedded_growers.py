@@ -1,0 +1,140 @@
+"""What grows on the embedded node.
+
+What grows by itself is a program of its own (`fill`), so that it writes as fast as asked whatever this process does;
+what has to go through the runtime is a thread.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from eviction.drill.node.embedded_node import EmbeddedDrillNode
+from eviction.drill.pressure.schedule import Grower
+from eviction.drill.runtime.private_mounts import EmbeddedNodeError
+from eviction.drill.scenario.types import Grows, Pressure
+
+WRITE_BYTES = 256 * 1024  # a container's writes: so much at a time
+PULL_AGAIN_SECONDS = 0.05  # an image that does not fit is pulled again, as a kubelet would, only sooner
+END_SECONDS = 5.0
+
+
+class EmbeddedGrowers:
+    """Starts what grows on one embedded node."""
+
+    def __init__(self, node: EmbeddedDrillNode):
+        self._node = node
+
+    def __call__(self, pressure: Pressure, number: int) -> Grower:
+        """Starts the `number`th pressure."""
+        population = self._node.population
+        match pressure.grows:
+            case Grows.BYTES | Grows.INODES:
+                return _Program(pressure, os.path.join(self._node.disk(pressure.where), "grown", str(number)))
+            case Grows.LOG:
+                return _Program(pressure, population.log_files[pressure.pod])
+            case Grows.WRITABLE:
+                container = population.running[pressure.pod]
+                return _Thread(pressure, lambda most: self._node.runtime.write_to_container(container, most))
+            case Grows.PULL:
+                return _Thread(pressure, self._pulls(pressure))
+
+    def _pulls(self, pressure: Pressure) -> Callable[[int], int]:
+        """One image a call; what arrived, in bytes; 0 where it did not fit, less than 0 at the end."""
+        image = pressure.image
+        assert image is not None
+        names = list(image.names)
+
+        def pull(_: int) -> int:
+            if not names:
+                return -1
+            try:
+                self._node.population.pull(image, names[0])
+            except EmbeddedNodeError:
+                return 0
+            names.pop(0)
+            return image.size_bytes
+
+        return pull
+
+
+class _Program:
+    """`fill_program.py` as a process of its own."""
+
+    def __init__(self, pressure: Pressure, path: str):
+        self._path = path
+        kind = "inodes" if pressure.counts_inodes else "bytes"
+        amount = str(sys.maxsize) if pressure.amount is None else str(pressure.amount)
+        arguments = [
+            path,
+            kind,
+            str(pressure.rate),
+            "full" if pressure.until_full else amount,
+            str(pressure.file_bytes),
+        ]
+        program = os.path.join(os.path.dirname(__file__), "fill_program.py")
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", program, *arguments], stdout=subprocess.PIPE, text=True
+        )
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def stop(self) -> int:
+        self._process.terminate()
+        try:
+            written, _ = self._process.communicate(timeout=END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            written, _ = self._process.communicate()
+        return int(written or 0)
+
+    def undo(self) -> None:
+        if os.path.isdir(self._path):
+            shutil.rmtree(self._path)
+        elif os.path.exists(self._path):
+            os.unlink(self._path)
+
+
+class _Thread:
+    """Writes through the runtime at a steady rate. `write` is called with how much may be written and answers how much
+    was: 0 where there was no room, less than 0 at the end."""
+
+    def __init__(self, pressure: Pressure, write: Callable[[int], int]):
+        self._pressure = pressure
+        self._write = write
+        self._written = 0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="grower", daemon=True)
+        self._thread.start()
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
+    def stop(self) -> int:
+        self._stopping.set()
+        self._thread.join()
+        return self._written
+
+    def undo(self) -> None:
+        """What a runtime holds is not taken away behind its back; the schema does not let it be asked for."""
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        while True:
+            left = WRITE_BYTES if self._pressure.amount is None else self._pressure.amount - self._written
+            if left <= 0 or self._stopping.is_set():
+                return
+            wrote = self._write(min(left, WRITE_BYTES))
+            if wrote < 0 or (wrote == 0 and self._pressure.until_full):
+                return
+            self._written += wrote
+            ahead = self._written / self._pressure.rate - (time.monotonic() - began)
+            self._stopping.wait(PULL_AGAIN_SECONDS if wrote == 0 else max(ahead, 0.0))

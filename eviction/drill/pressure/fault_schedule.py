@@ -1,0 +1,155 @@
+"""The faults of a scenario, striking in their time.
+
+Each fault waits on a thread of its own for its moment: so many seconds after the first pressure began, or a call that
+arrives. What the runtime can be made to do is in `eviction.drill.runtime.faults`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import assert_never
+
+from eviction.drill.runtime.distortions import Distortion
+from eviction.drill.runtime.faults import CODES, ActThenFail, Cut, Delay, Distort, Fail, Failpoint, Hang, Pretend
+from eviction.drill.runtime.server import EmbeddedServer
+from eviction.drill.scenario.types import Fault, FaultAction
+from signals.quantity import format_duration
+
+WAIT_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """A fault that struck, in seconds since the first pressure began."""
+
+    what: str
+    seconds: float
+
+
+def words_of(fault: Fault) -> str:
+    """A fault in words."""
+    lasts = "" if fault.lasts_seconds is None else f" for {format_duration(fault.lasts_seconds)}"
+    times = "" if fault.times is None else f", {fault.times} times"
+    match fault.action:
+        case FaultAction.FAIL:
+            return f"{fault.method} fails ({fault.code}){times}{lasts}"
+        case FaultAction.ACT_THEN_FAIL:
+            return f"{fault.method} acts and fails all the same ({fault.code}){times}{lasts}"
+        case FaultAction.PRETEND:
+            return f"{fault.method} does nothing and says that it did{times}{lasts}"
+        case FaultAction.CUT:
+            return f"{fault.method} ends in the middle of its list ({fault.code}){times}{lasts}"
+        case FaultAction.DISTORT:
+            return f"{fault.method} does not tell the truth ({fault.how}){times}{lasts}"
+        case FaultAction.DELAY:
+            return f"{fault.method} answers {format_duration(fault.delay_seconds)} late{times}{lasts}"
+        case FaultAction.HANG:
+            return f"{fault.method} hangs{times}{lasts}"
+        case FaultAction.RESTART:
+            return "the runtime restarts"
+        case FaultAction.AWAY:
+            return f"the runtime is away{lasts}"
+        case other:
+            assert_never(other)
+
+
+def failpoint_of(fault: Fault) -> Failpoint:
+    """The failpoint of a fault that concerns one method."""
+    code = CODES[fault.code]
+    match fault.action:
+        case FaultAction.FAIL:
+            return Fail(code, fault.message, fault.times)
+        case FaultAction.ACT_THEN_FAIL:
+            return ActThenFail(code, fault.message, fault.times)
+        case FaultAction.PRETEND:
+            return Pretend(fault.times)
+        case FaultAction.CUT:
+            return Cut(code, fault.message, fault.times)
+        case FaultAction.DISTORT:
+            return Distort(Distortion(fault.how), fault.times)
+        case FaultAction.DELAY:
+            return Delay(fault.delay_seconds, fault.times)
+        case FaultAction.HANG:
+            return Hang(fault.times)
+        case FaultAction.RESTART | FaultAction.AWAY:
+            raise ValueError(f"{fault.action} concerns the whole runtime")
+        case other:
+            assert_never(other)
+
+
+class Faults:
+    """The faults of a scenario on a runtime."""
+
+    def __init__(self, faults: tuple[Fault, ...], server: EmbeddedServer):
+        self._faults = faults
+        self._server = server
+        self._strikes: list[Strike] = []
+        self._stopping = threading.Event()
+        self._whole_runtime = threading.Lock()  # one at a time: a restart in the middle of an absence is neither
+        self._threads: list[threading.Thread] = []
+        self._open: set[int] = set()
+        self._began = 0.0
+
+    @property
+    def strikes(self) -> tuple[Strike, ...]:
+        """Those that have struck, in order."""
+        return tuple(self._strikes)
+
+    @property
+    def lasting(self) -> bool:
+        """Whether a fault goes on or has a time that is still to come; one that waits for a call may wait for ever."""
+        return bool(self._open)
+
+    def start(self, began: float) -> None:
+        """`began`: monotonic seconds from which all times are counted."""
+        self._began = began
+        calls = self._server.failpoints.calls
+        self._open = {number for number, fault in enumerate(self._faults) if fault.at_seconds is not None}
+        for number, fault in enumerate(self._faults):
+            run, arguments = self._run, (number, fault, calls[fault.call_method])
+            self._threads.append(threading.Thread(target=run, args=arguments, name="fault", daemon=True))
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Nothing more strikes, what hangs goes on, and the runtime is there."""
+        self._stopping.set()
+        self._server.failpoints.clear()
+        for thread in self._threads:
+            thread.join()
+        self._server.failpoints.clear()
+
+    def _run(self, number: int, fault: Fault, calls_before: int) -> None:
+        if self._moment(fault, calls_before):
+            self._open.add(number)
+            self._strike(fault)
+        self._open.discard(number)
+
+    def _strike(self, fault: Fault) -> None:
+        self._strikes.append(Strike(words_of(fault), time.monotonic() - self._began))
+        match fault.action:
+            case FaultAction.RESTART:
+                with self._whole_runtime:
+                    self._server.restart()
+            case FaultAction.AWAY:
+                with self._whole_runtime:
+                    self._server.stop()
+                    self._stopping.wait(fault.lasts_seconds)
+                    self._server.start()
+            case _:
+                self._server.failpoints[fault.method] = failpoint_of(fault)
+                if fault.lasts_seconds is not None:
+                    self._stopping.wait(fault.lasts_seconds)
+                    self._server.failpoints.pop(fault.method, None)
+
+    def _moment(self, fault: Fault, calls_before: int) -> bool:
+        """Waits for the moment of a fault; False where it never came."""
+        if fault.at_seconds is not None:
+            return not self._stopping.wait(max(self._began + fault.at_seconds - time.monotonic(), 0.0))
+        wanted = calls_before + fault.call_count
+        while not self._stopping.is_set():
+            if self._server.failpoints.wait_for_calls(fault.call_method, wanted, WAIT_SECONDS):
+                return True
+        return False

@@ -1,0 +1,81 @@
+"""The process that fills a disk: run as a program of its own, standard library only.
+
+    python fill_program.py FILE bytes RATE AMOUNT|full
+    python fill_program.py DIRECTORY inodes RATE AMOUNT|full FILE_BYTES
+
+Appends bytes that neither compress nor leave holes to a file, or makes many files of FILE_BYTES each, at RATE a second,
+until AMOUNT is written, the disk is full (`full`), or it is told to stop (SIGTERM, or its parent is gone). Where an
+amount is given a disk that is full is tried again, as a writer that retries would. What a busy machine held up is not
+made up for by more than a tenth of a second's worth. Prints what it wrote.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+BLOCK_BYTES = 1 << 18
+FULL_SECONDS = 0.002
+LONGEST_BEHIND_SECONDS = 0.1
+LONGEST_SECONDS = 60.0
+
+
+def bytes_into(path: str) -> Callable[[int], int]:
+    """Appends to one file; called with how much may still be written, answers how much was."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    block = os.urandom(BLOCK_BYTES)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    return lambda most: os.write(descriptor, block[:most])
+
+
+def files_into(directory: str, file_bytes: int) -> Callable[[int], int]:
+    """Makes one file a call."""
+    os.makedirs(directory, exist_ok=True)
+    content = os.urandom(file_bytes)
+    made: list[str] = []
+
+    def make(_: int) -> int:
+        name = os.path.join(directory, f"f{len(made):07}")
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            os.write(descriptor, content)
+        finally:
+            os.close(descriptor)
+        made.append(name)
+        return 1
+
+    return make
+
+
+def main() -> None:
+    """Fills, at a steady rate, and says how much."""
+    path, grows, rate = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    until_full = sys.argv[4] == "full"
+    amount = sys.maxsize if until_full else int(sys.argv[4])
+    stopped: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
+    parent = os.getppid()
+    write = bytes_into(path) if grows == "bytes" else files_into(path, int(sys.argv[5]))
+    written, started = 0, time.monotonic()
+    began = started  # moved on where the machine held this up
+    while written < amount and not stopped and os.getppid() == parent:
+        try:
+            written += write(amount - written)
+        except OSError:
+            if until_full or time.monotonic() - started > LONGEST_SECONDS:
+                break
+            time.sleep(FULL_SECONDS)
+            continue
+        ahead = written / rate - (time.monotonic() - began)
+        if ahead < -LONGEST_BEHIND_SECONDS:
+            began -= ahead + LONGEST_BEHIND_SECONDS
+        elif ahead > FULL_SECONDS:
+            time.sleep(min(ahead, 0.1))  # short, so that an orphan notices
+    print(written, flush=True)  # noqa: T201 # the answer of this program
+
+
+if __name__ == "__main__":
+    main()

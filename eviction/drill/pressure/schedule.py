@@ -1,0 +1,120 @@
+"""Pressures being put on a node, one after the other: files that grow, logs, writable layers, images that arrive.
+
+Covers: their order and their times. Does not cover: who writes (`growers` on the embedded node, `held` on a real one).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol, assert_never
+
+from eviction.drill.scenario.types import Grows, Pressure
+from signals.quantity import format_bytes, format_duration
+
+TICK_SECONDS = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """One pressure that was put on: seconds since the first began; `written` in bytes or files. `ended`: None while it
+    goes on."""
+
+    what: str
+    began: float
+    ended: float | None = None
+    written: int = 0
+
+
+class Grower(Protocol):
+    """Something that grows until it is done or told to stop."""
+
+    @property
+    def running(self) -> bool:
+        """Whether it still grows."""
+
+    def stop(self) -> int:
+        """Ends it; what was written, in bytes or files."""
+
+    def undo(self) -> None:
+        """Takes away what was written."""
+
+
+def words_of(pressure: Pressure) -> str:
+    """A pressure in words: `a process writes 150.0MiB at 60.0MiB a second`."""
+    unit = (lambda n: f"{n} files") if pressure.counts_inodes else format_bytes
+    amount = (
+        "until the disk is full" if pressure.until_full else "" if pressure.amount is None else unit(pressure.amount)
+    )
+    if pressure.for_seconds is not None:
+        amount = f"{amount} for at most {format_duration(pressure.for_seconds)}".strip()
+    match pressure.grows:
+        case Grows.BYTES:
+            who = f"a process writes on {pressure.where}"
+        case Grows.INODES:
+            small = f" of {format_bytes(pressure.file_bytes)}" if pressure.file_bytes else ""
+            who = f"a process makes files{small} on {pressure.where}"
+        case Grows.LOG:
+            who = f"{pressure.pod} writes its log"
+        case Grows.WRITABLE:
+            who = f"{pressure.pod} writes into its writable layer"
+        case Grows.PULL:
+            assert pressure.image is not None
+            who = f"{pressure.image.count} images {pressure.image.name} are pulled"
+        case other:
+            assert_never(other)
+    return f"{who}: {f'{amount}, ' if amount else ''}{unit(pressure.rate)} a second"
+
+
+class Pressures:
+    """The pressures of a scenario, in their order, on a thread of its own. `grow`: starts one, by its number."""
+
+    def __init__(self, pressures: tuple[Pressure, ...], grow: Callable[[Pressure, int], Grower]):
+        self._pressures = pressures
+        self._grow = grow
+        self._periods: list[Period] = []
+        self._began = 0.0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pressure", daemon=True)
+
+    @property
+    def running(self) -> bool:
+        """Whether any pressure goes on or is to come."""
+        return self._thread.is_alive()
+
+    @property
+    def periods(self) -> tuple[Period, ...]:
+        """Those that have begun."""
+        return tuple(self._periods)
+
+    def start(self, began: float) -> None:
+        """`began`: monotonic seconds from which all times are counted."""
+        self._began = began
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends what goes on; nothing more begins."""
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        for number, pressure in enumerate(self._pressures):
+            if self._stopping.wait(pressure.after_seconds):
+                return
+            self._put_on(pressure, number)
+
+    def _put_on(self, pressure: Pressure, number: int) -> None:
+        grower = self._grow(pressure, number)
+        started = time.monotonic()
+        self._periods.append(Period(words_of(pressure), started - self._began))
+        limit = float("inf") if pressure.for_seconds is None else started + pressure.for_seconds
+        while grower.running and time.monotonic() < limit and not self._stopping.is_set():
+            self._stopping.wait(TICK_SECONDS)
+        written = grower.stop()
+        self._stopping.wait(pressure.holds_seconds)
+        if not pressure.remains:
+            grower.undo()
+        ended = time.monotonic() - self._began
+        self._periods[-1] = replace(self._periods[-1], ended=ended, written=written)

@@ -1,0 +1,1 @@
+"""Runs a scenario on an embedded node or on a real one."""

@@ -1,0 +1,212 @@
+"""What goes wrong on purpose: single methods misbehave as faults say, and every call is counted.
+
+    server.failpoints["RemoveImage"] = Fail(grpc.StatusCode.UNAVAILABLE, "connection lost", times=2)
+    server.failpoints["ListContainers"] = Hang()
+    del server.failpoints["ListContainers"]          # lets the calls that hang go on
+    server.failpoints.add(Fault("ListImages", Cut(), When(from_call=3)))
+
+Covers: which fault takes which call, and how often each method was called. `Failpoints.apply` is the one place where
+any of it takes effect: for the embedded runtime and for a proxy before another one.
+
+Does not cover: what the method does; it is handed in as a function. The values are in `faults`.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar, assert_never
+
+import grpc
+
+from eviction.drill.runtime.distortions import Distortion
+from eviction.drill.runtime.faults import ActThenFail, Cut, Delay, Distort, Fail, Failpoint, Fault, Hang, Pretend, When
+
+__all__ = [
+    "ActThenFail",
+    "Call",
+    "Cut",
+    "Delay",
+    "Distort",
+    "Fail",
+    "Failpoint",
+    "Failpoints",
+    "Fault",
+    "Hang",
+    "InjectedError",
+    "Pretend",
+    "When",
+]
+
+_Answer = TypeVar("_Answer")
+
+
+class InjectedError(Exception):
+    """A call fails on purpose. `code` and `message` are what the caller shall see; `partial` is what it is sent before
+    that, or None."""
+
+    def __init__(self, code: grpc.StatusCode, message: str, partial: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.partial = partial
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[_Answer]):
+    """One call that has arrived: how it is carried out, an empty answer, and how an answer is made wrong."""
+
+    act: Callable[[], _Answer]
+    empty: _Answer
+    distort: Callable[[_Answer, Distortion], _Answer]
+
+
+@dataclass(slots=True, eq=False)
+class _Armed:
+    fault: Fault
+    since: float
+    left: int | None
+    seen: int = 0
+    draws: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.draws = random.Random(self.fault.when.seed)  # noqa: S311 # to be repeatable is the point
+
+    def sees(self, now: float) -> bool:
+        """Counts the call that arrives now; whether the fault would take it."""
+        when = self.fault.when
+        self.seen += 1
+        age = now - self.since
+        if self.left == 0 or self.seen < when.from_call or age < when.after_seconds:
+            return False
+        if when.for_seconds is not None and age >= when.after_seconds + when.for_seconds:
+            return False
+        return self.draws.random() < when.probability
+
+
+class Failpoints(MutableMapping[str, Failpoint]):
+    """Faults by method name ("RemoveImage"). Thread-safe. `clock` answers monotonic seconds.
+
+    As a mapping there is one a method: setting it replaces what was there and counts its `times` anew; one that is used
+    up stays in the mapping without effect. `add` puts further ones behind it: each call is taken by the first that
+    will have it. KeyError names a method that does not exist, so that a mistyped name cannot pass unnoticed.
+    """
+
+    def __init__(self, methods: frozenset[str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._methods = methods
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._armed: dict[str, list[_Armed]] = {}
+        self._calls: Counter[str] = Counter()
+        self._closed = False
+
+    def __getitem__(self, method: str) -> Failpoint:
+        with self._changed:
+            return self._armed[method][0].fault.action
+
+    def __setitem__(self, method: str, action: Failpoint) -> None:
+        armed = self._arm(Fault(method, action))
+        with self._changed:
+            self._armed[method] = [armed]
+            self._changed.notify_all()
+
+    def __delitem__(self, method: str) -> None:
+        with self._changed:
+            del self._armed[method]
+            self._changed.notify_all()
+
+    def __iter__(self) -> Iterator[str]:
+        with self._changed:
+            return iter(tuple(self._armed))
+
+    def __len__(self) -> int:
+        with self._changed:
+            return len(self._armed)
+
+    def add(self, fault: Fault) -> None:
+        """Set a fault behind those that its method has already; its calls and its time are counted from now on."""
+        armed = self._arm(fault)
+        with self._changed:
+            self._armed.setdefault(fault.method, []).append(armed)
+
+    @property
+    def calls(self) -> Counter[str]:
+        """How many calls of each method have arrived so far; 0 for one that was never called. A copy."""
+        with self._changed:
+            return Counter(self._calls)
+
+    def wait_for_calls(self, method: str, count: int, timeout_seconds: float) -> bool:
+        """Wait until `count` calls of a method have arrived, answered or not; False if the time ran out first."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._calls[method] >= count, timeout_seconds)
+
+    def apply(self, method: str, call: Call[_Answer]) -> _Answer:
+        """Count one call of a method and carry it out, as the fault that takes it will have it.
+
+        Raises InjectedError where the call is to fail, and whatever `call.act` raises.
+        """
+        armed = self._arrive(method)
+        match armed.fault.action if armed is not None else None:
+            case None:
+                return call.act()
+            case Fail(code=code, message=message):
+                raise InjectedError(code, message)
+            case ActThenFail(code=code, message=message):
+                call.act()
+                raise InjectedError(code, message)
+            case Pretend():
+                return call.empty
+            case Delay(seconds=seconds):
+                self._wait(method, armed, seconds)
+                return call.act()
+            case Hang():
+                self._wait(method, armed, None)
+                return call.act()
+            case Cut(code=code, message=message):
+                raise InjectedError(code, message, partial=call.distort(call.act(), Distortion.HALF_LIST))
+            case Distort(how=how):
+                return call.distort(call.act(), how)
+            case other:
+                assert_never(other)
+
+    def close(self) -> None:
+        """End every wait: the calls that hang fail as UNAVAILABLE and do nothing, as when their server dies."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def open(self) -> None:
+        """Let delays and hangs wait again after `close`."""
+        with self._changed:
+            self._closed = False
+
+    def _arm(self, fault: Fault) -> _Armed:
+        if fault.method not in self._methods:
+            raise KeyError(f"no method is named {fault.method!r}")
+        return _Armed(fault, self._clock(), fault.action.times)
+
+    def _arrive(self, method: str) -> _Armed | None:
+        with self._changed:
+            self._calls[method] += 1
+            self._changed.notify_all()
+            now = self._clock()
+            # Every fault sees every call, also those that one before it takes: its count of calls is the method's.
+            willing = [armed for armed in self._armed.get(method, ()) if armed.sees(now)]
+            if willing and willing[0].left is not None:
+                willing[0].left -= 1
+            return willing[0] if willing else None
+
+    def _wait(self, method: str, armed: _Armed | None, seconds: float | None) -> None:
+        deadline = None if seconds is None else time.monotonic() + seconds
+        with self._changed:
+            while not self._closed and armed in self._armed.get(method, ()):
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    return
+                self._changed.wait(left)
+            if self._closed:
+                raise InjectedError(grpc.StatusCode.UNAVAILABLE, "the server stopped while the call was waiting")

@@ -1,0 +1,270 @@
+"""The node that the embedded runtime stands on: its tables, and what happens on a node without any CRI call.
+
+Covers: images arriving, containers exiting and writing, sandboxes dying, time passing, a reboot; when the space of what
+was removed comes back; and the record of what really was removed.
+
+Does not cover: the calls of the protocol. They are in `runtime`, on the same tables under the same lock. A method here
+takes full ids only and raises EmbeddedNodeError for an id that is not here: its caller is a scenario or a test, and
+a mistyped id in it must not pass for an idempotent call.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
+
+from eviction.drill.runtime.dead_containers import dead_containers
+from eviction.drill.runtime.dialects import CONTAINERD_2, Dialect
+from eviction.drill.runtime.id_lookup import made_id, normalized
+from eviction.drill.runtime.image_table import Image, ImageTable, image_id_of
+from eviction.drill.runtime.layer_store import LayerSpec, LayerStore, even_parts
+from eviction.drill.runtime.pod_records import Container, Sandbox
+from eviction.drill.runtime.private_mounts import EmbeddedNodeError
+from reclaim.cri import cri_pb2
+
+DEFAULT_SANDBOX_IMAGE = "registry.k8s.io/pause:3.10"
+"""What RunPodSandbox needs unless told otherwise; the node starts without it, so add it first."""
+
+_LIVE = (cri_pb2.CONTAINER_RUNNING, cri_pb2.CONTAINER_UNKNOWN)
+_KILLED = 137  # 128 + SIGKILL
+_WRITE_BYTES = 1 << 20  # written under the lock at once: short enough that no list call waits for a large write
+
+_log = logging.getLogger(__name__)
+
+
+class Removal(NamedTuple):
+    """One object that really was removed, and when, in wall-clock seconds."""
+
+    wall_seconds: float
+    kind: Literal["container", "sandbox", "image"]
+    id: str
+
+
+class EmbeddedNode:
+    """A node with a small disk. Thread-safe; see `EmbeddedRuntime` for the constructor's options."""
+
+    def __init__(
+        self,
+        images_root: str,
+        *,
+        containers_root: str = "",
+        wall_clock: Callable[[], float] = time.time,
+        sandbox_image: str = DEFAULT_SANDBOX_IMAGE,
+        dialect: Dialect = CONTAINERD_2,
+    ) -> None:
+        self.sandbox_image = normalized(sandbox_image)
+        self.dialect = dialect
+        self._store = LayerStore(images_root, containers_root)
+        self._wall_clock = wall_clock
+        self._lock = threading.Lock()
+        self._pulling = threading.Lock()
+        self._images = ImageTable()
+        self._sandboxes: dict[str, Sandbox] = {}
+        self._containers: dict[str, Container] = {}
+        self._removals: list[Removal] = []
+        self._garbage: list[tuple[str, tuple[str, ...]]] = []
+        self._collector: threading.Timer | None = None
+        self._made = 0
+
+    @property
+    def removals(self) -> tuple[Removal, ...]:
+        """Every object that really was removed, in order; calls that found nothing to remove are not in it."""
+        with self._lock:
+            return tuple(self._removals)
+
+    def add_image(self, tags: Sequence[str], layers: Sequence[LayerSpec], pinned: bool = False) -> str:
+        """Pull an image: write the layers that are not here yet, then list it. Its id (64 hex digits, in most
+        dialects with "sha256:" before them).
+
+        Images arrive one after the other, as with the kubelet's serializeImagePulls; other calls go on meanwhile. The
+        same tags and layers are the same id again. Raises EmbeddedNodeError, with nothing left behind, if it does not
+        fit.
+        """
+        image_id = image_id_of(tags, layers, bare=self.dialect.bare_image_ids)
+        with self._pulling:
+            with self._lock:
+                if self._images.get(image_id) is not None:
+                    self._images.put(image_id, tags, layers, pinned=pinned)
+                    return image_id
+            held: list[str] = []
+            try:
+                for layer in layers:
+                    self._pull(layer)
+                    held.append(layer.digest)
+            except EmbeddedNodeError:
+                with self._lock:
+                    self._store.release(held)
+                raise
+            with self._lock:
+                self._images.put(image_id, tags, layers, pinned=pinned)
+        return image_id
+
+    def tag_image(self, image_id: str, tag: str) -> None:
+        """Give an image one more tag; an image that had it loses it."""
+        with self._lock:
+            if (image := self._images.get(image_id)) is None:
+                raise EmbeddedNodeError(f"there is no image with the full id {image_id!r}")
+            self._images.put(image_id, [tag], image.layers, pinned=image.pinned)
+
+    def exit_container(self, container_id: str, exit_code: int = 0) -> None:
+        """Let the container's process end by itself. Raises EmbeddedNodeError if it is not RUNNING or UNKNOWN."""
+        with self._lock:
+            container = self._container(container_id)
+            if container.state not in _LIVE:
+                raise EmbeddedNodeError(f"container {container_id} has no process that could exit")
+            container.finish(exit_code, "Completed" if exit_code == 0 else "Error", self._now_ns())
+
+    def lose_container(self, container_id: str) -> None:
+        """Make the container UNKNOWN, as after the loss of its shim."""
+        with self._lock:
+            self._container(container_id).state = cri_pb2.CONTAINER_UNKNOWN
+
+    def add_dead_containers(self, sandbox_id: str, count: int, image_id: str, age_seconds: float) -> list[str]:
+        """Let a sandbox have `count` containers that died so long ago: in the lists only, with no file. Their ids."""
+        with self._lock:
+            died_at = self._now_ns() - round(age_seconds * 1e9)
+            made = {each.id: each for each in dead_containers(self._sandbox(sandbox_id), count, image_id, died_at)}
+            self._containers.update(made)
+        return list(made)
+
+    def kill_sandbox(self, sandbox_id: str) -> None:
+        """Make the sandbox NOTREADY; its containers stay as they are, which a real runtime allows too."""
+        with self._lock:
+            self._sandbox(sandbox_id).ready = False
+
+    def write_to_container(self, container_id: str, size_bytes: int, files: int = 1) -> int:
+        """Let the container write `files` new files, `size_bytes` together; the number of bytes that fitted.
+
+        Fewer than asked means that the filesystem is full, or that the container was removed meanwhile.
+        """
+        with self._lock:
+            container = self._container(container_id)
+        written = 0
+        for part in even_parts(size_bytes, files):
+            with self._lock:
+                container.files_written += 1
+                name = f"data-{container.files_written:06d}"
+            left = part
+            while True:  # at least once: a file without bytes still takes its inode
+                chunk = min(left, _WRITE_BYTES)
+                with self._lock:
+                    if container_id not in self._containers:
+                        return written
+                    fitted = self._store.append(container_id, name, chunk)
+                written += fitted
+                left -= fitted
+                if fitted < chunk:
+                    return written
+                if left == 0:
+                    break
+        return written
+
+    def age(self, object_id: str, seconds: float) -> None:
+        """Move all times of a container or a sandbox into the past. Images have no time in CRI."""
+        nanoseconds = round(seconds * 1e9)
+        with self._lock:
+            if object_id in self._sandboxes:
+                self._sandboxes[object_id].created_at -= nanoseconds
+                return
+            container = self._container(object_id)
+            container.created_at -= nanoseconds
+            container.started_at -= nanoseconds if container.started_at else 0
+            container.finished_at -= nanoseconds if container.finished_at else 0
+
+    def reboot(self) -> None:
+        """What a runtime finds after a reboot: every sandbox NOTREADY, every container that ran EXITED with 255."""
+        with self._lock:
+            for sandbox in self._sandboxes.values():
+                sandbox.ready = False
+            for container in self._containers.values():
+                if container.state in _LIVE:
+                    container.finish(255, "Unknown", self._now_ns())
+
+    def settle(self) -> None:
+        """Free now what would be freed later, and leave no thread behind. The node can be used further."""
+        with self._lock:
+            self._collect()
+            collector = self._collector
+        if collector is not None:
+            collector.join()
+
+    def _container(self, container_id: str) -> Container:
+        if container_id not in self._containers:
+            raise EmbeddedNodeError(f"there is no container with the full id {container_id!r}")
+        return self._containers[container_id]
+
+    def _sandbox(self, sandbox_id: str) -> Sandbox:
+        if sandbox_id not in self._sandboxes:
+            raise EmbeddedNodeError(f"there is no sandbox with the full id {sandbox_id!r}")
+        return self._sandboxes[sandbox_id]
+
+    def _now_ns(self) -> int:
+        return round(self._wall_clock() * 1e9)
+
+    def _new_id(self, kind: str) -> str:
+        self._made += 1
+        return made_id(kind, self._made)
+
+    def _pull(self, layer: LayerSpec) -> None:
+        with self._lock:
+            if self._store.hold(layer.digest):
+                return
+        # Outside the lock: only pulls make layers, and `_pulling` lets one through at a time.
+        self._store.unpack(layer)
+        with self._lock:
+            self._store.adopt(layer)
+
+    def _stop(self, container: Container) -> None:
+        if container.state in _LIVE:
+            container.finish(_KILLED, "Error", self._now_ns())
+
+    def _drop_image(self, image: Image) -> None:
+        self._images.drop(image)
+        self._removals.append(Removal(self._wall_clock(), "image", image.id))
+        if self.dialect.image_space_delay_seconds > 0:
+            self._leave(image.id, image.layer_digests, self.dialect.image_space_delay_seconds)
+            return
+        self._collect()  # RemoveImage is the one call that waits for the runtime's garbage collection
+        self._store.release(image.layer_digests)
+
+    def _drop_container(self, container: Container) -> None:
+        self._stop(container)
+        del self._containers[container.id]
+        self._removals.append(Removal(self._wall_clock(), "container", container.id))
+        self._leave(container.id, container.layers, self.dialect.container_space_delay_seconds)
+
+    def _drop_sandbox(self, sandbox: Sandbox) -> None:
+        for container in [each for each in self._containers.values() if each.sandbox_id == sandbox.id]:
+            self._drop_container(container)
+        del self._sandboxes[sandbox.id]
+        self._removals.append(Removal(self._wall_clock(), "sandbox", sandbox.id))
+        self._leave(sandbox.id, sandbox.layers, self.dialect.container_space_delay_seconds)
+
+    def _leave(self, object_id: str, layers: tuple[str, ...], delay_seconds: float) -> None:
+        """Leave the space of a removed object to the collection: at once, or one for all after the delay."""
+        first = not self._garbage
+        self._garbage.append((object_id, layers))
+        if delay_seconds <= 0:
+            self._collect()
+        elif first:
+            self._collector = threading.Timer(delay_seconds, self._collect_later)
+            self._collector.daemon = True
+            self._collector.start()
+
+    def _collect_later(self) -> None:
+        with self._lock:
+            try:
+                self._collect()
+            except EmbeddedNodeError as error:
+                _log.warning("the embedded node could not free space: %s", error)
+
+    def _collect(self) -> None:
+        if self._collector is not None:
+            self._collector.cancel()
+        while self._garbage:
+            object_id, layers = self._garbage.pop()
+            self._store.remove_writable(object_id)  # a sandbox or an image has none, which is fine
+            self._store.release(layers)

@@ -1,0 +1,122 @@
+"""The images of the embedded node: which there are, and which one a name means. A table; the bytes are in `store`.
+
+Rules, as containerd's image store has them:
+
+* one image is one id with any number of tags and repository digests, also none;
+* a tag belongs to one image: adding it again moves it, and the image that had it stays, with its digest;
+* removing an image by whatever name removes the image: every tag and digest goes with it. (Where a name only untags,
+  see `dialects`, the image goes with its last tag.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from eviction.drill.runtime.id_lookup import NotFoundError, find, made_id, normalized, repository_of
+from eviction.drill.runtime.layer_store import LayerSpec
+from reclaim.cri import cri_pb2
+
+
+@dataclass(slots=True)
+class Image:
+    """One image. `tags` and `digests` are full references; `layers` is in order, the lowest first."""
+
+    id: str
+    tags: list[str]
+    digests: list[str]
+    layers: tuple[LayerSpec, ...]
+    pinned: bool
+
+    @property
+    def layer_digests(self) -> tuple[str, ...]:
+        """The digests of the layers, the lowest first."""
+        return tuple(layer.digest for layer in self.layers)
+
+    def item(self, *, pinned: bool) -> cri_pb2.Image:
+        """What ListImages and ImageStatus say; `size` counts shared layers in full, as every runtime's does."""
+        return cri_pb2.Image(
+            id=self.id,
+            repo_tags=self.tags,
+            repo_digests=self.digests,
+            size=sum(layer.size_bytes for layer in self.layers),
+            pinned=self.pinned or pinned,
+        )
+
+
+@dataclass(slots=True)
+class ImageTable:
+    """Images by id and by name."""
+
+    _by_id: dict[str, Image] = field(default_factory=dict)
+    _by_name: dict[str, str] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Image]:
+        return iter(self._by_id.values())
+
+    def get(self, image_id: str) -> Image | None:
+        """The image that has this full id."""
+        return self._by_id.get(image_id)
+
+    def put(self, image_id: str, tags: Sequence[str], layers: Sequence[LayerSpec], *, pinned: bool) -> Image:
+        """Add an image, or more tags to the one that has this id. Tags that another image had move here."""
+        image = self._by_id.setdefault(image_id, Image(image_id, [], [], tuple(layers), pinned))
+        image.pinned = image.pinned or pinned
+        manifest = made_id("manifest", image_id)
+        for tag in map(normalized, tags):
+            former = self._by_name.get(tag)
+            if former is not None and former != image_id:
+                self._by_id[former].tags.remove(tag)
+            digest = f"{repository_of(tag)}@sha256:{manifest}"
+            if tag not in image.tags:
+                image.tags.append(tag)
+            if digest not in image.digests:
+                image.digests.append(digest)
+            self._by_name[tag] = self._by_name[digest] = image_id
+        return image
+
+    def resolve(self, wanted: str) -> Image:
+        """The image that an id, a unique prefix of one with or without "sha256:", a tag or a repository digest names.
+
+        Raises NotFoundError if it names none, EmbeddedNodeError if it is empty or the prefix of several ids.
+        """
+        if wanted in self._by_id:
+            return self._by_id[wanted]
+        if wanted and (named := self._by_name.get(normalized(wanted))) is not None:
+            return self._by_id[named]
+        by_digits = {image_id.removeprefix("sha256:"): image_id for image_id in self._by_id}
+        try:
+            return self._by_id[by_digits[find(by_digits, wanted.removeprefix("sha256:"), "image")]]
+        except NotFoundError:
+            raise NotFoundError(f"image {wanted!r} not found") from None
+
+    def resolve_or_none(self, wanted: str) -> Image | None:
+        """As `resolve`, with None where it raises NotFoundError: for calls to which absence is an answer."""
+        try:
+            return self.resolve(wanted)
+        except NotFoundError:
+            return None
+
+    def untag(self, image: Image, name: str) -> bool:
+        """Take one name away, if it is a tag of the image and not its last one; whether it was."""
+        tag = normalized(name) if name else ""
+        if tag not in image.tags or len(image.tags) == 1:
+            return False
+        image.tags.remove(tag)
+        del self._by_name[tag]
+        return True
+
+    def drop(self, image: Image) -> None:
+        """Forget an image with all its names."""
+        del self._by_id[image.id]
+        for name in (*image.tags, *image.digests):
+            del self._by_name[name]
+
+
+def image_id_of(tags: Sequence[str], layers: Sequence[LayerSpec], *, bare: bool = False) -> str:
+    """The id of an image: the same tags on the same layers are the same image, whenever it is added.
+
+    `bare`: without "sha256:" before its 64 hex digits.
+    """
+    digits = made_id("image", *sorted(map(normalized, tags)), *(layer.digest for layer in layers))
+    return digits if bare else f"sha256:{digits}"

@@ -1,0 +1,1 @@
+"""One node, assembled, and one pass over it."""

@@ -1,0 +1,215 @@
+"""The recent past, so that it can be replayed: the last looks with what was decided on them.
+
+A dump is JSON and complete: `replay` runs `synchronize` over it again and gives the same decisions. A decision that
+somebody doubts can so be looked into long after, on another machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
+from eviction.types import Decision, NodeCondition, Threshold, ThresholdValue
+from signals.quantity import Percentage
+from signals.types import FilesystemIdentity, FsLayout, Signal, SignalObservation, SignalObservations
+
+KEPT_LOOKS = 512
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look: what was remembered before it, what was seen, what was decided."""
+
+    before: ManagerState
+    observations: SignalObservations
+    decision: Decision
+
+
+class History:
+    """The last looks, at most `KEPT_LOOKS`; starts anew when the thresholds change."""
+
+    def __init__(self) -> None:
+        self._looks: deque[Look] = deque(maxlen=KEPT_LOOKS)
+
+    def add(self, look: Look) -> None:
+        """Remembers a look."""
+        if self._looks and self._looks[-1].before.config != look.before.config:
+            self._looks.clear()
+        self._looks.append(look)
+
+    def dump(self) -> Json:
+        """Everything that a replay needs; empty lists when nothing was seen yet."""
+        looks = list(self._looks)
+        if not looks:
+            return {"thresholds": [], "state": None, "looks": []}
+        table = _Table()
+        state = _state_json(looks[0].before, table)
+        entries = [
+            {"observations": _observations_json(look.observations), "decision": decision_json(look.decision, table)}
+            for look in looks
+        ]
+        return {"thresholds": [_threshold_json(t) for t in table.thresholds], "state": state, "looks": entries}
+
+
+def replay(dump: Json) -> tuple[list[Json], list[Json]]:
+    """The decisions as they were dumped, and as `synchronize` makes them now from the same past.
+
+    Raises KeyError, TypeError or ValueError for a document that is no dump.
+    """
+    if dump["state"] is None:
+        return [], []
+    table = _Table([_threshold(entry) for entry in dump["thresholds"]])
+    state = _state(dump["state"], table)
+    made: list[Json] = []
+    for entry in dump["looks"]:
+        observations = _observations(entry["observations"])
+        state, decision = synchronize(state, observations, observations.time)
+        made.append(decision_json(decision, table))
+    return [entry["decision"] for entry in dump["looks"]], made
+
+
+class _Table:
+    """Thresholds by number: they stand once in a dump, however often they are named."""
+
+    def __init__(self, thresholds: Iterable[Threshold] = ()):
+        self.thresholds = list(thresholds)
+
+    def number(self, threshold: Threshold) -> int:
+        if threshold not in self.thresholds:
+            self.thresholds.append(threshold)
+        return self.thresholds.index(threshold)
+
+
+def decision_json(decision: Decision, table: _Table) -> Json:
+    """A decision; thresholds by their number."""
+    return {
+        "conditions": sorted(str(condition) for condition in decision.conditions),
+        "thresholds_met": [table.number(threshold) for threshold in decision.thresholds_met],
+        "acted_on": None if decision.acted_on is None else table.number(decision.acted_on),
+        "others": [table.number(threshold) for threshold in decision.others],
+        "row": [str(function) for function in decision.row],
+        "layout": None if decision.layout is None else str(decision.layout),
+    }
+
+
+def _value_json(value: ThresholdValue | None) -> str | None:
+    """Exact: a quantity as a fraction, a percentage as the number that it holds."""
+    if value is None:
+        return None
+    return str(value.quantity) if value.percentage is None else f"{value.percentage.fraction!r}%"
+
+
+def _value(text: str | None) -> ThresholdValue | None:
+    if text is None:
+        return None
+    if text.endswith("%"):
+        return ThresholdValue(percentage=Percentage(float(text[:-1])))
+    return ThresholdValue(quantity=Fraction(text))
+
+
+def _threshold_json(threshold: Threshold) -> Json:
+    return {
+        "signal": str(threshold.signal),
+        "value": _value_json(threshold.value),
+        "grace_seconds": threshold.grace_seconds,
+        "min_reclaim": _value_json(threshold.min_reclaim),
+        "origin": threshold.origin,
+        "margin": _value_json(threshold.margin),
+    }
+
+
+def _threshold(entry: Json) -> Threshold:
+    value = _value(entry["value"])
+    if value is None:
+        raise ValueError("a threshold without a value")
+    return Threshold(
+        Signal(entry["signal"]),
+        value,
+        entry["grace_seconds"],
+        _value(entry["min_reclaim"]),
+        entry["origin"],
+        _value(entry["margin"]),
+    )
+
+
+def _observation_json(observation: SignalObservation) -> Json:
+    return {
+        "signal": str(observation.signal),
+        "available": observation.available,
+        "capacity": observation.capacity,
+        "time": observation.time,
+        "stale": observation.stale,
+        "device_id": None if observation.filesystem is None else observation.filesystem.device_id,
+    }
+
+
+def _observation(entry: Json) -> SignalObservation:
+    device = entry["device_id"]
+    return SignalObservation(
+        Signal(entry["signal"]),
+        entry["available"],
+        entry["capacity"],
+        entry["time"],
+        entry["stale"],
+        None if device is None else FilesystemIdentity("", device),
+    )
+
+
+def _signals(entries: list[Json]) -> Mapping[Signal, SignalObservation]:
+    return {observation.signal: observation for observation in map(_observation, entries)}
+
+
+def _observations_json(observations: SignalObservations) -> Json:
+    return {
+        "signals": [_observation_json(observation) for observation in observations.signals.values()],
+        "layout": None if observations.layout is None else str(observations.layout),
+        "time": observations.time,
+        "wall_time": observations.wall_time,
+    }
+
+
+def _observations(entry: Json) -> SignalObservations:
+    layout = entry["layout"]
+    return SignalObservations(
+        _signals(entry["signals"]), None if layout is None else FsLayout(layout), entry["time"], entry["wall_time"]
+    )
+
+
+def _state_json(state: ManagerState, table: _Table) -> Json:
+    return {
+        "thresholds": [table.number(threshold) for threshold in state.config.thresholds],
+        "transition_period_seconds": state.config.transition_period_seconds,
+        "longest_gap_seconds": None
+        if math.isinf(state.config.longest_gap_seconds)
+        else state.config.longest_gap_seconds,
+        "first_observed_at": [[table.number(t), time] for t, time in state.first_observed_at.items()],
+        "conditions_last_observed_at": {str(c): time for c, time in state.conditions_last_observed_at.items()},
+        "met": [table.number(threshold) for threshold in state.met],
+        "conditions": sorted(str(condition) for condition in state.conditions),
+        "last_observations": [_observation_json(observation) for observation in state.last_observations.values()],
+        "last_look_at": state.last_look_at,
+    }
+
+
+def _state(entry: Json, table: _Table) -> ManagerState:
+    thresholds, gap = table.thresholds, entry["longest_gap_seconds"]
+    return ManagerState(
+        EvictionConfig(
+            tuple(thresholds[n] for n in entry["thresholds"]),
+            entry["transition_period_seconds"],
+            math.inf if gap is None else gap,
+        ),
+        {thresholds[number]: time for number, time in entry["first_observed_at"]},
+        {NodeCondition(name): time for name, time in entry["conditions_last_observed_at"].items()},
+        tuple(thresholds[number] for number in entry["met"]),
+        frozenset(NodeCondition(name) for name in entry["conditions"]),
+        _signals(entry["last_observations"]),
+        entry["last_look_at"],
+    )

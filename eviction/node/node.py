@@ -1,0 +1,233 @@
+"""Everything joined for one node: the client, the summary, the records, the collector, the responder.
+
+Daemon, hook, dry run, drill and tests are assembled here and nowhere else, so that all of them go one path.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from eviction.configuration.effective import Configuration, Extent
+from eviction.decision.headroom import PollPolicy
+from eviction.node.responder import Responder
+from eviction.node.view import NodeSight, eviction_config
+from eviction.reporting.disk_survey import ASK_SECONDS, Places, Whereabouts
+from eviction.types import Threshold
+from reclaim.containers.plan import ContainerGCPolicy
+from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
+from reclaim.execution.executor import Executor
+from reclaim.functions import Collector, Policies
+from reclaim.images.keep_list import parse_keep_list
+from reclaim.images.plan import ImageGCPolicy
+from reclaim.images.pod_startup import PodStarts
+from reclaim.images.records import ImageRecords, containerd_witness
+from reclaim.images.records_file import RecordFile
+from reclaim.pod_logs.names import LogPaths
+from reclaim.pods.states import KubeletDirectories, PodStateProvider
+from reclaim.types import RuntimeUnavailable
+from signals.clock import Clock
+from signals.filesystems import FilesystemPaths
+from signals.probe import Probes
+from signals.statvfs import FilesystemReader, read_statvfs
+from signals.summary import NodeSummary
+from signals.types import FsLayout
+
+# What is opened or counted from once, at the start: attribute of the configuration -> field of the file.
+NEED_RESTART = {
+    "root_directory": "rootDirectory",
+    "runtime_endpoint": "containerRuntimeEndpoint",
+    "image_endpoint": "imageServiceEndpoint",
+    "control_socket": "controlSocket",
+    "hold_off_seconds": "holdOffAfterStart",
+    "kubelet_healthz": "kubeletHealthzEndpoint",
+    "metrics_address": "metricsAddress",
+    "kubernetes_events": "kubernetesEvents",
+    "kubeconfig": "kubeconfig",
+    "node_name": "nodeName",
+    "pod_logs_dir": "podLogsDir",
+    "container_logs_dir": "containerLogsDir",
+    "state_file": "stateFile",
+    "kubelet_endpoint": "kubeletEndpoint",
+    "periodic_gc": "periodicGC",
+}
+
+
+def _policies(configuration: Configuration) -> Policies:
+    """The guards hold unless a person chose the kubelet's own way (`extent: all`)."""
+    return Policies(
+        ContainerGCPolicy(
+            min_age_seconds=configuration.minimum_container_ttl_seconds,
+            max_per_pod_container=configuration.maximum_dead_containers_per_container,
+            max_containers=configuration.maximum_dead_containers,
+            cautious=configuration.extent is not Extent.ALL,
+        ),
+        ImageGCPolicy(
+            min_age_seconds=configuration.image_minimum_gc_age_seconds,
+            max_age_seconds=configuration.image_maximum_gc_age_seconds,
+            high_threshold_percent=configuration.image_gc_high_threshold_percent,
+            low_threshold_percent=configuration.image_gc_low_threshold_percent,
+            keep=parse_keep_list(configuration.keep_images),
+            pod_start_seconds=configuration.pod_start_seconds,
+        ),
+    )
+
+
+def _pod_states(configuration: Configuration, clock: Clock) -> PodStateProvider:
+    """The kubelet's directories, and the kubelet itself where it is configured."""
+    directories = KubeletDirectories(configuration.root_directory)
+    endpoint = configuration.kubelet_endpoint
+    if endpoint is None:
+        return directories
+    from reclaim.pods.kubelet_client import get_pods  # only where asked for: it imports ssl
+    from reclaim.pods.kubelet_pods import KubeletPods
+
+    return KubeletPods(directories, partial(get_pods, endpoint), clock)
+
+
+class Node(NodeSight):
+    """One node, assembled: what looks at it, and what removes. Making it touches nothing."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        dry_run: bool = False,
+        stopping: threading.Event | None = None,
+        reader: FilesystemReader = read_statvfs,
+        clock: Clock | None = None,
+        read_deadline_seconds: float = READ_DEADLINE_SECONDS,
+        records: ImageRecords | None = None,
+        summarize: Callable[[FilesystemPaths, Probes, Clock], NodeSummary] = NodeSummary,
+    ):
+        super().__init__(
+            configuration,
+            reader=reader,
+            clock=clock,
+            read_deadline_seconds=read_deadline_seconds,
+            summarize=summarize,
+        )
+        self.stopping = stopping or threading.Event()
+        self.executor = Executor(self.clock, self.stopping, parallel=configuration.parallel_removals, dry_run=dry_run)
+        self.records = records or ImageRecords(self._witness)
+        self.record_file = RecordFile(configuration.state_file, self.clock) if configuration.state_file else None
+        self.pods = _pod_states(configuration, self.clock)
+        self.log_paths = LogPaths(configuration.pod_logs_dir, configuration.container_logs_dir)
+        self.collector = self.make_collector(self.executor)
+        self.whereabouts = Whereabouts(
+            self._places,
+            KubeletDirectories(configuration.root_directory).look,
+            lambda: CriClient(self.endpoint.runtime, self.endpoint.image, ASK_SECONDS),
+            self.clock,
+        )
+        self.responder = Responder(
+            self.summary,
+            self.collector,
+            eviction_config(configuration),
+            self.clock,
+            configuration.extent,
+        )
+
+    def make_collector(self, executor: Executor) -> Collector:
+        """Another collector over the same runtime, pods and records: one for each caller."""
+        return Collector(
+            self.client,
+            self.client,
+            self.pods,
+            self.records,
+            executor,
+            self.clock,
+            self.policies(),
+            self.log_paths,
+        )
+
+    def policies(self) -> Policies:
+        """What may go, as configured now."""
+        return _policies(self.configuration)
+
+    def pod_starts(self, hold_off_seconds: float) -> PodStarts:
+        """Which pods are being made right now, for one pass."""
+        return PodStarts(self.client, self.pods, self.clock, hold_off_seconds)
+
+    def image_fs_space(self) -> tuple[int, int]:
+        """Capacity and available bytes of the filesystem with the images, as the periodic image pass asks for them.
+
+        The runtime is asked where it is, and the filesystem on the caller's own thread. Raises ReclaimError or OSError.
+        """
+        problem = self.locate()
+        path = self.summary.paths.imagefs
+        if problem is not None or path is None:
+            raise RuntimeUnavailable(problem or "the image filesystem is not known")
+        stats = self._reader(path, self.clock.monotonic()).stats
+        return stats.capacity_bytes, stats.available_bytes
+
+    def remember(self) -> str:
+        """Brings back what was saved of images, for a command that saves nothing. The sentence why there is nothing,
+        else empty."""
+        if self.record_file is None:
+            return ""
+        loaded = self.record_file.load()
+        self.records.restore(loaded.records)
+        return "" if loaded.missing else loaded.problem
+
+    @property
+    def pods_told_by(self) -> str:
+        """Who told at the last look which pods live: `kubelet` or `directories`."""
+        return "directories" if self.configuration.kubelet_endpoint is None or self.pods_problem else "kubelet"
+
+    @property
+    def pods_problem(self) -> str | None:
+        """Why the kubelet's own state of pods was not known at the last look although it is asked for; else None."""
+        return getattr(self.pods, "problem", None)
+
+    def reconfigure(self, configuration: Configuration) -> tuple[str, ...]:
+        """Takes another configuration into force; the fields that need a restart stay, and are returned.
+
+        Not while a pass is under way.
+        """
+        old = {attribute: getattr(self.configuration, attribute) for attribute in NEED_RESTART}
+        changed = self.needs_restart(configuration)
+        self.configuration = replace(configuration, **old)
+        self.executor.parallel = configuration.parallel_removals
+        self.collector.use(_policies(configuration))
+        self.responder.use(eviction_config(configuration), configuration.extent)
+        return changed
+
+    def needs_restart(self, configuration: Configuration) -> tuple[str, ...]:
+        """The fields in which this configuration differs from that of the node and which stay until a restart."""
+        ours = self.configuration
+        return tuple(n for a, n in NEED_RESTART.items() if getattr(configuration, a) != getattr(ours, a))
+
+    def poll_policy(self) -> PollPolicy:
+        """How often filesystems are read, as configured now."""
+        configuration = self.configuration
+        assumed = float(configuration.assumed_fill_rate)
+        return PollPolicy(configuration.poll_floor_seconds, configuration.poll_ceiling_seconds, assumed)
+
+    def thresholds(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
+        """The thresholds in force in a layout: those that the responder goes by."""
+        return self.responder.state.config.in_layout(layout)
+
+    def dry_twin(self) -> Node:
+        """A node of its own for a dry run, with the same records: nothing that can remove is within its reach."""
+        twin = Node(
+            self.configuration,
+            dry_run=True,
+            stopping=self.stopping,
+            reader=self._reader,
+            clock=self.clock,
+            records=self.records,
+        )
+        twin.summary.locate(self.summary.paths)
+        twin.responder.state, twin.responder.fill_rates = self.responder.state, self.responder.fill_rates
+        return twin
+
+    def _places(self) -> Places:
+        configuration = self.configuration
+        return Places(configuration.root_directory, configuration.pod_logs_dir, self.summary.paths.imagefs)
+
+    def _witness(self, image_id: str) -> float | None:
+        imagefs = self.summary.paths.imagefs
+        return None if imagefs is None else containerd_witness(imagefs)(image_id)

@@ -1,0 +1,251 @@
+"""One response to pressure: look, decide, act, look again. Used by daemon, hook, dry run, drill and tests.
+
+A pass calls every function of the row in order, as the kubelet does; an error of one does not stop the next. With
+`extent: enough` it stops once every threshold that the function can relieve is clear with its minimum reclaim.
+Success is the kubelet's: no configured threshold is met any more, minimum reclaim included, grace periods ignored.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+
+from eviction.configuration.effective import Extent
+from eviction.decision.headroom import FillRates, most_pressing, update_fill_rates
+from eviction.decision.reclaim_table import relieved_by
+from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
+from eviction.decision.thresholds import thresholds_met, usable
+from eviction.node.history import History
+from eviction.node.history import Look as LookedAt
+from eviction.reporting.pass_record import Pass, PassResult, Timings, Trigger
+from eviction.types import Decision, ReclaimFunction, Threshold
+from reclaim.execution.executor import LookAgain
+from reclaim.functions import Collector
+from reclaim.types import Look, ReclaimResult, Result, Usage
+from signals.clock import Clock
+from signals.quantity import format_bytes
+from signals.summary import SummaryProvider
+from signals.types import FilesystemRole, FsLayout, Signal, SignalObservations
+
+SETTLE_QUIET_SECONDS = 0.25
+SETTLE_LIMIT_SECONDS = 5.0
+
+ROLE_FREED_BY = {
+    ReclaimFunction.DELETE_ALL_UNUSED_CONTAINERS: FilesystemRole.CONTAINERFS,
+    ReclaimFunction.DELETE_UNUSED_IMAGES: FilesystemRole.IMAGEFS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a person asked for beyond what the signals say.
+
+    `row`: call these functions whatever the pressure. `until`: thresholds to reach instead of the configured ones.
+    """
+
+    row: tuple[ReclaimFunction, ...] | None = None
+    until: tuple[Threshold, ...] | None = None
+    extent: Extent | None = None
+
+
+class Responder:
+    """Looks and acts on one node. Not for two callers at a time."""
+
+    def __init__(
+        self, summary: SummaryProvider, collector: Collector, config: EvictionConfig, clock: Clock, extent: Extent
+    ):
+        self._summary = summary
+        self._collector = collector
+        self._clock = clock
+        self._extent = extent
+        self.state = ManagerState(config)
+        self.fill_rates: FillRates = {}
+        self.history = History()
+
+    def use(self, config: EvictionConfig, extent: Extent) -> None:
+        """Other thresholds from now on. What was seen of thresholds that stay is kept; not while a pass runs."""
+        self.state = replace(self.state, config=config)
+        self._extent = extent
+
+    def look(self) -> tuple[SignalObservations, Decision]:
+        """One look at the node and what it means."""
+        observations = self._summary.observe()
+        before = self.state
+        self.state, decision = synchronize(before, observations, observations.time)
+        self.fill_rates = update_fill_rates(self.fill_rates, observations)
+        self.history.add(LookedAt(before, observations, decision))
+        return observations, decision
+
+    def act(
+        self, observations: SignalObservations, decision: Decision, trigger: Trigger, request: Request | None = None
+    ) -> Pass:
+        """Calls the row and looks again. Never raises for what the runtime or one object does."""
+        request = request or Request()
+        row = decision.row if request.row is None else request.row
+        record = Pass(os.urandom(6).hex(), self._clock.wall(), trigger, observations, decision, row)
+        began = self._clock.monotonic()
+        before = usage_of(self._summary.observe())
+        functions: list[ReclaimResult] = []
+        self._collector.begin()
+        for function in row:
+            thresholds = self._goal(function, observations.layout, request)
+            stop_early = (request.extent or self._extent) is Extent.ENOUGH and bool(thresholds)
+            functions.append(self._call(function, self._look_again(function, thresholds, stop=stop_early)))
+            if stop_early and functions[-1].relieved:
+                break
+        after = self._settled(row, observations.layout, functions, request)
+        gained_bytes, gained_inodes = usage_of(after).gained_since(before)
+        record = replace(
+            record,
+            functions=tuple(functions),
+            measured_bytes=gained_bytes,
+            measured_inodes=gained_inodes,
+            after=after,
+            still_met=self._still_met(after, request),
+            timings=_timings(observations, began, self._clock.monotonic(), functions),
+        )
+        return judged(record, dry_run=self._collector.executor.dry_run)
+
+    def _call(self, function: ReclaimFunction, look: LookAgain) -> ReclaimResult:
+        match function:
+            case ReclaimFunction.DELETE_ALL_UNUSED_CONTAINERS:
+                return self._collector.delete_all_unused_containers(look)
+            case ReclaimFunction.DELETE_UNUSED_IMAGES:
+                return self._collector.delete_unused_images(look)
+
+    def _goal(self, function: ReclaimFunction, layout: FsLayout | None, request: Request) -> tuple[Threshold, ...]:
+        """What has to be clear before this function may stop; empty: it goes to the end."""
+        if request.until is not None:
+            return request.until
+        if layout is None:
+            return ()
+        return relieved_by(self.state.config.in_layout(layout), function, layout)
+
+    def _look_again(self, function: ReclaimFunction, goal: tuple[Threshold, ...], *, stop: bool) -> LookAgain:
+        fill_rates: FillRates | None = None
+        # only images have a choice, and with `extent: all` their order is the kubelet's
+        choice = function is ReclaimFunction.DELETE_UNUSED_IMAGES and self._extent is Extent.ENOUGH
+
+        def look(credit_bytes: int) -> Look:
+            nonlocal fill_rates
+            observations = self._summary.observe()
+            if fill_rates is None:  # of before the first removal: after it, what is freed hides what is filled
+                fill_rates = update_fill_rates(self.fill_rates, observations)
+            credited = _credited(observations, ROLE_FREED_BY[function], credit_bytes)
+            unmet = thresholds_met(goal, usable(credited.signals), enforce_min_reclaim=True)
+            need = most_pressing(unmet, credited, fill_rates) if choice else None
+            if not stop:
+                return Look(usage_of(observations), relieved=False, need=need)
+            blind = any(
+                threshold.signal in observations.signals and observations.signals[threshold.signal].stale
+                for threshold in goal
+            )
+            # Without a reading nothing more may go: to act blind would be to purge.
+            return Look(usage_of(observations), relieved=blind or not unmet, blind=blind, need=need)
+
+        return look
+
+    def _settled(
+        self,
+        row: tuple[ReclaimFunction, ...],
+        layout: FsLayout | None,
+        functions: list[ReclaimResult],
+        request: Request,
+    ) -> SignalObservations:
+        """The look at the end, after late space has come in."""
+        if any(function.count(Result.REMOVED) for function in functions):
+            goal = self._goal(row[-1], layout, request)
+            look = self._look_again(row[-1], goal, stop=True)
+            self._collector.executor.settle(look, SETTLE_QUIET_SECONDS, SETTLE_LIMIT_SECONDS)
+        return self._summary.observe()
+
+    def _still_met(self, after: SignalObservations, request: Request) -> tuple[Threshold, ...]:
+        goal = self.state.config.in_layout(after.layout) if request.until is None else request.until
+        return thresholds_met(goal, usable(after.signals), enforce_min_reclaim=True)
+
+
+def judged(record: Pass, *, dry_run: bool) -> Pass:
+    """The record with its result and the sentence why; and why the largest yield went first, where it did."""
+    told = _judged(record, dry_run=dry_run)
+    order = record.order
+    return told if order is None or not order.by_yield else replace(told, reason=f"{told.reason}; {order.sentence}")
+
+
+def _judged(record: Pass, *, dry_run: bool) -> Pass:
+    counts = {result: sum(f.count(result) for f in record.functions) for result in Result}
+    freed = f"freed {format_bytes(record.measured_bytes)} and {record.measured_inodes} inodes"
+    gone = f"removed {counts[Result.REMOVED]} objects, {freed}"
+    if dry_run:
+        planned = f"{counts[Result.PLANNED]} objects of nominally {format_bytes(record.nominal_bytes)}"
+        acted_on = record.decision.acted_on
+        # The runtime says nothing about inodes, so what would be enough of them is not known before.
+        most = "at most " if acted_on is not None and acted_on.signal.counts_inodes else ""
+        return replace(record, result=PassResult.DRY_RUN, reason=f"would remove {most}{planned}")
+    blind = _unreadable(record)
+    if record.errors and record.decision.acted_on is None and not counts[Result.REMOVED]:
+        # asked for without pressure: that nothing is met says nothing of whether it was done
+        return replace(record, result=PassResult.FAILED, reason="; ".join(record.errors))
+    if not record.still_met and not blind:
+        return replace(record, result=PassResult.SATISFIED, reason=f"{gone}; no threshold is met any more")
+    if record.errors and not counts[Result.REMOVED]:
+        return replace(record, result=PassResult.FAILED, reason="; ".join(record.errors))
+    unmet = ", ".join([*(str(t.signal) for t in record.still_met), *(f"{signal} is not readable" for signal in blind)])
+    because = "; ".join(record.errors) or _why_not_more(record)
+    return replace(record, result=PassResult.NOT_ENOUGH, reason=f"{gone}; still under pressure: {unmet}; {because}")
+
+
+def _unreadable(record: Pass) -> list[Signal]:
+    """Signals that cannot be judged at the end: stale, or gone although they were under pressure."""
+    after = record.after.signals if record.after is not None else {}
+    concerned = {threshold.signal for threshold in record.decision.thresholds_met}
+    return [s for s in Signal if (s in concerned and s not in after) or (s in after and after[s].stale)]
+
+
+def _why_not_more(record: Pass) -> str:
+    if not record.row:
+        return "nothing in this layout relieves it: its row of the reclaim table is empty"
+    waits = [f.eligible_in_seconds for f in record.functions if f.eligible_in_seconds is not None]
+    failed = sum(f.count(Result.FAILED) for f in record.functions)
+    parts = [f"{failed} removals failed"] if failed else []
+    if waits:
+        parts.append(f"the next object is old enough in {min(waits):.0f} s")
+    return ", ".join(parts) or "everything else is in use or protected"
+
+
+def usage_of(observations: SignalObservations) -> Usage:
+    """Room on all distinct filesystems of a look, added up."""
+    by_device = {identity.device_id: stats for identity, stats in observations.filesystems.values()}
+    return Usage(
+        sum(stats.available_bytes for stats in by_device.values()),
+        sum(stats.free_bytes for stats in by_device.values()),
+        sum(stats.inodes_free for stats in by_device.values()),
+    )
+
+
+def _credited(observations: SignalObservations, role: FilesystemRole, credit_bytes: int) -> SignalObservations:
+    """The observations as they would be with so many bytes more available on the filesystem of this role."""
+    if not credit_bytes or role not in observations.filesystems:
+        return observations
+    device = observations.filesystems[role][0].device_id
+    signals = {
+        signal: replace(observation, available=observation.available + credit_bytes)
+        if not signal.counts_inodes
+        and observation.filesystem is not None
+        and observation.filesystem.device_id == device
+        else observation
+        for signal, observation in observations.signals.items()
+    }
+    return replace(observations, signals=signals)
+
+
+def _timings(look: SignalObservations, began: float, ended: float, functions: list[ReclaimResult]) -> Timings:
+    def total(name: str) -> float:
+        return float(sum(getattr(function, name) for function in functions))
+
+    return Timings(
+        detect_seconds=max(began - look.time, 0.0),
+        list_seconds=total("list_seconds"),
+        plan_seconds=total("plan_seconds"),
+        remove_seconds=total("remove_seconds"),
+        total_seconds=ended - began,
+    )

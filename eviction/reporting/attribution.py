@@ -1,0 +1,239 @@
+"""Where the bytes of a filesystem are, and what can be done about each part. Pure: values in, values out.
+
+The parts of a filesystem add up to what is used on it; what no part explains is *everything else*. Some figures are
+measured on the disk, some are the runtime's, which counts layers that images share once for each image. So:
+
+* What all images take together is measured where it can be: what the runtime reports for its image store less the
+  writable layers, plus the compressed content beside it (containerd). The classes of images share that amount in
+  proportion to their reported sizes.
+* Content that CRI does not show is what the store holds beyond that: images of other namespaces, build caches, what an
+  interrupted removal left behind. On containerd at least that much, as shared blobs count several times in the sizes.
+* A part that was not counted to its end, for lack of time, is a lower bound; the rest of it is in *everything else*.
+
+Covers: classes, sums, words. Does not cover: measuring (`whereabouts`, `signals.disk_usage`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from reclaim.types import Action, Kind, Outcome, Reason, Result
+from signals.quantity import format_bytes
+from signals.types import FilesystemRole, SignalObservations
+
+
+class Use(StrEnum):
+    """What bytes are used for; a closed list."""
+
+    IMAGES_IN_USE = "images_in_use"
+    IMAGES_MAY_GO = "images_may_go"
+    IMAGES_TOO_YOUNG = "images_too_young"
+    IMAGES_KEPT = "images_kept"
+    IMAGES_UNJUDGED = "images_unjudged"
+    CONTAINERS_LIVE = "containers_live"
+    CONTAINERS_DEAD = "containers_dead"
+    LOGS_LIVE = "logs_live"
+    LOGS_ROTATED = "logs_rotated"
+    LOGS_OF_GONE_PODS = "logs_of_gone_pods"
+    VOLUMES = "volumes"
+    HIDDEN = "hidden"
+    ELSE = "else"
+
+
+WORDS: Mapping[Use, tuple[str, str]] = {
+    Use.IMAGES_IN_USE: ("images in use", "move pods away, or use smaller images"),
+    Use.IMAGES_MAY_GO: (
+        "images that may go",
+        "reclaimd removes them under pressure; now: reclaim --signal imagefs.available --all",
+    ),
+    Use.IMAGES_TOO_YOUNG: ("images that are too young", "wait, or lower imageMinimumGCAge"),
+    Use.IMAGES_KEPT: ("images that are pinned or kept", "look at keepImages and at what the runtime pins"),
+    Use.IMAGES_UNJUDGED: ("images (not judged in this pass)", "reclaimd plan tells them apart"),
+    Use.CONTAINERS_LIVE: ("writable layers of containers", "limit ephemeral-storage, or write to a volume"),
+    Use.CONTAINERS_DEAD: ("writable layers of dead containers", "one copy each stays while its pod does: delete pods"),
+    Use.LOGS_LIVE: ("logs of live pods", "lower the kubelet's containerLogMaxSize, or log less"),
+    Use.LOGS_ROTATED: ("rotated logs", "lower the kubelet's containerLogMaxFiles"),
+    Use.LOGS_OF_GONE_PODS: ("logs of pods that are gone", "they go with garbage collection of containers"),
+    Use.VOLUMES: ("volumes of pods (emptyDir)", "set sizeLimit on emptyDir, or delete pods"),
+    Use.HIDDEN: ("content that CRI does not show", "ctr namespaces ls; prune build caches and other namespaces"),
+    Use.ELSE: ("everything else", "not the runtime's or the kubelet's: du -xh on the filesystem shows it"),
+}
+"""What each use is called, and what can be done about it."""
+
+_OF_IMAGES: Mapping[Reason, Use] = {
+    Reason.IN_USE: Use.IMAGES_IN_USE,
+    Reason.TOO_YOUNG: Use.IMAGES_TOO_YOUNG,
+    Reason.PINNED: Use.IMAGES_KEPT,
+    Reason.KEEP_LIST: Use.IMAGES_KEPT,
+    Reason.SANDBOX_IMAGE: Use.IMAGES_KEPT,
+    Reason.SANDBOX_IMAGE_UNKNOWN: Use.IMAGES_KEPT,
+    Reason.UNRESOLVED_IMAGE: Use.IMAGES_KEPT,
+}
+_LIVE = (Reason.RUNNING, Reason.CREATED, Reason.UNKNOWN_STATE)
+_GONE = (Result.REMOVED, Result.ALREADY_GONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Bytes counted on the disk. `complete` false: at least so many."""
+
+    bytes: int = 0
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured besides the look itself; bytes. None: the question was not answered.
+
+    `store_reported`: what the runtime says its image store takes (writable layers included where they lie in it:
+    `writable_in_store`). `store_counted`: the same store counted on the disk. `content`: the compressed content beside
+    it (containerd), None where there is none. `writable_layers`: by container id. `logs` and `volumes`: counted, with
+    the device that they are on.
+    """
+
+    store_reported: int | None = None
+    store_counted: Counted | None = None
+    content: Counted | None = None
+    writable_in_store: bool = True
+    writable_layers: Mapping[str, int] | None = None
+    logs: Mapping[Use, Counted] = field(default_factory=dict)
+    logs_device: int | None = None
+    volumes: Counted | None = None
+    volumes_device: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One part of a filesystem. `objects`: how many images or containers it is, None where nothing is counted.
+    `at_least`: the figure is a lower bound."""
+
+    use: Use
+    bytes: int
+    objects: int | None = None
+    at_least: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """Where the bytes of one filesystem are, the largest part first."""
+
+    device_id: int
+    path: str
+    roles: tuple[FilesystemRole, ...]
+    capacity_bytes: int
+    used_bytes: int
+    shares: tuple[Share, ...]
+
+
+def attribute(look: SignalObservations, outcomes: Iterable[Outcome], measured: Measured) -> tuple[Attribution, ...]:
+    """Where the bytes are, one answer for each filesystem of the look.
+
+    `outcomes`: what a pass or a plan said of each object; what it removed is not there any more.
+    """
+    there = [outcome for outcome in outcomes if outcome.result not in _GONE]
+    devices: dict[int, list[FilesystemRole]] = {}
+    for role, (identity, _) in look.filesystems.items():
+        devices.setdefault(identity.device_id, []).append(role)
+    answers = []
+    for device_id, roles in devices.items():
+        identity, stats = look.filesystems[roles[0]]
+        shares: list[Share] = []
+        if FilesystemRole.IMAGEFS in roles:
+            shares += _images(there, measured)
+        if FilesystemRole.CONTAINERFS in roles:
+            shares += _containers(there, measured)
+        if device_id == measured.logs_device:
+            shares += [Share(use, logs.bytes, None, not logs.complete) for use, logs in measured.logs.items()]
+        if device_id == measured.volumes_device and measured.volumes is not None:
+            shares.append(Share(Use.VOLUMES, measured.volumes.bytes, None, not measured.volumes.complete))
+        used = stats.capacity_bytes - stats.free_bytes
+        rest = max(used - sum(share.bytes for share in shares), 0)
+        shares = sorted((s for s in shares if s.bytes or s.objects), key=lambda s: -s.bytes)
+        shares.append(Share(Use.ELSE, rest))
+        answers.append(Attribution(device_id, identity.path, tuple(roles), stats.capacity_bytes, used, tuple(shares)))
+    return tuple(answers)
+
+
+def _images(outcomes: list[Outcome], measured: Measured) -> list[Share]:
+    reported: dict[Use, int] = {}
+    objects: dict[Use, int] = {}
+    for outcome in outcomes:
+        verdict = outcome.verdict
+        if verdict.kind is Kind.IMAGE:
+            use = Use.IMAGES_MAY_GO if verdict.action is Action.REMOVE else _OF_IMAGES.get(verdict.reason)
+            use = use or Use.IMAGES_MAY_GO
+            reported[use] = reported.get(use, 0) + (verdict.size_bytes or 0)
+            objects[use] = objects.get(use, 0) + 1
+    nominal = sum(reported.values())
+    written = sum((measured.writable_layers or {}).values()) if measured.writable_in_store else 0
+    unpacked = None if measured.store_reported is None else max(measured.store_reported - written, 0)
+    on_disk, hidden, bound = nominal, 0, False
+    if unpacked is not None:
+        content = measured.content.bytes if measured.content is not None else 0
+        on_disk = unpacked + (min(content, nominal) if nominal else content)
+        hidden = max(content - nominal, 0) if nominal else 0
+        bound = measured.content is not None and (hidden > 0 or not measured.content.complete)
+    if measured.store_counted is not None and measured.store_reported is not None:
+        beyond = max(measured.store_counted.bytes - measured.store_reported, 0)
+        hidden, bound = hidden + beyond, bound or not measured.store_counted.complete
+    if not nominal:
+        shares = [Share(Use.IMAGES_UNJUDGED, on_disk)]
+    else:
+        shares = [Share(use, size * on_disk // nominal, objects[use]) for use, size in reported.items()]
+    return [*shares, Share(Use.HIDDEN, hidden, None, bound)]
+
+
+def _containers(outcomes: list[Outcome], measured: Measured) -> list[Share]:
+    if measured.writable_layers is None:
+        return []
+    dead = {
+        outcome.verdict.id
+        for outcome in outcomes
+        if outcome.verdict.kind is Kind.CONTAINER and outcome.verdict.reason not in _LIVE
+    }
+    written: dict[Use, list[int]] = {Use.CONTAINERS_LIVE: [], Use.CONTAINERS_DEAD: []}
+    for container_id, size in measured.writable_layers.items():
+        written[Use.CONTAINERS_DEAD if container_id in dead else Use.CONTAINERS_LIVE].append(size)
+    return [Share(use, sum(sizes), len(sizes)) for use, sizes in written.items() if sizes]
+
+
+def class_of_log(names: Sequence[str], gone: Callable[[str], bool]) -> Use:
+    """The use of a file below the kubelet's log directory, from its names there:
+    `<namespace>_<name>_<uid>`, `<container>`, `<n>.log`.
+
+    `gone`: whether the pod of a UID does not exist any more. The kubelet names a rotated log `<n>.log.<time>` or
+    `….gz` (`pkg/kubelet/logs/container_log_manager.go`).
+    """
+    if gone(names[0].rpartition("_")[2]):
+        return Use.LOGS_OF_GONE_PODS
+    return Use.LOGS_ROTATED if len(names) > 1 and ".log." in names[-1] else Use.LOGS_LIVE
+
+
+def sentence(attribution: Attribution, parts: int = 4) -> str:
+    """The largest parts in one sentence."""
+    shown = sorted(attribution.shares, key=lambda share: -share.bytes)[:parts]
+    told = ", ".join(f"{WORDS[s.use][0]} {'at least ' * s.at_least}{format_bytes(s.bytes)}" for s in shown if s.bytes)
+    return f"of {format_bytes(attribution.used_bytes)} used on {attribution.path}: {told or 'nothing is accounted for'}"
+
+
+def attribution_json(attribution: Attribution) -> dict[str, Any]:
+    """One filesystem, for programs."""
+    return {
+        "path": attribution.path,
+        "filesystems": [str(role) for role in attribution.roles],
+        "capacity": attribution.capacity_bytes,
+        "used": attribution.used_bytes,
+        "shares": [
+            {
+                "use": str(share.use),
+                "bytes": share.bytes,
+                "objects": share.objects,
+                "at_least": share.at_least,
+                "remedy": WORDS[share.use][1],
+            }
+            for share in attribution.shares
+        ],
+    }

@@ -1,0 +1,169 @@
+"""Finds out where the bytes are: asks the runtime and counts trees, within seconds, and never before a removal.
+
+What a pass could not relieve is explained afterwards, on a thread of its own, so that the next pass waits for nothing;
+at most once a minute. Every question may go unanswered: then the part that it is about is in *everything else*.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from eviction.reporting.attribution import (
+    Attribution,
+    Counted,
+    Measured,
+    Use,
+    attribute,
+    attribution_json,
+    class_of_log,
+    sentence,
+)
+from eviction.reporting.pass_record import Pass, PassResult
+from reclaim.pods.states import PodStates
+from reclaim.services import UsageService
+from reclaim.types import Outcome, RuntimeUnavailable
+from signals.clock import Clock
+from signals.disk_usage import Tree, TreeMeter, TreeUsage
+from signals.types import SignalObservations
+
+COUNT_SECONDS = 2.0  # for all trees together
+ASK_SECONDS = 2.0  # for each of the two questions to the runtime
+SAME_NEWS_SECONDS = 60.0
+CONTENT = "io.containerd.content.v1.content"
+SNAPSHOTTER = "io.containerd.snapshotter.v1."
+
+
+class ClosingUsageService(UsageService, Protocol):
+    """A connection of its own."""
+
+    def close(self) -> None:
+        """Hangs up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where to count. `imagefs` as the runtime reports it, None while it has not."""
+
+    root_directory: str
+    pod_logs_dir: str
+    imagefs: str | None
+
+    @property
+    def content(self) -> str | None:
+        """containerd's compressed content, beside its snapshotter."""
+        if self.imagefs is None or not os.path.basename(self.imagefs).startswith(SNAPSHOTTER):
+            return None
+        return os.path.join(os.path.dirname(self.imagefs), CONTENT)
+
+
+class Whereabouts:
+    """Measures for one node. `places` and `pods` are asked each time; `service` makes a client with a short deadline,
+    which is closed afterwards."""
+
+    def __init__(
+        self,
+        places: Callable[[], Places],
+        pods: Callable[[], PodStates],
+        service: Callable[[], ClosingUsageService],
+        clock: Clock,
+        count_seconds: float = COUNT_SECONDS,
+    ):
+        self._places = places
+        self._pods = pods
+        self._service = service
+        self._clock = clock
+        self._meter = TreeMeter(clock, count_seconds)
+        self._busy = threading.Lock()
+        self._done_at = float("-inf")
+
+    def of(self, look: SignalObservations, outcomes: Iterable[Outcome]) -> tuple[Attribution, ...]:
+        """Where the bytes are now. Takes some seconds; never raises for what does not answer."""
+        return attribute(look, outcomes, self._measure())
+
+    def attributed(self, record: Pass) -> Pass:
+        """The record with where the bytes are, if it was not enough; for a caller with nothing else to do."""
+        if record.result is not PassResult.NOT_ENOUGH:
+            return record
+        return replace(record, attributions=self.of(record.after or record.observations, _outcomes(record)))
+
+    def follow(self, record: Pass, tell: Callable[[Pass], None]) -> None:
+        """The same on a thread of its own, at most once a minute; `tell` is called on that thread."""
+        if record.result is not PassResult.NOT_ENOUGH or self._clock.monotonic() - self._done_at < SAME_NEWS_SECONDS:
+            return
+        if not self._busy.acquire(blocking=False):
+            return
+
+        def run() -> None:
+            try:
+                tell(self.attributed(record))
+            finally:
+                self._done_at = self._clock.monotonic()
+                self._busy.release()
+
+        threading.Thread(target=run, name="whereabouts", daemon=True).start()
+
+    def _measure(self) -> Measured:
+        places, pods = self._places(), self._pods()
+        reported, own_filesystem, layers = self._asked()
+
+        def log_class(names: Sequence[str]) -> str:
+            return class_of_log(names, pods.gone)
+
+        trees = [Tree(places.pod_logs_dir, log_class), Tree(os.path.join(places.root_directory, "pods"), _one_class)]
+        stores = [path for path in (places.content, places.imagefs) if path is not None]
+        usages = self._meter.measure([*trees, *(Tree(path, _one_class) for path in stores)])
+        logs, volumes = usages[:2]
+        of_store = dict(zip(stores, usages[2:], strict=True))
+        return Measured(
+            store_reported=reported,
+            store_counted=_counted(of_store.get(places.imagefs or "")),
+            content=_counted(of_store.get(places.content or "")),
+            writable_in_store=not own_filesystem,
+            writable_layers=layers,
+            logs={Use(name): Counted(amount, logs.complete) for name, amount in logs.bytes_by_class},
+            logs_device=logs.device_id,
+            volumes=_counted(volumes),
+            volumes_device=volumes.device_id,
+        )
+
+    def _asked(self) -> tuple[int | None, bool, dict[str, int] | None]:
+        """What the runtime says: its store, whether writable layers are elsewhere, and the writable layers."""
+        service = self._service()
+        reported, own_filesystem, layers = None, False, None
+        try:
+            info = service.image_fs_info()
+            reported = info.image_used_bytes
+            own_filesystem = info.container_filesystems[:1] not in ((), info.image_filesystems[:1])
+            layers = dict(service.writable_layers())
+        except RuntimeUnavailable:
+            pass
+        finally:
+            service.close()
+        return reported, own_filesystem, layers
+
+
+def explained(record: Pass) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The sentence and the fields of a log event for each filesystem that the pass could not relieve."""
+    concerned = {threshold.signal.filesystem for threshold in record.still_met}
+    for attribution in record.attributions:
+        if concerned.intersection(attribution.roles):
+            fields = {"pass": record.id, "attribution": attribution_json(attribution)}
+            yield f"why it was not enough: {sentence(attribution)}", fields
+
+
+def _outcomes(record: Pass) -> tuple[Outcome, ...]:
+    return record.removals + record.kept
+
+
+def _one_class(_: Sequence[str]) -> str:
+    return "all"
+
+
+def _counted(usage: TreeUsage | None) -> Counted | None:
+    if usage is None or usage.device_id is None:
+        return None
+    return Counted(usage.total_bytes, usage.complete)

@@ -1,0 +1,163 @@
+"""What people read of a pass and of a configuration: reasons, sentences, tables. Words only; nothing here decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from eviction.decision.ladder import Later
+from eviction.reporting.attribution import WORDS, Attribution
+from eviction.reporting.log import escaped
+from eviction.reporting.pass_record import Pass, PassResult, shortened
+from eviction.reporting.tables import amount, apart, table
+from eviction.types import Threshold
+from reclaim.types import Outcome, Reason, Result
+from signals.quantity import format_bytes, format_duration
+from signals.types import FilesystemRole, SignalObservations
+
+REASONS: dict[Reason, str] = {
+    Reason.OLDER_COPY: "a newer dead copy of it stays",
+    Reason.OVER_LIMIT: "beyond the number of dead copies to keep",
+    Reason.POD_GONE: "its pod is gone",
+    Reason.POD_TERMINATED: "its pod has terminated for good",
+    Reason.POD_EVICTED: "its pod was evicted",
+    Reason.OLDER_SANDBOX: "a newer sandbox of its pod stays",
+    Reason.UNUSED: "no container uses it",
+    Reason.MAXIMUM_AGE: "not used for longer than the maximum age",
+    Reason.DANGLING: "points to nothing",
+    Reason.RUNNING: "is running",
+    Reason.CREATED: "may start at any moment",
+    Reason.UNKNOWN_STATE: "the runtime does not know its state",
+    Reason.NOT_KUBELETS: "carries no pod UID: not made by a kubelet",
+    Reason.NEWEST_OF_LIVE_POD: "is how the kubelet knows that it has run",
+    Reason.TOO_YOUNG: "is too young",
+    Reason.READY: "is ready",
+    Reason.HAS_CONTAINERS: "still has containers",
+    Reason.NEWEST_SANDBOX: "is the newest sandbox of its pod",
+    Reason.POD_ALIVE: "its pod has appeared again",
+    Reason.IN_USE: "a container uses it",
+    Reason.PINNED: "is pinned",
+    Reason.KEEP_LIST: "is on the keep-list",
+    Reason.SANDBOX_IMAGE: "no pod starts without it",
+    Reason.SANDBOX_IMAGE_UNKNOWN: "nothing says which image pod sandboxes need",
+    Reason.UNRESOLVED_IMAGE: "a container uses an image that cannot be told",
+    Reason.ROTATING: "its container lives: the log may be rotating",
+    Reason.TARGET_EXISTS: "points to a log that exists",
+    Reason.ENOUGH_FREED: "the low threshold is reached without it",
+    Reason.WITHIN_LIMIT: "within what may stay: a number of dead copies, or the maximum age",
+    Reason.RELIEVED: "not needed any more",
+    Reason.UNREADABLE: "the filesystem could not be read any more",
+    Reason.HELD_OFF: "held off after the start",
+    Reason.STOPPING: "the agent was stopping",
+    Reason.INCOMPLETE_LISTING: "the runtime gave no complete answer",
+}
+
+FREED = 5  # the column of outcomes that is empty where nothing went
+
+
+def later_sentence(later: Later) -> str:
+    """Why a threshold of ours is too late, with both numbers."""
+    signal = later.ours.signal
+    ours = f"{later.ours.text()} = {amount(signal, later.our_mark)}"
+    kubelets = f"{later.kubelets.text()} = {amount(signal, later.kubelet_mark)}"
+    grace = "" if later.our_mark < later.kubelet_mark else " with its longer grace period"
+    return f"{signal}: the mark of {ours}{grace} acts later than the kubelet's of {kubelets}"
+
+
+def no_effect_sentences(thresholds: Iterable[Threshold]) -> list[str]:
+    """What is configured on containerfs, and what counts instead (kubelet, UpdateContainerFsThresholds)."""
+    return [
+        f"{one.signal}: {one.text()} has no effect: its threshold follows from nodefs, "
+        "or from imagefs where that is dedicated"
+        for one in thresholds
+        if one.signal.filesystem is FilesystemRole.CONTAINERFS
+    ]
+
+
+def reclaiming_sentence(threshold: Threshold) -> str:
+    """The message of the kubelet's event before it reclaims: inodes, or the storage that pods ask for."""
+    return f"Attempting to reclaim {'inodes' if threshold.signal.counts_inodes else 'ephemeral-storage'}"
+
+
+def below_sentence(threshold: Threshold, observations: SignalObservations) -> str:
+    """A mark that is crossed, with both numbers."""
+    observation = observations.signals[threshold.signal]
+    mark = int(threshold.effective(observation.capacity))
+    return f"{threshold.signal} {' < '.join(apart(threshold.signal, observation.available, mark))}"
+
+
+def outcome_row(outcome: Outcome) -> list[str]:
+    """One object of a pass or a plan."""
+    verdict = outcome.verdict
+    word = str(outcome.result) if outcome.result is not None else str(verdict.action)
+    why = REASONS[verdict.reason]
+    if outcome.error:
+        why = f"{why}; {outcome.error}"
+    size = "-" if verdict.size_bytes is None else format_bytes(verdict.size_bytes)
+    age = "-" if verdict.age_seconds is None else format_duration(verdict.age_seconds)
+    freed = "-"
+    if outcome.result is Result.REMOVED:
+        freed = f"{format_bytes(outcome.freed_bytes)}, {outcome.freed_inodes} inodes"
+    return [
+        word,
+        str(verdict.kind),
+        shortened(verdict.name),
+        size,
+        age,
+        freed,
+        str(verdict.reason),
+        str(verdict.rule),
+        why,
+    ]
+
+
+def outcomes_table(outcomes: Iterable[Outcome], width: int | None = None) -> list[str]:
+    """What went and what stayed, and why."""
+    rows = [outcome_row(outcome) for outcome in outcomes]
+    if not rows:
+        return []
+    table_of_all = [["RESULT", "KIND", "NAME", "SIZE", "AGE", "FREED", "REASON", "RULE", "IN WORDS"], *rows]
+    if all(row[FREED] == "-" for row in rows):
+        table_of_all = [row[:FREED] + row[FREED + 1 :] for row in table_of_all]
+    return table(table_of_all, width)
+
+
+def attribution_lines(attribution: Attribution, width: int | None = None) -> list[str]:
+    """Where the bytes of a filesystem are, and what can be done about each part."""
+    used, capacity = attribution.used_bytes, attribution.capacity_bytes
+    roles = ", ".join(attribution.roles)
+    rows = [["SIZE", "SHARE", "OBJECTS", "WHAT", "WHAT CAN BE DONE"]]
+    for share in attribution.shares:
+        words, remedy = WORDS[share.use]
+        size = f"{'>= ' * share.at_least}{format_bytes(share.bytes)}"
+        part = f"{100 * share.bytes / used:.0f}%" if used else "-"
+        rows.append([size, part, "-" if share.objects is None else str(share.objects), words, remedy])
+    head = f"where the bytes are: {format_bytes(used)} of {format_bytes(capacity)} used on {escaped(attribution.path)}"
+    return [f"{head} ({roles})", *table(rows, width)]
+
+
+def pass_lines(record: Pass, *, with_kept: bool = True, width: int | None = None) -> list[str]:
+    """A pass for people: what was seen, what was done, what came of it."""
+    lines: list[str] = []
+    if record.decision.acted_on is not None:
+        signal = record.decision.acted_on.signal
+        observation = record.observations.signals[signal]
+        mark = int(record.decision.acted_on.effective(observation.capacity))
+        seen, wanted = apart(signal, observation.available, mark)
+        lines.append(f"{signal} is {seen}, below its mark of {record.decision.acted_on.text()} = {wanted}")
+    if record.row:
+        layout = f" (layout {record.decision.layout})" if record.decision.layout is not None else ""
+        lines.append(f"row: {', '.join(str(function) for function in record.row)}{layout}")
+    outcomes = record.removals + (record.kept if with_kept else ())
+    lines += outcomes_table(outcomes, width)
+    lines.append(f"{record.result}: {escaped(record.reason)}")
+    if record.result in (PassResult.SATISFIED, PassResult.NOT_ENOUGH):
+        lines.append(
+            f"measured {format_bytes(record.measured_bytes)} and {record.measured_inodes} inodes, "
+            f"nominal {format_bytes(record.nominal_bytes)}; "
+            f"took {format_duration(record.timings.total_seconds)} "
+            f"(lists {format_duration(record.timings.list_seconds)}, "
+            f"removals {format_duration(record.timings.remove_seconds)})"
+        )
+    for attribution in record.attributions:
+        lines += ["", *attribution_lines(attribution, width)]
+    return lines

@@ -1,0 +1,109 @@
+"""The log: one event a line, a sentence first, then fields; as text or as JSON.
+
+Names come from the runtime and may hold anything: control characters are escaped in both forms, so that one event is
+one line and a terminal obeys nothing that a pod was named.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import Any, TextIO
+
+from eviction.reporting.observations_json import timestamp
+
+
+class Level(IntEnum):
+    """Syslog priorities (journald reads them)."""
+
+    ERROR = 3
+    WARNING = 4
+    INFO = 6
+    DEBUG = 7
+
+
+class Log:
+    """Writes events to a stream. `verbosity` 0 leaves DEBUG events out. `journal`: each line begins with its priority,
+    `<4>` say, which systemd takes off and files (sd-daemon(3)); the time is the journal's own then."""
+
+    def __init__(
+        self,
+        wall: Callable[[], float],
+        *,
+        as_json: bool = False,
+        verbosity: int = 0,
+        stream: TextIO | None = None,
+        journal: bool = False,
+    ):
+        self._wall = wall
+        self._as_json = as_json
+        self._verbosity = verbosity
+        self._stream = stream or sys.stderr
+        self._journal = journal
+        self._lock = threading.Lock()
+
+    def event(self, level: Level, sentence: str, **fields: Any) -> None:
+        """One line. A log that cannot be written (a closed pipe, a full disk) never stops the work."""
+        if level is Level.DEBUG and self._verbosity < 1:
+            return
+        time = timestamp(self._wall())
+        if self._as_json:
+            line = json.dumps({"time": time, "level": level.name.lower(), "message": sentence, **fields}, default=str)
+        elif self._journal:
+            line = f"{escaped(sentence)}{_as_text(fields)}"
+        else:
+            line = f"{time} {level.name.lower():7} {escaped(sentence)}{_as_text(fields)}"
+        if self._journal:
+            line = f"<{level.value}>{line}"
+        try:
+            with self._lock:
+                self._stream.write(line + "\n")
+                self._stream.flush()
+        except (OSError, ValueError):
+            pass
+
+    def info(self, sentence: str, **fields: Any) -> None:
+        """What an operator wants to know afterwards."""
+        self.event(Level.INFO, sentence, **fields)
+
+    def warning(self, sentence: str, **fields: Any) -> None:
+        """What an operator should look at."""
+        self.event(Level.WARNING, sentence, **fields)
+
+    def error(self, sentence: str, **fields: Any) -> None:
+        """What kept the agent from doing its work."""
+        self.event(Level.ERROR, sentence, **fields)
+
+    def debug(self, sentence: str, **fields: Any) -> None:
+        """Only with `-v 1` and more."""
+        self.event(Level.DEBUG, sentence, **fields)
+
+
+def goes_to_journal(environment: Mapping[str, str], descriptor: int) -> bool:
+    """Whether what is written to a descriptor is read by journald: `JOURNAL_STREAM` names its device and inode."""
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        return False
+    return environment.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+
+
+def escaped(text: str) -> str:
+    """The text with everything that is not printable written as an escape."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
+
+
+def _as_text(fields: Mapping[str, Any]) -> str:
+    shown = ((key, value) for key, value in fields.items() if not isinstance(value, dict | list))
+    return "".join(f" {key}={_quoted(value)}" for key, value in shown)
+
+
+def _quoted(value: Any) -> str:
+    text = escaped(str(value))
+    return json.dumps(text, ensure_ascii=False) if " " in text or '"' in text or not text else text

@@ -1,0 +1,214 @@
+"""The record of a pass, and its one JSON form: the log line, the answer of a command, the timeline of a drill.
+
+The shape is a contract for programs: bytes and inodes are integers, times RFC 3339 in UTC, durations
+`*_seconds` floats. Adding fields is free; changing one needs a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from eviction.reporting.attribution import Attribution, attribution_json
+from eviction.reporting.observations_json import observations_json, threshold_json, timestamp
+from eviction.types import Decision, ReclaimFunction, Threshold
+from reclaim.disk_need import NEVER, ChosenOrder
+from reclaim.types import Outcome, ReclaimResult
+from signals.types import SignalObservations
+
+MOST_TOLD = 32  # removals of one pass in a line of the log and in an answer of the daemon
+LONGEST_NAME = 512  # characters; Kubernetes' own names have at most 253 and an image reference is hardly longer
+
+
+class Trigger(StrEnum):
+    """What made the pass: a look at an interval, one that a watcher asked for, or a person."""
+
+    INTERVAL = "interval"
+    WATCH = "watch"
+    REQUEST = "request"
+
+
+class PassResult(StrEnum):
+    """How a pass ended."""
+
+    IDLE = "idle"
+    SATISFIED = "satisfied"
+    NOT_ENOUGH = "not_enough"
+    DRY_RUN = "dry_run"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds. `detect`: from the reading that crossed the mark to the first look at the lists."""
+
+    detect_seconds: float = 0.0
+    list_seconds: float = 0.0
+    plan_seconds: float = 0.0
+    remove_seconds: float = 0.0
+    total_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Everything that happened in one pass.
+
+    `measured_*` is what the filesystems say was gained, `nominal_bytes` what the runtime had promised for what went.
+    `after` is the look at the end. `started_wall` is seconds since the epoch. `attributions`: where the bytes are, one
+    for each filesystem; measured when reclaim was not enough.
+    """
+
+    id: str
+    started_wall: float
+    trigger: Trigger
+    observations: SignalObservations
+    decision: Decision
+    row: tuple[ReclaimFunction, ...] = ()
+    functions: tuple[ReclaimResult, ...] = ()
+    measured_bytes: int = 0
+    measured_inodes: int = 0
+    result: PassResult = PassResult.IDLE
+    reason: str = ""
+    timings: Timings = Timings()
+    after: SignalObservations | None = None
+    still_met: tuple[Threshold, ...] = ()
+    attributions: tuple[Attribution, ...] = ()
+
+    @property
+    def removals(self) -> tuple[Outcome, ...]:
+        """What was to go, function by function, in the order of the plans."""
+        return tuple(outcome for function in self.functions for outcome in function.outcomes)
+
+    @property
+    def kept(self) -> tuple[Outcome, ...]:
+        """What stayed."""
+        return tuple(outcome for function in self.functions for outcome in function.kept)
+
+    @property
+    def order(self) -> ChosenOrder | None:
+        """By what the images went, and why; None where no choice was made."""
+        return next((function.order for function in self.functions if function.order is not None), None)
+
+    @property
+    def nominal_bytes(self) -> int:
+        """Sizes the runtime reported for what went."""
+        return sum(function.nominal_bytes for function in self.functions)
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """What kept a function from doing its work, each sentence once."""
+        return tuple(dict.fromkeys(function.error for function in self.functions if function.error))
+
+
+def shortened(name: str) -> str:
+    """A text for people, of at most 512 characters: it comes from the runtime, and a line of the log stays readable
+    for what cuts lines (journald at 48 KiB)."""
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
+
+
+def outcome_json(outcome: Outcome) -> dict[str, Any]:
+    """One object after a pass."""
+    verdict = outcome.verdict
+    return {
+        "kind": str(verdict.kind),
+        "id": verdict.id,
+        "name": shortened(verdict.name),
+        "size": verdict.size_bytes,
+        "age_seconds": None if verdict.age_seconds is None else round(verdict.age_seconds, 3),
+        "verdict": str(verdict.action),
+        "reason": str(verdict.reason),
+        "rule": str(verdict.rule),
+        "result": None if outcome.result is None else str(outcome.result),
+        "error": shortened(outcome.error) or None,
+        "duration_seconds": round(outcome.duration_seconds, 6),
+        "freed": {"bytes": outcome.freed_bytes, "inodes": outcome.freed_inodes},
+    }
+
+
+def pass_summary(record: Pass) -> dict[str, Any]:
+    """The record of a pass in bounds, whatever it did: the first 32 removals, of the others and of what stayed the
+    numbers only. For what is written as one line (journald cuts at 48 KiB) and what is kept in memory."""
+    document = pass_json(replace(record, functions=_first_removals(record.functions)), with_kept=False)
+    return {
+        **document,
+        "kept_by_reason": kept_by_reason(record.kept),
+        "removals_by_result": removals_by_result(record.removals),
+        "removals_left_out": max(len(record.removals) - MOST_TOLD, 0),
+    }
+
+
+def _first_removals(functions: tuple[ReclaimResult, ...]) -> tuple[ReclaimResult, ...]:
+    """The functions with so many of their outcomes as are told, and without what they kept."""
+    shortened_functions, left = [], MOST_TOLD
+    for function in functions:
+        shortened_functions.append(replace(function, outcomes=function.outcomes[:left], kept=()))
+        left -= len(shortened_functions[-1].outcomes)
+    return tuple(shortened_functions)
+
+
+def pass_json(record: Pass, *, with_kept: bool = True) -> dict[str, Any]:
+    """The record of a pass. `with_kept` false leaves the kept objects out and gives their number by reason only."""
+    document: dict[str, Any] = {
+        "id": record.id,
+        "started": timestamp(record.started_wall),
+        "trigger": str(record.trigger),
+        "layout": None if record.decision.layout is None else str(record.decision.layout),
+        "observations": observations_json(record.observations),
+        "conditions": sorted(str(condition) for condition in record.decision.conditions),
+        "thresholds_met": [threshold_json(t, record.observations) for t in record.decision.thresholds_met],
+        "acted_on": None
+        if record.decision.acted_on is None
+        else threshold_json(record.decision.acted_on, record.observations),
+        "row": [str(function) for function in record.row],
+        "order": None if record.order is None else order_json(record.order),
+        "removals": [outcome_json(outcome) for outcome in record.removals],
+        "removals_by_result": removals_by_result(record.removals),
+        "kept_by_reason": kept_by_reason(record.kept),
+        "measured": {"bytes": record.measured_bytes, "inodes": record.measured_inodes},
+        "nominal": {"bytes": record.nominal_bytes, "inodes": None},
+        "result": str(record.result),
+        "reason": record.reason,
+        "errors": list(record.errors),
+        "timings": {name: round(getattr(record.timings, name), 6) for name in Timings.__slots__},
+    }
+    if with_kept:
+        document["kept"] = [outcome_json(outcome) for outcome in record.kept]
+    if record.after is not None:
+        document["observations_after"] = observations_json(record.after)
+        document["still_met"] = [threshold_json(t, record.after) for t in record.still_met]
+    if record.attributions:
+        document["attribution"] = [attribution_json(attribution) for attribution in record.attributions]
+    return document
+
+
+def order_json(order: ChosenOrder) -> dict[str, Any]:
+    """By what the images went: the yield of the unit that is short, or their last use. Seconds are null for never."""
+
+    def seconds(value: float) -> float | None:
+        return None if value == NEVER else round(value, 3)
+
+    return {
+        "by": "yield" if order.by_yield else "last_use",
+        "short": "inodes" if order.inodes else "bytes",
+        "seconds_to_full": seconds(order.seconds_to_full),
+        "seconds_by_last_use": seconds(order.seconds_by_last_use),
+    }
+
+
+def removals_by_result(removals: Iterable[Outcome]) -> dict[str, dict[str, int]]:
+    """How many objects of each kind ended how: {"image": {"removed": 3}}."""
+    counts: dict[str, dict[str, int]] = {}
+    for outcome in removals:
+        of_kind = counts.setdefault(str(outcome.verdict.kind), {})
+        of_kind[str(outcome.result)] = of_kind.get(str(outcome.result), 0) + 1
+    return counts
+
+
+def kept_by_reason(kept: Iterable[Outcome]) -> dict[str, int]:
+    """How many objects were kept for which reason."""
+    counts: dict[str, int] = {}
+    for outcome in kept:
+        counts[str(outcome.verdict.reason)] = counts.get(str(outcome.verdict.reason), 0) + 1
+    return dict(sorted(counts.items()))

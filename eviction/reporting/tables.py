@@ -1,0 +1,82 @@
+"""What people read of a look: amounts, marks, the table of signals. Words and columns only; nothing here decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from eviction.decision.thresholds import thresholds_met, usable
+from eviction.reporting.log import escaped
+from eviction.types import Threshold
+from signals.quantity import format_bytes, format_duration
+from signals.types import Signal, SignalObservations
+
+GAP = "  "
+INDENT = "    "
+ROOM = 24  # for a long cell at the end of a line
+
+
+def amount(signal: Signal, value: int) -> str:
+    """An amount of a signal for people: `1.4GiB`, `17 inodes`."""
+    return f"{value} inodes" if signal.counts_inodes else format_bytes(value)
+
+
+def apart(signal: Signal, first: int, second: int) -> tuple[str, str]:
+    """Two amounts that differ, as texts that differ: where rounding makes them one, in plain bytes."""
+    texts = amount(signal, first), amount(signal, second)
+    return texts if texts[0] != texts[1] or first == second else (f"{first}B", f"{second}B")
+
+
+def table(rows: Iterable[Sequence[str]], width: int | None = None) -> list[str]:
+    """Rows as lines with aligned columns; the first row is the head.
+
+    Where that is wider than `width` characters, the columns on the right stand in a second line of each row, indented,
+    so that a narrow terminal breaks no line in the middle of a word. Only a cell at the end of a line may be too long.
+    """
+    cells = [[escaped(cell) for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
+    first = len(widths)
+    if width is not None and sum(widths) + len(GAP) * (first - 1) > width:
+        first -= 1
+        while first > 1 and sum(widths[: first - 1]) + len(GAP) * (first - 1) + min(widths[first - 1], ROOM) > width:
+            first -= 1
+    lines = []
+    for row in cells:
+        padded = [cell.ljust(size) for cell, size in zip(row, widths, strict=True)]
+        lines.append(GAP.join(padded[:first]).rstrip())
+        if first < len(widths):
+            lines.append(INDENT + GAP.join(padded[first:]).rstrip())
+    return lines
+
+
+def signals_table(look: SignalObservations, thresholds: Sequence[Threshold], width: int | None = None) -> list[str]:
+    """What a look found: each signal with its marks, headroom and state."""
+    met = thresholds_met(thresholds, usable(look.signals), enforce_min_reclaim=False)
+    rows = [["SIGNAL", "AVAILABLE", "CAPACITY", "MARK", "HEADROOM", "STATE", "FILESYSTEM"]]
+    for signal in Signal:
+        observation = look.signals.get(signal)
+        mine = [threshold for threshold in thresholds if threshold.signal is signal]
+        if observation is None:
+            rows += [[str(signal), "-", "-", threshold.text(), "-", "unknown", "-"] for threshold in mine]
+            continue
+        filesystem = observation.filesystem
+        where = f"{filesystem.type or '?'} on {filesystem.device or '?'}" if filesystem else "-"
+        seen = [str(signal), amount(signal, observation.available), amount(signal, observation.capacity)]
+        if not mine:
+            rows.append([*seen, "-", "-", "stale" if observation.stale else "no threshold", where])
+        for threshold in mine:
+            mark = int(threshold.effective(observation.capacity))
+            shown = f"{threshold.text()} = {amount(signal, mark)}"
+            state = "stale" if observation.stale else _state(threshold, threshold in met)
+            rows.append([*seen, shown, amount(signal, observation.available - mark), state, where])
+    lines = table(rows, width)
+    lines.append(f"layout: {look.layout or 'not known yet'}")
+    lines += [f"{role}: {escaped(identity.path)}" for role, (identity, _) in look.filesystems.items()]
+    lines += [f"{unavailable.role}: not readable: {escaped(unavailable.reason)}" for unavailable in look.unavailable]
+    return lines
+
+
+def _state(threshold: Threshold, met: bool) -> str:
+    if threshold.hard:
+        return "UNDER PRESSURE" if met else "clear"
+    grace = f"soft, grace {format_duration(threshold.grace_seconds)}"
+    return f"UNDER PRESSURE ({grace})" if met else f"clear ({grace})"

@@ -1,0 +1,1 @@
+"""Metrics, health, systemd and Kubernetes events."""

@@ -1,0 +1,186 @@
+"""Events written into a cluster as the kubelet writes its own: about the Node, in the namespace `default`.
+
+The one home of the library kubernetes, which is imported only when events to the API server are switched on. It reads
+who is asked and as whom (a kubeconfig, or the service account of the pod) and connects. What it does not do is bound
+an answer, so the two requests go through its pool, and no more than 64 KiB of an answer is read.
+
+Each event has a connection of its own: they are few, and tokens and certificates rotate.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import ssl
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from eviction.configuration.effective import Configuration
+from eviction.reporting.log import Log
+from eviction.reporting.observations_json import timestamp
+from eviction.telemetry.event_correlator import NodeEvent
+from eviction.telemetry.event_recorder import EventRecorder, NotWritten
+from reclaim.trust import file_refusal
+from signals.clock import Clock
+
+NAMESPACE = "default"  # where client-go puts events about what has no namespace
+COMPONENT = "reclaimd"
+CONNECT_SECONDS = 2.0
+READ_SECONDS = 5.0
+LARGEST_ANSWER_BYTES = 64 * 1024
+_REMEDIES = {
+    401: "is its token or certificate valid?",
+    403: f"may it create and patch events in the namespace {NAMESPACE}?",
+}
+
+
+def node_name_of(configuration: Configuration) -> str:
+    """The name of the Node: as configured, else the host's in lower case, as the kubelet takes it."""
+    return configuration.node_name or socket.gethostname().strip().lower()
+
+
+def event_recorder(configuration: Configuration, log: Log, clock: Clock) -> EventRecorder:
+    """Events to the API server as configured; touches and imports nothing before it is started."""
+    node_name = node_name_of(configuration)
+    return EventRecorder(lambda: KubernetesEvents(configuration.kubeconfig, node_name), node_name, log, clock)
+
+
+def event_object(event: NodeEvent, node_name: str) -> dict[str, Any]:
+    """The event as core/v1 has it, in the kubelet's own form (`pkg/kubelet/kubelet.go`: the Node's name is its uid)."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": event.name, "namespace": NAMESPACE},
+        "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": node_name, "uid": node_name},
+        "type": "Warning",
+        "reason": str(event.reason),
+        "message": event.message,
+        "source": {"component": COMPONENT, "host": node_name},
+        "reportingComponent": COMPONENT,
+        "reportingInstance": node_name,
+        "firstTimestamp": timestamp(event.first),
+        "lastTimestamp": timestamp(event.last),
+        "count": event.count,
+    }
+
+
+class KubernetesEvents:
+    """An EventWriter over the library kubernetes. Raises NotWritten where that is not installed.
+
+    `kubeconfig`: a path; empty: the service account of the pod. `read_seconds`: how long the server may send nothing.
+    """
+
+    def __init__(self, kubeconfig: str, node_name: str, read_seconds: float = READ_SECONDS):
+        try:
+            from kubernetes import client, config
+        except ImportError as error:
+            raise NotWritten(f"the extra [kubernetes] is not installed ({error})") from None
+        import logging
+
+        import urllib3  # the library's own way to speak HTTP
+
+        # What these libraries have to say comes as an error, in one line of the log; nothing goes past it to stderr.
+        logging.getLogger().addHandler(logging.NullHandler())
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+        self._client: Any = client  # typed only in part, and not in every release
+        self._config: Any = config
+        self._urllib3 = urllib3
+        self._kubeconfig = kubeconfig
+        self._node_name = node_name
+        self._read_seconds = read_seconds
+
+    def create(self, event: NodeEvent) -> None:
+        """`POST`. That it is there already is no failure: an answer of an earlier try was lost."""
+        self._send("POST", "", event_object(event, self._node_name), "application/json", fine=409)
+
+    def count_up(self, event: NodeEvent) -> None:
+        """`PATCH` of the count and the last time, and nothing else."""
+        counted = {"count": event.count, "lastTimestamp": timestamp(event.last)}
+        self._send("PATCH", f"/{quote(event.name, safe='')}", counted, "application/merge-patch+json")
+
+    def _send(self, method: str, path: str, body: Mapping[str, Any], content_type: str, fine: int = 0) -> None:
+        configuration = self._identity()
+        host = str(configuration.host).rstrip("/")
+        server = f"the API server at {host}"
+        headers = {"Content-Type": content_type, "Accept": "application/json", "User-Agent": COMPONENT}
+        headers |= {each["key"]: each["value"] for each in configuration.auth_settings().values()}
+        errors = self._urllib3.exceptions
+        try:
+            with self._client.ApiClient(configuration) as connection:
+                pool = connection.rest_client.pool_manager
+                pool.connection_pool_kw["ssl_context"] = self._context(bool(configuration.verify_ssl))
+                response = pool.request(
+                    method,
+                    f"{host}/api/v1/namespaces/{NAMESPACE}/events{path}",
+                    body=json.dumps(body),
+                    headers=headers,
+                    timeout=self._urllib3.Timeout(connect=CONNECT_SECONDS, read=self._read_seconds),
+                    retries=False,
+                    preload_content=False,
+                )
+                try:
+                    status, answer = int(response.status), response.read(LARGEST_ANSWER_BYTES)
+                finally:
+                    response.close()
+        except errors.NewConnectionError:
+            raise NotWritten(f"{server} cannot be reached", again=True) from None
+        except errors.TimeoutError:
+            raise NotWritten(f"{server} does not answer", again=True) from None
+        except errors.SSLError:
+            raise NotWritten(f"{server} has a certificate that is not believed, or wants one", again=True) from None
+        except (errors.HTTPError, OSError) as error:
+            raise NotWritten(f"{server} gave no answer in HTTP ({type(error).__name__})", again=True) from None
+        except ValueError as error:
+            raise NotWritten(f"{server} cannot be asked ({type(error).__name__})") from None
+        if status != fine:
+            _judge(server, status, answer)
+
+    def _context(self, verify: bool) -> ssl.SSLContext:
+        """TLS that believes what the kubelet believes. Since Python 3.13 more is asked of a certificate by default than
+        Go asks (RFC 5280 to the letter), and the authorities of many a cluster were made before."""
+        wanted = ssl.CERT_REQUIRED if verify else ssl.CERT_NONE
+        context = self._urllib3.util.ssl_.create_urllib3_context(cert_reqs=wanted)
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        return context
+
+    def _identity(self) -> Any:
+        """Who is asked and as whom, read anew. Raises NotWritten; what is wrong is not quoted: it may hold a token."""
+        configuration = self._client.Configuration()
+        what = self._kubeconfig or "the service account of this pod"
+        try:
+            if self._kubeconfig:
+                _check_trusted(self._kubeconfig)
+                self._config.load_kube_config(
+                    config_file=self._kubeconfig, client_configuration=configuration, persist_config=False
+                )
+            else:
+                self._config.load_incluster_config(client_configuration=configuration)
+        except NotWritten:
+            raise
+        except Exception as error:  # noqa: BLE001 # a kubeconfig may be anything, and so may what the library raises
+            raise NotWritten(f"{what} cannot be used ({type(error).__name__})", again=True) from None
+        return configuration
+
+
+def _judge(server: str, status: int, answer: bytes) -> None:
+    """Raises NotWritten unless it is the API server's own word that the event was written."""
+    if 200 <= status < 300:
+        try:
+            document = json.loads(answer)
+        except (ValueError, RecursionError):
+            document = None
+        if isinstance(document, dict) and document.get("kind") == "Event":
+            return
+        raise NotWritten(f"{server} answered {status} with something that is no event", again=True)
+    remedy = f": {_REMEDIES[status]}" if status in _REMEDIES else ""
+    again = status in (401, 408, 429) or status >= 500
+    raise NotWritten(f"{server} answered {status}{remedy}", again=again, absent=status == 404)
+
+
+def _check_trusted(path: str) -> None:
+    """A kubeconfig names the server that gets the token, and may name a program: it is held to the rule for ours."""
+    refusal = file_refusal(path, os.stat(path))
+    if refusal is not None:
+        raise NotWritten(f"{path} is not used, as {refusal}", again=True)

@@ -1,0 +1,243 @@
+"""Metrics for Prometheus. The one home of prometheus-client; imported only by a daemon that serves them.
+
+Everything is taken from what the daemon knows anyway: the last look, its marks, and the record of each pass. Counting
+is a few additions under a lock; the text is made when it is scraped. The names follow the vocabulary of KEP-6053
+(observability of image garbage collection) and the kubelet's `runtime_operations_*`.
+
+Labels hold words from closed sets only (signals, reasons, results, operations), never a name, an id or a path, so the
+number of series is bounded by `LARGEST_SERIES` whatever runs on the node. Bytes and inodes are plain numbers, times
+seconds.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from importlib import metadata
+
+from prometheus_client.core import (
+    CollectorRegistry,
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import generate_latest
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from eviction.reporting.pass_record import Pass, PassResult, Trigger
+from eviction.reporting.status import Standing
+from eviction.telemetry.http_server import Page
+from eviction.types import NodeCondition, ReclaimFunction
+from reclaim.types import Kind, Result
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+LARGEST_SERIES = 2000
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+# CRI call -> the kubelet's operation_type (`pkg/kubelet/kuberuntime/instrumented_services.go`).
+OPERATION_TYPES = {
+    "Version": "version",
+    "Status": "status",
+    "ListContainers": "list_containers",
+    "ContainerStatus": "container_status",
+    "ListContainerStats": "list_container_stats",
+    "StopContainer": "stop_container",
+    "RemoveContainer": "remove_container",
+    "ListPodSandbox": "list_podsandbox",
+    "PodSandboxStatus": "podsandbox_status",
+    "StopPodSandbox": "stop_podsandbox",
+    "RemovePodSandbox": "remove_podsandbox",
+    "ListImages": "list_images",
+    "ImageStatus": "image_status",
+    "RemoveImage": "remove_image",
+    "ImageFsInfo": "image_fs_info",
+    # the streamed lists, which the kubelet does not tell apart
+    "StreamContainers": "stream_containers",
+    "StreamPodSandboxes": "stream_podsandboxes",
+    "StreamImages": "stream_images",
+}
+
+Rows = Iterable[tuple[Sequence[str], float]]
+"""Values of the labels, and the value of the series."""
+
+
+class Bytes(StrEnum):
+    """How reclaimed bytes are counted: as the filesystem gained them, or as the runtime had promised."""
+
+    MEASURED = "measured"
+    NOMINAL = "nominal"
+
+
+@dataclass(slots=True)
+class Histogram:
+    """Durations counted by bucket."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
+    total: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        """One duration."""
+        self.counts[bisect_left(BUCKETS, seconds)] += 1
+        self.total += seconds
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        """What Prometheus counts: up to each bound, `+Inf` last."""
+        bounds, sums, so_far = [*map(str, BUCKETS), "+Inf"], [], 0
+        for bound, count in zip(bounds, self.counts, strict=True):
+            so_far += count
+            sums.append((bound, float(so_far)))
+        return sums
+
+
+class Metrics:
+    """What is counted, and the page that tells it. All methods may be called from any thread.
+
+    `standing`: asked at each scrape; it costs no look at the disk. `held_off`: why nothing may be removed yet.
+    """
+
+    def __init__(self, standing: Callable[[], Standing], held_off: Callable[[], str | None] = lambda: None):
+        self._standing = standing
+        self._held_off = held_off
+        self._lock = threading.Lock()
+        self._passes: Counter[tuple[str, str]] = Counter()
+        self._removals: Counter[tuple[str, str]] = Counter()
+        self._reclaimed: Counter[tuple[str, str]] = Counter()
+        self._kept: Counter[tuple[str, str]] = Counter()
+        self._calls: Counter[str] = Counter()
+        self._call_errors: Counter[str] = Counter()
+        self._watch_events = 0
+        self._detect = Histogram()
+        self._reclaim = {str(function): Histogram() for function in ReclaimFunction}
+        self._call_seconds: dict[str, Histogram] = {}
+        self._registry = CollectorRegistry()
+        self._registry.register(_Scrape(self.collect))
+        ProcessCollector(registry=self._registry)
+
+    def page(self) -> Page:
+        """The metrics as text."""
+        return Page(200, generate_latest(self._registry), CONTENT_TYPE)
+
+    def passed(self, record: Pass) -> None:
+        """Counts a pass by its record."""
+        with self._lock:
+            self._passes[record.trigger, record.result] += 1
+            self._detect.add(record.timings.detect_seconds)
+            for function in record.functions:
+                seconds = function.list_seconds + function.plan_seconds + function.remove_seconds
+                self._reclaim.setdefault(function.operation, Histogram()).add(seconds)
+                freed = sum(outcome.freed_bytes for outcome in function.outcomes)
+                self._reclaimed[function.operation, Bytes.MEASURED] += freed
+                self._reclaimed[function.operation, Bytes.NOMINAL] += function.nominal_bytes
+            for outcome in record.removals:
+                if outcome.result is not None:
+                    self._removals[outcome.verdict.kind, outcome.result] += 1
+            self._kept = Counter((o.verdict.kind, o.verdict.reason) for o in record.kept)
+
+    def called(self, call: str, seconds: float, failed: bool) -> None:  # the form of a CallObserver
+        """Counts one call of the runtime."""
+        operation = OPERATION_TYPES.get(call, "other")
+        with self._lock:
+            self._calls[operation] += 1
+            self._call_errors[operation] += failed
+            self._call_seconds.setdefault(operation, Histogram()).add(seconds)
+
+    def watched(self) -> None:
+        """Counts a look that a watcher asked for."""
+        with self._lock:
+            self._watch_events += 1
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family, from one moment."""
+        standing = self._standing()
+        yield from _of_standing(standing)
+        held = self._held_off() is not None
+        yield _gauge("held_off", "1 while nothing is removed after a start", [((), float(held))])
+        with self._lock:
+            families = list(self._counted())
+        yield from families
+
+    def _counted(self) -> Iterator[Metric]:
+        version = metadata.version("reclaimd")
+        yield _gauge("build_info", "Always 1; the version is the label", [((version,), 1.0)], "version")
+        passes = {(trigger, result): self._passes[trigger, result] for trigger in Trigger for result in PassResult}
+        yield _counter("passes", "Passes that did or tried anything", passes.items(), "trigger", "result")
+        removals = {(kind, result): self._removals[kind, result] for kind in Kind for result in Result}
+        yield _counter(
+            "removals", "Objects that were to go, by what became of them", removals.items(), "kind", "result"
+        )
+        reclaimed = {
+            (function, kind): self._reclaimed[function, kind] for function in ReclaimFunction for kind in Bytes
+        }
+        text = "Bytes that came free: measured on the filesystem, and as the runtime had promised"
+        yield _counter("reclaimed_bytes", text, reclaimed.items(), "operation", "kind")
+        kept = [((kind, reason), float(count)) for (kind, reason), count in self._kept.items()]
+        yield _gauge("kept", "Objects that stayed in the last pass, and why", kept, "kind", "reason")
+        text = "Seconds that a reclaim function took"
+        yield _histogram("reclaim_duration_seconds", text, self._reclaim, "operation")
+        text = "Seconds from the reading that crossed a mark to the beginning of the pass"
+        yield _histogram("detect_seconds", text, {"": self._detect})
+        calls = {(operation,): count for operation, count in self._calls.items()}
+        yield _counter("runtime_operations", "Calls of the container runtime", calls.items(), "operation_type")
+        errors = {(operation,): self._call_errors[operation] for operation in self._calls}
+        yield _counter("runtime_operations_errors", "Calls that failed", errors.items(), "operation_type")
+        text = "Seconds that calls of the container runtime took"
+        yield _histogram("runtime_operations_duration_seconds", text, self._call_seconds, "operation_type")
+        yield _counter("watch_events", "Looks that a watcher asked for", [((), self._watch_events)])
+
+
+class _Scrape(Collector):
+    """What the registry asks."""
+
+    def __init__(self, collect: Callable[[], Iterator[Metric]]):
+        self._collect = collect
+
+    def collect(self) -> Iterator[Metric]:
+        return self._collect()
+
+
+def _of_standing(standing: Standing) -> Iterator[Metric]:
+    yield _gauge("heartbeat_age_seconds", "Since the last look", [((), max(standing.heartbeat_age_seconds, 0.0))])
+    conditions = [((str(condition),), float(condition in standing.conditions)) for condition in NodeCondition]
+    yield _gauge("condition", "1 while the condition is reported", conditions, "condition")
+    seen = list(standing.look.signals.values()) if standing.look is not None else []
+    rows = [((str(one.signal),), float(one.available)) for one in seen]
+    yield _gauge("signal_available", "Bytes or inodes available", rows, "signal")
+    rows = [((str(one.signal),), float(one.capacity)) for one in seen]
+    yield _gauge("signal_capacity", "Bytes or inodes in all", rows, "signal")
+    rows = [((str(one.signal),), max(standing.now - one.time, 0.0)) for one in seen if one.time is not None]
+    yield _gauge("stats_age_seconds", "Since the filesystem was last read", rows, "signal")
+    rows = [((str(one.signal),), float(one.stale)) for one in seen]
+    yield _gauge("signal_stale", "1 while the filesystem does not answer", rows, "signal")
+    marks = [(str(m.threshold.signal), "hard" if m.threshold.hard else "soft", m) for m in standing.marks]
+    found = [((signal, kind), float(m.mark)) for signal, kind, m in marks if m.mark is not None]
+    yield _gauge("threshold", "The mark in bytes or inodes at the present capacity", found, "signal", "kind")
+    text = "Seconds until the mark could be reached at the fastest fill seen lately"
+    found = [((signal, kind), m.headroom_seconds) for signal, kind, m in marks if m.headroom_seconds is not None]
+    yield _gauge("headroom_seconds", text, found, "signal", "kind")
+
+
+def _gauge(name: str, text: str, rows: Rows, *labels: str) -> Metric:
+    family = GaugeMetricFamily(f"reclaimd_{name}", text, labels=labels)
+    for values, value in rows:
+        family.add_metric(values, value)
+    return family
+
+
+def _counter(name: str, text: str, rows: Rows, *labels: str) -> Metric:
+    family = CounterMetricFamily(f"reclaimd_{name}", text, labels=labels)
+    for values, value in rows:
+        family.add_metric(values, value)
+    return family
+
+
+def _histogram(name: str, text: str, histograms: dict[str, Histogram], *labels: str) -> Metric:
+    family = HistogramMetricFamily(f"reclaimd_{name}", text, labels=labels)
+    for word, histogram in histograms.items():
+        family.add_metric([word] if labels else [], histogram.cumulative(), histogram.total)
+    return family

@@ -1,0 +1,1 @@
+"""Dead containers and pod sandboxes: which go, and how one is removed."""

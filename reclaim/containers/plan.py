@@ -1,0 +1,295 @@
+"""Which dead containers may go: the plan (pure).
+
+The kubelet's rules (`pkg/kubelet/kuberuntime/kuberuntime_gc.go`):
+
+* Containers that do not run and were created at least `min_age_seconds` ago are looked at by evict unit: (pod UID,
+  container name). Younger ones count nowhere.
+* A. Of a pod whose content should be removed, or, with `evict_non_deleted_pods`, whose runtime should be removed, the
+  whole unit goes. Only when all sources of pods are ready.
+* B. Of each other unit the oldest beyond `max_per_pod_container` go.
+* C. If more than `max_containers` are left on the node, the oldest of each unit go beyond an equal share of that
+  number, at least 1.
+* D. If that is not enough, the oldest of all go.
+
+Where the kubelet's own state is not known (`PodStates.known`), or where the policy is `cautious`, guards of ours are
+stricter, because a tool beside a kubelet knows less:
+
+* Only EXITED is dead. The kubelet would also take CREATED and UNKNOWN ones; beside it those belong to it.
+* The newest dead copy is the kubelet's only memory that a container has run: without it the kubelet runs a
+  completed container, even an init container, again. One copy therefore always stays while the pod may exist,
+  whatever the limits say.
+* A pod is gone only when its directory below the kubelet's root is gone, nothing of it is READY or not EXITED, and
+  it is at least `settle_seconds` old: the kubelet makes the directory before anything else of a pod.
+* What carries no pod UID was not made by a kubelet and is left alone.
+* A creation time that is not given has reached no age.
+
+Covers: verdicts and their order. Does not cover: sandboxes (`sandbox_gc`), looking again before a removal
+(`removers`), logs (`pod_logs`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from reclaim.pods.states import PodStates
+from reclaim.types import (
+    Action,
+    Container,
+    ContainerState,
+    Kind,
+    Listing,
+    Plan,
+    PodSandboxState,
+    PolicyError,
+    Reason,
+    Rule,
+    Verdict,
+)
+
+NANOSECOND = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerGCPolicy:
+    """What may go of the dead containers; the fields of the kubelet's policy of the same name, and two of ours.
+
+    `min_age_seconds`: from creation, at least 0. `max_per_pod_container`: dead copies kept of each (pod UID, name).
+    `max_containers`: dead containers kept on the node. Both: negative is no limit, 0 keeps none.
+    `settle_seconds`: how old the parts of a vanished pod must be to count as gone.
+    `cautious`: the guards hold even where the kubelet's own state is known.
+
+    Raises PolicyError for a negative minimum age, as `NewContainerGC` does (`pkg/kubelet/container/container_gc.go`).
+    """
+
+    min_age_seconds: float = 0.0
+    max_per_pod_container: int = 1
+    max_containers: int = -1
+    settle_seconds: float = 10.0
+    cautious: bool = False
+
+    def __post_init__(self) -> None:
+        if self.min_age_seconds < 0:
+            raise PolicyError(
+                f"the minimum age of a container is at least 0 seconds, but it was {self.min_age_seconds:g}"
+            )
+
+    def guarded(self, pods: PodStates) -> bool:
+        """Whether the guards hold: the kubelet's state is not known, or caution is asked for."""
+        return self.cautious or not pods.known
+
+
+def plan_container_gc(
+    listing: Listing,
+    pods: PodStates,
+    policy: ContainerGCPolicy,
+    now_ns: int,
+    *,
+    evict_non_deleted_pods: bool = True,
+) -> Plan:
+    """The plan for every listed container. `now_ns`: wall time in nanoseconds since the epoch, as the runtime's.
+
+    `evict_non_deleted_pods`: whether terminated pods that still exist are swept too: under pressure, not periodically.
+
+    To go first: what step A takes, then B, C and D; in each step the oldest first, equal times by id, so that the order
+    of the listing changes nothing (the kubelet leaves the order among units to chance).
+    """
+    guarded = policy.guarded(pods)
+    plan = _decide(listing, pods, policy, now_ns, evict_non_deleted_pods, guarded=guarded)
+    if not pods.known or not guarded:
+        return plan
+    exact = _decide(listing, pods, policy, now_ns, evict_non_deleted_pods, guarded=False)
+    going = {verdict.id for verdict in exact.remove}
+    return replace(plan, keep=tuple(replace(v, rule=Rule.GUARD if v.id in going else Rule.KUBELET) for v in plan.keep))
+
+
+def _decide(
+    listing: Listing,
+    pods: PodStates,
+    policy: ContainerGCPolicy,
+    now_ns: int,
+    evict_non_deleted_pods: bool,
+    *,
+    guarded: bool,
+) -> Plan:
+    """One walk through the steps, with the guards or without them."""
+    alive = pods_with_living_parts(listing)
+    units: dict[tuple[str, str], list[Container]] = defaultdict(list)
+    removed: list[tuple[int, Container, Verdict]] = []
+    kept: list[Verdict] = []
+    for container in listing.containers:
+        not_dead = _not_dead(container, guarded=guarded)
+        if not_dead is None:
+            units[container.pod_uid, container.name].append(container)
+        else:
+            rule = Rule.KUBELET if not_dead is Reason.RUNNING else Rule.GUARD
+            kept.append(_verdict(container, Action.KEEP, not_dead, now_ns, rule))
+
+    judged = [
+        _aged(unit, uid, pods, policy, now_ns, evict_non_deleted_pods, alive, guarded=guarded)
+        for (uid, _), unit in units.items()
+    ]
+    staying = [unit for unit in judged if unit.swept is None]
+    spared = {unit.newest.id for unit in staying} if guarded else set[str]()
+    steps = _beyond_limits(staying, policy, spared)
+    for unit in judged:
+        superseded_by = "" if unit.swept or unit.newest.id in steps else unit.newest.id
+        for container in unit.old_enough:
+            step = 0 if unit.swept else steps.get(container.id)
+            if step is not None:
+                older = Reason.OLDER_COPY if step == 1 and superseded_by else Reason.OVER_LIMIT
+                verdict = _verdict(container, Action.REMOVE, unit.swept or older, now_ns, superseded_by=superseded_by)
+                removed.append((step, container, verdict))
+            else:
+                reason = Reason.NEWEST_OF_LIVE_POD if container is unit.newest else Reason.WITHIN_LIMIT
+                kept.append(_verdict(container, Action.KEEP, reason, now_ns, Rule.GUARD if guarded else Rule.KUBELET))
+        for container, wait in unit.young:
+            if container.id in spared:
+                kept.append(_verdict(container, Action.KEEP, Reason.NEWEST_OF_LIVE_POD, now_ns, Rule.GUARD))
+                continue
+            by_policy = missing_age(container.created_at_ns, policy.min_age_seconds, now_ns, guarded=guarded) > 0
+            rule = Rule.KUBELET if by_policy else Rule.GUARD
+            kept.append(_verdict(container, Action.KEEP, Reason.TOO_YOUNG, now_ns, rule, wait=wait))
+    removed.sort(key=lambda item: (item[0], item[1].created_at_ns, item[1].id))
+    kept.sort(key=lambda verdict: (verdict.name, verdict.id))
+    return Plan(tuple(verdict for _, _, verdict in removed), tuple(kept))
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """An evict unit. `old_enough`: newest first; `young`: with the seconds each lacks; `swept`: why all of it goes;
+    `held`: it would be swept but for a guard."""
+
+    newest: Container
+    old_enough: list[Container]
+    young: list[tuple[Container, float]]
+    swept: Reason | None
+    held: bool
+
+
+def _aged(
+    unit: list[Container],
+    uid: str,
+    pods: PodStates,
+    policy: ContainerGCPolicy,
+    now_ns: int,
+    evict_non_deleted_pods: bool,
+    alive: frozenset[str],
+    *,
+    guarded: bool,
+) -> _Unit:
+    swept = _why_swept(pods, uid, evict_non_deleted_pods)
+    held = guarded and swept is Reason.POD_GONE and uid in alive
+    settle_seconds = policy.settle_seconds if guarded and swept is Reason.POD_GONE and not held else 0.0
+    newest_first = sorted(unit, key=lambda c: (c.created_at_ns, c.attempt, c.id), reverse=True)
+    min_age = max(policy.min_age_seconds, settle_seconds)
+    old_enough: list[Container] = []
+    young: list[tuple[Container, float]] = []
+    for container in newest_first:
+        wait = missing_age(container.created_at_ns, min_age, now_ns, guarded=guarded)
+        if wait > 0:
+            young.append((container, wait))
+        else:
+            old_enough.append(container)
+    return _Unit(newest_first[0], old_enough, young, None if held else swept, held)
+
+
+def _beyond_limits(units: list[_Unit], policy: ContainerGCPolicy, spared: set[str]) -> dict[str, int]:
+    """Steps B, C and D: which containers go, and in which step (1, 2, 3).
+
+    What is spared counts all the same, so that nothing else goes in its place; units that only a guard holds back do
+    not count on the node, as the kubelet would have swept them.
+    """
+    steps: dict[str, int] = {}
+
+    def take(step: int, containers: Iterable[Container]) -> None:
+        steps.update((container.id, step) for container in containers if container.id not in spared)
+
+    def left() -> list[list[Container]]:
+        return [
+            [c for c in unit.old_enough if c.id not in steps] for unit in units if not unit.held and unit.old_enough
+        ]
+
+    if policy.max_per_pod_container >= 0:
+        for unit in units:
+            take(1, unit.old_enough[policy.max_per_pod_container :])
+    remaining, most = left(), policy.max_containers
+    if 0 <= most < sum(map(len, remaining)):
+        share = max(1, most // len(remaining))
+        for containers in remaining:
+            take(2, containers[share:])
+        loose = sorted((c for containers in left() for c in containers), key=lambda c: (c.created_at_ns, c.id))
+        take(3, loose[: max(len(loose) - most, 0)])
+    return steps
+
+
+def _why_swept(pods: PodStates, uid: str, evict_non_deleted_pods: bool) -> Reason | None:
+    """Step A: why the pod needs none of its dead containers, None if it may."""
+    swept = pods.content_should_be_removed(uid) or (evict_non_deleted_pods and pods.runtime_should_be_removed(uid))
+    return why_removable(pods, uid) if swept and pods.sources_ready else None
+
+
+def why_removable(pods: PodStates, uid: str) -> Reason:
+    """In which state a pod is whose parts may go."""
+    state = (pods.kubelet or {}).get(uid)
+    if state is None:
+        return Reason.POD_GONE
+    return Reason.POD_EVICTED if state.evicted else Reason.POD_TERMINATED
+
+
+def _not_dead(container: Container, *, guarded: bool) -> Reason | None:
+    match container.state:
+        case ContainerState.RUNNING:
+            return Reason.RUNNING
+        case ContainerState.CREATED if guarded:
+            return Reason.CREATED
+        case ContainerState.UNKNOWN if guarded:
+            return Reason.UNKNOWN_STATE
+        case _ if container.pod_uid and not container.name:
+            return Reason.NOT_KUBELETS  # whose copy it is cannot be told
+        case _:
+            return Reason.NOT_KUBELETS if guarded and not container.pod_uid else None
+
+
+def _verdict(
+    container: Container,
+    action: Action,
+    reason: Reason,
+    now_ns: int,
+    rule: Rule = Rule.KUBELET,
+    *,
+    wait: float | None = None,
+    superseded_by: str = "",
+) -> Verdict:
+    return Verdict(
+        kind=Kind.CONTAINER,
+        id=container.id,
+        name=container.title,
+        action=action,
+        reason=reason,
+        age_seconds=(now_ns - container.created_at_ns) * NANOSECOND,
+        pod_uid=container.pod_uid,
+        eligible_in_seconds=wait,
+        superseded_by=superseded_by,
+        state=container.state,
+        rule=rule,
+        identity=container.identity,
+    )
+
+
+def missing_age(created_at_ns: int, min_age_seconds: float, now_ns: int, *, guarded: bool) -> float:
+    """Seconds until the age is reached, 0 and below when it is (equal is old enough).
+
+    Infinite without a creation time where guarded; to the kubelet that is the beginning of the epoch.
+    """
+    if guarded and created_at_ns <= 0:
+        return float("inf")
+    return min_age_seconds - (now_ns - created_at_ns) * NANOSECOND
+
+
+def pods_with_living_parts(listing: Listing) -> frozenset[str]:
+    """The UIDs of which something runs, may start, or is ready."""
+    of_containers = {c.pod_uid for c in listing.containers if c.state is not ContainerState.EXITED}
+    of_sandboxes = {s.pod_uid for s in listing.sandboxes if s.state is PodSandboxState.READY}
+    return frozenset(of_containers | of_sandboxes)

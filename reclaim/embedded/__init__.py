@@ -1,1 +1,0 @@
-"""The embedded node: a CRI runtime in this process whose layers are real files on a real small filesystem."""

@@ -1,0 +1,1 @@
+"""Carries out a plan: measures, removes, stops when the disk is relieved."""

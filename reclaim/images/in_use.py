@@ -1,0 +1,105 @@
+"""Who needs which listed image? (pure)
+
+The kubelet compares one field of a container (its image id, else its image reference) with the ids of the listed
+images (`pkg/kubelet/images/image_gc_manager.go`, detectImages). Here in use is the union of everything that a
+container says about its image, and of the images that it mounts; what pod sandboxes are made from is needed as well.
+
+* A container whose image cannot be told stops all image removal: nothing is assumed unused by guess. That the runtime
+  has no such image settles it for an id or a digest only: a tag may have moved since the container was made.
+* The image of pod sandboxes stays, pinned or not: without it no pod can start. When no source says which image that
+  is (the runtime's configuration, a sandbox that is ready, a pinned image named `pause`), no image goes.
+
+Covers: resolving who uses what. Does not cover: ages and order (`image_gc`), asking the runtime (`listing`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from reclaim.images.references import ImageIndex, bare_hex
+from reclaim.types import Image, Listing
+
+_DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class ImagesInUse:
+    """Ids that containers use, ids that sandboxes need, and references that nobody could resolve.
+
+    `sandbox_image_known` is false when no source (pin, configuration, running sandboxes) names the sandbox image.
+    `by_image_id` are those of `by_containers` that the kubelet finds too: a container's image id, or an image volume,
+    is byte for byte the id of a listed image.
+    """
+
+    by_containers: frozenset[str]
+    by_sandboxes: frozenset[str]
+    unresolved: tuple[str, ...]
+    sandbox_image_known: bool
+    by_image_id: frozenset[str] = frozenset()
+
+
+def images_in_use(listing: Listing, index: ImageIndex | None = None) -> ImagesInUse:
+    """Who needs which listed image. All container states count: an image stays until its last container is gone.
+
+    `index`: that of `listing.images`, where it is at hand.
+    """
+    index = index or ImageIndex(listing.images)
+    used: set[str] = set()
+    named: set[str] = set()
+    unresolved: list[str] = []
+    resolved: set[tuple[str, ...]] = set()  # many containers say the same of their image
+    for container in listing.containers:
+        volumes = listing.image_volumes.get(container.id, ())
+        references = container.image_references + volumes
+        if not references:
+            unresolved.append(f"container {container.id}")
+        named.update(container.image_references[:1], volumes)  # the first is the image id, else the image reference
+        if references in resolved:
+            continue
+        resolved.add(references)
+        found, missing = _resolve(references, index, listing.resolved)
+        used |= found
+        unresolved += missing
+    needed = listing.sandbox_image_references
+    by_sandboxes, _ = _resolve(tuple(needed or ()), index, listing.resolved)
+    known = needed is not None or any(image.pinned and _is_named_pause(image) for image in listing.images)
+    return ImagesInUse(
+        frozenset(used), frozenset(by_sandboxes), tuple(sorted(set(unresolved))), known, frozenset(used & named)
+    )
+
+
+def _is_named_pause(image: Image) -> bool:
+    """Whether a name of the image says `pause`, as those of all sandbox images do."""
+    names = (*image.repo_tags, *image.repo_digests)
+    return any("pause" in name.partition("@")[0].rpartition("/")[2] for name in names)
+
+
+def _resolve(
+    references: tuple[str, ...], index: ImageIndex, answered: Mapping[str, str | None]
+) -> tuple[set[str], list[str]]:
+    """Ids meant by one container's references, and the references whose meaning is not known.
+
+    An id or digest must be known by itself, as an image or as none: a tag beside it may have moved. Where there are
+    only names one of them must mean an image.
+    """
+    found: set[str] = set()
+    unknown: list[str] = []
+    for reference in references:
+        ids = set(index.find(reference))
+        answer = answered.get(reference)
+        if answer is not None:
+            ids.add(answer)
+        found |= ids
+        if not ids:
+            unknown.append(reference)
+    lasting = [reference for reference in references if names_one_image(reference)]
+    if lasting:
+        return found, [reference for reference in unknown if reference in lasting and reference not in answered]
+    return found, [] if found else unknown
+
+
+def names_one_image(reference: str) -> bool:
+    """Whether the reference is an id or carries a digest, which mean one image for ever; a tag may move."""
+    return _DIGEST.fullmatch(bare_hex(reference.rpartition("@")[2])) is not None

@@ -1,0 +1,257 @@
+"""One pass of the periodic image garbage collection: what pressure does not wait for.
+
+The kubelet's pass (`pkg/kubelet/images/image_gc_manager.go`, GarbageCollect), in its order:
+
+1. Detect: list images and containers, bring the records up to date.
+2. Remove what has not been used for longer than the maximum age. If one of these removals fails the rest are tried,
+   and the pass ends with an error.
+3. Read the image filesystem. Below the high mark the pass is done.
+4. Remove unused images, the one whose last use is longest ago first, until the sum of their sizes reaches the target.
+   The sizes are the runtime's, and the filesystem is not read again: the next pass corrects what they got wrong.
+
+Each removal goes the one path of all removals: look again, the one call, ask whether it is gone. One after the other;
+nothing new is started once `stopping` is set, and the one in flight ends. Where the runtime no longer answers the pass
+ends, and does not wait out its silence once for every image. What a removal finds already gone adds nothing to the sum.
+
+Covers: one pass. Does not cover: the plans (`image_gc`), the arithmetic (`image_gc_space`), when a pass is due.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from reclaim.clock import Clock
+from reclaim.containers.removers import ImageRemover
+from reclaim.execution.executor import remove_one
+from reclaim.images.gc_thresholds import (
+    InvalidDiskCapacity,
+    SpaceDecision,
+    decide_space,
+    free_space_outcome,
+    invalid_capacity_event,
+    removals_failed,
+)
+from reclaim.images.in_use import images_in_use
+from reclaim.images.lister import Lister
+from reclaim.images.plan import ImageGCPolicy, plan_image_gc, plan_maximum_age
+from reclaim.images.pod_startup import PodStarts
+from reclaim.images.records import ImageRecords
+from reclaim.services import ImageService
+from reclaim.types import (
+    Action,
+    GCEvent,
+    Listing,
+    Outcome,
+    Plan,
+    Reason,
+    ReclaimResult,
+    Result,
+    Rule,
+    RuntimeUnavailable,
+    Verdict,
+)
+
+IMAGE_GC = "GarbageCollectImages"
+
+ImageFsStats = Callable[[], tuple[int | None, int | None]]
+"""Reads the image filesystem: capacity and available bytes, None where not known. May raise: that ends the pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageGCResult:
+    """What a pass did. `reclaim` has the outcomes (reason `maximum_age` or `unused`), what stayed, and the error.
+
+    `space` is None where the pass did not come to the decision. `freed_bytes` are nominal, of the space part alone, and
+    `reclaim.nominal_bytes` of both parts. In a dry run both count what would go.
+    """
+
+    reclaim: ReclaimResult
+    space: SpaceDecision | None = None
+    freed_bytes: int = 0
+    events: tuple[GCEvent, ...] = ()
+
+
+class ImageGC:
+    """Passes over one runtime, one at a time. `stopping`: set when nothing new may start. `in_flight`: whether an image
+    is being removed. `starts`: who is waited for, by the hold-off in seconds."""
+
+    def __init__(
+        self,
+        images: ImageService,
+        lister: Lister,
+        records: ImageRecords,
+        clock: Clock,
+        stopping: threading.Event,
+        *,
+        starts: Callable[[float], PodStarts] | None = None,
+        dry_run: bool = False,
+    ):
+        self._images = images
+        self._starts = None if dry_run else starts
+        self._lister = lister
+        self._records = records
+        self._clock = clock
+        self._stopping = stopping
+        self._dry_run = dry_run
+        self.in_flight = False
+
+    def run(
+        self, policy: ImageGCPolicy, started_at: float, stats: ImageFsStats, *, exact: bool = False
+    ) -> ImageGCResult:
+        """One pass. Never raises for what the runtime, the filesystem or one image does: `reclaim.error` says it.
+
+        `started_at`: when the loop of passes began, monotonic seconds. `exact`: the maximum age as the kubelet has it.
+        """
+        began, wall = self._clock.monotonic(), self._clock.wall()
+        try:
+            listing = self._lister.everything()
+        except RuntimeUnavailable as error:
+            return ImageGCResult(ReclaimResult(IMAGE_GC, error=str(error)))
+        listed_at = self._clock.monotonic()
+        usage = images_in_use(listing)
+        self._records.update(listing.images, usage.by_containers | usage.by_sandboxes, began, wall)
+        plan = plan_maximum_age(listing, self._records.records, policy, began, started_at, exact=exact)
+        starts = None if self._starts is None else self._starts(policy.pod_start_seconds)
+        remover = ImageRemover(self._images, self._lister, listing, self._clock, keep=policy.keep, starts=starts)
+        planned_at = self._clock.monotonic()
+        aged = self._walk(plan, remover)
+        if aged.failures or aged.cut_short:
+            failed = f"maximum age of images: {removals_failed(aged.failures)}" if aged.failures else ""
+            result = _result((aged,), plan.keep, error=failed)
+        else:
+            result = self._free_space(policy, began, listing, remover, aged, stats)
+        timings = replace(
+            result.reclaim,
+            list_seconds=listed_at - began,
+            plan_seconds=planned_at - listed_at,
+            remove_seconds=self._clock.monotonic() - planned_at,
+        )
+        return replace(result, reclaim=timings)
+
+    def _free_space(
+        self,
+        policy: ImageGCPolicy,
+        began: float,
+        listing: Listing,
+        remover: ImageRemover,
+        aged: _Walk,
+        stats: ImageFsStats,
+    ) -> ImageGCResult:
+        """The second part. A dry run goes on as if the first part had freed what it would remove."""
+        rest = listing.without(outcome.verdict for outcome in (*aged.outcomes, *aged.kept))
+        plan = plan_image_gc(rest, self._records.records, policy, began)
+        unread = _Walk.not_begun(plan, Reason.UNREADABLE)
+        try:
+            capacity, available = stats()
+        except Exception as error:  # noqa: BLE001 # what a reading from another room raises ends this pass, not the loop
+            return _result((aged, unread), plan.keep, error=f"the image filesystem cannot be read: {error}")
+        if self._dry_run and available is not None:
+            available += aged.freed_bytes
+        try:
+            space = decide_space(available, capacity, policy)
+        except InvalidDiskCapacity as error:
+            return _result((aged, unread), plan.keep, error=str(error), events=(invalid_capacity_event(error),))
+        if space.target_bytes is None:
+            return _result((aged, _Walk.not_begun(plan, Reason.ENOUGH_FREED)), plan.keep, space=space)
+        walk = self._walk(plan, remover, space.target_bytes)
+        if walk.cut_short and not walk.failures:  # told to stop: not reaching the target is no finding
+            return _result((aged, walk), plan.keep, space=space)
+        outcome = free_space_outcome(space, walk.freed_bytes, walk.failures)
+        events = () if outcome.event is None else (outcome.event,)
+        return _result((aged, walk), plan.keep, space=space, error=outcome.error, events=events)
+
+    def _walk(self, plan: Plan, remover: ImageRemover, target_bytes: int | None = None) -> _Walk:
+        """Removes in the order of the plan until the nominal sum reaches the target, without one to the end. The sum
+        is looked at after a removal: a target of 0 costs one image."""
+        walk = _Walk()
+        pending = deque(plan.remove)
+        ended: Reason | None = None
+        while pending and ended is None:
+            if self._stopping.is_set():
+                walk.leave(pending, Reason.STOPPING)
+                return walk
+            self.in_flight = True
+            try:
+                outcome = remove_one(pending.popleft(), remover, self._clock, self._stopping, dry_run=self._dry_run)
+            finally:
+                self.in_flight = False
+            went = walk.take(outcome)
+            if (went or outcome.may_have_gone) and not self._dry_run:
+                self._records.forget((outcome.verdict.id,))
+            if went and target_bytes is not None and walk.freed_bytes >= target_bytes:
+                ended = Reason.ENOUGH_FREED
+            elif outcome.result is Result.UNANSWERED:
+                ended = Reason.INCOMPLETE_LISTING
+        if ended is not None:
+            walk.leave(pending, ended)
+        return walk
+
+
+@dataclass(slots=True)
+class _Walk:
+    """What became of the candidates of one part."""
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    kept: list[Outcome] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    freed_bytes: int = 0
+    cut_short: bool = False
+
+    @classmethod
+    def not_begun(cls, plan: Plan, reason: Reason) -> _Walk:
+        """A part whose candidates all stay."""
+        walk = cls()
+        walk.leave(plan.remove, reason)
+        return walk
+
+    def take(self, outcome: Outcome) -> bool:
+        """Takes in what became of one object; whether it went."""
+        match outcome.result:
+            case None | Result.IN_USE:  # the look right before the removal is a guard of ours
+                self.kept.append(replace(outcome, verdict=replace(outcome.verdict, rule=Rule.GUARD)))
+                return False
+            case Result.FAILED | Result.UNANSWERED:
+                self.outcomes.append(outcome)
+                self.failures.append(f"{outcome.verdict.name}: {outcome.error}")
+                return False
+            case Result.REMOVED | Result.PLANNED:
+                self.freed_bytes += outcome.verdict.size_bytes or 0
+            case Result.ALREADY_GONE:
+                pass
+            case _ as never:
+                assert_never(never)
+        self.outcomes.append(outcome)
+        return True
+
+    def leave(self, verdicts: Iterable[Verdict], reason: Reason) -> None:
+        """These stay after all. That enough was freed is the kubelet's rule, other reasons are ours."""
+        self.cut_short = self.cut_short or reason in (Reason.STOPPING, Reason.INCOMPLETE_LISTING)
+        rule = Rule.KUBELET if reason is Reason.ENOUGH_FREED else Rule.GUARD
+        self.kept += [Outcome(replace(verdict, action=Action.KEEP, reason=reason, rule=rule)) for verdict in verdicts]
+
+
+def _result(
+    walks: Sequence[_Walk],
+    keep: Sequence[Verdict],
+    *,
+    space: SpaceDecision | None = None,
+    error: str = "",
+    events: tuple[GCEvent, ...] = (),
+) -> ImageGCResult:
+    """The result of the walks, the space part last where there was one, and of what the last plan keeps."""
+    freed_bytes = walks[-1].freed_bytes if space is not None else 0
+    reached = space is not None and (space.target_bytes is None or freed_bytes >= space.target_bytes)
+    reclaim = ReclaimResult(
+        IMAGE_GC,
+        outcomes=tuple(outcome for walk in walks for outcome in walk.outcomes),
+        kept=tuple(map(Outcome, keep)) + tuple(outcome for walk in walks for outcome in walk.kept),
+        nominal_bytes=sum(walk.freed_bytes for walk in walks),
+        relieved=reached,
+        eligible_in_seconds=Plan(keep=tuple(keep)).eligible_in_seconds,
+        error=error,
+    )
+    return ImageGCResult(reclaim, space, freed_bytes, events)

@@ -1,0 +1,126 @@
+"""What is remembered of images: when each was first seen, and last seen in use.
+
+The kubelet keeps the same record in memory (`pkg/kubelet/images/image_gc_manager.go`, detectImages) and starts anew
+after a restart. Here records can be brought back (`records_json`), and an image that has no record yet may have a
+witness: containerd writes the configuration of an image, named by the image's id, at the moment of the pull. What the
+witness says can only make an image without a record as old as it provably is, and one whose record was brought back
+no older than that: it may have been removed and pulled again meanwhile. Without either an unknown image is young,
+never ancient.
+
+Covers: first seen, last used, forgetting, looks of two threads. An id that re-appears starts a new age.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping
+
+from reclaim.images.references import bare_hex
+from reclaim.types import Image, ImageRecord
+
+AgeWitness = Callable[[str], float | None]
+"""Wall time (seconds since the epoch) at which an image id was certainly there already; None = not known."""
+
+
+class ImageRecords:
+    """The records of all listed images. Times are monotonic seconds. May be used from several threads."""
+
+    def __init__(self, witness: AgeWitness = lambda _: None, seed: Mapping[str, ImageRecord] | None = None):
+        self._witness = witness
+        self._lock = threading.Lock()
+        self._records: dict[str, ImageRecord] = dict(seed or {})
+        self._listed_at: dict[str, float] = {}
+        self._unconfirmed: set[str] = set()  # brought back, not seen by this process yet
+
+    @property
+    def records(self) -> Mapping[str, ImageRecord]:
+        """The records by image id."""
+        with self._lock:
+            return dict(self._records)
+
+    def restore(self, records: Mapping[str, ImageRecord]) -> None:
+        """Brings back what an earlier process remembered; what this one knows already stays as it is.
+
+        At the next detection the witness is asked about each, and those no longer listed are forgotten.
+        """
+        with self._lock:
+            brought_back = {known: record for known, record in records.items() if known not in self._records}
+            self._records.update(brought_back)
+            self._unconfirmed.update(brought_back)
+
+    def update(
+        self, images: Iterable[Image], in_use: frozenset[str], now: float, wall_now: float
+    ) -> Mapping[str, ImageRecord]:
+        """One detection: new images get a record, those in use a new last use, those no longer listed are forgotten.
+
+        `now` monotonic, `wall_now` since the epoch, both seconds. What another thread listed later than `now` is not
+        forgotten, and no last use is set back.
+        """
+        listed = dict.fromkeys(image.id for image in images)
+        with self._lock:
+            asked = [known for known in listed if known not in self._records or known in self._unconfirmed]
+        # asked without the lock: a disk that does not answer must not hold up who needs no witness
+        first_seen = {image_id: self._first_seen(image_id, now, wall_now) for image_id in asked}
+        with self._lock:
+            fresh = {
+                known: record
+                for known, record in self._records.items()
+                if known not in listed and self._listed_at.get(known, now) > now
+            }
+            for image_id in listed:
+                record = self._confirmed(image_id, first_seen.get(image_id), now)
+                if image_id in in_use and now > (float("-inf") if record.last_used is None else record.last_used):
+                    record = ImageRecord(record.first_detected, now)
+                fresh[image_id] = record
+            self._listed_at = {
+                known: max(now, self._listed_at.get(known, now)) if known in listed else self._listed_at[known]
+                for known in fresh
+            }
+            self._unconfirmed &= fresh.keys() - listed.keys()
+            self._records = fresh
+            return dict(fresh)
+
+    def forget(self, image_ids: Iterable[str]) -> None:
+        """These images were removed: should one come back before the next detection, it starts a new age."""
+        with self._lock:
+            for image_id in image_ids:
+                self._records.pop(image_id, None)
+                self._listed_at.pop(image_id, None)
+                self._unconfirmed.discard(image_id)
+
+    def _first_seen(self, image_id: str, now: float, wall_now: float) -> float | None:
+        seen = self._witness(image_id)
+        return None if seen is None else now - max(wall_now - seen, 0.0)
+
+    def _confirmed(self, image_id: str, witnessed: float | None, now: float) -> ImageRecord:
+        """The record that a listed image has, or gets."""
+        known = self._records.get(image_id)
+        if known is None:
+            return ImageRecord(now if witnessed is None else witnessed)
+        if image_id not in self._unconfirmed or witnessed is None or witnessed <= known.first_detected:
+            return known
+        last_used = known.last_used  # of the image that was there before this one was pulled?
+        return ImageRecord(witnessed, None if last_used is None or last_used < witnessed else last_used)
+
+
+def containerd_witness(image_filesystem: str) -> AgeWitness:
+    """The witness of a containerd whose snapshotter lives in `image_filesystem` (what `ImageFsInfo` says).
+
+    The id of an image is the digest of its configuration, and containerd keeps that as a file of this name in the
+    content store beside the snapshotter. The later of modification and change time counts, so that a file brought
+    back from a backup is not older than its return. Read only; a store of another shape has no witness.
+    """
+    blobs = os.path.join(os.path.dirname(image_filesystem), "io.containerd.content.v1.content", "blobs", "sha256")
+
+    def witness(image_id: str) -> float | None:
+        name = bare_hex(image_id)
+        if len(name) != 64 or not name.isalnum():
+            return None
+        try:
+            found = os.lstat(os.path.join(blobs, name))
+        except OSError:
+            return None
+        return max(found.st_mtime, found.st_ctime)
+
+    return witness

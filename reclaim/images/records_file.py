@@ -1,0 +1,160 @@
+"""The file in which records of images survive a restart.
+
+* Reading never fails: a file that is missing, cannot be read or cannot be believed gives no records and one sentence
+  that says why. Reading creates nothing.
+* Saving never fails either, and never harms: the new text is written beside the old one, brought to the disk and put
+  in its place, so that a full disk (no bytes, no inodes) or a kill at any point leaves the old file whole. What is
+  left behind by a kill is one file of a fixed name, which the next save clears away.
+* Nothing on the way from the start to a removal saves: a disk that is full has no room for it. Saving is for the
+  daemon, between its passes and at its end; a hook or a dry run only reads.
+* No symbolic link is followed at the file or its directory, and a file that others may write is not believed.
+
+Covers: the file and its directory. Does not cover: the format and the clocks (`records_json`).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from reclaim.clock import Clock
+from reclaim.images.records_json import LARGEST_BYTES, Moment, NotRecords, records_from_json, records_json
+from reclaim.types import ImageRecord
+
+SAVE_AGAIN_SECONDS = 3600.0  # unchanged records are saved again after so long: a reboot forgets what ran since
+
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a file gave. `problem`: why it gave nothing, as a sentence, else empty; `missing`: there is no file, as at
+    the first start."""
+
+    records: Mapping[str, ImageRecord] = field(default_factory=dict)
+    problem: str = ""
+    missing: bool = False
+
+
+def current_boot_id() -> str:
+    """The id of this boot of the kernel; empty when it cannot be read."""
+    try:
+        with open(_BOOT_ID, encoding="ascii") as file:
+            return file.read(64).strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+class RecordFile:
+    """One file of records. Making it touches nothing. May be used from several threads."""
+
+    def __init__(self, path: str, clock: Clock, boot_id: str | None = None):
+        self._path = path
+        self._directory, self._name = os.path.split(os.path.abspath(path))
+        self._temporary = f".{self._name}.new"
+        self._clock = clock
+        self._boot_id = current_boot_id() if boot_id is None else boot_id
+        self._lock = threading.Lock()
+        self._on_disk: Mapping[str, ImageRecord] = {}
+        self._as_of = clock.monotonic()
+
+    def load(self) -> Loaded:
+        """What was saved, in times of the present monotonic clock."""
+        try:
+            records = records_from_json(self._read(), self._now())
+        except FileNotFoundError:
+            return Loaded(problem=f"there is no state file {self._path} yet; images count as new", missing=True)
+        except (OSError, ValueError) as error:  # ValueError: a path that holds a NUL
+            return Loaded(problem=f"the state file {self._path} cannot be read: {_reason(error)}; images count as new")
+        except NotRecords as error:
+            return Loaded(problem=f"the state file {self._path} {error}; images count as new")
+        with self._lock:
+            self._on_disk, self._as_of = records, self._clock.monotonic()
+        return Loaded(records)
+
+    def save(self, records: Mapping[str, ImageRecord]) -> str:
+        """Saves the records, unless they are what was saved or loaded within the last hour. The sentence why it could
+        not, else empty."""
+        with self._lock:
+            recent = self._clock.monotonic() - self._as_of < SAVE_AGAIN_SECONDS
+            if records == self._on_disk and (recent or not records):
+                return ""
+            try:
+                text = records_json(records, self._now())
+                if len(text) > LARGEST_BYTES:
+                    return f"the state file {self._path} would be larger than {LARGEST_BYTES // 1024**2} MiB"
+                self._replace(text)
+            except (OSError, ValueError) as error:
+                return f"the state file {self._path} cannot be saved: {_reason(error)}"
+            self._on_disk, self._as_of = dict(records), self._clock.monotonic()
+            return ""
+
+    def _now(self) -> Moment:
+        return Moment(self._clock.monotonic(), self._clock.wall(), self._boot_id)
+
+    def _read(self) -> bytes:
+        """The file, at most one byte more than it may have. Never blocks on what is no file. Raises OSError."""
+        directory = self._open_directory()
+        try:
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+            with open(os.open(self._name, flags, dir_fd=directory), "rb") as file:
+                found = os.fstat(file.fileno())
+                if not stat.S_ISREG(found.st_mode):
+                    raise OSError("it is not a regular file")
+                if found.st_uid not in (0, os.geteuid()) or found.st_mode & _OTHERS_MAY_WRITE:
+                    raise OSError("others may write it")
+                return file.read(LARGEST_BYTES + 1)
+        finally:
+            os.close(directory)
+
+    def _replace(self, text: bytes) -> None:
+        os.makedirs(self._directory, mode=0o700, exist_ok=True)
+        directory = self._open_directory()
+        try:
+            self._refuse_what_is_no_file(directory)
+            _remove(self._temporary, directory)
+            try:
+                _write(self._temporary, directory, text)
+                os.rename(self._temporary, self._name, src_dir_fd=directory, dst_dir_fd=directory)
+            except OSError:
+                _remove(self._temporary, directory)
+                raise
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def _open_directory(self) -> int:
+        return os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+    def _refuse_what_is_no_file(self, directory: int) -> None:
+        """Somebody put a link, or something else, in the place of the file: it is theirs, and stays."""
+        try:
+            found = os.stat(self._name, dir_fd=directory, follow_symlinks=False)
+        except FileNotFoundError:
+            return
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError("it is not a regular file")
+
+
+def _write(name: str, directory: int, text: bytes) -> None:
+    """A new file with this text, on the disk when this returns."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(name, flags, 0o600, dir_fd=directory), "wb") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _remove(name: str, directory: int) -> None:
+    try:
+        os.unlink(name, dir_fd=directory)
+    except FileNotFoundError:
+        pass
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)

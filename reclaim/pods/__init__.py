@@ -1,0 +1,1 @@
+"""Which pods exist, and which of them have terminated."""

@@ -1,0 +1,218 @@
+"""One question to the kubelet, `GET /pods`: plain HTTP/1.1, one connection, one deadline for all of it.
+
+* Everything together, from connecting to the last byte, has one deadline: a server that drips is late.
+* The body is bounded, redirects are not followed, proxies are not used, names are not looked up.
+* The connection starts at the address that it goes to, which only works for an address of this very node. So
+  neither the question nor the token ever leaves the node.
+* Files are read anew for each question: projected tokens and certificates rotate.
+* The server proves who it is before the token is sent, unless the endpoint waives that. The token is in no message.
+
+Imports what speaks TLS and HTTP only when a question is asked.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import stat
+import time
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from reclaim.pods.kubelet_endpoint import KubeletEndpoint
+from reclaim.types import ReclaimError
+
+if TYPE_CHECKING:
+    import http.client
+    import socket
+    import ssl
+
+ANSWER_SECONDS = 2.0
+LARGEST_BODY_BYTES = 64 * 1024 * 1024  # 500 pods of 20 KiB are 10 MiB
+LARGEST_TOKEN_BYTES = 64 * 1024
+_READ_AT_ONCE_BYTES = 64 * 1024
+
+_REMEDIES = {
+    HTTPStatus.BAD_REQUEST: "is this port for https?",
+    HTTPStatus.UNAUTHORIZED: "it takes tokens only with authentication.webhook.enabled, certificates only of its "
+    "clientCAFile; is the one given valid?",
+    HTTPStatus.FORBIDDEN: "is the identity allowed to get nodes/proxy (from Kubernetes 1.33 on, nodes/pods is enough)?",
+    HTTPStatus.NOT_FOUND: "is this the kubelet's port? The one for /healthz lists no pods",
+}
+
+
+class KubeletUnavailable(ReclaimError):
+    """The kubelet gave no complete answer. The message is a sentence for people, with what to look at.
+
+    `late`: the deadline passed, so asking again costs as much again.
+    """
+
+    def __init__(self, message: str, *, late: bool = False):
+        super().__init__(message)
+        self.late = late
+
+
+def get_pods(endpoint: KubeletEndpoint, seconds: float = ANSWER_SECONDS) -> bytes:
+    """The body of the kubelet's answer to `GET /pods`, at most 64 MiB, complete as far as HTTP can tell.
+
+    Takes at most `seconds`. Raises KubeletUnavailable, and nothing else.
+    """
+    import http.client
+    import ssl
+
+    kubelet = f"the kubelet at {endpoint.url}"
+    until = time.monotonic() + seconds
+    token = _token(endpoint.token_file) if endpoint.token_file else ""
+    context = _context(endpoint) if endpoint.secure else None
+    try:
+        return _exchange(endpoint, context, token, until)
+    except TimeoutError:
+        raise KubeletUnavailable(f"{kubelet} gave no complete answer within {seconds:g} s", late=True) from None
+    except ssl.SSLCertVerificationError as error:
+        raise KubeletUnavailable(
+            f"{kubelet} has a certificate that is not believed ({error.verify_message.rstrip('.')}): "
+            "check the CA file, and whether the server name is one that the certificate bears"
+        ) from None
+    except ssl.SSLError as error:
+        raise KubeletUnavailable(
+            f"TLS with {kubelet} failed ({error.reason}): is this its port for https, and does it want a certificate?"
+        ) from None
+    except ConnectionRefusedError:
+        hint = "" if endpoint.secure else "; its read-only port is off unless readOnlyPort is set"
+        raise KubeletUnavailable(f"{kubelet} refuses connections: does it run, and is this its port{hint}?") from None
+    except OSError as error:
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise KubeletUnavailable(f"{kubelet} is not asked: the address is none of this node's own") from None
+        raise KubeletUnavailable(f"{kubelet} cannot be asked: {error.strerror or 'the connection was lost'}") from None
+    except (http.client.HTTPException, ValueError):
+        raise KubeletUnavailable(f"{kubelet} gave no answer in HTTP, or one that was cut short") from None
+
+
+def _exchange(endpoint: KubeletEndpoint, context: ssl.SSLContext | None, token: str, until: float) -> bytes:
+    import http.client
+    import socket
+
+    host, port = endpoint.address
+    with socket.create_connection((host, port), _left(until), source_address=(host, 0)) as plain:
+        plain.settimeout(_left(until))
+        connection = context.wrap_socket(plain, server_hostname=endpoint.expected_name) if context else plain
+        with connection:
+            authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            lines = ["GET /pods HTTP/1.1", f"Host: {authority}", "Accept: application/json", "Connection: close"]
+            lines += [f"Authorization: Bearer {token}"] if token else []
+            connection.settimeout(_left(until))
+            connection.sendall("\r\n".join([*lines, "", ""]).encode())
+            stream = _Stream(connection, until)
+            response = http.client.HTTPResponse(stream, method="GET")  # type: ignore[arg-type] # only calls makefile
+            with response:
+                response.begin()
+                return _body(response, f"the kubelet at {endpoint.url}")
+
+
+def _body(response: http.client.HTTPResponse, kubelet: str) -> bytes:
+    if response.status != HTTPStatus.OK:
+        raise KubeletUnavailable(f"{kubelet} answered {_status(response.status)}")
+    if response.length is None and not response.chunked:
+        # It would end with the connection, so nobody could tell a part from the whole. Go's server always tells.
+        raise KubeletUnavailable(f"{kubelet} gave an answer that does not say where it ends")
+    body = response.read(LARGEST_BODY_BYTES + 1)
+    if len(body) > LARGEST_BODY_BYTES:
+        raise KubeletUnavailable(f"{kubelet} answered with more than {LARGEST_BODY_BYTES >> 20} MiB")
+    if response.length:  # read() with a limit does not complain of a body that ends early
+        raise KubeletUnavailable(f"{kubelet} gave an answer that was cut short")
+    return body
+
+
+def _status(code: int) -> str:
+    """The status in the words of the standard, never the server's, and what to do about it."""
+    try:
+        known = HTTPStatus(code)
+    except ValueError:
+        return str(code)
+    remedy = "redirects are not followed" if 300 <= code < 400 else _REMEDIES.get(known, "")
+    return f"{code} {known.phrase}" + (f": {remedy}" if remedy else "")
+
+
+class _Stream(io.RawIOBase):
+    """The bytes of a connection for as long as the time lasts; what HTTPResponse needs of a socket."""
+
+    def __init__(self, connection: socket.socket, until: float):
+        self._connection = connection
+        self._until = until
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        """The stream, buffered."""
+        assert mode == "rb"
+        return io.BufferedReader(self, _READ_AT_ONCE_BYTES)
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # a writable buffer, which has no type before Python 3.12
+        """What has arrived, waited for until the deadline and not longer. Raises TimeoutError."""
+        self._connection.settimeout(_left(self._until))
+        return self._connection.recv_into(buffer)
+
+
+def _left(until: float) -> float:
+    """Seconds left, always more than 0. Raises TimeoutError."""
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+def _context(endpoint: KubeletEndpoint) -> ssl.SSLContext:
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies certificate and name unless told otherwise
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if endpoint.insecure_skip_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    else:
+        _check_regular(endpoint.ca_file, "CA file")
+        try:
+            context.load_verify_locations(endpoint.ca_file)
+        except OSError as error:
+            raise _unusable("CA file", endpoint.ca_file, error) from None
+    if endpoint.certificate_file:
+        for path in filter(None, (endpoint.certificate_file, endpoint.key_file)):
+            _check_regular(path, "client certificate")
+        try:
+            # An empty password fails on a key that needs one, where none at all would ask on the terminal.
+            context.load_cert_chain(endpoint.certificate_file, endpoint.key_file or None, password="")
+        except OSError as error:
+            raise _unusable("client certificate", endpoint.certificate_file, error) from None
+    return context
+
+
+def _token(path: str) -> str:
+    """The bearer token in a file, without the white space around it. Raises KubeletUnavailable."""
+    _check_regular(path, "token file")
+    try:
+        with open(path, "rb") as file:
+            content = file.read(LARGEST_TOKEN_BYTES + 1).strip()
+    except OSError as error:
+        raise _unusable("token file", path, error) from None
+    # Visible ASCII only: nothing in it may end the header line that it stands in.
+    if not content or len(content) > LARGEST_TOKEN_BYTES or not all(0x21 <= byte <= 0x7E for byte in content):
+        raise KubeletUnavailable(f"the kubelet is not asked: the token file {path} holds no token")
+    return content.decode("ascii")
+
+
+def _check_regular(path: str, what: str) -> None:
+    """Raises KubeletUnavailable for what is no file: to open a FIFO would hang."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        raise _unusable(what, path, error) from None
+    if not stat.S_ISREG(mode):
+        raise KubeletUnavailable(f"the kubelet is not asked: the {what} {path} is not a file")
+
+
+def _unusable(what: str, path: str, error: OSError) -> KubeletUnavailable:
+    why = getattr(error, "reason", None) or error.strerror or "it holds nothing usable"
+    return KubeletUnavailable(f"the kubelet is not asked: the {what} {path} cannot be used ({why})")

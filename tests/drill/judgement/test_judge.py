@@ -1,0 +1,151 @@
+"""Every expectation, held and not held, on runs that are made up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from eviction.drill.judgement.judge import Check, judge, lost_beyond_need
+from eviction.drill.measurement.measurements import Band, Episode, LayerSeen, NamedObject, PassSeen, Seen
+from eviction.drill.scenario.types import ConditionExpectation, Expectation, ObjectPattern
+from eviction.reporting.pass_record import PassResult
+from eviction.types import NodeCondition
+from signals.types import Signal
+from tests.drill.documents import MIB, one_pass, seen
+
+Changes = dict[str, Any]
+
+
+def condition(**fields: Any) -> Changes:
+    return {"condition": ConditionExpectation(**fields)}
+
+
+def band(began: float, ended: float | None) -> Changes:
+    return {"bands": (Band(NodeCondition.DISK_PRESSURE, began, ended),)}
+
+
+def pattern(text: str) -> ObjectPattern:
+    return ObjectPattern(*text.split())
+
+
+HOLDS: dict[str, Changes] = {
+    "DiskPressure comes": {},
+    "in time": condition(comes_within_seconds=0.1, goes_within_seconds=0.6),
+    "relieved in time": {"relieved_within_seconds": 0.3},
+    "first removal in time": {"first_removal_within_seconds": 0.2},
+    "first removal not too early": {"first_removal_not_before_seconds": 0.05},
+    "what goes": {"goes": (pattern("image a:*"),)},
+    "what stays": {"stays": (pattern("container default/*"), ObjectPattern("", "b:1"))},
+    "images left": {"images_left_at_least": 1},
+    "lowest point": {"lowest": {Signal.NODEFS_AVAILABLE: 9 * MIB, Signal.IMAGEFS_INODES_FREE: 800}},
+    "passes": {"passes_at_most": 1},
+    "what is said": {"says": "removed 1"},
+    "quiet": {"quiet_seconds": 0.9},
+    "no image beyond need": {"images_lost_beyond_need": 0},
+}
+
+BREAKS: dict[str, tuple[Changes, Changes, str]] = {
+    "DiskPressure never comes": ({}, {"bands": ()}, "never came"),
+    "DiskPressure comes late": (condition(comes_within_seconds=0.1), band(1.2, None), "after 0.200 s"),
+    "DiskPressure comes though it should not": (condition(never=True), {}, "after 1.010 s"),
+    "DiskPressure goes late": (condition(goes_within_seconds=0.4), {}, "after 0.500 s"),
+    "DiskPressure does not go": (condition(goes_within_seconds=9.0), band(1.0, None), "did not go"),
+    "relieved late": ({"relieved_within_seconds": 0.1}, {}, "after 0.200 s"),
+    "never relieved": ({"relieved_within_seconds": 9.0}, {"episodes": (Episode(1.0),)}, "not relieved"),
+    "one of two never relieved": (
+        {"relieved_within_seconds": 9.0},
+        {"episodes": (Episode(1.0, 1.1), Episode(1.5))},
+        "not relieved",
+    ),
+    "the second relieved late": (
+        {"relieved_within_seconds": 0.5},
+        {"episodes": (Episode(1.0, 1.1), Episode(1.5, 2.2))},
+        "after 0.700 s",
+    ),
+    "no mark crossed": ({"relieved_within_seconds": 9.0}, {"episodes": ()}, "no mark was crossed"),
+    "relieved though it cannot be": ({"never_relieved": True}, {}, "does not remain"),
+    "first removal late": ({"first_removal_within_seconds": 0.05}, {}, "after 0.100 s"),
+    "no removal": ({"first_removal_within_seconds": 9.0}, {"removals": ()}, "nothing was removed"),
+    "first removal too early": ({"first_removal_not_before_seconds": 0.5}, {}, "after 0.100 s"),
+    "something goes": ({"nothing_goes": True}, {}, "went: a:1"),
+    "what should go is there": ({"goes": (pattern("image b:1"),)}, {}, "still there: b:1"),
+    "what should go never was": ({"goes": (pattern("image c:1"),)}, {}, "never was"),
+    "only some of it goes": ({"goes": (pattern("image *"),)}, {}, "still there: b:1"),
+    "of another kind": ({"goes": (pattern("container a:1"),)}, {}, "never was"),
+    "what should stay is gone": ({"stays": (pattern("image *"),)}, {}, "gone: a:1"),
+    "what should stay never was": ({"stays": (pattern("image c:1"),)}, {}, "never was"),
+    "too few images": ({"images_left_at_least": 2}, {}, "1"),
+    "too low": ({"lowest": {Signal.NODEFS_AVAILABLE: 10 * MIB}}, {}, "9.0MiB"),
+    "too few inodes": ({"lowest": {Signal.NODEFS_INODES_FREE: 801}}, {}, "800 inodes"),
+    "never seen": ({"lowest": {Signal.NODEFS_AVAILABLE: 0}}, {"samples": ()}, "not seen"),
+    "too many passes": ({"passes_at_most": 0}, {}, "1"),
+    "not said": ({"says": "sorry"}, {}, "removed 1 objects"),
+    "nothing to say": ({"says": "sorry"}, {"passes": ()}, "there was no pass"),
+    "not quiet": ({"quiet_seconds": 1.1}, {}, "for 1.000 s"),
+    "a fault that never struck": ({"faults_strike": 1}, {}, "0 struck"),
+    "a container runs again": ({}, {"restarted": ("web/init",)}, "would start web/init"),
+    "no new pod": ({}, {"new_pod": "no space left on device"}, "no space left on device"),
+    "a new pod was not tried": ({}, {"new_pod": None}, "not tried"),
+}
+
+
+def judged(expect: Changes, changes: Changes) -> tuple[Check, ...]:
+    return judge(replace(Expectation(), **expect), seen(**changes))
+
+
+@pytest.mark.parametrize("holds", HOLDS)
+def test_what_is_as_expected_holds(holds: str) -> None:
+    """Each expectation by itself, on a run in which all went well."""
+    checks = judged(HOLDS[holds], {})
+    assert [check.name for check in checks if not check.held] == []
+    assert len(checks) >= len(judged({}, {}))
+
+
+@pytest.mark.parametrize("breaks", BREAKS)
+def test_what_is_not_as_expected_does_not_hold(breaks: str) -> None:
+    """One check fails and no other, and it says what was seen instead."""
+    expect, changes, shown = BREAKS[breaks]
+    (failed,) = [check for check in judged(expect, changes) if not check.held]
+    assert failed.seen == shown
+    assert failed.expected
+
+
+def test_what_is_not_expected_is_not_judged() -> None:
+    """A restart or a new pod that nobody asked about is no failure."""
+    checks = judged({"no_restarts": False, "new_pod_starts": False}, {"restarted": ("a/b",), "new_pod": None})
+    assert [check.name for check in checks] == ["DiskPressure"]
+
+
+LAYERS = {name: (LayerSeen(name, 5 * MIB, 3),) for name in ("a:1", "b:1", "c:1")}
+SHARED = {name: (*own, LayerSeen("shared", 20 * MIB, 3)) for name, own in LAYERS.items()}
+
+
+def after(*names: str) -> frozenset[NamedObject]:
+    return frozenset(NamedObject("image", name) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("passes", "changes", "lost"),
+    [
+        ((one_pass("a:1", "b:1", after=12 * MIB),), {"layers": LAYERS}, 0),
+        ((one_pass("a:1", "b:1", after=15 * MIB),), {"layers": LAYERS}, 1),
+        ((one_pass("a:1", "b:1", after=19 * MIB),), {"layers": LAYERS}, 1),
+        ((one_pass("a:1", "b:1", after=20 * MIB),), {"layers": LAYERS}, 2),
+        ((one_pass("a:1", "b:1", after=12 * MIB, result=PassResult.NOT_ENOUGH),), {"layers": LAYERS}, 0),
+        ((one_pass("a:1", "b:1", after=34 * MIB),), {"layers": SHARED}, 0),
+        ((one_pass("a:1", "b:1", after=35 * MIB),), {"layers": SHARED}, 1),
+        ((one_pass("a:1", "b:1", after=40 * MIB),), {"layers": SHARED}, 2),
+        ((one_pass("a:1", "b:1", after=15 * MIB),), {"layers": SHARED, "after": after("c:1")}, 1),
+        ((one_pass("a:1", after=15 * MIB), one_pass("b:1", after=15 * MIB)), {"layers": LAYERS}, 2),
+        ((one_pass("a:1", after=12 * MIB), one_pass("a:1", after=12 * MIB)), {"layers": LAYERS}, 0),
+        ((one_pass("a:1", after=15 * MIB), one_pass("a:1", after=15 * MIB)), {"layers": LAYERS}, 1),
+    ],
+)
+def test_images_beyond_need_are_those_that_would_have_fitted(
+    passes: tuple[PassSeen, ...], changes: Changes, lost: int
+) -> None:
+    """The mark is 10 MiB; a layer that another image holds costs nothing, the last holder of one costs all of it."""
+    run: Seen = seen(**{"passes": passes, "after": frozenset(), **changes})
+    assert lost_beyond_need(run) == lost

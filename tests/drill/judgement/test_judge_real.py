@@ -1,0 +1,109 @@
+"""Which expectations are judged on a node that the scenario did not build, and that the others are said."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+
+from eviction.drill.judgement.judge_real import judge_real
+from eviction.drill.judgement.result import Response
+from eviction.drill.measurement.measurements import EndedPod
+from eviction.drill.scenario.types import ConditionExpectation, Expectation, ObjectPattern
+from signals.quantity import parse_percentage
+from signals.types import Signal
+from tests.drill.documents import MIB, seen
+
+EVERYTHING = Expectation(
+    condition=ConditionExpectation(comes_within_seconds=0.1, goes_within_seconds=0.6),
+    relieved_within_seconds=1.0,
+    never_relieved=True,
+    first_removal_within_seconds=1.0,
+    first_removal_not_before_seconds=0.01,
+    nothing_goes=True,
+    goes=(ObjectPattern("image", "a:1"), ObjectPattern("image", "old-*")),
+    stays=(ObjectPattern("image", "b:*"), ObjectPattern("container", "*")),
+    images_left_at_least=1,
+    images_lost_beyond_need=1,
+    lowest={Signal.NODEFS_AVAILABLE: MIB},
+    lowest_shares={Signal.NODEFS_AVAILABLE: parse_percentage("9%")},
+    passes_at_most=3,
+    says="relieved",
+    faults_strike=1,
+    quiet_seconds=0.5,
+)
+NOT_JUDGED = {
+    "DiskPressure goes",
+    "first removal",
+    "pressure",
+    "nothing",
+    "image old-*",
+    "container *",
+    "images left",
+    "images lost beyond need",
+    "passes",
+    "last pass says",
+    "new pod",
+}
+
+
+def open_checks(response: Response, **changes: Any) -> dict[str, str]:
+    """What was not judged, by name, with what is said."""
+    checks = judge_real(EVERYTHING, seen(**changes), response)
+    return {check.name: check.seen for check in checks if check.held is None}
+
+
+def test_what_depends_on_the_scenarios_own_node_is_said_to_be_not_judged() -> None:
+    """Each with its reason, and none of it held."""
+    said = open_checks(Response.OURS)
+    assert said.keys() == NOT_JUDGED
+    assert all(text.startswith("not judged: ") for text in said.values())
+    assert open_checks(Response.OBSERVED).keys() == NOT_JUDGED | {"DiskPressure"}
+
+
+def test_what_can_be_seen_on_any_node_is_judged() -> None:
+    """Relief, the first removal, the lowest point, named objects, quiet, and that pods go on."""
+    judged = {c.name: c.held for c in judge_real(EVERYTHING, seen(), Response.OURS) if c.held is not None}
+    assert judged == {
+        "DiskPressure comes": True,
+        "relieved": True,
+        "first removal": True,
+        "lowest nodefs.available": True,
+        "image a:1": True,
+        "image b:*": True,
+        "quiet": True,
+        "pods that ran": True,
+    }
+
+
+def test_a_lowest_point_as_a_share_is_one_of_this_nodes_sizes() -> None:
+    """9 MiB were left: 9% of these 100 MiB, whatever the scenario's own node was; 10% are more."""
+    for share, held in (("9%", True), ("10%", False)):
+        expect = replace(EVERYTHING, lowest_shares={Signal.NODEFS_AVAILABLE: parse_percentage(share)})
+        checks = {check.name: check.held for check in judge_real(expect, seen(), Response.OURS)}
+        assert checks["lowest nodefs.available"] is held
+
+
+def test_what_did_not_hold_is_not_held_here_either() -> None:
+    """A pod that ended, an image that went, relief that was late."""
+    ended = (EndedPod(1.5, "default/web", "uid"),)
+    expect = replace(EVERYTHING, relieved_within_seconds=0.1, stays=(ObjectPattern("image", "a:1"),), goes=())
+    failed = {
+        check.name: check.seen
+        for check in judge_real(expect, seen(ended_pods=ended), Response.OBSERVED)
+        if check.held is False
+    }
+    assert failed == {"relieved": "after 0.200 s", "image a:1": "gone: a:1", "pods that ran": "ended: default/web"}
+
+
+@pytest.mark.parametrize("response", Response)
+def test_every_expectation_is_judged_or_said(response: Response) -> None:
+    """No field of an expectation gets lost: each that is set leaves a check. (A scenario with faults is refused.)"""
+    made_alone = {field.name: getattr(EVERYTHING, field.name) for field in fields(Expectation)}
+    del made_alone["faults_strike"], made_alone["lowest_shares"]
+    nothing = Expectation(no_restarts=False, new_pod_starts=False)
+    least = len(judge_real(nothing, seen(), response))
+    for name, value in made_alone.items():
+        checks = judge_real(replace(nothing, **{name: value}), seen(), response)
+        assert len(checks) > least or name == "condition", name

@@ -1,0 +1,83 @@
+"""Charts: whatever is drawn is well-formed, stays on its sheet, and names what it shows."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eviction.drill.report.chart import HEIGHT, LEFT, PLOT, TOP, Chart, Mark, Series, Span, Tick, chart_svg, lanes_svg
+
+seconds = st.floats(-1e6, 1e6, allow_nan=False)
+amounts = st.integers(-(2**63), 2**63)
+texts = st.text(max_size=20)
+
+
+def tree(svg: str) -> ElementTree.Element:
+    return ElementTree.fromstring(svg)  # noqa: S314 # our own drawing
+
+
+def chart(
+    points: list[tuple[float, float]], *marks: Mark, began: float = 0.0, ended: float = 2.0
+) -> ElementTree.Element:
+    return tree(chart_svg(Chart("a chart", began, ended, str, [Series("s", points)], marks)))
+
+
+def labels(drawn: ElementTree.Element) -> dict[str, float]:
+    """Texts of a drawing and how far down they are."""
+    return {text.text or "": float(text.get("y", "nan")) for text in drawn.iter("text")}
+
+
+@given(
+    st.lists(st.tuples(seconds, amounts), max_size=20),
+    st.lists(st.builds(Mark, texts, amounts), max_size=5),
+    st.lists(st.builds(Span, texts, seconds, seconds, texts), max_size=3),
+    st.lists(st.builds(Tick, texts, seconds, texts), max_size=5),
+    seconds,
+    seconds,
+    st.booleans(),
+)
+def test_whatever_is_drawn_is_well_formed(
+    points: list[tuple[float, float]],
+    marks: list[Mark],
+    spans: list[Span],
+    ticks: list[Tick],
+    began: float,
+    ended: float,
+    binary: bool,
+) -> None:
+    """Any times, amounts and names give one svg without a number that is none."""
+    svg = chart_svg(Chart("c", began, ended, str, [Series("s", points)], marks, spans, ticks, binary))
+    lanes = lanes_svg("l", began, ended, [("a lane", spans), ("another", ticks)])
+    for drawing in (svg, lanes):
+        assert tree(drawing).tag == "svg"
+        assert "nan" not in {text for element in tree(drawing).iter() for text in element.attrib.values()}
+
+
+def test_a_line_goes_down_as_the_disk_fills() -> None:
+    """More is higher, later is further right, and the ends are where the axes end."""
+    (path,) = chart([(0.0, 100.0), (2.0, 0.0)]).iter("path")
+    assert path.get("d") == f"M{LEFT:.1f} {TOP:.1f}L{LEFT + PLOT:.1f} {HEIGHT - 34:.1f}"
+
+
+def test_marks_that_lie_close_have_labels_apart() -> None:
+    """Each mark keeps its height; its label moves as far as it has to, and no further."""
+    near = labels(chart([(0.0, 100.0)], Mark("low", 50.0), Mark("high", 51.0)))
+    far = labels(chart([(0.0, 100.0)], Mark("low", 10.0), Mark("high", 90.0)))
+    assert near["low"] - near["high"] == pytest.approx(15.0)
+    assert far["low"] - far["high"] > 100.0
+
+
+def test_what_stands_still_is_one_stroke() -> None:
+    """Points between equal ones are left out: a long run is a small page."""
+    still = [(n / 100, 50.0) for n in range(200)]
+    (path,) = chart(still).iter("path")
+    assert (path.get("d") or "").count("L") == 1
+
+
+def test_the_axis_of_a_comparison_counts_from_the_crossing() -> None:
+    """Seconds before it are negative."""
+    drawn = labels(chart([(-1.0, 5.0), (1.0, 5.0)], began=-1.0, ended=1.0))
+    assert {"-1.0 s", "0.0 s", "1.0 s"} <= drawn.keys()

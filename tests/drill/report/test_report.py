@@ -1,0 +1,312 @@
+"""The report: one page that needs nothing and runs nothing, JSON that can be read back, JUnit that a CI takes."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from eviction.drill.judgement.judge import Check
+from eviction.drill.judgement.result import DrillResult, Response
+from eviction.drill.measurement.downsample import thinned
+from eviction.drill.measurement.measurements import EndedPod, Episode, FilesystemSeen, RemovalSeen, Sample
+from eviction.drill.pressure.fault_schedule import Strike
+from eviction.drill.pressure.schedule import Period
+from eviction.drill.report.document import Report, ReportError, read_report, report_of
+from eviction.drill.report.html import page
+from eviction.drill.report.junit import junit_xml
+from eviction.drill.report.svg import NAMESPACE, picture
+from eviction.drill.report.to_json import LARGEST_POINTS, observation_lines, result_json, verdict_lines
+from eviction.drill.report.write import write_reports
+from eviction.drill.scenario.library import library
+from signals.types import FilesystemRole, FsLayout
+from tests.drill.documents import MIB, one_pass, scenario, seen
+from tests.drill.runs import report_of_run, run_of
+from tests.sockets.mounts import need_mounts
+
+LOADING = {"script", "link", "img", "iframe", "object", "embed", "base", "form", "a"}
+HOSTILE = "</title><script>alert('1')</script>\x1b[2J\x00\u202e\"&<img src=x onerror=y>]]>"
+
+
+def result(*, held: bool = True, **changes: Any) -> DrillResult:
+    """A run that is made up, with its checks."""
+    checks = (Check("relieved", "within 1s", "after 0.200 s", held=True), Check("new pod", "starts", "no", held=held))
+    made = scenario()
+    return DrillResult(made.name, made.why, FsLayout.SINGLE, "a tmpfs of its own", False, seen(**changes), checks)
+
+
+def report(**changes: Any) -> Report:
+    """Its report, as it is read back."""
+    return report_of(json.loads(json.dumps(result_json(result(**changes)))), "a.json")
+
+
+def parsed(html: str) -> ElementTree.Element:
+    """The page as a tree: it is well-formed as XML too."""
+    return ElementTree.fromstring(html.removeprefix("<!DOCTYPE html>\n"))  # noqa: S314 # our own page
+
+
+def texts(tree: ElementTree.Element, tag: str) -> list[str]:
+    return ["".join(element.itertext()) for element in tree.iter(tag)]
+
+
+def assert_self_contained(html: str) -> None:
+    """Nothing is loaded from anywhere, and nothing runs."""
+    tree = parsed(html)
+    assert not LOADING & {element.tag for element in tree.iter()}
+    attributes = {name for element in tree.iter() for name in element.attrib}
+    assert not {"src", "href", "srcset", "action"} & attributes
+    assert not [name for name in attributes if name.startswith("on")]
+    style = "".join(texts(tree, "style"))
+    assert "url(" not in style
+    assert "@import" not in style
+    assert not re.search(r"https?://", html)
+    assert "default-src 'none'" in html
+
+
+def assert_a_picture(svg: str) -> ElementTree.Element:
+    """One sheet that is well-formed, loads nothing and runs nothing; its drawings stand below each other on it."""
+    tree = ElementTree.fromstring(svg)  # noqa: S314 # our own picture
+    assert {element.tag.partition("}")[0] for element in tree.iter()} == {f"{{{NAMESPACE}"}
+    tags = {element.tag.rpartition("}")[2] for element in tree.iter()}
+    assert tags <= {"svg", "style", "rect", "text", "line", "path", "g", "title"}
+    assert not re.search(r"https?://", svg.replace(NAMESPACE, ""))
+    assert "url(" not in svg
+    below = float(tree.get("height", "nan"))
+    drawings = [
+        (float(one.get("y", "nan")), float(one.get("height", "nan"))) for one in tree if one.tag.endswith("}svg")
+    ]
+    assert len(drawings) == 2
+    assert drawings[0][0] + drawings[0][1] <= drawings[1][0]
+    assert drawings[1][0] + drawings[1][1] <= below
+    return tree
+
+
+def test_the_picture_tells_what_came_of_it() -> None:
+    """The scenario, why it is there, the times, the marks; and both schemes of colours."""
+    svg = picture(report())
+    shown = "".join(assert_a_picture(svg).itertext())
+    assert "small" in shown
+    assert "everything held, the first removal" in shown
+    assert "prefers-color-scheme: dark" in svg
+    assert "NOT everything held" in picture(report(held=False))
+
+
+@pytest.mark.parametrize("name", library())
+def test_the_report_of_every_scenario_is_well_formed(name: str) -> None:
+    """The page, JUnit and the JSON document of a run that really happened."""
+    need_mounts()
+    run = report_of_run(run_of(name))
+    html = page(run)
+    assert_self_contained(html)
+    assert_a_picture(picture(run))
+    tree = parsed(html)
+    assert texts(tree, "h1") == [name]
+    shown = "".join(tree.itertext())
+    assert all(removal.name in shown for removal in run.removals)
+    assert all(check.name in shown for check in run.checks)
+    suite = ElementTree.fromstring(junit_xml(run)).find("testsuite")  # noqa: S314 # our own file
+    assert suite is not None
+    assert suite.get("tests") == str(len(suite.findall("testcase"))) == str(len(run.checks))
+
+
+def test_a_page_shows_marks_removals_and_conditions() -> None:
+    """The mark with its label, each removal with its name on hover, the condition as a band, a fault as a line."""
+    html = page(report(strikes=(Strike("the runtime restarts", 1.15),), periods=(Period("a log grows", 0.0, 1.5),)))
+    titles = texts(parsed(html), "title")
+    assert "image a:1, 1.100 s" in titles
+    assert "DiskPressure, 1.010 s to 1.700 s" in titles
+    assert "the runtime restarts, 1.150 s" in titles
+    assert "a log grows, 0.00 s to 1.50 s" in titles
+    assert "nodefs 10Mi = 10.0MiB" in texts(parsed(html), "text")
+
+
+def test_a_page_says_at_once_what_did_not_hold() -> None:
+    """The verdict stands at the top, and the expectation is marked."""
+    good, bad = page(report(held=True)), page(report(held=False))
+    assert ">everything held<" in good
+    assert 'class="bad"' not in good
+    assert ">not everything held<" in bad
+    assert '<span class="bad">NOT</span></td><td class="name">new pod' in bad
+
+
+def test_a_second_filesystem_has_a_chart_of_its_own() -> None:
+    """With marks of its own only where it has some."""
+    both = (
+        FilesystemSeen(FilesystemRole.NODEFS, (FilesystemRole.NODEFS,), 100 * MIB, 1000),
+        FilesystemSeen(FilesystemRole.IMAGEFS, (FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS), 50 * MIB, 500),
+    )
+    samples = (Sample(0.0, ((50 * MIB, 900), (9 * MIB, 80))), Sample(1.0, ((9 * MIB, 800), (8 * MIB, 70))))
+    run = report(filesystems=both, samples=samples)
+    assert run.series("imagefs", inodes=False) == [(0.0, 9 * MIB), (1.0, 8 * MIB)]
+    assert run.series("nodefs", inodes=True) == [(0.0, 900), (1.0, 800)]
+    assert "bytes available on nodefs (of 100.0MiB)" in texts(parsed(page(run)), "figcaption")
+
+
+def test_hostile_names_are_escaped_everywhere() -> None:
+    """Names come from pods and images: neither a browser, a terminal nor a CI obeys them."""
+    run = report(
+        removals=(RemovalSeen(1.1, "image", HOSTILE, "id"), RemovalSeen(1.2, HOSTILE, HOSTILE, "id")),
+        passes=(one_pass(HOSTILE, after=20 * MIB, reason=HOSTILE),),
+        strikes=(Strike(HOSTILE, 1.0),),
+        periods=(Period(HOSTILE, 0.0, 1.0),),
+    )
+    checks = [check.model_copy(update={"name": HOSTILE, "seen": HOSTILE, "held": False}) for check in run.checks]
+    hostile = run.model_copy(
+        update={
+            "scenario": HOSTILE,
+            "why": HOSTILE,
+            "filesystem": HOSTILE,
+            "layout": HOSTILE,
+            "checks": checks,
+            "marks": [mark.model_copy(update={"value": HOSTILE, "signal": "nodefs.available"}) for mark in run.marks],
+            "conditions": [band.model_copy(update={"condition": HOSTILE}) for band in run.conditions],
+        }
+    )
+    for text in (page(hostile), junit_xml(hostile)):
+        assert "<script" not in text
+        assert "<img" not in text
+        assert not set("\x1b\x00\u202e") & set(text)
+    assert_self_contained(page(hostile))
+    ElementTree.fromstring(junit_xml(hostile))  # noqa: S314 # our own file
+    assert_a_picture(picture(hostile))
+
+
+def test_junit_names_what_was_expected_and_seen() -> None:
+    """One case an expectation; what did not hold is a failure with both."""
+    tree = ElementTree.fromstring(junit_xml(report(held=False)))  # noqa: S314 # our own file
+    suite = tree.find("testsuite")
+    assert suite is not None
+    assert (suite.get("name"), suite.get("tests"), suite.get("failures")) == ("reclaimd.drill.small", "2", "1")
+    (failure,) = tree.iter("failure")
+    assert failure.get("message") == "expected: starts; seen: no"
+
+
+def test_the_files_of_a_report(tmp_path: Path) -> None:
+    """The page first, then JSON that reads back as it was written, then JUnit and the picture."""
+    document = result_json(result())
+    paths = write_reports(document, str(tmp_path / "new" / "report"))
+    assert [Path(path).name for path in paths] == [f"drill-small.{kind}" for kind in ("html", "json", "xml", "svg")]
+    assert json.loads(Path(paths[1]).read_text()) == document
+    assert read_report(paths[1]) == report_of(document, "a")
+
+
+def test_a_long_timeline_is_thinned_and_keeps_its_lowest_point() -> None:
+    """At most 2 000 points, in their order, and the one that matters is among them."""
+    samples = tuple(Sample(n / 500, ((1 if n == 7777 else 100 + n % 7, 5),)) for n in range(30_000))
+    kept = thinned(samples, LARGEST_POINTS)
+    assert len(kept) <= LARGEST_POINTS
+    assert min(sample.rooms[0][0] for sample in kept) == 1
+    assert [sample.seconds for sample in kept] == sorted(sample.seconds for sample in kept)
+    assert thinned(samples[:1500], LARGEST_POINTS) == list(samples[:1500])
+
+
+def test_thinning_keeps_the_lowest_point_of_every_line() -> None:
+    """Bytes and inodes of two filesystems, each with its low point at another moment."""
+    lows = {(0, 0): 111, (0, 1): 2222, (1, 0): 3333, (1, 1): 4444}
+
+    def sample(n: int) -> Sample:
+        rooms = [[100 + n % 7, 100 + n % 5] for _ in range(2)]
+        for (place, unit), at in lows.items():
+            rooms[place][unit] = 1 if n == at else rooms[place][unit]
+        return Sample(float(n), tuple((room[0], room[1]) for room in rooms))
+
+    kept = thinned([sample(n) for n in range(5000)], 100)
+    assert len(kept) <= 100
+    assert {sample.seconds for sample in kept} >= {float(at) for at in lows.values()}
+
+
+def test_what_could_not_be_judged_is_never_passed_in_silence() -> None:
+    """The page, JUnit, the terminal and the verdict say so, and the run holds by what was judged alone."""
+    checks = (*result().checks, Check("new pod", "starts afterwards", "not judged: nobody tried", None))
+    made = replace(result(), checks=checks)
+    assert made.held
+    run = report_of(json.loads(json.dumps(result_json(made))), "a.json")
+    assert "of what could be judged; 1 of 3 could not" in page(run)
+    assert ">not judged<" in page(run)
+    suite = ElementTree.fromstring(junit_xml(run)).find("testsuite")  # noqa: S314 # our own file
+    assert suite is not None
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "0", "1")
+    assert [skipped.get("message") for skipped in suite.iter("skipped")] == ["not judged: nobody tried"]
+    assert verdict_lines(made)[-1].endswith("1 of 3 could not be judged")
+
+
+def test_an_observation_is_told_apart_from_a_run_of_ours() -> None:
+    """Its files have names of their own, the page says who responded, and pods that ended are named."""
+    made = replace(result(ended_pods=(EndedPod(1.15, "default/web", "uid"),)), response=Response.OBSERVED, checks=())
+    run = report_of(json.loads(json.dumps(result_json(made))), "a.json")
+    html = page(run)
+    assert_self_contained(html)
+    assert texts(parsed(html), "h1") == ["small, observed"]
+    assert "observed; nothing was expected" in html
+    assert "default/web ended, 1.150 s" in texts(parsed(html), "title")
+
+
+def test_an_observation_that_saw_nothing_says_so() -> None:
+    """No mark crossed, nothing gone: never, 0, and the lowest points all the same."""
+    calm = seen(episodes=(), removals=(), bands=(), passes=())
+    rows = dict(re.split(r" {2,}", line, maxsplit=1) for line in observation_lines(calm))
+    assert rows["crossed a mark"] == "never"
+    assert rows["images that went"] == "0"
+    assert rows["lowest nodefs.available"] == "9.0MiB"
+    assert "from crossing to relief" not in rows
+
+
+def test_times_of_an_observation_count_from_crossing() -> None:
+    """What went before the mark was crossed is no removal that answered it; a rise is the first relief."""
+    before = RemovalSeen(0.2, "image", "z:1", "id z")
+    crossed = seen(
+        removals=(before, RemovalSeen(1.6, "image", "a:1", "id a")), episodes=(Episode(1.0, 2.0, first_rise=1.7),)
+    )
+    text = "\n".join(observation_lines(crossed))
+    assert re.search(r"to the first removal +600ms", text)
+    assert re.search(r"to the first relief +700ms", text)
+    assert re.search(r"images that went +2, z:1, a:1", text)
+
+
+def test_the_lines_for_a_terminal_end_with_the_verdict() -> None:
+    """What held, what did not, the times, and one line that says it all."""
+    lines = verdict_lines(result(held=False))
+    assert any(line.startswith("NOT  new pod") for line in lines)
+    assert "from crossing the mark to the first removal: 100ms" in lines
+    assert lines[-1] == "small: NOT everything held"
+
+
+def test_sizes_as_large_as_a_runtime_can_lie_can_be_reported() -> None:
+    """Two images of 2^63 - 1 bytes each, as a broken runtime says, have a sum; the page is drawn all the same."""
+    document = result_json(result())
+    document["passes"][0]["nominal"] = {"bytes": 2 * (2**63 - 1), "inodes": None}
+    assert_self_contained(page(report_of(document, "a.json")))
+
+
+WRONG = {
+    "not JSON": ("{", "not readable as JSON"),
+    "nested without end": ("[" * 100_000, "not readable as JSON"),
+    "a list": ("[]", "not one JSON object"),
+    "of another kind": ('{"kind": "Pod"}', "DrillReport"),
+    "without its timeline": (json.dumps({**result_json(result()), "timeline": None}), "timeline"),
+    "with a text for a number": (json.dumps({**result_json(result()), "ended_seconds": "soon"}), "ended_seconds"),
+    "that is not finite": (json.dumps({**result_json(result()), "ended_seconds": float("inf")}), "ended_seconds"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_is_no_report_is_refused_in_one_sentence(tmp_path: Path, wrong: str) -> None:
+    """The file and what is wrong with it are named."""
+    text, said = WRONG[wrong]
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    with pytest.raises(ReportError, match=said) as refusal:
+        read_report(str(path))
+    assert str(refusal.value).startswith(str(path))
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_report_of_a_later_version_can_be_read() -> None:
+    """Fields that are not known are ignored."""
+    later = {**result_json(result()), "colour": "red"}
+    assert report_of(later, "a.json") == report_of(result_json(result()), "a.json")

@@ -1,0 +1,250 @@
+"""Faults as documents: read strictly, written back, refused by name; and distortions of answers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import grpc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eviction.drill.runtime.distortions import HUGE_NAME_CHARACTERS, Distortion, distorted
+from eviction.drill.runtime.failpoints import Call, Failpoints, InjectedError
+from eviction.drill.runtime.faults import (
+    CODES,
+    ActThenFail,
+    Cut,
+    Delay,
+    Distort,
+    Fail,
+    Fault,
+    FaultError,
+    Hang,
+    Pretend,
+    When,
+    fault_document,
+    read_fault,
+)
+from reclaim.cri import cri_pb2 as pb
+
+METHODS = frozenset({"ListImages", "RemoveImage"})
+
+times = st.none() | st.integers(1, 1000)
+seconds = st.floats(0, 86400, allow_nan=False)
+codes = st.sampled_from(list(CODES.values()))
+messages = st.text(max_size=50)
+actions = st.one_of(
+    st.builds(Fail, codes, messages, times),
+    st.builds(ActThenFail, codes, messages, times),
+    st.builds(Cut, codes, messages, times),
+    st.builds(Pretend, times),
+    st.builds(Delay, seconds, times),
+    st.builds(Hang, times),
+    st.builds(Distort, st.sampled_from(Distortion), times),
+)
+whens = st.builds(When, st.integers(1, 1000), seconds, st.none() | seconds, st.floats(0, 1), st.integers(0, 1000))
+faults = st.builds(Fault, st.sampled_from(sorted(METHODS)), actions, whens)
+
+
+@given(faults)
+def test_a_fault_survives_being_written_and_read(fault: Fault) -> None:
+    """Through JSON and back it is the same value, for every action and every condition."""
+    assert read_fault(json.loads(json.dumps(fault_document(fault))), METHODS) == fault
+
+
+def test_a_document_names_method_action_arguments_and_when() -> None:
+    """The example of the module's head, with seconds as the text that a careful YAML reader leaves."""
+    document = {
+        "method": "RemoveImage",
+        "action": "delay",
+        "seconds": "0.5",
+        "times": 3,
+        "when": {"fromCall": 2, "afterSeconds": 1, "forSeconds": "2.5", "probability": "0.25", "seed": 7},
+    }
+    assert read_fault(document, METHODS) == Fault("RemoveImage", Delay(0.5, 3), When(2, 1.0, 2.5, 0.25, 7))
+
+
+REFUSED: list[tuple[object, str]] = [
+    ([], "a fault: must be a mapping"),
+    ({}, "method: must be a text"),
+    ({"method": "ListImage", "action": "hang"}, "no method is named 'ListImage'; allowed are ListImages, RemoveImage"),
+    ({"method": "ListImages"}, "action: must be a text"),
+    ({"method": "ListImages", "action": "explode"}, "unknown action 'explode'; allowed are fail, actThenFail"),
+    ({"method": "ListImages", "action": "hang", "seconds": 1}, "seconds: unknown field; allowed are times"),
+    ({"method": "ListImages", "action": "delay"}, "seconds: is missing"),
+    ({"method": "ListImages", "action": "delay", "seconds": -1}, "seconds: must be a number from 0 to 86400, not -1"),
+    ({"method": "ListImages", "action": "delay", "seconds": True}, "not True"),
+    ({"method": "ListImages", "action": "delay", "seconds": "1e3"}, "not '1e3'"),
+    ({"method": "ListImages", "action": "delay", "seconds": float("nan")}, "not nan"),
+    ({"method": "ListImages", "action": "fail", "code": "OK"}, "unknown code 'OK'; allowed are CANCELLED"),
+    ({"method": "ListImages", "action": "fail", "code": 14}, "code: must be a text, not 14"),
+    ({"method": "ListImages", "action": "fail", "times": 0}, "times: must be a whole number from 1"),
+    ({"method": "ListImages", "action": "fail", "times": True}, "not True"),
+    ({"method": "ListImages", "action": "fail", "message": "x" * 1025}, "at most 1024 are allowed"),
+    ({"method": "ListImages", "action": "distort", "how": "upside_down"}, "unknown distortion 'upside_down'"),
+    ({"method": "ListImages", "action": "hang", "when": {"from_call": 1}}, "when.from_call: unknown field"),
+    ({"method": "ListImages", "action": "hang", "when": {"probability": 1.1}}, "when.probability: must be a number"),
+    ({"method": "ListImages", "action": "hang", "when": 3}, "when: must be a mapping"),
+]
+
+
+@pytest.mark.parametrize(("document", "sentence"), REFUSED, ids=[sentence for _, sentence in REFUSED])
+def test_what_is_no_fault_is_refused_by_name(document: object, sentence: str) -> None:
+    """The message names the field, what it was and what is allowed."""
+    with pytest.raises(FaultError) as caught:
+        read_fault(document, METHODS)
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"from_call": 0}, {"after_seconds": -1.0}, {"for_seconds": -1.0}, {"probability": 2.0}], ids=str
+)
+def test_conditions_out_of_range_are_no_values(wrong: dict[str, Any]) -> None:
+    """Neither from a document nor made by hand."""
+    with pytest.raises(ValueError, match=next(iter(wrong)).split("_")[0]):
+        When(**wrong)
+
+
+# ---- which call a fault takes
+
+
+class Stepped:
+    """A clock that is moved by hand."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        """Seconds."""
+        return self.now
+
+
+CALL = Call(lambda: "done", "", lambda answer, how: f"{answer} {how}")
+
+
+def outcomes(failpoints: Failpoints, count: int) -> str:
+    """One letter a call: F failed, D done."""
+    letters = []
+    for _ in range(count):
+        try:
+            letters.append(failpoints.apply("ListImages", CALL)[0].upper())
+        except InjectedError:
+            letters.append("F")
+    return "".join(letters)
+
+
+def test_a_fault_begins_with_its_call_and_lasts_its_times() -> None:
+    """From the third call on, twice."""
+    failpoints = Failpoints(METHODS)
+    failpoints.add(Fault("ListImages", Fail(times=2), When(from_call=3)))
+    assert outcomes(failpoints, 7) == "DDFFDDD"
+
+
+def test_a_fault_has_a_span_of_time() -> None:
+    """From 5 s after it was set, for 2 s: its end does not belong to it."""
+    clock = Stepped()
+    failpoints = Failpoints(METHODS, clock)
+    failpoints.add(Fault("ListImages", Fail(), When(after_seconds=5.0, for_seconds=2.0)))
+    found = []
+    for now in (104.9, 105.0, 106.9, 107.0):
+        clock.now = now
+        found.append(outcomes(failpoints, 1))
+    assert found == ["D", "F", "F", "D"]
+
+
+def test_a_chance_is_the_same_for_the_same_seed() -> None:
+    """About a third of 300 calls fail, the same ones each time, and others with another seed."""
+
+    def drawn(seed: int) -> str:
+        failpoints = Failpoints(METHODS)
+        failpoints.add(Fault("ListImages", Fail(), When(probability=1 / 3, seed=seed)))
+        return outcomes(failpoints, 300)
+
+    assert drawn(1) == drawn(1) != drawn(2)
+    assert 70 < drawn(1).count("F") < 130
+
+
+def test_of_several_faults_the_first_that_will_have_a_call_takes_it() -> None:
+    """A burst at the second call, and behind it one for everything from the fourth; none uses up what it did not do."""
+    failpoints = Failpoints(METHODS)
+    failpoints.add(Fault("ListImages", Fail(message="burst", times=1), When(from_call=2)))
+    failpoints.add(Fault("ListImages", Distort(Distortion.HALF_LIST, times=1), When(from_call=2)))
+    assert outcomes(failpoints, 1) == "D"
+    assert outcomes(failpoints, 1) == "F"
+    assert failpoints.apply("ListImages", CALL) == "done half_list"
+    assert failpoints.apply("ListImages", CALL) == "done"
+    assert failpoints["ListImages"] == Fail(message="burst", times=1), "the mapping shows the first"
+    with pytest.raises(KeyError, match="ListImage"):
+        failpoints.add(Fault("ListImage", Hang()))
+
+
+def test_what_is_pretended_is_not_done() -> None:
+    """The answer is empty, and nothing was carried out."""
+    done: list[str] = []
+    failpoints = Failpoints(METHODS)
+    failpoints["RemoveImage"] = Pretend()
+    assert failpoints.apply("RemoveImage", Call(lambda: done.append("x"), None, lambda answer, _: answer)) is None
+    assert done == []
+
+
+def test_a_cut_delivers_half_and_then_fails() -> None:
+    """What is sent before the error is the half list, and the error has its code."""
+    failpoints = Failpoints(METHODS)
+    failpoints["ListImages"] = Cut(grpc.StatusCode.INTERNAL, "gone")
+    with pytest.raises(InjectedError) as caught:
+        failpoints.apply("ListImages", CALL)
+    assert (caught.value.code, caught.value.partial) == (grpc.StatusCode.INTERNAL, "done half_list")
+
+
+# ---- wrong answers
+
+LIST = pb.ListContainersResponse(
+    containers=[
+        pb.Container(
+            id=letter * 64,
+            created_at=5,
+            metadata=pb.ContainerMetadata(name=f"app-{letter}"),
+            labels={"io.kubernetes.pod.name": "web", "io.kubernetes.pod.uid": "u"},
+        )
+        for letter in "abc"
+    ]
+)
+IMAGES = pb.ListImagesResponse(images=[pb.Image(id="sha256:" + "12" * 32, size=7, repo_tags=["app:1"])])
+
+
+def test_a_distortion_changes_a_copy() -> None:
+    """The answer itself stays as it was, for every distortion; each changes something of some answer."""
+    before = LIST.SerializeToString(deterministic=True)
+    status = pb.ContainerStatusResponse(status=pb.ContainerStatus(log_path="/x"))
+    for how in Distortion:
+        changed = [distorted(answer, how) != answer for answer in (LIST, IMAGES, status)]
+        assert any(changed), how
+    assert LIST.SerializeToString(deterministic=True) == before
+
+
+def test_distortions_of_entries_and_ids() -> None:
+    """Half is rounded up, doubled is in order twice, rotated moves each id by one; short ids have six characters."""
+
+    def ids(how: Distortion) -> list[str]:
+        return [each.id[:7] for each in distorted(LIST, how).containers]
+
+    assert ids(Distortion.HALF_LIST) == ["a" * 7, "b" * 7]
+    assert ids(Distortion.DUPLICATE_ENTRIES) == ["a" * 7, "b" * 7, "c" * 7] * 2
+    assert ids(Distortion.ROTATED_IDS) == ["b" * 7, "c" * 7, "a" * 7]
+    assert ids(Distortion.SHORT_IDS) == ["a" * 6, "b" * 6, "c" * 6]
+    assert ids(Distortion.EMPTY_IDS) == ["", "", ""]
+    assert distorted(IMAGES, Distortion.UNKNOWN_IDS).images[0].id == "sha256:" + "21" * 32
+    assert distorted(IMAGES, Distortion.SHORT_IDS).images[0].id == "121212"
+
+
+def test_distortions_of_numbers_and_names() -> None:
+    """Sizes and times take the value that is named, names grow or go, and the label that decides stays true."""
+    assert distorted(IMAGES, Distortion.LARGEST_SIZES).images[0].size == (1 << 63) - 1
+    assert distorted(LIST, Distortion.NEGATIVE_TIMES).containers[0].created_at < 0
+    assert distorted(LIST, Distortion.EMPTY_NAMES).containers[0].metadata.name == ""
+    huge = distorted(LIST, Distortion.HUGE_NAMES).containers
+    assert HUGE_NAME_CHARACTERS - 8 < len(huge[0].metadata.name) <= HUGE_NAME_CHARACTERS
+    assert huge[0].metadata.name != huge[1].metadata.name, "two names stay two"
+    assert "\n" in distorted(LIST, Distortion.CONTROL_NAMES).containers[0].labels["io.kubernetes.pod.name"]
+    assert all(each.labels["io.kubernetes.pod.uid"] == "u" for each in huge)

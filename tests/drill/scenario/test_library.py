@@ -1,0 +1,109 @@
+"""The scenarios that come with the program: each holds, and each would notice."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eviction.drill.judgement.judge import judge
+from eviction.drill.scenario.library import find_scenario, library
+from eviction.drill.scenario.types import ConditionExpectation, ObjectPattern
+from tests.drill.runs import run_of
+from tests.reclaimd_process import reclaimd
+from tests.sockets.mounts import need_mounts
+
+# By scenario: an expectation that is wrong, and the check that has to fail because of it.
+TWINS: dict[str, tuple[dict[str, Any], str]] = {
+    "answers-lost": ({"goes": ("image registry.example/app:1",)}, "image registry.example/app:1"),
+    "crowd-of-dead": ({"stays": ("container default/looping-01/app#19",)}, "container default/looping-01/app#19"),
+    "cri-o": ({"goes": ("image registry.example/app:1",)}, "image registry.example/app:1"),
+    "cut-lists": ({"first_removal_within_seconds": 0.0}, "first removal"),
+    "dead-pod-logs": ({"stays": ("log default_vanished-01_*",)}, "log default_vanished-01_*"),
+    "dedicated-nodefs": ({"goes": ("image registry.example/old-01:1",)}, "image registry.example/old-01:1"),
+    "e2e-image-gc-no-eviction": ({"stays": ("image registry.example/unused-*",)}, "image registry.example/unused-*"),
+    "e2e-inode-eviction": ({"relieved_within_seconds": 0.0}, "relieved"),
+    "e2e-local-storage-eviction": ({"goes": ("container default/innocent/*",)}, "container default/innocent/*"),
+    "e2e-local-storage-soft-eviction": ({"first_removal_not_before_seconds": 30.0}, "first removal"),
+    "everything-in-use": ({"says": "the next object is old enough"}, "last pass says"),
+    "fast-fill": ({"relieved_within_seconds": 0.0}, "relieved"),
+    "high-threshold-100": ({"nothing_goes": True}, "nothing"),
+    "hostile-answers": ({"faults_strike": 4}, "faults"),
+    "hung-removal": ({"first_removal_within_seconds": 0.0}, "first removal"),
+    "imagefs-bytes": ({"lowest": None}, "lowest imagefs.available"),
+    "imagefs-inodes": ({"goes": ("image registry.example/model-*",)}, "image registry.example/model-*"),
+    "keep-list": ({"goes": ("image registry.example/model-01:1",)}, "image registry.example/model-01:1"),
+    "late-space": ({"goes": ("image registry.example/old-01:1",)}, "image registry.example/old-01:1"),
+    "log-growth": ({"images_left_at_least": 7}, "images left"),
+    "minimum-reclaim": ({"goes": ("image registry.example/old-06:1",)}, "image registry.example/old-06:1"),
+    "nodefs-inodes": ({"goes": ("container default/web/*",)}, "container default/web/*"),
+    "older-runtime": ({"goes": ("image registry.k8s.io/pause:1",)}, "image registry.k8s.io/pause:1"),
+    "outrun": ({"goes": ("image registry.example/old-30:1",)}, "image registry.example/old-30:1"),
+    "periodic-gc": ({"stays": ("container default/crashed/app#0",)}, "container default/crashed/app#0"),
+    "pressured-node": ({"stays": ("container default/finished/*",)}, "container default/finished/*"),
+    "pretended-removals": ({"goes": ("image registry.example/old-01:1",)}, "image registry.example/old-01:1"),
+    "reboot-hold-off": ({"first_removal_within_seconds": 0.0}, "first removal"),
+    "rollout-pull": ({"condition": ConditionExpectation(never=True)}, "DiskPressure"),
+    "runtime-away": ({"faults_strike": 2}, "faults"),
+    "runtime-restart": ({"faults_strike": 2}, "faults"),
+    "shared-layers": ({"stays": ("image registry.example/stack-05:1",)}, "image registry.example/stack-05:1"),
+    "soft-grace": ({"first_removal_within_seconds": 0.0}, "first removal"),
+    "soft-recovers": ({"never_relieved": True}, "pressure"),
+    "split-images": ({"goes": ("container default/finished/*",)}, "container default/finished/*"),
+    "split-writable": ({"goes": ("image registry.example/old-*",)}, "image registry.example/old-*"),
+    "two-collectors": ({"stays": ("container default/crashed/app#0",)}, "container default/crashed/app#0"),
+}
+
+
+def test_the_library_is_large_and_every_scenario_has_its_twin() -> None:
+    """A scenario that nobody tried to break proves nothing."""
+    assert len(library()) >= 15
+    assert library().keys() == TWINS.keys()
+
+
+@pytest.mark.parametrize("name", library())
+def test_a_scenario_of_the_library_holds(name: str) -> None:
+    """Run on the embedded node, everything is as it says."""
+    need_mounts()
+    result = run_of(name)
+    assert [f"{c.name}: {c.expected}: {c.seen}" for c in result.checks if not c.held] == []
+    assert not result.simulated
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_its_mutated_twin_does_not_hold(name: str) -> None:
+    """The same run, with one expectation that is wrong: exactly that one fails."""
+    need_mounts()
+    changes, failing = TWINS[name]
+    changes = dict(changes)
+    for field in ("goes", "stays"):
+        if field in changes:
+            changes[field] = tuple(ObjectPattern(*text.split()) for text in changes[field])
+    expect = find_scenario(name).expect
+    if "lowest" in changes:  # a hundred times as much as the scenario asks for
+        changes["lowest"] = {signal: amount * 100 for signal, amount in (expect.lowest or {}).items()}
+    checks = judge(replace(expect, **changes), run_of(name).seen)
+    assert [check.name for check in checks if not check.held] == [failing]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(4 * 3600)
+def test_fifty_runs_of_the_whole_library_hold(tmp_path: Path) -> None:
+    """As people run it, one after the other (DRILL_RUNS=n for another number): not one scenario fails once."""
+    need_mounts()
+    runs, failed = int(os.environ.get("DRILL_RUNS", "50")), list[str]()
+    for number in range(runs):
+        reports = tmp_path / str(number)
+        process = reclaimd("drill", "--all", "--report", str(reports), timeout_seconds=1800.0)
+        lines = process.stdout.splitlines()
+        failed += [f"run {number}: {line}" for line in lines if line.startswith("NOT") or "NOT everything held" in line]
+        if process.returncode == 0:
+            shutil.rmtree(reports)  # 5 MiB each: only those stay that somebody has to read
+        elif not failed:
+            failed.append(f"run {number}: exit {process.returncode}: {process.stderr[-500:]}")
+    print(f"{runs} runs of {len(library())} scenarios: {len(failed)} lines of what did not hold")
+    assert failed == []

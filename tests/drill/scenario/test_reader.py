@@ -1,0 +1,239 @@
+"""What a scenario may say, and in which words it is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from eviction.drill.pressure.fault_schedule import failpoint_of, words_of
+from eviction.drill.runtime.dialects import DIALECTS
+from eviction.drill.runtime.distortions import Distortion
+from eviction.drill.runtime.server import METHODS
+from eviction.drill.scenario.amounts import ScenarioError
+from eviction.drill.scenario.library import find_scenario, library
+from eviction.drill.scenario.reader import read_scenario, scenario_of
+from eviction.drill.scenario.schema import Dialect, FaultFields, Method, Wrong
+from eviction.drill.scenario.types import Fault, FaultAction, PodState, RestartPolicy
+from signals.types import FilesystemRole, FsLayout, Signal
+from tests.drill.documents import IMAGEFS, MIB, SCENARIO, document, scenario
+
+PULL = {"grows": "pull", "rate": "1Mi", "image": {"name": "registry.example/new", "size": "1Mi"}}
+RESTART = {"action": "restart", "at": "1s"}
+HANG = {"action": "hang", "method": "RemoveImage", "at": "1s"}
+
+REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "an unknown field": ({"speed": "fast"}, ["speed", "pressure"]),
+    "an unknown field of an expectation": ({"expect": {"hope": True}}, ["expect.hope"]),
+    "a missing part": ({"expect": None}, ["expect"]),
+    "no pressure": ({"pressure": []}, ["pressure"]),
+    "no image": ({"node": {"images": []}}, ["node.images"]),
+    "an image that is there twice": (
+        {"node": {"images": [*SCENARIO["node"]["images"], {"name": "registry.example/web", "size": "1Mi"}]}},
+        ["node.images", "registry.example/web:1", "twice"],
+    ),
+    "a pod that is there twice": ({"node": {"pods": [SCENARIO["node"]["pods"][0]] * 2}}, ["node.pods", "web", "twice"]),
+    "a negative size": ({"node": {"size": "-1Gi"}}, ["node.size", "-1Gi"]),
+    "a size beyond reason": ({"node": {"size": "5Ti"}}, ["node.size", "1Ti"]),
+    "an imagefs in the layout single": ({"node": {"imagefs": IMAGEFS}}, ["node.imagefs", "single"]),
+    "a layout without its imagefs": ({"node": {"layout": "split"}}, ["node.imagefs", "split", "needs"]),
+    "an unknown layout": ({"node": {"layout": "mirrored"}}, ["node.layout", "mirrored"]),
+    "an unknown filesystem": ({"node": {"type": "zfs"}}, ["node.type", "zfs", "tmpfs"]),
+    "no threshold": ({"node": {"evictionHard": {}}}, ["node.evictionHard", "evictionSoft"]),
+    "a soft threshold without grace": (
+        {"node": {"evictionSoft": {"nodefs.available": "20%"}}},
+        ["node.evictionSoft", "evictionSoftGracePeriod"],
+    ),
+    "a field that no configuration has": ({"node": {"configuration": {"colour": "red"}}}, ["colour", "extent"]),
+    "a value that no configuration has": (
+        {"node": {"configuration": {"extent": "some"}}},
+        ["node.configuration", "extent", "some"],
+    ),
+    "a field that the drill sets": (
+        {"node": {"configuration": {"rootDirectory": "/x"}}},
+        ["node.configuration.rootDirectory", "the drill sets it"],
+    ),
+    "a threshold among the other fields": (
+        {"node": {"configuration": {"evictionHard": {}}}},
+        ["node.configuration.evictionHard", "under node"],
+    ),
+    "a rate of nothing": ({"pressure": {"rate": "0"}}, ["pressure.rate", "0"]),
+    "a pressure without an end": ({"pressure": {"amount": None}}, ["pressure.amount", "pressure.for", "full"]),
+    "bytes of a pod": ({"pressure": {"pod": "web"}}, ["pressure.pod", "bytes"]),
+    "a log of nobody": ({"pressure": {"grows": "log"}}, ["pressure.pod", "missing", "log"]),
+    "a log of a stranger": ({"pressure": {"grows": "log", "pod": "db"}}, ["pressure.pod", "db"]),
+    "a log of what has not started": ({"pressure": {"grows": "log", "pod": "next"}}, ["pressure.pod", "next", "log"]),
+    "a log of what is no more": (
+        {
+            "node": {"pods": [{"name": "old", "image": "registry.example/web:1", "state": "vanished"}]},
+            "pressure": {"grows": "log", "pod": "old"},
+        },
+        ["pressure.pod", "old", "log"],
+    ),
+    "the writing of the dead": ({"pressure": {"grows": "writable", "pod": "crashed"}}, ["pressure.pod", "not run"]),
+    "a log in a place": ({"pressure": {"grows": "log", "pod": "web", "where": "nodefs"}}, ["pressure.where"]),
+    "a pull of nothing": ({"pressure": {"grows": "pull"}}, ["pressure.image", "missing"]),
+    "a pull that goes again": ({"pressure": [{**PULL, "remains": False}]}, ["pressure.remains", "pulled"]),
+    "a pull of what is there": (
+        {"pressure": [{**PULL, "image": {"name": "registry.example/web", "size": "1Mi"}}]},
+        ["pressure.image", "registry.example/web:1", "twice"],
+    ),
+    "files in bytes": ({"pressure": {"fileSize": "1Ki"}}, ["pressure.fileSize"]),
+    "the second pressure": (
+        {"pressure": [SCENARIO["pressure"], {**SCENARIO["pressure"], "rate": "fast"}]},
+        ["pressure.1.rate", "fast"],
+    ),
+    "a fault at no time": ({"faults": [{"action": "restart"}]}, ["faults.0.at", "onCall"]),
+    "a fault at two times": ({"faults": [{**RESTART, "onCall": {"method": "RemoveImage"}}]}, ["faults.0.at"]),
+    "a fault of no method": ({"faults": [{"action": "hang", "at": "1s"}]}, ["faults.0.method", "missing"]),
+    "a restart of a method": ({"faults": [{**RESTART, "method": "RemoveImage"}]}, ["faults.0.method", "restart"]),
+    "a method that no runtime has": ({"faults": [{**HANG, "method": "Explode"}]}, ["faults.0.method", "Explode"]),
+    "a delay by nothing": ({"faults": [{**HANG, "action": "delay"}]}, ["faults.0.by", "missing"]),
+    "a distortion of no kind": ({"faults": [{**HANG, "action": "distort"}]}, ["faults.0.how", "missing", "distort"]),
+    "a kind of what is no distortion": ({"faults": [{**HANG, "how": "half_list"}]}, ["faults.0.how", "hang"]),
+    "a runtime of nobody": ({"node": {"runtime": {"dialect": "docker"}}}, ["node.runtime.dialect", "docker", "cri-o"]),
+    "an absence without an end": ({"faults": [{"action": "away", "at": "1s"}]}, ["faults.0.lasts"]),
+    "a time below zero": ({"expect": {"relievedWithin": "-1s"}}, ["expect.relievedWithin", "-1s"]),
+    "a kind that is none": ({"expect": {"goes": ["volume old"]}}, ["expect.goes", "volume old", "container"]),
+    "a lowest point of a stranger": ({"expect": {"lowest": {"swap": "1Mi"}}}, ["expect.lowest", "swap", "nodefs"]),
+    "a count below zero": ({"expect": {"imagesLostBeyondNeed": -1}}, ["expect.imagesLostBeyondNeed", "-1"]),
+}
+
+
+def test_every_dialect_and_every_distortion_of_the_embedded_runtime_can_be_named() -> None:
+    """The words of the schema are those of the runtime: neither knows one that the other does not."""
+    assert set(get_args(Dialect)) == DIALECTS.keys()
+    assert set(get_args(Wrong)) == set(Distortion)
+
+
+@pytest.mark.parametrize("refused", REFUSED)
+def test_what_is_wrong_is_refused_by_name(refused: str) -> None:
+    """One sentence with the file, the field, and what is allowed."""
+    changes, texts = REFUSED[refused]
+    written = {key: value for key, value in document(**changes).items() if value is not None}
+    with pytest.raises(ScenarioError) as refusal:
+        scenario_of(written, "a.yaml")
+    sentence = str(refusal.value)
+    assert sentence.startswith("a.yaml: ")
+    assert "\n" not in sentence
+    for text in texts:
+        assert text in sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name: a\nname: b\n", "twice"),
+        ("why: &x text\nname: *x\n", "aliases"),
+        ("name: !!str a\n", "tags"),
+        ("- name\n", "mapping"),
+        ("name: [", "YAML"),
+    ],
+)
+def test_what_yaml_would_let_pass_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    """Duplicates, aliases, tags, lists: each in a sentence that names the file."""
+    path = tmp_path / "a.yaml"
+    path.write_text(text)
+    with pytest.raises(ScenarioError, match=said) as refusal:
+        read_scenario(str(path))
+    assert str(refusal.value).startswith(str(path))
+
+
+def test_what_is_not_written_has_a_meaning() -> None:
+    """No fault, one collector, no periodic collection, no hold-off, and every threshold that is not named is off."""
+    made = scenario()
+    assert (made.faults, made.node.collectors, made.node.rebooted) == ((), 1, False)
+    assert made.node.layout is FsLayout.SINGLE
+    configuration = made.node.configuration
+    assert (configuration["imageGCHighThresholdPercent"], configuration["holdOffAfterStart"]) == (100, "0s")
+    assert configuration["evictionHard"]["nodefs.available"] == "10%"
+    assert configuration["evictionHard"]["imagefs.available"] == "0%"
+    assert made.expect.no_restarts
+    assert made.expect.new_pod_starts
+
+
+def test_a_pod_has_the_dead_copies_and_the_policy_of_its_state() -> None:
+    """What crashed has died before and starts again; what completed does not."""
+    pods = [{"name": state, "image": "registry.example/web:1", "state": state} for state in PodState]
+    made = {pod.state: pod for pod in scenario(node={"pods": pods}).node.pods}
+    assert {state for state, pod in made.items() if pod.dead_copies} == {PodState.CRASHED}
+    assert {s for s, pod in made.items() if pod.restart_policy is RestartPolicy.ON_FAILURE} == {PodState.COMPLETED}
+
+
+def test_many_are_numbered() -> None:
+    """An entry with a count is so many objects, with numbers of two digits."""
+    pods = [{"name": "job", "image": "registry.example/old-04:1", "state": "gone", "count": 3}]
+    made = scenario(node={"pods": pods})
+    assert made.node.pods[0].names == ["job-01", "job-02", "job-03"]
+    assert made.node.images[2].names[0] == "registry.example/old-01:1"
+
+
+@pytest.mark.parametrize(
+    ("layout", "containers"), [("dedicated", FilesystemRole.IMAGEFS), ("split", FilesystemRole.NODEFS)]
+)
+def test_a_layout_says_where_writable_layers_are(layout: str, containers: FilesystemRole) -> None:
+    """With the images, or with the kubelet's data."""
+    node = scenario(node={"layout": layout, "imagefs": IMAGEFS}).node
+    assert node.role(FilesystemRole.CONTAINERFS) is containers
+    assert node.role(FilesystemRole.IMAGEFS) is FilesystemRole.IMAGEFS
+    assert set(node.filesystems) == {FilesystemRole.NODEFS, FilesystemRole.IMAGEFS}
+
+
+def test_a_lowest_point_may_be_a_share() -> None:
+    """A percentage is one of the filesystem that the signal is about."""
+    least = {"imagefs.available": "50%", "nodefs.inodesFree": "10%", "nodefs.available": "1Mi"}
+    made = scenario(node={"layout": "split", "imagefs": {"size": "20Mi", "inodes": 500}}, expect={"lowest": least})
+    assert made.expect.lowest == {
+        Signal.IMAGEFS_AVAILABLE: 10 * MIB,
+        Signal.NODEFS_INODES_FREE: 200,
+        Signal.NODEFS_AVAILABLE: MIB,
+    }
+
+
+def test_a_fault_can_be_of_every_method_that_there_is() -> None:
+    """The methods of the schema are methods of the embedded runtime, and every code is one of gRPC."""
+    assert set(get_args(Method)) <= {method.name for method in METHODS}
+    for code in get_args(FaultFields.model_fields["code"].annotation):
+        point = failpoint_of(Fault(FaultAction.FAIL, at_seconds=0.0, method="RemoveImage", code=code))
+        assert code in str(point)
+
+
+@pytest.mark.parametrize("action", [action for action in FaultAction if action.of_one_method])
+def test_every_action_on_a_method_is_a_failpoint_and_has_words(action: FaultAction) -> None:
+    """Each of its own kind, for as many calls as it says."""
+    fault = Fault(action, at_seconds=0.0, method="ListImages", times=3, how="half_list")
+    point = failpoint_of(fault)
+    assert point.times == 3
+    assert type(point).__name__ == "".join(word.capitalize() for word in action.split("-"))
+    assert "ListImages" in words_of(fault)
+    assert "3 times" in words_of(fault)
+
+
+def test_a_fault_of_the_whole_runtime_is_no_failpoint() -> None:
+    """A restart concerns every method, so no failpoint of one stands for it."""
+    with pytest.raises(ValueError, match="whole runtime"):
+        failpoint_of(Fault(FaultAction.RESTART, at_seconds=0.0))
+
+
+@pytest.mark.parametrize("name", library())
+def test_a_scenario_of_the_library_has_the_name_of_its_file_and_a_reason(name: str) -> None:
+    """It is found by its name, and says in a sentence why it is there."""
+    found = find_scenario(name)
+    assert found.name == name
+    assert found.why.endswith(".")
+    assert len(found.why.split()) >= 8
+
+
+def test_an_unknown_name_is_answered_with_those_that_are_known() -> None:
+    """The sentence lists the library."""
+    with pytest.raises(ScenarioError, match="fast-fill"):
+        find_scenario("fats-fill")
+
+
+def test_a_file_in_json_is_a_scenario_too(tmp_path: Path) -> None:
+    """JSON is YAML."""
+    path = tmp_path / "a.yaml"
+    path.write_text(json.dumps(document()))
+    assert find_scenario(str(path)) == scenario()

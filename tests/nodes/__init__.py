@@ -1,0 +1,12 @@
+"""Everything that makes a node for a test. Take the first one of this list that has what the test needs.
+
+* `bare_runtime`: an embedded CRI runtime behind its socket and one client; no kubelet, no small disk. For the runtime's
+  own rules.
+* `small_node`: small real filesystems, a kubelet's directories, an embedded runtime behind its socket, and the product
+  assembled for it. For everything that the product does on a node; needs no root.
+* `real_node`: a real containerd on a loop-mounted filesystem, with a pretended kubelet. For what only a real runtime
+  shows; needs root.
+* `crowded_node`: a `real_node` with images and pods of every state on it.
+* `model_stage`: what all nodes of the model share because it takes long to make. Only for `tests/model`.
+* `bench_stage`: a `real_node` that is filled again and again and restored in between. Only for `tests/bench`.
+"""

@@ -1,0 +1,62 @@
+"""An embedded runtime behind its socket, with one client, a sandbox image and one application image; no small disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from eviction.drill.runtime.layer_store import LayerSpec
+from eviction.drill.runtime.runtime import EmbeddedRuntime
+from eviction.drill.runtime.server import EmbeddedServer
+from tests.sockets.cri_calls import CriCalls
+
+BASE = LayerSpec("base", 64 << 10, files=3)
+APP = LayerSpec("app", 32 << 10, files=300)
+TOOL = LayerSpec("tool", 16 << 10)
+NAME = "registry.example/team/app:1"
+NOON = 1_700_000_000.0
+
+
+class Node:
+    """A runtime with its socket, a client, the sandbox image and one application image."""
+
+    def __init__(self, directory: Path, **options: Any) -> None:
+        self.root = directory / "images"
+        self.now = NOON
+        self.runtime = EmbeddedRuntime(str(self.root), wall_clock=lambda: self.now, **options)
+        self.pause_id = self.runtime.add_image([self.runtime.sandbox_image], [LayerSpec("pause", 4096)])
+        self.app_id = self.runtime.add_image([NAME, "registry.example/team/app:stable"], [BASE, APP])
+        self.server = EmbeddedServer(self.runtime, str(directory / "cri.sock"))
+        self.server.start()
+        self.calls = CriCalls(self.server.target)
+        self.call = self.calls.call
+        self.error = self.calls.error
+
+    def close(self) -> None:
+        """Hang up, and stop serving."""
+        self.calls.__exit__(None, None, None)
+        self.server.close()
+
+    def containers(self, **wanted: Any) -> list[Any]:
+        """What ListContainers says under a filter."""
+        return list(self.call("ListContainers", filter=wanted).containers)
+
+    def sandboxes(self, **wanted: Any) -> list[Any]:
+        """What ListPodSandbox says under a filter."""
+        return list(self.call("ListPodSandbox", filter=wanted).items)
+
+    def images(self) -> list[Any]:
+        """What ListImages says."""
+        return list(self.call("ListImages").images)
+
+    def status(self, container_id: str) -> Any:
+        """What ContainerStatus says."""
+        return self.call("ContainerStatus", container_id=container_id).status
+
+    def has_layer(self, layer: LayerSpec) -> bool:
+        """Whether the layer's directory is there."""
+        return (self.root / "layers" / layer.digest.removeprefix("sha256:")).exists()
+
+    def writable(self, container_id: str) -> Path:
+        """The container's writable layer, there or not."""
+        return self.root / "containers" / container_id

@@ -1,0 +1,113 @@
+"""What all nodes of the model share, as it takes long to make: a small filesystem, a socket, a kubelet's endpoint.
+
+One node after the other stands on it, each with directories of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from eviction.drill.runtime.failpoints import ActThenFail, Call, Cut, Failpoint, Failpoints
+from eviction.drill.runtime.runtime import EmbeddedRuntime
+from eviction.drill.runtime.server import METHODS, EmbeddedServer
+from tests.model.truth import TrueRuntime
+from tests.sockets.mounts import mounted_tmpfs, unmount
+
+MIB = 1 << 20
+
+
+class Interruptions(Failpoints):
+    """Failpoints that count each call for the ledger, and let something happen in the middle of a pass first.
+
+    `before_call`: called with the number of the call, 1 being the first of reclaimd's at all. `struck`: which faults
+    have taken a call since it was last cleared.
+    """
+
+    def __init__(self, runtime: TrueRuntime, now: Callable[[], float]) -> None:
+        super().__init__(frozenset(method.name for method in METHODS))
+        self._runtime = runtime
+        self._now = now
+        self._one = threading.Lock()
+        self.before_call: Callable[[int], None] = lambda _: None
+        self.struck: list[tuple[str, Failpoint]] = []
+
+    def apply(self, method: str, call: Call[Any]) -> Any:
+        """The call, after what happens before it, and as the fault that takes it will have it."""
+        runtime = self._runtime
+        with self._one:
+            runtime.calls += 1
+            number = runtime.calls
+            runtime.arrived = self._now()
+            with runtime.as_the_kubelet():
+                self.before_call(number)
+
+        def act() -> Any:
+            runtime.asking(method)
+            try:
+                return call.act()
+            finally:
+                runtime.asking("")
+                if not runtime.is_failing:
+                    runtime.looked[method] = max(runtime.looked.get(method, 0), number)
+                    runtime.looked_at[method] = self._now()
+
+        return super().apply(method, Call(act, call.empty, call.distort))
+
+    def _arrive(self, method: str) -> Any:
+        armed = super()._arrive(method)
+        self._runtime.failing(failing=armed is not None and isinstance(armed.fault.action, ActThenFail | Cut))
+        if armed is not None:
+            self.struck.append((method, armed.fault.action))
+        return armed
+
+
+class Stage:
+    """A tmpfs, a CRI socket and an HTTP endpoint. `answer`: the status and the body of the kubelet's GET /pods."""
+
+    def __init__(self, directory: Path) -> None:
+        self.disk = directory / "disk"
+        mounted_tmpfs(str(self.disk), 64 * MIB, 20_000)
+        self.answer: Callable[[], tuple[int, bytes]] = lambda: (503, b"")
+        idle = EmbeddedRuntime(str(self.disk / "idle"))
+        self.server = EmbeddedServer(idle, str(directory / "cri.sock"))
+        self.server.start()
+        stage = self
+
+        class Handler(BaseHTTPRequestHandler):
+            """GET /pods."""
+
+            def do_GET(self) -> None:
+                """Answers as the stage is told to."""
+                status, body = stage.answer()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                """Says nothing."""
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.kubelet_endpoint = f"http://127.0.0.1:{self._http.server_address[1]}"
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+        self._nodes = 0
+
+    def next_directory(self) -> Path:
+        """An empty directory on the filesystem, for the next node."""
+        self._nodes += 1
+        made = self.disk / f"n{self._nodes}"
+        made.mkdir()
+        return made
+
+    def close(self) -> None:
+        """Takes everything away."""
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+        self.server.close()
+        unmount(str(self.disk))

@@ -1,0 +1,335 @@
+"""A small node to be relieved: small real filesystems, a kubelet's directories, an embedded runtime behind its socket.
+
+Images and pods are put on it as a kubelet and a runtime would; `node` is the product, assembled for it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eviction.configuration.effective import load
+from eviction.decision.threshold_config import KUBELET_EVICTION_HARD
+from eviction.drill.node.pod_maker import PodMaker
+from eviction.drill.runtime.layer_store import LayerSpec
+from eviction.drill.runtime.runtime import EmbeddedRuntime
+from eviction.drill.runtime.server import EmbeddedServer
+from eviction.node.node import Node
+from eviction.node.responder import Request
+from eviction.reporting.pass_record import Pass, Trigger
+from reclaim.cri import cri_pb2 as pb
+from reclaim.cri.convert import UID_LABEL
+from reclaim.images.records import ImageRecords
+from reclaim.pod_logs.names import log_directory_name, symlink_name
+from reclaim.types import ImageRecord, Outcome
+from signals.types import FsLayout, Signal
+from tests.reclaimd_process import write_configuration
+from tests.sockets.mounts import mounted_tmpfs, unmount
+
+MIB = 1 << 20
+PAUSE = "registry.k8s.io/pause:3.10"
+APP = "registry.example/app:1"
+AN_HOUR = 3600.0
+DEAD_SECONDS = 600.0
+LONGEST_SECONDS = 60.0
+CONSTRUCTOR_OPTIONS = ("dry_run", "stopping", "reader", "clock", "read_deadline_seconds", "records", "summarize")
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod on the node."""
+
+    name: str
+    uid: str
+    sandbox_id: str
+
+
+class SmallNode:
+    """A node with a sandbox image and one application image; each filesystem of its layout has 64 MiB and 4000 inodes.
+
+    `disk` holds the kubelet's root directory; images and writable layers are where `layout` says. `options` are the
+    runtime's.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        layout: FsLayout = FsLayout.SINGLE,
+        size_bytes: int = 64 * MIB,
+        runtime: type[EmbeddedRuntime] = EmbeddedRuntime,
+        **options: Any,
+    ) -> None:
+        self.disk, self.image_disk = directory / "disk", directory / "disk"
+        self._mounts = [str(self.disk)]
+        if layout is not FsLayout.SINGLE:
+            self.image_disk = directory / "imagefs"
+            self._mounts.append(str(self.image_disk))
+        for mountpoint in self._mounts:
+            mounted_tmpfs(mountpoint, size_bytes, 4000)
+        self.root_directory = self.disk / "kubelet"
+        (self.root_directory / "pods").mkdir(parents=True)
+        self.pod_logs_dir = self.disk / "log" / "pods"
+        self.container_logs_dir = self.disk / "log" / "containers"
+        self.pod_logs_dir.mkdir(parents=True)
+        self.container_logs_dir.mkdir()
+        self.images_root = self.image_disk / "images"
+        containers_root = str(self.disk / "containers") if layout is FsLayout.SPLIT else ""
+        self.runtime = runtime(str(self.images_root), containers_root=containers_root, **options)
+        self.server = EmbeddedServer(self.runtime, str(directory / "cri.sock"))
+        self.server.start()
+        self.endpoint = f"unix://{self.server.socket_path}"
+        self.failpoints = self.server.failpoints
+        self.maker = PodMaker(self.endpoint)
+        self._directory = directory
+        self._nodes: list[Node] = []
+        self.first_detected: dict[str, float] = {}
+        self._witnessed_ns = 0
+        self.pause_id = self.add_image(PAUSE, 64 << 10)
+        self.app_id = self.add_image(APP, MIB)
+
+    def close(self) -> None:
+        """Hangs up, stops serving, and takes the filesystems away."""
+        self.failpoints.clear()
+        for node in self._nodes:
+            node.close()
+        self.maker.close()
+        self.server.close()
+        for mountpoint in reversed(self._mounts):
+            unmount(mountpoint)
+
+    # ---- what is on the node
+
+    def add_image(self, name: str, size_bytes: int = 4 * MIB, shared_bytes: int = 0, **options: Any) -> str:
+        """An image known for an hour; later ones are a second younger. `shared_bytes`: of a layer common to all.
+
+        `options`: `files` of its layer, all its `tags`, whether it is `pinned`.
+        """
+        layers = [LayerSpec("shared", shared_bytes)] if shared_bytes else []
+        layers.append(LayerSpec(name, size_bytes, options.pop("files", 1)))
+        image_id = self.runtime.add_image(options.pop("tags", [name]), layers, **options)
+        self.first_detected[image_id] = time.monotonic() - AN_HOUR + len(self.first_detected)
+        return image_id
+
+    def add_images(self, count: int, size_bytes: int = 4 * MIB, shared_bytes: int = 0) -> list[str]:
+        """Unused images, the oldest first."""
+        return [
+            self.add_image(f"registry.example/old/{number}:1", size_bytes, shared_bytes=shared_bytes)
+            for number in range(count)
+        ]
+
+    def admit(self, uid: str) -> None:
+        """The kubelet makes the directory of a pod, before anything else of it."""
+        (self.root_directory / "pods" / uid).mkdir(exist_ok=True)
+
+    def forget(self, uid: str) -> None:
+        """The kubelet takes the directory of a pod away, after everything else of it."""
+        (self.root_directory / "pods" / uid).rmdir()
+
+    def run_pod(self, name: str, attempt: int = 0) -> Pod:
+        """A pod with its directory and a ready sandbox."""
+        uid = f"uid-{name}"
+        self.admit(uid)
+        return Pod(name, uid, self.maker.run_pod(name, uid, str(self.logs_of(name)), attempt=attempt))
+
+    def logs_of(self, name: str) -> Path:
+        """Where the logs of a pod are, or would be: the runtime here writes none."""
+        return self.pod_logs_dir / log_directory_name("default", name, f"uid-{name}")
+
+    def log(self, name: str, container_id: str, attempt: int = 0, container: str = "app") -> Path:
+        """Writes the log of a container, a rotated one beside it, and the symlink to it; the path of the log."""
+        log = self.logs_of(name) / container / f"{attempt}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text("a line\n")
+        log.with_name(f"{log.name}.20261121-120000").write_text("an older line\n")
+        (self.container_logs_dir / symlink_name(name, "default", container, container_id)).symlink_to(log)
+        return log
+
+    def run(self, pod: Pod, image: str = APP, name: str = "app", attempt: int = 0, writes: int = 0) -> str:
+        """A running container that has written so many bytes; its id."""
+        container_id = self.maker.run_container(pod.sandbox_id, (pod.name, pod.uid), name, image, attempt)
+        if writes:
+            assert self.runtime.write_to_container(container_id, writes) == writes
+        return container_id
+
+    def exited(self, pod: Pod, image: str = APP, name: str = "app", attempt: int = 0, writes: int = 0) -> str:
+        """A container that ran ten minutes ago and exited; a higher attempt a minute later."""
+        container_id = self.run(pod, image, name, attempt, writes)
+        self.runtime.exit_container(container_id, 1)
+        self.runtime.age(container_id, DEAD_SECONDS - 60 * attempt)
+        return container_id
+
+    def vanish(self, pod: Pod) -> None:
+        """The pod's sandbox dies, and the kubelet has forgotten it ten minutes later."""
+        self.runtime.kill_sandbox(pod.sandbox_id)
+        self.runtime.age(pod.sandbox_id, DEAD_SECONDS)
+        self.forget(pod.uid)
+
+    def gone_pod(self, name: str, image: str = APP, writes: int = 0) -> str:
+        """A dead container of a pod that is gone; its id."""
+        pod = self.run_pod(name)
+        container_id = self.exited(pod, image, writes=writes)
+        self.vanish(pod)
+        return container_id
+
+    def create(self, pod: Pod, image: str = APP, name: str = "app", **config: Any) -> str:
+        """A container that is CREATED and does not run; `config` adds fields of ContainerConfig. Its id."""
+        request = pb.CreateContainerRequest(
+            pod_sandbox_id=pod.sandbox_id,
+            config=pb.ContainerConfig(
+                **{
+                    "metadata": pb.ContainerMetadata(name=name),
+                    "image": pb.ImageSpec(image=image),
+                    "labels": {UID_LABEL: pod.uid},
+                    **config,
+                }
+            ),
+        )
+        return self.runtime.create_container(request).container_id
+
+    def start(self, container_id: str) -> None:
+        """A CREATED container runs."""
+        self.runtime.start_container(pb.StartContainerRequest(container_id=container_id))
+
+    def fill(self, size_bytes: int = 0, inodes: int = 0, directory: Path | None = None) -> None:
+        """So many bytes, or so many empty files, on the kubelet's filesystem or in another directory."""
+        where = directory or self.disk
+        if size_bytes:
+            with open(where / "grown", "ab") as file:
+                file.write(os.urandom(MIB) * (size_bytes // MIB) + b"x" * (size_bytes % MIB))
+        for number in range(inodes):
+            (where / f"grown-{number}").touch()
+
+    # ---- what is there, without asking over the socket
+
+    def images(self) -> set[str]:
+        """Ids of the images."""
+        return {image.id for image in self.runtime.list_images(pb.ListImagesRequest()).images}
+
+    def containers(self) -> set[str]:
+        """Ids of the containers."""
+        return {each.id for each in self.runtime.list_containers(pb.ListContainersRequest()).containers}
+
+    def state(self, container_id: str) -> int:
+        """State of a container, as on the wire."""
+        return self.runtime.container_status(pb.ContainerStatusRequest(container_id=container_id)).status.state
+
+    def removed(self, kind: str = "") -> list[str]:
+        """Ids of what the runtime really removed, in order."""
+        return [each.id for each in self.runtime.removals if kind in ("", each.kind)]
+
+    def available(self, directory: Path | None = None) -> int:
+        """Bytes available on the kubelet's filesystem, or on that of another directory."""
+        found = os.statvfs(directory or self.disk)
+        return found.f_bavail * found.f_frsize
+
+    def inodes_free(self) -> int:
+        """Inodes free on the kubelet's filesystem."""
+        return os.statvfs(self.disk).f_ffree
+
+    # ---- the product on it
+
+    def fields(self, signal: Signal | None = None, above: int = 0, **fields: Any) -> dict[str, Any]:
+        """Fields of a configuration. `signal`: under pressure until `above` more bytes or inodes are free than now."""
+        marks: dict[str, str] = dict.fromkeys(map(str, KUBELET_EVICTION_HARD), "0%")  # switched off
+        if signal is not None:
+            where = self.image_disk if signal.filesystem == "imagefs" else self.disk
+            found = os.statvfs(where)
+            marks[str(signal)] = str((found.f_ffree if signal.counts_inodes else self.available(where)) + above)
+        return {
+            "rootDirectory": str(self.root_directory),
+            "podLogsDir": str(self.pod_logs_dir),
+            "containerLogsDir": str(self.container_logs_dir),
+            "stateFile": "",
+            "containerRuntimeEndpoint": self.endpoint,
+            "evictionMinimumReclaim": {"nodefs.available": "0", "imagefs.available": "0"},
+            "holdOffAfterStart": "0s",
+            "holdOffForNewPods": "0s",
+            "parallelRemovals": 1,
+            **fields,
+            "evictionHard": {**marks, **fields.get("evictionHard", {})},
+        }
+
+    def configuration(self, signal: Signal | None = None, above: int = 0, **fields: Any) -> str:
+        """Path of a configuration file for the program, to which the images of now are old enough."""
+        store = self.image_disk / "io.containerd.content.v1.content" / "blobs" / "sha256"
+        store.mkdir(parents=True, exist_ok=True)
+        own = (self.app_id, self.pause_id)  # the youngest
+        for image_id in sorted(self.images(), key=lambda each: (each in own, self.first_detected[each])):
+            self._witness(store / image_id.removeprefix("sha256:"))
+        path = self._directory / f"reclaimd-{len(list(self._directory.glob('*.yaml')))}.yaml"
+        given = self.fields(signal, above, **{"imageMinimumGCAge": "0s", **fields})
+        return str(write_configuration(path, **given))
+
+    def _witness(self, file: Path) -> None:
+        """A file as containerd writes it at the pull: the program has no other way to know an age. Each is younger than
+        the one before, which takes a tick of the kernel's clock."""
+        file.touch()
+        while file.stat().st_ctime_ns <= self._witnessed_ns:
+            time.sleep(0.001)
+            file.touch()
+        self._witnessed_ns = file.stat().st_ctime_ns
+
+    def node(self, signal: Signal | None = None, above: int = 0, **options: Any) -> Node:
+        """The product, assembled. Options are those of its constructor, and otherwise fields of the configuration."""
+        fields = {key: options.pop(key) for key in list(options) if key not in CONSTRUCTOR_OPTIONS}
+        options.setdefault(
+            "records",
+            ImageRecords(seed={known: ImageRecord(first) for known, first in self.first_detected.items()}),
+        )
+        node = Node(load(None, {}, self.fields(signal, above, **fields)), **options)
+        self._nodes.append(node)
+        return node
+
+    @contextmanager
+    def relieving(self, node: Node, request: Request | None = None) -> Iterator[Future[Pass]]:
+        """A pass on a thread of its own, so that the world can change while it hangs at a failpoint."""
+        with ThreadPoolExecutor(1) as pool:
+            try:
+                yield pool.submit(relieve, node, request)
+            finally:
+                self.failpoints.clear()
+
+    def wait_for(self, method: str, count: int = 1) -> None:
+        """Waits until a method has been called so often."""
+        assert self.failpoints.wait_for_calls(method, count, LONGEST_SECONDS), f"{method} was not called"
+
+
+def relieve(node: Node, request: Request | None = None) -> Pass:
+    """One pass on the product: look, decide, act, look again."""
+    node.locate()
+    observations, decision = node.responder.look()
+    return node.responder.act(observations, decision, Trigger.INTERVAL, request)
+
+
+def outcome_of(record: Pass, object_id: str) -> Outcome:
+    """What became of one object in a pass."""
+    found = [outcome for outcome in (*record.removals, *record.kept) if outcome.verdict.id == object_id]
+    assert len(found) == 1, f"{object_id} has {len(found)} outcomes"
+    return found[0]
+
+
+def reason_of(record: Pass, object_id: str) -> str:
+    """Why one object went or stayed."""
+    return str(outcome_of(record, object_id).verdict.reason)
+
+
+def result_of(record: Pass, object_id: str) -> str:
+    """How the removal of one object ended."""
+    return str(outcome_of(record, object_id).result)
+
+
+class GivenIds(EmbeddedRuntime):
+    """A runtime that gives its containers the ids that it is told, then ids of its own."""
+
+    def __init__(self, images_root: str, *, ids: Sequence[str], **options: Any) -> None:
+        super().__init__(images_root, **options)
+        self._ids = list(ids)
+
+    def _new_id(self, kind: str) -> str:
+        return self._ids.pop(0) if kind == "container" and self._ids else super()._new_id(kind)

@@ -1,0 +1,136 @@
+"""What top shows: bars, sparklines, panels; at any width, whatever the daemon answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from eviction.cli.dashboard import BLOCKS, bar, panels, plain, sparkline
+from tests.pure.values import GIB, MIB
+
+
+def status(**fields: Any) -> dict[str, Any]:
+    """The answer of a daemon on a node with one filesystem."""
+    return {
+        "heartbeat_age_seconds": 0.2,
+        "doing": None,
+        "paused_for_seconds": 0.0,
+        "conditions": [],
+        "layout": "single",
+        "observations": [
+            {"signal": "nodefs.available", "available": 6 * GIB, "capacity": 10 * GIB, "stale": False},
+            {"signal": "nodefs.inodesFree", "available": 900, "capacity": 1000, "stale": False},
+        ],
+        "thresholds": [
+            {"signal": "nodefs.available", "effective": 2 * GIB, "headroom_seconds": 8.1},
+            {"signal": "nodefs.inodesFree", "effective": 50, "headroom_seconds": None},
+        ],
+        "passes": [
+            {
+                "started": "2026-11-21T07:00:00.000Z",
+                "acted_on": {"signal": "nodefs.available"},
+                "result": "not_enough",
+                "reason": "removed 1 objects",
+                "removals": [
+                    {"kind": "image", "name": "old/app:1", "result": "removed", "freed": {"bytes": 40 * MIB}},
+                    {"kind": "image", "name": "not/this:1", "result": "failed", "freed": {"bytes": 0}},
+                ],
+            }
+        ],
+        **fields,
+    }
+
+
+def screen(width: int = 100, past: dict[str, list[int]] | None = None, **fields: Any) -> str:
+    return "\n".join(plain(panels(status(**fields), past or {}, width), width))
+
+
+def test_the_screen_tells_the_state_the_marks_the_passes_and_what_went() -> None:
+    """Amounts, the time to the mark, results with their reason, what was really removed."""
+    shown = screen()
+    assert "no DiskPressure  watching  layout single  last look 0.2 s ago" in shown
+    assert "6.0GiB  60%" in shown
+    assert "8s" in shown
+    assert "> 1 day" in shown
+    assert "07:00:00 nodefs.available not_enough removed 1 objects" in shown
+    assert "40.0MiB image      old/app:1" in shown
+    assert "not/this:1" not in shown
+
+
+def test_a_signal_without_a_mark_has_no_time_to_it() -> None:
+    """It says so, instead of a day that nobody counts."""
+    assert screen(thresholds=[]).count(" no mark") == 2
+
+
+def test_pressure_and_a_pause_are_told() -> None:
+    """The condition, what is being done, how long it rests, which signal is below."""
+    low = [{"signal": "nodefs.available", "available": GIB, "capacity": 10 * GIB, "stale": False}]
+    shown = screen(
+        conditions=["DiskPressure"], doing="relieving nodefs.available", paused_for_seconds=5.0, observations=low
+    )
+    assert "DiskPressure  relieving nodefs.available  paused for 5s" in shown
+    assert "below" in shown
+    (line,) = panels(status(conditions=["DiskPressure"], observations=low), {}, 80)[1].lines
+    assert {piece.style for piece in line} >= {"bad"}
+
+
+def test_a_stale_reading_is_no_pressure() -> None:
+    """It says stale, in the style of a warning."""
+    stale = [{"signal": "nodefs.available", "available": GIB, "capacity": 10 * GIB, "stale": True}]
+    (line,) = panels(status(observations=stale), {}, 80)[1].lines
+    assert "stale" in "".join(piece.text for piece in line)
+    assert "bad" not in {piece.style for piece in line}
+
+
+def test_before_the_first_look_nothing_is_invented() -> None:
+    """No filesystem, no pass, no removal: each said."""
+    shown = screen(observations=[], thresholds=[], passes=[], layout=None)
+    for words in ("no filesystem was read yet", "none yet", "nothing yet", "layout not known yet"):
+        assert words in shown
+
+
+@pytest.mark.parametrize("width", [1, 40, 79, 80, 120, 300])
+def test_no_line_is_wider_than_the_screen(width: int) -> None:
+    """From 40 columns on; a long reason is cut, not wrapped."""
+    long = status(doing="x")
+    long["passes"][0]["reason"] = "because " * 100
+    long["passes"][0]["removals"][0]["name"] = "registry.example/" + "very" * 100
+    past = {"nodefs.available": list(range(0, 10 * GIB, GIB // 50))}
+    told = plain(panels(long, past, width), width)
+    assert max(len(line) for line in told[2:]) <= max(width, max(width, 80))
+
+
+def test_control_characters_of_names_are_escaped() -> None:
+    """An image may be named anything; a terminal obeys nothing of it."""
+    hostile = status()
+    hostile["passes"][0]["removals"][0]["name"] = "a\x1b[2Jb\nc"
+    hostile["passes"][0]["reason"] = "x\x07y"
+    shown = plain(panels(hostile, {}, 100), 100)
+    assert not any(character in "".join(shown) for character in "\x1b\x07\n")
+
+
+@pytest.mark.parametrize(
+    ("amounts", "capacity", "length", "line"),
+    [
+        ([0, 50, 100], 100, 10, BLOCKS[0] + BLOCKS[3] + BLOCKS[7]),
+        ([0, 50, 100], 100, 2, BLOCKS[3] + BLOCKS[7]),
+        ([200, -5], 100, 10, BLOCKS[7] + BLOCKS[0]),
+        ([], 100, 10, ""),
+        ([1], 0, 10, ""),
+        ([1], 100, 0, ""),
+    ],
+)
+def test_a_sparkline_is_the_latest_amounts(amounts: list[int], capacity: int, length: int, line: str) -> None:
+    """The capacity is the full height; figures beyond are held at the ends."""
+    assert sparkline(amounts, capacity, length) == line
+
+
+@pytest.mark.parametrize(
+    ("available", "mark", "cells"),
+    [(100, None, ".........."), (0, None, "##########"), (40, 20, "######..|."), (10, 20, "########|."),
+     (40, 500, "|#####....")],
+)  # fmt: skip
+def test_a_bar_shows_what_is_used_and_the_mark(available: int, mark: int | None, cells: str) -> None:
+    """Ten cells of a capacity of 100."""
+    assert bar(available, mark, 100, 10) == cells

@@ -1,0 +1,68 @@
+"""Addresses to listen on, as they are written."""
+
+from __future__ import annotations
+
+import pytest
+
+from eviction.configuration.address import AddressError, parse_address, parse_healthz_endpoint
+from eviction.configuration.effective import ConfigurationError, load
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("", None),
+        ("127.0.0.1:9746", ("127.0.0.1", 9746)),
+        ("localhost:1", ("127.0.0.1", 1)),
+        ("0.0.0.0:65535", ("0.0.0.0", 65535)),
+        ("[::1]:9746", ("::1", 9746)),
+        ("127.0.0.1:0", ("127.0.0.1", 0)),
+    ],
+)
+def test_an_address_is_a_host_and_a_port(text: str, address: tuple[str, int] | None) -> None:
+    """IPv4, IPv6 in brackets, localhost without a look-up; the empty text is no address."""
+    assert parse_address(text) == address
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["9746", ":9746", "127.0.0.1", "127.0.0.1:", "127.0.0.1:-1", "127.0.0.1:x", "127.0.0.1:65536", "::1:9746",
+     "[::1]9746", "[127.0.0.1]:1", "example.org:80", "127.0.0.1:१", "[fe80::1%eth0:80", "1" * 5000 + ":1"],
+)  # fmt: skip
+def test_anything_else_is_refused(text: str) -> None:
+    """A port alone, names, brackets in the wrong place: one sentence, the text in it cut to its beginning."""
+    with pytest.raises(AddressError) as refused:
+        parse_address(text)
+    assert len(str(refused.value)) < 300
+
+
+def test_the_configuration_names_the_field() -> None:
+    """Where the address stood, and what is allowed."""
+    with pytest.raises(ConfigurationError) as refused:
+        load(None, {}, {"kubeletConfig": "", "metricsAddress": ":9746"})
+    assert str(refused.value).startswith("flags: metricsAddress: must be an address of this machine and a port")
+    assert load(None, {}, {"kubeletConfig": ""}).metrics_address == "127.0.0.1:9746"
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("127.0.0.1:10248", ("127.0.0.1", 10248)),
+        ("[::1]:10248", ("::1", 10248)),
+        ("unix:///run/reclaimd-healthz.sock", "/run/reclaimd-healthz.sock"),
+        ("unix:///run/\udcff.sock", "/run/\udcff.sock"),  # not UTF-8, as the environment may have it
+        ("", None),
+    ],
+)
+def test_where_a_kubelets_healthz_is(text: str, where: tuple[str, int] | str | None) -> None:
+    """A port, a unix socket, or nowhere."""
+    assert parse_healthz_endpoint(text) == where
+
+
+@pytest.mark.parametrize(
+    "text", ["unix://", "unix://relative", "unix:///" + "x" * 107, "10248", "http://127.0.0.1:10248"]
+)
+def test_what_is_no_place_of_a_healthz_is_refused(text: str) -> None:
+    """With what is allowed."""
+    with pytest.raises(AddressError, match=r"^must be an address and a port, like 127\.0\.0\.1:10248, or unix:///path"):
+        parse_healthz_endpoint(text)

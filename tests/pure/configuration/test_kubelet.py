@@ -1,0 +1,315 @@
+"""The kubelet's own configuration is read as the kubelet reads it, or refused in one sentence.
+
+Sources: https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file/,
+`pkg/kubelet/apis/config/v1beta1/defaults.go`, `pkg/kubelet/apis/config/validation/validation.go`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eviction.configuration.kubelet import (
+    API_VERSION,
+    KIND,
+    KubeletConfigurationError,
+    drop_ins,
+    image_gc_problems,
+    kubelet_configuration,
+    merged,
+    read_kubelet_configuration,
+)
+from signals.types import Signal
+from tests.pure.values import threshold
+
+HEAD = f"apiVersion: {API_VERSION}\nkind: {KIND}\n"
+
+
+def marks(found: Any) -> dict[str, str]:
+    """The values of the thresholds, as texts."""
+    return {str(one.signal): one.text() for one in found.thresholds.thresholds}
+
+
+@pytest.fixture
+def kubelets(tmp_path: Path) -> Path:
+    """A directory with `config.yaml` and an empty drop-in directory `conf.d`."""
+    (tmp_path / "config.yaml").write_text(HEAD)
+    (tmp_path / "conf.d").mkdir()
+    return tmp_path
+
+
+def read(kubelets: Path, with_drop_ins: bool = True) -> Any:
+    """What is in force there."""
+    return read_kubelet_configuration(str(kubelets / "config.yaml"), str(kubelets / "conf.d") if with_drop_ins else "")
+
+
+def refusal(kubelets: Path) -> str:
+    """The sentence with which it is refused."""
+    with pytest.raises(KubeletConfigurationError) as refused:
+        read(kubelets)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_an_empty_configuration_is_the_kubelets_defaults(kubelets: Path) -> None:
+    """SetDefaults_KubeletConfiguration: 5 minutes, 2 minutes, 85 and 80 percent, the thresholds of Linux."""
+    found = read(kubelets)
+    assert (found.transition_period_seconds, found.image_minimum_gc_age_seconds) == (300.0, 120.0)
+    assert (found.image_gc_high_threshold_percent, found.image_gc_low_threshold_percent) == (85, 80)
+    assert (found.runtime_endpoint, found.image_endpoint, found.written) == ("", "", frozenset())
+    assert marks(found) == {
+        "nodefs.available": "10%",
+        "nodefs.inodesFree": "5%",
+        "imagefs.available": "15%",
+        "imagefs.inodesFree": "5%",
+    }
+    assert found.thresholds.left_to_kubelet == (
+        ("memory.available", "100Mi"),
+        ("allocatableMemory.available", "100Mi"),
+    )
+    assert {one.origin for one in found.thresholds.thresholds} == {str(kubelets / "config.yaml")}
+
+
+def test_what_is_written_is_in_force(kubelets: Path) -> None:
+    """Every field that is looked at."""
+    (kubelets / "config.yaml").write_text(
+        HEAD
+        + "evictionHard: {nodefs.available: 1Gi}\n"
+        + "evictionSoft: {imagefs.available: 20%}\n"
+        + "evictionSoftGracePeriod: {imagefs.available: 1m30s}\n"
+        + "evictionMinimumReclaim: {imagefs.available: 2Gi}\n"
+        + "evictionPressureTransitionPeriod: 30s\n"
+        + "imageGCHighThresholdPercent: 70\nimageGCLowThresholdPercent: 60\n"
+        + "imageMinimumGCAge: 1m\nimageMaximumGCAge: 24h\n"
+        + "containerRuntimeEndpoint: unix:///run/a.sock\nimageServiceEndpoint: unix:///run/b.sock\n"
+    )
+    found = read(kubelets)
+    hard, soft = found.thresholds.thresholds
+    assert hard.same_as(threshold(Signal.NODEFS_AVAILABLE, "1Gi"))
+    assert soft.same_as(threshold(Signal.IMAGEFS_AVAILABLE, "20%", grace_seconds=90.0))
+    assert str(soft.min_reclaim) == "2Gi"
+    assert (found.transition_period_seconds, found.image_minimum_gc_age_seconds) == (30.0, 60.0)
+    assert (found.image_gc_high_threshold_percent, found.image_gc_low_threshold_percent) == (70, 60)
+    assert (found.runtime_endpoint, found.image_endpoint) == ("unix:///run/a.sock", "unix:///run/b.sock")
+    assert {"evictionHard", "imageMinimumGCAge", "containerRuntimeEndpoint"} <= found.written
+
+
+@pytest.mark.parametrize(
+    ("written", "signals"),
+    [
+        ("", 4),
+        ("evictionHard: {}\n", 0),
+        ("evictionHard:\n", 4),
+        ("evictionHard: {nodefs.available: 1Gi}\n", 1),
+        ("evictionHard: {nodefs.available: 1Gi}\nmergeDefaultEvictionSettings: true\n", 4),
+        ("evictionHard: {nodefs.available: 0%}\nmergeDefaultEvictionSettings: true\n", 3),
+        ("evictionHard: {}\nmergeDefaultEvictionSettings: true\n", 4),
+        ("mergeDefaultEvictionSettings: false\n", 4),
+    ],
+)
+def test_defaults_are_lost_as_soon_as_the_hard_map_is_written(kubelets: Path, written: str, signals: int) -> None:
+    """`cmd/kubelet/app/server.go`: nil is all defaults, {} is none, mergeDefaultEvictionSettings adds the missing."""
+    (kubelets / "config.yaml").write_text(HEAD + written)
+    assert len(marks(read(kubelets))) == signals
+
+
+def test_drop_ins_are_laid_over_the_file_in_the_order_of_their_names(kubelets: Path) -> None:
+    """Maps by key, other values replaced; only *.conf; 10 comes before 9, as texts are ordered."""
+    (kubelets / "config.yaml").write_text(
+        HEAD + "evictionHard: {nodefs.available: 1Gi, imagefs.available: 1Gi}\nimageMinimumGCAge: 1m\n"
+    )
+    for name, text in {
+        "10-a.conf": "evictionHard: {nodefs.available: 2Gi}\nimageMinimumGCAge: 3m\n",
+        "9-b.conf": "evictionHard: {nodefs.available: 3Gi}\n",
+        "99.yaml": "evictionHard: {nodefs.available: 4Gi}\n",
+        "99.conf.bak": "nonsense",
+    }.items():
+        (kubelets / "conf.d" / name).write_text(HEAD + text)
+    assert drop_ins(str(kubelets / "conf.d")) == [str(kubelets / "conf.d" / n) for n in ("10-a.conf", "9-b.conf")]
+    found = read(kubelets)
+    assert marks(found) == {"nodefs.available": "3Gi", "imagefs.available": "1Gi"}
+    assert found.image_minimum_gc_age_seconds == 180.0
+    assert marks(read(kubelets, with_drop_ins=False))["nodefs.available"] == "1Gi"
+
+
+def test_null_in_a_drop_in_takes_a_value_away(kubelets: Path) -> None:
+    """A map's entry, and a whole field, which has its default again."""
+    (kubelets / "config.yaml").write_text(
+        HEAD + "evictionHard: {nodefs.available: 1Gi, imagefs.available: 1Gi}\nimageMinimumGCAge: 1m\n"
+    )
+    (kubelets / "conf.d" / "1.conf").write_text(
+        HEAD + "evictionHard: {nodefs.available: null}\nimageMinimumGCAge: null\n"
+    )
+    found = read(kubelets)
+    assert marks(found) == {"imagefs.available": "1Gi"}
+    assert found.image_minimum_gc_age_seconds == 120.0
+
+
+@pytest.mark.parametrize(
+    ("documents", "result"),
+    [
+        ([], {}),
+        ([{"a": 1}, {"b": 2}], {"a": 1, "b": 2}),
+        ([{"a": {"x": 1, "y": 1}}, {"a": {"y": 2}}], {"a": {"x": 1, "y": 2}}),
+        ([{"a": [1, 2]}, {"a": [3]}], {"a": [3]}),
+        ([{"a": {"x": 1}}, {"a": 5}], {"a": 5}),
+        ([{"a": 5}, {"a": {"x": 1}}], {"a": {"x": 1}}),
+        ([{"a": 5}, {"a": None}], {}),
+        ([{"a": None}], {}),
+        ([{"a": {"x": {"y": 1}}}, {"a": {"x": {"y": None, "z": 2}}}], {"a": {"x": {"z": 2}}}),
+    ],
+)
+def test_documents_are_merged_by_key(documents: list[dict[str, Any]], result: dict[str, Any]) -> None:
+    """Maps deeply, lists and scalars replaced, null removes; the documents stay as they were."""
+    before = repr(documents)
+    assert merged(documents) == result
+    assert repr(documents) == before
+
+
+@pytest.mark.parametrize("text", ["0s", "0", "0m0s"])
+def test_a_transition_period_of_0_counts_as_not_set(kubelets: Path, text: str) -> None:
+    """SetDefaults_KubeletConfiguration: 0 becomes 5 minutes; so do the 2 minutes of imageMinimumGCAge."""
+    (kubelets / "config.yaml").write_text(
+        HEAD + f"evictionPressureTransitionPeriod: '{text}'\nimageMinimumGCAge: '{text}'\n"
+    )
+    found = read(kubelets)
+    assert (found.transition_period_seconds, found.image_minimum_gc_age_seconds) == (300.0, 120.0)
+
+
+def test_fields_that_do_not_matter_here_are_passed_over(kubelets: Path) -> None:
+    """A kubelet of another release may have fields that nobody here knows."""
+    (kubelets / "config.yaml").write_text(HEAD + "clusterDNS: [10.0.0.10]\nfromTheFuture: {a: [1]}\nmaxPods: 110\n")
+    assert read(kubelets) == kubelet_configuration({}, str(kubelets / "config.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("imageGCHighThresholdPercent: '85'\n", "imageGCHighThresholdPercent: input should be a valid integer, but it"),
+        ("imageGCHighThresholdPercent: true\n", "imageGCHighThresholdPercent: input should be a valid integer"),
+        ("evictionHard: {nodefs.available: 10}\n", "evictionHard.nodefs.available: must be a text, in quotes"),
+        ("evictionHard: [a]\n", "evictionHard: input should be a valid dictionary"),
+        ("evictionPressureTransitionPeriod: 30\n", "evictionPressureTransitionPeriod: must be a text, in quotes"),
+        ("evictionPressureTransitionPeriod: 1d\n", "evictionPressureTransitionPeriod: '1d' is not a Go duration"),
+        ("mergeDefaultEvictionSettings: 'true'\n", "mergeDefaultEvictionSettings: input should be a valid boolean"),
+        ("containerRuntimeEndpoint: 5\n", "containerRuntimeEndpoint: must be a text"),
+        ("evictionHard: {nodefs.available: '0'}\n", "evictionHard: nodefs.available: must be above 0"),
+        ("evictionSoft: {nodefs.available: 5%}\n", "evictionSoft: nodefs.available: needs a grace period"),
+        ("evictionHard: {nodefs.inodesfree: 5%}\n", "evictionHard: unknown signal 'nodefs.inodesfree'"),
+    ],
+)
+def test_what_the_kubelet_would_refuse_is_refused(kubelets: Path, text: str, problem: str) -> None:
+    """Types are strict, and the sentence names the file and the field."""
+    (kubelets / "config.yaml").write_text(HEAD + text)
+    assert refusal(kubelets).startswith(f"{kubelets / 'config.yaml'}: {problem}")
+
+
+@pytest.mark.parametrize(
+    ("high", "low", "minimum", "maximum", "fields"),
+    [
+        (85, 80, 120.0, 0.0, []),
+        (100, 0, 0.0, 0.0, []),
+        (1, 0, 0.0, 1.0, []),
+        (101, 80, 0.0, 0.0, ["High"]),
+        (85, -1, 0.0, 0.0, ["Low"]),
+        (80, 80, 0.0, 0.0, ["Low"]),
+        (0, 0, 0.0, 0.0, ["Low"]),
+        (79, 80, 0.0, 0.0, ["Low"]),
+        (85, 80, -1.0, 0.0, ["Minimum"]),
+        (85, 80, 0.0, -1.0, ["Maximum"]),
+        (85, 80, 120.0, 120.0, ["Maximum"]),
+        (85, 80, 120.0, 121.0, []),
+        (-5, 105, -1.0, -2.0, ["High", "Low", "Low", "Minimum", "Maximum"]),
+    ],
+)
+def test_validation_of_image_gc(high: int, low: int, minimum: float, maximum: float, fields: list[str]) -> None:
+    """ValidateKubeletConfiguration: 0 to 100, low below high, ages not negative, the maximum above the minimum."""
+    problems = image_gc_problems(high, low, minimum, maximum)
+    assert len(problems) == len(fields)
+    for problem, word in zip(problems, fields, strict=True):
+        assert problem.startswith(
+            f"imageGC{word}ThresholdPercent: " if word in ("High", "Low") else f"image{word}GCAge"
+        )
+
+
+def test_all_problems_of_validation_are_told_together(kubelets: Path) -> None:
+    """ValidateKubeletConfiguration collects: one sentence with all of them."""
+    (kubelets / "config.yaml").write_text(
+        HEAD + "imageGCHighThresholdPercent: 101\nimageGCLowThresholdPercent: 102\n"
+        "imageMinimumGCAge: -1s\nimageMaximumGCAge: -1s\n"
+    )
+    assert refusal(kubelets) == (
+        f"{kubelets / 'config.yaml'}: imageGCHighThresholdPercent: must be between 0 and 100, but it was 101; "
+        "imageGCLowThresholdPercent: must be between 0 and 100, but it was 102; "
+        "imageGCLowThresholdPercent: must be below imageGCHighThresholdPercent (101), but it was 102; "
+        "imageMinimumGCAge: must not be negative, but it was -1s; "
+        "imageMaximumGCAge: must not be negative, but it was -1s"
+    )
+
+
+@pytest.mark.parametrize("where", ["config.yaml", "conf.d/1.conf"])
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", f"apiVersion must be '{API_VERSION}', but it was None"),
+        ("apiVersion: v1\n", f"apiVersion must be '{API_VERSION}', but it was 'v1'"),
+        (f"apiVersion: {API_VERSION}\nkind: Pod\n", f"kind must be '{KIND}', but it was 'Pod'"),
+        (HEAD + "a: [\n", "not readable as YAML"),
+        (HEAD + "kind: x\n", "not readable as YAML in line 3: the key 'kind' stands there twice"),
+    ],
+)
+def test_a_file_of_another_kind_is_refused(kubelets: Path, where: str, text: str, problem: str) -> None:
+    """The sentence names the file, also a drop-in."""
+    (kubelets / where).write_text(text)
+    assert refusal(kubelets).startswith(f"{kubelets / where}: {problem}")
+
+
+def test_a_missing_file_and_a_missing_directory_are_refused(kubelets: Path) -> None:
+    """Both by name."""
+    (kubelets / "conf.d").rmdir()
+    assert refusal(kubelets) == f"{kubelets / 'conf.d'}: cannot be read: No such file or directory"
+    (kubelets / "config.yaml").unlink()
+    assert refusal(kubelets) == f"{kubelets / 'config.yaml'}: cannot be read: No such file or directory"
+
+
+values = st.none() | st.booleans() | st.integers(-10, 200) | st.sampled_from(["1m", "5%", "x", ""])
+documents = st.dictionaries(
+    st.sampled_from(["evictionHard", "evictionSoft", "imageGCHighThresholdPercent", "imageMinimumGCAge", "other"]),
+    values | st.dictionaries(st.sampled_from(["nodefs.available", "pid.available", "x"]), values, max_size=2),
+)
+
+
+@given(st.lists(documents, max_size=3))
+def test_any_documents_are_read_or_refused(told: list[dict[str, Any]]) -> None:
+    """Nothing but KubeletConfigurationError comes out."""
+    with contextlib.suppress(KubeletConfigurationError):
+        kubelet_configuration(merged(told), "f")
+
+
+@pytest.mark.parametrize(
+    ("written", "directory", "problem"),
+    [
+        ("", "/var/log/pods", ""),
+        ("podLogsDir: ''\n", "/var/log/pods", ""),
+        ("podLogsDir: /srv/logs\n", "/srv/logs", ""),
+        ("podLogsDir: logs\n", "", "podLogsDir: must be an absolute path, but it was 'logs'"),
+        ("podLogsDir: /srv/./logs\n", "", "podLogsDir: must be a path without"),
+        ("podLogsDir: //srv\n", "", "podLogsDir: must be a path without"),
+        ("podLogsDir: /srv/l\xf6gs\n", "", "podLogsDir: must hold ASCII characters only"),
+    ],
+)
+def test_the_directory_of_pod_logs(tmp_path: Path, written: str, directory: str, problem: str) -> None:
+    """Kubelet: ValidateKubeletConfiguration; empty is the default, as SetDefaults_KubeletConfiguration fills it in."""
+    file = tmp_path / "kubelet.yaml"
+    file.write_text("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + written)
+    if problem:
+        with pytest.raises(KubeletConfigurationError, match=re.escape(problem)):
+            read_kubelet_configuration(str(file))
+    else:
+        assert read_kubelet_configuration(str(file)).pod_logs_dir == directory

@@ -1,0 +1,165 @@
+"""A file is read as it was written, or refused in one sentence that names it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eviction.configuration.strict_yaml import DEEPEST, LARGEST_BYTES, DocumentError, parse_document, read_document
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("a: 012", "012"),
+        ("a: yes", "yes"),
+        ("a: no", "no"),
+        ("a: on", "on"),
+        ("a: .nan", ".nan"),
+        ("a: .inf", ".inf"),
+        ("a: 1.5", "1.5"),
+        ("a: 1e3", "1e3"),
+        ("a: 1:30", "1:30"),
+        ("a: 0x10", "0x10"),
+        ("a: 0o17", "0o17"),
+        ("a: 1_000", "1_000"),
+        ("a: 2024-01-01", "2024-01-01"),
+        ("a: True", "True"),
+        ("a: 10%", "10%"),
+        ("a: 2m", "2m"),
+        ("a: '85'", "85"),
+        ('a: "true"', "true"),
+        ("a: 85", 85),
+        ("a: -1", -1),
+        ("a: 0", 0),
+        ("a: true", True),
+        ("a: false", False),
+        ("a: null", None),
+        ("a: ~", None),
+        ("a:", None),
+        ("a: ''", ""),
+        ("a: [1, b]", [1, "b"]),
+        ("a: {}", {}),
+        ("a: {b: {c: 1}}", {"b": {"c": 1}}),
+    ],
+)
+def test_only_plain_scalars_of_the_core_schema_have_a_type(written: str, read: object) -> None:
+    """`012` is not 10 and `yes` is not true: whatever is not plainly a number or true, false, null is text."""
+    found = parse_document(written, "f")["a"]
+    assert (found, type(found)) == (read, type(read))
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# only a comment\n", "---\n", "null", "{}"])
+def test_an_empty_document_is_an_empty_mapping(text: str) -> None:
+    """A file may say nothing."""
+    assert parse_document(text, "f") == {}
+
+
+@pytest.mark.parametrize("key", ["012", "yes", "1", "null", "<<"])
+def test_keys_are_the_texts_that_were_written(key: str) -> None:
+    """No key is guessed to be a number, a truth value or a merge."""
+    assert parse_document(f"{key}: x", "f") == {key: "x"}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: 1\nb: 2\na: 3", "f: not readable as YAML in line 3: the key 'a' stands there twice"),
+        ("a: {b: 1, b: 2}", "f: not readable as YAML in line 1: the key 'b' stands there twice"),
+        ("a: 1\n'a': 2", "f: not readable as YAML in line 2: the key 'a' stands there twice"),
+        ("a: &x [1]\nb: *x", "f: not readable as YAML in line 2: aliases are not allowed"),
+        ("<<: *x", "f: not readable as YAML in line 1: aliases are not allowed"),
+        ("? [x]\n: 1", "f: not readable as YAML in line 1: keys must be plain texts"),
+        ("a: !mine x", "tags are not allowed"),
+        ("a: !!python/name:os.system x", "tags are not allowed"),
+        ("a: !!int '012'", "tags are not allowed"),
+        ("a: !!bool foo", "tags are not allowed"),
+        ("a: !!set {x}", "tags are not allowed"),
+        ("!!map {a: 1}", "tags are not allowed"),
+        ("a: b\n---\nc: d", "f: holds more than one document; one is allowed"),
+        ("a: b\n---\n", "f: holds more than one document; one is allowed"),
+        ("- a", "f: must be a mapping of fields to values, not a list"),
+        ("text", "f: must be a mapping of fields to values, not a str"),
+        ("12", "f: must be a mapping of fields to values, not a int"),
+        ("a: 'open", "f: not readable as YAML in line 1: found unexpected end of stream"),
+        ("\ta: 1", "f: not readable as YAML in line 1"),
+        ("a: b: c", "f: not readable as YAML in line 1: mapping values are not allowed here"),
+        ("a: [" + "[" * DEEPEST, f"nested deeper than {DEEPEST}"),
+        ("[" * 100_000, f"nested deeper than {DEEPEST}"),
+    ],
+)
+def test_what_is_not_plain_is_refused(text: str, problem: str) -> None:
+    """Duplicates, aliases, tags, several documents and depth: the sentence names file, line and problem."""
+    with pytest.raises(DocumentError) as refused:
+        parse_document(text, "f")
+    assert problem in str(refused.value)
+    assert str(refused.value).startswith("f: ")
+
+
+def test_nesting_up_to_the_limit_is_read() -> None:
+    """48 lists in one field are below the limit of 50 nodes."""
+    depth = DEEPEST - 2
+    found: Any = parse_document("a: " + "[" * depth + "]" * depth, "f")["a"]
+    for _ in range(depth - 1):
+        (found,) = found
+    assert found == []
+
+
+@given(st.text(max_size=60) | st.text(alphabet="ab01:-[]{},&*!|>'\"#%@`? \n\t", max_size=40))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    """Nothing but DocumentError comes out of a text."""
+    with contextlib.suppress(DocumentError):
+        assert isinstance(parse_document(text, "f"), dict)
+
+
+def test_a_file_is_read(tmp_path: Path) -> None:
+    """UTF-8, with or without a byte order mark."""
+    path = tmp_path / "c.yaml"
+    path.write_bytes("a: grün\n".encode())
+    assert read_document(str(path)) == {"a": "grün"}
+    path.write_bytes("a: grün\n".encode("utf-8-sig"))
+    assert read_document(str(path)) == {"a": "grün"}
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    """A file that was named must be there."""
+    with pytest.raises(DocumentError, match=r"/none\.yaml: cannot be read: No such file or directory$"):
+        read_document(str(tmp_path / "none.yaml"))
+
+
+def test_a_directory_is_refused(tmp_path: Path) -> None:
+    """A directory in the place of a file."""
+    with pytest.raises(DocumentError, match=r": cannot be read: Is a directory$"):
+        read_document(str(tmp_path))
+
+
+def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    """The sentence names the byte."""
+    path = tmp_path / "c.yaml"
+    path.write_bytes(b"a: \xff\n")
+    with pytest.raises(DocumentError, match=r"c\.yaml: not UTF-8 at byte 3$"):
+        read_document(str(path))
+
+
+def test_a_file_over_1_mib_is_refused(tmp_path: Path) -> None:
+    """It is not even parsed."""
+    path = tmp_path / "c.yaml"
+    path.write_bytes(b"#" * (LARGEST_BYTES + 1))
+    with pytest.raises(DocumentError, match=r"c\.yaml: larger than 1048576 bytes, the largest allowed$"):
+        read_document(str(path))
+    path.write_bytes(b"#" * LARGEST_BYTES)
+    assert read_document(str(path)) == {}
+
+
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_does_not_block(tmp_path: Path) -> None:
+    """It has no end that could be waited for."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(DocumentError, match="is not a regular file"):
+        read_document(str(path))

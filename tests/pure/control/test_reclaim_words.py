@@ -1,0 +1,182 @@
+"""What the hook carries to the daemon, where it asks, and whether both were told the same."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eviction.cli.ask_daemon import CONTROL_SOCKET, NotAskedError, control_socket_of, read_words
+from eviction.configuration.fingerprint import stamp, told_nothing, told_the_same
+from eviction.control.check import CheckOptions, CheckRefused, read_check_options
+from eviction.control.reclaim import HookOptions, HookRefused, read_options
+from signals.types import Signal
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "files"),
+    [
+        ([], {}, {}),
+        (["--all", "--dry-run", "--now"], {"all": True, "dry_run": True, "now": True}, {}),
+        (["--signal", "x", "--until=1Gi"], {"signal": "x", "until": "1Gi"}, {}),
+        (["-o", "json"], {"output": "json"}, {}),
+        (["--output=table"], {"output": "table"}, {}),
+        (["--config", "/a", "--config-dir=/b"], {}, {"config": "/a", "config_dir": "/b"}),
+    ],
+)
+def test_the_hooks_own_options_are_carried(words: list[str], options: dict[str, Any], files: dict[str, str]) -> None:
+    """Each in both of its forms; they are judged where they are understood."""
+    assert read_words("reclaim", words) == (options, files)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--standalone"],
+        ["--help"],
+        ["-ojson"],
+        ["-o=json"],
+        ["--signal"],
+        ["--signal", "--all"],
+        ["--all=yes"],
+        ["--dry"],
+        ["reclaim"],
+        ["--root-dir", "/x"],
+        ["--eviction-hard", "nodefs.available<1%"],
+        ["--all", "--kubelet-config", ""],
+    ],
+)
+def test_any_other_word_is_not_the_daemons(words: list[str]) -> None:
+    """Flags of the configuration, abbreviations, mistakes and --standalone: the hook does the work itself."""
+    assert read_words("reclaim", words) is None
+
+
+def test_a_check_carries_its_own_options_and_no_others() -> None:
+    """Its form and its one line; what belongs to the hook is not the daemon's to understand."""
+    assert read_words("check", ["--npd", "-o", "json", "--config=/a"]) == (
+        {"npd": True, "output": "json"},
+        {"config": "/a"},
+    )
+    for words in (["--all"], ["--signal", "nodefs.available"], ["--standalone"], ["--root-dir", "/x"], ["--help"]):
+        assert read_words("check", words) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "allowed"),
+    [
+        ({}, True),
+        ({"npd": True, "output": "json"}, True),
+        ({"output": "xml"}, False),
+        ({"output": ["json"]}, False),
+        ({"signal": "nodefs.available"}, False),
+    ],
+)
+def test_what_a_check_can_be_asked_for(given: dict[str, Any], allowed: bool) -> None:
+    """Whoever sent it: anything else is refused with a sentence."""
+    if allowed:
+        assert read_check_options(given) == CheckOptions(bool(given.get("npd")), given.get("output") == "json")
+    else:
+        with pytest.raises(CheckRefused, match=r"output|signal"):
+            read_check_options(given)
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("kind: x\n", CONTROL_SOCKET),
+        ("controlSocket: /run/a.sock\n", "/run/a.sock"),
+        ("# controlSocket: /run/no.sock\ncontrolSocket: '/run/b.sock' # here\n", "/run/b.sock"),
+        ('{"apiVersion": "x", "controlSocket": "/run/c.sock"}', "/run/c.sock"),
+        ("stateFile: /x # not controlSocket: /run/no.sock\n", CONTROL_SOCKET),
+    ],
+)
+def test_the_control_socket_is_found_in_the_file(tmp_path: Path, text: str, path: str) -> None:
+    """As YAML or as JSON, without either being read; the default where it is not named."""
+    file = tmp_path / "reclaimd.yaml"
+    file.write_text(text)
+    assert control_socket_of(str(file), None) == path
+
+
+def test_a_later_drop_in_wins(tmp_path: Path) -> None:
+    """In the order of their names; other files in the directory are none."""
+    for name, path in (("20.conf", "/run/20.sock"), ("10.conf", "/run/10.sock"), ("99.txt", "/run/no.sock")):
+        (tmp_path / name).write_text(f"controlSocket: {path}\n")
+    assert control_socket_of(None, str(tmp_path)) == "/run/20.sock"
+
+
+def test_without_a_control_socket_nobody_is_asked(tmp_path: Path) -> None:
+    """An empty field means none, and there is nothing to say about it."""
+    file = tmp_path / "reclaimd.yaml"
+    file.write_text('controlSocket: ""\n')
+    with pytest.raises(NotAskedError) as reason:
+        control_socket_of(str(file), None)
+    assert not reason.value.worth_saying
+
+
+def test_two_that_were_told_the_same_agree(tmp_path: Path) -> None:
+    """By whatever path; other flags, another endpoint, and a file that changed in any way make them differ."""
+    file, link = tmp_path / "a.conf", tmp_path / "link"
+    file.write_text("x: 1\n")
+    link.symlink_to(file)
+    told = stamp(str(file), str(tmp_path), {"root-dir": None}, {"PATH": "/bin"})
+    assert told == stamp(str(link), str(tmp_path), {}, {"CONTAINER_RUNTIME_ENDPOINT": ""})
+    assert told_the_same(told, told)
+    assert told_the_same({}, told), "who was told nothing asks for whatever is in force"
+    assert not told_the_same(told, {})
+    assert not told_the_same("told", told)
+    assert told != stamp(str(file), None, {}, {})
+    assert told != stamp(str(file), str(tmp_path), {"root-dir": "/x"}, {})
+    assert told != stamp(str(file), str(tmp_path), {}, {"CONTAINER_RUNTIME_ENDPOINT": "unix:///x"})
+    before = file.stat()
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    assert told != stamp(str(file), str(tmp_path), {}, {})
+
+
+def test_one_that_was_told_nothing_is_known_as_such(tmp_path: Path) -> None:
+    """No file, no flag, no endpoint; and a file that is missing is an error, not nothing."""
+    assert told_nothing(stamp(None, None, {"root-dir": None}, {}))
+    assert not told_nothing(stamp(None, None, {}, {"IMAGE_SERVICE_ENDPOINT": "unix:///x"}))
+    with pytest.raises(FileNotFoundError):
+        stamp(str(tmp_path / "missing"), None, {}, {})
+
+
+def test_options_are_read_as_the_command_line_means_them() -> None:
+    """Absent ones are off; a mark stands with its signal."""
+    assert read_options({}) == HookOptions()
+    found = read_options({"signal": "nodefs.available", "until": "1Gi", "all": True, "output": "json"})
+    assert (found.signal, found.to_the_end, found.as_json) == (Signal.NODEFS_AVAILABLE, True, True)
+    assert found.until is not None
+    assert found.until.effective(0) == 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"signal": "nodefs"}, "--signal: 'nodefs' is none of nodefs.available, "),
+        ({"signal": ["nodefs.available"]}, "--signal: "),
+        ({"until": "1Gi"}, "--until sets the mark of the signal named by --signal"),
+        ({"signal": "nodefs.available", "until": "much"}, "until"),
+        ({"output": "xml"}, "--output: 'xml' is neither table nor json"),
+        ({"force": True}, "force: no option of the hook"),
+    ],
+)
+def test_an_option_that_cannot_be_is_refused_with_a_sentence(given: dict[str, Any], sentence: str) -> None:
+    """Whoever sent it."""
+    with pytest.raises(HookRefused, match=r".") as refusal:
+        read_options(given)
+    assert sentence in str(refusal.value)
+
+
+@pytest.mark.parametrize("width", [0, -1, "80", True, 80.0])
+def test_a_strange_width_is_refused(width: object) -> None:
+    """The daemon does not take everything for a number of columns."""
+    with pytest.raises(HookRefused, match="width"):
+        read_options({"width": width})
+
+
+def test_the_width_of_the_terminal_is_told() -> None:
+    """None is as much as it takes."""
+    assert read_options({"width": 80}).width == 80
+    assert read_options({}).width is None

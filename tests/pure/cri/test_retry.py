@@ -1,0 +1,80 @@
+"""Only what was lost for a moment is asked again, and only for a moment."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from reclaim.cri.retry import retried
+from reclaim.types import RemovalFailed, RuntimeUnavailable
+
+LOST = RuntimeUnavailable("connection refused", transient=True)
+LATE = RuntimeUnavailable("no answer within 10 s")
+
+
+def answers(*told: Exception | str) -> tuple[Callable[[], str], list[Exception | str]]:
+    """A read that answers one after another with these, and what is left to tell; the last is repeated."""
+    left = list(told)
+
+    def read() -> str:
+        answer = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return read, left
+
+
+def test_an_answer_is_an_answer() -> None:
+    """Nothing waits when the first attempt works."""
+    slept: list[float] = []
+    assert retried(answers("here")[0], sleep=slept.append) == "here"
+    assert slept == []
+
+
+def test_a_lost_connection_is_tried_again_at_once_and_then_with_growing_waits() -> None:
+    """A runtime that restarts is back within a moment: at once, then after 50, 100 and 200 ms."""
+    slept: list[float] = []
+    assert retried(answers(LOST, LOST, LOST, LOST, "here")[0], patience_seconds=30.0, sleep=slept.append) == "here"
+    assert slept == [0.05, 0.1, 0.2]
+
+
+@pytest.mark.parametrize("error", [LATE, RemovalFailed("refused"), OSError("defect")])
+def test_everything_else_is_not_asked_again(error: Exception) -> None:
+    """What did not answer in time would cost that time twice."""
+    read, left = answers(error, "here")
+    with pytest.raises(type(error)) as raised:
+        retried(read, sleep=lambda _: None)
+    assert raised.value is error
+    assert left == ["here"]
+
+
+def test_an_answer_that_is_late_after_a_lost_connection_ends_the_attempts() -> None:
+    """Each attempt is judged by itself."""
+    read, left = answers(LOST, LATE, "here")
+    with pytest.raises(RuntimeUnavailable, match="no answer"):
+        retried(read, sleep=lambda _: None)
+    assert left == ["here"]
+
+
+def test_patience_ends_with_the_last_error() -> None:
+    """A runtime that stays away for 50 ms of patience is unavailable, after a few attempts."""
+    with pytest.raises(RuntimeUnavailable, match="connection refused"):
+        retried(answers(LOST)[0], patience_seconds=0.05)
+
+
+def test_no_wait_is_longer_than_half_the_patience() -> None:
+    """So that the last attempt comes before the patience is over."""
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        time.sleep(seconds)
+
+    with pytest.raises(RuntimeUnavailable):
+        retried(answers(LOST)[0], patience_seconds=0.04, sleep=sleep)
+    assert slept
+    assert max(slept) <= 0.02
+    assert sum(slept) <= 0.05

@@ -1,0 +1,116 @@
+"""The periodic loops: when they run, and what is said after a failure.
+
+Source: kubelet, `StartGarbageCollection` in `pkg/kubelet/kubelet.go`.
+"""
+
+from __future__ import annotations
+
+from io import StringIO
+
+from eviction.daemon.periodic_gc import (
+    CONTAINER_GC_PERIOD_SECONDS,
+    IMAGE_GC_PERIOD_SECONDS,
+    Announcement,
+    PeriodicLoop,
+    container_gc_announcement,
+    image_gc_announcement,
+)
+from eviction.reporting.log import Log
+from eviction.telemetry.events import LogEvents
+from reclaim.types import EventReason
+from tests.pure.values import SteppedClock, SteppedEvent
+
+
+class Story:
+    """A loop whose passes take as long, and end, as the story says; time is stepped."""
+
+    def __init__(self, *passes: tuple[float, str], period: float = 60.0, images: bool = False, verbosity: int = 0):
+        self.clock = SteppedClock()
+        self.stopping = SteppedEvent(self.clock)
+        self.began: list[float] = []
+        self.out = StringIO()
+        self._passes = list(passes)
+        self.held_until = 0.0
+        log = Log(self.clock.wall, stream=self.out, verbosity=verbosity)
+        announce = image_gc_announcement if images else container_gc_announcement
+        self.loop = PeriodicLoop(
+            "gc", period, self._pass, announce, log, LogEvents(log), self.stopping, may_act=self._may_act
+        )
+
+    def _may_act(self) -> str | None:
+        return "held off" if self.clock.monotonic() - 1000.0 < self.held_until else None
+
+    def _pass(self) -> str:
+        self.began.append(self.clock.monotonic() - 1000.0)
+        seconds, error = self._passes.pop(0)
+        self.clock.step(seconds)
+        if not self._passes:
+            self.stopping.set()
+        if error == "defect":
+            raise KeyError("defect")
+        return error
+
+    def tell(self) -> list[str]:
+        """Runs it; what was said, without the time."""
+        self.loop.run()
+        return [line.split(" ", 1)[1].strip() for line in self.out.getvalue().splitlines()]
+
+
+def test_the_first_pass_comes_at_once_and_the_next_a_period_after_the_last_one_ended() -> None:
+    """A slow pass shifts the next one: 0, 10 + 60, 70 + 5 + 60 seconds."""
+    story = Story((10.0, ""), (5.0, ""), (0.0, ""))
+    story.tell()
+    assert story.began == [0.0, 70.0, 135.0]
+
+
+def test_the_periods_are_a_minute_and_five() -> None:
+    """Kubelet: ContainerGCPeriod and ImageGCPeriod."""
+    assert (CONTAINER_GC_PERIOD_SECONDS, IMAGE_GC_PERIOD_SECONDS) == (60.0, 300.0)
+
+
+def test_every_failure_of_the_container_loop_is_an_event() -> None:
+    """The first one too; the success after it is said, and further ones are not."""
+    said = Story((0.0, "a"), (0.0, "b"), (0.0, ""), (0.0, ""), (0.0, "c"), (0.0, "")).tell()
+    assert said == [
+        "warning container garbage collection failed: a event=ContainerGCFailed",
+        "warning container garbage collection failed: b event=ContainerGCFailed",
+        "info    container garbage collection succeeded again",
+        "warning container garbage collection failed: c event=ContainerGCFailed",
+    ]
+
+
+def test_of_the_image_loop_the_first_failure_in_a_row_is_no_event() -> None:
+    """It is said, as statistics may not be there yet; every further one is an event."""
+    said = Story((0.0, "a"), (0.0, "b"), (0.0, "c"), (0.0, ""), (0.0, "d"), (0.0, ""), images=True).tell()
+    assert said == [
+        "error   image garbage collection failed once; statistics may not be there yet: a",
+        "warning image garbage collection failed again: b event=ImageGCFailed",
+        "warning image garbage collection failed again: c event=ImageGCFailed",
+        "info    image garbage collection succeeded again",
+        "error   image garbage collection failed once; statistics may not be there yet: d",
+    ]
+
+
+def test_a_success_after_a_success_is_said_only_in_detail() -> None:
+    """With `-v 1`."""
+    assert Story((0.0, ""), (0.0, ""), verbosity=1).tell() == ["debug   container garbage collection succeeded"]
+
+
+def test_a_defect_in_a_pass_does_not_end_the_loop() -> None:
+    """It is a failure like any other."""
+    said = Story((0.0, "defect"), (0.0, "")).tell()
+    assert said == ["warning container garbage collection failed: KeyError: 'defect' event=ContainerGCFailed"]
+
+
+def test_while_everything_is_held_off_no_pass_runs() -> None:
+    """It begins a second after at the latest."""
+    story = Story((0.0, ""))
+    story.held_until = 90.5
+    story.tell()
+    assert story.began == [91.0]
+
+
+def test_what_is_announced() -> None:
+    """An event has a reason, a plain line none."""
+    assert container_gc_announcement("x", failed_before=False).event is EventReason.CONTAINER_GC_FAILED
+    assert isinstance(image_gc_announcement("", failed_before=True), Announcement)

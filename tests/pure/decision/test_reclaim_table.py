@@ -1,0 +1,89 @@
+"""Each signal in each layout calls the functions that the kubelet calls.
+
+Source: `pkg/kubelet/eviction/helpers.go`, buildSignalToNodeReclaimFuncs.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eviction.decision.reclaim_table import RECLAIM_TABLE, relieved_by, row
+from eviction.types import ReclaimFunction, Threshold
+from signals.types import FilesystemRole, FsLayout, Signal
+from tests.pure.values import threshold
+
+# The kubelet's table, written out once more: C = DeleteAllUnusedContainers, I = DeleteUnusedImages.
+KUBELETS_TABLE = """
+    signal                   single  dedicated-imagefs  split
+    nodefs.available         C,I     -                  C
+    nodefs.inodesFree        C,I     -                  C
+    imagefs.available        C,I     C,I                I
+    imagefs.inodesFree       C,I     C,I                I
+    containerfs.available    C,I     C,I                C
+    containerfs.inodesFree   C,I     C,I                C
+"""
+FUNCTIONS = {
+    "-": (),
+    "C": (ReclaimFunction.DELETE_ALL_UNUSED_CONTAINERS,),
+    "I": (ReclaimFunction.DELETE_UNUSED_IMAGES,),
+    "C,I": (ReclaimFunction.DELETE_ALL_UNUSED_CONTAINERS, ReclaimFunction.DELETE_UNUSED_IMAGES),
+}
+
+
+def cells() -> list[tuple[Signal, FsLayout, tuple[ReclaimFunction, ...]]]:
+    """The cells of the table above."""
+    (_, *layouts), *rows = (line.split() for line in KUBELETS_TABLE.strip().splitlines())
+    return [
+        (Signal(name), FsLayout(layout), FUNCTIONS[cell])
+        for name, *written in rows
+        for layout, cell in zip(layouts, written, strict=True)
+    ]
+
+
+def test_the_table_has_a_cell_for_every_signal_in_every_layout() -> None:
+    """6 signals in 3 layouts are 18 cells, none twice, none missing, on both sides."""
+    assert [(signal, layout) for signal, layout, _ in cells()] == list(itertools.product(Signal, FsLayout))
+    assert set(RECLAIM_TABLE) == set(itertools.product(FilesystemRole, FsLayout))
+
+
+@pytest.mark.parametrize(("signal", "layout", "functions"), cells())
+def test_a_signal_calls_the_functions_of_its_row(
+    signal: Signal, layout: FsLayout, functions: tuple[ReclaimFunction, ...]
+) -> None:
+    """Containers before images; nothing where the kubelet calls nothing."""
+    assert row(signal, layout) == functions
+
+
+@pytest.mark.parametrize(("signal", "layout", "functions"), cells())
+def test_a_threshold_is_relieved_by_the_functions_of_its_row(
+    signal: Signal, layout: FsLayout, functions: tuple[ReclaimFunction, ...]
+) -> None:
+    """What a function cannot relieve does not drive it on."""
+    one = threshold(signal, "1Gi")
+    for function in ReclaimFunction:
+        assert relieved_by((one,), function, layout) == ((one,) if function in functions else ())
+
+
+def test_pressure_on_a_kubelets_own_filesystem_does_not_cost_every_image() -> None:
+    """With a dedicated image filesystem only the thresholds of imagefs drive the removal of images."""
+    own, images = threshold(Signal.NODEFS_AVAILABLE, "10%"), threshold(Signal.IMAGEFS_AVAILABLE, "15%")
+    function = ReclaimFunction.DELETE_UNUSED_IMAGES
+    assert relieved_by((own, images), function, FsLayout.DEDICATED_IMAGEFS) == (images,)
+    assert relieved_by((own, images), function, FsLayout.SINGLE) == (own, images)
+
+
+@given(
+    st.lists(st.builds(threshold, st.sampled_from(Signal), st.sampled_from(["1Gi", "10%"]))),
+    st.sampled_from(ReclaimFunction),
+    st.sampled_from(FsLayout),
+)
+def test_relieved_by_keeps_the_order_and_leaves_no_reliever_out(
+    configured: list[Threshold], function: ReclaimFunction, layout: FsLayout
+) -> None:
+    """A threshold is among the relieved exactly when the function stands in its row."""
+    found = relieved_by(tuple(configured), function, layout)
+    assert list(found) == [one for one in configured if function in row(one.signal, layout)]

@@ -1,0 +1,174 @@
+"""What doctor finds and what it does not: each check has a node on which it speaks, and one on which it is silent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from eviction.cli.doctor import lines
+from eviction.configuration.effective import load
+from eviction.doctor import disk_checks, node_checks
+from eviction.doctor.examine import CHECKS, examine, healthy
+from eviction.doctor.findings import Finding, Level, NodeFacts, Snapshotter, SocketFacts
+from reclaim.services import RuntimeVersion
+from signals.types import FilesystemIdentity, FilesystemRole, FsStats, Signal, SignalObservations, Unavailable
+from tests.pure.values import GIB, MIB, look, observation, threshold
+
+NODEFS, IMAGEFS = FilesystemRole.NODEFS, FilesystemRole.IMAGEFS
+IMAGES = "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs"
+
+
+def filesystem(**fields: int) -> FsStats:
+    """10 GiB, half of it available, no reserve; `fields` say otherwise."""
+    usual = {"available_bytes": 5 * GIB, "free_bytes": 5 * GIB, "capacity_bytes": 10 * GIB}
+    return FsStats(**{**usual, "inodes_free": 500, "inodes_total": 1000, **fields}, time=0.0)
+
+
+def seen(stats: FsStats, *signals: Signal) -> SignalObservations:
+    observations = [
+        observation(s, stats.inodes_free if s.counts_inodes else stats.available_bytes, 10 * GIB) for s in signals
+    ]
+    filesystems = {role: (FilesystemIdentity(f"/{role}", 1, "/dev/sda", "ext4"), stats) for role in (NODEFS, IMAGEFS)}
+    return replace(look(*observations), filesystems=filesystems)
+
+
+SIGNALS = (Signal.NODEFS_AVAILABLE, Signal.IMAGEFS_AVAILABLE)
+SOUND = NodeFacts(
+    look=seen(filesystem(), *SIGNALS),
+    thresholds=tuple(threshold(signal, "15%") for signal in SIGNALS),
+    kubelet=None,
+    root_directory="/var/lib/kubelet",
+    socket=SocketFacts("/run/containerd/containerd.sock", True, True, 0, 0o660),
+    wall=1_800_000_000.0,
+    runtime=RuntimeVersion("containerd", "2.1.4"),
+    sandbox_image="registry.k8s.io/pause:3.10",
+    sandbox_image_pinned=True,
+    newest_created_seconds_ahead=-5.0,
+    imagefs=IMAGES,
+    snapshotters=(Snapshotter("overlayfs", 40), Snapshotter("native", 0)),
+    content_device=1,
+    inotify_limit=1024,
+    inotify_used=12,
+    pods_readable=True,
+)
+
+
+def found(facts: NodeFacts) -> dict[str, Level]:
+    return {finding.check: finding.level for finding in examine(facts)}
+
+
+def test_a_sound_node_has_no_findings() -> None:
+    """Nothing wrong, nothing risky, nothing to note."""
+    assert examine(SOUND) == ()
+    assert lines(()) == ["nothing is wrong or risky as far as can be seen"]
+
+
+def on_filesystem(**fields: int) -> NodeFacts:
+    return replace(SOUND, look=seen(filesystem(**fields), *SIGNALS))
+
+
+@pytest.mark.parametrize(
+    ("facts", "check", "level"),
+    [
+        (replace(SOUND, runtime_problem="no connection"), "runtime", Level.PROBLEM),
+        (replace(SOUND, socket=SocketFacts("/s", True, False)), "socket", Level.PROBLEM),
+        (replace(SOUND, socket=SocketFacts("/s", True, True, 0, 0o666)), "socket", Level.RISK),
+        (replace(SOUND, socket=SocketFacts("/s", True, True, 1000, 0o600)), "socket", Level.RISK),
+        (replace(SOUND, runtime=RuntimeVersion("containerd", "2.0.0")), "containerd-frees-late", Level.RISK),
+        (replace(SOUND, runtime=RuntimeVersion("containerd", "v2.0.4")), "containerd-frees-late", Level.RISK),
+        (replace(SOUND, runtime=RuntimeVersion("containerd", "2.0.4+k3s1")), "containerd-frees-late", Level.RISK),
+        (replace(SOUND, sandbox_image=None, sandbox_image_pinned=False), "sandbox-image", Level.PROBLEM),
+        (replace(SOUND, sandbox_image_pinned=False), "sandbox-image", Level.RISK),
+        (replace(SOUND, unresolved_images=("container 4711",)), "image-unresolved", Level.PROBLEM),
+        (replace(SOUND, thresholds=SOUND.thresholds[:1]), "thresholds-none", Level.PROBLEM),
+        (replace(SOUND, thresholds=()), "thresholds-none", Level.PROBLEM),
+        (replace(SOUND, thresholds=tuple(threshold(s, "0%") for s in SIGNALS)), "thresholds-none", Level.PROBLEM),
+        (on_filesystem(inodes_free=0, inodes_total=0), "no-inode-signal", Level.NOTE),
+        (on_filesystem(free_bytes=5 * GIB + 200 * MIB), "reserve", Level.NOTE),
+        (on_filesystem(available_bytes=0, free_bytes=MIB), "reserve", Level.RISK),
+        (on_filesystem(available_bytes=GIB), "pressure", Level.PROBLEM),
+        (replace(SOUND, inotify_limit=128), "inotify", Level.NOTE),
+        (replace(SOUND, inotify_used=1000), "inotify", Level.RISK),
+        (replace(SOUND, imagefs="/x/io.containerd.snapshotter.v1.devmapper"), "store-elsewhere", Level.PROBLEM),
+        (replace(SOUND, snapshotters=(Snapshotter("native", 3),)), "store-second-snapshotter", Level.RISK),
+        (replace(SOUND, content_device=2), "store-split", Level.RISK),
+        (replace(SOUND, unmatched_keeps=("registry.example/ap",)), "keep-unmatched", Level.RISK),
+        (replace(SOUND, wall=1000.0), "clock", Level.PROBLEM),
+        (replace(SOUND, newest_created_seconds_ahead=3600.0), "clock", Level.RISK),
+        (replace(SOUND, pods_readable=False), "permissions", Level.PROBLEM),
+        (replace(SOUND, unwritable=(("/var/log/pods", "read-only"),)), "permissions", Level.RISK),
+        (replace(SOUND, daemon_problem="no daemon answers"), "daemon", Level.NOTE),
+    ],
+)  # fmt: skip
+def test_each_trouble_is_found(facts: NodeFacts, check: str, level: Level) -> None:
+    """With its level; evidence and remedy are never empty; only notes leave the node healthy."""
+    findings = examine(facts)
+    assert (check, level) in {(finding.check, finding.level) for finding in findings}
+    assert all(finding.sentence and finding.evidence and finding.remedy for finding in findings)
+    assert healthy(findings) is all(finding.level is Level.NOTE for finding in findings)
+
+
+@pytest.mark.parametrize("version", ["1.6.20", "1.7.27", "2.0.5", "2.1.0", "2.0.40", "", "unknown"])
+def test_other_versions_of_containerd_free_in_time(version: str) -> None:
+    """Only 2.0.0 to 2.0.4 do not; CRI-O of the same number is another program."""
+    assert "containerd-frees-late" not in found(replace(SOUND, runtime=RuntimeVersion("containerd", version)))
+    assert "containerd-frees-late" not in found(replace(SOUND, runtime=RuntimeVersion("cri-o", "2.0.1")))
+
+
+def test_a_threshold_later_than_the_kubelets_is_found(tmp_path: Path) -> None:
+    """With both numbers; that the kubelet's own image collection is off is worth a note."""
+    path = tmp_path / "kubelet.yaml"
+    path.write_text(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+        "evictionHard: {nodefs.available: 20%}\nimageGCHighThresholdPercent: 100\n"
+    )
+    loaded = load(None, {}, {"kubeletConfig": str(path)})
+    facts = replace(SOUND, kubelet=loaded.kubelet)
+    assert found(facts)["thresholds-late"] is Level.RISK
+    assert found(facts)["image-gc-off"] is Level.NOTE
+    late = next(finding for finding in examine(facts) if finding.check == "thresholds-late")
+    assert "15%" in late.evidence
+    assert "20%" in late.evidence
+    earlier = replace(facts, thresholds=tuple(threshold(signal, "25%") for signal in SIGNALS))
+    assert "thresholds-late" not in found(earlier)
+
+
+def test_a_filesystem_that_does_not_answer_is_found_once() -> None:
+    """Its reason is the evidence; that the runtime is away is said where the runtime is judged."""
+    hung = replace(SOUND.look, unavailable=(Unavailable(NODEFS, "no answer within 2 s"),))
+    assert found(replace(SOUND, look=hung))["readings"] is Level.PROBLEM
+    away = replace(SOUND.look, unavailable=(Unavailable(IMAGEFS, "no connection"),))
+    assert set(found(replace(SOUND, look=away, runtime_problem="no connection"))) == {"runtime"}
+
+
+def test_what_is_not_known_is_not_judged() -> None:
+    """A node of which nothing could be learnt but that its runtime is away: one problem, no guesses."""
+    bare = NodeFacts(look(), (), None, "/r", SocketFacts("/s", exists=False), 1_800_000_000.0, runtime_problem="away")
+    assert found(bare) == {"runtime": Level.PROBLEM}
+
+
+def test_the_worst_comes_first() -> None:
+    """Problems, risks, notes; a line for the evidence and one for the remedy, and the count at the end."""
+    facts = replace(SOUND, inotify_limit=128, unmatched_keeps=("x",), pods_readable=False)
+    findings = examine(facts)
+    assert [finding.level for finding in findings] == [Level.PROBLEM, Level.RISK, Level.NOTE]
+    told = lines(findings)
+    assert told[0].startswith("PROBLEM  ")
+    assert told[1].startswith("  seen: ")
+    assert told[2].startswith("  do:   ")
+    assert told[-1] == "1 note, 1 problem, 1 risk"
+
+
+def test_control_characters_do_not_reach_the_terminal() -> None:
+    """A keep-list entry may hold anything."""
+    told = lines((Finding("keep-unmatched", Level.RISK, "s", "\x1b[2J\n", "r"),))
+    assert "\x1b" not in "".join(told)
+    assert all("\n" not in line for line in told)
+
+
+def test_every_check_is_in_the_list() -> None:
+    """No check that is written and not run."""
+    written = {name for room in (disk_checks, node_checks) for name in vars(room) if name.startswith("check_")}
+    assert written == {check.__name__ for check in CHECKS}

@@ -1,0 +1,191 @@
+"""The keep-list: what each form of entry keeps, what is refused, what it costs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reclaim.images.keep_list import KEEP_NOTHING, LONGEST_ENTRY, KeepForm, parse_keep_list
+from reclaim.types import Image, PolicyError
+from tests.pure.values import image, image_id
+from tests.work import lines_run
+
+DIGEST = "sha256:" + "d" * 64
+BUSYBOX = image(1, "docker.io/library/busybox:1.36", digests=(f"docker.io/library/busybox@{DIGEST}",))
+TEAM = image(2, "registry.example/team/app:stable")
+NESTED = image(3, "registry.example/team/sub/app:1")
+PORT = image(4, "localhost:5000/app:2")
+DANGLING = image(5)
+HUB_TEAM = image(6, "docker.io/team/app:1")
+DIGEST_ONLY = image(7, digests=(f"registry.example/signed@{DIGEST}",))
+ALL = (BUSYBOX, TEAM, NESTED, PORT, DANGLING, HUB_TEAM, DIGEST_ONLY)
+NUMBERS = {one.id: number for number, one in enumerate(ALL, start=1)}
+
+
+@pytest.mark.parametrize(
+    ("entry", "form", "kept"),
+    [
+        # references: this tag only; short names are Docker's
+        ("docker.io/library/busybox:1.36", KeepForm.REFERENCE, {1}),
+        ("busybox:1.36", KeepForm.REFERENCE, {1}),
+        ("library/busybox:1.36", KeepForm.REFERENCE, {1}),
+        ("index.docker.io/library/busybox:1.36", KeepForm.REFERENCE, {1}),
+        ("busybox:1.37", KeepForm.REFERENCE, set()),
+        ("busybox:latest", KeepForm.REFERENCE, set()),
+        ("localhost:5000/app:2", KeepForm.REFERENCE, {4}),
+        ("team/app:1", KeepForm.REFERENCE, {6}),
+        # repositories: every tag and digest
+        ("busybox", KeepForm.REPOSITORY, {1}),
+        ("docker.io/library/busybox", KeepForm.REPOSITORY, {1}),
+        ("localhost:5000/app", KeepForm.REPOSITORY, {4}),
+        ("registry.example/team/app", KeepForm.REPOSITORY, {2}),
+        ("registry.example/team", KeepForm.REPOSITORY, set()),
+        ("registry.example/signed", KeepForm.REPOSITORY, {7}),
+        ("app", KeepForm.REPOSITORY, set()),
+        # digests: of the manifest, whatever the repository, or the id
+        (DIGEST, KeepForm.DIGEST, {1, 7}),
+        (f"busybox@{DIGEST}", KeepForm.DIGEST, {1, 7}),
+        (f"busybox:1.36@{DIGEST}", KeepForm.DIGEST, {1, 7}),
+        (image_id(5), KeepForm.DIGEST, {5}),
+        (image_id(5).removeprefix("sha256:"), KeepForm.DIGEST, {5}),
+        ("sha256:" + "e" * 64, KeepForm.DIGEST, set()),
+        # globs: `*` crosses `/` and `:`
+        ("registry.example/team/*", KeepForm.GLOB, {2, 3}),
+        ("registry.example/*", KeepForm.GLOB, {2, 3, 7}),
+        ("*:stable", KeepForm.GLOB, {2}),
+        ("*/app:*", KeepForm.GLOB, {2, 3, 4, 6}),
+        ("registry.example/*/app:1", KeepForm.GLOB, {3}),
+        ("*team*", KeepForm.GLOB, {2, 3, 6}),
+        ("busybox:*", KeepForm.GLOB, {1}),
+        ("busy*", KeepForm.GLOB, {1}),
+        ("library/busy*", KeepForm.GLOB, {1}),
+        ("docker.io/*", KeepForm.GLOB, {1, 6}),
+        ("team/*", KeepForm.GLOB, {6}),
+        ("*@sha256:dddd*", KeepForm.GLOB, {1, 7}),
+        ("*", KeepForm.GLOB, {1, 2, 3, 4, 5, 6, 7}),
+        ("**", KeepForm.GLOB, {1, 2, 3, 4, 5, 6, 7}),
+        ("registry.example/team/app:stable*", KeepForm.GLOB, {2}),
+        ("registry.example/team/app:stable*stable", KeepForm.GLOB, set()),
+        ("*stable*stable*", KeepForm.GLOB, set()),
+    ],
+)
+def test_what_an_entry_keeps(entry: str, form: KeepForm, kept: set[int]) -> None:
+    """By its form; and an entry that keeps nothing can be told."""
+    keep = parse_keep_list([entry])
+    assert keep.entries[0].form is form
+    assert {NUMBERS[image_id] for image_id in keep.kept_ids(ALL)} == kept
+    assert keep.unmatched(ALL) == (() if kept else (entry,))
+
+
+def test_several_entries_keep_what_any_of_them_keeps() -> None:
+    """And each is asked by itself whether it keeps anything."""
+    keep = parse_keep_list(["busybox", "gone:1", "*:stable", "gone:1", "nothing/*"])
+    assert keep.kept_ids(ALL) == {BUSYBOX.id, TEAM.id}
+    assert keep.unmatched(ALL) == ("gone:1", "nothing/*")
+
+
+def test_an_empty_list_keeps_nothing() -> None:
+    """The default."""
+    assert parse_keep_list([]) == KEEP_NOTHING
+    assert KEEP_NOTHING.kept_ids(ALL) == frozenset()
+    assert KEEP_NOTHING.unmatched(ALL) == ()
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        ("", "0 characters"),
+        ("a" * (LONGEST_ENTRY + 1), "513 characters"),
+        ("BusyBox", "lower case"),
+        ("registry.example/Team/app:1", "lower case"),
+        (" busybox", "no image name"),
+        ("busybox\n", "no image name"),
+        ("https://registry.example/app", "no image name"),
+        ("registry.example/team/", "no image name"),
+        ("busybox:", "no image name"),
+        ("busybox:-1", "no image name"),
+        ("busy..box", "no image name"),
+        ("app?", "no image name"),
+        ("[ab]*", "a glob holds"),
+        ("app *", "a glob holds"),
+        ("sha256:abc", "64"),
+        ("sha256:" + "D" * 64, "64"),
+        ("busybox@sha512:" + "d" * 64, "64"),
+        ("busybox@" + "d" * 64, "64"),
+        ("BusyBox@" + DIGEST, "before the @"),
+        ("@" + DIGEST, "before the @"),
+    ],
+)
+def test_a_bad_entry_is_refused_in_a_sentence(entry: str, why: str) -> None:
+    """It names the entry, what is wrong with it, and the allowed forms."""
+    with pytest.raises(PolicyError) as refusal:
+        parse_keep_list(["busybox", entry])
+    sentence = str(refusal.value)
+    assert sentence.startswith(f"keepImages: {entry[:80]!r}"[:-1])
+    assert why in sentence
+    for form in ("a reference", "a repository", "a digest", "a glob"):
+        assert form in sentence
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "registry.example/gone-{}/*",
+        "*:gone-{}",
+        "*gone-{}*",
+        "registry.example/*/gone-{}:*",
+        "registry.example/gone-{}:1",
+        "gone-{}",
+        "sha256:{:064x}",
+    ],
+)
+def test_100_entries_cost_each_image_160_lines_and_at_most_six_for_each_glob(entry: str) -> None:
+    """Counted, not timed: what images cost grows with their number alone, and only a glob that is no plain prefix or
+    suffix is looked for by itself."""
+
+    def lines(images: int, entries: int) -> int:
+        listed = [
+            image(n, f"registry.example/t-{n % 50}/app-{n}:v{n % 7}", digests=(f"registry.example/app-{n}@{DIGEST}",))
+            for n in range(1, images + 1)
+        ]
+        keep = parse_keep_list(entry.format(number) for number in range(entries))
+        assert keep.kept_ids(listed) == frozenset()
+        return lines_run(lambda: keep.kept_ids(listed))
+
+    each_image = (lines(200, 100) - lines(100, 100)) / 100
+    each_entry = (lines(100, 100) - lines(100, 10)) / (100 * 90)
+    assert each_image <= 160 + 100 * each_entry
+    assert each_entry <= (6 if entry in ("*gone-{}*", "registry.example/*/gone-{}:*") else 0.3)
+
+
+def test_no_glob_makes_matching_explode() -> None:
+    """Twenty stars over a name of 512 characters: one search for each part, not one try for each way to place them."""
+    keep = parse_keep_list(["*a" * 20 + "*b*1"])
+    long_name = Image(image_id(1), ("registry.example/b" + "a" * 480 + ":1",))
+    assert keep.kept_ids([long_name]) == frozenset()
+    assert lines_run(lambda: keep.kept_ids([long_name])) < 500
+
+
+@given(st.text(max_size=40) | st.text("abz*:/@.-_AB1", max_size=40))
+def test_any_text_is_an_entry_or_refused_in_a_sentence(text: str) -> None:
+    """Nothing else is ever raised, and what is accepted can be asked."""
+    try:
+        keep = parse_keep_list([text])
+    except PolicyError:
+        return
+    assert keep.kept_ids(ALL) <= NUMBERS.keys()
+    assert set(keep.unmatched(ALL)) <= {text}
+
+
+names = st.from_regex(r"[a-z0-9]{1,4}(/[a-z0-9]{1,4}){0,2}:[a-z0-9]{1,3}", fullmatch=True)
+
+
+@given(names, st.data())
+def test_a_glob_made_from_a_name_keeps_it(name: str, data: st.DataObject) -> None:
+    """Any part of a full name may be replaced by a star; and what a star stands for may be nothing."""
+    full = f"registry.example/{name}"
+    begin = data.draw(st.integers(0, len(full)))
+    end = data.draw(st.integers(begin, len(full)))
+    one = image(1, full)
+    assert parse_keep_list([f"{full[:begin]}*{full[end:]}"]).kept_ids([one]) == {one.id}

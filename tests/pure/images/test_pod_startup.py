@@ -1,0 +1,143 @@
+"""While a pod is being made no image goes, and no longer than that."""
+
+from __future__ import annotations
+
+import pytest
+
+from reclaim.disk_need import NEVER
+from reclaim.images.pod_startup import AGAIN_HOLD_OFFS, PATIENCE_HOLD_OFFS, UNFINISHED_HOLD_OFFS, PodStarts
+from reclaim.types import PodSandboxState
+from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
+from tests.pure.values import NOW_NS, SteppedClock, container, sandbox
+
+NOW = NOW_NS / 1e9
+HOLD_OFF = 1.0
+
+
+class Node:
+    """A runtime with one sandbox that is not ready, and a clock that stands at NOW."""
+
+    def __init__(self, hold_off_seconds: float = HOLD_OFF, seconds_to_full: float = NEVER) -> None:
+        self.clock = SteppedClock(at=50.0, wall_at=NOW)
+        self.runtime = MemoryRuntime(self.clock)
+        self.runtime.hold(sandbox("dead", state=PodSandboxState.NOTREADY, age_seconds=0.1))
+        self.pods = MemoryPods("uid-1")
+        self.starts = PodStarts(self.runtime, self.pods, self.clock, hold_off_seconds, seconds_to_full)
+
+    def sandbox_comes_up(self, sandbox_id: str, age_seconds: float, *, occupied: bool = True) -> None:
+        """A ready sandbox that was made so long before now, with a container that is not in its first run."""
+        age_seconds -= self.clock.wall() - NOW
+        self.runtime.hold(sandbox(sandbox_id, state=PodSandboxState.READY, age_seconds=age_seconds))
+        if occupied:
+            self.runtime.hold(container(f"in {sandbox_id}", sandbox_id=sandbox_id, attempt=1))
+
+    def wait_seconds(self) -> float:
+        """As asked before a removal, with the containers of this moment."""
+        return self.starts.wait_seconds(tuple(self.runtime.containers.values()))
+
+
+def test_nobody_is_waited_for_on_a_node_where_nothing_begins() -> None:
+    """An old ready sandbox and an old directory hold nothing, nor does a young sandbox that is not ready."""
+    node = Node()
+    node.sandbox_comes_up("old", 3600.0)
+    node.pods.begun["uid-1"] = NOW - 60.0
+    assert node.wait_seconds() == 0.0
+
+
+def test_the_rest_of_the_hold_off_is_waited_for_a_sandbox_that_has_just_come_up() -> None:
+    """It was made 0.25 s ago: in 0.75 s its pod has taken its image, and that wait is over then."""
+    node = Node()
+    node.sandbox_comes_up("new", 0.25)
+    assert node.wait_seconds() == pytest.approx(0.75)
+    node.clock.step(0.76)
+    assert node.wait_seconds() == 0.0
+
+
+def test_a_directory_that_has_just_been_made_is_a_pod_that_begins() -> None:
+    """The kubelet makes it before the sandbox; the younger of both counts."""
+    node = Node()
+    node.sandbox_comes_up("new", 0.75)
+    node.pods.begun["uid-1"] = NOW - 0.25
+    assert node.wait_seconds() == pytest.approx(0.75)
+
+
+def test_what_is_dated_in_the_future_is_no_reason_to_wait() -> None:
+    """A clock that was set back would hold every pass up."""
+    node = Node()
+    node.sandbox_comes_up("future", -30.0)
+    node.pods.begun["uid-1"] = NOW + 30.0
+    assert node.wait_seconds() == 0.0
+
+
+def test_removals_side_by_side_wait_for_the_same_pod_once() -> None:
+    """The second one waits what is left, and that costs no patience."""
+    node = Node()
+    node.sandbox_comes_up("new", 0.0)
+    assert node.wait_seconds() == pytest.approx(1.0)
+    node.clock.step(0.25)
+    listings = len(node.runtime.calls)
+    assert node.wait_seconds() == pytest.approx(0.75)
+    assert len(node.runtime.calls) == listings, "nobody is asked again for that"
+
+
+def test_where_pods_come_all_the_time_relief_comes_first() -> None:
+    """In all no pass waits longer than twice the hold-off."""
+    node = Node()
+    waited = 0.0
+    for number in range(10):
+        node.sandbox_comes_up(f"new-{number}", 0.0)
+        wait = node.wait_seconds()
+        waited += wait
+        node.clock.step(wait or 0.1)
+    assert waited == pytest.approx(PATIENCE_HOLD_OFFS * HOLD_OFF)
+    assert node.wait_seconds() == 0.0
+
+
+def test_without_a_hold_off_nobody_is_even_looked_for() -> None:
+    """No list is read."""
+    node = Node(hold_off_seconds=0.0)
+    node.sandbox_comes_up("new", 0.0)
+    assert node.wait_seconds() == 0.0
+    assert node.runtime.calls == []
+
+
+def test_on_a_disk_that_is_soon_full_nobody_is_waited_for_long() -> None:
+    """A quarter of the time that is left, and then no more."""
+    node = Node(seconds_to_full=0.4)
+    node.sandbox_comes_up("new", 0.0)
+    assert node.wait_seconds() == pytest.approx(0.1)
+    node.clock.step(0.1)
+    assert node.wait_seconds() == 0.0
+
+
+def test_a_ready_sandbox_without_a_container_is_a_pod_that_is_being_made() -> None:
+    """A sandbox that took seconds to come up is old when the kubelet looks for the image. With a container it is done;
+    after half a minute somebody else waits for it."""
+    node = Node()
+    node.sandbox_comes_up("slow", 5.0, occupied=False)
+    assert node.wait_seconds() == pytest.approx(AGAIN_HOLD_OFFS * HOLD_OFF)
+    node.clock.step(0.11)
+    node.runtime.hold(container("app", sandbox_id="slow", attempt=1))
+    assert node.wait_seconds() == 0.0
+    stuck = Node()
+    stuck.sandbox_comes_up("stuck", UNFINISHED_HOLD_OFFS * HOLD_OFF, occupied=False)
+    assert stuck.wait_seconds() == 0.0
+
+
+def test_a_directory_without_a_sandbox_is_a_pod_that_is_being_made() -> None:
+    """Its sandbox may be there in the next moment. An old one is that of a pod which waits for its volumes, say."""
+    node = Node()
+    node.pods.begun["uid-new"] = NOW - 5.0
+    assert node.wait_seconds() == pytest.approx(AGAIN_HOLD_OFFS * HOLD_OFF)
+    node.pods.begun["uid-new"] = NOW - UNFINISHED_HOLD_OFFS * HOLD_OFF
+    node.clock.step(1.0)
+    assert node.wait_seconds() == 0.0
+
+
+@pytest.mark.parametrize(("attempt", "wait"), [(0, 0.75), (1, 0.0)])
+def test_the_next_container_comes_right_after_the_first_run_of_one(attempt: int, wait: float) -> None:
+    """The sandbox is old, and its first container is new: there may be a second. A restart says nothing of that."""
+    node = Node()
+    node.sandbox_comes_up("old", 60.0)
+    node.runtime.hold(container("first", sandbox_id="old", attempt=attempt, age_seconds=0.25))
+    assert node.wait_seconds() == pytest.approx(wait)

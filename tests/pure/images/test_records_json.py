@@ -1,0 +1,230 @@
+"""Records of images as text and back: the clocks, and what is refused.
+
+What is known of an image must not change with a restart: old stays old and young stays young, whatever happened to the
+wall clock in between.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reclaim.images.records_json import LARGEST_BYTES, Moment, NotRecords, records_from_json, records_json
+from reclaim.types import ImageRecord
+from tests.pure.values import image_id
+
+DAY = 86_400.0
+ONE, TWO = image_id(1), image_id(2)
+SAVED = Moment(monotonic=50_000.0, wall=1_800_000_000.0, boot_id="boot-1")
+RECORDS = {ONE: ImageRecord(40_000.0, 49_000.0), TWO: ImageRecord(-5 * DAY)}
+TEXT = records_json(RECORDS, SAVED)
+
+
+def ages(records: dict[str, ImageRecord], now: float) -> dict[str, tuple[float, float | None]]:
+    """Seconds since first detection and since last use, to the millisecond."""
+    return {
+        known: (
+            round(now - record.first_detected, 3),
+            None if record.last_used is None else round(now - record.last_used, 3),
+        )
+        for known, record in records.items()
+    }
+
+
+AT_SAVE = ages(RECORDS, SAVED.monotonic)
+
+
+def later(seconds: float) -> dict[str, tuple[float, float | None]]:
+    """The ages at the save, and so many seconds more."""
+    return {
+        known: (first + seconds, None if used is None else used + seconds) for known, (first, used) in AT_SAVE.items()
+    }
+
+
+def loaded(monotonic: float, wall_after_save: float, boot_id: str) -> dict[str, tuple[float, float | None]]:
+    """The ages after a load at this moment."""
+    return ages(records_from_json(TEXT, Moment(monotonic, SAVED.wall + wall_after_save, boot_id)), monotonic)
+
+
+def test_times_in_the_text_are_wall_time() -> None:
+    """They can be read by people, and the moment of the save stands beside them in both clocks."""
+    document = json.loads(TEXT)
+    assert document["images"][ONE] == {"first_detected": SAVED.wall - 10_000.0, "last_used": SAVED.wall - 1_000.0}
+    assert document["images"][TWO]["last_used"] is None
+    assert document["saved"] == {"monotonic": 50_000.0, "wall": SAVED.wall, "boot_id": "boot-1"}
+    assert (document["kind"], document["version"]) == ("reclaimd.io/image-records", 1)
+
+
+@pytest.mark.parametrize("stepped", [0.0, -DAY, -10_000 * DAY, DAY, 10_000 * DAY])
+def test_a_restart_in_the_same_boot_does_not_care_for_the_wall_clock(stepped: float) -> None:
+    """60 s later by the monotonic clock everything is 60 s older, whatever the wall clock was set to."""
+    assert loaded(50_060.0, 60.0 + stepped, "boot-1") == later(60.0)
+
+
+@pytest.mark.parametrize("wall_after_save", [0.0, 300.0, DAY, 10_000 * DAY])
+def test_after_a_reboot_everything_is_as_old_as_at_the_save(wall_after_save: float) -> None:
+    """A wall clock that was set forward, by however much, makes no young image ancient."""
+    assert loaded(20.0, wall_after_save, "boot-2") == later(0.0)
+
+
+def test_after_a_reboot_with_the_clock_an_hour_behind_old_images_stay_old() -> None:
+    """They are an hour younger; what is younger than the hour is as young as can be."""
+    assert loaded(20.0, -3600.0, "boot-2") == {ONE: (6_400.0, 0.0), TWO: (5 * DAY + 50_000.0 - 3600.0, None)}
+
+
+def test_after_a_reboot_with_a_dead_clock_everything_is_young() -> None:
+    """The wall clock lies before all that the text tells: nothing is older than that."""
+    assert loaded(20.0, -20_000 * DAY, "boot-2") == {ONE: (0.0, 0.0), TWO: (0.0, None)}
+
+
+@pytest.mark.parametrize(("monotonic", "boot_id"), [(10.0, "boot-1"), (60_000.0, "")])
+def test_without_comparable_monotonic_clocks_it_is_as_after_a_reboot(monotonic: float, boot_id: str) -> None:
+    """A monotonic clock that went back (another time namespace), or a boot that is not known."""
+    assert loaded(monotonic, 9_000.0, boot_id) == later(0.0)
+
+
+def test_two_boots_that_are_not_known_are_not_the_same() -> None:
+    """An empty id says nothing."""
+    text = records_json(RECORDS, Moment(50_000.0, SAVED.wall, ""))
+    found = records_from_json(text, Moment(60_000.0, SAVED.wall + 9_000.0, ""))
+    assert ages(found, 60_000.0) == later(0.0)
+
+
+def changed(change: dict[str, object], image: object = None) -> bytes:
+    """A good text with other fields, or with one image of this content."""
+    document = json.loads(TEXT) | change
+    if image is not None:
+        document["images"] = {ONE: image}
+    return json.dumps(document).encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"", "no JSON"),
+        (TEXT[:-20], "no JSON"),
+        (b"\xff\xfe\x00\x00\x80", "no JSON"),
+        (b"[" * 200_000, "no JSON"),
+        (b"1" * 10_000, "no JSON"),
+        (b"[]", "kind"),
+        (b"null", "kind"),
+        (changed({"kind": "other"}), "kind"),
+        (changed({"version": 2}), "version 1"),
+        (changed({"version": True}), "version 1"),
+        (changed({"version": "1"}), "version 1"),
+        (changed({"saved": None}), "when it was saved"),
+        (changed({"saved": {"wall": 1.0, "monotonic": 1.0}}), "when it was saved"),
+        (changed({"saved": {"wall": "x", "monotonic": 1.0, "boot_id": ""}}), "no number"),
+        (changed({"saved": {"wall": True, "monotonic": 1.0, "boot_id": ""}}), "no number"),
+        (changed({"images": []}), "no images"),
+        (changed({"images": {"": {"first_detected": 1.0}}}), "no image id"),
+        (changed({"images": {"../../etc/passwd": {"first_detected": 1.0}}}), "no image id"),
+        (changed({"images": {"a\n": {"first_detected": 1.0}}}), "no image id"),
+        (changed({"images": {"a" * 257: {"first_detected": 1.0}}}), "no image id"),
+        (changed({}, 7), "without its times"),
+        (changed({}, {}), "no number"),
+        (changed({}, {"first_detected": float("nan")}), "cannot be"),
+        (changed({}, {"first_detected": float("inf")}), "cannot be"),
+        (changed({}, {"first_detected": 10**400}), "cannot be"),
+        (changed({}, {"first_detected": 1.0, "last_used": -1e300}), "cannot be"),
+        (changed({}, {"first_detected": 1.0, "last_used": "x"}), "no number"),
+        (b" " * (LARGEST_BYTES + 1), "larger than 16 MiB"),
+    ],
+)
+def test_what_cannot_be_believed_is_refused_in_a_sentence(text: bytes, why: str) -> None:
+    """The whole of it: losing it is harmless, half of it is not worth the doubt."""
+    with pytest.raises(NotRecords, match=why):
+        records_from_json(text, SAVED)
+
+
+def test_fields_that_are_not_known_are_passed_over() -> None:
+    """A later version may write more beside what this one reads."""
+    text = changed({"comment": "hello"}, {"first_detected": SAVED.wall - 5.0, "last_used": None, "size": 7})
+    assert ages(records_from_json(text, SAVED), SAVED.monotonic) == {ONE: (5.0, None)}
+
+
+def test_a_time_after_the_save_is_as_young_as_can_be() -> None:
+    """No image was first seen after its record was written."""
+    text = changed({}, {"first_detected": SAVED.wall + DAY, "last_used": SAVED.wall + DAY})
+    assert records_from_json(text, SAVED) == {ONE: ImageRecord(SAVED.monotonic, SAVED.monotonic)}
+
+
+def test_an_image_that_was_used_before_it_was_first_seen_was_there() -> None:
+    """Of two times that contradict each other the earlier is the first sight."""
+    text = changed({}, {"first_detected": SAVED.wall - 5.0, "last_used": SAVED.wall - 50.0})
+    assert ages(records_from_json(text, SAVED), SAVED.monotonic) == {ONE: (50.0, 50.0)}
+
+
+def test_ids_of_an_unknown_shape_are_not_written() -> None:
+    """What is written can be read back."""
+    text = records_json({"": ImageRecord(1.0), "with space": ImageRecord(1.0), ONE: ImageRecord(1.0)}, SAVED)
+    assert records_from_json(text, SAVED).keys() == {ONE}
+
+
+seconds = st.floats(0, 10 * DAY)
+histories = st.dictionaries(
+    st.integers(1, 9).map(image_id),
+    st.tuples(seconds, st.none() | st.floats(0, 1)).map(
+        lambda one: ImageRecord(SAVED.monotonic - one[0], None if one[1] is None else SAVED.monotonic - one[0] * one[1])
+    ),
+)
+
+
+@given(histories, seconds, st.floats(-2e9, 2e9), st.booleans())
+def test_a_restart_makes_no_young_image_old_and_no_old_one_young(
+    records: dict[str, ImageRecord], away: float, stepped: float, rebooted: bool
+) -> None:
+    """Whatever the wall clock did: nothing ages by more than has passed; in the same boot by exactly that, and after a
+    reboot nothing is younger than at the save unless the clock was set back."""
+    boot, monotonic = ("boot-2", 5.0) if rebooted else (SAVED.boot_id, SAVED.monotonic + away)
+    now = Moment(monotonic, SAVED.wall + away + stepped, boot)
+    found = records_from_json(records_json(records, SAVED), now)
+    assert found.keys() == records.keys()
+    for known, record in records.items():
+        for before, after in (
+            (record.first_detected, found[known].first_detected),
+            (record.last_used, found[known].last_used),
+        ):
+            assert (before is None) == (after is None)
+            if before is None or after is None:
+                continue
+            age_before, age_after = SAVED.monotonic - before, monotonic - after
+            assert -1e-3 <= age_after <= age_before + away + 1e-3
+            if not rebooted:
+                assert age_after == pytest.approx(age_before + away, abs=1e-3)
+            elif away + stepped >= 0:
+                assert age_after == pytest.approx(age_before, abs=1e-3)
+
+
+@given(
+    st.binary(max_size=300)
+    | st.recursive(
+        st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from(["kind", "version", "saved", "images", "wall", ONE]), inner, max_size=4)
+        ),
+    ).map(lambda value: json.dumps(value).encode())
+)
+def test_bytes_of_any_kind_are_records_or_refused(text: bytes) -> None:
+    """Nothing else is ever raised."""
+    try:
+        found = records_from_json(text, SAVED)
+    except NotRecords:
+        return
+    assert all(record.first_detected <= SAVED.monotonic for record in found.values())
+
+
+@given(st.integers(0, len(TEXT) - 1), st.integers(0, 255))
+def test_one_changed_byte_never_raises_and_never_makes_the_future(place: int, byte: int) -> None:
+    """A flipped byte in a good text: refused, or times that are not after now."""
+    text = bytearray(TEXT)
+    text[place] = byte
+    try:
+        found = records_from_json(bytes(text), SAVED)
+    except NotRecords:
+        return
+    assert all(record.first_detected <= SAVED.monotonic for record in found.values())

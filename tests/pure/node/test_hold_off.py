@@ -1,0 +1,65 @@
+"""After a start nothing is removed until the kubelet is healthy or the time is over."""
+
+from __future__ import annotations
+
+import pytest
+
+from eviction.node.hold_off import HoldOff
+from tests.pure.values import SteppedClock
+
+
+class Kubelet:
+    """A kubelet that is healthy or not, and how often it was asked."""
+
+    def __init__(self, *, healthy: bool = False):
+        self.is_healthy = healthy
+        self.asked = 0
+
+    def healthy(self) -> bool:
+        """Whether its `/healthz` answers."""
+        self.asked += 1
+        return self.is_healthy
+
+
+def held(clock: SteppedClock, kubelet: Kubelet, seconds: float = 300.0) -> HoldOff:
+    """A hold-off that began now."""
+    return HoldOff(seconds, clock.monotonic(), clock.monotonic, kubelet.healthy)
+
+
+def test_without_a_healthy_kubelet_it_lasts_its_time() -> None:
+    """300 s: held at 299 s with a sentence that says how long, free at 300 s."""
+    clock = SteppedClock()
+    hold_off = held(clock, Kubelet())
+    clock.step(299.0)
+    assert hold_off.why() == (
+        "the kubelet does not answer on /healthz; nothing is removed for another 1 s after the start"
+    )
+    clock.step(1.0)
+    assert hold_off.why() is None
+
+
+def test_a_healthy_kubelet_ends_it() -> None:
+    """As soon as it answers."""
+    clock, kubelet = SteppedClock(), Kubelet()
+    hold_off = held(clock, kubelet)
+    assert hold_off.why() is not None
+    kubelet.is_healthy = True
+    assert hold_off.why() is None
+
+
+def test_once_over_it_stays_over() -> None:
+    """A kubelet that stops answering later, as when it is upgraded, holds nothing off."""
+    clock, kubelet = SteppedClock(), Kubelet(healthy=True)
+    hold_off = held(clock, kubelet)
+    hold_off.why()
+    kubelet.is_healthy = False
+    assert hold_off.why() is None
+    assert kubelet.asked == 1
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0])
+def test_a_hold_off_of_0_s_is_none(seconds: float) -> None:
+    """The kubelet is not even asked."""
+    clock, kubelet = SteppedClock(), Kubelet()
+    assert held(clock, kubelet, seconds).why() is None
+    assert kubelet.asked == 0

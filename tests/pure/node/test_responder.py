@@ -1,0 +1,143 @@
+"""What a pass measured, and the one sentence that it is judged by."""
+
+from __future__ import annotations
+
+import pytest
+
+from eviction.node.responder import judged, usage_of
+from eviction.reporting.pass_record import Pass, PassResult, Trigger
+from eviction.types import Decision, ReclaimFunction, Threshold
+from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Usage, Verdict
+from signals.types import FilesystemRole, FsLayout, Signal, SignalObservations
+from tests.pure.values import GIB, MIB, look, observation, seen_filesystems, stats, threshold
+
+NODEFS, IMAGEFS, CONTAINERFS = FilesystemRole.NODEFS, FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS
+LOW = threshold(Signal.NODEFS_AVAILABLE, "10%")
+ROW = (ReclaimFunction.DELETE_ALL_UNUSED_CONTAINERS, ReclaimFunction.DELETE_UNUSED_IMAGES)
+CLEAR = look(observation(Signal.NODEFS_AVAILABLE, 50 * GIB))
+
+
+def test_room_is_that_of_the_distinct_filesystems() -> None:
+    """Three roles on two devices are two filesystems: 1 GiB and 2 GiB, 500 inodes each."""
+    shared, own = stats(GIB), stats(2 * GIB)
+    found = seen_filesystems({NODEFS: (1, own), IMAGEFS: (2, shared), CONTAINERFS: (2, shared)})
+    seen = SignalObservations({}, FsLayout.DEDICATED_IMAGEFS, 0.0, filesystems=found)
+    assert usage_of(seen) == Usage(3 * GIB, 3 * GIB, 1000)
+
+
+def test_room_of_an_unread_node_is_none() -> None:
+    """Nothing is invented."""
+    assert usage_of(look()) == Usage()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "gained"),
+    [
+        (Usage(10, 20, 5), Usage(15, 25, 7), (5, 2)),
+        (Usage(0, 20, 5), Usage(0, 30, 5), (10, 0)),
+        (Usage(10, 20, 5), Usage(4, 14, 3), (-6, -2)),
+    ],
+)
+def test_the_larger_of_two_gains_counts(before: Usage, after: Usage, gained: tuple[int, int]) -> None:
+    """While an ext4 comes out of its reserve the available count stays 0 and the free count already rises."""
+    assert after.gained_since(before) == gained
+
+
+def outcome(result: Result) -> Outcome:
+    """One object of 10 MiB."""
+    return Outcome(Verdict(Kind.IMAGE, "i", "i", Action.REMOVE, Reason.UNUSED, 10 * MIB), result)
+
+
+def record(
+    *outcomes: Outcome,
+    still_met: tuple[Threshold, ...] = (),
+    after: SignalObservations = CLEAR,
+    row: tuple[ReclaimFunction, ...] = ROW,
+    error: str = "",
+    eligible_in_seconds: float | None = None,
+) -> Pass:
+    """A pass that had these outcomes and measured 20 MiB and 30 inodes."""
+    done = ReclaimResult(
+        "DeleteUnusedImages",
+        outcomes,
+        nominal_bytes=10 * MIB * len(outcomes),
+        eligible_in_seconds=eligible_in_seconds,
+        error=error,
+    )
+    decision = Decision(frozenset(), (LOW,), LOW, row, FsLayout.SINGLE)
+    return Pass(
+        "id", 0.0, Trigger.INTERVAL, CLEAR, decision, row, (done,),
+        measured_bytes=20 * MIB, measured_inodes=30, after=after, still_met=still_met,
+    )  # fmt: skip
+
+
+FREED = "removed 1 objects, freed 20.0MiB and 30 inodes"
+NONE = "removed 0 objects, freed 20.0MiB and 30 inodes"
+STILL = "still under pressure: nodefs.available"
+STALE = look(observation(Signal.IMAGEFS_AVAILABLE, 50 * GIB, stale=True))
+
+
+@pytest.mark.parametrize(
+    ("passed", "result", "reason"),
+    [
+        (record(outcome(Result.REMOVED)), PassResult.SATISFIED, f"{FREED}; no threshold is met any more"),
+        (
+            record(outcome(Result.REMOVED), error="lost"),
+            PassResult.SATISFIED,
+            f"{FREED}; no threshold is met any more",
+        ),
+        (record(still_met=(LOW,), error="no list"), PassResult.FAILED, "no list"),
+        (
+            record(outcome(Result.REMOVED), still_met=(LOW,)),
+            PassResult.NOT_ENOUGH,
+            f"{FREED}; {STILL}; everything else is in use or protected",
+        ),
+        (
+            record(outcome(Result.REMOVED), still_met=(LOW,), error="lost"),
+            PassResult.NOT_ENOUGH,
+            f"{FREED}; {STILL}; lost",
+        ),
+        (
+            record(outcome(Result.REMOVED), outcome(Result.FAILED), still_met=(LOW,), eligible_in_seconds=90.0),
+            PassResult.NOT_ENOUGH,
+            f"{FREED}; {STILL}; 1 removals failed, the next object is old enough in 90 s",
+        ),
+        (
+            record(outcome(Result.REMOVED), after=STALE),
+            PassResult.NOT_ENOUGH,
+            (
+                f"{FREED}; still under pressure: nodefs.available is not readable, imagefs.available is not readable; "
+                "everything else is in use or protected"
+            ),
+        ),
+        (
+            record(still_met=(LOW,), row=()),
+            PassResult.NOT_ENOUGH,
+            f"{NONE}; {STILL}; nothing in this layout relieves it: its row of the reclaim table is empty",
+        ),
+    ],
+)
+def test_a_pass_is_judged_by_the_thresholds_not_by_its_errors(passed: Pass, result: PassResult, reason: str) -> None:
+    """Satisfied when no threshold is met; failed when nothing could be done; else not enough, because …"""
+    told = judged(passed, dry_run=False)
+    assert (told.result, told.reason) == (result, reason)
+
+
+def test_a_dry_run_says_what_would_go() -> None:
+    """Whatever the thresholds say."""
+    told = judged(record(outcome(Result.PLANNED), outcome(Result.PLANNED), still_met=(LOW,)), dry_run=True)
+    assert (told.result, told.reason) == (PassResult.DRY_RUN, "would remove 2 objects of nominally 20.0MiB")
+
+
+def test_an_error_is_told_once() -> None:
+    """Two functions that failed for one reason give one sentence."""
+    passed = record(still_met=(LOW,), error="the runtime is away")
+    twice = Pass(**{name: getattr(passed, name) for name in Pass.__slots__} | {"functions": passed.functions * 2})
+    assert judged(twice, dry_run=False).reason == "the runtime is away"
+
+
+def test_a_node_that_can_no_longer_be_read_is_not_satisfied() -> None:
+    """A signal that was under pressure and has vanished is no health."""
+    told = judged(record(outcome(Result.REMOVED), after=look()), dry_run=False)
+    assert told.result is PassResult.NOT_ENOUGH
+    assert "not readable" in told.reason

@@ -1,0 +1,403 @@
+"""Which log directories and log symlinks go: the kubelet's rules, one by one, and the guards that are stricter.
+
+Source: kubelet, `pkg/kubelet/kuberuntime/kuberuntime_gc.go` (evictPodLogsDirectories), `helpers.go`, `legacy.go`.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reclaim.pod_logs.names import (
+    ContainerLogLocation,
+    container_id_of_symlink,
+    container_log_location,
+    log_directory_name,
+    symlink_name,
+    uid_of_kubelets_log_directory,
+    uid_of_log_directory,
+)
+from reclaim.pod_logs.plan import (
+    LogEntry,
+    LogLink,
+    LogPolicy,
+    NoState,
+    StatusAnswer,
+    Target,
+    ids_to_ask,
+    plan_log_symlinks,
+    plan_pod_logs,
+)
+from reclaim.pods.states import PodState, PodStates
+from reclaim.types import Action, ContainerState, Kind, Plan, Reason, Rule
+from tests.pure.values import NOW_NS, SECOND_NS
+
+UID = "6b6a1b0a-4bd8-4b1a-a0a3-1c5f2f0f8e11"
+KUBELETS, CAUTIOUS = LogPolicy(cautious=False), LogPolicy(cautious=True)
+UNKNOWN_KUBELET = PodStates(frozenset())
+ID = "a1b2c3d4e5f6" + "0" * 52
+
+
+def entry(name: str | bytes, age_seconds: float = 3600.0) -> LogEntry:
+    """An entry of the log root that changed so long ago."""
+    raw = name if isinstance(name, bytes) else name.encode()
+    return LogEntry(raw, (1, hash(raw)), NOW_NS - int(age_seconds * SECOND_NS))
+
+
+def planned(
+    *entries: LogEntry, pods: PodStates, policy: LogPolicy = CAUTIOUS, in_runtime: frozenset[str] | None = frozenset()
+) -> Plan:
+    """The plan for these entries."""
+    return plan_pod_logs(entries, pods, policy, in_runtime, NOW_NS)
+
+
+def verdict(plan: Plan) -> tuple[Action, Reason, Rule]:
+    """What is said of the one object of a plan."""
+    (only,) = plan.remove + plan.keep
+    return only.action, only.reason, only.rule
+
+
+def knows(**states: PodState) -> PodStates:
+    """What a kubelet says that knows these pods; `_` stands for `-` in a UID."""
+    return PodStates(frozenset(), {uid.replace("_", "-"): state for uid, state in states.items()})
+
+
+# ---- directories, as the kubelet
+
+
+@pytest.mark.parametrize(
+    ("name", "uid"),
+    [("ns_name_1234", "1234"), ("1234", "1234"), ("lost+found", "lost+found"), ("a_b_c_d", "d"), ("a_", ""), ("_", "")],
+)
+def test_the_uid_is_the_text_after_the_last_underscore(name: str, uid: str) -> None:
+    """Or the whole name if there is none."""
+    assert uid_of_log_directory(name.encode()) == uid
+
+
+@pytest.mark.parametrize(
+    ("state", "action", "reason"),
+    [
+        (PodState(), Action.KEEP, Reason.POD_ALIVE),
+        (PodState(terminated=True), Action.KEEP, Reason.POD_ALIVE),
+        (PodState(deleted=True), Action.KEEP, Reason.POD_ALIVE),
+        (PodState(deleted=True, terminated=True), Action.REMOVE, Reason.POD_TERMINATED),
+        (PodState(evicted=True), Action.REMOVE, Reason.POD_EVICTED),
+    ],
+)
+@pytest.mark.parametrize("policy", [KUBELETS, CAUTIOUS])
+def test_of_a_pod_that_the_kubelet_knows_its_word_counts(
+    state: PodState, action: Action, reason: Reason, policy: LogPolicy
+) -> None:
+    """Content goes when the pod was evicted, or is deleted and has terminated; with or without guards, however young
+    the entry, and whatever the runtime has."""
+    plan = planned(entry("ns_name_u", 0.0), pods=knows(u=state), policy=policy, in_runtime=frozenset("u"))
+    assert verdict(plan) == (action, reason, Rule.KUBELET)
+
+
+@pytest.mark.parametrize("name", ["ns_name_u", "u", "lost+found", "a_", "b\nc", "ns_name_u.tmp"])
+def test_what_the_kubelet_does_not_know_goes(name: str) -> None:
+    """Whatever its name or age, a file as well as a directory, also while the runtime has something of the pod."""
+    plan = planned(entry(name, 0.0), pods=knows(), policy=KUBELETS, in_runtime=frozenset({"u"}))
+    assert verdict(plan) == (Action.REMOVE, Reason.POD_GONE, Rule.KUBELET)
+
+
+@pytest.mark.parametrize("policy", [KUBELETS, CAUTIOUS])
+def test_before_all_sources_are_ready_nothing_goes(policy: LogPolicy) -> None:
+    """Not even what was evicted."""
+    pods = PodStates(frozenset(), {"u": PodState(evicted=True)}, sources_ready=False)
+    plan = planned(entry("ns_name_u"), entry("ns_name_v"), entry("lost+found"), pods=pods, policy=policy)
+    assert plan.remove == ()
+    assert {kept.reason for kept in plan.keep} == {Reason.HELD_OFF}
+
+
+@pytest.mark.parametrize("policy", [KUBELETS, CAUTIOUS])
+def test_before_pods_were_synced_once_only_the_known_go(policy: LogPolicy) -> None:
+    """What is unknown may still come."""
+    pods = PodStates(frozenset(), {"u": PodState(evicted=True)}, synced=False)
+    plan = planned(entry("ns_name_u"), entry("ns_name_v"), pods=pods, policy=policy)
+    assert [removed.pod_uid for removed in plan.remove] == ["u"]
+    assert [(kept.pod_uid, kept.reason) for kept in plan.keep] == [("v", Reason.HELD_OFF)]
+
+
+def test_a_pod_directory_speaks_against_a_kubelet_that_does_not_know_the_pod() -> None:
+    """The directory appears first: the pod may be coming."""
+    plan = planned(entry("ns_name_u"), pods=PodStates(frozenset({"u"}), {}), policy=KUBELETS)
+    assert verdict(plan) == (Action.KEEP, Reason.POD_ALIVE, Rule.GUARD)
+
+
+# ---- directories, guarded
+
+
+@pytest.mark.parametrize("pods", [UNKNOWN_KUBELET, knows(other=PodState())], ids=["kubelet unknown", "cautious"])
+@pytest.mark.parametrize(
+    ("name", "age_seconds", "in_runtime", "action", "reason"),
+    [
+        (f"ns_name_{UID}", 3600.0, frozenset(), Action.REMOVE, Reason.POD_GONE),
+        (f"ns_name_{UID}", 10.0, frozenset(), Action.REMOVE, Reason.POD_GONE),
+        (f"ns_name_{UID}", 9.9, frozenset(), Action.KEEP, Reason.TOO_YOUNG),
+        (f"ns_name_{UID}", -60.0, frozenset(), Action.KEEP, Reason.TOO_YOUNG),
+        (f"ns_name_{UID}", 3600.0, frozenset({UID}), Action.KEEP, Reason.HAS_CONTAINERS),
+        (f"ns_name_{UID}", 3600.0, None, Action.KEEP, Reason.INCOMPLETE_LISTING),
+        ("lost+found", 3600.0, frozenset(), Action.KEEP, Reason.NOT_KUBELETS),
+        (UID, 3600.0, frozenset(), Action.KEEP, Reason.NOT_KUBELETS),
+        (f"name_{UID}", 3600.0, frozenset(), Action.KEEP, Reason.NOT_KUBELETS),
+        (f"ns_name_{UID}_old", 3600.0, frozenset(), Action.KEEP, Reason.NOT_KUBELETS),
+        ("ns_name_", 3600.0, frozenset(), Action.KEEP, Reason.NOT_KUBELETS),
+    ],
+)
+def test_what_the_kubelet_has_not_told_about_is_guarded(
+    pods: PodStates,
+    name: str,
+    age_seconds: float,
+    in_runtime: frozenset[str] | None,
+    action: Action,
+    reason: Reason,
+) -> None:
+    """Only a name of the kubelet's form, of a pod that is gone, of which the runtime has nothing, 10 s unchanged."""
+    plan = planned(entry(name, age_seconds), pods=pods, in_runtime=in_runtime)
+    assert verdict(plan) == (action, reason, Rule.GUARD)
+
+
+def test_youth_says_when_it_ends() -> None:
+    """An entry that changed 4 s ago may go in 6 s."""
+    plan = planned(entry(f"ns_name_{UID}", 4.0), pods=UNKNOWN_KUBELET)
+    assert plan.eligible_in_seconds == pytest.approx(6.0)
+
+
+@pytest.mark.parametrize("pods", [PodStates(frozenset({UID})), PodStates(None)])
+def test_a_pod_that_exists_or_may_exist_keeps_its_logs(pods: PodStates) -> None:
+    """Its directory is there, or the kubelet's directories cannot be read."""
+    assert verdict(planned(entry(f"ns_name_{UID}"), pods=pods)) == (Action.KEEP, Reason.POD_ALIVE, Rule.GUARD)
+
+
+@pytest.mark.parametrize(
+    "name", [b"NS_name_u", b"ns_-name_u", b"ns_name._u", b"n.s_name_u", b"ns_na me_u", b"ns_name_\xff", b"ns__u", b"__"]
+)
+def test_a_form_that_no_pod_has_is_not_the_kubelets(name: bytes) -> None:
+    """A namespace is an RFC 1123 label, a pod's name a subdomain; neither holds an underscore."""
+    assert uid_of_kubelets_log_directory(name) is None
+
+
+def test_the_kubelets_own_name_is_of_its_form() -> None:
+    """Made and read again."""
+    assert uid_of_kubelets_log_directory(log_directory_name("kube-system", "etcd.node-1", UID).encode()) == UID
+
+
+# ---- directories, properties
+
+_names = st.sampled_from(["ns_a_u1", "ns_b_u2", "ns_c_u3", "u1", "lost+found", "ns_d_u4_x", "ns_e_"]) | st.text(
+    st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=12
+)
+_uids = st.sampled_from(["u1", "u2", "u3", "u4", "x", "", "lost+found"])
+_states = st.builds(PodState, st.booleans(), st.booleans(), st.booleans())
+_pods = st.builds(
+    PodStates,
+    st.none() | st.frozensets(_uids),
+    st.none() | st.dictionaries(_uids, _states),
+    st.booleans(),
+    st.booleans(),
+)
+
+
+@given(st.lists(_names, unique=True), _pods, st.booleans(), st.none() | st.frozensets(_uids), st.randoms())
+def test_a_live_pod_never_loses_its_log_and_order_changes_nothing(
+    names: list[str], pods: PodStates, cautious: bool, in_runtime: frozenset[str] | None, chance: random.Random
+) -> None:
+    """Whatever is known: of a pod with a directory, or one that the kubelet knows and has not done with, nothing goes.
+    Every entry has one verdict; both parts come by name, however the entries came."""
+    entries = [entry(name, chance.uniform(0, 20)) for name in names]
+    plan = planned(*entries, pods=pods, policy=LogPolicy(cautious), in_runtime=in_runtime)
+    for removed in plan.remove:
+        state = (pods.kubelet or {}).get(removed.pod_uid)
+        assert pods.sources_ready
+        assert pods.content_should_be_removed(removed.pod_uid)
+        assert state is not None or removed.pod_uid not in (pods.present or ())
+        if state is None and (cautious or pods.kubelet is None):
+            assert in_runtime is not None
+            assert removed.pod_uid not in in_runtime
+            assert (removed.age_seconds or 0.0) >= 10.0
+    assert sorted(v.id for v in plan.remove + plan.keep) == sorted(e.id for e in entries)
+    by_name = [e.id for e in sorted(entries, key=lambda e: e.name)]
+    assert [v.id for v in plan.remove] == [i for i in by_name if i in {v.id for v in plan.remove}]
+    chance.shuffle(entries)
+    assert planned(*entries, pods=pods, policy=LogPolicy(cautious), in_runtime=in_runtime) == plan
+
+
+# ---- symlinks
+
+
+def link(leads: Target = Target.MISSING, container_id: str | None = ID, name: str = f"p_ns_app-{ID}.log") -> LogLink:
+    """A log symlink of a container."""
+    target = f"/var/log/pods/ns_p_{UID}/app/0.log".encode()
+    return LogLink(name.encode(), (1, 2), target, leads, container_id, UID)
+
+
+def link_verdict(
+    one: LogLink, answer: StatusAnswer | None, policy: LogPolicy = CAUTIOUS
+) -> tuple[Action, Reason, Rule]:
+    """What is said of it when ContainerStatus said that; None: it was not asked."""
+    answers = {} if answer is None or one.container_id is None else {one.container_id: answer}
+    return verdict(plan_log_symlinks([one], answers, policy))
+
+
+@pytest.mark.parametrize(
+    ("answer", "action", "reason"),
+    [
+        (NoState.NO_CONTAINER, Action.REMOVE, Reason.DANGLING),
+        (NoState.NO_STATUS, Action.KEEP, Reason.UNKNOWN_STATE),
+        (ContainerState.EXITED, Action.REMOVE, Reason.DANGLING),
+        (ContainerState.RUNNING, Action.KEEP, Reason.ROTATING),
+        (ContainerState.CREATED, Action.KEEP, Reason.ROTATING),
+        (ContainerState.UNKNOWN, Action.KEEP, Reason.ROTATING),
+    ],
+)
+@pytest.mark.parametrize("policy", [KUBELETS, CAUTIOUS])
+def test_a_dangling_link_goes_by_the_state_of_its_container(
+    answer: StatusAnswer, action: Action, reason: Reason, policy: LogPolicy
+) -> None:
+    """Unless it has exited or is unknown, its log may be rotating; no status keeps the link."""
+    assert link_verdict(link(), answer, policy) == (action, reason, Rule.KUBELET)
+
+
+def test_any_error_takes_the_link_in_the_kubelets_way() -> None:
+    """A guard keeps it: the runtime may only be away."""
+    assert link_verdict(link(), NoState.ERROR, KUBELETS) == (Action.REMOVE, Reason.DANGLING, Rule.KUBELET)
+    assert link_verdict(link(), NoState.ERROR) == (Action.KEEP, Reason.INCOMPLETE_LISTING, Rule.GUARD)
+
+
+@pytest.mark.parametrize("policy", [KUBELETS, CAUTIOUS])
+def test_without_an_answer_a_link_stays(policy: LogPolicy) -> None:
+    """What was not asked is not an error of the runtime's."""
+    assert link_verdict(link(), None, policy) == (Action.KEEP, Reason.INCOMPLETE_LISTING, Rule.GUARD)
+
+
+@pytest.mark.parametrize("policy", [KUBELETS, CAUTIOUS])
+def test_a_dangling_link_without_an_id_goes(policy: LogPolicy) -> None:
+    """No container can be asked for."""
+    assert link_verdict(link(container_id=None, name="short.log"), None, policy)[:2] == (
+        Action.REMOVE,
+        Reason.DANGLING,
+    )
+
+
+@pytest.mark.parametrize(
+    ("leads", "reason", "rule"),
+    [
+        (Target.EXISTS, Reason.TARGET_EXISTS, Rule.KUBELET),
+        (Target.UNREADABLE, Reason.UNREADABLE, Rule.KUBELET),
+        (Target.FOREIGN, Reason.NOT_KUBELETS, Rule.GUARD),
+    ],
+)
+def test_a_link_that_is_not_dangling_stays_and_nobody_is_asked(leads: Target, reason: Reason, rule: Rule) -> None:
+    """Its target exists, or that cannot be told, or it leads elsewhere."""
+    assert link_verdict(link(leads), ContainerState.EXITED, KUBELETS) == (Action.KEEP, reason, rule)
+    assert ids_to_ask([link(leads)]) == ()
+
+
+@pytest.mark.parametrize("container_id", [None, "sidecar"])
+def test_a_name_of_full_length_may_end_in_anything(container_id: str | None) -> None:
+    """Cut at 255 bytes its end may be a piece of a container's name: that no container is called so says nothing."""
+    cut = link(container_id=container_id, name="x" * 251 + ".log")
+    assert link_verdict(cut, NoState.NO_CONTAINER) == (Action.KEEP, Reason.UNKNOWN_STATE, Rule.GUARD)
+    assert link_verdict(cut, NoState.NO_CONTAINER, KUBELETS)[:2] == (Action.REMOVE, Reason.DANGLING)
+
+
+def test_links_come_by_name_and_each_id_is_asked_once() -> None:
+    """However they were read."""
+    links = [link(name=f"{letter}-{ID}.log") for letter in "cab"]
+    plan = plan_log_symlinks(links, {ID: ContainerState.EXITED}, CAUTIOUS)
+    assert [(v.kind, v.name[0], v.pod_uid) for v in plan.remove] == [(Kind.LOG_SYMLINK, c, UID) for c in "abc"]
+    assert ids_to_ask(links) == (ID,)
+
+
+# ---- names
+
+
+@pytest.mark.parametrize(
+    ("path", "container_id"),
+    [
+        (f"/var/log/containers/p_ns_app-{ID}.log", ID),
+        ("/var/log/containers/p-x_ns_app-a1b2c3.log", "a1b2c3"),
+        ("/var/log/containers/p_ns_app-a1b2c.log", None),
+        ("/var/log/containers/p_ns_app-.log", None),
+        ("/var/log/containers/plain.log", "/var/log/containers/plain"),
+        ("/var/log/my-containers/plain.log", "containers/plain"),
+        (f"/var/log/containers/p_ns_app-{ID}.txt", None),
+    ],
+)
+def test_the_id_is_what_follows_the_last_dash_of_the_whole_path(path: str, container_id: str | None) -> None:
+    """At least 6 characters; a name without a dash yields the path, which no runtime knows."""
+    assert container_id_of_symlink(path) == container_id
+
+
+def test_a_symlink_is_named_for_pod_namespace_container_and_id() -> None:
+    """And its name is cut to 251 bytes before `.log`, from the end of the id on."""
+    assert symlink_name("p", "ns", "app", ID) == f"p_ns_app-{ID}.log"
+    whole = "p" * 180 + "_ns_app-" + ID
+    assert symlink_name("p" * 180, "ns", "app", ID) == whole[:251] + ".log"
+    assert len(symlink_name("p" * 180, "ns", "app", ID)) == 255
+    assert symlink_name("p" * 179, "ns", "app", ID) == "p" * 179 + f"_ns_app-{ID}.log"
+
+
+def test_a_log_is_a_number_in_a_directory_in_a_directory_of_the_root() -> None:
+    """Also below a root that is written with a slash behind it."""
+    place = ContainerLogLocation(b"ns_p_u", b"app", b"12.log")
+    for root in ("/var/log/pods", "/var/log/pods/"):
+        assert container_log_location("/var/log/pods/ns_p_u/app/12.log", root) == place
+
+
+@pytest.mark.parametrize(
+    "log_path",
+    [
+        "",
+        "0.log",
+        "ns_p_u/app/0.log",
+        "/",
+        "/0.log",
+        "/var/log/pods",
+        "/var/log/pods/",
+        "/var/log/pods/ns_p_u/0.log",
+        "/var/log/pods/ns_p_u/app/deep/0.log",
+        "/var/log/pods/ns_p_u/app/",
+        "/var/log/pods/ns_p_u/app/app.log",
+        "/var/log/pods/ns_p_u/app/0.log.gz",
+        "/var/log/pods/ns_p_u/app/.log",
+        "/var/log/pods/ns_p_u/app/0.log\n",
+        "/var/log/pods/ns_p_u/../0.log",
+        "/var/log/pods/../app/0.log",
+        "/var/log/pods/./app/0.log",
+        "/var/log/pods//app/0.log",
+        "//var/log/pods/ns_p_u/app/0.log",
+        "/var/log/podsx/ns_p_u/app/0.log",
+        "/etc/ns_p_u/app/0.log",
+        "/var/log/pods/ns_p_u/*/0.log",
+        "/var/log/pods/ns_p_?/app/0.log",
+        "/var/log/pods/ns_p_[u]/app/0.log",
+        "/var/log/pods/ns_p_u\\/app/0.log",
+        "/var/log/pods/ns_p_u\0/app/0.log",
+        "/var/log/pods/\ud800/app/0.log",
+    ],
+)
+def test_any_other_path_means_that_there_are_no_log_files(log_path: str) -> None:
+    """An empty, relative or climbing path, one with characters of a pattern, one that is not of a log."""
+    assert container_log_location(log_path, "/var/log/pods") is None
+
+
+@pytest.mark.parametrize("root", ["", "var/log/pods", "."])
+def test_below_a_relative_root_there_is_nothing(root: str) -> None:
+    """Nothing depends on the working directory."""
+    assert container_log_location(f"{root}/ns_p_u/app/0.log", root) is None
+    assert container_log_location("ns_p_u/app/0.log", root) is None
+
+
+@given(st.text(st.sampled_from("./*\\0ab_log\n"), max_size=40))
+def test_no_path_ever_leads_out_of_the_root(tail: str) -> None:
+    """Whatever a runtime supplies: three names of entries, or nothing."""
+    place = container_log_location("/r/" + tail, "/r")
+    if place is not None:
+        names = (place.pod_directory, place.container_directory, place.file)
+        assert "/r/" + tail == "/r/" + b"/".join(names).decode()
+        assert all(name not in (b"", b".", b"..") and b"/" not in name for name in names)

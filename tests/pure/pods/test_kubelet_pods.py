@@ -1,0 +1,232 @@
+"""The kubelet's list joined with its directories: it may end pods that it lists, and never takes one away."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reclaim.pods.kubelet_client import KubeletUnavailable
+from reclaim.pods.kubelet_pods import PAUSE_SECONDS, KubeletPods
+from reclaim.pods.states import KubeletDirectories, PodState, PodStates
+from tests.pure.values import SteppedClock
+
+
+class Kubelet:
+    """A kubelet that answers with its pods, by UID and phase, or says why it does not; and how often it was asked."""
+
+    def __init__(self, **phases: str):
+        self.phases = phases
+        self.source = "api"
+        self.failure: KubeletUnavailable | None = None
+        self.body: bytes | None = None
+        self.asked = 0
+
+    def answer(self) -> bytes:
+        """Its answer to GET /pods."""
+        self.asked += 1
+        if self.failure is not None:
+            raise self.failure
+        annotations = {"kubernetes.io/config.source": self.source}
+        items = [
+            {"metadata": {"uid": uid, "annotations": annotations}, "status": {"phase": phase}}
+            for uid, phase in self.phases.items()
+        ]
+        return self.body or json.dumps({"kind": "PodList", "apiVersion": "v1", "items": items}).encode()
+
+
+class Node:
+    """The kubelet's directories below a path, its list, and both joined."""
+
+    def __init__(self, root: Path, *directories: str, **phases: str):
+        self.root = root
+        self.clock = SteppedClock()
+        self.kubelet = Kubelet(**phases)
+        for uid in directories:
+            self.make_directory(uid)
+        self.pods = KubeletPods(KubeletDirectories(str(root)), self.kubelet.answer, self.clock)
+
+    def make_directory(self, uid: str) -> None:
+        """The kubelet begins with a pod."""
+        (self.root / "pods" / uid).mkdir(parents=True)
+
+
+def test_a_pod_that_the_kubelet_lists_is_what_it_says(tmp_path: Path) -> None:
+    """Ended or not, while its directory is there."""
+    node = Node(tmp_path, "web", "job", web="Running", job="Succeeded")
+    states = node.pods.look()
+    assert states == PodStates(frozenset({"web", "job"}), {"web": PodState(), "job": PodState(terminated=True)})
+    assert states.runtime_should_be_removed("job")
+    assert not states.runtime_should_be_removed("web")
+    assert node.pods.problem is None
+
+
+def test_a_pod_is_gone_when_neither_knows_it(tmp_path: Path) -> None:
+    """A directory alone keeps it, the list alone does too."""
+    node = Node(tmp_path, "web", "leaving", web="Running", coming="Pending")
+    states = node.pods.look()
+    assert [uid for uid in ("web", "leaving", "coming", "old") if states.gone(uid)] == ["old"]
+    assert [uid for uid in ("web", "leaving", "coming", "old") if node.pods.gone(uid)] == ["old"]
+
+
+def test_a_kubelet_that_has_just_started_takes_no_pod_away(tmp_path: Path) -> None:
+    """It lists static pods alone, then nothing from the API server: the pods with directories stay (k8s#112119)."""
+    node = Node(tmp_path, "static", "web", static="Running")
+    node.kubelet.source = "file"
+    states = node.pods.look()
+    assert not any(states.gone(uid) or states.content_should_be_removed(uid) for uid in ("static", "web"))
+    assert not states.sources_ready
+    node.kubelet.phases = {}
+    assert not node.pods.look().gone("static")
+
+
+def test_the_sources_are_ready_once_a_pod_of_the_api_server_is_listed(tmp_path: Path) -> None:
+    """Not with an empty list."""
+    node = Node(tmp_path, "web")
+    assert not node.pods.look().sources_ready
+    node.kubelet.phases = {"web": "Running"}
+    assert node.pods.look().sources_ready
+
+
+def test_without_directories_the_list_says_nothing(tmp_path: Path) -> None:
+    """A root directory that is wrong, or cannot be read: the kubelet is not even asked."""
+    node = Node(tmp_path, job="Succeeded")
+    assert node.pods.look() == PodStates(None, None)
+    assert node.kubelet.asked == 0
+    assert "directory of pods cannot be read" in str(node.pods.problem)
+    assert not node.pods.gone("old")
+
+
+def test_a_kubelet_that_does_not_answer_leaves_the_directories(tmp_path: Path) -> None:
+    """What is gone by them is gone, nothing more; with the reason for people, until it answers again."""
+    node = Node(tmp_path, "job", job="Succeeded")
+    node.kubelet.failure = KubeletUnavailable("the kubelet refuses connections")
+    states = node.pods.look()
+    assert states == PodStates(frozenset({"job"}), None)
+    assert not states.runtime_should_be_removed("job")
+    assert states.gone("old")
+    assert node.pods.problem == "the kubelet refuses connections"
+    node.kubelet.failure = None
+    assert node.pods.look().known
+    assert node.pods.problem is None
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"{}", b'{"kind": "PodList", "apiVersion": "v1", "items": [{}]}'])
+def test_an_answer_that_is_no_list_is_none(tmp_path: Path, body: bytes) -> None:
+    """Unknown, never half known."""
+    node = Node(tmp_path, "job")
+    node.kubelet.body = body
+    assert node.pods.look() == PodStates(frozenset({"job"}), None)
+    assert str(node.pods.problem).startswith("the kubelet's list of pods is not used: it")
+
+
+def test_one_look_without_an_answer_makes_both_unknown(tmp_path: Path) -> None:
+    """Before and after the runtime's lists: what only one of them knew licenses nothing."""
+    node = Node(tmp_path, "job", job="Succeeded")
+    before = node.pods.look()
+    node.kubelet.failure = KubeletUnavailable("away")
+    united = before.united(node.pods.look())
+    assert not united.known
+    assert not united.runtime_should_be_removed("job")
+
+
+def test_who_was_late_is_not_waited_for_again_soon(tmp_path: Path) -> None:
+    """For 10 s the answer is unknown at once, with the same words; then it is asked again."""
+    node = Node(tmp_path, "job", job="Succeeded")
+    node.kubelet.failure = KubeletUnavailable("the kubelet gave no complete answer within 2 s", late=True)
+    node.pods.look()
+    node.kubelet.failure = None
+    node.clock.step(PAUSE_SECONDS - 0.1)
+    assert not node.pods.look().known
+    assert node.pods.problem == "the kubelet gave no complete answer within 2 s"
+    assert node.kubelet.asked == 1
+    node.clock.step(0.1)
+    assert node.pods.look().known
+    assert node.kubelet.asked == 2
+
+
+def test_who_failed_at_once_is_asked_again_at_once(tmp_path: Path) -> None:
+    """A refusal costs nothing."""
+    node = Node(tmp_path, "job")
+    node.kubelet.failure = KubeletUnavailable("refused")
+    node.pods.look()
+    node.pods.look()
+    assert node.kubelet.asked == 2
+
+
+def test_right_before_a_removal_the_directory_is_looked_at_again(tmp_path: Path) -> None:
+    """A static pod that has come back since the look is not gone; and the kubelet is not asked once more."""
+    node = Node(tmp_path, "web", web="Running")
+    assert node.pods.look().gone("static")
+    assert node.pods.gone("static")
+    node.make_directory("static")
+    assert not node.pods.gone("static")
+    assert node.kubelet.asked == 1
+
+
+def test_a_pod_that_has_left_both_is_gone(tmp_path: Path) -> None:
+    """Only the last look counts: of the one before nothing is kept."""
+    node = Node(tmp_path, "other", web="Running")
+    node.pods.look()
+    assert not node.pods.gone("web")
+    node.kubelet.phases = {}
+    node.pods.look()
+    assert node.pods.gone("web")
+
+
+@pytest.mark.parametrize("uid", ["", "../..", "a/b", "\0"])
+def test_what_is_no_uid_is_not_gone_right_before_a_removal(tmp_path: Path, uid: str) -> None:
+    """Whatever the plan said: no directory can tell."""
+    node = Node(tmp_path, "web", web="Running")
+    node.pods.look()
+    assert not node.pods.gone(uid)
+
+
+uids = st.sampled_from(["one", "two", "three", "four"])
+
+
+@given(
+    st.frozensets(uids) | st.none(),
+    st.dictionaries(uids, st.sampled_from(["Running", "Succeeded", "Failed"])),
+    st.sampled_from(["answers", "away", "late", "garbage"]),
+    uids,
+)
+def test_the_list_never_makes_more_pods_gone(
+    present: frozenset[str] | None, phases: dict[str, str], how: str, uid: str
+) -> None:
+    """Whoever is gone with it is gone by the directories too; and what it ends, it lists as ended."""
+    kubelet = Kubelet(**phases)
+    kubelet.failure = KubeletUnavailable(how, late=how == "late") if how in ("away", "late") else None
+    kubelet.body = b"{" if how == "garbage" else None
+    pods = KubeletPods(Directories(present), kubelet.answer, SteppedClock())
+    states = pods.look()
+    assert states.known is (how == "answers" and present is not None)
+    assert (pods.problem is None) is states.known
+    alone = PodStates(present)
+    assert not states.gone(uid) or alone.gone(uid)
+    assert not pods.gone(uid) or alone.gone(uid)
+    if states.runtime_should_be_removed(uid) and not alone.gone(uid):
+        assert phases[uid] in ("Succeeded", "Failed")
+
+
+class Directories:
+    """The kubelet's directories in memory."""
+
+    def __init__(self, present: frozenset[str] | None):
+        self._present = present
+
+    def look(self) -> PodStates:
+        """All of them."""
+        return PodStates(self._present)
+
+    def gone(self, uid: str) -> bool:
+        """One of them."""
+        return PodStates(self._present).gone(uid)
+
+    def began(self) -> Mapping[str, float]:
+        """They carry no times."""
+        return {}

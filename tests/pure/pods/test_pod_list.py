@@ -1,0 +1,277 @@
+"""The kubelet's pod list: all of it is understood, or none.
+
+Source: kubelet, `pkg/kubelet/server/server.go` (getPods), `pkg/kubelet/pod_workers.go`,
+`pkg/kubelet/eviction/helpers.go` (PodIsEvicted), `pkg/kubelet/status/status_manager.go` (mergePodStatus).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reclaim.pods.pod_list import MOST_VALUES, PodListError, parse_pod_list
+from reclaim.pods.states import PodState, PodStates
+
+UID = "6b6a1b0a-4bd8-4b1a-a0a3-1c5f2f0f8e11"
+HASH = "d4b1c9a2f00fd9e1b0b3a3c5f7a9e8d7"  # how the kubelet makes the UID of a static pod: 32 hexadecimal digits
+DELETED = {"deletionTimestamp": "2026-11-20T09:30:00Z", "deletionGracePeriodSeconds": 30}
+RUNNING = {"name": "app", "state": {"running": {"startedAt": "2026-11-20T09:00:00Z"}}, "restartCount": 0}
+ENDED = {"name": "app", "state": {"terminated": {"exitCode": 0}}, "restartCount": 0}
+NEVER_RAN = {"name": "app", "state": {"waiting": {"reason": "PodInitializing"}}, "restartCount": 0, "started": False}
+BACKING_OFF = {
+    "name": "app",
+    "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+    "lastState": {"terminated": {"exitCode": 1}},
+    "restartCount": 7,
+}
+
+
+def pod(
+    phase: str = "Running",
+    *containers: object,
+    uid: str = UID,
+    metadata: Mapping[str, Any] | None = None,
+    **status: Any,
+) -> dict[str, Any]:
+    """A pod as the kubelet lists it."""
+    return {
+        "metadata": {"name": "web", "namespace": "default", "uid": uid, "annotations": {}, **(metadata or {})},
+        "spec": {"containers": [{"name": "app"}]},
+        "status": {"phase": phase, "containerStatuses": list(containers), **status},
+    }
+
+
+def annotated(uid: str, *containers: object, phase: str = "Running", **annotations: str) -> dict[str, Any]:
+    """A pod with annotations of the kubelet's, named without their prefix."""
+    named = {f"kubernetes.io/config.{name}": value for name, value in annotations.items()}
+    return pod(phase, *containers, uid=uid, metadata={"annotations": named})
+
+
+def listed(*pods: object, **fields: object) -> bytes:
+    """A whole answer."""
+    return json.dumps({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": list(pods), **fields}).encode()
+
+
+def refusal(body: bytes) -> str:
+    """Why a body is no list; empty if it is one."""
+    try:
+        parse_pod_list(body)
+    except PodListError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("item", "state"),
+    [
+        (pod("Running", RUNNING), PodState()),
+        (pod("Pending"), PodState()),
+        (pod("Pending", NEVER_RAN), PodState()),
+        (pod("Running", ENDED), PodState()),
+        (pod("Unknown", ENDED), PodState()),
+        (pod("", ENDED), PodState()),
+        (pod("Succeeded", ENDED), PodState(terminated=True)),
+        (pod("Failed", ENDED), PodState(terminated=True)),
+        (pod("Failed", NEVER_RAN, initContainerStatuses=[ENDED]), PodState(terminated=True)),
+        (pod("Failed", reason="OutOfcpu"), PodState(terminated=True)),
+        (pod("Failed", RUNNING), PodState()),
+        (pod("Failed", ENDED, RUNNING), PodState()),
+        (pod("Failed", BACKING_OFF), PodState()),
+        (pod("Failed", {"restartCount": 1}), PodState()),
+        (pod("Failed", {"containerID": "containerd://1"}), PodState()),
+        (pod("Failed", {"started": True, "state": {"waiting": {}}}), PodState()),
+        (pod("Failed", {"state": {"running": None, "terminated": {"exitCode": 137}}}), PodState(terminated=True)),
+        (pod("Failed", {"state": {"running": {}, "terminated": {"exitCode": 137}}}), PodState()),
+        (pod("Succeeded", ENDED, initContainerStatuses=[RUNNING]), PodState()),
+        (pod("Succeeded", ENDED, ephemeralContainerStatuses=[RUNNING]), PodState()),
+        (pod("Failed", ENDED, reason="Evicted"), PodState(terminated=True, evicted=True)),
+        (pod("Failed", RUNNING, reason="Evicted"), PodState(evicted=True)),
+        (pod("Running", RUNNING, reason="Evicted"), PodState()),
+        (pod("Failed", ENDED, reason="NodeShutdown"), PodState(terminated=True)),
+        (pod("Running", RUNNING, metadata=DELETED), PodState(deleted=True)),
+        (pod("Succeeded", ENDED, metadata=DELETED), PodState(terminated=True, deleted=True)),
+        ({"metadata": {"uid": UID}}, PodState()),
+        ({"metadata": {"uid": UID, "annotations": None}, "status": None}, PodState()),
+        ({"kind": "Pod", "metadata": {"uid": UID}, "status": {"containerStatuses": None}}, PodState()),
+    ],
+)
+def test_what_a_pod_is(item: dict[str, Any], state: PodState) -> None:
+    """Ended only with a final phase and nothing that runs or has run and waits; evicted only if it failed of it."""
+    assert parse_pod_list(listed(item)).states == {UID: state}
+
+
+def test_a_static_pod_is_known_by_the_uid_that_containers_carry() -> None:
+    """It is its own hash; of the mirror in the API, which has a UID of its own, it is the one that is annotated."""
+    static = annotated(HASH, ENDED, phase="Succeeded", source="file", hash=HASH)
+    mirror = annotated(UID, RUNNING, source="api", hash=HASH, mirror=HASH)
+    assert parse_pod_list(listed(static)).states == {HASH: PodState(terminated=True)}
+    assert parse_pod_list(listed(mirror)).states == {UID: PodState(), HASH: PodState()}
+    assert parse_pod_list(listed(static, mirror)).states == {UID: PodState(), HASH: PodState(terminated=True)}
+    assert parse_pod_list(listed(mirror, static)).states == {UID: PodState(), HASH: PodState(terminated=True)}
+
+
+def test_every_alias_of_a_pod_is_a_pod_that_exists() -> None:
+    """Two annotations that differ name two."""
+    states = parse_pod_list(listed(annotated(UID, RUNNING, hash="one", mirror="two"))).states
+    assert states == {UID: PodState(), "one": PodState(), "two": PodState()}
+    assert not any(PodStates(frozenset(), states).gone(uid) for uid in states)
+
+
+def test_an_annotation_does_not_end_another_pod() -> None:
+    """A pod that has ended and claims the UID of another: that one lives on, whether it is listed or not."""
+    claimant = annotated(UID, ENDED, phase="Failed", hash="victim", mirror="victim")
+    victim = pod("Running", RUNNING, uid="victim")
+    for answer in (listed(claimant), listed(claimant, victim), listed(victim, claimant)):
+        assert parse_pod_list(answer).states == {UID: PodState(terminated=True), "victim": PodState()}
+
+
+def test_of_a_uid_that_is_listed_twice_the_more_careful_counts() -> None:
+    """Ended, deleted and evicted only if both are."""
+    ended = pod("Failed", ENDED, metadata=DELETED, reason="Evicted")
+    alive = pod("Running", RUNNING)
+    assert parse_pod_list(listed(ended, alive)).states == {UID: PodState()}
+    assert parse_pod_list(listed(alive, ended)).states == {UID: PodState()}
+
+
+@pytest.mark.parametrize(
+    ("items", "delivered"),
+    [
+        ([], False),
+        ([annotated(HASH, source="file", hash=HASH)], False),
+        ([annotated(HASH, source="http")], False),
+        ([annotated(HASH, source="file"), annotated(UID, source="api")], True),
+    ],
+)
+def test_the_api_server_has_delivered_when_one_of_its_pods_is_there(items: list[object], delivered: bool) -> None:
+    """Static pods alone are what a kubelet lists right after its start."""
+    assert parse_pod_list(listed(*items)).from_api_server is delivered
+
+
+@pytest.mark.parametrize("many", [b"{},", b"[],", b"1,", b"[", b'"":{'])
+def test_a_flood_of_tiny_values_is_refused_before_it_costs_memory(many: bytes) -> None:
+    """64 MiB of them would be gigabytes in Python, and seconds."""
+    body = b'{"kind": "PodList", "apiVersion": "v1", "items": [' + many * (MOST_VALUES + 1)
+    assert refusal(body) == "it holds too much to be a list of pods"
+
+
+@pytest.mark.parametrize("items", [[], None])
+def test_a_node_without_pods(items: object) -> None:
+    """An empty list, which Go writes as null."""
+    assert parse_pod_list(listed(items=items)).states == {}
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"", "it is not JSON, or cut short"),
+        (listed(pod())[:-1], "it is not JSON, or cut short"),
+        (listed(pod()) + b"{}", "it is not JSON, or cut short"),
+        (listed(pod()).decode().encode("utf-16"), "it is not JSON, or cut short"),
+        (b"[" * 100_000, "it is not JSON, or cut short"),
+        (b"1" * 10_000, "it is not JSON, or cut short"),
+        (b"null", "it is not a v1 PodList"),
+        (b"[]", "it is not an object"),
+        (b"{}", "it is not a v1 PodList"),
+        (listed(kind="Status"), "it is not a v1 PodList"),
+        (listed(kind="List"), "it is not a v1 PodList"),
+        (listed(apiVersion="v2"), "it is not a v1 PodList"),
+        (b'{"kind": "PodList", "apiVersion": "v1"}', "it has no items"),
+        (listed(metadata={"continue": "more"}), "it is only a part of the list"),
+        (listed(items={}), "it.items is not a list"),
+        (listed(items="x"), "it.items is not a list"),
+        (listed(None), "items[0] is not an object"),
+        (listed(pod(), "x"), "items[1] is not an object"),
+        (listed({"kind": "Node", "metadata": {"uid": UID}}), "items[0] is not a Pod"),
+        (listed({}), "items[0] has no metadata.uid"),
+        (listed(pod(), {"metadata": {}}), "items[1] has no metadata.uid"),
+        (listed(pod(uid="")), "items[0] has no metadata.uid"),
+        (listed({"metadata": {"uid": 5}}), "items[0].metadata.uid is not a text"),
+        (listed({"metadata": []}), "items[0].metadata is not an object"),
+        (listed(pod(metadata={"deletionTimestamp": 5})), "items[0].metadata.deletionTimestamp is not a text"),
+        (listed(pod(metadata={"annotations": []})), "items[0].metadata.annotations is not an object"),
+        (listed(annotated(UID, hash=5)), "items[0].metadata.annotations.kubernetes.io/config.hash is not a text"),  # type: ignore[arg-type] # wrong on purpose
+        (listed({"metadata": {"uid": UID}, "status": []}), "items[0].status is not an object"),
+        (listed(pod(phase=True)), "items[0].status.phase is not a text"),  # type: ignore[arg-type] # wrong on purpose
+        (listed(pod(reason=[])), "items[0].status.reason is not a text"),
+        (listed(pod(containerStatuses={})), "items[0].status.containerStatuses is not a list"),
+        (listed(pod("Running", "x")), "items[0].status.containerStatuses[0] is not an object"),
+        (listed(pod("Running", {"state": []})), "items[0].status.containerStatuses[0].state is not an object"),
+        (
+            listed(pod("Running", {"state": {"terminated": True}})),
+            "items[0].status.containerStatuses[0].state.terminated is not an object",
+        ),
+        (listed(pod("Failed", {"lastState": 1})), "items[0].status.containerStatuses[0].lastState is not an object"),
+        (
+            listed(pod("Failed", {"restartCount": "0"})),
+            "items[0].status.containerStatuses[0].restartCount is not a number",
+        ),
+        (
+            listed(pod("Failed", {"restartCount": False})),
+            "items[0].status.containerStatuses[0].restartCount is not a number",
+        ),
+        (listed(pod("Failed", {"started": 0})), "items[0].status.containerStatuses[0].started is not true or false"),
+        (listed(pod("Failed", {"containerID": 1})), "items[0].status.containerStatuses[0].containerID is not a text"),
+        (listed(pod("Failed", {"started": "no"})), "items[0].status.containerStatuses[0].started is not true or false"),
+    ],
+)
+def test_what_is_not_a_whole_list_is_refused(body: bytes, why: str) -> None:
+    """With where it is wrong; a pod that is fine beside one that is not does not count."""
+    with pytest.raises(PodListError) as caught:
+        parse_pod_list(body)
+    assert str(caught.value) == why
+
+
+WORDS = """kind PodList apiVersion v1 items metadata uid status phase Failed Succeeded containerStatuses state running
+waiting terminated annotations kubernetes.io/config.hash deletionTimestamp reason Evicted lastState restartCount"""
+words = st.sampled_from(WORDS.split())
+documents = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | words,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(words | st.text(max_size=5), inner, max_size=6),
+    max_leaves=30,
+)
+
+
+@given(documents)
+def test_any_json_is_a_list_or_refused(document: object) -> None:
+    """Never another error; and the refusal repeats nothing that a terminal or a log could stumble over."""
+    for body in (json.dumps(document).encode(), listed(document), listed(pod("Failed", document, reason=document))):
+        assert refusal(body).isprintable()
+
+
+def test_a_refusal_repeats_no_key() -> None:
+    """Not even of a state that nobody knows."""
+    assert refusal(listed(pod("Failed", {"state": {"\x1b[31m": 5, "waiting": 5}}))) == (
+        "items[0].status.containerStatuses[0].state.waiting is not an object"
+    )
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_list_or_refused(body: bytes) -> None:
+    """Never another error."""
+    with pytest.raises(PodListError):
+        parse_pod_list(body)
+
+
+@given(st.lists(st.sampled_from(["Running", "Failed", "Succeeded"]), max_size=6), st.integers(0, 6), documents)
+def test_a_list_is_never_read_in_part(phases: list[str], at: int, intruder: object) -> None:
+    """With anything among good pods: every one of them is in the result, or there is none."""
+    items: list[object] = [pod(phase, ENDED, uid=f"uid-{index}") for index, phase in enumerate(phases)]
+    items.insert(at, intruder)
+    try:
+        states = parse_pod_list(listed(*items)).states
+    except PodListError:
+        return
+    assert {f"uid-{index}" for index in range(len(phases))} <= set(states)
+
+
+@given(st.integers(min_value=0))
+def test_a_list_cut_anywhere_is_refused(at: int) -> None:
+    """The last byte closes it."""
+    body = listed(pod("Succeeded", ENDED), pod(uid="other"))
+    with pytest.raises(PodListError):
+        parse_pod_list(body[: at % len(body)])

@@ -1,0 +1,247 @@
+"""Where the bytes are: the parts add up, nothing counts twice, and what cannot be told is in everything else."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eviction.reporting.attribution import (
+    WORDS,
+    Attribution,
+    Counted,
+    Measured,
+    Share,
+    Use,
+    attribute,
+    attribution_json,
+    class_of_log,
+    sentence,
+)
+from eviction.reporting.explain import attribution_lines
+from reclaim.types import Action, Kind, Outcome, Reason, Result, Verdict
+from signals.types import FilesystemRole, FsStats, SignalObservations
+from tests.pure.values import GIB, MIB, look, seen_filesystems
+
+NODEFS, IMAGEFS, CONTAINERFS = FilesystemRole.NODEFS, FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS
+
+
+def filesystem(used_bytes: int) -> FsStats:
+    """A filesystem of 10 GiB with so much used."""
+    return FsStats(10 * GIB - used_bytes, 10 * GIB - used_bytes, 10 * GIB, 500, 1000, 0.0)
+
+
+def seen(**devices: tuple[int, int]) -> SignalObservations:
+    """A look: role -> device, bytes used."""
+    found = {FilesystemRole(role): (device, filesystem(used)) for role, (device, used) in devices.items()}
+    return replace(look(), filesystems=seen_filesystems(found))
+
+
+ONE = seen(nodefs=(1, 8 * GIB), imagefs=(1, 8 * GIB), containerfs=(1, 8 * GIB))
+
+
+def image(name: str, reason: Reason, size: int, result: Result | None = None) -> Outcome:
+    action = Action.REMOVE if reason is Reason.UNUSED else Action.KEEP
+    return Outcome(Verdict(Kind.IMAGE, name, name, action, reason, size), result)
+
+
+def dead(name: str, reason: Reason = Reason.NEWEST_OF_LIVE_POD) -> Outcome:
+    return Outcome(Verdict(Kind.CONTAINER, name, name, Action.KEEP, reason))
+
+
+IMAGES = (
+    image("used", Reason.IN_USE, GIB),
+    image("old", Reason.UNUSED, 2 * GIB, Result.PLANNED),
+    image("spare", Reason.RELIEVED, GIB),
+    image("new", Reason.TOO_YOUNG, MIB),
+    image("pause", Reason.PINNED, MIB),
+    image("went", Reason.UNUSED, GIB, Result.REMOVED),
+)
+
+
+def shares(attribution: Attribution) -> dict[Use, int]:
+    return {share.use: share.bytes for share in attribution.shares}
+
+
+def test_images_are_told_apart_by_why_they_stay() -> None:
+    """In use, may go (what is planned, and what was not needed), too young, kept; what went is not there any more."""
+    (answer,) = attribute(ONE, IMAGES, Measured())
+    assert shares(answer) == {
+        Use.IMAGES_IN_USE: GIB,
+        Use.IMAGES_MAY_GO: 3 * GIB,
+        Use.IMAGES_TOO_YOUNG: MIB,
+        Use.IMAGES_KEPT: MIB,
+        Use.ELSE: 8 * GIB - 4 * GIB - 2 * MIB,
+    }
+    assert {share.use: share.objects for share in answer.shares}[Use.IMAGES_MAY_GO] == 2
+    assert answer.used_bytes == 8 * GIB
+
+
+def test_the_classes_of_images_share_what_the_store_takes() -> None:
+    """Sizes promise 4 GiB, the store takes 2 GiB unpacked and 1 GiB packed: each class gets three quarters."""
+    images = (image("used", Reason.IN_USE, GIB), image("old", Reason.UNUSED, 3 * GIB))
+    measured = Measured(store_reported=2 * GIB, content=Counted(GIB))
+    (answer,) = attribute(ONE, images, measured)
+    assert shares(answer)[Use.IMAGES_IN_USE] == 3 * GIB // 4
+    assert shares(answer)[Use.IMAGES_MAY_GO] == 9 * GIB // 4
+
+
+def test_content_that_cri_does_not_show_is_what_the_store_holds_beyond() -> None:
+    """2 GiB of snapshots that the runtime does not report, 1 GiB of blobs beyond all sizes: at least 3 GiB."""
+    images = (image("used", Reason.IN_USE, GIB),)
+    measured = Measured(store_reported=GIB, store_counted=Counted(3 * GIB, complete=False), content=Counted(2 * GIB))
+    (answer,) = attribute(ONE, images, measured)
+    assert shares(answer) == {Use.IMAGES_IN_USE: 2 * GIB, Use.HIDDEN: 3 * GIB, Use.ELSE: 3 * GIB}
+    assert next(share for share in answer.shares if share.use is Use.HIDDEN).at_least
+
+
+def test_writable_layers_are_no_images() -> None:
+    """Where they lie in the store they are taken off what it reports; dead ones are told apart."""
+    measured = Measured(store_reported=3 * GIB, writable_layers={"live": GIB, "dead": MIB})
+    (answer,) = attribute(ONE, (image("used", Reason.IN_USE, 5 * GIB), dead("dead")), measured)
+    assert shares(answer)[Use.IMAGES_IN_USE] == 2 * GIB - MIB
+    assert shares(answer)[Use.CONTAINERS_LIVE] == GIB
+    assert shares(answer)[Use.CONTAINERS_DEAD] == MIB
+
+
+def test_each_filesystem_is_told_what_lies_on_it() -> None:
+    """Split: images alone; writable layers, volumes and logs with the kubelet's data."""
+    split = seen(nodefs=(1, 5 * GIB), imagefs=(2, 4 * GIB), containerfs=(1, 5 * GIB))
+    measured = Measured(
+        store_reported=GIB,
+        writable_in_store=False,
+        writable_layers={"live": 2 * GIB},
+        logs={Use.LOGS_LIVE: Counted(MIB), Use.LOGS_ROTATED: Counted(2 * MIB, complete=False)},
+        logs_device=1,
+        volumes=Counted(3 * MIB),
+        volumes_device=1,
+    )
+    node, images = attribute(split, (image("used", Reason.IN_USE, GIB),), measured)
+    assert (node.roles, images.roles) == ((NODEFS, CONTAINERFS), (IMAGEFS,))
+    assert shares(images) == {Use.IMAGES_IN_USE: GIB, Use.ELSE: 3 * GIB}
+    assert shares(node) == {
+        Use.CONTAINERS_LIVE: 2 * GIB,
+        Use.VOLUMES: 3 * MIB,
+        Use.LOGS_ROTATED: 2 * MIB,
+        Use.LOGS_LIVE: MIB,
+        Use.ELSE: 3 * GIB - 6 * MIB,
+    }
+
+
+def test_logs_on_another_disk_are_not_counted_here() -> None:
+    """/var/log on a disk of its own takes nothing from nodefs."""
+    measured = Measured(logs={Use.LOGS_LIVE: Counted(GIB)}, logs_device=9)
+    (answer,) = attribute(ONE, (), measured)
+    assert shares(answer) == {Use.ELSE: 8 * GIB}
+
+
+def test_images_that_a_pass_did_not_judge_are_one_part() -> None:
+    """A row of containers only says nothing of images, and they are there all the same."""
+    (answer,) = attribute(ONE, (), Measured(store_reported=2 * GIB, content=Counted(GIB)))
+    assert shares(answer)[Use.IMAGES_UNJUDGED] == 3 * GIB
+
+
+SIZES = st.integers(0, 20 * GIB)
+
+
+@given(
+    used=SIZES,
+    sizes=st.lists(st.tuples(st.sampled_from(list(Reason)), SIZES), max_size=6),
+    reported=st.none() | SIZES,
+    counted=st.none() | SIZES,
+    content=st.none() | SIZES,
+    layers=st.none() | st.dictionaries(st.sampled_from("abc"), SIZES),
+)
+def test_no_part_is_negative_and_the_parts_are_all_that_is_used(
+    used: int,
+    sizes: list[tuple[Reason, int]],
+    reported: int | None,
+    counted: int | None,
+    content: int | None,
+    layers: dict[str, int] | None,
+) -> None:
+    """Whatever was answered: everything else is the rest, and 0 where figures claim more than is used."""
+    measured = Measured(
+        reported,
+        None if counted is None else Counted(counted),
+        None if content is None else Counted(content),
+        writable_layers=layers,
+    )
+    node = seen(nodefs=(1, min(used, 10 * GIB)), imagefs=(1, min(used, 10 * GIB)), containerfs=(1, min(used, 10 * GIB)))
+    outcomes = [image(str(number), reason, size) for number, (reason, size) in enumerate(sizes)]
+    (answer,) = attribute(node, outcomes, measured)
+    assert all(share.bytes >= 0 for share in answer.shares)
+    others = sum(share.bytes for share in answer.shares if share.use is not Use.ELSE)
+    assert shares(answer)[Use.ELSE] == max(answer.used_bytes - others, 0)
+    assert [share.use for share in answer.shares].count(Use.ELSE) == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "use"),
+    [
+        (("default_web_uid-live", "app", "0.log"), Use.LOGS_LIVE),
+        (("default_web_uid-live", "app", "0.log.20260101-120000"), Use.LOGS_ROTATED),
+        (("default_web_uid-live", "app", "0.log.20260101-120000.gz"), Use.LOGS_ROTATED),
+        (("default_web_uid-gone", "app", "0.log"), Use.LOGS_OF_GONE_PODS),
+        (("default_web_uid-gone", "app", "0.log.20260101-120000"), Use.LOGS_OF_GONE_PODS),
+        (("default_web_uid-gone",), Use.LOGS_OF_GONE_PODS),
+        (("default_web_uid-live", "app.log.d", "0.log"), Use.LOGS_LIVE),
+        (("stray.log.1",), Use.LOGS_LIVE),
+    ],
+)
+def test_a_log_is_live_rotated_or_of_a_gone_pod(names: tuple[str, ...], use: Use) -> None:
+    """By the pod's UID in the name of its directory, and the kubelet's names of rotated logs."""
+    assert class_of_log(names, lambda uid: uid == "uid-gone") is use
+
+
+@pytest.mark.parametrize("use", Use)
+def test_every_part_has_words_and_a_remedy(use: Use) -> None:
+    """Nothing is shown without what could be done about it."""
+    words, remedy = WORDS[use]
+    assert words
+    assert remedy
+
+
+FULL = Attribution(
+    1,
+    "/var/lib/kubelet",
+    (NODEFS, IMAGEFS),
+    10 * GIB,
+    8 * GIB,
+    (Share(Use.IMAGES_IN_USE, GIB, 3), Share(Use.LOGS_LIVE, MIB, None, at_least=True), Share(Use.ELSE, 7 * GIB - MIB)),
+)
+
+
+def test_the_sentence_names_the_largest_parts() -> None:
+    """Largest first; a lower bound says so."""
+    assert sentence(FULL) == (
+        "of 8.0GiB used on /var/lib/kubelet: everything else 7.0GiB, images in use 1.0GiB, "
+        "logs of live pods at least 1.0MiB"
+    )
+    assert sentence(FULL, parts=1).endswith(": everything else 7.0GiB")
+
+
+def test_the_table_says_what_can_be_done() -> None:
+    """Size, share of what is used, number of objects, words and remedy."""
+    lines = attribution_lines(FULL)
+    assert lines[0] == "where the bytes are: 8.0GiB of 10.0GiB used on /var/lib/kubelet (nodefs, imagefs)"
+    assert lines[2].split()[:6] == ["1.0GiB", "12%", "3", "images", "in", "use"]
+    assert lines[3].startswith(">= 1.0MiB")
+    assert len(lines) == 5
+
+
+def test_programs_get_the_same() -> None:
+    """Bytes as integers, the word of the use, the remedy."""
+    document = json.loads(json.dumps(attribution_json(FULL)))
+    assert (document["path"], document["filesystems"]) == ("/var/lib/kubelet", ["nodefs", "imagefs"])
+    assert (document["capacity"], document["used"]) == (10 * GIB, 8 * GIB)
+    assert document["shares"][0] == {
+        "use": "images_in_use",
+        "bytes": GIB,
+        "objects": 3,
+        "at_least": False,
+        "remedy": WORDS[Use.IMAGES_IN_USE][1],
+    }

@@ -1,0 +1,185 @@
+"""What people read: every reason has words, every table its columns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eviction.reporting.explain import REASONS, no_effect_sentences, outcome_row, outcomes_table, pass_lines
+from eviction.reporting.pass_record import Pass, PassResult, Trigger
+from eviction.reporting.tables import amount, apart, signals_table, table
+from eviction.types import Decision, ReclaimFunction
+from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
+from signals.types import FilesystemRole, FsLayout, Signal, Unavailable
+from tests.pure.values import GIB, MIB, look, observation, threshold
+
+GOING = Verdict(Kind.IMAGE, "sha256:1", "app:1", Action.REMOVE, Reason.UNUSED, size_bytes=MIB, age_seconds=7200.0)
+STAYING = Verdict(Kind.CONTAINER, "c", "default/pod/app#0", Action.KEEP, Reason.RUNNING)
+
+
+def test_every_reason_has_words() -> None:
+    """And no two of them the same."""
+    assert set(REASONS) == set(Reason)
+    assert len(set(REASONS.values())) == len(Reason)
+
+
+@pytest.mark.parametrize(
+    ("signal", "number", "text"),
+    [(Signal.NODEFS_AVAILABLE, 1536, "1.5KiB"), (Signal.NODEFS_INODES_FREE, 1536, "1536 inodes")],
+)
+def test_an_amount_has_the_unit_of_its_signal(signal: Signal, number: int, text: str) -> None:
+    """Bytes or inodes."""
+    assert amount(signal, number) == text
+
+
+def test_the_columns_of_a_table_are_aligned() -> None:
+    """Two blanks between columns, none at the end of a line."""
+    assert table([["A", "LONGER", "C"], ["value", "x", ""]]) == ["A      LONGER  C", "value  x"]
+
+
+cells = st.text(max_size=8)
+
+
+@given(st.integers(1, 4).flatmap(lambda width: st.lists(st.lists(cells, min_size=width, max_size=width), min_size=1)))
+def test_a_table_has_one_printable_line_a_row(rows: list[list[str]]) -> None:
+    """Whatever the cells hold."""
+    lines = table(rows)
+    assert len(lines) == len(rows)
+    assert all(line.isprintable() for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("available", "stale", "with_threshold", "state"),
+    [
+        (GIB, False, True, "UNDER PRESSURE"),
+        (50 * GIB, False, True, "clear"),
+        (GIB, True, True, "stale"),
+        (GIB, False, False, "no threshold"),
+    ],
+)
+def test_a_signal_is_shown_with_its_state(available: int, stale: bool, with_threshold: bool, state: str) -> None:
+    """Of 100Gi with a mark of 10%."""
+    seen = look(observation(Signal.NODEFS_AVAILABLE, available, stale=stale))
+    thresholds = [threshold(Signal.NODEFS_AVAILABLE, "10%")] if with_threshold else []
+    head, line, layout = signals_table(seen, thresholds)
+    assert head.split() == ["SIGNAL", "AVAILABLE", "CAPACITY", "MARK", "HEADROOM", "STATE", "FILESYSTEM"]
+    assert state in line
+    assert ("10% = 10.0GiB" in line) is with_threshold
+    assert layout == "layout: single"
+
+
+def test_a_signal_with_a_threshold_and_no_reading_is_unknown() -> None:
+    """And why a filesystem could not be read is said on one line."""
+    seen = replace(look(layout=None), unavailable=(Unavailable(FilesystemRole.IMAGEFS, "gone\naway"),))
+    _, line, *rest = signals_table(seen, [threshold(Signal.IMAGEFS_AVAILABLE, "15%")])
+    assert line.split() == ["imagefs.available", "-", "-", "15%", "-", "unknown", "-"]
+    assert rest == ["layout: not known yet", "imagefs: not readable: gone\\naway"]
+
+
+def test_an_object_is_shown_with_what_became_of_it() -> None:
+    """What was removed says what it freed; what stays says why; an error is appended."""
+    gone = Outcome(GOING, Result.REMOVED, freed_bytes=2 * MIB, freed_inodes=3)
+    assert outcome_row(gone) == [
+        "removed", "image", "app:1", "1.0MiB", "2h", "2.0MiB, 3 inodes", "unused", "kubelet",
+        "no container uses it",
+    ]  # fmt: skip
+    assert outcome_row(Outcome(STAYING)) == [
+        "keep", "container", "default/pod/app#0", "-", "-", "-", "running", "kubelet", "is running",
+    ]  # fmt: skip
+    assert outcome_row(Outcome(GOING, Result.FAILED, "busy"))[-1] == "no container uses it; busy"
+
+
+def test_a_threshold_that_has_no_effect_is_told_with_what_counts_instead() -> None:
+    """The kubelet reports such a conflict too, and overrides it too."""
+    counts, written = threshold(Signal.NODEFS_AVAILABLE, "10%"), threshold(Signal.CONTAINERFS_AVAILABLE, "50%")
+    (told,) = no_effect_sentences((counts, written))
+    assert told.startswith(
+        "containerfs.available: 50% has no effect: its threshold follows from nodefs, or from imagefs"
+    )
+    assert no_effect_sentences((counts,)) == []
+
+
+def test_nothing_to_show_is_no_table() -> None:
+    """Not even a head."""
+    assert outcomes_table([]) == []
+    assert len(outcomes_table([Outcome(GOING)])) == 2
+
+
+def test_a_pass_is_told_from_signal_to_result() -> None:
+    """What was low, the row, each object, the result, and what was measured beside what was promised."""
+    mark = threshold(Signal.NODEFS_AVAILABLE, "10%")
+    seen = look(observation(Signal.NODEFS_AVAILABLE, GIB))
+    row = (ReclaimFunction.DELETE_UNUSED_IMAGES,)
+    done = ReclaimResult("DeleteUnusedImages", (Outcome(GOING, Result.REMOVED),), (Outcome(STAYING),), MIB)
+    record = Pass(
+        id="1",
+        started_wall=0.0,
+        trigger=Trigger.INTERVAL,
+        observations=seen,
+        decision=Decision(frozenset(), (mark,), mark, row, FsLayout.SINGLE),
+        row=row,
+        functions=(done,),
+        measured_bytes=2 * MIB,
+        result=PassResult.SATISFIED,
+        reason="done\x1b",
+    )
+    lines = pass_lines(record)
+    assert lines[0] == "nodefs.available is 1.0GiB, below its mark of 10% = 10.0GiB"
+    assert lines[1] == "row: DeleteUnusedImages (layout single)"
+    assert [line.split()[0] for line in lines[2:5]] == ["RESULT", "removed", "keep"]
+    assert lines[5] == "satisfied: done\\x1b"
+    assert lines[6].startswith("measured 2.0MiB and 0 inodes, nominal 1.0MiB; took 0ms")
+    assert len(pass_lines(record, with_kept=False)) == len(lines) - 1
+
+
+def test_a_name_of_one_mebibyte_makes_no_table_of_megabytes() -> None:
+    """Every row of the plan was as wide as the longest name: 100 objects, one of them named so, printed 100 MiB."""
+    named = [Verdict(Kind.IMAGE, str(number), "x", Action.KEEP, Reason.RUNNING) for number in range(100)]
+    named[0] = replace(named[0], name="x" * (1 << 20))
+    assert sum(map(len, outcomes_table(map(Outcome, named)))) < 100 * 1024
+
+
+ROWS = [["RESULT", "NAME", "REASON", "IN WORDS"], ["keep", "registry.example/app:1", "in_use", "a container uses it"]]
+
+
+def test_a_table_that_is_wider_than_the_terminal_has_two_lines_a_row() -> None:
+    """The columns on the right go to the second line, as many as have to; where all fits, or nobody looks, none do."""
+    assert table(ROWS) == table(ROWS, 80) == table(ROWS, 59)
+    assert table(ROWS, 58) == [
+        "RESULT  NAME                    REASON",
+        "    IN WORDS",
+        "keep    registry.example/app:1  in_use",
+        "    a container uses it",
+    ]
+    assert table(ROWS, 35) == [
+        "RESULT  NAME",
+        "    REASON  IN WORDS",
+        "keep    registry.example/app:1",
+        "    in_use  a container uses it",
+    ]
+
+
+def test_one_long_name_does_not_move_its_column_away() -> None:
+    """It is too long by itself; the others stay beside what they belong to."""
+    long = ["keep", "x" * 100, "in_use", "a container uses it"]
+    lines = table([*ROWS, long], 60)
+    assert lines[2].split() == ["keep", "registry.example/app:1"]
+    assert lines[4] == f"keep    {'x' * 100}"
+
+
+def test_nothing_freed_is_no_column() -> None:
+    """A plan, or what stayed."""
+    assert "FREED" not in outcomes_table([Outcome(GOING)])[0]
+    assert "FREED" in outcomes_table([Outcome(GOING, Result.REMOVED)])[0]
+
+
+def test_a_mark_that_is_missed_by_little_is_told_in_bytes() -> None:
+    """57.6MiB below 57.6MiB is no news to anybody."""
+    signal = Signal.NODEFS_AVAILABLE
+    assert apart(signal, 60_390_000, 60_397_978) == ("60390000B", "60397978B")
+    assert apart(signal, 60 * MIB, 61 * MIB) == ("60.0MiB", "61.0MiB")
+    assert apart(signal, MIB, MIB) == ("1.0MiB", "1.0MiB")
+    assert apart(Signal.NODEFS_INODES_FREE, 5, 6) == ("5 inodes", "6 inodes")

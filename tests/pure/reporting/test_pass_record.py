@@ -1,0 +1,196 @@
+"""The JSON form of a pass: the contract that scripts and dashboards rely on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from eviction.node.responder import judged
+from eviction.reporting.observations_json import observations_json, threshold_json, timestamp
+from eviction.reporting.pass_record import (
+    Pass,
+    PassResult,
+    Timings,
+    Trigger,
+    kept_by_reason,
+    outcome_json,
+    pass_json,
+    pass_summary,
+)
+from eviction.types import Decision, NodeCondition, ReclaimFunction
+from reclaim.disk_need import NEVER, ChosenOrder
+from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
+from signals.types import FilesystemIdentity, FsLayout, Signal
+from tests.pure.values import GIB, MIB, look, observation, threshold
+
+LOW = replace(threshold(Signal.NODEFS_AVAILABLE, "10%", min_reclaim="2%"), origin="flag")
+GONE = Outcome(
+    Verdict(Kind.IMAGE, "sha256:1", "app:1", Action.REMOVE, Reason.UNUSED, MIB, 7200.12345),
+    Result.REMOVED,
+    duration_seconds=0.25,
+    freed_bytes=2 * MIB,
+    freed_inodes=3,
+)
+STAYS = Outcome(Verdict(Kind.CONTAINER, "c", "pod/app#0", Action.KEEP, Reason.RUNNING))
+
+
+@pytest.mark.parametrize(
+    ("wall", "text"), [(0.0, "1970-01-01T00:00:00.000Z"), (1_800_000_000.25, "2027-01-15T08:00:00.250Z")]
+)
+def test_times_are_rfc_3339_in_utc_with_milliseconds(wall: float, text: str) -> None:
+    """Whatever the machine's time zone."""
+    assert timestamp(wall) == text
+
+
+def test_an_observation_carries_the_wall_time_of_its_reading() -> None:
+    """Read 5 s before the look: its time is 5 s earlier than that of the look; an unknown time is null."""
+    where = FilesystemIdentity("/var/lib/kubelet", 7, "/dev/sda1", "ext4")
+    nodefs = replace(observation(Signal.NODEFS_AVAILABLE, GIB, time=95.0), filesystem=where)
+    images = observation(Signal.IMAGEFS_AVAILABLE, GIB, time=None, stale=True)
+    found = observations_json(replace(look(images, nodefs, time=100.0), wall_time=1_800_000_005.0))
+    assert found == [
+        {
+            "signal": "nodefs.available",
+            "available": GIB,
+            "capacity": 100 * GIB,
+            "time": "2027-01-15T08:00:00.000Z",
+            "stale": False,
+            "filesystem": {"path": "/var/lib/kubelet", "device": "/dev/sda1", "type": "ext4"},
+        },
+        {
+            "signal": "imagefs.available",
+            "available": GIB,
+            "capacity": 100 * GIB,
+            "time": None,
+            "stale": True,
+            "filesystem": None,
+        },
+    ]
+
+
+@pytest.mark.parametrize(("capacity", "effective"), [(100 * GIB, 10737418400), (None, None)])
+def test_a_threshold_carries_its_mark_at_the_present_capacity(capacity: int | None, effective: int | None) -> None:
+    """Null where the capacity is not known."""
+    seen = look(*([observation(Signal.NODEFS_AVAILABLE, 0, capacity)] if capacity else []))
+    assert threshold_json(LOW, seen) == {
+        "signal": "nodefs.available",
+        "value": "10%",
+        "margin": None,
+        "effective": effective,
+        "min_reclaim": "2%",
+        "hard": True,
+        "grace_seconds": 0.0,
+        "origin": "flag",
+    }
+
+
+def test_an_outcome_says_what_became_of_an_object() -> None:
+    """Bytes are integers, durations seconds; of what was kept the result is null."""
+    assert outcome_json(GONE) == {
+        "kind": "image",
+        "id": "sha256:1",
+        "name": "app:1",
+        "size": MIB,
+        "age_seconds": 7200.123,
+        "verdict": "remove",
+        "reason": "unused",
+        "rule": "kubelet",
+        "result": "removed",
+        "error": None,
+        "duration_seconds": 0.25,
+        "freed": {"bytes": 2 * MIB, "inodes": 3},
+    }
+    kept = outcome_json(STAYS)
+    assert (kept["verdict"], kept["reason"], kept["result"], kept["size"], kept["age_seconds"]) == (
+        "keep", "running", None, None, None,
+    )  # fmt: skip
+
+
+def test_kept_objects_are_counted_by_reason() -> None:
+    """In the order of the words."""
+    pinned = replace(STAYS, verdict=replace(STAYS.verdict, reason=Reason.PINNED))
+    assert kept_by_reason([STAYS, pinned, STAYS]) == {"pinned": 1, "running": 2}
+
+
+def test_a_pass_is_one_json_document() -> None:
+    """With the observation that caused it, what was decided, done, measured, and how long it took."""
+    seen = look(observation(Signal.NODEFS_AVAILABLE, GIB))
+    row = (ReclaimFunction.DELETE_ALL_UNUSED_CONTAINERS, ReclaimFunction.DELETE_UNUSED_IMAGES)
+    record = Pass(
+        id="abc",
+        started_wall=0.0,
+        trigger=Trigger.WATCH,
+        observations=seen,
+        decision=Decision(frozenset({NodeCondition.DISK_PRESSURE}), (LOW,), LOW, row, FsLayout.SINGLE),
+        row=row,
+        functions=(ReclaimResult("DeleteUnusedImages", (GONE,), (STAYS,), MIB, error="lost"),),
+        measured_bytes=2 * MIB,
+        measured_inodes=3,
+        result=PassResult.NOT_ENOUGH,
+        reason="because",
+        timings=Timings(total_seconds=1.5),
+        after=seen,
+        still_met=(LOW,),
+    )
+    document = json.loads(json.dumps(pass_json(record), allow_nan=False))
+    assert (document["id"], document["trigger"], document["layout"]) == ("abc", "watch", "single")
+    assert document["conditions"] == ["DiskPressure"]
+    assert document["acted_on"]["signal"] == document["still_met"][0]["signal"] == "nodefs.available"
+    assert document["row"] == ["DeleteAllUnusedContainers", "DeleteUnusedImages"]
+    assert [one["id"] for one in document["removals"] + document["kept"]] == ["sha256:1", "c"]
+    assert document["measured"] == {"bytes": 2 * MIB, "inodes": 3}
+    assert document["nominal"] == {"bytes": MIB, "inodes": None}
+    assert (document["result"], document["reason"], document["errors"]) == ("not_enough", "because", ["lost"])
+    assert document["timings"]["total_seconds"] == 1.5
+    assert "kept" not in pass_json(record, with_kept=False)
+    assert pass_json(record, with_kept=False)["kept_by_reason"] == {"running": 1}
+
+
+def test_by_what_the_images_went_is_told_in_a_sentence_and_in_fields() -> None:
+    """Null where nothing was chosen, and null seconds for never; the sentence is there only where the yield decided."""
+    seen = look(observation(Signal.NODEFS_AVAILABLE, GIB))
+    done = ReclaimResult("DeleteUnusedImages", (GONE,), relieved=True)
+    record = Pass("abc", 0.0, Trigger.WATCH, seen, Decision(frozenset(), (), None, (), None), functions=(done,))
+    assert pass_json(record)["order"] is None
+    hurry = ChosenOrder(True, True, 0.51234, NEVER)
+    hurried = replace(record, functions=(ReclaimResult("DeleteAllUnusedContainers"), replace(done, order=hurry)))
+    assert pass_json(hurried)["order"] == {
+        "by": "yield",
+        "short": "inodes",
+        "seconds_to_full": 0.512,
+        "seconds_by_last_use": None,
+    }
+    told = judged(replace(hurried, after=seen), dry_run=False).reason
+    assert told.endswith("; no threshold is met any more; " + hurry.sentence)
+    calm = replace(record, after=seen, functions=(replace(done, order=ChosenOrder(False, False, NEVER, 0.02)),))
+    assert pass_json(calm)["order"] == {
+        "by": "last_use",
+        "short": "bytes",
+        "seconds_to_full": None,
+        "seconds_by_last_use": 0.02,
+    }
+    assert judged(calm, dry_run=False).reason.endswith("; no threshold is met any more")
+
+
+def test_a_pass_of_fifty_thousand_removals_made_a_line_of_17_megabytes() -> None:
+    """Journald cuts at 48 KiB, and twenty such passes were kept for the control socket: now the first 32 removals are
+    told, of all of them the numbers, also where names and errors are as long as they may be."""
+    long = replace(
+        GONE, verdict=replace(GONE.verdict, id="sha256:" + "7" * 64, name="n" * 10_000), error="refused" * 1000
+    )
+    seen = look(observation(Signal.NODEFS_AVAILABLE, GIB))
+    functions = (
+        ReclaimResult("DeleteAllUnusedContainers", (long,) * 30, (STAYS,) * 1000),
+        ReclaimResult("DeleteUnusedImages", (long,) * 50_000, (STAYS,)),
+    )
+    record = Pass("abc", 0.0, Trigger.WATCH, seen, Decision(frozenset(), (), None, (), None), functions=functions)
+    summary = pass_summary(record)
+    assert len(json.dumps(summary)) < 48 << 10
+    assert (len(summary["removals"]), summary["removals_left_out"]) == (32, 49_998)
+    assert summary["removals_by_result"] == {"image": {"removed": 50_030}}
+    assert summary["kept_by_reason"] == {"running": 1001}
+    assert "kept" not in summary
+    few = replace(record, functions=(ReclaimResult("DeleteUnusedImages", (GONE,), (STAYS,)),))
+    assert pass_summary(few) == {**pass_json(few, with_kept=False), "removals_left_out": 0}

@@ -1,0 +1,99 @@
+"""Which filesystem is nodefs, imagefs and containerfs, and which layout they form."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from signals.filesystems import FilesystemPaths, describe_mount, layout_of, paths_of_node
+from signals.types import FilesystemRole, FsLayout, Signal
+
+DISK_A, DISK_B, DISK_C = 0x801, 0x802, 0x803
+
+
+@pytest.mark.parametrize(
+    ("nodefs", "imagefs", "containerfs", "layout"),
+    [
+        (DISK_A, DISK_A, DISK_A, FsLayout.SINGLE),
+        (DISK_A, DISK_B, DISK_B, FsLayout.DEDICATED_IMAGEFS),
+        (DISK_A, DISK_B, DISK_A, FsLayout.SPLIT),
+        (DISK_A, DISK_A, DISK_B, FsLayout.SINGLE),  # no layout of the kubelet, which treats it like single
+        (DISK_A, DISK_B, DISK_C, FsLayout.DEDICATED_IMAGEFS),
+    ],
+)
+def test_the_layout_follows_from_the_devices(nodefs: int, imagefs: int, containerfs: int, layout: FsLayout) -> None:
+    """Apart from images, writable layers make it split only where they are with the kubelet's data."""
+    assert layout_of(nodefs, imagefs, containerfs) is layout
+
+
+@given(st.integers(), st.integers(), st.integers(), st.integers())
+def test_only_the_equality_of_devices_matters(nodefs: int, imagefs: int, containerfs: int, offset: int) -> None:
+    """The numbers of the devices mean nothing by themselves."""
+    assert layout_of(nodefs, imagefs, containerfs) is layout_of(nodefs + offset, imagefs + offset, containerfs + offset)
+
+
+@pytest.mark.parametrize(
+    ("images", "containers", "imagefs", "containerfs"),
+    [
+        ([], [], None, None),
+        (["/i"], [], "/i", "/i"),
+        (["/i"], ["/c"], "/i", "/c"),
+        (["/i", "/j"], ["/c", "/d"], "/i", "/c"),
+        ([""], [""], None, None),
+        (["", "/i"], ["", "/c"], "/i", "/c"),
+        ([], ["/c"], None, "/c"),
+    ],
+)
+def test_the_first_mount_point_of_each_list_counts(
+    images: list[str], containers: list[str], imagefs: str | None, containerfs: str | None
+) -> None:
+    """Without a container filesystem of its own the writable layers are where the images are."""
+    assert paths_of_node("/var/lib/kubelet", images, containers) == FilesystemPaths(
+        "/var/lib/kubelet", imagefs, containerfs
+    )
+
+
+@pytest.mark.parametrize(
+    ("paths", "distinct"),
+    [
+        (FilesystemPaths("/k"), {"/k"}),
+        (FilesystemPaths("/k", "/i", "/i"), {"/k", "/i"}),
+        (FilesystemPaths("/k", "/i", "/c"), {"/k", "/i", "/c"}),
+        (FilesystemPaths("/k", "/k", "/k"), {"/k"}),
+    ],
+)
+def test_each_path_is_read_once(paths: FilesystemPaths, distinct: set[str]) -> None:
+    """Roles that share a path share a reading; a path that is not known is not read."""
+    assert paths.distinct() == distinct
+
+
+@pytest.mark.parametrize(
+    ("signal", "role", "counts_inodes"),
+    [
+        (Signal.NODEFS_AVAILABLE, FilesystemRole.NODEFS, False),
+        (Signal.NODEFS_INODES_FREE, FilesystemRole.NODEFS, True),
+        (Signal.IMAGEFS_AVAILABLE, FilesystemRole.IMAGEFS, False),
+        (Signal.IMAGEFS_INODES_FREE, FilesystemRole.IMAGEFS, True),
+        (Signal.CONTAINERFS_AVAILABLE, FilesystemRole.CONTAINERFS, False),
+        (Signal.CONTAINERFS_INODES_FREE, FilesystemRole.CONTAINERFS, True),
+    ],
+)
+def test_a_signal_is_about_one_filesystem_in_one_unit(
+    signal: Signal, role: FilesystemRole, counts_inodes: bool
+) -> None:
+    """Six signals: bytes and inodes of three filesystems."""
+    assert (signal.filesystem, signal.counts_inodes) == (role, counts_inodes)
+
+
+@pytest.mark.parametrize("name", ["nodefs.inodesfree", "Nodefs.available", "nodefs.available ", "memory.available", ""])
+def test_signal_names_are_compared_byte_for_byte(name: str) -> None:
+    """A name that is not exactly the kubelet's is no signal."""
+    with pytest.raises(ValueError, match="is not a valid Signal"):
+        Signal(name)
+
+
+@pytest.mark.parametrize("path", ["relative", ""])
+def test_describing_a_mount_never_fails(path: str) -> None:
+    """Whatever the path, device and type are texts for people."""
+    assert all(isinstance(text, str) for text in describe_mount(path))

@@ -1,0 +1,246 @@
+"""One observation of the node: its signals, what is stale, what is missing, and the layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from signals.filesystems import FilesystemPaths
+from signals.probe import Probes
+from signals.statvfs import Reading
+from signals.summary import NodeSummary, signals_of
+from signals.types import FilesystemIdentity, FilesystemRole, FsLayout, FsStats, Signal
+from tests.pure.values import GIB, SteppedClock
+
+DISK_A, DISK_B = 0x801, 0x802
+NODE, IMAGES = "/node", "/images"
+
+
+class Disks:
+    """A reader of filesystems in memory: path -> device, and device -> available bytes; a path may fail."""
+
+    def __init__(self, devices: dict[str, int]):
+        self.devices = devices
+        self.available: dict[int, int] = dict.fromkeys(devices.values(), 5 * GIB)
+        self.capacity = 10 * GIB
+        self.inodes_total = 1000
+        self.failing: set[str] = set()
+        self.reads: list[str] = []
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def __call__(self, path: str, now: float) -> Reading:
+        """One reading, during which `meanwhile` happens. Raises OSError if the path fails or does not exist."""
+        self.reads.append(path)
+        self.meanwhile()
+        if path in self.failing:
+            raise OSError(5, "Input/output error")
+        device = self.devices.get(path)
+        if device is None:
+            raise FileNotFoundError(2, "No such file or directory")
+        available = self.available.setdefault(device, 5 * GIB)
+        return Reading(
+            FsStats(available, available + 1, self.capacity, min(400, self.inodes_total), self.inodes_total, now),
+            device,
+        )
+
+
+def node(disks: Disks, clock: SteppedClock, imagefs: str | None = IMAGES) -> NodeSummary:
+    """A summary of a node whose kubelet is at /node and whose images and layers are at `imagefs`."""
+    return NodeSummary(FilesystemPaths(NODE, imagefs, imagefs), Probes(clock, disks), clock)
+
+
+def test_an_observation_turns_two_filesystems_into_six_signals() -> None:
+    """Each role has bytes and inodes; the time is that of the reading."""
+    clock = SteppedClock(at=50.0)
+    disks = Disks({NODE: DISK_A, IMAGES: DISK_B})
+    disks.available[DISK_B] = 2 * GIB
+    seen = node(disks, clock).observe()
+    assert {signal: (o.available, o.capacity) for signal, o in seen.signals.items()} == {
+        Signal.NODEFS_AVAILABLE: (5 * GIB, 10 * GIB),
+        Signal.NODEFS_INODES_FREE: (400, 1000),
+        Signal.IMAGEFS_AVAILABLE: (2 * GIB, 10 * GIB),
+        Signal.IMAGEFS_INODES_FREE: (400, 1000),
+        Signal.CONTAINERFS_AVAILABLE: (2 * GIB, 10 * GIB),
+        Signal.CONTAINERFS_INODES_FREE: (400, 1000),
+    }
+    assert {o.time for o in seen.signals.values()} == {50.0}
+    assert seen.layout is FsLayout.DEDICATED_IMAGEFS
+    assert seen.unavailable == ()
+    assert sorted(disks.reads) == [IMAGES, NODE]  # each path once, though /images has two roles
+
+
+def test_two_paths_on_one_filesystem_have_the_numbers_of_the_later_reading() -> None:
+    """A fill between the two readings must not make the signals of one filesystem differ."""
+    clock, disks = SteppedClock(at=50.0), Disks({NODE: DISK_A, IMAGES: DISK_A})
+
+    def fill() -> None:
+        disks.available[DISK_A] -= GIB
+        clock.step(0.25)
+
+    disks.meanwhile = fill
+    seen = node(disks, clock).observe()
+    assert {o.available for s, o in seen.signals.items() if str(s).endswith(".available")} == {3 * GIB}
+    assert {o.time for o in seen.signals.values()} == {50.25}
+
+
+def test_two_sizes_on_one_device_are_two_numbers() -> None:
+    """A project quota answers `statvfs` for its directory alone, on the device of the whole filesystem."""
+    disks = Disks({NODE: DISK_A, IMAGES: DISK_A})
+    sizes = iter((2 * GIB, 10 * GIB))
+
+    def next_size() -> None:
+        disks.capacity = next(sizes)
+        disks.available[DISK_A] = disks.capacity // 2
+
+    disks.meanwhile = next_size
+    seen = node(disks, SteppedClock()).observe()
+    assert seen.signals[Signal.IMAGEFS_AVAILABLE].available == GIB  # read first
+    assert seen.signals[Signal.NODEFS_AVAILABLE].available == 5 * GIB
+
+
+def test_a_filesystem_that_counts_no_inodes_has_no_inode_signal() -> None:
+    """On btrfs `f_files` is 0: there is no signal, rather than one with 0 % free."""
+    disks = Disks({NODE: DISK_A})
+    disks.inodes_total = 0
+    seen = node(disks, SteppedClock(), imagefs=NODE).observe()
+    assert set(seen.signals) == {Signal.NODEFS_AVAILABLE, Signal.IMAGEFS_AVAILABLE, Signal.CONTAINERFS_AVAILABLE}
+
+
+@pytest.mark.parametrize(
+    ("role", "inodes_total", "names"),
+    [
+        (FilesystemRole.NODEFS, 10, {"nodefs.available", "nodefs.inodesFree"}),
+        (FilesystemRole.IMAGEFS, 10, {"imagefs.available", "imagefs.inodesFree"}),
+        (FilesystemRole.CONTAINERFS, 10, {"containerfs.available", "containerfs.inodesFree"}),
+        (FilesystemRole.IMAGEFS, 0, {"imagefs.available"}),
+    ],
+)
+def test_the_signals_of_a_role_carry_its_name(role: FilesystemRole, inodes_total: int, names: set[str]) -> None:
+    """Available counts `f_bavail`, not `f_bfree`; both signals name their filesystem."""
+    where = FilesystemIdentity("/x", DISK_A)
+    found = signals_of(role, where, FsStats(1, 2, 3, 4, inodes_total, 7.0), stale=True)
+    assert {str(signal) for signal in found} == names
+    assert found[Signal(f"{role}.available")].available == 1
+    assert all(o.filesystem is where and o.stale and o.time == 7.0 for o in found.values())
+
+
+def test_a_reading_that_fails_keeps_the_last_numbers_marked_stale() -> None:
+    """10 s later the images cannot be read: their last numbers stay, stale, with their old time and a reason."""
+    clock, disks = SteppedClock(at=50.0), Disks({NODE: DISK_A, IMAGES: DISK_B})
+    summary = node(disks, clock)
+    summary.observe()
+    clock.step(10.0)
+    disks.failing.add(IMAGES)
+    disks.available[DISK_A] = GIB
+    seen = summary.observe()
+    images, nodefs = seen.signals[Signal.IMAGEFS_AVAILABLE], seen.signals[Signal.NODEFS_AVAILABLE]
+    assert (images.stale, images.available, images.time) == (True, 5 * GIB, 50.0)
+    assert (nodefs.stale, nodefs.available, nodefs.time) == (False, GIB, 60.0)
+    assert [(u.role, u.reason) for u in seen.unavailable] == [
+        (FilesystemRole.IMAGEFS, "/images: cannot be read: Input/output error"),
+        (FilesystemRole.CONTAINERFS, "/images: cannot be read: Input/output error"),
+    ]
+    assert seen.layout is FsLayout.DEDICATED_IMAGEFS
+
+
+def test_a_reading_that_works_again_is_fresh_again() -> None:
+    """Staleness ends with the first reading that arrives."""
+    clock, disks = SteppedClock(), Disks({NODE: DISK_A, IMAGES: DISK_B})
+    summary = node(disks, clock)
+    summary.observe()
+    disks.failing.add(IMAGES)
+    summary.observe()
+    disks.failing.clear()
+    seen = summary.observe()
+    assert not any(o.stale for o in seen.signals.values())
+    assert seen.unavailable == ()
+
+
+def test_without_earlier_numbers_a_signal_is_left_out() -> None:
+    """A filesystem that never answered has no signal, only a reason; the layout stays unknown."""
+    disks = Disks({NODE: DISK_A, IMAGES: DISK_B})
+    disks.failing.add(NODE)
+    seen = node(disks, SteppedClock()).observe()
+    assert Signal.NODEFS_AVAILABLE not in seen.signals
+    assert Signal.IMAGEFS_AVAILABLE in seen.signals
+    assert [u.role for u in seen.unavailable] == [FilesystemRole.NODEFS]
+    assert seen.layout is None
+
+
+def test_until_the_runtime_says_where_images_are_the_layout_is_unknown() -> None:
+    """nodefs alone is read; imagefs and containerfs are unavailable with the reason that was set."""
+    summary = node(Disks({NODE: DISK_A}), SteppedClock(), imagefs=None)
+    seen = summary.observe()
+    assert set(seen.signals) == {Signal.NODEFS_AVAILABLE, Signal.NODEFS_INODES_FREE}
+    assert seen.layout is None
+    assert [(u.role, u.reason) for u in seen.unavailable] == [
+        (FilesystemRole.IMAGEFS, "the container runtime has not said where its images are"),
+        (FilesystemRole.CONTAINERFS, "the container runtime has not said where its images are"),
+    ]
+
+
+def test_the_layout_changes_when_a_mount_changes() -> None:
+    """A disk that is mounted for the images makes the layout dedicated at the next observation; unmounted, single."""
+    disks = Disks({NODE: DISK_A, IMAGES: DISK_A})
+    summary = node(disks, SteppedClock())
+    layouts = []
+    for device in (DISK_A, DISK_B, DISK_A):
+        disks.devices[IMAGES] = device
+        layouts.append(summary.observe().layout)
+    assert layouts == [FsLayout.SINGLE, FsLayout.DEDICATED_IMAGEFS, FsLayout.SINGLE]
+
+
+def test_writable_layers_with_the_kubelets_data_are_the_split_layout() -> None:
+    """Images alone on a disk, layers on the kubelet's."""
+    clock, disks = SteppedClock(), Disks({NODE: DISK_A, IMAGES: DISK_B, "/layers": DISK_A})
+    summary = NodeSummary(FilesystemPaths(NODE, IMAGES, "/layers"), Probes(clock, disks), clock)
+    assert summary.observe().layout is FsLayout.SPLIT
+
+
+def test_numbers_of_paths_that_were_replaced_are_forgotten() -> None:
+    """A path that is no longer observed leaves no stale numbers behind."""
+    clock, disks = SteppedClock(), Disks({NODE: DISK_A, IMAGES: DISK_B})
+    summary = node(disks, clock)
+    summary.observe()
+    summary.locate(FilesystemPaths(NODE, "/elsewhere", "/elsewhere"))
+    seen = summary.observe()
+    assert summary.paths.imagefs == "/elsewhere"
+    assert Signal.IMAGEFS_AVAILABLE not in seen.signals
+    assert seen.layout is None
+    assert seen.unavailable[0].reason == "/elsewhere: cannot be read: No such file or directory"
+
+
+def test_paths_that_are_set_during_an_observation_count_from_the_next_one() -> None:
+    """The runtime says where its images are while nodefs is read: this observation is made without them."""
+    disks = Disks({NODE: DISK_A, IMAGES: DISK_B})
+    summary = node(disks, SteppedClock(), imagefs=None)
+    disks.meanwhile = lambda: summary.locate(FilesystemPaths(NODE, IMAGES, IMAGES))
+    seen = summary.observe()
+    assert set(seen.signals) == {Signal.NODEFS_AVAILABLE, Signal.NODEFS_INODES_FREE}
+    assert seen.layout is None
+    assert [u.role for u in seen.unavailable] == [FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS]
+    assert summary.observe().layout is FsLayout.DEDICATED_IMAGEFS
+
+
+def test_a_path_that_is_replaced_during_an_observation_counts_in_it_and_is_then_forgotten() -> None:
+    """Its reading counts in this observation; later nothing of it is left, not even stale."""
+    disks = Disks({NODE: DISK_A, IMAGES: DISK_B})
+    summary = node(disks, SteppedClock())
+    disks.meanwhile = lambda: summary.locate(FilesystemPaths(NODE))
+    assert summary.observe().signals[Signal.IMAGEFS_AVAILABLE].available == 5 * GIB
+    disks.meanwhile, disks.failing = lambda: None, {IMAGES}
+    summary.locate(FilesystemPaths(NODE, IMAGES, IMAGES))
+    assert Signal.IMAGEFS_AVAILABLE not in summary.observe().signals
+
+
+def test_capacity_is_read_anew_for_each_observation() -> None:
+    """A percentage follows a filesystem that grows. An observation holds the readings themselves too, by role."""
+    clock, disks = SteppedClock(at=5.0), Disks({NODE: DISK_A})
+    summary = node(disks, clock, imagefs=NODE)
+    assert summary.observe().signals[Signal.NODEFS_AVAILABLE].capacity == 10 * GIB
+    disks.available[DISK_A], disks.capacity = 3 * GIB, 20 * GIB
+    assert summary.observe().signals[Signal.NODEFS_AVAILABLE].capacity == 20 * GIB
+    clock.step(1.0)
+    identity, reading = summary.observe().filesystems[FilesystemRole.IMAGEFS]
+    assert (identity.path, identity.device_id, reading.available_bytes, reading.time) == (NODE, DISK_A, 3 * GIB, 6.0)

@@ -1,0 +1,212 @@
+"""Events on their way to the API server: what is counted, limited, tried again, lost; and who never waits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from io import StringIO
+
+from eviction.reporting.log import Log
+from eviction.telemetry.event_correlator import BURST, MOST_REMEMBERED, REFILL_SECONDS, Correlator, NodeEvent
+from eviction.telemetry.event_recorder import (
+    AGAIN_SECONDS,
+    MOST_QUEUED,
+    MOST_TRIES,
+    EventRecorder,
+    EventWriter,
+    NotWritten,
+)
+from reclaim.types import EventReason, GCEvent
+from tests.pure.values import SteppedClock, SteppedEvent
+
+MET = GCEvent(EventReason.EVICTION_THRESHOLD_MET, "Attempting to reclaim ephemeral-storage")
+FAILED = GCEvent(EventReason.CONTAINER_GC_FAILED, "it is away")
+LONGEST_SECONDS = 20.0
+NAME = f"node-1.{1_800_000_000 * 10**9:x}"
+
+
+class Cluster:
+    """An API server as an EventWriter: keeps what is created, and answers the first requests with `refusals`."""
+
+    def __init__(self, *refusals: NotWritten):
+        self.events: dict[str, NodeEvent] = {}
+        self.requests: list[str] = []
+        self.before: Callable[[], None] = lambda: None
+        self._refusals = list(refusals)
+
+    def create(self, event: NodeEvent) -> None:
+        """A new one."""
+        self._answer("create")
+        self.events[event.name] = event
+
+    def count_up(self, event: NodeEvent) -> None:
+        """One that is there."""
+        self._answer("count_up")
+        if event.name not in self.events:
+            raise NotWritten("it is not there", absent=True)
+        self.events[event.name] = event
+
+    def _answer(self, request: str) -> None:
+        self.requests.append(request)
+        self.before()
+        if self._refusals:
+            raise self._refusals.pop(0)
+
+
+class Story:
+    """A recorder to a cluster on a stepped clock; `tell` sends events one after the other, and waits for the end."""
+
+    def __init__(self, cluster: EventWriter):
+        self.clock = SteppedClock()
+        self.out = StringIO()
+        self._cluster = cluster
+        self.recorder = EventRecorder(
+            lambda: self._cluster,
+            "node-1",
+            Log(self.clock.wall, stream=self.out),
+            self.clock,
+            lambda: SteppedEvent(self.clock),
+        )
+
+    def tell(self, *events: GCEvent) -> list[str]:
+        """What was said in the log."""
+        for event in events:
+            self.recorder.warn(event)
+        self.recorder.start()
+        assert self.recorder.finish(LONGEST_SECONDS)
+        return [line.split(" ", 1)[1].strip() for line in self.out.getvalue().splitlines()]
+
+
+def test_an_event_becomes_an_object() -> None:
+    """Named after the node, with the kubelet's reason."""
+    cluster = Cluster()
+    assert Story(cluster).tell(MET) == []
+    assert list(cluster.events) == [NAME]
+    event = cluster.events[NAME]
+    assert (event.reason, event.message, event.count) == (MET.reason, MET.message, 1)
+
+
+def test_the_same_event_again_is_counted_up() -> None:
+    """Three of one kind and one of another: two objects."""
+    cluster = Cluster()
+    Story(cluster).tell(MET, MET, FAILED, MET)
+    assert cluster.requests == ["create", "count_up", "create", "count_up"]
+    assert [event.count for event in cluster.events.values()] == [3, 1]
+
+
+def test_what_the_cluster_has_forgotten_is_made_anew() -> None:
+    """It keeps events for an hour; the count goes on."""
+    cluster = Cluster()
+    cluster.before = lambda: cluster.events.clear() if cluster.requests == ["create", "count_up"] else None
+    Story(cluster).tell(MET, MET)
+    assert cluster.requests == ["create", "count_up", "create"]
+    assert [event.count for event in cluster.events.values()] == [2]
+
+
+def test_a_cluster_that_is_away_is_asked_again_every_10_s() -> None:
+    """Said once, and that it takes events again; the event that waited arrives first."""
+    cluster = Cluster(*[NotWritten("it cannot be reached", again=True)] * 3)
+    story = Story(cluster)
+    assert story.tell(MET, FAILED) == [
+        "warning an event did not reach the API server: it cannot be reached",
+        "info    the API server takes events again",
+    ]
+    assert story.clock.monotonic() - 1000.0 == 3 * AGAIN_SECONDS
+    assert [event.reason for event in cluster.events.values()] == [MET.reason, FAILED.reason]
+
+
+def test_an_event_is_given_up_after_twelve_tries() -> None:
+    """The next one is sent all the same."""
+    cluster = Cluster(*[NotWritten("it cannot be reached", again=True)] * MOST_TRIES)
+    Story(cluster).tell(MET, FAILED)
+    assert cluster.requests == ["create"] * (MOST_TRIES + 1)
+    assert [event.reason for event in cluster.events.values()] == [FAILED.reason]
+
+
+def test_what_is_refused_is_not_tried_again() -> None:
+    """403 stays 403: said, and no time is lost."""
+    cluster = Cluster(NotWritten("it answered 403"))
+    story = Story(cluster)
+    assert story.tell(MET)[0] == "warning an event did not reach the API server: it answered 403"
+    assert cluster.requests == ["create"]
+    assert story.clock.monotonic() == 1000.0
+
+
+def test_a_full_queue_loses_events_and_delays_nobody() -> None:
+    """What is beyond 64 is lost and said once; those 64 arrive."""
+    cluster = Cluster()
+    events = [GCEvent(EventReason.IMAGE_GC_FAILED, str(number % 20)) for number in range(3 * MOST_QUEUED)]
+    said = Story(cluster).tell(*events)
+    assert said == ["warning events are lost: the API server takes none, and the queue to it is full"]
+    assert len(cluster.requests) == BURST
+
+
+def test_a_defect_in_sending_ends_with_its_event() -> None:
+    """It is said with its type, and the next event is sent."""
+    cluster = Cluster()
+
+    def break_once() -> None:
+        if len(cluster.requests) == 1:
+            raise KeyError("defect")
+
+    cluster.before = break_once
+    assert Story(cluster).tell(MET, FAILED) == ["warning sending an event: KeyError: 'defect'"]
+    assert [event.reason for event in cluster.events.values()] == [FAILED.reason]
+
+
+def test_without_a_writer_events_go_to_the_log_only() -> None:
+    """The library is not installed, say: one sentence, and whoever warns goes on."""
+
+    def connect() -> EventWriter:
+        raise NotWritten("the extra [kubernetes] is not installed")
+
+    out, clock = StringIO(), SteppedClock()
+    recorder = EventRecorder(connect, "node-1", Log(clock.wall, stream=out), clock)
+    recorder.start()
+    recorder.warn(MET)
+    assert not recorder.finish(LONGEST_SECONDS)
+    assert out.getvalue().count("\n") == 1
+    assert "events go to the log only: the extra [kubernetes] is not installed" in out.getvalue()
+
+
+def test_the_end_cuts_the_waiting_for_another_try_short() -> None:
+    """The thread leaves although it would wait 10 s, with events in the queue."""
+    reached = threading.Event()
+    cluster = Cluster(*[NotWritten("it cannot be reached", again=True)] * MOST_TRIES)
+    cluster.before = reached.set
+    clock = SteppedClock()
+    recorder = EventRecorder(lambda: cluster, "node-1", Log(clock.wall, stream=StringIO()), clock)
+    recorder.warn(MET)
+    recorder.warn(FAILED)
+    recorder.start()
+    assert reached.wait(LONGEST_SECONDS)
+    assert not recorder.finish(0.0)
+    for thread in [thread for thread in threading.enumerate() if thread.name == "events"]:
+        thread.join(AGAIN_SECONDS / 2)
+        assert not thread.is_alive()
+    assert cluster.requests == ["create"]
+
+
+def test_beyond_a_burst_one_event_in_5_minutes_is_sent() -> None:
+    """25 at once, the 26th not; the count goes on meanwhile."""
+    correlator = Correlator("node-1")
+    sent = [correlator.following(FAILED, 0.0, 0.0) for _ in range(BURST + 10)]
+    assert [event is not None for event in sent] == [True] * BURST + [False] * 10
+    later = correlator.following(FAILED, REFILL_SECONDS, REFILL_SECONDS)
+    assert later is not None
+    assert later.count == BURST + 11
+    assert correlator.following(FAILED, REFILL_SECONDS, REFILL_SECONDS + 1.0) is None
+
+
+def test_names_differ_although_the_clock_stands_still_or_steps_back() -> None:
+    """And what is remembered stays bounded: the oldest message is forgotten and becomes a new object."""
+    correlator = Correlator("node-1")
+    names = set()
+    for number in range(2 * MOST_REMEMBERED):
+        event = correlator.following(GCEvent(FAILED.reason, str(number)), 100.0 - number, number * REFILL_SECONDS)
+        assert event is not None
+        names.add(event.name)
+    assert len(names) == 2 * MOST_REMEMBERED
+    first = correlator.following(GCEvent(FAILED.reason, "0"), 100.0, 1e6)
+    assert first is not None
+    assert first.count == 1

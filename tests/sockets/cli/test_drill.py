@@ -1,0 +1,225 @@
+"""The test of eviction paths, run as people run it: as root, in a user namespace, and where no mount is allowed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from tests.reclaimd_process import ENVIRONMENT, answer, reclaimd
+from tests.repository import ROOT
+from tests.sockets.mounts import need_mounts
+
+SCENARIO: dict[str, Any] = {
+    "name": "small",
+    "why": "A small disk that fills is relieved.",
+    "node": {
+        "size": "48Mi",
+        "inodes": 2000,
+        "images": [
+            {"name": "registry.k8s.io/pause", "size": "64Ki", "age": "720h"},
+            {"name": "registry.example/web", "size": "4Mi", "files": 10},
+            {"name": "registry.example/old", "count": 4, "size": "6Mi", "age": "2h"},
+        ],
+        "pods": [
+            {"name": "web", "image": "registry.example/web:1", "state": "running"},
+            {"name": "crashed", "image": "registry.example/web:1", "state": "crashed"},
+        ],
+        "evictionHard": {"nodefs.available": "10%"},
+    },
+    "pressure": {"grows": "bytes", "rate": "40Mi", "amount": "14Mi"},
+    "expect": {
+        "relievedWithin": "5s",
+        "goes": ["registry.example/old-01:1", "default/crashed/app#0"],
+        "stays": ["registry.example/web:1", "default/web/app#0", "default/crashed/app#1"],
+        "imagesLeftAtLeast": 3,
+    },
+}
+
+
+def scenario(directory: Path, **changes: Any) -> str:
+    """A file of the small scenario; `changes` replace entries of its parts (`expect={"stays": …}`)."""
+    document = {**SCENARIO, **changes}
+    for part in ("node", "pressure", "expect"):
+        document[part] = {**SCENARIO[part], **changes.get(part, {})}
+    path = directory / "scenario.yaml"
+    path.write_text(json.dumps(document))
+    return str(path)
+
+
+def as_less(way: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`reclaimd drill` by a process without capabilities, or one that may not even have a user namespace."""
+    return subprocess.run(
+        [sys.executable, "-m", "tests.sockets.drill_child", way, *arguments],
+        cwd=str(ROOT),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=ENVIRONMENT,
+    )
+
+
+def assert_report(directory: Path, name: str, printed: dict[str, Any]) -> None:
+    """The JSON file is what was printed; what else is in the directory is well-formed."""
+    assert json.loads((directory / f"drill-{name}.json").read_text()) == printed
+    for path in directory.glob("*.xml"):
+        ElementTree.fromstring(path.read_text())  # noqa: S314 # our own file
+    assert {"scenario", "held", "simulated", "checks", "passes", "timeline"} <= set(printed)
+    assert printed["timeline"], "the run was sampled"
+    points = [point["seconds"] for point in printed["timeline"]]
+    assert points == sorted(points)
+    removals = [outcome for record in printed["passes"] for outcome in record["removals"]]
+    assert any(outcome["result"] == "removed" for outcome in removals)
+
+
+def test_the_built_in_drill_as_root_holds(tmp_path: Path) -> None:
+    """What `make run` shows: a tmpfs, a fill, relief, everything expected held, and a report; exit 0."""
+    need_mounts()
+    process = reclaimd("drill", "-o", "json", "--report", str(tmp_path / "report"))
+    assert process.returncode == 0, process.stderr
+    printed = answer(process)
+    assert (printed["held"], printed["simulated"]) == (True, False)
+    assert "as root" in printed["filesystem"]
+    assert_report(tmp_path / "report", "pressured-node", printed)
+
+
+def test_the_drill_in_a_user_namespace_holds(tmp_path: Path) -> None:
+    """Without any capability the filesystem is mounted in a user namespace, and everything else is the same."""
+    process = as_less("without-capabilities", scenario(tmp_path), "-o", "json", "--report", str(tmp_path / "report"))
+    printed = answer(process)
+    if printed["simulated"]:
+        pytest.skip(f"needs unprivileged user namespaces: {printed['filesystem']}")
+    assert process.returncode == 0, process.stderr
+    assert "in a user namespace" in printed["filesystem"]
+    assert_report(tmp_path / "report", "small", printed)
+
+
+def test_the_drill_where_no_mount_is_allowed_is_simulated_and_says_so(tmp_path: Path) -> None:
+    """Files and deletions are real, only the size is not; every form of the answer says so."""
+    arguments = (scenario(tmp_path), "--report", str(tmp_path / "report"))
+    process = as_less("locked-down", *arguments, "-o", "json")
+    assert process.returncode == 0, process.stderr + process.stdout
+    printed = answer(process)
+    assert (printed["held"], printed["simulated"]) == (True, True)
+    assert "simulated" in printed["filesystem"]
+    assert "user namespace" in printed["filesystem"], "and why"
+    assert_report(tmp_path / "report", "small", printed)
+    text = as_less("locked-down", *arguments)
+    assert "everything held (simulated filesystem)" in text.stdout
+
+
+def test_a_drill_leaves_nothing_behind(tmp_path: Path) -> None:
+    """No directory, no socket, no process: only the report."""
+    with TemporaryDirectory() as temporary:  # short, for the name of the runtime's socket
+        process = reclaimd("drill", scenario(tmp_path), "--report", str(tmp_path / "report"), TMPDIR=temporary)
+        assert process.returncode == 0, process.stderr + process.stdout
+        assert [os.path.join(path, name) for path, _, files in os.walk(temporary) for name in files] == []
+
+
+def test_a_drill_of_inodes_holds(tmp_path: Path) -> None:
+    """Empty files fill the inodes, and the image of many small files is what brings them back."""
+    images = [
+        *SCENARIO["node"]["images"][:2],
+        {"name": "registry.example/old", "count": 3, "size": "1Mi", "files": 300},
+    ]
+    path = scenario(
+        tmp_path,
+        node={"images": images, "evictionHard": {"nodefs.inodesFree": "20%"}},
+        pressure={"grows": "inodes", "rate": "2000", "amount": "800"},
+        expect={"imagesLeftAtLeast": 2},
+    )
+    process = reclaimd("drill", path, "-o", "json", "--report", str(tmp_path / "report"))
+    printed = answer(process)
+    assert process.returncode == 0, printed["checks"]
+    assert {record["acted_on"]["signal"] for record in printed["passes"]} == {"nodefs.inodesFree"}
+
+
+WRONG = {
+    "goes, and stays": {"goes": ["registry.example/web:1"]},
+    "stays, and goes": {"stays": ["registry.example/old-01:1"]},
+    "never was": {"goes": ["registry.example/nothing:1"]},
+    "more than are left": {"imagesLeftAtLeast": 6},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_drill_whose_expectation_does_not_hold_leaves_with_1(tmp_path: Path, wrong: str) -> None:
+    """The check that failed is named with what was expected and what was seen; the report is written all the same."""
+    path = scenario(tmp_path, expect=WRONG[wrong])
+    process = reclaimd("drill", path, "-o", "json", "--report", str(tmp_path / "report"))
+    assert process.returncode == 1
+    printed = answer(process)
+    assert printed["held"] is False
+    (failed,) = [check for check in printed["checks"] if not check["held"]]
+    assert failed["seen"]
+    assert_report(tmp_path / "report", "small", printed)
+
+
+REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "an unknown field": ({"speed": "fast"}, ["speed", "pressure"]),
+    "an unknown field of the node": ({"node": {"disk": "1Gi"}}, ["node.disk"]),
+    "an unknown signal": (
+        {"node": {"evictionHard": {"rootfs.available": "5%"}}},
+        ["rootfs.available", "nodefs.available"],
+    ),
+    "a value that is none": ({"node": {"evictionHard": {"nodefs.available": "lots"}}}, ["nodefs.available", "lots"]),
+    "an image that is missing": (
+        {"node": {"pods": [{"name": "web", "image": "registry.example/absent:1", "state": "running"}]}},
+        ["web", "registry.example/absent:1"],
+    ),
+    "an unknown state": (
+        {"node": {"pods": [{"name": "web", "image": "registry.example/web:1", "state": "sleeping"}]}},
+        ["state", "sleeping", "running"],
+    ),
+    "a size that is none": ({"node": {"size": "big"}}, ["big", "500Mi"]),
+    "too few inodes": ({"node": {"inodes": 10}}, ["node.inodes", "100"]),
+    "an unknown pressure": ({"pressure": {"grows": "hopes"}}, ["pressure.grows", "hopes"]),
+    "a time that is none": ({"expect": {"relievedWithin": "soon"}}, ["soon", "30s"]),
+    "a name with a slash": ({"name": "../../etc/x"}, ["name"]),
+}
+
+
+@pytest.mark.parametrize("refused", REFUSED)
+def test_a_scenario_that_is_wrong_is_refused_in_one_sentence(tmp_path: Path, refused: str) -> None:
+    """2, the file and the field named with what is allowed, and nothing was run or written."""
+    changes, texts = REFUSED[refused]
+    path = scenario(tmp_path, **changes)
+    process = reclaimd("drill", path, "--report", str(tmp_path / "report"))
+    assert process.returncode == 2, process.stdout
+    assert process.stdout == ""
+    assert process.stderr.count("\n") == 1
+    for text in [path, *texts]:
+        assert text in process.stderr
+    assert not (tmp_path / "report").exists()
+
+
+def test_a_scenario_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    """One sentence with its name."""
+    process = reclaimd("drill", str(tmp_path / "absent.yaml"))
+    assert process.returncode == 2
+    assert process.stderr.count("\n") == 1
+    assert "absent.yaml" in process.stderr
+
+
+def test_a_node_that_is_too_small_for_its_images_is_said(tmp_path: Path) -> None:
+    """The drill cannot be built: 1, and a sentence that names what does not fit."""
+    need_mounts()
+    process = reclaimd("drill", scenario(tmp_path, node={"size": "16Mi"}), "--report", str(tmp_path / "report"))
+    assert process.returncode == 1
+    assert "No space left on device" in process.stderr
+    assert "Traceback" not in process.stderr
+
+
+def test_the_list_names_every_built_in_scenario() -> None:
+    """Each with the reason why it is there; every one of them can be read."""
+    process = reclaimd("drill", "--list")
+    assert process.returncode == 0
+    assert any(line.startswith("pressured-node") and len(line.split()) > 5 for line in process.stdout.splitlines())

@@ -1,0 +1,184 @@
+"""Progress: one line on a terminal for what takes longer than a second, erased at the end; nothing anywhere else."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import termios
+import time
+from fcntl import ioctl
+from pathlib import Path
+
+import pytest
+
+from eviction.cli.progress import AFTER_SECONDS, ERASE, Progress, StatusLine
+from eviction.drill.runtime.failpoints import Delay
+from signals.types import Signal
+from tests.nodes.small_node import MIB, SmallNode
+from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, came_true, reclaimd, reclaimd_here
+
+SLOW_SECONDS = 1.6
+LONGEST_SECONDS = 60.0
+
+
+class Terminal:
+    """A terminal of so many columns; `shown` is everything that was written to it."""
+
+    def __init__(self, columns: int = 80):
+        self._master, self.slave = pty.openpty()
+        ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        self.shown = ""
+
+    def read(self, wait_seconds: float = 0.1) -> str:
+        """Everything so far."""
+        while select.select([self._master], [], [], wait_seconds)[0]:
+            self.shown += os.read(self._master, 65536).decode()
+        return self.shown
+
+    def close(self) -> None:
+        """Hangs up."""
+        os.close(self._master)
+        os.close(self.slave)
+
+
+def on_a_terminal(*arguments: str, **environment: str) -> tuple[int, str, str]:
+    """Exit code, stdout (a pipe), and what a terminal on stderr showed."""
+    terminal = Terminal()
+    variables = {**ENVIRONMENT, "TERM": "xterm-256color", **environment}
+    process = subprocess.Popen(
+        [PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=terminal.slave, text=True, env=variables
+    )
+    try:
+        deadline = time.monotonic() + LONGEST_SECONDS
+        while process.poll() is None and time.monotonic() < deadline:
+            terminal.read(0.05)
+        output, _ = process.communicate(timeout=60.0)
+        return process.returncode, output, terminal.read()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        terminal.close()
+
+
+def left_on(shown: str) -> list[str]:
+    """The lines that a terminal still shows after everything: what a rewritten line was does not count."""
+    return [line.rpartition(ERASE)[2] for line in shown.replace("\r\n", "\n").split("\n")]
+
+
+@pytest.fixture
+def slow_node(small_node: SmallNode) -> SmallNode:
+    """A node with three old images whose runtime lists them slowly."""
+    small_node.add_images(3)
+    small_node.failpoints["ListImages"] = Delay(SLOW_SECONDS)
+    return small_node
+
+
+@pytest.mark.parametrize(
+    ("command", "doing"),
+    [
+        (("plan",), "listing containers and images, and planning"),
+        (("doctor",), "asking the runtime, the kernel and the daemon"),
+        (("reclaim", "--standalone", "--now"), "reclaiming"),
+    ],
+    ids=lambda words: words[0] if isinstance(words, tuple) else "",
+)
+def test_a_slow_runtime_is_shown_being_waited_for(slow_node: SmallNode, command: tuple[str, ...], doing: str) -> None:
+    """What is done and for how long, on one line that is gone at the end; stdout is data alone."""
+    file = slow_node.configuration(Signal.NODEFS_AVAILABLE, MIB)
+    _, output, shown = on_a_terminal(*command, "--config", file)
+    assert re.search(rf"\r\x1b\[K +\d+\.\d s  {doing}", shown)
+    assert left_on(shown) == [""]
+    assert "\x1b" not in output
+    assert output
+
+
+@pytest.mark.parametrize("command", ["plan", "check", "config", "doctor"])
+def test_what_takes_less_than_a_second_shows_nothing(small_node: SmallNode, command: str) -> None:
+    """Not a byte on the terminal."""
+    file = small_node.configuration(controlSocket="")
+    began = time.monotonic()
+    _, output, shown = on_a_terminal(command, "--config", file)
+    assert shown == "" or time.monotonic() - began > AFTER_SECONDS, "unless the machine is that busy"
+    assert output
+
+
+def test_without_a_terminal_there_is_no_progress(slow_node: SmallNode) -> None:
+    """Also on a dumb one: a log of a CI stays readable."""
+    file = slow_node.configuration()
+    assert reclaimd("plan", "--config", file).stderr == ""
+    assert on_a_terminal("plan", "--config", file, TERM="dumb")[2] == ""
+
+
+def test_a_slow_removal_is_named(small_node: SmallNode) -> None:
+    """Which image is being removed."""
+    small_node.add_images(2)
+    small_node.failpoints["RemoveImage"] = Delay(SLOW_SECONDS)
+    file = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB)
+    code, output, shown = on_a_terminal("reclaim", "--standalone", "--now", "--config", file)
+    assert code == 0
+    assert "reclaiming: image registry.example/old/0:1" in shown
+    assert left_on(shown) == [""]
+    assert "satisfied" in output
+
+
+def test_what_the_daemon_does_for_the_hook_is_shown(small_node: SmallNode, tmp_path: Path) -> None:
+    """With every beat of the daemon."""
+    small_node.add_images(2)
+    control = str(tmp_path / "control" / "socket")
+    file = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB, controlSocket=control, holdOffAfterStart="1h")
+    with Daemon("--config", file):
+        assert came_true(lambda: '"single"' in reclaimd_here("status", "--config", file, "-o", "json").stdout)
+        small_node.failpoints["RemoveImage"] = Delay(2 * SLOW_SECONDS)
+        code, output, shown = on_a_terminal("reclaim", "--now", "--config", file)
+    assert code == 0
+    assert "s  the daemon is relieving on request" in shown
+    assert left_on(shown) == [""]
+    assert "satisfied" in output
+
+
+def test_an_interruption_leaves_a_clean_line() -> None:
+    """The line is erased on the way out, whatever ends the work."""
+    terminal = Terminal()
+
+    def work() -> None:
+        with Progress("counting", line=StatusLine(stream)):
+            assert came_true(lambda: "counting" in terminal.read())
+            raise KeyboardInterrupt
+
+    with os.fdopen(os.dup(terminal.slave), "w") as stream, pytest.raises(KeyboardInterrupt):
+        work()
+    assert left_on(terminal.read()) == [""]
+    terminal.close()
+
+
+def test_a_line_is_never_wider_than_the_terminal() -> None:
+    """A line that wraps could not be erased; what a name holds is not obeyed."""
+    terminal = Terminal(columns=30)
+    with os.fdopen(os.dup(terminal.slave), "w") as stream:
+        line = StatusLine(stream)
+        line.rewrite("removing image registry.example/" + "x" * 100)
+        line.rewrite("removing \x1b[2J\n")
+        line.erase()
+        line.erase()
+    first, second = terminal.read().removesuffix(ERASE).split(ERASE)[1:]
+    assert first == "removing image registry.examp"
+    assert second == r"removing \x1b[2J\n"
+    terminal.close()
+
+
+def test_a_terminal_that_hangs_up_ends_nothing() -> None:
+    """The work goes on without a line."""
+    terminal = Terminal()
+    stream = os.fdopen(os.dup(terminal.slave), "w")
+    line = StatusLine(stream)
+    terminal.close()
+    line.rewrite("counting")
+    line.erase()
+    assert not line.live
+    with pytest.raises(OSError, match="Input/output error"):  # what was not written is tried again at the close
+        stream.close()

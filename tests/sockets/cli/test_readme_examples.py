@@ -1,0 +1,206 @@
+"""The console examples of the READMEs are run, and what they show has the shape of what comes."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from eviction.configuration.effective import load
+from eviction.reporting.attribution import WORDS, Attribution, Share, Use
+from eviction.reporting.explain import attribution_lines
+from signals.types import FilesystemRole, Signal
+from tests.nodes.small_node import MIB, SmallNode
+from tests.pages import INSTALLATION, PAGES, code_blocks
+from tests.reclaimd_process import ENVIRONMENT, PROGRAM, reclaimd
+from tests.repository import ROOT
+from tests.sockets.mounts import need_mounts
+
+EXAMPLES: dict[str, list[str]] = {
+    block.splitlines()[0]: block.splitlines()[1:] for page in PAGES for block in code_blocks(page, "console")
+}
+INSTALLED = "/opt/reclaimd/bin/reclaimd"
+AMOUNT = re.compile(r"(?:\d+(?:\.\d+)?(?:[KMGT]iB|B|ms|[hmsd%])?)+")
+
+
+def example(beginning: str) -> list[str]:
+    """The lines of the example whose first line begins so, without that line."""
+    (found,) = [lines for first, lines in EXAMPLES.items() if first.startswith(beginning)]
+    return found
+
+
+def shape(line: str) -> str:
+    """A line without what differs from run to run: amounts, times, how columns are padded, how a disk was mounted."""
+    return " ".join(AMOUNT.sub("#", re.sub(r"\(mounted .*\)", "(mounted)", line)).split())
+
+
+def shown_in_order(lines: list[str], output: str) -> None:
+    """Every line of an example stands in the output, in that order; `…` stands for any others."""
+    left = iter([shape(line) for line in output.splitlines()])
+    for line in lines:
+        if line and line != "…":
+            assert shape(line) in left, f"not shown, or not there: {line}\n{output}"
+
+
+def test_every_console_example_is_tested_here() -> None:
+    """A new one has to be added."""
+    beginnings = (
+        "$ make run     #",
+        "$ make run",
+        "# make install-program install-files",
+        "# systemctl daemon-reload",
+        "where the bytes are",
+        "# reclaimd doctor",
+    )
+    assert len(EXAMPLES) == len(beginnings)
+    assert all(first.startswith(beginning) for first, beginning in zip(EXAMPLES, beginnings, strict=True))
+
+
+def test_the_two_commands_are_targets() -> None:
+    """`make run` runs the drill that the example shows, `make test` pytest."""
+    makefile = (ROOT / "Makefile").read_text()
+    first = next(iter(EXAMPLES))
+    targets = [line.split()[2] for line in (first, *EXAMPLES[first])]
+    assert targets == ["run", "test"]
+    recipes = dict(re.findall(r"^(\w+):.*\n((?:\t.*\n)+)", makefile, re.MULTILINE))
+    assert "reclaimd drill\n" in recipes["run"].replace("$(BIN)/", "")
+    assert "pytest" in recipes["test"]
+
+
+def test_make_run_shows_what_the_readme_shows(tmp_path: Path) -> None:
+    """The head, a pass, what stayed and why, the times, the verdict and the files."""
+    need_mounts()
+    process = subprocess.run(
+        [PROGRAM, "drill"], capture_output=True, text=True, cwd=tmp_path, check=False, env=ENVIRONMENT, timeout=120.0
+    )
+    assert (process.returncode, process.stderr) == (0, "")
+    lines = EXAMPLES["$ make run"]
+    assert len(lines) >= 15
+    shown_in_order(lines, process.stdout)
+    for path in lines[-1].removeprefix("report: ").split(", "):
+        assert (tmp_path / path).exists()
+
+
+def test_the_table_of_where_the_bytes_are_reads_as_printed() -> None:
+    """Head, columns, words and remedies are those of the code, and the shares are in their order."""
+    head = "where the bytes are: 27.6MiB of 64.0MiB used on /var/lib/kubelet (nodefs, imagefs, containerfs)"
+    names, *rows = example(head)
+    words = {what: use for use, (what, _) in WORDS.items()}
+    shares = []
+    for row in rows:
+        size, _, objects, what, _ = re.split(r" {2,}", row)
+        number, unit = re.fullmatch(r"([0-9.]+)(KiB|MiB)", size).groups()  # type: ignore[union-attr] # fails loudly
+        count = None if objects == "-" else int(objects)
+        shares.append(Share(words[what], round(float(number) * {"KiB": 1024, "MiB": MIB}[unit]), count))
+    assert shares[-1].use is Use.ELSE
+    roles = (FilesystemRole.NODEFS, FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS)
+    used = round(27.6 * MIB)
+    printed = attribution_lines(Attribution(1, "/var/lib/kubelet", roles, 64 * MIB, used, tuple(shares)))
+    assert printed == [head, names, *rows]
+
+
+def test_doctor_shows_what_the_readme_shows(small_node: SmallNode) -> None:
+    """A finding with what shows it and what to do; the note is about this kernel and may not come up."""
+    file = small_node.configuration(Signal.NODEFS_AVAILABLE, 4 * MIB)
+    output = reclaimd("doctor", "--config", file).stdout
+    lines = example("# reclaimd doctor")
+    note = next(number for number, line in enumerate(lines) if line.startswith("NOTE"))
+    shown_in_order(lines[:note], output)
+    source = (ROOT / "eviction" / "doctor" / "node_checks.py").read_text()
+    for line in lines[note:-1]:
+        text = line.partition("  ")[2].removeprefix("seen: ").removeprefix("do:   ").partition("  [")[0]
+        assert text.rstrip("0123456789") in source
+
+
+def test_the_installation_puts_everything_where_the_unit_looks_for_it(tmp_path: Path) -> None:
+    """Below another root, without the program itself: what the unit starts and reads, the manual, the command on PATH.
+
+    A second installation leaves the configuration as it is.
+    """
+    command = ["make", "install-files", f"DESTDIR={tmp_path}"]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    units = tmp_path / "etc" / "systemd" / "system"
+    assert {path.name for path in units.iterdir()} == {
+        p.name for p in (ROOT / "config/systemd").iterdir() if p.is_file()
+    }
+    unit = (units / "reclaimd.service").read_text()
+    (start,) = re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)
+    program, subcommand, *options = shlex.split(start)
+    assert (program, subcommand) == (INSTALLED, "run")
+    assert str((tmp_path / "usr/local/sbin/reclaimd").readlink()) == INSTALLED
+    assert (tmp_path / "usr/local/share/man/man1/reclaimd.1").exists()
+    file = tmp_path / options[options.index("--config") + 1].lstrip("/")
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.write_text("mine")
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    assert file.read_text() == "mine"
+
+
+def dry_make(*targets: str) -> list[str]:
+    """The lines of the recipes that `make` would run."""
+    command = ["make", "--no-print-directory", "-n", *targets]
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+
+
+def commands_of(beginning: str) -> list[str]:
+    """What an example of the installation has a reader type, comments left out."""
+    first = next(first for first in EXAMPLES if first.startswith(beginning))
+    return [re.split(r"\s{2,}#", line.removeprefix("# "))[0].strip() for line in (first, *EXAMPLES[first])]
+
+
+def test_the_example_of_a_configuration_is_one(tmp_path: Path) -> None:
+    """It is read without a complaint, and its values are in force."""
+    (example,) = code_blocks(INSTALLATION, "yaml")
+    path = tmp_path / "reclaimd.yaml"
+    path.write_text(example)
+    path.chmod(0o600)
+    configuration = load(str(path), {}, {"kubeletConfig": ""})
+    assert configuration.effective["margin"] == "8%"
+    assert configuration.keep_images == ("registry.example/base/*",)
+    assert configuration.runtime_endpoint == "unix:///run/containerd/containerd.sock"
+
+
+def test_the_first_step_of_the_installation_starts_nothing() -> None:
+    """The program into the place that the unit names, and the files; systemd is not spoken to."""
+    first, *_ = commands_of("# make install-program")
+    recipe = dry_make(*first.split()[1:])
+    assert any(line.endswith(f"-m venv {Path(INSTALLED).parents[1]}") for line in recipe)
+    assert not [line for line in recipe if line.startswith("systemctl")]
+
+
+def test_the_two_steps_that_change_the_node_are_make_install() -> None:
+    """What the page has a reader type in two steps is what `make install` does at once."""
+    first, *_ = commands_of("# make install-program")
+    start = [line for line in commands_of("# systemctl daemon-reload") if line.startswith("systemctl")]
+    assert dry_make("install") == [*dry_make(*first.split()[1:]), *start]
+    assert "`make install` does steps 1 and 3 at once" in INSTALLATION.read_text()
+
+
+def test_what_the_installation_has_a_reader_try_first_removes_nothing(small_node: SmallNode) -> None:
+    """Each command after the installation itself runs, on a node under pressure that has something to remove.
+
+    The last one says what it would remove.
+    """
+    small_node.add_images(4)
+    file = small_node.configuration(Signal.IMAGEFS_AVAILABLE, 4 * MIB)
+    _, *lines = commands_of("# make install-program")
+    assert [line.split()[1] for line in lines] == ["doctor", "config", "check", "plan", "reclaim"]
+    output = ""
+    for line in lines:
+        process = reclaimd(*line.split()[1:], "--config", file)
+        assert process.returncode in (0, 1), (line, process.stderr)
+        output = process.stdout
+    assert "would remove" in output
+    assert small_node.removed() == []
+    assert len(small_node.images()) == 6
+
+
+@pytest.mark.parametrize(
+    "path", sorted({path for page in PAGES for path in re.findall(r"`kubectl apply -k ([\w/.-]+)`", page.read_text())})
+)
+def test_what_kubectl_applies_is_there(path: str) -> None:
+    """A kustomization."""
+    assert (ROOT / path / "kustomization.yaml").exists()

@@ -1,0 +1,294 @@
+"""`reclaimd status`, `reclaimd config` and SIGHUP, as people use them.
+
+No runtime is needed: a daemon whose runtime socket is missing still looks at its own filesystem.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eviction.node.history import replay
+from tests.reclaimd_process import Daemon, answer, came_true, reclaimd, reclaimd_here, write_configuration
+
+WITHIN_SECONDS = 15.0  # the machine is shared
+OFF = dict.fromkeys(("nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree"), "0%")
+
+
+class Machine:
+    """A directory with a root directory, a configuration, and nobody behind the runtime socket."""
+
+    def __init__(self, directory: Path):
+        self.directory = directory
+        self.root = directory / "kubelet"
+        self.root.mkdir()
+        self.control = directory / "run" / "control.sock"
+        self.file = directory / "reclaimd.yaml"
+        self.configure()
+
+    def configure(self, hard: dict[str, str] | None = None, **fields: object) -> str:
+        """Writes the configuration; the path of it."""
+        values: dict[str, object] = {
+            "rootDirectory": str(self.root),
+            "containerRuntimeEndpoint": f"unix://{self.directory}/none.sock",
+            "controlSocket": str(self.control),
+            "holdOffAfterStart": "1h",
+            "evictionHard": {**OFF, **(hard or {"nodefs.available": "1Ki"})},
+            "pollCeiling": "200ms",
+        }
+        write_configuration(self.file, **{**values, **fields})
+        return str(self.file)
+
+    def status(self, *arguments: str) -> Any:
+        """The status as JSON."""
+        return answer(reclaimd_here("status", "--config", str(self.file), "-o", "json", *arguments))
+
+    def looked(self) -> bool:
+        """Whether the daemon answers, and has had its first look."""
+        process = reclaimd_here("status", "--config", str(self.file), "-o", "json")
+        return process.returncode == 0 and bool(answer(process)["observations"])
+
+    def marks(self) -> dict[str, str]:
+        """The thresholds in force, as the daemon tells them."""
+        return {threshold["signal"]: threshold["value"] for threshold in self.status()["thresholds"]}
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """A machine without a daemon."""
+    return Machine(tmp_path)
+
+
+@pytest.fixture
+def daemon(machine: Machine) -> Iterator[Daemon]:
+    """A daemon on the machine, that has had its first look."""
+    with Daemon("--config", str(machine.file)) as running:
+        assert came_true(machine.looked)
+        yield running
+
+
+def reloaded(daemon: Daemon, found: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """SIGHUP, and the event that is waited for."""
+    daemon.process.send_signal(signal.SIGHUP)
+    return daemon.wait_for(found)
+
+
+def test_status_without_a_daemon_is_exit_3_and_one_sentence(machine: Machine) -> None:
+    """It names the socket."""
+    process = reclaimd("status", "--config", str(machine.file))
+    assert (process.returncode, process.stdout) == (3, "")
+    assert process.stderr == f"reclaimd: no daemon answers on {machine.control}: No such file or directory\n"
+
+
+def test_status_tells_what_the_daemon_sees(machine: Machine, daemon: Daemon) -> None:
+    """Signals, marks, conditions, passes; the heartbeat is that of a loop that goes."""
+    status = machine.status()
+    assert (status["conditions"], status["passes"], status["layout"]) == ([], [], None)
+    (threshold,) = status["thresholds"]
+    assert (threshold["signal"], threshold["effective"], threshold["hard"]) == ("nodefs.available", 1024, True)
+    assert {"nodefs.available", "nodefs.inodesFree"} <= {one["signal"] for one in status["observations"]}
+    assert status["heartbeat_age_seconds"] < WITHIN_SECONDS
+    assert "history" not in status
+    text = reclaimd("status", "--config", str(machine.file))
+    assert text.returncode == 0
+    lines = text.stdout.splitlines()
+    assert lines[0].startswith("no DiskPressure; ")
+    assert lines[0].endswith("; layout not known yet")
+    assert lines[1].split() == ["SIGNAL", "AVAILABLE", "MARK", "TIME", "TO", "THE", "MARK"]
+    assert lines[2].split()[:1] == ["nodefs.available"]
+    assert lines[2].split()[2] == "1.0KiB"
+    assert lines[-1] == "no passes yet"
+
+
+def test_the_history_of_a_daemon_can_be_replayed(machine: Machine, daemon: Daemon) -> None:
+    """`status --history -o json`, read elsewhere, gives the decisions that were made."""
+    assert came_true(lambda: len(machine.status("--history")["history"]["looks"]) >= 3)
+    dump = json.loads(json.dumps(machine.status("--history")["history"]))
+    was, made = replay(dump)
+    assert was == made
+    assert len(made) >= 3
+
+
+def test_the_control_socket_is_the_daemons_alone_and_goes_with_it(machine: Machine, daemon: Daemon) -> None:
+    """Mode 0600; taken away at SIGTERM; what a killed daemon leaves is replaced by the next."""
+    assert machine.control.stat().st_mode & 0o777 == 0o600
+    daemon.process.kill()
+    daemon.process.wait(WITHIN_SECONDS)
+    assert machine.control.exists()
+    with Daemon("--config", str(machine.file)) as successor:
+        assert came_true(machine.looked)
+        assert successor.stop() == 0
+    assert not machine.control.exists()
+
+
+def test_a_daemon_without_a_control_socket_does_its_work(machine: Machine) -> None:
+    """A file in the way of the directory: a warning, and the looks go on."""
+    machine.control.parent.write_text("")
+    with Daemon("--config", str(machine.file)) as running:
+        running.wait_for(lambda event: "no control socket: control socket" in event["message"])
+        running.wait_for(lambda event: "cannot be asked" in event["message"])
+        assert running.stop() == 0
+
+
+def test_sighup_takes_a_good_file_into_force(machine: Machine, daemon: Daemon) -> None:
+    """Status tells the new thresholds; the history begins anew."""
+    assert machine.marks() == {"nodefs.available": "1Ki"}
+    machine.configure({"nodefs.available": "2Ki", "nodefs.inodesFree": "3"})
+    reloaded(daemon, lambda event: event["message"] == "the configuration was reloaded")
+    wanted = {"nodefs.available": "2Ki", "nodefs.inodesFree": "3"}
+    assert came_true(lambda: machine.marks() == wanted)
+    was, made = replay(machine.status("--history")["history"])
+    assert was == made
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"margin": "51%"}, "margin: must be between 0% and 50%, but it was '51%'"),
+        ({"evictionSoft": {"nodefs.available": "5%"}}, "evictionSoft: nodefs.available: needs a grace period"),
+        ({"noSuchField": 1}, "unknown field 'noSuchField'"),
+        ({"containerRuntimeEndpoint": "tcp://x:1"}, "tcp://x:1"),
+    ],
+)
+def test_sighup_with_a_bad_file_keeps_the_old_thresholds(
+    machine: Machine, daemon: Daemon, fields: dict[str, object], problem: str
+) -> None:
+    """One sentence says what is wrong with which file, and that the old one stays; then a good one is taken."""
+    machine.configure({"nodefs.available": "2Ki"}, **fields)
+    event = reloaded(daemon, lambda event: "was not reloaded" in event["message"])
+    assert event["level"] == "error"
+    assert event["message"].startswith("the configuration was not reloaded, the old one stays: ")
+    assert problem in event["message"]
+    assert "\n" not in event["message"]
+    machine.configure({"nodefs.available": "1Ki"})
+    assert machine.marks() == {"nodefs.available": "1Ki"}
+    machine.configure({"nodefs.available": "4Ki"})
+    reloaded(daemon, lambda event: event["message"] == "the configuration was reloaded")
+    assert came_true(lambda: machine.marks() == {"nodefs.available": "4Ki"})
+
+
+@pytest.mark.parametrize("gone", ["removed", "empty", "directory"])
+def test_sighup_without_a_file_keeps_the_old_thresholds(machine: Machine, daemon: Daemon, gone: str) -> None:
+    """The file is gone, is cut to nothing, or is a directory."""
+    machine.file.unlink()
+    if gone == "empty":
+        machine.file.touch()
+    elif gone == "directory":
+        machine.file.mkdir()
+    reloaded(daemon, lambda event: "was not reloaded, the old one stays: " in event["message"])
+    if gone == "directory":
+        machine.file.rmdir()
+    machine.configure()
+    assert machine.marks() == {"nodefs.available": "1Ki"}
+
+
+def test_sighup_names_the_fields_that_need_a_restart(machine: Machine, daemon: Daemon) -> None:
+    """They stay as they were, and the thresholds of the same file are taken."""
+    other = machine.directory / "other"
+    other.mkdir()
+    moved = str(machine.directory / "moved.sock")
+    machine.configure(
+        {"nodefs.available": "2Ki"},
+        rootDirectory=str(other),
+        containerRuntimeEndpoint=f"unix://{machine.directory}/other.sock",
+        controlSocket=moved,
+        holdOffAfterStart="2h",
+    )
+    event = reloaded(daemon, lambda event: "need a restart" in event["message"])
+    for field in ("rootDirectory", "containerRuntimeEndpoint", "controlSocket", "holdOffAfterStart"):
+        assert field in event["message"]
+    assert not os.path.exists(moved)
+    machine.configure({"nodefs.available": "2Ki"})
+    assert came_true(lambda: machine.marks() == {"nodefs.available": "2Ki"})
+    assert machine.status()["observations"][0]["filesystem"]["path"] == str(machine.root)
+
+
+def kubelets_file(machine: Machine, **fields: object) -> str:
+    """A kubelet configuration with imagefs thresholds switched off."""
+    path = machine.directory / "kubelet.yaml"
+    head = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
+    path.write_text(json.dumps({**head, **fields}))
+    return str(path)
+
+
+def test_config_tells_values_origins_and_the_ladder(machine: Machine) -> None:
+    """As JSON: what is in force, from where, what is left to the kubelet, and the marks from above."""
+    kubelet = kubelets_file(machine, evictionHard={"nodefs.available": "1Mi", "memory.available": "1Gi"})
+    machine.configure({"nodefs.available": "2Mi"}, kubeletConfig=kubelet)
+    process = reclaimd_here("config", "--config", str(machine.file), "-o", "json", "--image-gc-high-threshold", "90")
+    assert (process.returncode, process.stderr) == (0, "")
+    found = answer(process)
+    assert found["values"]["evictionHard"]["nodefs.available"] == "2Mi"
+    assert found["values"]["imageGCHighThresholdPercent"] == 90
+    assert found["origins"]["evictionHard.nodefs.available"] == str(machine.file)
+    assert found["origins"]["evictionHard.memory.available"] == kubelet
+    assert found["origins"]["imageGCHighThresholdPercent"] == "flags"
+    assert found["origins"]["margin"] == "default"
+    assert found["left_to_kubelet"] == {"memory.available": "1Gi", "allocatableMemory.available": "1Gi"}
+    assert found["ladder"] == [
+        {"signal": "nodefs.available", "mark": 2 << 20, "what": "hard 2Mi", "whose": "reclaimd"},
+        {"signal": "nodefs.available", "mark": 1 << 20, "what": "hard 1Mi", "whose": "kubelet"},
+    ]
+    text = reclaimd_here("config", "--config", str(machine.file)).stdout.splitlines()
+    assert text[0].split() == ["FIELD", "VALUE", "ORIGIN"]
+    assert ["evictionHard.nodefs.available", "2Mi", str(machine.file)] in [line.split() for line in text]
+    assert any(line.split()[:1] == ["memory.available"] and line.endswith("left to the kubelet") for line in text)
+    assert ["SIGNAL", "AVAILABLE", "MARK", "WHOSE", "WHAT"] in [line.split() for line in text]
+
+
+def test_config_warns_of_a_mark_that_comes_later_than_the_kubelets(machine: Machine) -> None:
+    """On stderr, with both numbers; stdout stays a document. The daemon says it too, once."""
+    kubelet = kubelets_file(machine, evictionHard={"nodefs.available": "2Mi"})
+    machine.configure({"nodefs.available": "1Mi"}, kubeletConfig=kubelet)
+    process = reclaimd_here("config", "--config", str(machine.file), "-o", "json")
+    assert process.returncode == 0
+    assert process.stderr == (
+        "warning: nodefs.available: the mark of 1Mi = 1.0MiB acts later than the kubelet's of 2Mi = 2.0MiB\n"
+    )
+    assert answer(process)["values"]["kubeletConfig"] == kubelet
+
+
+NO_EFFECT = "has no effect: its threshold follows from nodefs, or from imagefs where that is dedicated"
+
+
+def test_config_tells_what_has_no_effect_and_every_threshold_that_is_left_to_the_kubelet(machine: Machine) -> None:
+    """A threshold on containerfs is told with what counts instead, and is no rung; hard and soft memory both stand."""
+    kubelet = kubelets_file(
+        machine,
+        evictionHard={"nodefs.available": "1Mi", "containerfs.available": "9Mi", "memory.available": "1Gi"},
+        evictionSoft={"memory.available": "2Gi"},
+        evictionSoftGracePeriod={"memory.available": "1m"},
+    )
+    machine.configure({"nodefs.available": "2Mi"}, kubeletConfig=kubelet)
+    process = reclaimd_here("config", "--config", str(machine.file), "-o", "json")
+    assert process.returncode == 0
+    assert process.stderr == f"warning: containerfs.available: 9Mi + 5% {NO_EFFECT}\n"
+    found = answer(process)
+    assert found["left_to_kubelet"]["memory.available"] == "1Gi, 2Gi (soft)"
+    assert {rung["mark"] for rung in found["ladder"]} == {2 << 20, 1 << 20}
+
+
+def test_the_daemon_says_what_has_no_effect(machine: Machine) -> None:
+    """At its start, and after a reload."""
+    machine.configure({"nodefs.available": "1Ki", "containerfs.available": "8Mi"})
+    with Daemon("--config", str(machine.file)) as daemon:
+        daemon.wait_for(lambda event: event["message"] == f"containerfs.available: 8Mi {NO_EFFECT}")
+        machine.configure({"nodefs.available": "1Ki", "containerfs.available": "9Mi"})
+        reloaded(daemon, lambda event: event["message"] == f"containerfs.available: 9Mi {NO_EFFECT}")
+
+
+def test_config_is_refused_in_one_sentence(machine: Machine) -> None:
+    """Exit 2, the kubelet's file named where the problem is there."""
+    kubelet = kubelets_file(machine, imageGCHighThresholdPercent=101, imageGCLowThresholdPercent=-1)
+    machine.configure(kubeletConfig=kubelet)
+    process = reclaimd_here("config", "--config", str(machine.file))
+    assert (process.returncode, process.stdout) == (2, "")
+    assert process.stderr.startswith(f"reclaimd: {kubelet}: imageGCHighThresholdPercent: must be between 0 and 100")
+    assert "; imageGCLowThresholdPercent: must be between 0 and 100, but it was -1" in process.stderr
+    assert process.stderr.count("\n") == 1

@@ -1,0 +1,339 @@
+"""The worked examples run: each on a small node, as far as this machine has what it is for."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from eviction.configuration.effective import load
+from signals.types import Signal
+from tests.nodes.small_node import MIB, SmallNode
+from tests.reclaimd_process import ENVIRONMENT, PROGRAM, came_true
+from tests.repository import ROOT
+from tests.sockets.alertmanager import Alertmanager, Inetd
+from tests.sockets.config.test_packaging import tool
+
+EXAMPLES = ROOT / "config" / "examples"
+RECEIVER = EXAMPLES / "alertmanager" / "alert_receiver.py"
+INSTALLED = "/opt/reclaimd/bin/reclaimd"
+FILE, DROP_INS = "/etc/reclaimd/reclaimd.yaml", "/etc/reclaimd/reclaimd.conf.d"
+BEARER = "a-secret-of-the-alertmanager"
+
+
+def run(program: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """An example with this program in place of the installed one."""
+    environment = {**ENVIRONMENT, "RECLAIMD": PROGRAM, **variables}
+    return subprocess.run(
+        [str(program), *arguments], capture_output=True, text=True, check=False, env=environment, timeout=60.0
+    )
+
+
+# ---- systemd
+
+
+def installed(directory: Path) -> Path:
+    """A unit directory as the heads of the files say, with programs and files of this machine."""
+    made = directory / "units"
+    shutil.copytree(EXAMPLES / "systemd", made)
+    for unit in (
+        *(EXAMPLES / "alertmanager").glob("reclaimd-alert*"),
+        ROOT / "config" / "systemd" / "reclaimd.service",
+    ):
+        shutil.copy(unit, made)
+    shutil.copytree(EXAMPLES / "k3s" / "reclaimd.service.d", made / "reclaimd.service.d")
+    (made / "kubelet.service").write_text("[Service]\nExecStart=/bin/true\n")
+    for path in made.rglob("*"):
+        if path.is_file():
+            text = path.read_text().replace(INSTALLED, PROGRAM).replace("/opt/reclaimd/bin/python3", sys.executable)
+            path.write_text(text)
+    return made
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "reclaimd-reclaim.service",
+        "reclaimd-reclaim.timer",
+        "kubelet.service",
+        "reclaimd-alert.socket",
+        "reclaimd-alert@1.service",
+        "reclaimd.service",
+    ],
+)
+def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path, unit: str) -> None:
+    """With the drop-ins beside them; what they name exists."""
+    analyzer = tool("systemd-analyze", "systemd")
+    units = installed(tmp_path)
+    if "@" in unit:
+        shutil.copy(units / "reclaimd-alert@.service", units / unit)
+    command = [analyzer, "verify", "--man=no", str(units / unit)]
+    variables = {**ENVIRONMENT, "SYSTEMD_UNIT_PATH": f"{units}:"}
+    process = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
+    assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
+
+
+def command_of(unit: Path) -> list[str]:
+    """What a unit starts."""
+    (line,) = [line for line in unit.read_text().splitlines() if line.startswith("ExecStart=")]
+    return shlex.split(line.removeprefix("ExecStart="))
+
+
+@pytest.mark.parametrize(("above", "code"), [(MIB, 0), (1 << 40, 1)])
+def test_the_command_of_the_unit_relieves_or_fails_visibly(
+    small_node: SmallNode, tmp_path: Path, above: int, code: int
+) -> None:
+    """Exit 0 makes the unit inactive, 1 (pressure remains) makes it failed."""
+    small_node.add_images(2)
+    file = small_node.configuration(Signal.NODEFS_AVAILABLE, above)
+    words = command_of(EXAMPLES / "systemd" / "reclaimd-reclaim.service")
+    given = {INSTALLED: PROGRAM, FILE: file, DROP_INS: str(tmp_path)}
+    assert set(given) <= set(words)
+    command = [given.get(word, word) for word in words]
+    process = subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT)
+    assert process.returncode == code
+    assert small_node.removed("image")
+
+
+def options_of(words: list[str]) -> list[str]:
+    return [word for word in words if word in (FILE, DROP_INS)]
+
+
+def test_whoever_acts_was_told_the_same_as_the_daemon() -> None:
+    """The same files: otherwise the daemon refuses, and drop-ins do not count."""
+    daemon = command_of(ROOT / "config" / "systemd" / "reclaimd.service")
+    units = (EXAMPLES / "systemd" / "reclaimd-reclaim.service", EXAMPLES / "alertmanager" / "reclaimd-alert@.service")
+    monitor = json.loads((EXAMPLES / "node-problem-detector" / "reclaim.json").read_text())
+    others = [*map(command_of, units), monitor["rules"][0]["args"]]
+    assert options_of(daemon) == [FILE, DROP_INS]
+    assert [options_of(words) for words in others] == [[FILE, DROP_INS]] * 3
+
+
+def test_a_kubelet_that_fails_starts_the_unit_that_is_there() -> None:
+    """The drop-in names it."""
+    drop_in = (EXAMPLES / "systemd" / "kubelet.service.d" / "reclaimd.conf").read_text()
+    (name,) = [line.partition("=")[2] for line in drop_in.splitlines() if line.startswith("OnFailure=")]
+    assert (EXAMPLES / "systemd" / name).exists()
+
+
+# ---- node-problem-detector
+
+
+@pytest.mark.parametrize(
+    ("above", "code", "line"), [(-MIB, 0, "no disk pressure"), (MIB, 0, "no disk pressure"), (1 << 40, 1, "pressure: ")]
+)
+def test_the_plugin_relieves_before_it_complains(small_node: SmallNode, above: int, code: int, line: str) -> None:
+    """0 OK, also after relief, and 1 a problem that is left; one line of at most 80 characters."""
+    small_node.add_images(2)
+    file = small_node.configuration(Signal.NODEFS_AVAILABLE, above)
+    process = run(EXAMPLES / "node-problem-detector" / "reclaim.sh", "--config", file)
+    assert (process.returncode, process.stderr) == (code, "")
+    assert process.stdout.startswith(line)
+    assert process.stdout.count("\n") == 1
+    assert len(process.stdout.rstrip("\n")) <= 80
+    assert bool(small_node.removed("image")) is (above > 0)
+
+
+def test_a_plugin_that_cannot_tell_says_so(small_node: SmallNode) -> None:
+    """2 unknown, and a line: the runtime is away, or the program is not there."""
+    file = small_node.configuration(evictionHard={"imagefs.available": "1%"})
+    small_node.server.stop()
+    plugin = EXAMPLES / "node-problem-detector" / "reclaim.sh"
+    away, missing = run(plugin, "--config", file), run(plugin, RECLAIMD="/nonexistent")
+    assert (away.returncode, missing.returncode) == (2, 2)
+    assert away.stdout.startswith("unknown")
+    assert missing.stdout == "reclaimd ended with 127\n"
+
+
+def test_the_monitor_names_what_is_installed() -> None:
+    """The rule's condition is one of its conditions, and its time is enough for a pass."""
+    monitor = json.loads((EXAMPLES / "node-problem-detector" / "reclaim.json").read_text())
+    (rule,) = monitor["rules"]
+    assert rule["condition"] in {condition["type"] for condition in monitor["conditions"]}
+    assert Path(rule["path"]).name == "reclaim.sh"
+    assert monitor["pluginConfig"]["timeout"] == rule["timeout"] == "5m"
+
+
+# ---- a CI fleet
+
+
+def test_room_is_made_before_a_job(small_node: SmallNode) -> None:
+    """As much as is asked for and not more; where there is enough, nothing goes."""
+    small_node.add_images(4)
+    small_node.run(small_node.run_pod("web"))
+    file = small_node.configuration()
+    hook, room = EXAMPLES / "ci" / "before-job.sh", small_node.available() + 6 * MIB
+    first = run(hook, "--config", file, RECLAIMD_ROOM=str(room))
+    assert (first.returncode, first.stderr) == (0, "")
+    assert small_node.available() >= room
+    assert len(small_node.removed("image")) == 2
+    assert run(hook, "--config", file, RECLAIMD_ROOM=str(room)).returncode == 0
+    assert len(small_node.removed("image")) == 2
+
+
+def test_a_job_without_room_does_not_begin(small_node: SmallNode) -> None:
+    """Exit 1 with a sentence, and the same when the runtime is away."""
+    small_node.fill(8 * MIB)
+    file = small_node.configuration()
+    hook = EXAMPLES / "ci" / "before-job.sh"
+    full = run(hook, "--config", file, RECLAIMD_ROOM="99%")
+    assert (full.returncode, full.stderr.count("\n")) == (1, 1)
+    assert "less than 99% is available for images" in full.stderr
+    small_node.server.stop()
+    away = run(hook, "--config", file)
+    assert away.returncode == 1
+    assert "reclaimd ended with 3" in away.stderr
+
+
+# ---- beside k3s
+
+
+def test_the_configuration_beside_k3s_acts_before_its_kubelet() -> None:
+    """Its socket, and every threshold above the 5% that k3s sets."""
+    found = load(str(EXAMPLES / "k3s" / "reclaimd.yaml"), {}, {})
+    assert found.runtime_endpoint == "unix:///run/k3s/containerd/containerd.sock"
+    marks = {str(one.signal): one.effective(1000) for one in found.thresholds}
+    assert {signal for signal, mark in marks.items() if mark > 50} == {"nodefs.available", "imagefs.available"}
+    assert len(marks) == 4
+    assert all(one.hard and one.margin is None for one in found.thresholds)
+
+
+def test_what_k3s_brings_along_is_kept(small_node: SmallNode) -> None:
+    """Its images without a registry stay; another one goes."""
+    keeps = yaml.safe_load((EXAMPLES / "k3s" / "reclaimd.yaml").read_text())["keepImages"]
+    brought = small_node.add_image("docker.io/rancher/mirrored-coredns-coredns:1.10.1")
+    other = small_node.add_image("docker.io/library/busybox:1")
+    file = small_node.configuration(Signal.NODEFS_AVAILABLE, 1 << 40, keepImages=keeps)
+    run(Path(PROGRAM), "reclaim", "--now", "--config", file)
+    assert brought in small_node.images()
+    assert other not in small_node.images()
+
+
+# ---- an Alertmanager
+
+
+@pytest.fixture
+def pressed(small_node: SmallNode, tmp_path: Path) -> tuple[SmallNode, list[str]]:
+    """A node under pressure, and the receiver's command for it as node-1."""
+    small_node.add_images(2)
+    token = tmp_path / "token"
+    token.write_text(BEARER + "\n")
+    file = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB)
+    words = command_of(EXAMPLES / "alertmanager" / "reclaimd-alert@.service")
+    given = {
+        "/opt/reclaimd/bin/python3": sys.executable,
+        "/opt/reclaimd/alert_receiver.py": str(RECEIVER),
+        "${CREDENTIALS_DIRECTORY}/token": str(token),
+        "%H": "node-1",
+        INSTALLED: PROGRAM,
+        FILE: file,
+        DROP_INS: str(tmp_path),
+    }
+    assert set(given) <= set(words)
+    return small_node, [given.get(word, word) for word in words]
+
+
+def test_an_alert_of_a_real_alertmanager_has_the_node_relieved(
+    pressed: tuple[SmallNode, list[str]], tmp_path: Path
+) -> None:
+    """Its configuration is the example's, with the port and the token of this test; another node's alert does
+    nothing."""
+    small_node, command = pressed
+    program = tool("prometheus-alertmanager", "prometheus-alertmanager")
+    with Inetd(command, ENVIRONMENT) as inetd:
+        text = (EXAMPLES / "alertmanager" / "alertmanager.yml").read_text()
+        configuration = tmp_path / "alertmanager.yml"
+        configuration.write_text(
+            text.replace("127.0.0.1:9747", f"127.0.0.1:{inetd.port}").replace(
+                "/etc/alertmanager/reclaimd.token", str(tmp_path / "token")
+            )
+        )
+        with Alertmanager(program, tmp_path, configuration) as alertmanager:
+            alertmanager.fire(alertname="NodeFilesystemSpaceFillingUp", instance="node-2:9100")
+            assert came_true(lambda: len(inetd.codes) == 1)
+            assert small_node.removed() == []
+            alertmanager.fire(alertname="NodeFilesystemSpaceFillingUp", instance="node-1:9100")
+            assert came_true(lambda: len(inetd.codes) == 2)
+        assert inetd.codes == [0, 0]
+        assert "satisfied" in inetd.words
+    assert small_node.removed("image")
+
+
+def told(command: list[str], request: bytes) -> bytes:
+    """What the receiver answers to these very bytes."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(request)
+        ours.shutdown(socket.SHUT_WR)
+        subprocess.run(
+            command, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.DEVNULL, check=False, timeout=60.0
+        )
+        theirs.close()
+        return ours.recv(65536)
+
+
+def webhook(body: bytes, bearer: str = BEARER, method: str = "POST") -> bytes:
+    head = f"{method} / HTTP/1.1\r\nauthorization: Bearer {bearer}\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+def firing(status: str = "firing", **labels: str) -> bytes:
+    return json.dumps({"version": "4", "alerts": [{"status": status, "labels": labels}]}).encode()
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (webhook(firing(node="node-1"), bearer="guessed"), 401),
+        (webhook(firing(node="node-1"), method="GET"), 400),
+        (webhook(firing(node="node-2")), 200),
+        (webhook(firing("resolved", node="node-1")), 200),
+        (webhook(firing(instance="node-1.example:9100")), 200),
+        (webhook(b"[]"), 400),
+        (webhook(b'{"alerts": [{"status": "firing"}]}'), 400),
+        (webhook(b'{"alerts": [{"status": "firing", "labels": {"instance": 1}}]}'), 400),
+        (webhook(b"[" * 100_000), 400),
+        (webhook(b"").replace(b"Content-Length: 0", b"Content-Length: -1"), 400),
+        (webhook(b"").replace(b"Content-Length: 0", b"Content-Length: 9999999"), 413),
+        (b"", 400),
+        (b"x" * 20_000, 400),
+    ],
+)
+def test_what_is_no_alert_about_the_node_starts_nothing(tmp_path: Path, request_bytes: bytes, status: int) -> None:
+    """Refused with a status, or taken and not acted on."""
+    token, started = tmp_path / "token", tmp_path / "started"
+    token.write_text(BEARER)
+    touch = ["--", "touch", str(started)]
+    command = [sys.executable, "-IB", str(RECEIVER), "--node", "node-1", "--token-file", str(token), *touch]
+    assert told(command, request_bytes).startswith(f"HTTP/1.1 {status} ".encode())
+    assert not started.exists()
+    assert told(command, webhook(firing(node="node-1"))).startswith(b"HTTP/1.1 200 ")
+    assert started.exists()
+
+
+@pytest.mark.parametrize(("code", "status"), [(0, 200), (1, 200), (3, 503), (4, 503)])
+def test_the_alertmanager_tries_again_where_that_may_help(tmp_path: Path, code: int, status: int) -> None:
+    """The runtime or a filesystem did not answer: 503; that pressure remains comes up again by itself."""
+    token = tmp_path / "token"
+    token.write_text(BEARER)
+    command = [sys.executable, "-IB", str(RECEIVER), "--node", "node-1", "--token-file", str(token)]
+    answer = told([*command, "--", "sh", "-c", f"exit {code}"], webhook(firing(node="node-1")))
+    assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+    assert answer.endswith(f"sh ended with {code}\n".encode())
+
+
+def test_every_script_can_be_run() -> None:
+    """The mode bits are there, and the shell finds nothing wrong."""
+    scripts = sorted(EXAMPLES.rglob("*.sh"))
+    assert len(scripts) == 2
+    for script in scripts:
+        assert os.access(script, os.X_OK)
+        subprocess.run(["sh", "-n", str(script)], check=True)

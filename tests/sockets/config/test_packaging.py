@@ -1,0 +1,258 @@
+"""What stands in config/ is true: it renders, validates, evaluates, and names what exists."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from eviction.cli import COMMANDS
+from eviction.configuration.effective import load
+from eviction.telemetry.kubernetes_events import NAMESPACE
+from signals.types import Signal
+from tests.nodes.small_node import MIB, SmallNode
+from tests.reclaimd_process import PROGRAM, Daemon, came_true, reclaimd
+from tests.repository import ROOT
+from tests.sockets.prometheus import Prometheus
+from tests.sockets.telemetry.test_health import address_of
+
+CONFIG = ROOT / "config"
+TREE = CONFIG / "kubernetes"
+KUSTOMIZATIONS = [TREE / "base", *sorted((TREE / "overlays").iterdir())]
+KUBERNETES = "1.31"
+RULES = TREE / "overlays" / "prometheus" / "rules.yaml"
+
+
+def tool(name: str, package: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"no {name} (Debian package {package})")
+    return found
+
+
+def rendered(kustomization: Path) -> list[dict[str, Any]]:
+    """The objects of a kustomization."""
+    kubectl = tool("kubectl", "kubernetes-client")
+    process = subprocess.run([kubectl, "kustomize", str(kustomization)], capture_output=True, text=True, check=False)
+    if "Kustomize" not in subprocess.run([kubectl, "version", "--client"], capture_output=True, text=True).stdout:
+        pytest.skip("this kubectl is older than 1.21: its kustomize knows no directories among resources")
+    assert (process.returncode, process.stderr) == (0, "")
+    return list(yaml.safe_load_all(process.stdout))
+
+
+def of_kind(objects: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    (found,) = [one for one in objects if one["kind"] == kind]
+    return found
+
+
+def name_of(path: Path) -> str:
+    return path.name
+
+
+@pytest.mark.parametrize("kustomization", KUSTOMIZATIONS, ids=name_of)
+def test_the_kustomizations_render_and_are_valid(kustomization: Path) -> None:
+    """Without a warning; every object of Kubernetes itself validates strictly against its schema."""
+    validator = pytest.importorskip("kubernetes_validate")
+    objects = rendered(kustomization)
+    assert {"ServiceAccount", "ConfigMap", "DaemonSet"} <= {one["kind"] for one in objects}
+    for one in objects:
+        if one["apiVersion"] != "monitoring.coreos.com/v1":  # of the Prometheus operator: no schema of Kubernetes
+            validator.validate(one, KUBERNETES, strict=True)
+
+
+@pytest.mark.parametrize("kustomization", KUSTOMIZATIONS, ids=name_of)
+def test_the_daemonset_has_no_power_that_it_does_not_need(kustomization: Path) -> None:
+    """No capability, no privilege, a read-only root; only logs, state and the sockets are writable. A token only where
+    events are sent with it."""
+    pod = of_kind(rendered(kustomization), "DaemonSet")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    security = container["securityContext"]
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert (security["privileged"], security["allowPrivilegeEscalation"]) == (False, False)
+    assert security["readOnlyRootFilesystem"] is True
+    assert pod["automountServiceAccountToken"] is (kustomization.name == "events")
+    assert not pod.get("hostPID")
+    writable = {mount["name"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
+    assert writable == {"runtime", "pod-logs", "container-logs", "state", "control"}
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+    assert pod["priorityClassName"] == "system-node-critical"
+    assert {"operator": "Exists"} in pod["tolerations"]
+
+
+@pytest.mark.parametrize("kustomization", KUSTOMIZATIONS, ids=name_of)
+def test_only_with_events_the_daemonset_may_ask_the_api_server(kustomization: Path, tmp_path: Path) -> None:
+    """It may create and patch events where those about Nodes are, and nothing else; everywhere else there is no role.
+
+    The configuration switches events on in that overlay alone, and the Node is named by the pod's own field.
+    """
+    objects = rendered(kustomization)
+    roles = [one for one in objects if one["apiVersion"].startswith("rbac.")]
+    file = tmp_path / "reclaimd.yaml"
+    file.write_text(of_kind(objects, "ConfigMap")["data"]["reclaimd.yaml"])
+    assert load(str(file), {}, {"kubeletConfig": ""}).kubernetes_events is (kustomization.name == "events")
+    if kustomization.name != "events":
+        assert roles == []
+        return
+    assert {one["kind"] for one in roles} == {"Role", "RoleBinding"}
+    assert {one["metadata"]["namespace"] for one in roles} == {NAMESPACE}
+    assert of_kind(roles, "Role")["rules"] == [
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]}
+    ]
+    (subject,) = of_kind(roles, "RoleBinding")["subjects"]
+    account = of_kind(objects, "ServiceAccount")["metadata"]
+    assert (subject["name"], subject["namespace"]) == (account["name"], account["namespace"])
+    daemonset = of_kind(objects, "DaemonSet")
+    assert daemonset["metadata"]["namespace"] == account["namespace"]
+    (container,) = daemonset["spec"]["template"]["spec"]["containers"]
+    (variable,) = container["env"]
+    assert (variable["name"], variable["valueFrom"]["fieldRef"]["fieldPath"]) == ("NODE_NAME", "spec.nodeName")
+
+
+@pytest.mark.parametrize("kustomization", KUSTOMIZATIONS, ids=name_of)
+def test_the_configuration_of_the_daemonset_is_one(kustomization: Path, tmp_path: Path) -> None:
+    """reclaimd reads it; the socket and the images are below what is mounted; the probes ask where it serves."""
+    objects = rendered(kustomization)
+    file = tmp_path / "reclaimd.yaml"
+    file.write_text(of_kind(objects, "ConfigMap")["data"]["reclaimd.yaml"])
+    configuration = load(str(file), {}, {"kubeletConfig": ""})
+    (container,) = of_kind(objects, "DaemonSet")["spec"]["template"]["spec"]["containers"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert configuration.runtime_endpoint.removeprefix("unix://").startswith(mounts["runtime"] + "/")
+    assert configuration.root_directory == mounts["kubelet"]
+    assert configuration.pod_logs_dir == mounts["pod-logs"]
+    assert configuration.state_file.startswith(mounts["state"] + "/")
+    assert configuration.control_socket.startswith(mounts["control"] + "/")
+    for probe in ("livenessProbe", "readinessProbe"):
+        asked = container[probe]["httpGet"]
+        assert configuration.metrics_address in (f"{asked['host']}:{asked['port']}", f"0.0.0.0:{asked['port']}")
+    command, *options = container["args"]
+    help_text = reclaimd(command, "--help").stdout
+    assert all(option.partition("=")[0] in help_text for option in options)
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    """The directory of a rule file, from the spec of the PrometheusRule, with its tests beside it."""
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(yaml.safe_load(RULES.read_text())["spec"]))
+    shutil.copy(CONFIG / "prometheus" / "rules.test.yaml", tmp_path)
+    return tmp_path
+
+
+def test_every_alert_is_sound_and_tested(rules: Path) -> None:
+    """promtool checks the rules and runs their tests; every alert fires in one of them."""
+    promtool = tool("promtool", "prometheus")
+    for arguments in (("check", "rules", "rules.yaml"), ("test", "rules", "rules.test.yaml")):
+        process = subprocess.run([promtool, *arguments], cwd=rules, capture_output=True, text=True, check=False)
+        assert process.returncode == 0, process.stdout + process.stderr
+    alerts = {
+        rule["alert"]
+        for group in yaml.safe_load((rules / "rules.yaml").read_text())["groups"]
+        for rule in group["rules"]
+    }
+    tests = yaml.safe_load((rules / "rules.test.yaml").read_text())["tests"]
+    fired = {one["alertname"] for test in tests for one in test["alert_rule_test"] if one["exp_alerts"]}
+    assert fired == alerts
+    assert 4 <= len(alerts) <= 6
+
+
+def expressions() -> list[str]:
+    """Of all panels and alerts, as Prometheus gets them."""
+    dashboard = json.loads((CONFIG / "grafana" / "reclaimd.json").read_text())
+    of_panels = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    of_alerts = [
+        rule["expr"] for group in yaml.safe_load(RULES.read_text())["spec"]["groups"] for rule in group["rules"]
+    ]
+    return [e.replace("$instance", ".*").replace("$__rate_interval", "5m") for e in [*of_panels, *of_alerts]]
+
+
+def test_every_expression_evaluates_against_a_scraped_daemon(small_node: SmallNode, tmp_path: Path) -> None:
+    """A real Prometheus scrapes a daemon that relieved its node: no expression is refused, every metric exists."""
+    program = tool("prometheus", "prometheus")
+    small_node.add_images(3)
+    marks = {"nodefs.inodesFree": "1%"}
+    file = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB, metricsAddress="127.0.0.1:0", evictionHard=marks)
+    with Daemon("--config", file) as daemon:
+        address = address_of(daemon)
+        daemon.wait_for(lambda event: event.get("result") == "satisfied")
+        with Prometheus(program, tmp_path, address) as prometheus:
+            (built,) = prometheus.query("reclaimd_build_info")
+            assert built["metric"]["instance"] == address
+
+            def has_headroom() -> bool:
+                small_node.fill(16 << 10)  # the time to a mark is known only while something fills
+                return bool(prometheus.query("reclaimd_headroom_seconds"))
+
+            assert came_true(has_headroom)
+            for expression in expressions():
+                prometheus.query(expression)
+                for metric in set(re.findall(r"reclaimd_[a-z_]+", expression)):
+                    assert prometheus.query(metric), f"{metric} of {expression} is not served"
+            for expression in expressions()[:8]:
+                if "increase" not in expression:  # needs two scrapes of a change
+                    assert prometheus.query(expression), f"{expression} is empty"
+            assert prometheus.query('reclaimd_passes_total{result="satisfied"} > 0')
+
+
+def test_panels_do_not_overlap_and_name_what_they_show() -> None:
+    """24 columns, no two panels on one place, ids differ, every panel has a title and a unit."""
+    panels = json.loads((CONFIG / "grafana" / "reclaimd.json").read_text())["panels"]
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert place["x"] + place["w"] <= 24
+        assert not cells & taken, panel["title"]
+        taken |= cells
+        assert panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+
+
+def test_the_plugin_of_node_problem_detector_runs_what_exists(small_node: SmallNode, tmp_path: Path) -> None:
+    """Its command, with this program and this node: exit 0 when clear, 1 when a mark is met, within 80 characters. It
+    names the files of the unit, or the daemon would not answer it."""
+    monitor = json.loads((CONFIG / "node-problem-detector" / "reclaimd.json").read_text())
+    (rule,) = monitor["rules"]
+    assert rule["condition"] in {condition["type"] for condition in monitor["conditions"]}
+    assert monitor["pluginConfig"]["max_output_length"] == 80
+    assert " ".join(rule["args"][2:]) in (CONFIG / "systemd" / "reclaimd.service").read_text()
+    drop_ins = tmp_path / "reclaimd.conf.d"
+    drop_ins.mkdir()
+    for above, code in ((-MIB, 0), (MIB, 1)):
+        file = small_node.configuration(Signal.NODEFS_AVAILABLE, above)
+        here = {"/etc/reclaimd/reclaimd.yaml": file, "/etc/reclaimd/reclaimd.conf.d": str(drop_ins)}
+        arguments = [here.get(argument, argument) for argument in rule["args"]]
+        process = reclaimd(*arguments, timeout_seconds=float(rule["timeout"].removesuffix("s")) * 4)
+        assert process.returncode == code
+        assert len(process.stdout.rstrip("\n")) <= 80
+    assert rule["path"].endswith("/bin/" + Path(PROGRAM).name)
+
+
+def test_the_example_of_a_drop_in_is_one(tmp_path: Path) -> None:
+    """Beside the annotated file: its values win."""
+    configuration = load(str(CONFIG / "reclaimd.yaml"), {}, {"kubeletConfig": ""}, str(CONFIG / "reclaimd.conf.d"))
+    assert configuration.effective["margin"] == "8%"
+    assert configuration.keep_images == ("registry.example/base/*",)
+    assert configuration.origins["evictionSoft.nodefs.available"].endswith("10-example.conf")
+
+
+def test_the_containerfile_copies_what_the_package_needs() -> None:
+    """Every path exists; what the wheel is made of is all copied; the command is one."""
+    lines = (CONFIG / "Containerfile").read_text().replace("\\\n", " ").splitlines()
+    copied = {
+        source for line in lines if line.startswith("COPY ") and "--from" not in line for source in line.split()[1:-1]
+    }
+    assert all((ROOT / source).exists() for source in copied)
+    assert {"pyproject.toml", "README.md", "LICENSE", "signals", "reclaim", "eviction", "config/scenarios"} == copied
+    (command,) = [json.loads(line.removeprefix("CMD ")) for line in lines if line.startswith("CMD ")]
+    assert command[0] in COMMANDS

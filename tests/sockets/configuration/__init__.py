@@ -1,0 +1,1 @@
+"""Tests of configuration over real sockets."""

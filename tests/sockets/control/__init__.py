@@ -1,0 +1,1 @@
+"""Tests of control over real sockets."""

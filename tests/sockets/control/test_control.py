@@ -1,0 +1,257 @@
+"""The control socket: whoever connects, the daemon goes on; `reclaimd status` and `reclaimd config`; SIGHUP.
+
+No runtime is needed: a daemon whose runtime socket is missing still looks at its own filesystem.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eviction.control.socket import (
+    CLIENTS,
+    LARGEST_REQUEST_BYTES,
+    PATIENCE_SECONDS,
+    ControlServer,
+    ControlUnavailable,
+    ask,
+)
+from tests.reclaimd_process import came_true
+
+SLACK_SECONDS = 30.0  # the machine is shared
+COMMANDS = {"status": lambda: {"state": "fine"}, "broken": lambda: 1 / 0, "large": lambda: "x" * 10_000_000}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """Where the socket is to be; its directory does not exist yet."""
+    return str(tmp_path / "run" / "control.sock")
+
+
+@pytest.fixture
+def server(path: str) -> Iterator[ControlServer]:
+    """A server that answers COMMANDS."""
+    made = ControlServer(path, COMMANDS)
+    made.start()
+    yield made
+    made.stop()
+
+
+def connected(path: str, timeout_seconds: float = PATIENCE_SECONDS + SLACK_SECONDS) -> socket.socket:
+    """A bare connection."""
+    client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    client.settimeout(timeout_seconds)
+    try:
+        client.connect(path)
+    except OSError:
+        client.close()
+        raise
+    return client
+
+
+def answered(path: str, request: bytes) -> Any:
+    """What is answered to these very bytes, once no more are sent; None for no answer or too many who wait."""
+    try:
+        client = connected(path)
+    except BlockingIOError:
+        return None
+    with client:
+        try:
+            client.sendall(request)
+            client.shutdown(socket.SHUT_WR)
+        except OSError:  # it did not want to read on
+            pass
+        data = b""
+        try:
+            while part := client.recv(65536):
+                data += part
+        except OSError:
+            pass
+    return json.loads(data) if data else None
+
+
+def test_a_command_is_answered(server: ControlServer, path: str) -> None:
+    """One JSON object in a line, one document back; ten megabytes too."""
+    assert ask(path, "status") == {"state": "fine"}
+    assert len(ask(path, "large")) == 10_000_000
+    assert answered(path, b'{"command": "status"}\n') == {"state": "fine"}
+    assert answered(path, b'{"command": "status"}') == {"state": "fine"}, "the end of the request is an end too"
+
+
+def test_nobody_else_may_connect(server: ControlServer, path: str) -> None:
+    """The socket has mode 0600 in a directory of mode 0700, whatever the umask."""
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    assert stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode) == 0o700
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"",
+        b"\n",
+        b"nonsense\n",
+        b"\xff\xfe\x00\n",
+        b"[]\n",
+        b"5\n",
+        b"null\n",
+        b"{}\n",
+        b'{"command": null}\n',
+        b'{"command": ["status"]}\n',
+        b'{"command": {"a": 1}}\n',
+        b'{"command": "no such"}\n',
+        b"[" * 4000 + b"\n",
+        b'{"command": "status"',
+    ],
+)
+def test_garbage_is_answered_with_a_sentence(server: ControlServer, path: str, request_bytes: bytes) -> None:
+    """It says what a request must be, and the next client is served."""
+    sentence = "the request must be an object with a command, one of status, broken, large"
+    assert answered(path, request_bytes) == {"error": sentence}
+    assert ask(path, "status") == {"state": "fine"}
+
+
+def test_an_oversized_request_is_not_read_to_its_end(server: ControlServer, path: str) -> None:
+    """4 KiB are read of 10 MB."""
+    began = time.monotonic()
+    found = answered(path, b'{"command": "' + b"x" * 10_000_000)
+    assert found is None or "error" in found
+    assert time.monotonic() - began < SLACK_SECONDS
+    assert answered(path, b" " * (LARGEST_REQUEST_BYTES - 30) + b'{"command": "status"}\n') == {"state": "fine"}
+
+
+def test_a_defect_in_an_answer_is_told_and_harmless(server: ControlServer, path: str) -> None:
+    """A division by zero in one answer does not take the others along."""
+    with pytest.raises(ControlUnavailable, match="ZeroDivisionError: division by zero"):
+        ask(path, "broken")
+    assert ask(path, "status") == {"state": "fine"}
+
+
+def test_a_slow_client_loses_its_place_after_2_s(server: ControlServer, path: str) -> None:
+    """All 8 places are taken by clients that say nothing; a ninth is turned away; 2 s later there is room again."""
+    silent = [connected(path) for _ in range(CLIENTS)]
+    try:
+        assert came_true(lambda: answered(path, b'{"command": "status"}\n') is None)
+        assert came_true(lambda: answered(path, b'{"command": "status"}\n') is not None)
+    finally:
+        for client in silent:
+            client.close()
+
+
+def test_a_client_that_drips_loses_its_place_too(server: ControlServer, path: str) -> None:
+    """A byte every half second is no request: the 2 s are for all of it."""
+    with connected(path) as client:
+
+        def dropped() -> bool:
+            try:
+                client.sendall(b" ")
+            except OSError:
+                return True
+            return False
+
+        assert came_true(dropped, every_seconds=0.25)
+
+
+def test_a_client_that_does_not_read_its_answer_is_harmless(server: ControlServer, path: str) -> None:
+    """Ten megabytes that nobody takes, and a client that hangs up at once."""
+    with connected(path) as client:
+        client.sendall(b'{"command": "large"}\n')
+        assert ask(path, "status") == {"state": "fine"}
+    for _ in range(50):
+        with contextlib.suppress(BlockingIOError):  # more at a time than may wait
+            connected(path).close()
+    assert came_true(lambda: answered(path, b'{"command": "status"}\n') is not None)
+
+
+def test_many_clients_at_a_time_are_answered_or_turned_away(server: ControlServer, path: str) -> None:
+    """200 clients: each has an answer or a closed connection, none waits, and the server is as before."""
+    answers: list[Any] = []
+
+    def client() -> None:
+        try:
+            answers.append(answered(path, b'{"command": "status"}\n'))
+        except OSError as error:
+            answers.append(error)
+
+    threads = [threading.Thread(target=client) for _ in range(200)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(3 * SLACK_SECONDS)
+    assert len(answers) == 200
+    assert {"state": "fine"} in answers
+    assert came_true(lambda: answered(path, b'{"command": "status"}\n') is not None)
+
+
+def test_the_socket_of_a_dead_daemon_is_replaced(path: str) -> None:
+    """It is there, and nobody listens."""
+    os.makedirs(os.path.dirname(path))
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(path)
+    server = ControlServer(path, COMMANDS)
+    server.start()
+    assert ask(path, "status") == {"state": "fine"}
+    server.stop()
+    assert not os.path.exists(path), "it takes its socket along"
+    server.stop()
+
+
+def test_the_socket_of_a_live_daemon_is_not_stolen(server: ControlServer, path: str) -> None:
+    """The second one is told so, and the first one goes on."""
+    with pytest.raises(ControlUnavailable, match="another daemon answers there"):
+        ControlServer(path, COMMANDS).start()
+    assert ask(path, "status") == {"state": "fine"}
+
+
+def test_a_file_in_the_place_of_the_socket_is_not_taken_away(path: str) -> None:
+    """Whatever it is, it is not ours."""
+    os.makedirs(os.path.dirname(path))
+    Path(path).write_text("precious")
+    with pytest.raises(ControlUnavailable, match="control socket"):
+        ControlServer(path, COMMANDS).start()
+    assert Path(path).read_text() == "precious"
+
+
+@pytest.mark.parametrize("missing", ["/proc/none/control.sock", "/dev/null/control.sock", "/tmp/" + "x" * 200])
+def test_a_socket_that_cannot_be_made_is_one_sentence(missing: str) -> None:
+    """No directory, a file in the way, a path that is too long."""
+    with pytest.raises(ControlUnavailable, match="control socket") as refused:
+        ControlServer(missing, COMMANDS).start()
+    assert "\n" not in str(refused.value)
+
+
+def test_asking_nobody_is_one_sentence(path: str) -> None:
+    """No socket, and one that nobody listens on."""
+    with pytest.raises(ControlUnavailable, match=r"no daemon answers on .*: No such file or directory"):
+        ask(path, "status")
+    os.makedirs(os.path.dirname(path))
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(path)
+    with pytest.raises(ControlUnavailable, match=r"no daemon answers on .*: Connection refused"):
+        ask(path, "status")
+
+
+def test_an_answer_that_is_no_json_is_one_sentence(path: str) -> None:
+    """Something else listens there."""
+    os.makedirs(os.path.dirname(path))
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(path)
+        other.listen(1)
+
+        def talk() -> None:
+            client, _ = other.accept()
+            with client:
+                client.sendall(b"220 mail ready\n")
+
+        threading.Thread(target=talk, daemon=True).start()
+        with pytest.raises(ControlUnavailable, match="no daemon answers on"):
+            ask(path, "status")

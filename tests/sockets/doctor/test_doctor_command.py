@@ -1,0 +1,98 @@
+"""`reclaimd doctor` on a small node: what is learnt of a real runtime, real filesystems, real permissions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from eviction.doctor.examine import examine
+from eviction.doctor.facts import gather, inotify_instances
+from tests.nodes.small_node import SmallNode
+from tests.reclaimd_process import Daemon, answer, reclaimd_here
+from tests.sockets.conftest import SmallNodeFactory
+from tests.sockets.dialect import Dialect
+
+
+def findings(*arguments: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    """The exit code, and the findings by check."""
+    process = reclaimd_here("doctor", *arguments, "-o", "json")
+    document = answer(process)
+    return process.returncode, {finding["check"]: finding for finding in document["findings"]}
+
+
+MARKS = {"nodefs.available": "1Ki", "imagefs.available": "1Ki"}
+
+
+def test_a_node_in_order_is_healthy(small_node: SmallNode) -> None:
+    """Exit 0; that no daemon runs is a note."""
+    file = small_node.configuration(evictionHard=MARKS, stateFile="", controlSocket="/nowhere/control.sock")
+    code, found = findings("--config", file)
+    assert {check: finding["level"] for check, finding in found.items() if finding["level"] != "note"} == {}
+    assert found["daemon"]["level"] == "note"
+    assert code == 0
+
+
+def test_a_running_daemon_is_asked(small_node: SmallNode, tmp_path: Path) -> None:
+    """No note about it then."""
+    control = str(tmp_path / "control" / "socket")
+    file = small_node.configuration(evictionHard=MARKS, stateFile="", controlSocket=control)
+    with Daemon("--config", file):
+        assert "daemon" not in findings("--config", file)[1]
+
+
+def test_troubles_of_a_node_are_found_together(make_small_node: SmallNodeFactory) -> None:
+    """An old containerd that neither pins nor names the sandbox image, a misspelt keep, no thresholds: exit 1."""
+    node = make_small_node(runtime_version="2.0.2", pins_sandbox_image=False, reports_sandbox_image=False)
+    file = node.configuration(keepImages=["registry.example/misspelt", "registry.example/app"], stateFile="")
+    code, found = findings("--config", file)
+    assert code == 1
+    assert found["containerd-frees-late"]["evidence"] == "containerd 2.0.2"
+    assert found["sandbox-image"]["level"] == "problem"
+    assert found["keep-unmatched"]["evidence"] == "keepImages: 'registry.example/misspelt'"
+    assert found["thresholds-none"]["level"] == "problem"
+    text = reclaimd_here("doctor", "--config", file).stdout
+    assert text.startswith("PROBLEM  ")
+    assert "  do:   update to containerd 2.0.5 or later" in text
+
+
+def test_a_container_whose_image_cannot_be_told_is_named(small_node: SmallNode, tmp_path: Path) -> None:
+    """It stops all removal of images, so whoever looks has to learn which it is."""
+    container = small_node.run(small_node.run_pod("odd"))
+
+    def silence(answer: Any) -> None:
+        for item in answer.containers:
+            item.image_id = item.image_ref = item.image.image = ""
+
+    with Dialect(small_node.server.target, str(tmp_path / "d.sock"), {"ListContainers": silence}) as dialect:
+        node = small_node.node(evictionHard=MARKS, containerRuntimeEndpoint=dialect.endpoint)
+        (finding,) = [one for one in examine(gather(node)) if one.check == "image-unresolved"]
+    assert finding.evidence == f"no image is known for container {container}"
+
+
+def test_without_a_runtime_the_rest_is_still_judged(small_node: SmallNode) -> None:
+    """Exit 1 with the runtime's problem; the filesystem is looked at all the same."""
+    file = small_node.configuration(
+        evictionHard={"nodefs.available": "63Mi"}, containerRuntimeEndpoint="unix:///nowhere/cri.sock", stateFile=""
+    )
+    code, found = findings("--config", file)
+    assert code == 1
+    assert "/nowhere/cri.sock" in found["runtime"]["evidence"]
+    assert found["pressure"]["level"] == "problem"
+
+
+def test_a_socket_open_to_all_is_a_risk(small_node: SmallNode) -> None:
+    """Mode 0666: whoever reaches it is root."""
+    Path(small_node.server.socket_path).chmod(0o666)
+    facts = gather(small_node.node(evictionHard=MARKS))
+    assert facts.socket.mode & 0o777 == 0o666
+    assert "socket" in {finding.check for finding in examine(facts)}
+
+
+def test_inotify_instances_of_this_user_are_counted(tmp_path: Path) -> None:
+    """From the links of descriptors in /proc; processes that are not ours to look at are passed over."""
+    for process, links in (("7", ("anon_inode:inotify", "socket:[1]", "anon_inode:inotify")), ("8", ()), ("self", ())):
+        (tmp_path / process / "fd").mkdir(parents=True)
+        for number, link in enumerate(links):
+            (tmp_path / process / "fd" / str(number)).symlink_to(link)
+    (tmp_path / "9").mkdir()
+    assert inotify_instances(str(tmp_path)) == 2

@@ -1,0 +1,166 @@
+"""Failpoints over the socket: what a client sees when a runtime fails, lags, hangs, or acts and fails all the same."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from eviction.drill.runtime.distortions import Distortion
+from eviction.drill.runtime.failpoints import ActThenFail, Cut, Delay, Distort, Fail, Fault, Hang, Pretend, When
+from eviction.drill.runtime.layer_store import LayerSpec
+from eviction.drill.runtime.runtime import EmbeddedRuntime
+from eviction.drill.runtime.server import EmbeddedServer
+from reclaim.cri import cri_pb2
+from tests.sockets.cri_calls import CriCalls, came_true
+
+NAME = "registry.example/app:1"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[EmbeddedServer]:
+    runtime = EmbeddedRuntime(str(tmp_path / "images"))
+    runtime.add_image([NAME], [LayerSpec("app", 4096)])
+    with EmbeddedServer(runtime, str(tmp_path / "cri.sock")) as serving:
+        yield serving
+
+
+@pytest.fixture
+def calls(server: EmbeddedServer) -> Iterator[CriCalls]:
+    with CriCalls(server.target) as connected:
+        yield connected
+
+
+def removed(server: EmbeddedServer) -> list[str]:
+    """The kinds of what really was removed so far."""
+    return [each.kind for each in server.runtime.removals]
+
+
+def test_a_method_fails_as_often_as_it_should_and_then_works(server: EmbeddedServer, calls: CriCalls) -> None:
+    """Two failures with the code and the message given, nothing removed; the third call removes."""
+    server.failpoints["RemoveImage"] = Fail(grpc.StatusCode.INTERNAL, "lost the lease", times=2)
+    for _ in range(2):
+        assert calls.error("RemoveImage", image={"image": NAME}) == (grpc.StatusCode.INTERNAL, "lost the lease")
+    assert removed(server) == []
+    calls.call("RemoveImage", image={"image": NAME})
+    assert removed(server) == ["image"]
+    assert server.failpoints.calls["RemoveImage"] == 3
+
+
+def test_a_method_fails_until_the_failpoint_is_deleted(server: EmbeddedServer, calls: CriCalls) -> None:
+    """Without a number it fails always, and only that method."""
+    server.failpoints["ListImages"] = Fail()
+    for _ in range(3):
+        assert calls.error("ListImages")[0] is grpc.StatusCode.UNAVAILABLE
+    calls.call("ListContainers")
+    del server.failpoints["ListImages"]
+    assert len(calls.call("ListImages").images) == 1
+
+
+def test_an_error_is_not_a_failure(server: EmbeddedServer, calls: CriCalls) -> None:
+    """The call fails with DEADLINE_EXCEEDED, and the image is gone."""
+    server.failpoints["RemoveImage"] = ActThenFail(times=1)
+    assert calls.error("RemoveImage", image={"image": NAME})[0] is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert len(calls.call("ListImages").images) == 0
+
+
+def test_a_delay_is_at_least_as_long_as_it_says(server: EmbeddedServer, calls: CriCalls) -> None:
+    """0.1 s late, once."""
+    server.failpoints["Version"] = Delay(0.1, times=1)
+    started = time.monotonic()
+    calls.call("Version")
+    assert time.monotonic() - started >= 0.1
+
+
+def test_a_delay_ends_when_it_is_deleted(server: EmbeddedServer, calls: CriCalls) -> None:
+    """A call that would be an hour late goes on at once."""
+    server.failpoints["Version"] = Delay(3600)
+    late = calls.begin("Version")
+    assert server.failpoints.wait_for_calls("Version", 1, timeout_seconds=60)
+    del server.failpoints["Version"]
+    assert late.result().runtime_api_version == "v1"
+
+
+def test_a_call_hangs_until_it_is_released_and_others_do_not(server: EmbeddedServer, calls: CriCalls) -> None:
+    """The list hangs, the version is answered meanwhile, and deleting the failpoint lets the list go on."""
+    server.failpoints["ListImages"] = Hang()
+    hanging = calls.begin("ListImages")
+    assert server.failpoints.wait_for_calls("ListImages", 1, timeout_seconds=60)
+    calls.call("Version")
+    assert not hanging.done()
+    del server.failpoints["ListImages"]
+    assert len(hanging.result().images) == 1
+
+
+def test_a_client_that_gave_up_may_still_have_removed(server: EmbeddedServer, calls: CriCalls) -> None:
+    """The deadline of 1 s passes while the call hangs; released, it removes the image all the same."""
+    server.failpoints["RemoveImage"] = Hang(times=1)
+    code, _ = calls.error("RemoveImage", timeout_seconds=1.0, image={"image": NAME})
+    assert code is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert removed(server) == []
+    server.failpoints.clear()
+    assert came_true(lambda: removed(server) == ["image"])
+
+
+def test_a_stop_ends_what_hangs_and_nothing_of_it_happens(server: EmbeddedServer, calls: CriCalls) -> None:
+    """A runtime that dies takes its hanging calls with it; after the restart the failpoint still holds."""
+    server.failpoints["RemoveImage"] = Hang()
+    hanging = calls.begin("RemoveImage", image={"image": NAME})
+    assert server.failpoints.wait_for_calls("RemoveImage", 1, timeout_seconds=60)
+    server.restart()
+    assert hanging.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+    assert removed(server) == []
+    with CriCalls(server.target) as again:
+        code, _ = again.error("RemoveImage", timeout_seconds=1.0, image={"image": NAME})
+    assert code is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+def test_a_cut_list_is_an_error_to_whoever_wants_one_answer(server: EmbeddedServer, calls: CriCalls) -> None:
+    """A whole message with half of the list comes first, then the error: a client of a single answer sees the error."""
+    server.failpoints["ListImages"] = Cut(grpc.StatusCode.INTERNAL, "cut", times=1)
+    assert calls.error("ListImages") == (grpc.StatusCode.INTERNAL, "cut")
+    channel = grpc.insecure_channel(server.target, options=[("grpc.default_authority", "localhost")])
+    server.runtime.add_image(["registry.example/app:2"], [LayerSpec("second", 4096)])
+    server.failpoints["ListImages"] = Cut(grpc.StatusCode.INTERNAL, "cut", times=1)
+    with channel:
+        stream: Any = channel.unary_stream("/runtime.v1.ImageService/ListImages")
+        messages = stream(b"", timeout=60.0)
+        assert len(cri_pb2.ListImagesResponse.FromString(next(messages)).images) == 1
+        with pytest.raises(grpc.RpcError) as caught:
+            next(messages)
+    assert caught.value.code() is grpc.StatusCode.INTERNAL
+
+
+def test_a_runtime_can_pretend(server: EmbeddedServer, calls: CriCalls) -> None:
+    """RemoveImage is answered as done, and the image is there."""
+    server.failpoints["RemoveImage"] = Pretend(times=1)
+    calls.call("RemoveImage", image={"image": NAME})
+    assert removed(server) == []
+    assert len(calls.call("ListImages").images) == 1
+
+
+def test_a_runtime_can_answer_nonsense_from_its_second_call_on(server: EmbeddedServer, calls: CriCalls) -> None:
+    """The first list is true; the second has each image twice; nothing on the node has changed."""
+    server.failpoints.add(Fault("ListImages", Distort(Distortion.DUPLICATE_ENTRIES), When(from_call=2)))
+    assert [len(calls.call("ListImages").images) for _ in range(3)] == [1, 2, 2]
+    server.failpoints.clear()
+    assert len(calls.call("ListImages").images) == 1
+
+
+def test_a_mistyped_method_is_refused(server: EmbeddedServer) -> None:
+    """A failpoint that could never be reached would make its test pass for nothing."""
+    with pytest.raises(KeyError, match="RemoveImages"):
+        server.failpoints["RemoveImages"] = Fail()
+
+
+def test_failpoints_are_a_mapping(server: EmbeddedServer) -> None:
+    """They can be read, counted, replaced and cleared like any mapping; one that is used up stays to be seen."""
+    server.failpoints.update({"Version": Fail(times=1), "Status": Delay(1)})
+    server.failpoints["Status"] = Hang()
+    assert dict(server.failpoints) == {"Version": Fail(times=1), "Status": Hang()}
+    server.failpoints.clear()
+    assert len(server.failpoints) == 0

@@ -1,0 +1,205 @@
+"""Pods of the embedded runtime, differences between runtimes, and what happens on a node by itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eviction.drill.runtime.layer_store import LayerSpec
+from eviction.drill.runtime.private_mounts import EmbeddedNodeError
+from eviction.drill.runtime.runtime import EmbeddedRuntime
+from reclaim.cri import cri_pb2
+from tests.nodes.bare_runtime import APP, BASE, NAME, NOON, TOOL, Node
+from tests.sockets.cri_calls import run_container, run_pod
+
+# ---- containers and sandboxes
+
+
+def test_a_sandbox_is_removed_with_all_its_containers(node: Node) -> None:
+    """RemovePodSandbox takes the running ones too, and no other pod's."""
+    first, second = run_pod(node.calls, "first"), run_pod(node.calls, "second")
+    for name in ("a", "b"):
+        run_container(node.calls, first, name, NAME)
+    kept = run_container(node.calls, second, "c", NAME)
+    node.call("RemovePodSandbox", pod_sandbox_id=first)
+    assert [each.id for each in node.containers()] == [kept]
+    assert [each.id for each in node.sandboxes()] == [second]
+    assert [each.kind for each in node.runtime.removals] == ["container", "container", "sandbox"]
+
+
+def test_stopping_a_sandbox_ends_its_containers(node: Node) -> None:
+    """StopPodSandbox: NOTREADY, and every container EXITED with 137 (128 + SIGKILL)."""
+    sandbox_id = run_pod(node.calls, "web")
+    container_id = run_container(node.calls, sandbox_id, "web", NAME)
+    node.call("StopPodSandbox", pod_sandbox_id=sandbox_id)
+    assert node.call("PodSandboxStatus", pod_sandbox_id=sandbox_id).status.state == cri_pb2.SANDBOX_NOTREADY
+    status = node.status(container_id)
+    assert (status.state, status.exit_code) == (cri_pb2.CONTAINER_EXITED, 137)
+
+
+def test_a_container_status_tells_all_that_a_kubelet_needs(node: Node) -> None:
+    """Times, exit code, labels, annotations, the absolute log path, and the image of an image volume."""
+    data = node.runtime.add_image(["registry.example/data:1"], [TOOL])
+    sandbox_id = run_pod(node.calls, "web", log_directory="/var/log/pods/default_web_uid-web")
+    container_id = run_container(
+        node.calls,
+        sandbox_id,
+        "web",
+        NAME,
+        labels={"io.kubernetes.container.name": "web"},
+        annotations={"io.kubernetes.container.restartCount": "0"},
+        log_path="web/0.log",
+        mounts=[{"container_path": "/data", "readonly": True, "image": {"image": data}}],
+    )
+    node.now += 5
+    node.runtime.exit_container(container_id, 3)
+    status = node.status(container_id)
+    assert (status.metadata.name, status.state, status.exit_code) == ("web", cri_pb2.CONTAINER_EXITED, 3)
+    assert (status.created_at, status.started_at) == (round(NOON * 1e9), round(NOON * 1e9))
+    assert status.finished_at == round((NOON + 5) * 1e9)
+    assert status.log_path == "/var/log/pods/default_web_uid-web/web/0.log"
+    assert dict(status.labels) == {"io.kubernetes.container.name": "web"}
+    assert dict(status.annotations) == {"io.kubernetes.container.restartCount": "0"}
+    assert [mount.image.image for mount in status.mounts] == [data]
+    node.call("RemoveImage", image={"image": data})
+    assert node.has_layer(TOOL)  # an image volume stands on its layers as a container does
+
+
+def test_lists_honour_their_filters(node: Node) -> None:
+    """Id, state, sandbox and labels must all match; a filter that names nothing selects nothing."""
+    first, second = run_pod(node.calls, "first", labels={"tier": "web"}), run_pod(node.calls, "second")
+    running = run_container(node.calls, first, "a", NAME, labels={"app": "a", "tier": "web"})
+    exited = run_container(node.calls, second, "b", NAME, labels={"app": "b"})
+    node.runtime.exit_container(exited)
+    node.runtime.kill_sandbox(second)
+
+    def ids(found: list[Any]) -> list[str]:
+        return [each.id for each in found]
+
+    assert ids(node.containers()) == [running, exited]
+    assert ids(node.containers(state={"state": cri_pb2.CONTAINER_EXITED})) == [exited]
+    assert ids(node.containers(state={"state": cri_pb2.CONTAINER_CREATED})) == []
+    assert ids(node.containers(pod_sandbox_id=first)) == [running]
+    assert ids(node.containers(id=exited[:12])) == [exited]
+    assert ids(node.containers(label_selector={"app": "a", "tier": "web"})) == [running]
+    assert ids(node.containers(label_selector={"app": "a", "tier": "db"})) == []
+    assert ids(node.containers(id="absent")) == []
+    assert ids(node.sandboxes(state={"state": cri_pb2.SANDBOX_READY})) == [first]
+    assert ids(node.sandboxes(label_selector={"tier": "web"})) == [first]
+    assert ids(node.sandboxes(id=second[:12])) == [second]
+    images = node.call("ListImages", filter={"image": {"image": NAME}}).images
+    assert [each.id for each in images] == [node.app_id]
+
+
+# ---- differences between runtimes
+
+
+@pytest.mark.parametrize("fills", [True, False], ids=["containerd 2", "containerd 1.6"])
+def test_where_a_runtime_puts_the_image_id(tmp_path: Path, fills: bool) -> None:
+    """image_id is empty on containerd 1.6; image_ref is the id in the list and a repository digest in the status."""
+    node = Node(tmp_path, fills_image_id=fills)
+    container_id = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
+    (listed,), status = node.containers(), node.status(container_id)
+    digest = node.call("ImageStatus", image={"image": NAME}).image.repo_digests[0]
+    assert (listed.image_ref, listed.image_id) == (node.app_id, node.app_id if fills else "")
+    assert (status.image_ref, status.image_id) == (digest, node.app_id if fills else "")
+    node.call("RemoveImage", image={"image": NAME})
+    assert node.status(container_id).image_ref == node.app_id
+    node.close()
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_whether_a_runtime_tells_of_its_sandbox_image(tmp_path: Path, tells: bool) -> None:
+    """Pinned in the list, named in Status and in PodSandboxStatus; or none of the three."""
+    node = Node(tmp_path, pins_sandbox_image=tells, reports_sandbox_image=tells)
+    sandbox_id = run_pod(node.calls, "web")
+    config = json.loads(node.call("Status", verbose=True).info["config"])
+    info = json.loads(node.call("PodSandboxStatus", pod_sandbox_id=sandbox_id, verbose=True).info["info"])
+    expected = "registry.k8s.io/pause:3.10" if tells else None
+    assert (config.get("sandboxImage"), info.get("image")) == (expected, expected)
+    assert {each.id: each.pinned for each in node.images()} == {node.pause_id: tells, node.app_id: False}
+    node.close()
+
+
+# ---- the world
+
+
+def test_a_reboot_leaves_every_sandbox_not_ready_and_every_container_exited(node: Node) -> None:
+    """Nothing is removed by it, and what had exited before keeps its exit code."""
+    sandbox_id = run_pod(node.calls, "web")
+    done, running = (run_container(node.calls, sandbox_id, name, NAME) for name in ("done", "running"))
+    node.runtime.exit_container(done, 0)
+    node.runtime.reboot()
+    assert [each.state for each in node.sandboxes()] == [cri_pb2.SANDBOX_NOTREADY]
+    assert {each.id: each.state for each in node.containers()} == dict.fromkeys(
+        (done, running), cri_pb2.CONTAINER_EXITED
+    )
+    assert (node.status(done).exit_code, node.status(running).exit_code) == (0, 255)
+
+
+def test_a_running_container_may_sit_in_a_dead_sandbox(node: Node) -> None:
+    """kill_sandbox touches the sandbox alone; an UNKNOWN container is what a lost shim leaves."""
+    sandbox_id = run_pod(node.calls, "web")
+    running, lost = (run_container(node.calls, sandbox_id, name, NAME) for name in ("running", "lost"))
+    node.runtime.kill_sandbox(sandbox_id)
+    node.runtime.lose_container(lost)
+    states = {each.id: each.state for each in node.containers()}
+    assert states == {running: cri_pb2.CONTAINER_RUNNING, lost: cri_pb2.CONTAINER_UNKNOWN}
+
+
+def test_age_moves_times_into_the_past(node: Node) -> None:
+    """An hour older is 3 600 000 000 000 ns less; a time that was never set stays 0."""
+    sandbox_id = run_pod(node.calls, "web")
+    container_id = run_container(node.calls, sandbox_id, "web", NAME)
+    node.runtime.age(container_id, 3600)
+    node.runtime.age(sandbox_id, 60)
+    status = node.status(container_id)
+    assert (status.created_at, status.started_at, status.finished_at) == (*[round((NOON - 3600) * 1e9)] * 2, 0)
+    assert node.sandboxes()[0].created_at == round((NOON - 60) * 1e9)
+
+
+def test_removals_remember_what_really_happened(node: Node) -> None:
+    """Kind, full id and wall time, in order; a second removal of the same thing is not in it."""
+    sandbox_id = run_pod(node.calls, "web")
+    for second in (1, 2):
+        node.now = NOON + second
+        node.call("RemovePodSandbox", pod_sandbox_id=sandbox_id)
+    assert node.runtime.removals == ((NOON + 1, "sandbox", sandbox_id),)
+
+
+def test_an_image_that_comes_again_has_the_same_id(node: Node) -> None:
+    """The same tags on the same layers are the same image, whether it is there already or not."""
+    again = [NAME, "registry.example/team/app:stable"]
+    assert node.runtime.add_image(again, [BASE, APP]) == node.app_id
+    node.call("RemoveImage", image={"image": NAME})
+    assert not node.has_layer(APP)
+    assert node.runtime.add_image(again, [BASE, APP]) == node.app_id
+    assert node.has_layer(APP)
+
+
+def test_the_world_does_not_take_a_mistyped_id_for_success(node: Node) -> None:
+    """Unlike the protocol, the scenario's side takes full ids only and says what it does not know."""
+    container_id = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
+    with pytest.raises(EmbeddedNodeError, match="no container with the full id"):
+        node.runtime.exit_container(container_id[:12])
+    node.runtime.exit_container(container_id)
+    with pytest.raises(EmbeddedNodeError, match="no process"):
+        node.runtime.exit_container(container_id)
+    with pytest.raises(EmbeddedNodeError, match="no sandbox with the full id"):
+        node.runtime.kill_sandbox("absent")
+
+
+def test_two_nodes_cannot_share_a_directory(node: Node) -> None:
+    """Files of another node would be neither counted nor deleted, so the second node is refused."""
+    with pytest.raises(EmbeddedNodeError, match="cannot be the root of a new node"):
+        EmbeddedRuntime(str(node.root))
+
+
+@pytest.mark.parametrize("wrong", [("a", -1, 1), ("a", 1, 0), ("sha256:../../etc", 0, 0)])
+def test_a_layer_that_cannot_be_is_refused(wrong: tuple[str, int, int]) -> None:
+    """Negative bytes, bytes without a file, and a digest that would be a path."""
+    with pytest.raises(ValueError, match="layer"):
+        LayerSpec(*wrong)

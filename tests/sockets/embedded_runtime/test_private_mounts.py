@@ -1,0 +1,130 @@
+"""Private mounts: who may have them, what they hold, and that nothing stays behind. Each story in its own process."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.repository import ROOT
+
+NOBODY = 65534
+MIB = 1 << 20
+
+
+@pytest.fixture
+def directory() -> Iterator[str]:
+    """An empty directory that every user may enter, which pytest's own are not."""
+    path = tempfile.mkdtemp(prefix="reclaimd-test-")
+    os.chmod(path, 0o777)  # noqa: S103 - the stories are told by other users too, and it lives for one test
+    yield path
+    shutil.rmtree(path)
+
+
+def command(story: str, directory: str, user: int | None = None) -> list[str]:
+    """Where the tests do not run as root, they run as somebody else already, and `user` changes nothing."""
+    as_user = [str(user)] if user is not None and os.geteuid() == 0 else []
+    return [sys.executable, "-m", "tests.sockets.namespace_child", story, directory, *as_user]
+
+
+def tell(story: str, directory: str, user: int | None = None) -> dict[str, Any]:
+    """What the story printed; with `user`, told by that user and group, without other groups and capabilities."""
+    done = subprocess.run(command(story, directory, user), cwd=str(ROOT), capture_output=True, text=True, timeout=30)
+    if "no private mounts:" in done.stderr:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+@pytest.fixture
+def root() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    with open("/proc/self/status", encoding="ascii") as status:
+        capabilities = int(next(line for line in status if line.startswith("CapEff")).split()[1], 16)
+    if not capabilities & 1 << 21:
+        pytest.skip("needs CAP_SYS_ADMIN")
+
+
+@pytest.mark.usefixtures("root")
+def test_root_enters_without_a_user_namespace(directory: str) -> None:
+    """With CAP_SYS_ADMIN one unshare is enough, and the process stays who it was."""
+    assert tell("enter", directory) == {"available": True, "how": "root", "reason": "", "user": 0}
+
+
+def test_a_user_without_rights_enters_through_a_user_namespace(directory: str) -> None:
+    """Without any capability the process becomes 0 in a user namespace of its own."""
+    entered = tell("enter", directory, NOBODY)
+    if not entered["available"]:
+        pytest.skip(f"needs unprivileged user namespaces: {entered['reason']}")
+    assert entered == {"available": True, "how": "user namespace", "reason": "", "user": 0}
+
+
+def test_where_neither_way_is_allowed_the_answer_says_so(directory: str) -> None:
+    """No capability and no user namespaces: an answer with a reason, not an exception."""
+    entered = tell("locked_down", directory, NOBODY)
+    assert (entered["available"], entered["how"]) == (False, "none")
+    assert "may not make a user namespace either" in entered["reason"]
+
+
+def test_a_process_that_has_threads_is_told_to_enter_earlier(directory: str) -> None:
+    """Only the calling thread would move, so the answer is no, with the number of threads."""
+    entered = tell("enter_beside_a_thread", directory)
+    assert not entered["available"]
+    assert entered["reason"].endswith("before the first thread starts; 2 are running")
+
+
+@pytest.mark.parametrize("user", [None, NOBODY], ids=["self", "nobody"])
+def test_the_limits_of_a_mount_are_real(directory: str, user: int | None) -> None:
+    """A tmpfs of 1 MiB and 16 inodes takes 15 directories beside its own, and not one more."""
+    assert tell("mount", directory, user) == {"bytes": MIB, "inodes": 16, "made": 15, "inodes_free": 0}
+
+
+def test_a_mount_that_cannot_be_is_refused_with_its_name(directory: str) -> None:
+    """A missing directory, 0 bytes and 1 inode are refused; for tmpfs itself 0 would mean: no limit."""
+    absent, no_bytes, no_inodes = tell("mount_wrongly", directory)["said"]
+    assert f"{directory}/absent: No such file or directory" in absent
+    assert "0 bytes cannot be made" in no_bytes
+    assert "1 inodes cannot be made" in no_inodes
+
+
+def test_kill_9_leaves_nothing_behind(directory: str) -> None:
+    """Nobody else sees the mount, and after SIGKILL the directory is the empty one that it was."""
+    with subprocess.Popen(
+        command("mount_and_wait", directory), cwd=str(ROOT), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        said = child.stdout.readline()
+        if not said:
+            pytest.skip("needs private mounts")
+        assert json.loads(said) == {"files": ["file"]}
+        assert os.listdir(directory) == []
+        child.kill()
+    with open("/proc/self/mounts", encoding="utf-8") as mounts:
+        assert directory not in mounts.read()
+    os.rmdir(directory)  # a mount, even one in another namespace, would not have survived this unnoticed
+    os.mkdir(directory)
+
+
+@pytest.mark.parametrize("user", [None, NOBODY], ids=["self", "nobody"])
+def test_a_node_that_is_full_to_the_last_inode_and_byte_frees_over_the_socket(directory: str, user: int | None) -> None:
+    """At 0 inodes and at 0 bytes free RemoveContainer and RemoveImage work, and statvfs shows what they freed."""
+    story = tell("full", directory, user)
+    assert story["no inodes"]["inodes_free"] == 0
+    assert "No space left on device" in story["created at 0 inodes"]
+    assert story["container removed"]["inodes_free"] == story["started"]["inodes_free"] + 1
+    assert story["written"] == story["started"]["bytes_free"]
+    assert story["no bytes"]["bytes_free"] == 0
+    assert "layer large cannot be unpacked: No space left on device" in story["pulled at 0 bytes"]
+    assert story["no bytes after a failed pull"] == story["no bytes"]
+    assert story["image removed under its container"]["bytes_free"] == 0
+    assert story["all removed"]["bytes_free"] == story["started"]["bytes_free"] + 2 * MIB
+    assert story["all removed"]["inodes_free"] == story["started"]["inodes_free"] + 1 + 6

@@ -1,0 +1,1 @@
+"""Tests of pod logs over real sockets."""

@@ -1,0 +1,253 @@
+"""Nothing outside is touched while directories are exchanged for symlinks, moved away and filled again under the
+remover's hands; and nothing inside is left."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from reclaim.pod_logs.openat2 import OpenBeneath, open_beneath, open_by_comparison, open_by_openat2
+from reclaim.pod_logs.remove_tree import DEEPEST, RETRIES, Failure, Removal, remove_tree
+from tests.sockets.mounts import mounted_tmpfs, unmount
+from tests.sockets.tree_child import PAIRS
+from tests.sockets.trees import Canary, contents, open_descriptors, opened, plant, removed
+
+SWAPS = 100_000
+SWAPS_BEFORE_A_STEP = 64
+PATIENCE_SECONDS = 90.0
+
+
+@pytest.fixture
+def canary(tmp_path: Path) -> Iterator[Canary]:
+    """A directory outside of everything that is removed."""
+    made = Canary(tmp_path / "canary")
+    yield made
+    assert made.unharmed
+
+
+@contextmanager
+def attacker(directory: Path, counter: Path) -> Iterator[Callable[[], int]]:
+    """A process that swaps; the function says how often it has."""
+    counter.write_bytes(bytes(8))
+    command = [sys.executable, "-m", "tests.sockets.tree_child", "swap", str(directory), str(counter)]
+    with open(counter, "rb") as file, mmap.mmap(file.fileno(), 8, prot=mmap.PROT_READ) as shared:
+        process = subprocess.Popen(command)
+        try:
+            yield lambda: int(struct.unpack("=q", shared[:8])[0])
+        finally:
+            process.kill()
+            process.wait()
+
+
+def plant_pairs(arena: Path, canary: Path) -> None:
+    """Directories with files and directories in them, and outside as many symlinks to the canary to be exchanged with
+    them.
+
+    Made under other names than the attacker knows: this test itself would follow the symlinks.
+    """
+    for number in range(PAIRS):
+        directory = arena / "planted" / str(number) / "directory"
+        os.makedirs(directory / "directory")  # the canary has a directory and a file of these names too
+        for name in ("file", "directory/file", "other"):
+            (directory / name).touch()
+        for below in range(4):
+            os.mkdir(directory / str(below))
+    (arena / "links").mkdir()
+    for number in range(PAIRS):
+        (arena / "links" / str(number)).symlink_to(canary)
+    (arena / "links").rename(arena / "outside")
+    (arena / "planted").rename(arena / "doomed")
+
+
+def clear(arena: Path) -> None:
+    """Takes away what the attacker has moved outside, out of its reach."""
+    (arena / "outside").rename(arena / "moved")
+    shutil.rmtree(arena / "moved")
+
+
+def swapping(arena: Path) -> bool:
+    """Whether any pair is left to be swapped."""
+    return any(os.path.lexists(arena / "doomed" / str(number) / "directory") for number in range(PAIRS))
+
+
+@pytest.mark.parametrize("how", [open_by_openat2, open_by_comparison])
+def test_a_directory_swapped_for_a_symlink_a_hundred_thousand_times(
+    tmp_path: Path, canary: Canary, how: OpenBeneath
+) -> None:
+    """Another process exchanges directories and symlinks to the canary, 100 000 times while the remover is at work.
+
+    Before it opens a directory, which it has seen to be one, the remover waits for the next swaps, so that they come in
+    between on a busy machine too. The tree is made anew as often as it takes; each time all of it goes.
+    """
+    arena = tmp_path / "arena"
+    mounted_tmpfs(str(arena), 64 << 20, 10_000)
+    before = open_descriptors()
+    swaps, rounds, fooled, deadline = 0, 0, 0, time.monotonic() + PATIENCE_SECONDS
+    try:
+        with attacker(arena, tmp_path / "counter") as swapped, opened(arena) as directory:
+
+            def late(beneath: int, name: bytes) -> int:
+                nonlocal fooled
+                enough = swapped() + SWAPS_BEFORE_A_STEP
+                while swapped() < enough and swapping(arena) and time.monotonic() < deadline:
+                    time.sleep(0.0001)
+                try:
+                    return how(beneath, name)
+                except OSError as error:
+                    fooled += error.errno in (errno.ELOOP, errno.ENOTDIR)
+                    raise
+
+            while swaps < SWAPS and time.monotonic() < deadline:
+                plant_pairs(arena, canary.path)
+                begun = swapped()
+                told = remove_tree(directory, b"doomed", open_directory=late)
+                swaps += swapped() - begun
+                rounds += 1
+                assert told.failed == 0, told.sentence
+                assert os.listdir(arena) == ["outside"]
+                assert canary.unharmed
+                clear(arena)
+    finally:
+        unmount(str(arena))
+    assert fooled > rounds  # a symlink was there, several times in each tree, where a directory had been listed
+    assert swaps >= SWAPS, f"only {swaps} swaps in {rounds} rounds"
+    assert open_descriptors() == before
+
+
+class Interruption:
+    """Opens as `open_beneath` does, and does something right after the directory of a name was opened, once."""
+
+    def __init__(self, name: bytes, act: Callable[[], None]):
+        self._name = name
+        self._act = act
+        self.done = False
+
+    def __call__(self, directory: int, name: bytes) -> int:
+        """An `OpenBeneath`."""
+        descriptor = open_beneath(directory, name)
+        if name == self._name and not self.done:
+            self.done = True
+            self._act()
+        return descriptor
+
+
+@pytest.mark.parametrize("moved", ["top/a", "top/a/b", "top/a/b/c"])
+@pytest.mark.parametrize("replaced", [False, True], ids=["moved", "moved, and a symlink in its place"])
+def test_a_directory_that_is_moved_away_takes_its_content_along(
+    tmp_path: Path, canary: Canary, moved: str, replaced: bool
+) -> None:
+    """Moved beside the canary while the lowest of `top/a/b/c` is entered: from then on it is left alone, and nothing
+    of what is around its new place is touched. All that is still below `top` goes."""
+    plant(tmp_path, "top/a/b/c/file", "top/a/b/file", "top/a/file", "top/y/file")
+    away = tmp_path / "away"
+    plant(away, "file", "c/file", "b/c/file")
+
+    def move() -> None:
+        os.rename(tmp_path / moved, away / "moved")
+        if replaced:
+            (tmp_path / moved).symlink_to(canary.path)
+
+    expected = contents(tmp_path / moved)
+    interruption = Interruption(b"c", move)
+    told = removed(tmp_path, "top", interruption)
+    assert interruption.done
+    assert told.failed == 0
+    assert not (tmp_path / "top").exists()
+    assert contents(away / "moved").items() <= expected.items()
+    assert (away / "moved" / Path("top/a/b/c/file").relative_to(moved)).exists()
+    assert {"file", "c/file", "b/c/file"} <= contents(away).keys()
+
+
+def test_a_directory_that_is_moved_into_the_canary_does_not_lead_there(tmp_path: Path, canary: Canary) -> None:
+    """`..` of the directory in which the remover is, is the canary by then: nothing of either goes."""
+    plant(tmp_path, "top/a/b/file", "top/z")
+    interruption = Interruption(b"b", lambda: os.rename(tmp_path / "top/a/b", canary.path / "b"))
+    assert removed(tmp_path, "top", interruption) == Removal(3)
+    assert contents(canary.path / "b") == {"file": "top/a/b/file"}
+    (canary.path / "b/file").unlink()
+    (canary.path / "b").rmdir()
+
+
+def test_a_directory_far_up_that_was_moved_is_noticed_on_the_way_back(tmp_path: Path, canary: Canary) -> None:
+    """Level 20 of 200 is moved when level 200 is entered, and a symlink put in its place.
+
+    The lowest directories, which were to go, go; the way back is not found any more, so the rest of what was moved
+    stays where it is, and nothing else there is touched.
+    """
+    levels = [f"d{number}" for number in range(200)]
+    plant(tmp_path, "/".join(levels) + "/file")
+    far = tmp_path.joinpath(*levels[:21])
+
+    def move() -> None:
+        os.rename(far, canary.path / "moved")
+        far.symlink_to(canary.path)
+
+    told = removed(tmp_path, "d0", Interruption(b"d199", move))
+    assert told.failed == 0
+    assert not (tmp_path / "d0").exists()
+    assert (canary.path / "moved").exists()
+    for path in sorted((canary.path / "moved").rglob("*"), reverse=True):
+        assert path.is_dir()
+        path.rmdir()
+    (canary.path / "moved").rmdir()
+
+
+def test_what_appears_meanwhile_goes_too(tmp_path: Path) -> None:
+    """A file and a directory that are made while their directory is being emptied."""
+    plant(tmp_path, "top/a/b/file")
+    interruption = Interruption(b"b", lambda: plant(tmp_path, "top/a/late", "top/later/file"))
+    assert removed(tmp_path, "top", interruption) == Removal(7)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_somebody_who_keeps_filling_does_not_hold_it_for_ever(tmp_path: Path) -> None:
+    """Each time that a directory is emptied something appears in it: after 100 more looks it stays, and is named."""
+    plant(tmp_path, "top/a/0/", "top/z")
+    made = 0
+
+    def filling(directory: int, name: bytes) -> int:
+        nonlocal made
+        descriptor = open_beneath(directory, name)
+        if name.isdigit():
+            made += 1
+            os.mkdir(b"%d" % made, dir_fd=directory)
+        return descriptor
+
+    told = removed(tmp_path, "top", filling)
+    assert made == RETRIES + 1
+    assert told == Removal(RETRIES + 2, 1, (Failure("top/a", os.strerror(errno.ENOTEMPTY)),))
+    assert contents(tmp_path) == {"top": None, "top/a": None, f"top/a/{made}": None}
+
+
+def test_somebody_who_keeps_digging_does_not_hold_it_for_ever(tmp_path: Path) -> None:
+    """Each directory that is entered gets another one in it: it ends at 20 000 levels, and says so."""
+    arena = tmp_path / "arena"
+    mounted_tmpfs(str(arena), 64 << 20, DEEPEST + 100)
+    entered = 0
+
+    def digging(directory: int, name: bytes) -> int:
+        nonlocal entered
+        descriptor = open_beneath(directory, name)
+        if entered < DEEPEST:
+            entered += 1
+            os.mkdir("deeper", dir_fd=descriptor)
+        return descriptor
+
+    try:
+        (arena / "deeper").mkdir()
+        told = removed(arena, "deeper", digging)
+        assert told.failed == 1
+        assert told.failures[0].error == "is more than 20000 levels deep"
+    finally:
+        unmount(str(arena))

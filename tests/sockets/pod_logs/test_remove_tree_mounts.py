@@ -1,0 +1,112 @@
+"""The remover on mounts: it never enters one, and it needs no free byte or inode of the filesystem it works on."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from reclaim.pod_logs.openat2 import OpenBeneath, open_by_comparison, open_by_openat2
+from reclaim.pod_logs.remove_tree import Failure, Removal, unlink_files
+from tests.sockets.mounts import bound, mounted_tmpfs, unmount
+from tests.sockets.trees import Canary, contents, opened, plant, removed
+
+WAYS = [open_by_openat2, open_by_comparison]
+CROSSING = "is on another filesystem or mount"
+MIB = 1 << 20
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    """What is undone after the test, the last first: mounts."""
+    with ExitStack() as made:
+        yield made
+
+
+def tmpfs(stack: ExitStack, directory: Path, size_bytes: int = MIB, inodes: int = 100) -> Path:
+    """A tmpfs for the length of the test."""
+    mounted_tmpfs(str(directory), size_bytes, inodes)
+    stack.callback(unmount, str(directory))
+    return directory
+
+
+def fill(directory: Path) -> None:
+    """Takes every page and every inode of the filesystem."""
+    with contextlib.suppress(OSError), open(directory / "app/0.log", "wb", buffering=0) as log:
+        while log.write(bytes(4096)):
+            pass
+    with contextlib.suppress(OSError):
+        for number in itertools.count():
+            os.mkfifo(directory / f"side/{number}")
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_another_filesystem_in_the_tree_stays_as_it_is(tmp_path: Path, stack: ExitStack, how: OpenBeneath) -> None:
+    """A tmpfs two levels down: it and what holds it stay, its content is untouched, 3 other entries go."""
+    plant(tmp_path, "top/a/file", "top/z/file")
+    canary = Canary(tmpfs(stack, tmp_path / "top/a/mounted"))
+    assert removed(tmp_path, "top", how) == Removal(3, 1, (Failure("top/a/mounted", CROSSING),))
+    assert canary.unharmed
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_a_bind_mount_of_the_same_filesystem_stays_as_it_is(tmp_path: Path, stack: ExitStack, how: OpenBeneath) -> None:
+    """Device and inodes are those of plain directories: only the mount tells it."""
+    canary = Canary(tmp_path / "canary")
+    plant(tmp_path, "top/a/mounted/", "top/z/file")
+    bound(str(canary.path), str(tmp_path / "top/a/mounted"))
+    stack.callback(unmount, str(tmp_path / "top/a/mounted"))
+    assert (tmp_path / "top/a/mounted").stat().st_dev == (tmp_path / "top").stat().st_dev
+    assert removed(tmp_path, "top", how) == Removal(2, 1, (Failure("top/a/mounted", CROSSING),))
+    assert canary.unharmed
+
+
+def test_a_file_that_is_mounted_on_stays(tmp_path: Path, stack: ExitStack) -> None:
+    """The kernel refuses to unlink it; the file that is mounted there keeps its content."""
+    plant(tmp_path, "canary", "top/file", "top/other")
+    bound(str(tmp_path / "canary"), str(tmp_path / "top/file"))
+    stack.callback(unmount, str(tmp_path / "top/file"))
+    told = removed(tmp_path, "top")
+    assert (told.removed, told.failed, told.failures[0].path) == (1, 1, "top/file")
+    assert (tmp_path / "canary").read_text() == "canary"
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_an_entry_that_is_a_mount_stays(tmp_path: Path, stack: ExitStack, how: OpenBeneath) -> None:
+    """The very entry that was to go."""
+    canary = Canary(tmpfs(stack, tmp_path / "top"))
+    assert removed(tmp_path, "top", how) == Removal(0, 1, (Failure("top", CROSSING),))
+    assert canary.unharmed
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_a_tree_on_a_mount_of_its_own_goes(tmp_path: Path, stack: ExitStack, how: OpenBeneath) -> None:
+    """A log root that is a filesystem of its own, or a bind mount, is where the work begins: nothing is crossed."""
+    root = tmpfs(stack, tmp_path / "root")
+    bound(str(root), str(root))
+    stack.callback(unmount, str(root))
+    plant(root, "pod/app/0.log")
+    assert removed(root, "pod", how) == Removal(3)
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_without_a_free_byte_or_inode_it_works(tmp_path: Path, stack: ExitStack, how: OpenBeneath) -> None:
+    """A tmpfs filled to the last page and the last inode: trees and single files go, and the room comes back."""
+    disk = tmpfs(stack, tmp_path / "disk", MIB, 64)
+    plant(disk, "pod/app/0.log", "pod/app/0.log.20261121-101112", "pod/side/")
+    fill(disk / "pod")
+    full = os.statvfs(disk)
+    assert (full.f_bavail, full.f_favail) == (0, 0)
+    with opened(disk / "pod/app") as directory:
+        assert unlink_files(directory, b"0.log.2") == Removal(1)
+    assert os.statvfs(disk).f_favail == 1
+    (disk / "again").touch()
+    told = removed(disk, "pod", how)
+    assert told.failed == 0
+    assert contents(disk) == {"again": ""}
+    assert os.statvfs(disk).f_bavail == full.f_blocks

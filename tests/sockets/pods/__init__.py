@@ -1,0 +1,1 @@
+"""Tests of pods over real sockets."""

@@ -1,0 +1,1 @@
+"""Tests of telemetry over real sockets."""

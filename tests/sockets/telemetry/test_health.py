@@ -1,0 +1,275 @@
+"""The pages over HTTP: whoever connects, the daemon goes on; what the probes answer; a scrape of a running daemon."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eviction.telemetry.http_server import (
+    CLIENTS,
+    LARGEST_REQUEST_BYTES,
+    LATEST_SECONDS,
+    PATIENCE_SECONDS,
+    HealthServer,
+    HealthUnavailable,
+    Page,
+    livez,
+    readyz,
+)
+from signals.types import Signal
+from tests.nodes.small_node import MIB, SmallNode
+from tests.reclaimd_process import Daemon, came_true
+
+SLACK_SECONDS = 30.0  # the machine is shared
+
+
+def broken() -> Page:
+    raise RuntimeError("a secret")
+
+
+PAGES = {"/livez": lambda: livez(0.0), "/broken": broken, "/large": lambda: Page(200, b"x" * 5_000_000)}
+
+
+@pytest.fixture
+def server() -> Iterator[HealthServer]:
+    """A server of PAGES on any free port."""
+    made = HealthServer(("127.0.0.1", 0), PAGES)
+    made.start()
+    yield made
+    made.stop()
+
+
+def got(address: str, path: str, method: str = "GET") -> tuple[int, bytes]:
+    """Status and body of a page."""
+    connection = http.client.HTTPConnection(address, timeout=PATIENCE_SECONDS + SLACK_SECONDS)
+    try:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def connected(server: HealthServer) -> socket.socket:
+    """A bare connection."""
+    host, _, port = server.address.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS + SLACK_SECONDS)
+
+
+def said(server: HealthServer, request: bytes) -> bytes:
+    """What is answered to these very bytes."""
+    with connected(server) as client:
+        try:
+            client.sendall(request)
+            client.shutdown(socket.SHUT_WR)
+        except OSError:  # it did not want to read on
+            pass
+        data = b""
+        try:
+            while part := client.recv(65536):
+                data += part
+        except OSError:
+            pass
+    return data
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("/livez", 200), ("/livez?verbose", 200), ("/large", 200), ("/", 404), ("/broken", 500)]
+)
+def test_pages_are_served_by_path(server: HealthServer, path: str, status: int) -> None:
+    """A query is ignored, an unknown path is 404, a defect in a page is 500 without its words."""
+    found, body = got(server.address, path)
+    assert found == status
+    assert b"secret" not in body
+    assert len(body) == 5_000_000 if path == "/large" else len(body) < 200
+
+
+def test_head_has_no_body_and_other_methods_are_refused(server: HealthServer) -> None:
+    """HEAD 200 and empty; POST 405."""
+    assert got(server.address, "/livez", "HEAD") == (200, b"")
+    assert got(server.address, "/livez", "POST")[0] == 405
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"\r\n\r\n", b"\x16\x03\x01\x02\x00" * 100 + b"\r\n\r\n", b"GET /livez\r\n\r\n", b"GET  /livez HTTP/1.1\r\n\r\n",
+     os.urandom(20_000), b"GET /" + b"a" * 50_000 + b" HTTP/1.1\r\n\r\n", b"GET \xff\xfe HTTP/1.1\r\n\r\n"],
+)  # fmt: skip
+def test_garbage_is_answered_with_an_error_or_not_at_all(server: HealthServer, garbage: bytes) -> None:
+    """No 200, and the next client is served."""
+    assert not re.match(rb"HTTP/1.1 [23]", said(server, garbage))
+    assert got(server.address, "/livez")[0] == 200
+
+
+def test_a_request_that_never_ends_is_cut(server: HealthServer) -> None:
+    """Headers without end: answered or hung up on at 8 KiB."""
+    answer = said(server, b"GET /livez HTTP/1.1\r\n" + b"X-Filler: 1\r\n" * LARGEST_REQUEST_BYTES)
+    assert len(answer) < 1000
+
+
+def test_slow_clients_hold_their_place_for_two_seconds_only(server: HealthServer) -> None:
+    """8 that send a byte now and then: the ninth is hung up on, and after 2 s there is room again."""
+    slow = [connected(server) for _ in range(CLIENTS)]
+    stop = threading.Event()
+
+    def drip() -> None:
+        while not stop.wait(0.3):
+            for client in slow:
+                try:
+                    client.send(b"G")
+                except OSError:
+                    pass
+
+    dripping = threading.Thread(target=drip)
+    dripping.start()
+    try:
+        assert came_true(lambda: said(server, b"GET /livez HTTP/1.1\r\n\r\n") == b"")
+
+        def served() -> bool:
+            return said(server, b"GET /livez HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 200")
+
+        assert came_true(served)
+    finally:
+        stop.set()
+        dripping.join()
+        for client in slow:
+            client.close()
+
+
+def test_a_client_that_does_not_read_loses_its_place(server: HealthServer) -> None:
+    """8 that ask for 5 MB and read nothing: after 2 s others are served."""
+    deaf = [connected(server) for _ in range(CLIENTS)]
+    try:
+        for client in deaf:
+            client.sendall(b"GET /large HTTP/1.1\r\n\r\n")
+        assert came_true(
+            lambda: said(server, b"GET /livez HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 200"),
+            PATIENCE_SECONDS + SLACK_SECONDS,
+        )
+    finally:
+        for client in deaf:
+            client.close()
+
+
+def test_a_taken_port_is_refused_with_a_sentence(server: HealthServer) -> None:
+    """Address and reason; nothing is left open."""
+    host, _, port = server.address.rpartition(":")
+    second = HealthServer((host, int(port)), PAGES)
+    with pytest.raises(HealthUnavailable, match=rf"^{re.escape(server.address)}: Address already in use$"):
+        second.start()
+    second.stop()
+
+
+def test_ipv6_is_served_too() -> None:
+    """On ::1, where the machine has it."""
+    server = HealthServer(("::1", 0), PAGES)
+    try:
+        server.start()
+    except HealthUnavailable as error:
+        pytest.skip(f"no IPv6 on this machine: {error}")
+    try:
+        assert got(server.address, "/livez")[0] == 200
+    finally:
+        server.stop()
+
+
+def test_a_stopped_server_answers_nobody(server: HealthServer) -> None:
+    """The port is free again."""
+    address = server.address
+    server.stop()
+    with pytest.raises(OSError, match="refused"):
+        got(address, "/livez")
+
+
+@pytest.mark.parametrize(("late_seconds", "status"), [(-10.0, 200), (LATEST_SECONDS, 200), (LATEST_SECONDS + 0.1, 503)])
+def test_alive_is_who_looks_in_time(late_seconds: float, status: int) -> None:
+    """Three filesystems that hang cost 6 s; later than 8 s is not looking any more."""
+    assert livez(late_seconds).status == status
+
+
+@pytest.mark.parametrize(
+    ("located", "held_off", "status"), [(True, None, 200), (False, None, 503), (True, "after a start", 503)]
+)
+def test_ready_is_who_would_relieve_now(located: bool, held_off: str | None, status: int) -> None:
+    """The runtime is located and nothing is held off."""
+    assert readyz(located=located, held_off=held_off).status == status
+
+
+def address_of(daemon: Daemon) -> str:
+    """Where a daemon serves its pages."""
+    event = daemon.wait_for(lambda event: "metrics and health are served" in event["message"])
+    return str(event["address"])
+
+
+def test_a_running_daemon_is_scraped_and_probed(small_node: SmallNode) -> None:
+    """A node under pressure: live, ready, relieved; the metrics tell the pass, and promtool has nothing to say."""
+    small_node.add_images(3)
+    file = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB, metricsAddress="127.0.0.1:0")
+    with Daemon("--config", file) as daemon:
+        address = address_of(daemon)
+        daemon.wait_for(lambda event: event.get("result") == "satisfied")
+        assert came_true(lambda: got(address, "/readyz")[0] == 200)
+        assert got(address, "/livez") == (200, b"ok\n")
+        status, body = got(address, "/metrics")
+        assert status == 200
+        text = body.decode()
+        for series in (
+            r'reclaimd_passes_total\{result="satisfied",trigger="(interval|watch)"\} 1.0$',
+            r'reclaimd_removals_total\{kind="image",result="removed"\} [1-9]',
+            r'reclaimd_runtime_operations_total\{operation_type="remove_image"\} [1-9]',
+            r'reclaimd_runtime_operations_errors_total\{operation_type="image_status"\} 0.0$',
+            "process_resident_memory_bytes ",
+        ):
+            assert re.search(f"^{series}", text, re.MULTILINE), series
+        promtool = shutil.which("promtool")
+        if promtool is not None:
+            lint = subprocess.run(
+                [promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False
+            )
+            assert (lint.returncode, lint.stderr) == (0, "")
+        assert daemon.stop() == 0
+
+
+def test_a_held_off_daemon_is_alive_and_not_ready(small_node: SmallNode) -> None:
+    """503 with the reason on /readyz, 200 on /livez."""
+    file = small_node.configuration(metricsAddress="127.0.0.1:0", holdOffAfterStart="1h")
+    with Daemon("--config", file) as daemon:
+        address = address_of(daemon)
+        assert got(address, "/livez")[0] == 200
+        assert came_true(lambda: b"held off: " in got(address, "/readyz")[1])
+        assert got(address, "/readyz")[0] == 503
+
+
+def test_a_daemon_without_its_port_does_its_work(small_node: SmallNode, server: HealthServer) -> None:
+    """A warning with the reason; pressure is relieved all the same."""
+    small_node.add_images(3)
+    file = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB, metricsAddress=server.address)
+    with Daemon("--config", file) as daemon:
+        daemon.wait_for(lambda event: event["message"].startswith(f"no metrics: {server.address}: "))
+        daemon.wait_for(lambda event: event.get("result") == "satisfied")
+
+
+def test_serving_makes_no_file(tmp_path: Path, server: HealthServer) -> None:
+    """Not even with the variable that makes prometheus-client count in files."""
+    program = (
+        "from eviction.telemetry.metrics import Metrics; from eviction.reporting.status import Standing;"
+        "m = Metrics(lambda: Standing(None, frozenset(), (), 0.0, 0.0, 0.0));"
+        "m.called('ListImages', 1.0, True); m.watched(); print(len(m.page().body))"
+    )
+
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    process = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert int(process.stdout) > 1000
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,276 @@
+"""Events to an API server, over TLS with a kubeconfig; and that its bad days are nobody else's."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eviction.telemetry.event_correlator import NodeEvent
+from eviction.telemetry.event_recorder import NotWritten, write
+from eviction.telemetry.kubernetes_events import KubernetesEvents
+from reclaim.types import EventReason
+from signals.types import Signal
+from tests.nodes.small_node import MIB, SmallNode
+from tests.reclaimd_process import ENVIRONMENT, Daemon, came_true
+from tests.sockets.api_server import BEARER, EVENTS, ApiServer
+from tests.sockets.kubelet_server import FOREVER_SECONDS, Authority, Step
+
+pytest.importorskip("kubernetes")
+MET = NodeEvent("node-1.18f", EventReason.EVICTION_THRESHOLD_MET, "Attempting to reclaim inodes", 1, 1.8e9, 1.8e9)
+SHORT_SECONDS = 1.0
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Signs the certificate of the server."""
+    if not Authority.available():
+        pytest.skip("no openssl (Debian package openssl)")
+    return Authority(tmp_path_factory.mktemp("ca"))
+
+
+@pytest.fixture
+def api(authority: Authority) -> Iterator[ApiServer]:
+    """A server that takes events."""
+    with ApiServer(authority) as server:
+        yield server
+
+
+def refused(server: ApiServer, directory: Path, token: str = BEARER) -> NotWritten:
+    """Why an event was not taken; the token is not in the sentence, which is one line."""
+    with pytest.raises(NotWritten) as caught:
+        KubernetesEvents(server.kubeconfig(directory, token), "node-1", SHORT_SECONDS).create(MET)
+    assert token not in str(caught.value)
+    assert str(caught.value).isprintable()
+    return caught.value
+
+
+def test_an_event_is_written_as_the_kubelet_writes_its_own(api: ApiServer, tmp_path: Path) -> None:
+    """About the Node, in the namespace default, a warning with the kubelet's reason; the component is ours."""
+    KubernetesEvents(api.kubeconfig(tmp_path), "node-1").create(MET)
+    assert api.events["node-1.18f"] == {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": "node-1.18f", "namespace": "default"},
+        "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "node-1"},
+        "type": "Warning",
+        "reason": "EvictionThresholdMet",
+        "message": "Attempting to reclaim inodes",
+        "source": {"component": "reclaimd", "host": "node-1"},
+        "reportingComponent": "reclaimd",
+        "reportingInstance": "node-1",
+        "firstTimestamp": "2027-01-15T08:00:00.000Z",
+        "lastTimestamp": "2027-01-15T08:00:00.000Z",
+        "count": 1,
+    }
+    assert api.requests == [("POST", EVENTS, "application/json")]
+
+
+def test_the_object_validates_against_the_schema_of_kubernetes(api: ApiServer, tmp_path: Path) -> None:
+    """Strictly: no field that core/v1 does not know."""
+    validator = pytest.importorskip("kubernetes_validate")
+    KubernetesEvents(api.kubeconfig(tmp_path), "node-1").create(MET)
+    validator.validate(api.events["node-1.18f"], "1.31", strict=True)
+
+
+def test_an_event_is_counted_up_and_what_is_gone_is_made_anew(api: ApiServer, tmp_path: Path) -> None:
+    """A patch of two fields; after the hour in which the server forgets it, the whole event again."""
+    writer = KubernetesEvents(api.kubeconfig(tmp_path), "node-1")
+    write(writer, MET)
+    write(writer, replace(MET, count=2, last=MET.last + 60))
+    assert (api.events["node-1.18f"]["count"], api.events["node-1.18f"]["lastTimestamp"][14:19]) == (2, "01:00")
+    api.events.clear()
+    write(writer, replace(MET, count=3))
+    assert api.events["node-1.18f"]["count"] == 3
+    assert [method for method, _, _ in api.requests] == ["POST", "PATCH", "PATCH", "POST"]
+
+
+def test_an_event_that_is_there_already_is_no_failure(api: ApiServer, tmp_path: Path) -> None:
+    """The answer to an earlier try was lost: 409."""
+    writer = KubernetesEvents(api.kubeconfig(tmp_path), "node-1")
+    writer.create(MET)
+    writer.create(MET)
+    assert len(api.events) == 1
+
+
+@pytest.mark.parametrize(("status", "again"), [(401, True), (403, False), (404, False), (422, False), (429, True),
+                                               (500, True), (503, True), (302, False), (204, True)])  # fmt: skip
+def test_a_status_is_told_and_is_tried_again_where_that_may_help(
+    authority: Authority, tmp_path: Path, status: int, again: bool
+) -> None:
+    """With what to look at where it is known; a redirect is not followed."""
+    with ApiServer(authority, status=status) as server:
+        refusal = refused(server, tmp_path)
+        assert str(status) in str(refusal)
+        assert refusal.again is again
+        assert len(server.requests) == 1
+        assert ("may it create and patch events" in str(refusal)) is (status == 403)
+
+
+def test_a_wrong_token_is_refused(api: ApiServer, tmp_path: Path) -> None:
+    """401, in one sentence."""
+    assert "401: is its token or certificate valid?" in str(refused(api, tmp_path, "another-token"))
+
+
+ENDLESS = OK + b"Content-Length: 1000000000000\r\n\r\n" + b"x" * (1 << 20)
+BAD_DAYS: dict[str, tuple[list[Step], str]] = {
+    "hangs": ([FOREVER_SECONDS], "does not answer"),
+    "hangs in the answer": ([OK + b"Content-Length: 9\r\n\r\n{", FOREVER_SECONDS], "does not answer"),
+    "hangs up": ([b""], "gave no answer in HTTP"),
+    "is no web server": ([b"SSH-2.0-OpenSSH_9.2\r\n"], "gave no answer in HTTP"),
+    "says nonsense": ([OK + b"Content-Length: 4\r\n\r\n\xff\xfe{}"], "something that is no event"),
+    "is a login page": ([OK + b"Content-Length: 13\r\n\r\n<html></html>"], "something that is no event"),
+    "is another API": ([OK + b'Content-Length: 14\r\n\r\n{"kind":"Pod"}'], "something that is no event"),
+    "nests deeply": ([OK + b"Content-Length: 60000\r\n\r\n" + b"[" * 60000], "something that is no event"),
+    "sends without end": ([ENDLESS, *[b"x" * (1 << 20)] * 200], "something that is no event"),
+    "fails without end": ([ENDLESS.replace(b"200 OK", b"500 No"), *[b"x" * (1 << 20)] * 200], "answered 500"),
+}
+
+
+@pytest.mark.parametrize("day", BAD_DAYS)
+def test_a_bad_day_of_the_server_ends_in_one_sentence(authority: Authority, tmp_path: Path, day: str) -> None:
+    """Within its deadline, without reading more than 64 KiB."""
+    script, sentence = BAD_DAYS[day]
+    began = time.monotonic()
+    with ApiServer(authority, script) as server:
+        refusal = refused(server, tmp_path)
+    assert sentence in str(refusal)
+    assert refusal.again
+    assert time.monotonic() - began < 20 * SHORT_SECONDS  # the machine is shared
+
+
+def test_a_server_that_nobody_vouches_for_gets_no_token(api: ApiServer, tmp_path: Path) -> None:
+    """Its certificate is another authority's: nothing is sent, unless the kubeconfig says that it does not matter."""
+    other = tmp_path / "other"
+    other.mkdir()
+    kubeconfig = Path(api.kubeconfig(tmp_path))
+    document = json.loads(kubeconfig.read_text())
+    document["clusters"][0]["cluster"]["certificate-authority"] = str(Authority(other).certificate)
+    kubeconfig.write_text(json.dumps(document))
+    with pytest.raises(NotWritten, match="certificate that is not believed"):
+        KubernetesEvents(str(kubeconfig), "node-1").create(MET)
+    assert api.requests == []
+    document["clusters"][0]["cluster"] = {"server": api.url, "insecure-skip-tls-verify": True}
+    kubeconfig.write_text(json.dumps(document))
+    KubernetesEvents(str(kubeconfig), "node-1").create(MET)
+    assert len(api.events) == 1
+
+
+def test_a_server_that_is_away_is_said(authority: Authority, tmp_path: Path) -> None:
+    """Connection refused: to be tried again."""
+    with ApiServer(authority) as server:
+        kubeconfig = server.kubeconfig(tmp_path)
+    with pytest.raises(NotWritten, match="cannot be reached") as caught:
+        KubernetesEvents(kubeconfig, "node-1").create(MET)
+    assert caught.value.again
+
+
+def spoilt(text: str) -> Callable[[Path], Any]:
+    return lambda path: path.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (Path.unlink, "cannot be used"),
+        (spoilt("{"), "cannot be used"),
+        (spoilt("{}"), "cannot be used"),
+        (spoilt("token: [secret"), "cannot be used"),
+        (lambda path: path.chmod(0o666), "every user may write it"),
+    ],
+    ids=["absent", "torn", "empty", "no YAML", "anybody's"],
+)
+def test_a_kubeconfig_that_cannot_be_used_is_named_and_not_quoted(
+    api: ApiServer, tmp_path: Path, spoil: Callable[[Path], Any], sentence: str
+) -> None:
+    """It holds credentials; and whoever may write it says which server gets them."""
+    kubeconfig = Path(api.kubeconfig(tmp_path))
+    spoil(kubeconfig)
+    with pytest.raises(NotWritten) as caught:
+        KubernetesEvents(str(kubeconfig), "node-1").create(MET)
+    assert sentence in str(caught.value)
+    assert str(kubeconfig) in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_outside_a_pod_there_is_no_service_account(tmp_path: Path) -> None:
+    """Without a kubeconfig: one sentence, and it is tried again."""
+    with pytest.raises(NotWritten, match="the service account of this pod cannot be used"):
+        KubernetesEvents("", "node-1").create(MET)
+
+
+IN_A_POD = """
+mount -t tmpfs none /run && cd /run && mkdir -p secrets/kubernetes.io/serviceaccount &&
+cp "$CA" secrets/kubernetes.io/serviceaccount/ca.crt &&
+printf %s "$BEARER" >secrets/kubernetes.io/serviceaccount/token && exec "$@"
+"""
+
+
+def test_in_a_pod_the_service_account_is_used(
+    authority: Authority, api: ApiServer, small_node: SmallNode, tmp_path: Path
+) -> None:
+    """Address from the environment, token and CA where Kubernetes mounts them, the Node from $NODE_NAME."""
+    file = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB, kubernetesEvents=True)
+    small_node.add_images(3)
+    host, _, port = api.url.removeprefix("https://").partition(":")
+    pod = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port, "NODE_NAME": "node-7"}
+    variables = {**ENVIRONMENT, **pod, "CA": str(authority.certificate), "BEARER": BEARER}
+    before = ["unshare", "--mount", "sh", "-c", IN_A_POD, "sh"]
+    with Daemon("--config", file, before=before, environment=variables) as daemon:
+        assert came_true(lambda: bool(api.events))
+        (event,) = api.events.values()
+        assert event["involvedObject"]["name"] == "node-7"
+        assert daemon.stop() == 0
+
+
+def told(node: SmallNode, server: ApiServer, directory: Path) -> str:
+    """A configuration under pressure, with events to this server."""
+    return node.configuration(
+        Signal.NODEFS_AVAILABLE,
+        MIB,
+        kubernetesEvents=True,
+        kubeconfig=server.kubeconfig(directory),
+        nodeName="node-1",
+    )
+
+
+def test_a_daemon_under_pressure_tells_the_api_server(api: ApiServer, small_node: SmallNode, tmp_path: Path) -> None:
+    """The kubelet's event before it reclaims arrives; nothing else is asked of the server, no condition is touched."""
+    small_node.add_images(3)
+    with Daemon("--config", told(small_node, api, tmp_path)) as daemon:
+        daemon.wait_for(lambda event: event.get("result") == "satisfied")
+        assert came_true(lambda: bool(api.events))
+        (event,) = api.events.values()
+        assert (event["reason"], event["message"]) == (
+            "EvictionThresholdMet",
+            "Attempting to reclaim ephemeral-storage",
+        )
+        assert event["involvedObject"]["name"] == "node-1"
+        assert daemon.stop() == 0
+    assert {path for _, path, _ in api.requests} == {EVENTS}
+    assert not daemon.said("NOT AN EVENT")
+
+
+@pytest.mark.parametrize("day", ["hangs", "says nonsense", "fails without end"])
+def test_the_bad_days_of_an_api_server_change_nothing(
+    authority: Authority, small_node: SmallNode, tmp_path: Path, day: str
+) -> None:
+    """Pressure is relieved, the log has the event, and the daemon leaves within 2 s while the server still hangs."""
+    small_node.add_images(3)
+    with (
+        ApiServer(authority, BAD_DAYS[day][0]) as server,
+        Daemon("--config", told(small_node, server, tmp_path)) as daemon,
+    ):
+        daemon.wait_for(lambda event: event.get("result") == "satisfied")
+        assert came_true(lambda: bool(server.requests))
+        assert daemon.said("Attempting to reclaim ephemeral-storage")
+        began = time.monotonic()
+        assert daemon.stop() == 0
+        assert time.monotonic() - began < 20.0  # ten times the 2 s that it has
+    assert small_node.removed("image")
