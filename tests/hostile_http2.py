@@ -197,7 +197,7 @@ HOSTILE: dict[str, Hostile] = {
     ),
     "a message that is compressed": Hostile(once(STATUS, data(b"\1\0\0\0\0")), Code.INTERNAL, "compressed"),
     "a message that does not end": Hostile(once(STATUS, data(b"\0\0\0"), TRAILERS), Code.INTERNAL, "within a message"),
-    "messages without end": Hostile(lambda: chain([STATUS], many(data(prefixed(b"x")))), Code.INTERNAL, "another one"),
+    "messages without end": Hostile(lambda: chain([STATUS], many(data(prefixed(b"x")))), Code.INTERNAL, "a second one"),
     "no status": Hostile(once(STATUS, data(prefixed(b"x"), "END_STREAM")), Code.UNKNOWN, "without grpc-status"),
     "a reset": Hostile(once(RstStreamFrame(1, 8).serialize()), Code.CANCELLED, "HTTP/2 error 8"),
     "a reset that refuses": Hostile(once(RstStreamFrame(1, 7).serialize()), GONE, "HTTP/2 error 7"),
