@@ -7,7 +7,7 @@ from collections.abc import Callable
 from io import StringIO
 
 from eviction.reporting.log import Log
-from eviction.telemetry.event_correlator import BURST, MOST_REMEMBERED, REFILL_SECONDS, Correlator, NodeEvent
+from eviction.telemetry.event_correlator import BURST, MOST_REMEMBERED, REFILL_SECONDS, EventCorrelator, NodeEvent
 from eviction.telemetry.event_recorder import (
     AGAIN_SECONDS,
     MOST_QUEUED,
@@ -39,11 +39,11 @@ class Cluster:
         self._answer("create")
         self.events[event.name] = event
 
-    def count_up(self, event: NodeEvent) -> None:
+    def update_count(self, event: NodeEvent) -> None:
         """One that is there."""
-        self._answer("count_up")
+        self._answer("update_count")
         if event.name not in self.events:
-            raise EventNotSent("it is not there", absent=True)
+            raise EventNotSent("it is not there", not_found=True)
         self.events[event.name] = event
 
     def _answer(self, request: str) -> None:
@@ -90,22 +90,22 @@ def test_the_same_event_again_is_counted_up() -> None:
     """Three of one kind and one of another: two objects."""
     cluster = Cluster()
     Story(cluster).tell(MET, MET, FAILED, MET)
-    assert cluster.requests == ["create", "count_up", "create", "count_up"]
+    assert cluster.requests == ["create", "update_count", "create", "update_count"]
     assert [event.count for event in cluster.events.values()] == [3, 1]
 
 
 def test_what_the_cluster_has_forgotten_is_made_anew() -> None:
     """It keeps events for an hour; the count goes on."""
     cluster = Cluster()
-    cluster.before = lambda: cluster.events.clear() if cluster.requests == ["create", "count_up"] else None
+    cluster.before = lambda: cluster.events.clear() if cluster.requests == ["create", "update_count"] else None
     Story(cluster).tell(MET, MET)
-    assert cluster.requests == ["create", "count_up", "create"]
+    assert cluster.requests == ["create", "update_count", "create"]
     assert [event.count for event in cluster.events.values()] == [2]
 
 
 def test_a_cluster_that_is_away_is_asked_again_every_10_s() -> None:
     """Said once, and that it takes events again; the event that waited arrives first."""
-    cluster = Cluster(*[EventNotSent("it cannot be reached", again=True)] * 3)
+    cluster = Cluster(*[EventNotSent("it cannot be reached", retriable=True)] * 3)
     story = Story(cluster)
     assert story.tell(MET, FAILED) == [
         "warning an event did not reach the API server: it cannot be reached",
@@ -117,7 +117,7 @@ def test_a_cluster_that_is_away_is_asked_again_every_10_s() -> None:
 
 def test_an_event_is_given_up_after_twelve_tries() -> None:
     """The next one is sent all the same."""
-    cluster = Cluster(*[EventNotSent("it cannot be reached", again=True)] * MOST_TRIES)
+    cluster = Cluster(*[EventNotSent("it cannot be reached", retriable=True)] * MOST_TRIES)
     Story(cluster).tell(MET, FAILED)
     assert cluster.requests == ["create"] * (MOST_TRIES + 1)
     assert [event.reason for event in cluster.events.values()] == [FAILED.reason]
@@ -172,7 +172,7 @@ def test_without_a_writer_events_go_to_the_log_only() -> None:
 def test_the_end_cuts_the_waiting_for_another_try_short() -> None:
     """The thread leaves although it would wait 10 s, with events in the queue."""
     reached = threading.Event()
-    cluster = Cluster(*[EventNotSent("it cannot be reached", again=True)] * MOST_TRIES)
+    cluster = Cluster(*[EventNotSent("it cannot be reached", retriable=True)] * MOST_TRIES)
     cluster.before = reached.set
     clock = SteppedClock()
     recorder = EventRecorder(lambda: cluster, "node-1", Log(clock.wall, stream=StringIO()), clock)
@@ -189,7 +189,7 @@ def test_the_end_cuts_the_waiting_for_another_try_short() -> None:
 
 def test_beyond_a_burst_one_event_in_5_minutes_is_sent() -> None:
     """25 at once, the 26th not; the count goes on meanwhile."""
-    correlator = Correlator("node-1")
+    correlator = EventCorrelator("node-1")
     sent = [correlator.correlate(FAILED, 0.0, 0.0) for _ in range(BURST + 10)]
     assert [event is not None for event in sent] == [True] * BURST + [False] * 10
     later = correlator.correlate(FAILED, REFILL_SECONDS, REFILL_SECONDS)
@@ -200,7 +200,7 @@ def test_beyond_a_burst_one_event_in_5_minutes_is_sent() -> None:
 
 def test_names_differ_although_the_clock_stands_still_or_steps_back() -> None:
     """And what is remembered stays bounded: the oldest message is forgotten and becomes a new object."""
-    correlator = Correlator("node-1")
+    correlator = EventCorrelator("node-1")
     names = set()
     for number in range(2 * MOST_REMEMBERED):
         event = correlator.correlate(GCEvent(FAILED.reason, str(number)), 100.0 - number, number * REFILL_SECONDS)

@@ -20,7 +20,7 @@ from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import PROGRAM, Daemon, came_true, reclaimd
 from tests.repository import ROOT
 from tests.sockets.prometheus import Prometheus
-from tests.sockets.telemetry.test_health import address_of
+from tests.sockets.telemetry.test_http_server import address_of
 
 CONFIG = ROOT / "config"
 TREE = CONFIG / "kubernetes"

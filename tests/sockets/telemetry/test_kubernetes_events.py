@@ -108,7 +108,7 @@ def test_a_status_is_told_and_is_tried_again_where_that_may_help(
     with ApiServer(authority, status=status) as server:
         refusal = refused(server, tmp_path)
         assert str(status) in str(refusal)
-        assert refusal.again is again
+        assert refusal.retriable is again
         assert len(server.requests) == 1
         assert ("may it create and patch events" in str(refusal)) is (status == 403)
 
@@ -141,7 +141,7 @@ def test_a_bad_day_of_the_server_ends_in_one_sentence(authority: Authority, tmp_
     with ApiServer(authority, script) as server:
         refusal = refused(server, tmp_path)
     assert sentence in str(refusal)
-    assert refusal.again
+    assert refusal.retriable
     assert time.monotonic() - began < SHORT_SECONDS + 5.0  # the machine is shared
 
 
@@ -153,7 +153,7 @@ def test_a_server_that_nobody_vouches_for_gets_no_token(api: ApiServer, tmp_path
     document = json.loads(kubeconfig.read_text())
     document["clusters"][0]["cluster"]["certificate-authority"] = str(Authority(other).certificate)
     kubeconfig.write_text(json.dumps(document))
-    with pytest.raises(EventNotSent, match="certificate that is not believed"):
+    with pytest.raises(EventNotSent, match="certificate that is not trusted"):
         KubernetesEvents(str(kubeconfig), "node-1").create(MET)
     assert api.requests == []
     document["clusters"][0]["cluster"] = {"server": api.url, "insecure-skip-tls-verify": True}
@@ -168,7 +168,7 @@ def test_a_server_that_is_away_is_said(authority: Authority, tmp_path: Path) -> 
         kubeconfig = server.kubeconfig(tmp_path)
     with pytest.raises(EventNotSent, match="cannot be reached") as caught:
         KubernetesEvents(kubeconfig, "node-1").create(MET)
-    assert caught.value.again
+    assert caught.value.retriable
 
 
 def spoilt(text: str) -> Callable[[Path], Any]:

@@ -110,7 +110,7 @@ def test_the_watchdog_is_fed_four_times_a_period(manager: ServiceManager, addres
     """A hundred looks a second are one sign of life every 5 of 20 s."""
     teller = notifier(address, WATCHDOG_USEC="20000000", WATCHDOG_PID="42")
     for look in range(2000):
-        teller.alive(100.0 + look / 100)
+        teller.keep_alive(100.0 + look / 100)
     assert manager.heard() == [["WATCHDOG=1"]] * 4
     assert teller.longest_sleep(600.0) == 5.0
     assert teller.longest_sleep(1.0) == 1.0
@@ -124,7 +124,7 @@ def test_the_watchdog_is_fed_four_times_a_period(manager: ServiceManager, addres
 def test_without_a_watchdog_nobody_is_fed(manager: ServiceManager, address: str, environment: dict[str, str]) -> None:
     """None asked for, nonsense, or another process is watched: no sign, and the loop sleeps as long as it likes."""
     teller = notifier(address, **environment)
-    teller.alive(1.0)
+    teller.keep_alive(1.0)
     assert manager.heard() == []
     assert teller.longest_sleep(600.0) == 600.0
 
@@ -134,7 +134,7 @@ def test_without_a_service_manager_nothing_happens(where: str) -> None:
     """Started by hand, or with an address that leads nowhere: no error, no delay."""
     teller = notifier(where)
     teller.ready("watching")
-    teller.alive(1.0)
+    teller.keep_alive(1.0)
     teller.stopping()
 
 
