@@ -143,7 +143,7 @@ class KubernetesEvents:
     def _context(self, verify: bool) -> ssl.SSLContext:
         """A TLS context that accepts the certificates that Go accepts.
 
-        Since Python 3.13 the default is stricter (all of RFC 5280); the CA certificates of many clusters do not meet it.
+        Since Python 3.13 the default is stricter (all of RFC 5280), and the CA certificates of many clusters fail it.
         """
         wanted = ssl.CERT_REQUIRED if verify else ssl.CERT_NONE
         context = self._urllib3.util.ssl_.create_urllib3_context(cert_reqs=wanted)

@@ -1,4 +1,4 @@
-"""Events on their way to the API server: what is counted, limited, tried again, lost; and who never waits."""
+"""Events to the API server: aggregated, limited, retried, dropped; and `warn` never waits."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Cluster:
 
 
 class Story:
-    """A recorder to a cluster on a stepped clock; `tell` sends events one after the other, and waits for the end."""
+    """A recorder to a cluster on a stepped clock; `tell` sends events one after the other, and returns the log."""
 
     def __init__(self, cluster: EventWriter):
         self.clock = SteppedClock()
@@ -86,7 +86,7 @@ def test_an_event_becomes_an_object() -> None:
     assert (event.reason, event.message, event.count) == (MET.reason, MET.message, 1)
 
 
-def test_the_same_event_again_is_counted_up() -> None:
+def test_equal_events_are_counted() -> None:
     """Three of one kind and one of another: two objects."""
     cluster = Cluster()
     Story(cluster).tell(MET, MET, FAILED, MET)
@@ -94,8 +94,8 @@ def test_the_same_event_again_is_counted_up() -> None:
     assert [event.count for event in cluster.events.values()] == [3, 1]
 
 
-def test_what_the_cluster_has_forgotten_is_made_anew() -> None:
-    """It keeps events for an hour; the count goes on."""
+def test_an_event_that_the_cluster_has_deleted_is_created_again() -> None:
+    """It keeps events for an hour; the count continues."""
     cluster = Cluster()
     cluster.before = lambda: cluster.events.clear() if cluster.requests == ["create", "update_count"] else None
     Story(cluster).tell(MET, MET)
@@ -103,8 +103,8 @@ def test_what_the_cluster_has_forgotten_is_made_anew() -> None:
     assert [event.count for event in cluster.events.values()] == [2]
 
 
-def test_a_cluster_that_is_away_is_asked_again_every_10_s() -> None:
-    """Said once, and that it takes events again; the event that waited arrives first."""
+def test_to_a_cluster_that_is_down_events_are_retried_every_10_s() -> None:
+    """Logged once, and when it accepts events again; the event that waited arrives first."""
     cluster = Cluster(*[EventNotSent("it cannot be reached", retriable=True)] * 3)
     story = Story(cluster)
     assert story.tell(MET, FAILED) == [
@@ -123,8 +123,8 @@ def test_an_event_is_given_up_after_twelve_tries() -> None:
     assert [event.reason for event in cluster.events.values()] == [FAILED.reason]
 
 
-def test_what_is_refused_is_not_tried_again() -> None:
-    """403 stays 403: said, and no time is lost."""
+def test_a_refused_event_is_not_retried() -> None:
+    """403 will not change: it is logged, and the next event is sent."""
     cluster = Cluster(EventNotSent("it answered 403"))
     story = Story(cluster)
     assert story.tell(MET)[0] == "warning an event did not reach the API server: it answered 403"
@@ -132,8 +132,8 @@ def test_what_is_refused_is_not_tried_again() -> None:
     assert story.clock.monotonic() == 1000.0
 
 
-def test_a_full_queue_loses_events_and_delays_nobody() -> None:
-    """What is beyond 64 is lost and said once; those 64 arrive."""
+def test_a_full_queue_drops_events_without_delay() -> None:
+    """Events beyond 64 are dropped, which is logged once; those 64 arrive."""
     cluster = Cluster()
     events = [GCEvent(EventReason.IMAGE_GC_FAILED, str(number % 20)) for number in range(3 * MOST_QUEUED)]
     said = Story(cluster).tell(*events)
@@ -141,8 +141,8 @@ def test_a_full_queue_loses_events_and_delays_nobody() -> None:
     assert len(cluster.requests) == BURST
 
 
-def test_a_defect_in_sending_ends_with_its_event() -> None:
-    """It is said with its type, and the next event is sent."""
+def test_a_defect_in_sending_concerns_one_event_only() -> None:
+    """It is logged with its type, and the next event is sent."""
     cluster = Cluster()
 
     def break_once() -> None:
@@ -154,8 +154,8 @@ def test_a_defect_in_sending_ends_with_its_event() -> None:
     assert [event.reason for event in cluster.events.values()] == [FAILED.reason]
 
 
-def test_without_a_writer_events_go_to_the_log_only() -> None:
-    """The library is not installed, say: one sentence, and whoever warns goes on."""
+def test_without_a_writer_events_are_only_logged() -> None:
+    """For example without the library: one sentence in the log, and `warn` still works."""
 
     def connect() -> EventWriter:
         raise EventNotSent("the extra [kubernetes] is not installed")
@@ -169,8 +169,8 @@ def test_without_a_writer_events_go_to_the_log_only() -> None:
     assert "events go to the log only: the extra [kubernetes] is not installed" in out.getvalue()
 
 
-def test_the_end_cuts_the_waiting_for_another_try_short() -> None:
-    """The thread leaves although it would wait 10 s, with events in the queue."""
+def test_finish_interrupts_the_wait_for_another_try() -> None:
+    """The thread ends although it would wait 10 s, with events in the queue."""
     reached = threading.Event()
     cluster = Cluster(*[EventNotSent("it cannot be reached", retriable=True)] * MOST_TRIES)
     cluster.before = reached.set
@@ -188,7 +188,7 @@ def test_the_end_cuts_the_waiting_for_another_try_short() -> None:
 
 
 def test_beyond_a_burst_one_event_in_5_minutes_is_sent() -> None:
-    """25 at once, the 26th not; the count goes on meanwhile."""
+    """25 at once, the 26th not; the count continues meanwhile."""
     correlator = EventCorrelator("node-1")
     sent = [correlator.correlate(FAILED, 0.0, 0.0) for _ in range(BURST + 10)]
     assert [event is not None for event in sent] == [True] * BURST + [False] * 10
@@ -199,7 +199,7 @@ def test_beyond_a_burst_one_event_in_5_minutes_is_sent() -> None:
 
 
 def test_names_differ_although_the_clock_stands_still_or_steps_back() -> None:
-    """And what is remembered stays bounded: the oldest message is forgotten and becomes a new object."""
+    """And memory is bounded: the oldest message is forgotten, and becomes a new object."""
     correlator = EventCorrelator("node-1")
     names = set()
     for number in range(2 * MOST_REMEMBERED):

@@ -1,4 +1,4 @@
-"""Metrics: what a scrape tells of a look and of passes, and that their number is bounded."""
+"""Metrics: the values in a scrape after an observation and passes, and the limit of their number."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ IMAGES = ReclaimResult(
 
 
 def scraped(metrics: Metrics) -> dict[str, float]:
-    """Every series of a scrape with its value, those of the process left out."""
+    """Every series of a scrape with its value, without those of the process."""
     lines = metrics.page().body.decode().splitlines()
     pairs = (line.rpartition(" ") for line in lines if line.startswith("reclaimd_"))
     return {series: float(number) for series, _, number in pairs}
 
 
-def test_a_scrape_tells_the_last_look() -> None:
+def test_a_scrape_has_the_last_observation() -> None:
     """Available, capacity, age of the reading, mark and the time to it."""
     found = scraped(Metrics(lambda: QUIET))
     assert found['reclaimd_signal_available{signal="nodefs.available"}'] == 20 * GIB
@@ -93,7 +93,7 @@ def test_the_table_of_metrics_is_that_of_a_scrape() -> None:
     assert exposed == documented
 
 
-def test_pressure_and_hold_off_are_told() -> None:
+def test_pressure_and_hold_off_have_gauges() -> None:
     """1 while the condition is reported, 1 while nothing may be removed."""
     pressed = replace(QUIET, conditions=frozenset({NodeCondition.DISK_PRESSURE}))
     found = scraped(Metrics(lambda: pressed, lambda: "the kubelet does not answer"))
@@ -101,8 +101,8 @@ def test_pressure_and_hold_off_are_told() -> None:
     assert found["reclaimd_held_off"] == 1
 
 
-def test_before_the_first_look_there_are_no_signals() -> None:
-    """Nothing is invented: no series of a signal, no zero."""
+def test_before_the_first_observation_there_are_no_signals() -> None:
+    """No series of a signal, not even with the value 0."""
     found = scraped(Metrics(lambda: Standing(None, frozenset(), (), 0.0, 0.0, 0.0)))
     assert not [series for series in found if "signal=" in series]
 
@@ -128,7 +128,7 @@ def test_passes_are_counted_by_their_record() -> None:
 
 
 def test_kept_is_about_the_last_pass() -> None:
-    """What was kept before is not told again."""
+    """Objects that only an earlier pass kept are not counted."""
     metrics = Metrics(lambda: QUIET)
     metrics.count_pass(a_pass(IMAGES))
     assert scraped(metrics)['reclaimd_kept{kind="image",reason="in_use"}'] == 1
@@ -137,7 +137,7 @@ def test_kept_is_about_the_last_pass() -> None:
 
 
 def test_calls_of_the_runtime_have_the_kubelets_words() -> None:
-    """operation_type as in the kubelet; a call that is not known counts as other."""
+    """operation_type as in the kubelet; an unknown call counts as other."""
     metrics = Metrics(lambda: QUIET)
     metrics.count_call("ListImages", 0.2, False)
     metrics.count_call("ListImages", 0.2, True)

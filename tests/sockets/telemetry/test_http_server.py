@@ -1,4 +1,4 @@
-"""The pages over HTTP: whoever connects, the daemon goes on; what the probes answer; a scrape of a running daemon."""
+"""The HTTP server: hostile clients, the answers to probes, a scrape of a running daemon."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def connected(server: HttpServer) -> socket.socket:
 
 
 def said(server: HttpServer, request: bytes) -> bytes:
-    """What is answered to these very bytes."""
+    """The answer to exactly these bytes."""
     with connected(server) as client:
         try:
             client.sendall(request)
@@ -88,7 +88,7 @@ def said(server: HttpServer, request: bytes) -> bytes:
     ("path", "status"), [("/livez", 200), ("/livez?verbose", 200), ("/large", 200), ("/", 404), ("/broken", 500)]
 )
 def test_pages_are_served_by_path(server: HttpServer, path: str, status: int) -> None:
-    """A query is ignored, an unknown path is 404, a defect in a page is 500 without its words."""
+    """A query is ignored, an unknown path is 404, an exception in a page is 500 without its message."""
     found, body = got(server.address, path)
     assert found == status
     assert b"secret" not in body
@@ -113,13 +113,13 @@ def test_garbage_is_answered_with_an_error_or_not_at_all(server: HttpServer, gar
 
 
 def test_a_request_that_never_ends_is_cut(server: HttpServer) -> None:
-    """Headers without end: answered or hung up on at 8 KiB."""
+    """Headers without end: answered or closed at 8 KiB."""
     answer = said(server, b"GET /livez HTTP/1.1\r\n" + b"X-Filler: 1\r\n" * LARGEST_REQUEST_BYTES)
     assert len(answer) < 1000
 
 
-def test_slow_clients_hold_their_place_for_two_seconds_only(server: HttpServer) -> None:
-    """8 that send a byte now and then: the ninth is hung up on, and after 2 s there is room again."""
+def test_slow_clients_are_disconnected_after_two_seconds(server: HttpServer) -> None:
+    """8 that send a byte now and then: the ninth is disconnected, and after 2 s others are served again."""
     slow = [connected(server) for _ in range(CLIENTS)]
     stop = threading.Event()
 
@@ -148,7 +148,7 @@ def test_slow_clients_hold_their_place_for_two_seconds_only(server: HttpServer) 
             client.close()
 
 
-def test_a_client_that_does_not_read_loses_its_place(server: HttpServer) -> None:
+def test_a_client_that_does_not_read_is_disconnected(server: HttpServer) -> None:
     """8 that ask for 5 MB and read nothing: after 2 s others are served."""
     deaf = [connected(server) for _ in range(CLIENTS)]
     try:
@@ -196,15 +196,15 @@ def test_a_stopped_server_answers_nobody(server: HttpServer) -> None:
 @pytest.mark.parametrize(
     ("late_seconds", "status"), [(-10.0, 200), (LARGEST_DELAY_SECONDS, 200), (LARGEST_DELAY_SECONDS + 0.1, 503)]
 )
-def test_alive_is_who_looks_in_time(late_seconds: float, status: int) -> None:
-    """Three filesystems that hang cost 6 s; later than 8 s is not looking any more."""
+def test_livez_fails_when_observations_are_late(late_seconds: float, status: int) -> None:
+    """Three filesystems that hang take 6 s; more than 8 s late means that the loop hangs."""
     assert livez(late_seconds).status == status
 
 
 @pytest.mark.parametrize(
     ("located", "held_off", "status"), [(True, None, 200), (False, None, 503), (True, "after a start", 503)]
 )
-def test_ready_is_who_would_relieve_now(located: bool, held_off: str | None, status: int) -> None:
+def test_readyz_fails_while_pressure_would_not_be_relieved(located: bool, held_off: str | None, status: int) -> None:
     """The runtime is located and nothing is held off."""
     assert readyz(located=located, held_off=held_off).status == status
 
@@ -216,7 +216,7 @@ def address_of(daemon: Daemon) -> str:
 
 
 def test_a_running_daemon_is_scraped_and_probed(small_node: SmallNode) -> None:
-    """A node under pressure: live, ready, relieved; the metrics tell the pass, and promtool has nothing to say."""
+    """A node under pressure: live, ready, relieved; the metrics have the pass, and promtool finds no problem."""
     small_node.add_images(3)
     file = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB, metricsAddress="127.0.0.1:0")
     with Daemon("--config", file) as daemon:
@@ -254,7 +254,7 @@ def test_a_held_off_daemon_is_alive_and_not_ready(small_node: SmallNode) -> None
         assert got(address, "/readyz")[0] == 503
 
 
-def test_a_daemon_without_its_port_does_its_work(small_node: SmallNode, server: HttpServer) -> None:
+def test_a_daemon_without_its_port_still_works(small_node: SmallNode, server: HttpServer) -> None:
     """A warning with the reason; pressure is relieved all the same."""
     small_node.add_images(3)
     file = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB, metricsAddress=server.address)
@@ -268,7 +268,7 @@ def test_serving_makes_no_file(tmp_path: Path, server: HttpServer) -> None:
     program = (
         "from eviction.telemetry.metrics import Metrics; from eviction.reporting.status import Standing;"
         "m = Metrics(lambda: Standing(None, frozenset(), (), 0.0, 0.0, 0.0));"
-        "m.called('ListImages', 1.0, True); m.watched(); print(len(m.page().body))"
+        "m.count_call('ListImages', 1.0, True); m.count_watch_event(); print(len(m.page().body))"
     )
 
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
