@@ -43,7 +43,7 @@ class Faces:
             return
         from eviction.telemetry.metrics import Metrics
 
-        metrics = Metrics(manager.standing, self._hold_off.why)
+        metrics = Metrics(manager.standing, self._hold_off.why, self._node.collector.functions)
         server = HttpServer(
             address,
             {

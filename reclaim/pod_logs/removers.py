@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from reclaim.clock import Clock
-from reclaim.containers.removers import STATUS_FRESH_SECONDS, Ready, Refused
+from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused
 from reclaim.pod_logs.names import (
     ContainerLogLocation,
     LogPaths,
@@ -30,9 +30,7 @@ from reclaim.pod_logs.reader import ContainerStatusSource, ask_state, opened, re
 from reclaim.pod_logs.remove_tree import printable, remove_tree, unlink_files
 from reclaim.pods.states import PodStateProvider, is_pod_uid
 from reclaim.services import ContainerStatus
-from reclaim.types import Action, ContainerState, Reason, RemovalFailed, Result, RuntimeUnavailable, Verdict
-
-_GONE = Refused(result=Result.ALREADY_GONE)
+from reclaim.types import Action, ContainerState, Reason, RemovalFailed, RuntimeUnavailable, Verdict
 
 
 class PodLogRemover:
@@ -42,6 +40,7 @@ class PodLogRemover:
     """
 
     fresh_seconds = STATUS_FRESH_SECONDS
+    frees_late = False
 
     def __init__(self, paths: LogPaths, entries: Sequence[LogEntry], pods: PodStateProvider, clock: Clock):
         self._paths = paths
@@ -61,7 +60,7 @@ class PodLogRemover:
         except OSError:
             return Refused(Reason.UNREADABLE)
         if entry is None:
-            return _GONE
+            return GONE
         if entry.identity != planned.identity:
             return Refused(Reason.TOO_YOUNG)
         if verdict.reason is Reason.POD_GONE:
@@ -113,6 +112,7 @@ class LogSymlinkRemover:
     """
 
     fresh_seconds = STATUS_FRESH_SECONDS
+    frees_late = False
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class LogSymlinkRemover:
             with opened(self._paths.container_logs_dir) as directory:
                 return self._changed(directory, planned)
         except FileNotFoundError:
-            return _GONE
+            return GONE
         except OSError:
             return Refused(Reason.UNREADABLE)
 
@@ -164,7 +164,7 @@ class LogSymlinkRemover:
         if link == planned:
             return None
         if link is None:
-            return _GONE
+            return GONE
         return Refused(Reason.TARGET_EXISTS if link.target_state is TargetState.EXISTS else Reason.TOO_YOUNG)
 
     def remove(self, verdict: Verdict) -> bool:

@@ -54,7 +54,7 @@ def planned(
     return plan_pod_logs(entries, pods, policy, in_runtime, NOW_NS)
 
 
-def verdict(plan: Plan) -> tuple[Action, Reason, Rule]:
+def verdict(plan: Plan) -> tuple[Action, str, Rule]:
     """The verdict on the one object of a plan."""
     (only,) = plan.remove + plan.keep
     return only.action, only.reason, only.rule
@@ -239,7 +239,7 @@ def link(
 
 def link_verdict(
     one: LogSymlink, answer: StatusAnswer | None, policy: LogPolicy = CAUTIOUS
-) -> tuple[Action, Reason, Rule]:
+) -> tuple[Action, str, Rule]:
     """The verdict on a link after this answer of ContainerStatus; None: no request was sent."""
     answers = {} if answer is None or one.container_id is None else {one.container_id: answer}
     return verdict(plan_log_symlinks([one], answers, policy))

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.containers.removers import Ready, Refused, Remover
 from reclaim.execution.executor import Executor
+from reclaim.execution.remover import Ready, Refused, Remover
+from reclaim.execution.stages import never_relieved
 from reclaim.pod_logs.names import LogPaths, log_directory_name, symlink_name
 from reclaim.pod_logs.plan import LogPolicy, NoState, TargetState, plan_log_symlinks, plan_pod_logs
 from reclaim.pod_logs.reader import LogsUnreadable, ask_state, ask_states, read_log_links, read_pod_logs
@@ -17,13 +18,11 @@ from reclaim.pod_logs.removers import ContainerLogs, LogSymlinkRemover, PodLogRe
 from reclaim.services import ContainerStatus
 from reclaim.types import (
     ContainerState,
-    Look,
     Plan,
     Reason,
     RemovalFailed,
     Result,
     RuntimeUnavailable,
-    Usage,
     Verdict,
 )
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
@@ -86,9 +85,8 @@ def tree(tmp_path: Path) -> LogTree:
 
 def carried_out(plan: Plan, remover: Remover, clock: SteppedClock, *, dry_run: bool = False) -> list[Result | None]:
     """The results of the executor; the disk stays full, so nothing stops it early."""
-    look = Look(Usage(), relieved=False)
     executor = Executor(clock, SteppedEvent(clock), parallel=1, dry_run=dry_run)
-    return [outcome.result for outcome in executor.carry_out(plan, remover, lambda credit: look).outcomes]
+    return [outcome.result for outcome in executor.execute(plan, remover, never_relieved).outcomes]
 
 
 # ---- pod log directories
