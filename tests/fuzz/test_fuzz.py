@@ -35,7 +35,7 @@ from signals.quantity import (
 pytestmark = pytest.mark.timeout(3600)
 
 LARGEST = 2**63 - 1
-MONSTER_SECONDS = 2.0  # the machine is shared; alone it is below 0.2 s
+MONSTER_SECONDS = 30.0  # ten times what the slowest takes on a busy machine; a quadratic or exponential reader takes minutes
 digits = st.text("0123456789", max_size=25)
 numbers = st.builds(
     "{}{}{}{}".format, st.sampled_from(["", "-", "+", "--", " "]), digits, st.sampled_from(["", ".", ".."]), digits
@@ -191,7 +191,7 @@ MONSTERS: dict[str, Callable[[], str]] = {
 
 @pytest.mark.parametrize("monster", MONSTERS)
 def test_monsters_are_refused_fast(monster: str, tmp_path: Path) -> None:
-    """In one short sentence, within 2 s."""
+    """In one short sentence, and within a time that no quadratic reader would keep."""
     path = tmp_path / "c.yaml"
     path.write_text(MONSTERS[monster]())
     with fast(), pytest.raises(ConfigurationError) as refused:
