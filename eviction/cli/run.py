@@ -32,7 +32,7 @@ from eviction.node.hold_off import HoldOff, kubelet_is_healthy
 from eviction.node.node import Node
 from eviction.reporting.explain import no_effect_sentences
 from eviction.reporting.log import Log
-from eviction.telemetry.events import EventSink, FanOutSink, LogEvents
+from eviction.telemetry.events import EventSink, FanOutSink, LogSink
 from eviction.telemetry.systemd import Notifier, listening_socket
 from eviction.types import Decision
 from reclaim.cri.calls import EndpointError
@@ -127,12 +127,12 @@ def start_events(configuration: Configuration, log: Log, node: Node) -> tuple[Ev
     """Events go to the log, and where it is switched on to the API server, on a thread that nobody waits for; and what
     ends that."""
     if not configuration.kubernetes_events:
-        return LogEvents(log), lambda: None
+        return LogSink(log), lambda: None
     from eviction.telemetry.kubernetes_events import event_recorder
 
     recorder = event_recorder(configuration, log, node.clock)
     recorder.start()
-    return FanOutSink(LogEvents(log), recorder), lambda: recorder.finish(LAST_EVENT_SECONDS)
+    return FanOutSink(LogSink(log), recorder), lambda: recorder.finish(LAST_EVENT_SECONDS)
 
 
 class LoadedConfiguration:

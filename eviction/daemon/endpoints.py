@@ -17,7 +17,7 @@ from eviction.node.hold_off import HoldOff
 from eviction.node.node import Node
 from eviction.reporting.log import Log
 from eviction.reporting.pass_record import Pass
-from eviction.telemetry.http_server import HealthServer, HealthUnavailable, livez, readyz
+from eviction.telemetry.http_server import CannotListen, HttpServer, livez, readyz
 from eviction.telemetry.systemd import Notifier
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Faces:
         self._notifier = notifier
         self._ready = False
         self._metrics: Metrics | None = None
-        self._server: HealthServer | None = None
+        self._server: HttpServer | None = None
 
     def start(self, metrics_address: str, manager: Manager, listening: socket.socket | None = None) -> None:
         """Serves the pages, where an address is given; on `listening` if somebody has opened it for us."""
@@ -44,7 +44,7 @@ class Faces:
         from eviction.telemetry.metrics import Metrics
 
         metrics = Metrics(manager.standing, self._hold_off.why, self._node.collector.functions)
-        server = HealthServer(
+        server = HttpServer(
             address,
             {
                 "/metrics": metrics.page,
@@ -56,29 +56,29 @@ class Faces:
         )
         try:
             server.start(listening)
-        except HealthUnavailable as error:
+        except CannotListen as error:
             self._log.warning(f"no metrics: {error}")
             return
         self._log.info(f"metrics and health are served on {server.address}", address=server.address)
         self._server, self._metrics = server, metrics
-        self._node.client.on_call = metrics.called
+        self._node.client.on_call = metrics.count_call
 
     def looked(self) -> None:
         """A look has finished. With the first one the daemon is up."""
         if not self._ready:
             self._ready = True
             self._notifier.ready("watching")
-        self._notifier.alive(self._node.clock.monotonic())
+        self._notifier.keep_alive(self._node.clock.monotonic())
 
     def watched(self) -> None:
         """A watcher asked for a look."""
         if self._metrics is not None:
-            self._metrics.watched()
+            self._metrics.count_watch_event()
 
     def passed(self, record: Pass) -> None:
         """A pass did or tried something."""
         if self._metrics is not None:
-            self._metrics.passed(record)
+            self._metrics.count_pass(record)
         self._notifier.status(f"last pass {record.result}: {record.reason}")
 
     def reloading(self) -> None:

@@ -33,7 +33,7 @@ from eviction.reporting.observations_json import observations_json
 from eviction.reporting.pass_record import Pass, PassResult, Trigger, pass_summary
 from eviction.reporting.status import Mark, Standing, marks_in_force, marks_json
 from eviction.reporting.throttled_log import News
-from eviction.telemetry.events import EventSink, LogEvents
+from eviction.telemetry.events import EventSink, LogSink
 from eviction.types import Decision, NodeCondition
 from reclaim.types import EventReason, GCEvent, Result, RuntimeUnavailable
 from signals.quantity import format_duration
@@ -82,7 +82,7 @@ class Manager:
         self._on_pass = on_pass
         self._on_look = on_look
         self._on_detected = on_detected
-        self._events = events or LogEvents(log)
+        self._events = events or LogSink(log)
         self._wake = event()
         self._urgent = event()  # waited for where an ordinary wake may not be heard
         self._asked = False

@@ -29,7 +29,7 @@ from eviction.node.hold_off import HoldOff
 from eviction.node.node import Node
 from eviction.reporting.log import Log
 from eviction.reporting.pass_record import Pass
-from eviction.telemetry.events import LogEvents
+from eviction.telemetry.events import LogSink
 from eviction.types import Decision
 from reclaim.images.records import ImageRecords
 from reclaim.types import Kind, RuntimeUnavailable
@@ -98,7 +98,7 @@ class Drill:
             for number, node in enumerate(self._nodes, 1)
         ]
         self._periodic = [
-            PeriodicGC(node, log, LogEvents(log), hold_off.why) for node in self._nodes if configuration.periodic_gc
+            PeriodicGC(node, log, LogSink(log), hold_off.why) for node in self._nodes if configuration.periodic_gc
         ]
         self._pressures = Pressures(scenario.pressures, EmbeddedGrowers(embedded))
         self._faults = Faults(scenario.faults, embedded.server)

@@ -16,7 +16,7 @@ from eviction.daemon.periodic_gc import (
     image_gc_announcement,
 )
 from eviction.reporting.log import Log
-from eviction.telemetry.events import LogEvents
+from eviction.telemetry.events import LogSink
 from reclaim.types import EventReason
 from tests.pure.values import SteppedClock, SteppedEvent
 
@@ -34,7 +34,7 @@ class Story:
         log = Log(self.clock.wall, stream=self.out, verbosity=verbosity)
         announce = image_gc_announcement if images else container_gc_announcement
         self.loop = PeriodicLoop(
-            "gc", period, self._pass, announce, log, LogEvents(log), self.stopping, may_act=self._may_act
+            "gc", period, self._pass, announce, log, LogSink(log), self.stopping, may_act=self._may_act
         )
 
     def _may_act(self) -> str | None:
