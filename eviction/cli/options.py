@@ -78,7 +78,7 @@ def configuration_of(arguments: argparse.Namespace) -> Configuration:
     try:
         return read_configuration(arguments)
     except (ConfigurationError, EndpointError) as error:
-        leave(EXIT_USAGE, str(error))
+        exit_with(EXIT_USAGE, str(error))
 
 
 def configuration_flags(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -114,13 +114,13 @@ def log_of(arguments: argparse.Namespace) -> Log:
     )
 
 
-def leave(code: int, sentence: str) -> NoReturn:
+def exit_with(code: int, sentence: str) -> NoReturn:
     """Ends the process with a sentence on stderr."""
-    say(f"reclaimd: {sentence}")
+    print_words(f"reclaimd: {sentence}")
     sys.exit(code)
 
 
-def say(sentence: str) -> None:
+def print_words(sentence: str) -> None:
     """Words, on stderr."""
     print(escaped(sentence), file=sys.stderr)  # noqa: T201 # the one place where words go out
 
@@ -137,11 +137,11 @@ def columns() -> int | None:
 
 def answer_lines(lines: Iterable[str]) -> None:
     """Data for people, on stdout; a terminal obeys nothing of it, whoever forgot to escape a name."""
-    for line in folded(map(escaped, lines), columns()):
+    for line in wrap_lines(map(escaped, lines), columns()):
         print(line)  # noqa: T201 # data on stdout
 
 
-def folded(lines: Iterable[str], width: int | None) -> Iterator[str]:
+def wrap_lines(lines: Iterable[str], width: int | None) -> Iterator[str]:
     """The lines; what is wider than the terminal goes on in an indented line. What holds a word that has no room in a
     line stays whole, so that it can be copied."""
     for line in lines:

@@ -16,8 +16,8 @@ from eviction.cli.options import (
     answer_lines,
     columns,
     configuration_of,
-    leave,
-    say,
+    exit_with,
+    print_words,
 )
 from eviction.cli.progress import Progress
 from eviction.configuration.effective import Extent
@@ -43,25 +43,25 @@ def run(arguments: argparse.Namespace) -> int:
     Both functions are planned to their end, so that everything which may go is shown; a pass stops earlier.
     """
     node = Node(configuration_of(arguments), dry_run=True)
-    forgotten = node.remember()
+    forgotten = node.restore_image_records()
     if forgotten:
-        say(f"reclaimd: {forgotten}")
+        print_words(f"reclaimd: {forgotten}")
     with Progress("asking the runtime where the images are") as progress:
         problem = node.locate()
         progress.step("looking at the filesystems")
-        observations, decision = node.responder.look()
+        observations, decision = node.responder.synchronize()
     if not observations.signals:
-        leave(EXIT_READING, "; ".join(u.reason for u in observations.unavailable) or "no filesystem could be read")
+        exit_with(EXIT_READING, "; ".join(u.reason for u in observations.unavailable) or "no filesystem could be read")
     if problem is not None:
-        leave(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
+        exit_with(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
     request = Request(row=tuple(ReclaimFunction), extent=Extent.ALL)
     with Progress("listing containers and images, and planning"):
-        record = node.responder.act(observations, decision, Trigger.REQUEST, request)
-    told_by, pods_problem = node.pods_told_by, node.pods_problem
+        record = node.responder.reclaim(observations, decision, Trigger.REQUEST, request)
+    told_by, pods_problem = node.pod_state_source, node.pods_problem
     if record.errors:
-        leave(EXIT_RUNTIME, "; ".join(record.errors))
+        exit_with(EXIT_RUNTIME, "; ".join(record.errors))
     with Progress("counting where the bytes are"):
-        record = replace(record, attributions=node.whereabouts.of(observations, record.removals + record.kept))
+        record = replace(record, attributions=node.disk_survey.survey(observations, record.removals + record.kept))
     node.close()
     if arguments.output == "json":
         answer_json({**pass_json(record), "pods": {"told_by": told_by, "problem": pods_problem}})

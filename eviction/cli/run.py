@@ -15,17 +15,17 @@ from eviction.cli.options import (
     add_logging,
     configuration_flags,
     configuration_of,
-    leave,
+    exit_with,
     log_of,
     read_configuration,
 )
 from eviction.cli.termination import block_reload, block_termination, on_signals
 from eviction.configuration.effective import Configuration, ConfigurationError
 from eviction.configuration.fingerprint import Stamp, stamp
-from eviction.control.check import check_for_another
+from eviction.control.check import check_for_client
 from eviction.control.socket import ControlServer, ControlUnavailable, Conversation
-from eviction.daemon.endpoints import Faces, fed_in_time
-from eviction.daemon.image_records_saver import RecordKeeper
+from eviction.daemon.endpoints import DaemonEndpoints, within_watchdog
+from eviction.daemon.image_records_saver import ImageRecordsSaver
 from eviction.daemon.manager import DRAIN_SECONDS, Manager
 from eviction.daemon.periodic_gc import PeriodicGC
 from eviction.node.hold_off import HoldOff, kubelet_is_healthy
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Exit 0 on SIGTERM, 2 configuration, 75 another instance holds the node."""
     notifier = Notifier(os.environ, os.getpid())
     told = Told(arguments)
-    configuration = fed_in_time(configuration_of(arguments), notifier)
+    configuration = within_watchdog(configuration_of(arguments), notifier)
     log = log_of(arguments)
     lock = hold_node(configuration.root_directory)
     block_termination()
@@ -61,33 +61,33 @@ def run(arguments: argparse.Namespace) -> int:
     node = Node(configuration)
     if node.endpoint.found:
         log.info(f"no endpoint configured; using {node.endpoint.runtime}")
-    keeper = RecordKeeper(node.records, node.record_file, log)
+    keeper = ImageRecordsSaver(node.records, node.record_file, log)
     keeper.load()
     healthy = partial(kubelet_is_healthy, configuration.kubelet_healthz)
     hold_off = HoldOff(configuration.hold_off_seconds, node.clock.monotonic(), node.clock.monotonic, healthy)
     events, finish_events = start_events(configuration, log, node)
-    faces = Faces(node, hold_off, log, notifier)
+    endpoints = DaemonEndpoints(node, hold_off, log, notifier)
 
-    def looked(look: SignalObservations, _: Decision) -> None:
-        watches.follow(look)
-        faces.looked()
+    def looked(observations: SignalObservations, _: Decision) -> None:
+        watches.follow(observations)
+        endpoints.on_observation()
 
     manager = Manager(
         node,
         log,
         may_act=hold_off.why,
-        on_pass=faces.passed,
-        on_look=looked,
+        on_pass=endpoints.on_pass,
+        on_observation=looked,
         on_detected=keeper.save,
         events=events,
     )
     periodic = PeriodicGC(node, log, events, hold_off.why) if configuration.periodic_gc else None
 
-    def look_now() -> None:
-        manager.look_now()
-        faces.watched()
+    def observe_now() -> None:
+        manager.observe_now()
+        endpoints.on_watch_event()
 
-    watches = _Watches(FsWatcher((), look_now), configuration.root_directory, enabled=not arguments.no_watch)
+    watches = _Watches(FsWatcher((), observe_now), configuration.root_directory, enabled=not arguments.no_watch)
     gc.freeze()  # what was imported stays for ever: a collection in the middle of a pass need not go through it
     log.info(
         f"started on {configuration.root_directory}; thresholds: "
@@ -98,13 +98,13 @@ def run(arguments: argparse.Namespace) -> int:
         log.warning(sentence)
     watches.start(log)
     control = start_control(configuration.control_socket, node, manager, told, log)
-    faces.start(configuration.metrics_address, manager, listening_socket(os.environ, os.getpid(), "metrics"))
+    endpoints.start(configuration.metrics_address, manager, listening_socket(os.environ, os.getpid(), "metrics"))
 
     def stop() -> None:
-        faces.stopping()
+        endpoints.stopping()
         manager.stop()
 
-    on_signals(stop, lambda: reload(arguments, manager, told, log, faces, notifier))
+    on_signals(stop, lambda: reload(arguments, manager, told, log, endpoints, notifier))
     if periodic is not None:
         periodic.start()
     manager.run()
@@ -113,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
     keeper.finish()
     finish_events()
     watches.stop()
-    faces.stop()
+    endpoints.stop()
     if control is not None:
         control.stop()
     if not node.executor.in_flight and (periodic is None or not periodic.in_flight):
@@ -166,7 +166,7 @@ def start_control(path: str, node: Node, manager: Manager, told: Told, log: Log)
         return None
     conversations: dict[str, Conversation] = {
         "reclaim": lambda request: manager.requests.converse(request, told.stamp),
-        "check": lambda request: check_for_another(request, told.stamp, node),
+        "check": lambda request: check_for_client(request, told.stamp, node),
     }
     server = ControlServer(path, {"status": manager.status, "brief": manager.brief}, conversations)
     try:
@@ -178,13 +178,18 @@ def start_control(path: str, node: Node, manager: Manager, told: Told, log: Log)
 
 
 def reload(
-    arguments: argparse.Namespace, manager: Manager, told: Told, log: Log, faces: Faces, notifier: Notifier
+    arguments: argparse.Namespace,
+    manager: Manager,
+    told: Told,
+    log: Log,
+    endpoints: DaemonEndpoints,
+    notifier: Notifier,
 ) -> None:
     """Reads the configuration again; one that is refused changes nothing, and is said."""
-    faces.reloading()
+    endpoints.reloading()
     told.take()
     try:
-        configuration = fed_in_time(read_configuration(arguments), notifier)
+        configuration = within_watchdog(read_configuration(arguments), notifier)
         for sentence in no_effect_sentences(configuration.thresholds):
             log.warning(sentence)
         if manager.reconfigure(configuration):
@@ -193,7 +198,7 @@ def reload(
         told.forget()
         log.error(f"the configuration was not reloaded, the old one stays: {error}")
     finally:
-        faces.reloaded()
+        endpoints.reloaded()
 
 
 def hold_node(root_directory: str) -> int:
@@ -204,11 +209,11 @@ def hold_node(root_directory: str) -> int:
     try:
         descriptor = os.open(root_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        leave(EXIT_USAGE, f"rootDirectory: {root_directory}: {error.strerror}; it must be the kubelet's directory")
+        exit_with(EXIT_USAGE, f"rootDirectory: {root_directory}: {error.strerror}; it must be the kubelet's directory")
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        leave(EXIT_HELD, f"another instance holds the node ({root_directory} is locked)")
+        exit_with(EXIT_HELD, f"another instance holds the node ({root_directory} is locked)")
     return descriptor
 
 
@@ -227,9 +232,9 @@ class _Watches:
             if self._watcher.problem is not None:
                 log.warning(self._watcher.problem)
 
-    def follow(self, look: SignalObservations) -> None:
+    def follow(self, observations: SignalObservations) -> None:
         """A new ingest, snapshot or pod directory is the early sign of growth."""
-        paths = {identity.path for identity, _ in look.filesystems.values()}
+        paths = {identity.path for identity, _ in observations.filesystems.values()}
         wanted = frozenset(directory for path in paths for directory in early_signs(path))
         if self._enabled and wanted != self._followed:
             self._followed = wanted

@@ -13,7 +13,7 @@ from eviction.cli.options import (
     answer_lines,
     columns,
     configuration_of,
-    leave,
+    exit_with,
 )
 from eviction.cli.progress import Progress
 from eviction.control.socket import ControlUnavailable, ask
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
         with Progress("asking the daemon"):
             status = ask(path, "status")
     except ControlUnavailable as error:
-        leave(EXIT_RUNTIME, str(error))
+        exit_with(EXIT_RUNTIME, str(error))
     if not arguments.history:
         status.pop("history", None)
     if arguments.output == "json":

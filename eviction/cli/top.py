@@ -21,7 +21,7 @@ from typing import Any
 
 from eviction.cli import EXIT_OK, EXIT_RUNTIME
 from eviction.cli.dashboard import Panel, panels, plain
-from eviction.cli.options import add_configuration, configuration_of, leave
+from eviction.cli.options import add_configuration, configuration_of, exit_with
 from eviction.control.socket import ControlUnavailable, ask
 
 LONGEST_PAST = 240
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         status = ask(path, "brief")
     except ControlUnavailable as error:
-        leave(EXIT_RUNTIME, str(error))
+        exit_with(EXIT_RUNTIME, str(error))
     past: dict[str, deque[int]] = {}
     screens = 0
     with _keys() as wait_for_quit, _screen() as draw:

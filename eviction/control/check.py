@@ -16,7 +16,7 @@ from typing import Any
 from eviction.configuration.fingerprint import OTHER_CONFIGURATION, Stamp, told_the_same
 from eviction.decision.thresholds import thresholds_met, unreadable, usable
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING
-from eviction.node.view import NodeSight
+from eviction.node.view import NodeView
 from eviction.reporting.observations_json import observations_json, threshold_json
 from eviction.reporting.tables import amount, signals_table
 from eviction.types import EvictionError, Threshold
@@ -63,30 +63,30 @@ def read_check_options(given: Mapping[str, Any]) -> CheckOptions:
     return CheckOptions(bool(given.get("npd")), given.get("output") == "json", width)
 
 
-def check(node: NodeSight, options: CheckOptions) -> CheckAnswer:
+def check(node: NodeView, options: CheckOptions) -> CheckAnswer:
     """One look at a node: exit 0 clear, 1 a threshold is met, 4 a signal with a threshold could not be read."""
-    look = node.summary.observe()
-    thresholds = node.thresholds(look.layout)
-    met = thresholds_met(thresholds, usable(look.signals), enforce_min_reclaim=False)
-    unknown = unreadable(look, thresholds)
+    observations = node.summary.observe()
+    thresholds = node.thresholds(observations.layout)
+    met = thresholds_met(thresholds, usable(observations.signals), enforce_min_reclaim=False)
+    unknown = unreadable(observations, thresholds)
     code = EXIT_NOT_RELIEVED if met else EXIT_READING if unknown else EXIT_OK
     if options.npd:
-        return CheckAnswer(code, lines=(one_line(look, met, unknown),))
+        return CheckAnswer(code, lines=(one_line(observations, met, unknown),))
     if not options.as_json:
         runtime = f"runtime: {node.endpoint.runtime}{' (found)' * node.endpoint.found}"
-        return CheckAnswer(code, lines=(*signals_table(look, thresholds, options.width), runtime))
+        return CheckAnswer(code, lines=(*signals_table(observations, thresholds, options.width), runtime))
     document = {
         "endpoint": node.endpoint.runtime,
-        "layout": None if look.layout is None else str(look.layout),
-        "observations": observations_json(look),
-        "thresholds": [threshold_json(threshold, look) for threshold in thresholds],
-        "thresholds_met": [threshold_json(threshold, look) for threshold in met],
-        "unavailable": [{"filesystem": str(u.role), "reason": u.reason} for u in look.unavailable],
+        "layout": None if observations.layout is None else str(observations.layout),
+        "observations": observations_json(observations),
+        "thresholds": [threshold_json(threshold, observations) for threshold in thresholds],
+        "thresholds_met": [threshold_json(threshold, observations) for threshold in met],
+        "unavailable": [{"filesystem": str(u.role), "reason": u.reason} for u in observations.unavailable],
     }
     return CheckAnswer(code, document=document)
 
 
-def check_for_another(request: Mapping[str, Any], told: Stamp, node: NodeSight) -> Iterator[dict[str, Any]]:
+def check_for_client(request: Mapping[str, Any], told: Stamp, node: NodeView) -> Iterator[dict[str, Any]]:
     """The lines of the daemon's answer to one who shows what its configuration is; it must be the one `told` here.
 
     Refused while it is not known where the images are: a command that connects anew may be luckier.
@@ -101,7 +101,7 @@ def check_for_another(request: Mapping[str, Any], told: Stamp, node: NodeSight) 
     yield {"exit_code": answer.exit_code, "sentence": "", "document": answer.document, "lines": list(answer.lines)}
 
 
-def _options(request: Mapping[str, Any], told: Stamp, node: NodeSight) -> CheckOptions:
+def _options(request: Mapping[str, Any], told: Stamp, node: NodeView) -> CheckOptions:
     options = request.get("options")
     if not isinstance(options, dict):
         raise CheckRefused("a request names its options and what its configuration is")
@@ -112,10 +112,10 @@ def _options(request: Mapping[str, Any], told: Stamp, node: NodeSight) -> CheckO
     return read_check_options(options)
 
 
-def one_line(look: SignalObservations, met: tuple[Threshold, ...], unknown: tuple[Threshold, ...]) -> str:
+def one_line(observations: SignalObservations, met: tuple[Threshold, ...], unknown: tuple[Threshold, ...]) -> str:
     """The answer in at most 80 characters."""
     if met:
-        low = ", ".join(f"{t.signal} {amount(t.signal, look.signals[t.signal].available)}" for t in met)
+        low = ", ".join(f"{t.signal} {amount(t.signal, observations.signals[t.signal].available)}" for t in met)
         text = f"pressure: {low}"
     elif unknown:
         text = f"unknown: {', '.join(str(threshold.signal) for threshold in unknown)}"

@@ -28,12 +28,12 @@ from eviction.types import Decision, EvictionError, Threshold
 from signals.types import Signal, SignalObservations
 
 
-class HookRefused(EvictionError):
+class ReclaimRefused(EvictionError):
     """What was asked for cannot be, or cannot be done by the one who was asked. The message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
-class HookOptions:
+class ReclaimOptions:
     """What a person asked for. `signal`: act on its row whatever the pressure; `until`: the mark to reach for it.
 
     `width`: columns of the terminal that the answer is for, None for as many as it takes.
@@ -49,7 +49,7 @@ class HookOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class HookAnswer:
+class ReclaimAnswer:
     """How it ended: the exit code, a sentence for stderr (or none), and the data: a document, or lines for people.
 
     `record` is the pass, where there was one.
@@ -62,19 +62,19 @@ class HookAnswer:
     record: Pass | None = None
 
 
-def read_options(given: Mapping[str, Any]) -> HookOptions:
-    """The options from their names on the command line (`-` as `_`). Raises HookRefused with one sentence."""
+def read_options(given: Mapping[str, Any]) -> ReclaimOptions:
+    """The options from their names on the command line (`-` as `_`). Raises ReclaimRefused with one sentence."""
     unknown = given.keys() - {"signal", "until", "all", "dry_run", "now", "output", "width"}
     if unknown:
-        raise HookRefused(f"{', '.join(sorted(map(str, unknown)))}: no option of the hook")
+        raise ReclaimRefused(f"{', '.join(sorted(map(str, unknown)))}: no option of the hook")
     name, until = given.get("signal"), given.get("until")
     if name is not None and name not in list(Signal):
-        raise HookRefused(f"--signal: {name!r} is none of {', '.join(Signal)}")
+        raise ReclaimRefused(f"--signal: {name!r} is none of {', '.join(Signal)}")
     if until is not None and name is None:
-        raise HookRefused("--until sets the mark of the signal named by --signal, and that is missing")
+        raise ReclaimRefused("--until sets the mark of the signal named by --signal, and that is missing")
     if given.get("output") not in (None, "table", "json"):
-        raise HookRefused(f"--output: {given['output']!r} is neither table nor json")
-    return HookOptions(
+        raise ReclaimRefused(f"--output: {given['output']!r} is neither table nor json")
+    return ReclaimOptions(
         signal=None if name is None else Signal(name),
         until=None if until is None or name is None else _mark(name, until),
         to_the_end=bool(given.get("all")),
@@ -87,7 +87,7 @@ def read_options(given: Mapping[str, Any]) -> HookOptions:
 
 def _width(given: Any) -> int | None:
     if given is not None and not (type(given) is int and given > 0):
-        raise HookRefused("width: columns are a number above 0")
+        raise ReclaimRefused("width: columns are a number above 0")
     return given
 
 
@@ -95,51 +95,51 @@ def _mark(signal: str, text: Any) -> Threshold:
     try:
         return Threshold(Signal(signal), read_value("--until", signal, text), origin="--until")
     except ThresholdConfigError as error:
-        raise HookRefused(str(error)) from None
+        raise ReclaimRefused(str(error)) from None
 
 
 def respond(
-    options: HookOptions, node: Node, observations: SignalObservations, decision: Decision, problem: str | None
-) -> HookAnswer:
+    options: ReclaimOptions, node: Node, observations: SignalObservations, decision: Decision, problem: str | None
+) -> ReclaimAnswer:
     """Does what was asked for, after this look. `problem`: why the runtime cannot be reached, if it cannot."""
     unavailable = "; ".join(dict.fromkeys(each.reason for each in observations.unavailable))
     if not observations.signals:
-        return HookAnswer(EXIT_READING, unavailable or "no filesystem could be read")
+        return ReclaimAnswer(EXIT_READING, unavailable or "no filesystem could be read")
     request = request_of(options, observations, decision)
     if problem is not None:
-        return HookAnswer(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
+        return ReclaimAnswer(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
     if request is None and decision.acted_on is None:
         if unreadable(observations, node.thresholds(observations.layout)):
-            return HookAnswer(EXIT_READING, unavailable)
+            return ReclaimAnswer(EXIT_READING, unavailable)
         return _nothing_to_do(options, node, observations)
     held = _held_off(options, node)
     if held is not None:
-        return HookAnswer(EXIT_NOT_RELIEVED, f"held off: {held} (--now acts all the same)")
-    record = node.whereabouts.attributed(node.responder.act(observations, decision, Trigger.REQUEST, request))
+        return ReclaimAnswer(EXIT_NOT_RELIEVED, f"held off: {held} (--now acts all the same)")
+    record = node.disk_survey.with_attribution(node.responder.reclaim(observations, decision, Trigger.REQUEST, request))
     if options.as_json:
-        return HookAnswer(exit_code(record), document=pass_json(record), record=record)
-    return HookAnswer(exit_code(record), lines=tuple(pass_lines(record, width=options.width)), record=record)
+        return ReclaimAnswer(exit_code(record), document=pass_json(record), record=record)
+    return ReclaimAnswer(exit_code(record), lines=tuple(pass_lines(record, width=options.width)), record=record)
 
 
-def respond_for_another(
-    options: HookOptions, node: Node, observations: SignalObservations, decision: Decision
-) -> HookAnswer:
+def respond_to_client(
+    options: ReclaimOptions, node: Node, observations: SignalObservations, decision: Decision
+) -> ReclaimAnswer:
     """The same by a daemon for whoever asked it; a dry run is on a node that cannot remove.
 
-    Raises HookRefused while it is not known where the images are: a hook that connects anew may be luckier.
+    Raises ReclaimRefused while it is not known where the images are: a hook that connects anew may be luckier.
     """
     if observations.layout is None:
-        raise HookRefused(f"it does not know where the images are: {node.summary.imagefs_problem}")
+        raise ReclaimRefused(f"it does not know where the images are: {node.summary.imagefs_problem}")
     if not options.dry_run:
         return respond(options, node, observations, decision, None)
-    twin = node.dry_twin()
+    twin = node.dry_run_copy()
     try:
         return respond(options, twin, observations, decision, None)
     finally:
         twin.close()
 
 
-def request_of(options: HookOptions, observations: SignalObservations, decision: Decision) -> Request | None:
+def request_of(options: ReclaimOptions, observations: SignalObservations, decision: Decision) -> Request | None:
     """What was asked for beyond what the signals say; None: only they count."""
     extent = Extent.ALL if options.to_the_end else None
     if options.signal is None:
@@ -167,7 +167,7 @@ def exit_code(record: Pass) -> int:
             return EXIT_RUNTIME
 
 
-def _held_off(options: HookOptions, node: Node) -> str | None:
+def _held_off(options: ReclaimOptions, node: Node) -> str | None:
     """After a boot everything looks dead; a dry run and an explicit `--now` are not held off."""
     if options.now or options.dry_run:
         return None
@@ -179,11 +179,11 @@ def _held_off(options: HookOptions, node: Node) -> str | None:
     return HoldOff(node.configuration.hold_off_seconds, 0.0, since_boot, healthy).why()
 
 
-def _nothing_to_do(options: HookOptions, node: Node, observations: SignalObservations) -> HookAnswer:
+def _nothing_to_do(options: ReclaimOptions, node: Node, observations: SignalObservations) -> ReclaimAnswer:
     sentence = "nothing is under pressure; nothing was done"
     if not options.as_json:
         table = signals_table(observations, node.thresholds(observations.layout), options.width)
-        return HookAnswer(EXIT_OK, lines=(*table, sentence))
+        return ReclaimAnswer(EXIT_OK, lines=(*table, sentence))
     document = {
         "result": str(PassResult.IDLE),
         "reason": sentence,
@@ -191,4 +191,4 @@ def _nothing_to_do(options: HookOptions, node: Node, observations: SignalObserva
         "observations": observations_json(observations),
         "layout": None if observations.layout is None else str(observations.layout),
     }
-    return HookAnswer(EXIT_OK, document=document)
+    return ReclaimAnswer(EXIT_OK, document=document)

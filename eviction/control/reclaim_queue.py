@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from eviction.configuration.fingerprint import OTHER_CONFIGURATION, Stamp, told_the_same
-from eviction.control.reclaim import HookAnswer, HookOptions, HookRefused, read_options
+from eviction.control.reclaim import ReclaimAnswer, ReclaimOptions, ReclaimRefused, read_options
 
 MOST_WAITING = 4
 TURN_SECONDS = 30.0
@@ -25,13 +25,13 @@ BEAT_SECONDS = 1.0
 class Ticket:
     """One request. `done` is set when `answer` is there, or `refused` says why there will be none."""
 
-    def __init__(self, options: HookOptions):
+    def __init__(self, options: ReclaimOptions):
         self.options = options
-        self.answer: HookAnswer | None = None
+        self.answer: ReclaimAnswer | None = None
         self.refused = ""
         self.done = threading.Event()
 
-    def finish(self, answer: HookAnswer) -> None:
+    def finish(self, answer: ReclaimAnswer) -> None:
         """The pass is over."""
         self.answer = answer
         self.done.set()
@@ -43,7 +43,7 @@ class Ticket:
             self.done.set()
 
 
-class HookRequests:
+class ReclaimQueue:
     """The requests that wait for their turn. Any thread.
 
     `wake`: called when there is a new one. `doing`: what the daemon does now; None for nothing.
@@ -57,14 +57,14 @@ class HookRequests:
         self._lock = threading.Lock()
         self._closed = False
 
-    def ask(self, options: HookOptions) -> Ticket:
-        """A place in the queue. Raises HookRefused."""
+    def ask(self, options: ReclaimOptions) -> Ticket:
+        """A place in the queue. Raises ReclaimRefused."""
         ticket = Ticket(options)
         with self._lock:
             if self._closed:
-                raise HookRefused("it is stopping")
+                raise ReclaimRefused("it is stopping")
             if len(self._waiting) >= MOST_WAITING:
-                raise HookRefused(f"{MOST_WAITING} requests wait already")
+                raise ReclaimRefused(f"{MOST_WAITING} requests wait already")
             self._waiting.append(ticket)
         self._wake()
         return ticket
@@ -99,7 +99,7 @@ class HookRequests:
         """The lines of the answer to one request of a hook, whose configuration must be the one `told` here."""
         try:
             ticket = self.ask(_options(request, told))
-        except HookRefused as refusal:
+        except ReclaimRefused as refusal:
             yield {"refused": str(refusal)}
             return
         waited = 0.0
@@ -117,17 +117,17 @@ class HookRequests:
         yield {"refused": ticket.refused} if ticket.answer is None else _document(ticket.answer)
 
 
-def _options(request: Mapping[str, Any], told: Stamp) -> HookOptions:
-    """What is asked for, if the daemon may do it. Raises HookRefused."""
+def _options(request: Mapping[str, Any], told: Stamp) -> ReclaimOptions:
+    """What is asked for, if the daemon may do it. Raises ReclaimRefused."""
     options, shown = request.get("options"), request.get("told")
     if not isinstance(options, dict) or not isinstance(shown, dict):
-        raise HookRefused("a request names its options and what its configuration is")
+        raise ReclaimRefused("a request names its options and what its configuration is")
     if not told_the_same(shown, told):
-        raise HookRefused(OTHER_CONFIGURATION)
+        raise ReclaimRefused(OTHER_CONFIGURATION)
     return read_options(options)
 
 
-def _document(answer: HookAnswer) -> dict[str, Any]:
+def _document(answer: ReclaimAnswer) -> dict[str, Any]:
     return {
         "exit_code": answer.exit_code,
         "sentence": answer.sentence,

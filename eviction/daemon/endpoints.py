@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from eviction.telemetry.metrics import Metrics
 
 
-class Faces:
+class DaemonEndpoints:
     """Told of looks, watches and passes from the first on; shows them once started."""
 
     def __init__(self, node: Node, hold_off: HoldOff, log: Log, notifier: Notifier):
@@ -43,12 +43,12 @@ class Faces:
             return
         from eviction.telemetry.metrics import Metrics
 
-        metrics = Metrics(manager.standing, self._hold_off.why)
+        metrics = Metrics(manager.node_status, self._hold_off.why)
         server = HealthServer(
             address,
             {
                 "/metrics": metrics.page,
-                "/livez": lambda: livez(manager.standing().late_seconds),
+                "/livez": lambda: livez(manager.node_status().late_seconds),
                 "/readyz": lambda: readyz(
                     located=self._node.summary.paths.imagefs is not None, held_off=self._hold_off.why()
                 ),
@@ -63,19 +63,19 @@ class Faces:
         self._server, self._metrics = server, metrics
         self._node.client.on_call = metrics.called
 
-    def looked(self) -> None:
+    def on_observation(self) -> None:
         """A look has finished. With the first one the daemon is up."""
         if not self._ready:
             self._ready = True
             self._notifier.ready("watching")
         self._notifier.alive(self._node.clock.monotonic())
 
-    def watched(self) -> None:
+    def on_watch_event(self) -> None:
         """A watcher asked for a look."""
         if self._metrics is not None:
             self._metrics.watched()
 
-    def passed(self, record: Pass) -> None:
+    def on_pass(self, record: Pass) -> None:
         """A pass did or tried something."""
         if self._metrics is not None:
             self._metrics.passed(record)
@@ -99,7 +99,7 @@ class Faces:
             self._server.stop()
 
 
-def fed_in_time(configuration: Configuration, notifier: Notifier) -> Configuration:
+def within_watchdog(configuration: Configuration, notifier: Notifier) -> Configuration:
     """The configuration with a ceiling of the interval at which the watchdog of systemd is fed in time."""
     ceiling = notifier.longest_sleep(configuration.poll_ceiling_seconds)
     return replace(

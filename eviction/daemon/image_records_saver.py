@@ -14,7 +14,7 @@ from reclaim.images.records_file import RecordFile
 SAVE_AT_END_SECONDS = 1.0
 
 
-class RecordKeeper:
+class ImageRecordsSaver:
     """The records of one daemon and their file. What cannot be read or saved is a warning, each news once."""
 
     def __init__(self, records: ImageRecords, file: RecordFile | None, log: Log):

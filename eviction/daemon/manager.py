@@ -19,21 +19,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eviction.configuration.effective import Configuration
-from eviction.control.reclaim import HookAnswer, HookRefused, respond_for_another
-from eviction.control.reclaim_queue import HookRequests, Ticket
-from eviction.daemon.recent_passes import LastPasses
-from eviction.daemon.row_backoff import RETRY_SECONDS, Pause
+from eviction.control.reclaim import ReclaimAnswer, ReclaimRefused, respond_to_client
+from eviction.control.reclaim_queue import ReclaimQueue, Ticket
+from eviction.daemon.recent_passes import RecentPasses
+from eviction.daemon.row_backoff import RETRY_SECONDS, RowBackoff
 from eviction.decision.headroom import marks_ahead, quiet, time_to_look
 from eviction.decision.ladder import later_than_kubelet
 from eviction.decision.reclaim_table import row
 from eviction.node.node import Node
 from eviction.reporting.disk_survey import explained
-from eviction.reporting.explain import below_sentence, later_sentence, reclaiming_sentence
+from eviction.reporting.explain import below_sentence, late_threshold_sentence, reclaiming_sentence
 from eviction.reporting.log import Log
 from eviction.reporting.observations_json import observations_json
 from eviction.reporting.pass_record import Pass, PassResult, Trigger, pass_summary
-from eviction.reporting.status import Mark, Standing, marks_in_force, marks_json
-from eviction.reporting.throttled_log import News
+from eviction.reporting.status import NodeStatus, ThresholdStatus, threshold_statuses, threshold_statuses_json
+from eviction.reporting.throttled_log import ThrottledLog
 from eviction.telemetry.events import EventSink, LogEvents
 from eviction.types import Decision, NodeCondition, ReclaimFunction
 from reclaim.types import EventReason, GCEvent, Result, RuntimeUnavailable
@@ -60,7 +60,7 @@ class _Work:
 class Manager:
     """Runs one node until it is told to stop.
 
-    `look_now` and `stop` may be called from any thread. `may_act`: asked before each pass; a text says why not.
+    `observe_now` and `stop` may be called from any thread. `may_act`: asked before each pass; a text says why not.
     `on_pass` is called with every pass that did or tried anything; `on_detected` when the records of images have been
     brought up to date, unless the disk is under pressure. `event` makes what is waited on until the next look.
     """
@@ -72,7 +72,7 @@ class Manager:
         *,
         may_act: Callable[[], str | None] = lambda: None,
         on_pass: Callable[[Pass], None] = lambda _: None,
-        on_look: Callable[[SignalObservations, Decision], None] = lambda *_: None,
+        on_observation: Callable[[SignalObservations, Decision], None] = lambda *_: None,
         on_detected: Callable[[], None] = lambda: None,
         events: EventSink | None = None,
         event: Callable[[], threading.Event] = threading.Event,
@@ -81,7 +81,7 @@ class Manager:
         self._log = log
         self._may_act = may_act
         self._on_pass = on_pass
-        self._on_look = on_look
+        self._on_look = on_observation
         self._on_detected = on_detected
         self._events = events or LogEvents(log)
         self._wake = event()
@@ -89,45 +89,45 @@ class Manager:
         self._asked = False
         self._conditions: frozenset[NodeCondition] = frozenset()
         self._announced: set[Signal] = set()  # whose event was sent, until the pressure is over
-        self._pauses: dict[tuple[ReclaimFunction, ...], Pause] = {}
+        self._backoffs: dict[tuple[ReclaimFunction, ...], RowBackoff] = {}
         self._refresh_due = float("-inf")
         self._work: _Work | None = None
         self._next_configuration: Configuration | None = None
-        self._last_look: SignalObservations | None = None
-        self._passes = LastPasses()
-        self._news = News(log, node.clock)
+        self._last_observations: SignalObservations | None = None
+        self._passes = RecentPasses()
+        self._throttled_log = ThrottledLog(log, node.clock)
         self._late_marks_told = self._explained = False
         self.heartbeat = node.clock.monotonic()
-        self._look_due = self.heartbeat
-        self.requests = HookRequests(self._look_at_once, self.doing)
+        self._observation_due = self.heartbeat
+        self.requests = ReclaimQueue(self._observe_at_once, self.doing)
 
     def doing(self) -> str | None:
         """What the worker does now, in words; None for nothing. Any thread."""
         work = self._work
         return None if work is None else work.what
 
-    def look_now(self) -> None:
+    def observe_now(self) -> None:
         """Asks for an earlier look."""
         self._asked = True
         self._wake.set()
 
-    def _look_at_once(self) -> None:  # a mark was crossed, or somebody waits
+    def _observe_at_once(self) -> None:  # a mark was crossed, or somebody waits
         self._urgent.set()
         self._wake.set()
 
     def brief(self) -> dict[str, Any]:
         """What the daemon is doing, for the control socket; without the past. Any thread."""
-        now, look = self._node.clock.monotonic(), self._last_look
+        now, look = self._node.clock.monotonic(), self._last_observations
         return {
             "heartbeat_age_seconds": round(now - self.heartbeat, 3),
             "pods_problem": self._node.pods_problem,
             "doing": self.doing(),
             "requests_waiting": self.requests.waiting,
-            "paused_for_seconds": round(max([0.0, *(pause.until - now for pause in list(self._pauses.values()))]), 3),
+            "paused_for_seconds": round(max([0.0, *(pause.until - now for pause in list(self._backoffs.values()))]), 3),
             "conditions": sorted(str(condition) for condition in self._conditions),
             "layout": None if look is None or look.layout is None else str(look.layout),
             "observations": [] if look is None else observations_json(look),
-            "thresholds": [] if look is None else marks_json(self._marks(look), look),
+            "thresholds": [] if look is None else threshold_statuses_json(self._marks(look), look),
             "passes": list(self._passes.all()),
         }
 
@@ -135,14 +135,14 @@ class Manager:
         """The same with the last looks and what was decided on them."""
         return {**self.brief(), "history": self._node.responder.history.dump()}
 
-    def standing(self) -> Standing:
+    def node_status(self) -> NodeStatus:
         """Where the node stands now. Any thread; costs no look."""
-        now, look = self._node.clock.monotonic(), self._last_look
+        now, look = self._node.clock.monotonic(), self._last_observations
         marks = () if look is None else self._marks(look)
-        return Standing(look, self._conditions, marks, now - self.heartbeat, now - self._look_due, now)
+        return NodeStatus(look, self._conditions, marks, now - self.heartbeat, now - self._observation_due, now)
 
-    def _marks(self, look: SignalObservations) -> tuple[Mark, ...]:
-        return marks_in_force(self._node.thresholds(look.layout), look, self._node.responder.fills)
+    def _marks(self, observations: SignalObservations) -> tuple[ThresholdStatus, ...]:
+        return threshold_statuses(self._node.thresholds(observations.layout), observations, self._node.responder.fills)
 
     def reconfigure(self, configuration: Configuration) -> tuple[str, ...]:
         """Takes another configuration into force before the next look; the fields that need a restart for it stay, and
@@ -154,7 +154,7 @@ class Manager:
     def stop(self) -> None:
         """Ends the loop: nothing new is started."""
         self._node.stopping.set()
-        self._look_at_once()
+        self._observe_at_once()
 
     def run(self) -> None:
         """Looks and acts until `stop`. Returns when what was in flight has finished, or after 30 s."""
@@ -162,7 +162,9 @@ class Manager:
             try:
                 self._turn()
             except Exception as error:  # noqa: BLE001 # a defect in one look must not end the daemon
-                self._news.say(f"looking at the node: {type(error).__name__}: {error}", key="defect in a look")
+                self._throttled_log.warn(
+                    f"looking at the node: {type(error).__name__}: {error}", key="defect in a look"
+                )
                 self._node.stopping.wait(RETRY_SECONDS)
         self.requests.close()
         self._drain()
@@ -177,12 +179,12 @@ class Manager:
         decision = self._serve_another(decision, now)
         if self._work is None and (ticket := self.requests.take()) is not None:
             self._serve(ticket, observations, decision)
-        elif self._work is None and decision.row and now >= self._pause_of(decision).until:
+        elif self._work is None and decision.row and now >= self._backoff_of(decision).until:
             self._respond(observations, decision, Trigger.WATCH if asked else Trigger.INTERVAL)
         elif self._work is None and now >= self._refresh_due:
             self._start("asking the runtime where its images are", self._refresh)
-        seconds = self._next_look_in(observations, decision)
-        self._look_due = self._node.clock.monotonic() + seconds
+        seconds = self._next_observation_in(observations, decision)
+        self._observation_due = self._node.clock.monotonic() + seconds
         self._wait(seconds)
 
     def _reconfigure(self) -> None:
@@ -201,14 +203,14 @@ class Manager:
     # ---- looking
 
     def _look(self) -> tuple[SignalObservations, Decision]:
-        observations, decision = self._node.responder.look()
+        observations, decision = self._node.responder.synchronize()
         self.heartbeat = self._node.clock.monotonic()
-        self._last_look = observations
+        self._last_observations = observations
         self._report(observations, decision)
         self._on_look(observations, decision)
         return observations, decision
 
-    def _next_look_in(self, observations: SignalObservations, decision: Decision) -> float:
+    def _next_observation_in(self, observations: SignalObservations, decision: Decision) -> float:
         pace = self._node.pace()
         floor = pace.floor_seconds
         thresholds, fills = self._node.thresholds(observations.layout), self._node.responder.fills
@@ -219,12 +221,12 @@ class Manager:
         if decision.acted_on is not None and not decision.row:
             return RETRY_SECONDS  # nothing here relieves it; looking more often would change nothing
         if decision.acted_on is not None:  # under pressure, and nothing to be done before the pause is over
-            pause = self._pause_of(decision).until - now
+            pause = self._backoff_of(decision).until - now
             return min(pause, RETRY_SECONDS) if pause > 0 else floor
         seldom = STILL_SECONDS if quiet(fills, pace) else TICK_SECONDS
         if interval < seldom:  # the probes glance meanwhile
             for path, marks in marks_ahead(thresholds, observations, fills, pace).items():
-                self._node.probes.watch(path, marks, self._look_at_once)
+                self._node.probes.watch(path, marks, self._observe_at_once)
             interval = seldom
         if decision.thresholds_met:  # a grace period is running, or the layout is not known yet
             interval = min(interval, TICK_SECONDS)
@@ -241,11 +243,13 @@ class Manager:
         for unavailable in observations.unavailable:
             if unavailable.reason == self._node.summary.imagefs_problem:
                 continue  # that the runtime cannot be asked is said where it is asked
-            self._news.say(f"{unavailable.role}: {unavailable.reason}", signal=str(unavailable.role))
+            self._throttled_log.warn(f"{unavailable.role}: {unavailable.reason}", signal=str(unavailable.role))
         self._warn_of_late_marks(observations)
         work = self._work
         if work is not None and (took := self.heartbeat - work.started) > SLOW_SECONDS:
-            self._news.say(f"{work.what}: the runtime has not answered for {format_duration(took)}", key="slow")
+            self._throttled_log.warn(
+                f"{work.what}: the runtime has not answered for {format_duration(took)}", key="slow"
+            )
         if decision.conditions == self._conditions:
             return
         self._conditions = decision.conditions
@@ -265,15 +269,15 @@ class Manager:
         self._late_marks_told = True
         ours = self._node.thresholds(observations.layout)
         for later in later_than_kubelet(ours, kubelet.thresholds.thresholds, observations.signals):
-            self._log.warning(later_sentence(later))
+            self._log.warning(late_threshold_sentence(later))
 
     # ---- acting
 
     def _respond(self, observations: SignalObservations, decision: Decision, trigger: Trigger) -> None:
         held = self._may_act()
         if held is not None:
-            self._news.say(f"held off: {held}", key="held off", reason="held_off")
-            self._pause_of(decision).until = self._node.clock.monotonic() + RETRY_SECONDS
+            self._throttled_log.warn(f"held off: {held}", key="held off", reason="held_off")
+            self._backoff_of(decision).until = self._node.clock.monotonic() + RETRY_SECONDS
             return
 
         if decision.acted_on is not None and decision.acted_on.signal not in self._announced:
@@ -281,13 +285,13 @@ class Manager:
             self._events.warn(GCEvent(EventReason.EVICTION_THRESHOLD_MET, reclaiming_sentence(decision.acted_on)))
 
         def respond() -> None:
-            self._pause_of(decision).until = self._node.clock.monotonic() + RETRY_SECONDS  # should it end in a defect
-            record = self._node.responder.act(observations, decision, trigger)
-            self._pause_of(decision).after(record, self._node.clock.monotonic())
+            self._backoff_of(decision).until = self._node.clock.monotonic() + RETRY_SECONDS  # should it end in a defect
+            record = self._node.responder.reclaim(observations, decision, trigger)
+            self._backoff_of(decision).record(record, self._node.clock.monotonic())
             summary = pass_summary(record)
             self._passes.keep(summary)
             self._report_pass(record, summary)
-            self._node.whereabouts.follow(record, self._report_attribution)
+            self._node.disk_survey.explain_later(record, self._report_attribution)
             self._on_pass(record)
 
         self._start(f"relieving {decision.acted_on.signal if decision.acted_on else ''}", respond)
@@ -298,15 +302,15 @@ class Manager:
         def serve() -> None:
             try:
                 ticket.finish(self._requested(ticket, observations, decision))
-            except HookRefused as refusal:
+            except ReclaimRefused as refusal:
                 ticket.refuse(str(refusal))
             finally:
                 ticket.refuse("its pass ended in a defect")
 
         self._start("relieving on request", serve)
 
-    def _requested(self, ticket: Ticket, observations: SignalObservations, decision: Decision) -> HookAnswer:
-        answer = respond_for_another(ticket.options, self._node, observations, decision)
+    def _requested(self, ticket: Ticket, observations: SignalObservations, decision: Decision) -> ReclaimAnswer:
+        answer = respond_to_client(ticket.options, self._node, observations, decision)
         if answer.record is not None and not ticket.options.dry_run:
             summary = pass_summary(answer.record)
             self._passes.keep(summary)
@@ -317,16 +321,16 @@ class Manager:
     def _serve_another(self, decision: Decision, now: float) -> Decision:
         """The same decision, or for another threshold while the row of the first is paused."""
         layout = decision.layout
-        if layout is None or now >= self._pause_of(decision).until:
+        if layout is None or now >= self._backoff_of(decision).until:
             return decision
         for threshold in decision.others:
             other = replace(decision, acted_on=threshold, row=row(threshold.signal, layout))
-            if other.row and now >= self._pause_of(other).until:
+            if other.row and now >= self._backoff_of(other).until:
                 return other
         return decision
 
-    def _pause_of(self, decision: Decision) -> Pause:
-        return self._pauses.setdefault(decision.row, Pause())
+    def _backoff_of(self, decision: Decision) -> RowBackoff:
+        return self._backoffs.setdefault(decision.row, RowBackoff())
 
     def _report_pass(self, record: Pass, summary: dict[str, Any]) -> None:
         fields = {"pass": record.id, "result": str(record.result), "record": summary}
@@ -338,7 +342,7 @@ class Manager:
         elif any(outcome.result is Result.REMOVED for outcome in record.removals):
             self._log.warning(head, **fields)
         else:
-            self._news.say(head, key=f"{record.result} {acted_on.signal if acted_on else ''}", **fields)
+            self._throttled_log.warn(head, key=f"{record.result} {acted_on.signal if acted_on else ''}", **fields)
 
     def _report_attribution(self, record: Pass) -> None:
         """Why it was not enough: where the bytes are. Comes some seconds after the pass; told once until it is over."""
@@ -365,10 +369,10 @@ class Manager:
         if problem is None and not self._conditions:
             self._on_detected()
         if (pods_problem := self._node.pods_problem) is not None:
-            self._news.say(pods_problem, key="pods")
+            self._throttled_log.warn(pods_problem, key="pods")
         if problem is not None:
-            self._news.say(f"the container runtime cannot be asked: {problem}", key="runtime")
-        elif self._news.over("runtime"):
+            self._throttled_log.warn(f"the container runtime cannot be asked: {problem}", key="runtime")
+        elif self._throttled_log.resolved("runtime"):
             self._log.info("the container runtime answers again")
         wait = REFRESH_SECONDS if problem is None and not pressed else RETRY_SECONDS
         self._refresh_due = self._node.clock.monotonic() + wait

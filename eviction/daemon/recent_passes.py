@@ -8,7 +8,7 @@ from typing import Any
 KEPT_PASSES = 20
 
 
-class LastPasses:
+class RecentPasses:
     """At most so many summaries, the oldest first. May be used from several threads."""
 
     def __init__(self, limit: int = KEPT_PASSES):

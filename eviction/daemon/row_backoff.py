@@ -12,13 +12,13 @@ LONGEST_PAUSE_SECONDS = 60.0
 
 
 @dataclass(slots=True)
-class Pause:
+class RowBackoff:
     """How long a row is left alone. `until`: monotonic seconds."""
 
     until: float = float("-inf")
     seconds: float = 0.0
 
-    def after(self, record: Pass, now: float) -> None:
+    def record(self, record: Pass, now: float) -> None:
         """None after success, a second while the runtime is away; else growing while nothing is freed."""
         if record.result is PassResult.SATISFIED:
             self.seconds = 0.0

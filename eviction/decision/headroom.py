@@ -7,7 +7,6 @@ arithmetic of the interval (`signals.interval`), who glances (`signals.statvfs`)
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -95,7 +94,7 @@ def most_pressing(unmet: Iterable[Threshold], look: SignalObservations, fills: F
         assert observation.filesystem is not None
         inodes = threshold.signal.counts_inodes
         fill = fills.get((observation.filesystem.device_id, inodes))
-        wanted = math.ceil(threshold.effective(observation.capacity, with_min_reclaim=True))
+        wanted = threshold.mark_with_min_reclaim(observation.capacity)
         needs.append(
             Need(
                 missing=wanted - observation.available,
@@ -114,7 +113,7 @@ def _known(
     for threshold in thresholds:
         observation = look.signals.get(threshold.signal)
         if observation is not None and observation.filesystem is not None:
-            yield threshold, observation, observation.available - int(threshold.effective(observation.capacity))
+            yield threshold, observation, observation.available - threshold.mark(observation.capacity)
 
 
 def _fastest(observation: SignalObservation, fills: Fills, pace: Pace) -> float:

@@ -14,7 +14,7 @@ from signals.types import FilesystemRole, Signal, SignalObservation
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
+class LadderMark:
     """One mark: bytes or inodes of the signal, what it is, and whose (`reclaimd` or `kubelet`)."""
 
     signal: Signal
@@ -24,7 +24,7 @@ class Rung:
 
 
 @dataclass(frozen=True, slots=True)
-class Later:
+class LateThreshold:
     """A threshold of ours that acts later than the kubelet's of the same signal, with both marks."""
 
     ours: Threshold
@@ -38,14 +38,14 @@ def ladder(
     kubelets: Iterable[Threshold],
     image_gc: tuple[int, int] | None,
     observations: Mapping[Signal, SignalObservation],
-) -> tuple[Rung, ...]:
+) -> tuple[LadderMark, ...]:
     """All marks of the observed signals, the highest first in each signal (a disk that fills meets it first).
 
     `image_gc`: the kubelet's high and low percentage, None where its periodic image GC is off or not known; it
     acts on imagefs when `usage >= high`, and usage is rounded up (kubelet, `pkg/kubelet/images/image_gc_manager.go`).
     """
-    rungs = [
-        Rung(t.signal, int(t.effective(observations[t.signal].capacity)), f"{_kind(t)} {t.text()}", whose)
+    marks = [
+        LadderMark(t.signal, t.mark(observations[t.signal].capacity), f"{_kind(t)} {t.text()}", whose)
         for whose, thresholds in (("reclaimd", ours), ("kubelet", kubelets))
         for t in thresholds
         if t.signal in observations
@@ -53,12 +53,14 @@ def ladder(
     images = observations.get(Signal.IMAGEFS_AVAILABLE)
     if image_gc is not None and images is not None:
         high, low = image_gc
-        rungs.append(
-            Rung(images.signal, image_gc_mark(high, images.capacity), f"image GC starts at {high}%", "kubelet")
+        marks.append(
+            LadderMark(images.signal, image_gc_mark(high, images.capacity), f"image GC starts at {high}%", "kubelet")
         )
-        rungs.append(Rung(images.signal, images.capacity * (100 - low) // 100, f"image GC frees to {low}%", "kubelet"))
+        marks.append(
+            LadderMark(images.signal, images.capacity * (100 - low) // 100, f"image GC frees to {low}%", "kubelet")
+        )
     order = list(Signal)
-    return tuple(sorted(rungs, key=lambda rung: (order.index(rung.signal), -rung.mark, rung.whose, rung.what)))
+    return tuple(sorted(marks, key=lambda mark: (order.index(mark.signal), -mark.mark, mark.whose, mark.what)))
 
 
 def image_gc_mark(high: int, capacity: int) -> int:
@@ -68,7 +70,7 @@ def image_gc_mark(high: int, capacity: int) -> int:
 
 def later_than_kubelet(
     ours: Iterable[Threshold], kubelets: Iterable[Threshold], observations: Mapping[Signal, SignalObservation]
-) -> tuple[Later, ...]:
+) -> tuple[LateThreshold, ...]:
     """Each of the kubelet's thresholds that no threshold of ours comes before, at the capacities observed.
 
     Ours comes before when its mark is not lower and its grace not longer. Where none of ours is on the signal the
@@ -76,7 +78,7 @@ def later_than_kubelet(
     never takes effect.
     """
     mine = list(ours)
-    found: list[Later] = []
+    found: list[LateThreshold] = []
     for kubelet in kubelets:
         if kubelet.signal.filesystem is FilesystemRole.CONTAINERFS:
             continue
@@ -84,12 +86,12 @@ def later_than_kubelet(
         same = [threshold for threshold in mine if threshold.signal is kubelet.signal]
         if observation is None or not same:
             continue
-        mark = int(kubelet.effective(observation.capacity))
-        marks = {threshold: int(threshold.effective(observation.capacity)) for threshold in same}
+        mark = kubelet.mark(observation.capacity)
+        marks = {threshold: threshold.mark(observation.capacity) for threshold in same}
         if not any(marks[t] >= mark and t.grace_seconds <= kubelet.grace_seconds for t in same):
             as_quick = [threshold for threshold in same if threshold.grace_seconds <= kubelet.grace_seconds]
             nearest = max(as_quick or same, key=lambda threshold: marks[threshold])
-            found.append(Later(nearest, kubelet, marks[nearest], mark))
+            found.append(LateThreshold(nearest, kubelet, marks[nearest], mark))
     return tuple(found)
 
 

@@ -48,7 +48,7 @@ class ManagerState:
     """What one look leaves for the next; times are monotonic seconds.
 
     `met`: the thresholds that were met with their grace served; they stay met until minimum reclaim is reached.
-    `conditions`: those reported last. `last_look_at`: when there was a look, whatever it could read; None: never.
+    `conditions`: those reported last. `last_observed_at`: when there was a look, whatever it could read; None: never.
     """
 
     config: EvictionConfig
@@ -57,7 +57,7 @@ class ManagerState:
     met: tuple[Threshold, ...] = ()
     conditions: frozenset[NodeCondition] = frozenset()
     last_observations: Mapping[Signal, SignalObservation] = field(default_factory=dict)
-    last_look_at: float | None = None
+    last_observed_at: float | None = None
 
 
 def synchronize(state: ManagerState, observations: SignalObservations, now: float) -> tuple[ManagerState, Decision]:
@@ -111,9 +111,9 @@ def synchronize(state: ManagerState, observations: SignalObservations, now: floa
 
 def _after_a_gap(state: ManagerState, now: float) -> ManagerState:
     """What is still known at a look at `now`."""
-    last, gap = state.last_look_at, state.config.longest_gap_seconds
+    last, gap = state.last_observed_at, state.config.longest_gap_seconds
     known = {} if last is not None and now - last > gap else state.first_observed_at
-    return replace(state, first_observed_at=known, last_look_at=now)
+    return replace(state, first_observed_at=known, last_observed_at=now)
 
 
 def _ranked(thresholds: tuple[Threshold, ...], layout: FsLayout | None) -> tuple[Threshold, ...]:

@@ -37,12 +37,13 @@ def thresholds_met(
     thresholds: Iterable[Threshold], observations: Observations, *, enforce_min_reclaim: bool
 ) -> tuple[Threshold, ...]:
     """The thresholds whose mark is above what is available, in the order given."""
+    mark = Threshold.mark_with_min_reclaim if enforce_min_reclaim else Threshold.mark
     return tuple(
         threshold
         for threshold in thresholds
         if (observation := observations.get(threshold.signal)) is not None
         and not observation.stale
-        and threshold.effective(observation.capacity, with_min_reclaim=enforce_min_reclaim) > observation.available
+        and mark(threshold, observation.capacity) > observation.available
     )
 
 
@@ -107,8 +108,8 @@ def deficit(threshold: Threshold, observations: Observations) -> Fraction:
     observation = observations.get(threshold.signal)
     if observation is None:
         return Fraction(0)
-    mark = Fraction(threshold.effective(observation.capacity))
-    return (mark - observation.available) / mark if mark else Fraction(0)
+    mark = threshold.mark(observation.capacity)
+    return Fraction(mark - observation.available, mark) if mark else Fraction(0)
 
 
 def by_priority(thresholds: Iterable[Threshold], observations: Observations) -> tuple[Threshold, ...]:
@@ -117,8 +118,8 @@ def by_priority(thresholds: Iterable[Threshold], observations: Observations) -> 
     return tuple(sorted(thresholds, key=lambda t: (-deficit(t, observations), order.index(t.signal), t.grace_seconds)))
 
 
-def unreadable(look: SignalObservations, thresholds: tuple[Threshold, ...]) -> tuple[Threshold, ...]:
+def unreadable(observations: SignalObservations, thresholds: tuple[Threshold, ...]) -> tuple[Threshold, ...]:
     """The thresholds that cannot be judged: their filesystem was not read. A filesystem that counts no inodes has
     no inode signal, and that is no failure."""
-    roles = {unavailable.role for unavailable in look.unavailable}
+    roles = {unavailable.role for unavailable in observations.unavailable}
     return tuple(threshold for threshold in thresholds if threshold.signal.filesystem in roles)

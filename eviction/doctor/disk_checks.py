@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from eviction.decision.ladder import later_than_kubelet
 from eviction.doctor.findings import Finding, Level, NodeFacts
-from eviction.reporting.explain import later_sentence
+from eviction.reporting.explain import late_threshold_sentence
 from eviction.reporting.tables import amount
 from eviction.types import Threshold
 from signals.quantity import format_bytes
@@ -20,8 +20,8 @@ DATA_ELSEWHERE = frozenset({"devmapper", "zfs", "blockfile"})
 def check_pressure(facts: NodeFacts) -> Iterator[Finding]:
     """Marks that are met right now."""
     for threshold in facts.thresholds:
-        observation = facts.look.signals.get(threshold.signal)
-        mark = _mark(threshold, facts.look)
+        observation = facts.observations.signals.get(threshold.signal)
+        mark = _mark(threshold, facts.observations)
         if observation is not None and mark is not None and observation.available < mark:
             yield Finding(
                 "pressure",
@@ -34,7 +34,7 @@ def check_pressure(facts: NodeFacts) -> Iterator[Finding]:
 
 def check_readings(facts: NodeFacts) -> Iterator[Finding]:
     """Filesystems that do not answer."""
-    for unavailable in facts.look.unavailable:
+    for unavailable in facts.observations.unavailable:
         if unavailable.reason not in facts.runtime_problem:
             yield Finding(
                 "readings",
@@ -48,17 +48,17 @@ def check_readings(facts: NodeFacts) -> Iterator[Finding]:
 def check_thresholds(facts: NodeFacts) -> Iterator[Finding]:
     """Thresholds later than the kubelet's, or none at all."""
     kubelets = facts.kubelet.thresholds.thresholds if facts.kubelet is not None else ()
-    for later in later_than_kubelet(facts.thresholds, kubelets, facts.look.signals):
+    for later in later_than_kubelet(facts.thresholds, kubelets, facts.observations.signals):
         yield Finding(
             "thresholds-late",
             Level.RISK,
             "the kubelet acts first and may evict pods before reclaimd does anything",
-            later_sentence(later),
+            late_threshold_sentence(later),
             f"raise evictionHard {later.ours.signal}, or leave it out and use margin",
         )
-    active = {t.signal for t in facts.thresholds if _mark(t, facts.look) != 0}
-    for role in facts.look.filesystems:
-        mine = [signal for signal in Signal if signal.filesystem is role and signal in facts.look.signals]
+    active = {t.signal for t in facts.thresholds if _mark(t, facts.observations) != 0}
+    for role in facts.observations.filesystems:
+        mine = [signal for signal in Signal if signal.filesystem is role and signal in facts.observations.signals]
         if mine and not active.intersection(mine) and role is not FilesystemRole.CONTAINERFS:
             yield Finding(
                 "thresholds-none",
@@ -83,7 +83,7 @@ def check_image_gc_off(facts: NodeFacts) -> Iterator[Finding]:
 
 def check_inodes(facts: NodeFacts) -> Iterator[Finding]:
     """Filesystems that count no inodes have no inode signal."""
-    for role, (identity, stats) in facts.look.filesystems.items():
+    for role, (identity, stats) in facts.observations.filesystems.items():
         if stats.inodes_total == 0:
             yield Finding(
                 "no-inode-signal",
@@ -96,8 +96,8 @@ def check_inodes(facts: NodeFacts) -> Iterator[Finding]:
 
 def check_reserve(facts: NodeFacts) -> Iterator[Finding]:
     """What ext4 reserves for root is used up before anything is seen to recover."""
-    for device, (role, path, kind) in _distinct(facts.look).items():
-        stats = facts.look.filesystems[role][1]
+    for device, (role, path, kind) in _distinct(facts.observations).items():
+        stats = facts.observations.filesystems[role][1]
         reserved = stats.free_bytes - stats.available_bytes
         if stats.available_bytes == 0 and stats.free_bytes > 0:
             yield Finding(
@@ -128,7 +128,7 @@ def check_store(facts: NodeFacts) -> Iterator[Finding]:
             f"images are in {facts.imagefs}",
             "thresholds on imagefs tell nothing here; watch the pool of the snapshotter itself",
         )
-    images = facts.look.filesystems.get(FilesystemRole.IMAGEFS)
+    images = facts.observations.filesystems.get(FilesystemRole.IMAGEFS)
     for other in facts.snapshotters:
         if other.name != current and other.snapshots > 0:
             yield Finding(
@@ -148,14 +148,14 @@ def check_store(facts: NodeFacts) -> Iterator[Finding]:
         )
 
 
-def _mark(threshold: Threshold, look: SignalObservations) -> int | None:
-    observation = look.signals.get(threshold.signal)
-    return None if observation is None else int(threshold.effective(observation.capacity))
+def _mark(threshold: Threshold, observations: SignalObservations) -> int | None:
+    observation = observations.signals.get(threshold.signal)
+    return None if observation is None else threshold.mark(observation.capacity)
 
 
-def _distinct(look: SignalObservations) -> dict[int, tuple[FilesystemRole, str, str]]:
+def _distinct(observations: SignalObservations) -> dict[int, tuple[FilesystemRole, str, str]]:
     """Each device once: its first role, path and type."""
     found: dict[int, tuple[FilesystemRole, str, str]] = {}
-    for role, (identity, _) in look.filesystems.items():
+    for role, (identity, _) in observations.filesystems.items():
         found.setdefault(identity.device_id, (role, identity.path, identity.type))
     return found

@@ -25,11 +25,11 @@ MANY_SANDBOXES = 3  # asking so many which image they were made from is enough
 def gather(node: Node) -> NodeFacts:
     """One look at everything that a check needs."""
     problem = node.locate()
-    look = node.summary.observe()
+    observations = node.summary.observe()
     configuration = node.configuration
     facts = NodeFacts(
-        look=look,
-        thresholds=node.thresholds(look.layout),
+        observations=observations,
+        thresholds=node.thresholds(observations.layout),
         kubelet=configuration.kubelet,
         root_directory=configuration.root_directory,
         socket=socket_facts(socket_path(node.endpoint.runtime)),

@@ -58,8 +58,8 @@ class Snapshotter:
 class NodeFacts:
     """What was learnt of a node. None: it could not be.
 
-    `thresholds`: ours, in force in the layout of the `look`. `runtime_problem`: why the runtime does not answer,
-    empty when it does. `sandbox_image`: what pods need to start, as far as any source names it;
+    `thresholds`: ours, in force in the layout of the `observations`. `runtime_problem`: why the runtime does not
+    answer, empty when it does. `sandbox_image`: what pods need to start, as far as any source names it;
     `sandbox_image_pinned`: whether the runtime pins it. `newest_created_seconds_ahead`: how far the newest
     container was created in the future. `unmatched_keeps`: entries of keepImages that match no image.
     `unresolved_images`: what containers say of their images that nobody can tell an image from; a container that
@@ -67,7 +67,7 @@ class NodeFacts:
     directories can be listed. `unwritable`: what should be writable and is not, with the reason.
     """
 
-    look: SignalObservations
+    observations: SignalObservations
     thresholds: tuple[Threshold, ...]
     kubelet: KubeletConfiguration | None
     root_directory: str

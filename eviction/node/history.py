@@ -18,13 +18,13 @@ from eviction.types import Decision, NodeCondition, Threshold, ThresholdValue
 from signals.quantity import Percentage
 from signals.types import FilesystemIdentity, FsLayout, Signal, SignalObservation, SignalObservations
 
-KEPT_LOOKS = 512
+KEPT_ENTRIES = 512
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class HistoryEntry:
     """One look: what was remembered before it, what was seen, what was decided."""
 
     before: ManagerState
@@ -33,20 +33,20 @@ class Look:
 
 
 class History:
-    """The last looks, at most `KEPT_LOOKS`; starts anew when the thresholds change."""
+    """The last looks, at most `KEPT_ENTRIES`; starts anew when the thresholds change."""
 
     def __init__(self) -> None:
-        self._looks: deque[Look] = deque(maxlen=KEPT_LOOKS)
+        self._entries: deque[HistoryEntry] = deque(maxlen=KEPT_ENTRIES)
 
-    def add(self, look: Look) -> None:
+    def add(self, look: HistoryEntry) -> None:
         """Remembers a look."""
-        if self._looks and self._looks[-1].before.config != look.before.config:
-            self._looks.clear()
-        self._looks.append(look)
+        if self._entries and self._entries[-1].before.config != look.before.config:
+            self._entries.clear()
+        self._entries.append(look)
 
     def dump(self) -> Json:
         """Everything that a replay needs; empty lists when nothing was seen yet."""
-        looks = list(self._looks)
+        looks = list(self._entries)
         if not looks:
             return {"thresholds": [], "state": None, "looks": []}
         table = _Table()
@@ -194,7 +194,7 @@ def _state_json(state: ManagerState, table: _Table) -> Json:
         "met": [table.number(threshold) for threshold in state.met],
         "conditions": sorted(str(condition) for condition in state.conditions),
         "last_observations": [_observation_json(observation) for observation in state.last_observations.values()],
-        "last_look_at": state.last_look_at,
+        "last_look_at": state.last_observed_at,
     }
 
 

@@ -13,8 +13,8 @@ from functools import partial
 from eviction.configuration.effective import Configuration, Extent
 from eviction.decision.headroom import Pace
 from eviction.node.responder import Responder
-from eviction.node.view import NodeSight, eviction_config
-from eviction.reporting.disk_survey import ASK_SECONDS, Places, Whereabouts
+from eviction.node.view import NodeView, eviction_config
+from eviction.reporting.disk_survey import ASK_SECONDS, DiskSurvey, Places
 from eviction.types import Threshold
 from reclaim.containers.plan import ContainerGCPolicy
 from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
@@ -35,7 +35,7 @@ from signals.summary import NodeSummary
 from signals.types import FsLayout
 
 # What is opened or counted from once, at the start: attribute of the configuration -> field of the file.
-NEED_RESTART = {
+NEEDS_RESTART = {
     "root_directory": "rootDirectory",
     "runtime_endpoint": "containerRuntimeEndpoint",
     "image_endpoint": "imageServiceEndpoint",
@@ -86,7 +86,7 @@ def _pod_states(configuration: Configuration, clock: Clock) -> PodStateProvider:
     return KubeletPods(directories, partial(get_pods, endpoint), clock)
 
 
-class Node(NodeSight):
+class Node(NodeView):
     """One node, assembled: what looks at it, and what removes. Making it touches nothing."""
 
     def __init__(
@@ -115,7 +115,7 @@ class Node(NodeSight):
         self.pods = _pod_states(configuration, self.clock)
         self.log_paths = LogPaths(configuration.pod_logs_dir, configuration.container_logs_dir)
         self.collector = self.make_collector(self.executor)
-        self.whereabouts = Whereabouts(
+        self.disk_survey = DiskSurvey(
             self._places,
             KubeletDirectories(configuration.root_directory).look,
             lambda: CriClient(self.endpoint.runtime, self.endpoint.image, ASK_SECONDS),
@@ -162,7 +162,7 @@ class Node(NodeSight):
         stats = self._reader(path, self.clock.monotonic()).stats
         return stats.capacity_bytes, stats.available_bytes
 
-    def remember(self) -> str:
+    def restore_image_records(self) -> str:
         """Brings back what was saved of images, for a command that saves nothing. The sentence why there is nothing,
         else empty."""
         if self.record_file is None:
@@ -172,7 +172,7 @@ class Node(NodeSight):
         return "" if loaded.missing else loaded.problem
 
     @property
-    def pods_told_by(self) -> str:
+    def pod_state_source(self) -> str:
         """Who told at the last look which pods live: `kubelet` or `directories`."""
         return "directories" if self.configuration.kubelet_endpoint is None or self.pods_problem else "kubelet"
 
@@ -186,18 +186,18 @@ class Node(NodeSight):
 
         Not while a pass is under way.
         """
-        old = {attribute: getattr(self.configuration, attribute) for attribute in NEED_RESTART}
+        old = {attribute: getattr(self.configuration, attribute) for attribute in NEEDS_RESTART}
         changed = self.needs_restart(configuration)
         self.configuration = replace(configuration, **old)
         self.executor.parallel = configuration.parallel_removals
         self.collector.use(_policies(configuration))
-        self.responder.use(eviction_config(configuration), configuration.extent)
+        self.responder.set_config(eviction_config(configuration), configuration.extent)
         return changed
 
     def needs_restart(self, configuration: Configuration) -> tuple[str, ...]:
         """The fields in which this configuration differs from that of the node and which stay until a restart."""
         ours = self.configuration
-        return tuple(n for a, n in NEED_RESTART.items() if getattr(configuration, a) != getattr(ours, a))
+        return tuple(n for a, n in NEEDS_RESTART.items() if getattr(configuration, a) != getattr(ours, a))
 
     def pace(self) -> Pace:
         """How often is looked, as configured now."""
@@ -209,7 +209,7 @@ class Node(NodeSight):
         """The thresholds in force in a layout: those that the responder goes by."""
         return self.responder.state.config.in_layout(layout)
 
-    def dry_twin(self) -> Node:
+    def dry_run_copy(self) -> Node:
         """A node of its own for a dry run, with the same records: nothing that can remove is within its reach."""
         twin = Node(
             self.configuration,

@@ -15,8 +15,7 @@ from eviction.decision.headroom import Fills, fills_after, most_pressing
 from eviction.decision.reclaim_table import relieved_by
 from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
 from eviction.decision.thresholds import thresholds_met, usable
-from eviction.node.history import History
-from eviction.node.history import Look as LookedAt
+from eviction.node.history import History, HistoryEntry
 from eviction.reporting.pass_record import Pass, PassResult, Timings, Trigger
 from eviction.types import Decision, ReclaimFunction, Threshold
 from reclaim.execution.executor import LookAgain
@@ -62,24 +61,24 @@ class Responder:
         self.fills: Fills = {}
         self.history = History()
 
-    def use(self, config: EvictionConfig, extent: Extent) -> None:
-        """Other thresholds from now on. What was seen of thresholds that stay is kept; not while a pass runs."""
+    def set_config(self, config: EvictionConfig, extent: Extent) -> None:
+        """Replaces the thresholds. The state of thresholds in both configurations is kept. Not while a pass runs."""
         self.state = replace(self.state, config=config)
         self._extent = extent
 
-    def look(self) -> tuple[SignalObservations, Decision]:
-        """One look at the node and what it means."""
+    def synchronize(self) -> tuple[SignalObservations, Decision]:
+        """Observes the node and decides; remembers both in the history."""
         observations = self._summary.observe()
         before = self.state
         self.state, decision = synchronize(before, observations, observations.time)
         self.fills = fills_after(self.fills, observations)
-        self.history.add(LookedAt(before, observations, decision))
+        self.history.add(HistoryEntry(before, observations, decision))
         return observations, decision
 
-    def act(
+    def reclaim(
         self, observations: SignalObservations, decision: Decision, trigger: Trigger, request: Request | None = None
     ) -> Pass:
-        """Calls the row and looks again. Never raises for what the runtime or one object does."""
+        """Calls the functions of the row and observes again. Never raises for what the runtime or one object does."""
         request = request or Request()
         row = decision.row if request.row is None else request.row
         record = Pass(os.urandom(6).hex(), self._clock.wall(), trigger, observations, decision, row)
@@ -104,7 +103,7 @@ class Responder:
             still_met=self._still_met(after, request),
             timings=_timings(observations, began, self._clock.monotonic(), functions),
         )
-        return judged(record, dry_run=self._collector.executor.dry_run)
+        return with_result(record, dry_run=self._collector.executor.dry_run)
 
     def _call(self, function: ReclaimFunction, look: LookAgain) -> ReclaimResult:
         match function:
@@ -164,14 +163,14 @@ class Responder:
         return thresholds_met(goal, usable(after.signals), enforce_min_reclaim=True)
 
 
-def judged(record: Pass, *, dry_run: bool) -> Pass:
+def with_result(record: Pass, *, dry_run: bool) -> Pass:
     """The record with its result and the sentence why; and why the largest yield went first, where it did."""
-    told = _judged(record, dry_run=dry_run)
+    told = _with_result(record, dry_run=dry_run)
     order = record.order
     return told if order is None or not order.by_yield else replace(told, reason=f"{told.reason}; {order.sentence}")
 
 
-def _judged(record: Pass, *, dry_run: bool) -> Pass:
+def _with_result(record: Pass, *, dry_run: bool) -> Pass:
     counts = {result: sum(f.count(result) for f in record.functions) for result in Result}
     freed = f"freed {format_bytes(record.measured_bytes)} and {record.measured_inodes} inodes"
     gone = f"removed {counts[Result.REMOVED]} objects, {freed}"
@@ -238,12 +237,12 @@ def _credited(observations: SignalObservations, role: FilesystemRole, credit_byt
     return replace(observations, signals=signals)
 
 
-def _timings(look: SignalObservations, began: float, ended: float, functions: list[ReclaimResult]) -> Timings:
+def _timings(observations: SignalObservations, began: float, ended: float, functions: list[ReclaimResult]) -> Timings:
     def total(name: str) -> float:
         return float(sum(getattr(function, name) for function in functions))
 
     return Timings(
-        detect_seconds=max(began - look.time, 0.0),
+        detect_seconds=max(began - observations.time, 0.0),
         list_seconds=total("list_seconds"),
         plan_seconds=total("plan_seconds"),
         remove_seconds=total("remove_seconds"),

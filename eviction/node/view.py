@@ -48,7 +48,7 @@ def eviction_config(configuration: Configuration) -> EvictionConfig:
     return EvictionConfig(configuration.thresholds, configuration.transition_period_seconds, longest_gap_seconds)
 
 
-class NodeSight:
+class NodeView:
     """One node to look at. Making it touches nothing; `locate` asks the runtime where its images are."""
 
     def __init__(

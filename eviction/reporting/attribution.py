@@ -128,18 +128,20 @@ class Attribution:
     shares: tuple[Share, ...]
 
 
-def attribute(look: SignalObservations, outcomes: Iterable[Outcome], measured: Measured) -> tuple[Attribution, ...]:
+def attribute(
+    observations: SignalObservations, outcomes: Iterable[Outcome], measured: Measured
+) -> tuple[Attribution, ...]:
     """Where the bytes are, one answer for each filesystem of the look.
 
     `outcomes`: what a pass or a plan said of each object; what it removed is not there any more.
     """
     there = [outcome for outcome in outcomes if outcome.result not in _GONE]
     devices: dict[int, list[FilesystemRole]] = {}
-    for role, (identity, _) in look.filesystems.items():
+    for role, (identity, _) in observations.filesystems.items():
         devices.setdefault(identity.device_id, []).append(role)
     answers = []
     for device_id, roles in devices.items():
-        identity, stats = look.filesystems[roles[0]]
+        identity, stats = observations.filesystems[roles[0]]
         shares: list[Share] = []
         if FilesystemRole.IMAGEFS in roles:
             shares += _images(there, measured)

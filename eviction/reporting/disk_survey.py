@@ -32,7 +32,7 @@ from signals.types import SignalObservations
 
 COUNT_SECONDS = 2.0  # for all trees together
 ASK_SECONDS = 2.0  # for each of the two questions to the runtime
-SAME_NEWS_SECONDS = 60.0
+SHORTEST_INTERVAL_SECONDS = 60.0
 CONTENT = "io.containerd.content.v1.content"
 SNAPSHOTTER = "io.containerd.snapshotter.v1."
 
@@ -60,7 +60,7 @@ class Places:
         return os.path.join(os.path.dirname(self.imagefs), CONTENT)
 
 
-class Whereabouts:
+class DiskSurvey:
     """Measures for one node. `places` and `pods` are asked each time; `service` makes a client with a short deadline,
     which is closed afterwards."""
 
@@ -80,31 +80,34 @@ class Whereabouts:
         self._busy = threading.Lock()
         self._done_at = float("-inf")
 
-    def of(self, look: SignalObservations, outcomes: Iterable[Outcome]) -> tuple[Attribution, ...]:
+    def survey(self, observations: SignalObservations, outcomes: Iterable[Outcome]) -> tuple[Attribution, ...]:
         """Where the bytes are now. Takes some seconds; never raises for what does not answer."""
-        return attribute(look, outcomes, self._measure())
+        return attribute(observations, outcomes, self._measure())
 
-    def attributed(self, record: Pass) -> Pass:
+    def with_attribution(self, record: Pass) -> Pass:
         """The record with where the bytes are, if it was not enough; for a caller with nothing else to do."""
         if record.result is not PassResult.NOT_ENOUGH:
             return record
-        return replace(record, attributions=self.of(record.after or record.observations, _outcomes(record)))
+        return replace(record, attributions=self.survey(record.after or record.observations, _outcomes(record)))
 
-    def follow(self, record: Pass, tell: Callable[[Pass], None]) -> None:
+    def explain_later(self, record: Pass, tell: Callable[[Pass], None]) -> None:
         """The same on a thread of its own, at most once a minute; `tell` is called on that thread."""
-        if record.result is not PassResult.NOT_ENOUGH or self._clock.monotonic() - self._done_at < SAME_NEWS_SECONDS:
+        if (
+            record.result is not PassResult.NOT_ENOUGH
+            or self._clock.monotonic() - self._done_at < SHORTEST_INTERVAL_SECONDS
+        ):
             return
         if not self._busy.acquire(blocking=False):
             return
 
         def run() -> None:
             try:
-                tell(self.attributed(record))
+                tell(self.with_attribution(record))
             finally:
                 self._done_at = self._clock.monotonic()
                 self._busy.release()
 
-        threading.Thread(target=run, name="whereabouts", daemon=True).start()
+        threading.Thread(target=run, name="disk survey", daemon=True).start()
 
     def _measure(self) -> Measured:
         places, pods = self._places(), self._pods()

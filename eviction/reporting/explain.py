@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from eviction.decision.ladder import Later
+from eviction.decision.ladder import LateThreshold
 from eviction.reporting.attribution import WORDS, Attribution
 from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import Pass, PassResult, shortened
-from eviction.reporting.tables import amount, apart, table
+from eviction.reporting.tables import amount, distinguishable, table
 from eviction.types import Threshold
 from reclaim.types import Outcome, Reason, Result
 from signals.quantity import format_bytes, format_duration
@@ -54,7 +54,7 @@ REASONS: dict[Reason, str] = {
 FREED = 5  # the column of outcomes that is empty where nothing went
 
 
-def later_sentence(later: Later) -> str:
+def late_threshold_sentence(later: LateThreshold) -> str:
     """Why a threshold of ours is too late, with both numbers."""
     signal = later.ours.signal
     ours = f"{later.ours.text()} = {amount(signal, later.our_mark)}"
@@ -81,8 +81,8 @@ def reclaiming_sentence(threshold: Threshold) -> str:
 def below_sentence(threshold: Threshold, observations: SignalObservations) -> str:
     """A mark that is crossed, with both numbers."""
     observation = observations.signals[threshold.signal]
-    mark = int(threshold.effective(observation.capacity))
-    return f"{threshold.signal} {' < '.join(apart(threshold.signal, observation.available, mark))}"
+    mark = threshold.mark(observation.capacity)
+    return f"{threshold.signal} {' < '.join(distinguishable(threshold.signal, observation.available, mark))}"
 
 
 def outcome_row(outcome: Outcome) -> list[str]:
@@ -141,8 +141,8 @@ def pass_lines(record: Pass, *, with_kept: bool = True, width: int | None = None
     if record.decision.acted_on is not None:
         signal = record.decision.acted_on.signal
         observation = record.observations.signals[signal]
-        mark = int(record.decision.acted_on.effective(observation.capacity))
-        seen, wanted = apart(signal, observation.available, mark)
+        mark = record.decision.acted_on.mark(observation.capacity)
+        seen, wanted = distinguishable(signal, observation.available, mark)
         lines.append(f"{signal} is {seen}, below its mark of {record.decision.acted_on.text()} = {wanted}")
     if record.row:
         layout = f" (layout {record.decision.layout})" if record.decision.layout is not None else ""

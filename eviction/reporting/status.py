@@ -17,7 +17,7 @@ from signals.types import SignalObservations
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ThresholdStatus:
     """One threshold at the present capacity. `mark`: bytes or inodes, None where the capacity is not known.
 
     `headroom_seconds`: until the mark could be reached at the fill seen lately, 0 below it; None without any fill.
@@ -29,49 +29,51 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class NodeStatus:
     """The daemon at one moment. Ages and lateness in seconds.
 
     `heartbeat_age_seconds`: since the last finished look. `late_seconds`: since the next one was due; negative until
     then. `look`: None before the first.
     """
 
-    look: SignalObservations | None
+    observations: SignalObservations | None
     conditions: frozenset[NodeCondition]
-    marks: tuple[Mark, ...]
+    thresholds: tuple[ThresholdStatus, ...]
     heartbeat_age_seconds: float
     late_seconds: float
     now: float
 
 
-def marks_in_force(thresholds: Iterable[Threshold], look: SignalObservations, fills: Fills) -> tuple[Mark, ...]:
+def threshold_statuses(
+    thresholds: Iterable[Threshold], observations: SignalObservations, fills: Fills
+) -> tuple[ThresholdStatus, ...]:
     """Each threshold, with the seconds until its mark could be reached at the fill seen lately."""
     marks = []
     for threshold in thresholds:
-        observation, fill = look.signals.get(threshold.signal), None
+        observation, fill = observations.signals.get(threshold.signal), None
         if observation is not None and observation.filesystem is not None:
             fill = fills.get((observation.filesystem.device_id, threshold.signal.counts_inodes))
-        marks.append(mark_of(threshold, look, fill))
+        marks.append(threshold_status(threshold, observations, fill))
     return tuple(marks)
 
 
-def marks_json(marks: Iterable[Mark], look: SignalObservations) -> list[dict[str, Any]]:
+def threshold_statuses_json(marks: Iterable[ThresholdStatus], observations: SignalObservations) -> list[dict[str, Any]]:
     """The marks in the form of the record, with the seconds until each."""
     return [
         {
-            **threshold_json(mark.threshold, look),
+            **threshold_json(mark.threshold, observations),
             "headroom_seconds": None if mark.headroom_seconds is None else round(mark.headroom_seconds, 3),
         }
         for mark in marks
     ]
 
 
-def mark_of(threshold: Threshold, look: SignalObservations, fill: Fill | None) -> Mark:
+def threshold_status(threshold: Threshold, observations: SignalObservations, fill: Fill | None) -> ThresholdStatus:
     """The mark of a threshold in a look, with the seconds until it at the fastest fill seen lately."""
-    observation = look.signals.get(threshold.signal)
+    observation = observations.signals.get(threshold.signal)
     if observation is None:
-        return Mark(threshold, None, None)
-    mark = int(threshold.effective(observation.capacity))
+        return ThresholdStatus(threshold, None, None)
+    mark = threshold.mark(observation.capacity)
     if fill is None or fill.fastest <= 0:
-        return Mark(threshold, mark, None)
-    return Mark(threshold, mark, max(observation.available - mark, 0) / fill.fastest)
+        return ThresholdStatus(threshold, mark, None)
+    return ThresholdStatus(threshold, mark, max(observation.available - mark, 0) / fill.fastest)

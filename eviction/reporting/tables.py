@@ -20,7 +20,7 @@ def amount(signal: Signal, value: int) -> str:
     return f"{value} inodes" if signal.counts_inodes else format_bytes(value)
 
 
-def apart(signal: Signal, first: int, second: int) -> tuple[str, str]:
+def distinguishable(signal: Signal, first: int, second: int) -> tuple[str, str]:
     """Two amounts that differ, as texts that differ: where rounding makes them one, in plain bytes."""
     texts = amount(signal, first), amount(signal, second)
     return texts if texts[0] != texts[1] or first == second else (f"{first}B", f"{second}B")
@@ -48,12 +48,14 @@ def table(rows: Iterable[Sequence[str]], width: int | None = None) -> list[str]:
     return lines
 
 
-def signals_table(look: SignalObservations, thresholds: Sequence[Threshold], width: int | None = None) -> list[str]:
+def signals_table(
+    observations: SignalObservations, thresholds: Sequence[Threshold], width: int | None = None
+) -> list[str]:
     """What a look found: each signal with its marks, headroom and state."""
-    met = thresholds_met(thresholds, usable(look.signals), enforce_min_reclaim=False)
+    met = thresholds_met(thresholds, usable(observations.signals), enforce_min_reclaim=False)
     rows = [["SIGNAL", "AVAILABLE", "CAPACITY", "MARK", "HEADROOM", "STATE", "FILESYSTEM"]]
     for signal in Signal:
-        observation = look.signals.get(signal)
+        observation = observations.signals.get(signal)
         mine = [threshold for threshold in thresholds if threshold.signal is signal]
         if observation is None:
             rows += [[str(signal), "-", "-", threshold.text(), "-", "unknown", "-"] for threshold in mine]
@@ -64,14 +66,16 @@ def signals_table(look: SignalObservations, thresholds: Sequence[Threshold], wid
         if not mine:
             rows.append([*seen, "-", "-", "stale" if observation.stale else "no threshold", where])
         for threshold in mine:
-            mark = int(threshold.effective(observation.capacity))
+            mark = threshold.mark(observation.capacity)
             shown = f"{threshold.text()} = {amount(signal, mark)}"
             state = "stale" if observation.stale else _state(threshold, threshold in met)
             rows.append([*seen, shown, amount(signal, observation.available - mark), state, where])
     lines = table(rows, width)
-    lines.append(f"layout: {look.layout or 'not known yet'}")
-    lines += [f"{role}: {escaped(identity.path)}" for role, (identity, _) in look.filesystems.items()]
-    lines += [f"{unavailable.role}: not readable: {escaped(unavailable.reason)}" for unavailable in look.unavailable]
+    lines.append(f"layout: {observations.layout or 'not known yet'}")
+    lines += [f"{role}: {escaped(identity.path)}" for role, (identity, _) in observations.filesystems.items()]
+    lines += [
+        f"{unavailable.role}: not readable: {escaped(unavailable.reason)}" for unavailable in observations.unavailable
+    ]
     return lines
 
 

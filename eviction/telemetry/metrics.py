@@ -31,7 +31,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from eviction.reporting.pass_record import Pass, PassResult, Trigger
-from eviction.reporting.status import Standing
+from eviction.reporting.status import NodeStatus
 from eviction.telemetry.http_server import Page
 from eviction.types import NodeCondition, ReclaimFunction
 from reclaim.types import Kind, Result
@@ -98,11 +98,11 @@ class Histogram:
 class Metrics:
     """What is counted, and the page that tells it. All methods may be called from any thread.
 
-    `standing`: asked at each scrape; it costs no look at the disk. `held_off`: why nothing may be removed yet.
+    `status`: asked at each scrape; it costs no look at the disk. `held_off`: why nothing may be removed yet.
     """
 
-    def __init__(self, standing: Callable[[], Standing], held_off: Callable[[], str | None] = lambda: None):
-        self._standing = standing
+    def __init__(self, status: Callable[[], NodeStatus], held_off: Callable[[], str | None] = lambda: None):
+        self._standing = status
         self._held_off = held_off
         self._lock = threading.Lock()
         self._passes: Counter[tuple[str, str]] = Counter()
@@ -154,8 +154,8 @@ class Metrics:
 
     def collect(self) -> Iterator[Metric]:
         """Every family, from one moment."""
-        standing = self._standing()
-        yield from _of_standing(standing)
+        status = self._standing()
+        yield from _of_status(status)
         held = self._held_off() is not None
         yield _gauge("held_off", "1 while nothing is removed after a start", [((), float(held))])
         with self._lock:
@@ -201,20 +201,20 @@ class _Scrape(Collector):
         return self._collect()
 
 
-def _of_standing(standing: Standing) -> Iterator[Metric]:
-    yield _gauge("heartbeat_age_seconds", "Since the last look", [((), max(standing.heartbeat_age_seconds, 0.0))])
-    conditions = [((str(condition),), float(condition in standing.conditions)) for condition in NodeCondition]
+def _of_status(status: NodeStatus) -> Iterator[Metric]:
+    yield _gauge("heartbeat_age_seconds", "Since the last look", [((), max(status.heartbeat_age_seconds, 0.0))])
+    conditions = [((str(condition),), float(condition in status.conditions)) for condition in NodeCondition]
     yield _gauge("condition", "1 while the condition is reported", conditions, "condition")
-    seen = list(standing.look.signals.values()) if standing.look is not None else []
+    seen = list(status.observations.signals.values()) if status.observations is not None else []
     rows = [((str(one.signal),), float(one.available)) for one in seen]
     yield _gauge("signal_available", "Bytes or inodes available", rows, "signal")
     rows = [((str(one.signal),), float(one.capacity)) for one in seen]
     yield _gauge("signal_capacity", "Bytes or inodes in all", rows, "signal")
-    rows = [((str(one.signal),), max(standing.now - one.time, 0.0)) for one in seen if one.time is not None]
+    rows = [((str(one.signal),), max(status.now - one.time, 0.0)) for one in seen if one.time is not None]
     yield _gauge("stats_age_seconds", "Since the filesystem was last read", rows, "signal")
     rows = [((str(one.signal),), float(one.stale)) for one in seen]
     yield _gauge("signal_stale", "1 while the filesystem does not answer", rows, "signal")
-    marks = [(str(m.threshold.signal), "hard" if m.threshold.hard else "soft", m) for m in standing.marks]
+    marks = [(str(m.threshold.signal), "hard" if m.threshold.hard else "soft", m) for m in status.thresholds]
     found = [((signal, kind), float(m.mark)) for signal, kind, m in marks if m.mark is not None]
     yield _gauge("threshold", "The mark in bytes or inodes at the present capacity", found, "signal", "kind")
     text = "Seconds until the mark could be reached at the fastest fill seen lately"

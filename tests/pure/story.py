@@ -7,7 +7,7 @@ from dataclasses import replace
 from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
 from eviction.types import Decision, Threshold
 from signals.types import FsLayout, Signal, SignalObservation
-from tests.pure.values import look, observation
+from tests.pure.values import observation, observations_of
 
 NODEFS = Signal.NODEFS_AVAILABLE
 
@@ -20,7 +20,7 @@ class Story:
 
     def at(self, now: float, *seen: SignalObservation, layout: FsLayout | None = FsLayout.SINGLE) -> Decision:
         """The decision of a look at `now` (seconds)."""
-        self.state, decision = synchronize(self.state, look(*seen, time=now, layout=layout), now)
+        self.state, decision = synchronize(self.state, observations_of(*seen, time=now, layout=layout), now)
         return decision
 
     def nodefs(self, now: float, available: int) -> Decision:

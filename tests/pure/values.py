@@ -79,7 +79,7 @@ def observation(
     return SignalObservation(signal, available, capacity, time, stale)
 
 
-def look(
+def observations_of(
     *observations: SignalObservation, time: float = 0.0, layout: FsLayout | None = FsLayout.SINGLE
 ) -> SignalObservations:
     """One look at the node with these observations and no others."""

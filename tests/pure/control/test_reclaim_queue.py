@@ -8,22 +8,22 @@ from typing import Any
 import pytest
 
 from eviction.configuration.fingerprint import Stamp
-from eviction.control.reclaim import HookAnswer, HookOptions, HookRefused
-from eviction.control.reclaim_queue import MOST_WAITING, HookRequests
+from eviction.control.reclaim import ReclaimAnswer, ReclaimOptions, ReclaimRefused
+from eviction.control.reclaim_queue import MOST_WAITING, ReclaimQueue
 
 REQUEST: dict[str, Any] = {"options": {}, "told": {}}
 
 
-def requests(doing: str | None = None, turn_seconds: float = 30.0) -> HookRequests:
+def requests(doing: str | None = None, turn_seconds: float = 30.0) -> ReclaimQueue:
     """Requests to a daemon that does this."""
-    return HookRequests(lambda: None, lambda: doing, turn_seconds)
+    return ReclaimQueue(lambda: None, lambda: doing, turn_seconds)
 
 
 def test_a_request_wakes_the_daemon_and_is_taken_in_its_turn() -> None:
     """First come, first served."""
     woken = threading.Event()
-    made = HookRequests(woken.set, lambda: None)
-    first, second = made.ask(HookOptions()), made.ask(HookOptions(now=True))
+    made = ReclaimQueue(woken.set, lambda: None)
+    first, second = made.ask(ReclaimOptions()), made.ask(ReclaimOptions(now=True))
     assert woken.is_set()
     assert [made.take(), made.take(), made.take()] == [first, second, None]
 
@@ -35,7 +35,7 @@ def test_the_conversation_ends_with_the_answer() -> None:
     assert next(lines) == {"accepted": True, "busy": "relieving nodefs.available"}
     ticket = made.take()
     assert ticket is not None
-    ticket.finish(HookAnswer(1, "held off", {"a": 1}, ("x",)))
+    ticket.finish(ReclaimAnswer(1, "held off", {"a": 1}, ("x",)))
     assert list(lines) == [{"exit_code": 1, "sentence": "held off", "document": {"a": 1}, "lines": ["x"]}]
 
 
@@ -75,9 +75,9 @@ def test_one_too_many_is_refused() -> None:
     """Four may wait."""
     made = requests()
     for _ in range(MOST_WAITING):
-        made.ask(HookOptions())
-    with pytest.raises(HookRefused, match="4 requests wait already"):
-        made.ask(HookOptions())
+        made.ask(ReclaimOptions())
+    with pytest.raises(ReclaimRefused, match="4 requests wait already"):
+        made.ask(ReclaimOptions())
 
 
 def test_a_daemon_that_stops_refuses_all() -> None:
@@ -93,10 +93,10 @@ def test_a_daemon_that_stops_refuses_all() -> None:
 def test_an_answer_is_not_taken_back() -> None:
     """A refusal after the answer changes nothing."""
     made = requests()
-    ticket = made.ask(HookOptions())
-    ticket.finish(HookAnswer(0))
+    ticket = made.ask(ReclaimOptions())
+    ticket.finish(ReclaimAnswer(0))
     ticket.refuse("too late")
-    assert (ticket.answer, ticket.refused) == (HookAnswer(0), "")
+    assert (ticket.answer, ticket.refused) == (ReclaimAnswer(0), "")
 
 
 @pytest.mark.parametrize("request_", [{}, {"options": []}, {"options": {}, "told": 5}, {"options": {}}])

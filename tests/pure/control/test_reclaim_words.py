@@ -11,7 +11,7 @@ import pytest
 from eviction.cli.ask_daemon import CONTROL_SOCKET, NotAskedError, control_socket_of, read_words
 from eviction.configuration.fingerprint import stamp, told_nothing, told_the_same
 from eviction.control.check import CheckOptions, CheckRefused, read_check_options
-from eviction.control.reclaim import HookOptions, HookRefused, read_options
+from eviction.control.reclaim import ReclaimOptions, ReclaimRefused, read_options
 from signals.types import Signal
 
 
@@ -144,11 +144,11 @@ def test_one_that_was_told_nothing_is_known_as_such(tmp_path: Path) -> None:
 
 def test_options_are_read_as_the_command_line_means_them() -> None:
     """Absent ones are off; a mark stands with its signal."""
-    assert read_options({}) == HookOptions()
+    assert read_options({}) == ReclaimOptions()
     found = read_options({"signal": "nodefs.available", "until": "1Gi", "all": True, "output": "json"})
     assert (found.signal, found.to_the_end, found.as_json) == (Signal.NODEFS_AVAILABLE, True, True)
     assert found.until is not None
-    assert found.until.effective(0) == 1 << 30
+    assert found.until.mark(0) == 1 << 30
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_options_are_read_as_the_command_line_means_them() -> None:
 )
 def test_an_option_that_cannot_be_is_refused_with_a_sentence(given: dict[str, Any], sentence: str) -> None:
     """Whoever sent it."""
-    with pytest.raises(HookRefused, match=r".") as refusal:
+    with pytest.raises(ReclaimRefused, match=r".") as refusal:
         read_options(given)
     assert sentence in str(refusal.value)
 
@@ -172,7 +172,7 @@ def test_an_option_that_cannot_be_is_refused_with_a_sentence(given: dict[str, An
 @pytest.mark.parametrize("width", [0, -1, "80", True, 80.0])
 def test_a_strange_width_is_refused(width: object) -> None:
     """The daemon does not take everything for a number of columns."""
-    with pytest.raises(HookRefused, match="width"):
+    with pytest.raises(ReclaimRefused, match="width"):
         read_options({"width": width})
 
 

@@ -255,7 +255,9 @@ class Oracle:
         for one in concerned:
             reading = usable.get(one.signal)
             held = one in self.served
-            if reading is None or reading.available >= one.effective(reading.capacity, with_min_reclaim=held):
+            if reading is None or reading.available >= (one.mark_with_min_reclaim if held else one.mark)(
+                reading.capacity
+            ):
                 self.met_since.pop(one, None)
                 self.served.discard(one)
             elif now - self.met_since.setdefault(one, now) >= one.grace_seconds:
@@ -300,7 +302,7 @@ def test_never_without_need_never_early_never_on_an_old_reading_and_conditions_s
         if acted_on is not None:
             reading = seen[acted_on.signal]
             assert not reading.stale
-            assert reading.available < acted_on.effective(reading.capacity, with_min_reclaim=True), "there is need"
+            assert reading.available < acted_on.mark_with_min_reclaim(reading.capacity), "there is need"
             assert acted_on in oracle.served, "the grace was served"
             assert amounts[acted_on.signal][1] == "fresh" or acted_on.signal not in oracle.reading_times
         if usable:

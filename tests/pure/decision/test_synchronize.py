@@ -116,7 +116,7 @@ def test_a_look_at_which_nothing_could_be_read_changes_nothing() -> None:
     before = story.state
     decision = story.at(30.0, observation(NODEFS, 50 * GIB, stale=True))
     assert decision == Decision(PRESSURE, (), None, (), FsLayout.SINGLE)
-    assert story.state == replace(before, last_look_at=30.0)
+    assert story.state == replace(before, last_observed_at=30.0)
     assert story.nodefs(60.0, 0).acted_on is soft
 
 
@@ -279,7 +279,7 @@ def test_nothing_is_acted_on_that_is_not_met_and_the_same_looks_decide_the_same(
             continue
         found = next(o for o in seen if o.signal is decision.acted_on.signal)
         assert not found.stale
-        assert found.available < decision.acted_on.effective(found.capacity, with_min_reclaim=True)
+        assert found.available < decision.acted_on.mark_with_min_reclaim(found.capacity)
         assert decision.acted_on in decision.thresholds_met
         assert decision.conditions == PRESSURE
         assert layout is not None

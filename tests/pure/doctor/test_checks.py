@@ -14,7 +14,7 @@ from eviction.doctor.examine import CHECKS, examine, healthy
 from eviction.doctor.findings import Finding, Level, NodeFacts, Snapshotter, SocketFacts
 from reclaim.services import RuntimeVersion
 from signals.types import FilesystemIdentity, FilesystemRole, FsStats, Signal, SignalObservations, Unavailable
-from tests.pure.values import GIB, MIB, look, observation, threshold
+from tests.pure.values import GIB, MIB, observation, observations_of, threshold
 
 NODEFS, IMAGEFS = FilesystemRole.NODEFS, FilesystemRole.IMAGEFS
 IMAGES = "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs"
@@ -31,12 +31,12 @@ def seen(stats: FsStats, *signals: Signal) -> SignalObservations:
         observation(s, stats.inodes_free if s.counts_inodes else stats.available_bytes, 10 * GIB) for s in signals
     ]
     filesystems = {role: (FilesystemIdentity(f"/{role}", 1, "/dev/sda", "ext4"), stats) for role in (NODEFS, IMAGEFS)}
-    return replace(look(*observations), filesystems=filesystems)
+    return replace(observations_of(*observations), filesystems=filesystems)
 
 
 SIGNALS = (Signal.NODEFS_AVAILABLE, Signal.IMAGEFS_AVAILABLE)
 SOUND = NodeFacts(
-    look=seen(filesystem(), *SIGNALS),
+    observations=seen(filesystem(), *SIGNALS),
     thresholds=tuple(threshold(signal, "15%") for signal in SIGNALS),
     kubelet=None,
     root_directory="/var/lib/kubelet",
@@ -66,7 +66,7 @@ def test_a_sound_node_has_no_findings() -> None:
 
 
 def on_filesystem(**fields: int) -> NodeFacts:
-    return replace(SOUND, look=seen(filesystem(**fields), *SIGNALS))
+    return replace(SOUND, observations=seen(filesystem(**fields), *SIGNALS))
 
 
 @pytest.mark.parametrize(
@@ -137,15 +137,17 @@ def test_a_threshold_later_than_the_kubelets_is_found(tmp_path: Path) -> None:
 
 def test_a_filesystem_that_does_not_answer_is_found_once() -> None:
     """Its reason is the evidence; that the runtime is away is said where the runtime is judged."""
-    hung = replace(SOUND.look, unavailable=(Unavailable(NODEFS, "no answer within 2 s"),))
-    assert found(replace(SOUND, look=hung))["readings"] is Level.PROBLEM
-    away = replace(SOUND.look, unavailable=(Unavailable(IMAGEFS, "no connection"),))
-    assert set(found(replace(SOUND, look=away, runtime_problem="no connection"))) == {"runtime"}
+    hung = replace(SOUND.observations, unavailable=(Unavailable(NODEFS, "no answer within 2 s"),))
+    assert found(replace(SOUND, observations=hung))["readings"] is Level.PROBLEM
+    away = replace(SOUND.observations, unavailable=(Unavailable(IMAGEFS, "no connection"),))
+    assert set(found(replace(SOUND, observations=away, runtime_problem="no connection"))) == {"runtime"}
 
 
 def test_what_is_not_known_is_not_judged() -> None:
     """A node of which nothing could be learnt but that its runtime is away: one problem, no guesses."""
-    bare = NodeFacts(look(), (), None, "/r", SocketFacts("/s", exists=False), 1_800_000_000.0, runtime_problem="away")
+    bare = NodeFacts(
+        observations_of(), (), None, "/r", SocketFacts("/s", exists=False), 1_800_000_000.0, runtime_problem="away"
+    )
     assert found(bare) == {"runtime": Level.PROBLEM}
 
 

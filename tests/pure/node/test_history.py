@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
-from eviction.node.history import KEPT_LOOKS, History, Look, replay
+from eviction.node.history import KEPT_ENTRIES, History, HistoryEntry, replay
 from eviction.types import Decision, Threshold
 from signals.types import FilesystemIdentity, FsLayout, Signal, SignalObservation, SignalObservations
-from tests.pure.values import GIB, look, observation, threshold, value
+from tests.pure.values import GIB, observation, observations_of, threshold, value
 
 NODEFS = Signal.NODEFS_AVAILABLE
 HARD = threshold(NODEFS, "1Gi", min_reclaim="10%")
@@ -32,7 +32,7 @@ class Remembered:
         """One look."""
         before = self.state
         self.state, decision = synchronize(before, seen, seen.time)
-        self.history.add(Look(before, seen, decision))
+        self.history.add(HistoryEntry(before, seen, decision))
         self.decisions.append(decision)
         return decision
 
@@ -42,7 +42,7 @@ class Remembered:
 
     def nodefs(self, now: float, available: int) -> Decision:
         """A look that finds so many bytes."""
-        return self.see(look(observation(NODEFS, available, time=now), time=now))
+        return self.see(observations_of(observation(NODEFS, available, time=now), time=now))
 
 
 def through_json(history: History) -> Any:
@@ -81,10 +81,10 @@ def test_a_dump_that_was_tampered_with_is_found_out() -> None:
 def test_a_dump_keeps_at_most_512_looks_and_the_state_before_the_first() -> None:
     """A soft threshold that has held since long before: its first-seen time is in the state."""
     story = Remembered(threshold(NODEFS, "1Gi", grace_seconds=600.0))
-    for second in range(KEPT_LOOKS + 100):
+    for second in range(KEPT_ENTRIES + 100):
         story.nodefs(float(second), 0)
     dump = through_json(story.history)
-    assert len(dump["looks"]) == KEPT_LOOKS == 512
+    assert len(dump["looks"]) == KEPT_ENTRIES == 512
     assert dump["state"]["first_observed_at"] == [[0, 0.0]]
     was, made = replay(dump)
     assert was == made
@@ -133,7 +133,7 @@ def test_thresholds_that_only_the_past_knows_are_in_the_dump() -> None:
 def test_amounts_are_dumped_exactly(text: str) -> None:
     """A tenth of a byte, a billionth, single precision; as value, minimum reclaim and margin."""
     story = Remembered(Threshold(NODEFS, value(text), 1.5, value("1n"), "here", value(text)))
-    first = look(
+    first = observations_of(
         replace(observation(NODEFS, 0, 10**18, time=None), filesystem=FilesystemIdentity("/x", 42, "sda", "ext4")),
         time=3.25,
     )
@@ -192,7 +192,7 @@ def seen_at(now: float, told: dict[Signal, tuple[int, bool, str]], layout: FsLay
         SignalObservation(signal, available, 10 * GIB, times[time], stale)
         for signal, (available, stale, time) in told.items()
     ]
-    return look(*seen, time=now, layout=layout)
+    return observations_of(*seen, time=now, layout=layout)
 
 
 @given(thresholds, steps, st.none() | st.tuples(st.integers(0, 12), thresholds))

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from eviction.node.responder import judged, usage_of
+from eviction.node.responder import usage_of, with_result
 from eviction.reporting.pass_record import Pass, PassResult, Trigger
 from eviction.types import Decision, ReclaimFunction, Threshold
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Usage, Verdict
 from signals.types import FilesystemRole, FsLayout, Signal, SignalObservations
-from tests.pure.values import GIB, MIB, look, observation, seen_filesystems, stats, threshold
+from tests.pure.values import GIB, MIB, observation, observations_of, seen_filesystems, stats, threshold
 
 NODEFS, IMAGEFS, CONTAINERFS = FilesystemRole.NODEFS, FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS
 LOW = threshold(Signal.NODEFS_AVAILABLE, "10%")
 ROW = (ReclaimFunction.DELETE_ALL_UNUSED_CONTAINERS, ReclaimFunction.DELETE_UNUSED_IMAGES)
-CLEAR = look(observation(Signal.NODEFS_AVAILABLE, 50 * GIB))
+CLEAR = observations_of(observation(Signal.NODEFS_AVAILABLE, 50 * GIB))
 
 
 def test_room_is_that_of_the_distinct_filesystems() -> None:
@@ -27,7 +27,7 @@ def test_room_is_that_of_the_distinct_filesystems() -> None:
 
 def test_room_of_an_unread_node_is_none() -> None:
     """Nothing is invented."""
-    assert usage_of(look()) == Usage()
+    assert usage_of(observations_of()) == Usage()
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def record(
 FREED = "removed 1 objects, freed 20.0MiB and 30 inodes"
 NONE = "removed 0 objects, freed 20.0MiB and 30 inodes"
 STILL = "still under pressure: nodefs.available"
-STALE = look(observation(Signal.IMAGEFS_AVAILABLE, 50 * GIB, stale=True))
+STALE = observations_of(observation(Signal.IMAGEFS_AVAILABLE, 50 * GIB, stale=True))
 
 
 @pytest.mark.parametrize(
@@ -119,13 +119,13 @@ STALE = look(observation(Signal.IMAGEFS_AVAILABLE, 50 * GIB, stale=True))
 )
 def test_a_pass_is_judged_by_the_thresholds_not_by_its_errors(passed: Pass, result: PassResult, reason: str) -> None:
     """Satisfied when no threshold is met; failed when nothing could be done; else not enough, because …"""
-    told = judged(passed, dry_run=False)
+    told = with_result(passed, dry_run=False)
     assert (told.result, told.reason) == (result, reason)
 
 
 def test_a_dry_run_says_what_would_go() -> None:
     """Whatever the thresholds say."""
-    told = judged(record(outcome(Result.PLANNED), outcome(Result.PLANNED), still_met=(LOW,)), dry_run=True)
+    told = with_result(record(outcome(Result.PLANNED), outcome(Result.PLANNED), still_met=(LOW,)), dry_run=True)
     assert (told.result, told.reason) == (PassResult.DRY_RUN, "would remove 2 objects of nominally 20.0MiB")
 
 
@@ -133,11 +133,11 @@ def test_an_error_is_told_once() -> None:
     """Two functions that failed for one reason give one sentence."""
     passed = record(still_met=(LOW,), error="the runtime is away")
     twice = Pass(**{name: getattr(passed, name) for name in Pass.__slots__} | {"functions": passed.functions * 2})
-    assert judged(twice, dry_run=False).reason == "the runtime is away"
+    assert with_result(twice, dry_run=False).reason == "the runtime is away"
 
 
 def test_a_node_that_can_no_longer_be_read_is_not_satisfied() -> None:
     """A signal that was under pressure and has vanished is no health."""
-    told = judged(record(outcome(Result.REMOVED), after=look()), dry_run=False)
+    told = with_result(record(outcome(Result.REMOVED), after=observations_of()), dry_run=False)
     assert told.result is PassResult.NOT_ENOUGH
     assert "not readable" in told.reason

@@ -24,7 +24,7 @@ from eviction.reporting.attribution import (
 from eviction.reporting.explain import attribution_lines
 from reclaim.types import Action, Kind, Outcome, Reason, Result, Verdict
 from signals.types import FilesystemRole, FsStats, SignalObservations
-from tests.pure.values import GIB, MIB, look, seen_filesystems
+from tests.pure.values import GIB, MIB, observations_of, seen_filesystems
 
 NODEFS, IMAGEFS, CONTAINERFS = FilesystemRole.NODEFS, FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS
 
@@ -37,7 +37,7 @@ def filesystem(used_bytes: int) -> FsStats:
 def seen(**devices: tuple[int, int]) -> SignalObservations:
     """A look: role -> device, bytes used."""
     found = {FilesystemRole(role): (device, filesystem(used)) for role, (device, used) in devices.items()}
-    return replace(look(), filesystems=seen_filesystems(found))
+    return replace(observations_of(), filesystems=seen_filesystems(found))
 
 
 ONE = seen(nodefs=(1, 8 * GIB), imagefs=(1, 8 * GIB), containerfs=(1, 8 * GIB))

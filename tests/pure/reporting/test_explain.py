@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from eviction.reporting.explain import REASONS, no_effect_sentences, outcome_row, outcomes_table, pass_lines
 from eviction.reporting.pass_record import Pass, PassResult, Trigger
-from eviction.reporting.tables import amount, apart, signals_table, table
+from eviction.reporting.tables import amount, distinguishable, signals_table, table
 from eviction.types import Decision, ReclaimFunction
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.types import FilesystemRole, FsLayout, Signal, Unavailable
-from tests.pure.values import GIB, MIB, look, observation, threshold
+from tests.pure.values import GIB, MIB, observation, observations_of, threshold
 
 GOING = Verdict(Kind.IMAGE, "sha256:1", "app:1", Action.REMOVE, Reason.UNUSED, size_bytes=MIB, age_seconds=7200.0)
 STAYING = Verdict(Kind.CONTAINER, "c", "default/pod/app#0", Action.KEEP, Reason.RUNNING)
@@ -62,7 +62,7 @@ def test_a_table_has_one_printable_line_a_row(rows: list[list[str]]) -> None:
 )
 def test_a_signal_is_shown_with_its_state(available: int, stale: bool, with_threshold: bool, state: str) -> None:
     """Of 100Gi with a mark of 10%."""
-    seen = look(observation(Signal.NODEFS_AVAILABLE, available, stale=stale))
+    seen = observations_of(observation(Signal.NODEFS_AVAILABLE, available, stale=stale))
     thresholds = [threshold(Signal.NODEFS_AVAILABLE, "10%")] if with_threshold else []
     head, line, layout = signals_table(seen, thresholds)
     assert head.split() == ["SIGNAL", "AVAILABLE", "CAPACITY", "MARK", "HEADROOM", "STATE", "FILESYSTEM"]
@@ -73,7 +73,7 @@ def test_a_signal_is_shown_with_its_state(available: int, stale: bool, with_thre
 
 def test_a_signal_with_a_threshold_and_no_reading_is_unknown() -> None:
     """And why a filesystem could not be read is said on one line."""
-    seen = replace(look(layout=None), unavailable=(Unavailable(FilesystemRole.IMAGEFS, "gone\naway"),))
+    seen = replace(observations_of(layout=None), unavailable=(Unavailable(FilesystemRole.IMAGEFS, "gone\naway"),))
     _, line, *rest = signals_table(seen, [threshold(Signal.IMAGEFS_AVAILABLE, "15%")])
     assert line.split() == ["imagefs.available", "-", "-", "15%", "-", "unknown", "-"]
     assert rest == ["layout: not known yet", "imagefs: not readable: gone\\naway"]
@@ -111,7 +111,7 @@ def test_nothing_to_show_is_no_table() -> None:
 def test_a_pass_is_told_from_signal_to_result() -> None:
     """What was low, the row, each object, the result, and what was measured beside what was promised."""
     mark = threshold(Signal.NODEFS_AVAILABLE, "10%")
-    seen = look(observation(Signal.NODEFS_AVAILABLE, GIB))
+    seen = observations_of(observation(Signal.NODEFS_AVAILABLE, GIB))
     row = (ReclaimFunction.DELETE_UNUSED_IMAGES,)
     done = ReclaimResult("DeleteUnusedImages", (Outcome(GOING, Result.REMOVED),), (Outcome(STAYING),), MIB)
     record = Pass(
@@ -179,7 +179,7 @@ def test_nothing_freed_is_no_column() -> None:
 def test_a_mark_that_is_missed_by_little_is_told_in_bytes() -> None:
     """57.6MiB below 57.6MiB is no news to anybody."""
     signal = Signal.NODEFS_AVAILABLE
-    assert apart(signal, 60_390_000, 60_397_978) == ("60390000B", "60397978B")
-    assert apart(signal, 60 * MIB, 61 * MIB) == ("60.0MiB", "61.0MiB")
-    assert apart(signal, MIB, MIB) == ("1.0MiB", "1.0MiB")
-    assert apart(Signal.NODEFS_INODES_FREE, 5, 6) == ("5 inodes", "6 inodes")
+    assert distinguishable(signal, 60_390_000, 60_397_978) == ("60390000B", "60397978B")
+    assert distinguishable(signal, 60 * MIB, 61 * MIB) == ("60.0MiB", "61.0MiB")
+    assert distinguishable(signal, MIB, MIB) == ("1.0MiB", "1.0MiB")
+    assert distinguishable(Signal.NODEFS_INODES_FREE, 5, 6) == ("5 inodes", "6 inodes")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from eviction.node.responder import judged
+from eviction.node.responder import with_result
 from eviction.reporting.observations_json import observations_json, threshold_json, timestamp
 from eviction.reporting.pass_record import (
     Pass,
@@ -23,7 +23,7 @@ from eviction.types import Decision, NodeCondition, ReclaimFunction
 from reclaim.disk_need import NEVER, ChosenOrder
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.types import FilesystemIdentity, FsLayout, Signal
-from tests.pure.values import GIB, MIB, look, observation, threshold
+from tests.pure.values import GIB, MIB, observation, observations_of, threshold
 
 LOW = replace(threshold(Signal.NODEFS_AVAILABLE, "10%", min_reclaim="2%"), origin="flag")
 GONE = Outcome(
@@ -49,7 +49,7 @@ def test_an_observation_carries_the_wall_time_of_its_reading() -> None:
     where = FilesystemIdentity("/var/lib/kubelet", 7, "/dev/sda1", "ext4")
     nodefs = replace(observation(Signal.NODEFS_AVAILABLE, GIB, time=95.0), filesystem=where)
     images = observation(Signal.IMAGEFS_AVAILABLE, GIB, time=None, stale=True)
-    found = observations_json(replace(look(images, nodefs, time=100.0), wall_time=1_800_000_005.0))
+    found = observations_json(replace(observations_of(images, nodefs, time=100.0), wall_time=1_800_000_005.0))
     assert found == [
         {
             "signal": "nodefs.available",
@@ -73,7 +73,7 @@ def test_an_observation_carries_the_wall_time_of_its_reading() -> None:
 @pytest.mark.parametrize(("capacity", "effective"), [(100 * GIB, 10737418400), (None, None)])
 def test_a_threshold_carries_its_mark_at_the_present_capacity(capacity: int | None, effective: int | None) -> None:
     """Null where the capacity is not known."""
-    seen = look(*([observation(Signal.NODEFS_AVAILABLE, 0, capacity)] if capacity else []))
+    seen = observations_of(*([observation(Signal.NODEFS_AVAILABLE, 0, capacity)] if capacity else []))
     assert threshold_json(LOW, seen) == {
         "signal": "nodefs.available",
         "value": "10%",
@@ -116,7 +116,7 @@ def test_kept_objects_are_counted_by_reason() -> None:
 
 def test_a_pass_is_one_json_document() -> None:
     """With the observation that caused it, what was decided, done, measured, and how long it took."""
-    seen = look(observation(Signal.NODEFS_AVAILABLE, GIB))
+    seen = observations_of(observation(Signal.NODEFS_AVAILABLE, GIB))
     row = (ReclaimFunction.DELETE_ALL_UNUSED_CONTAINERS, ReclaimFunction.DELETE_UNUSED_IMAGES)
     record = Pass(
         id="abc",
@@ -150,7 +150,7 @@ def test_a_pass_is_one_json_document() -> None:
 
 def test_by_what_the_images_went_is_told_in_a_sentence_and_in_fields() -> None:
     """Null where nothing was chosen, and null seconds for never; the sentence is there only where the yield decided."""
-    seen = look(observation(Signal.NODEFS_AVAILABLE, GIB))
+    seen = observations_of(observation(Signal.NODEFS_AVAILABLE, GIB))
     done = ReclaimResult("DeleteUnusedImages", (GONE,), relieved=True)
     record = Pass("abc", 0.0, Trigger.WATCH, seen, Decision(frozenset(), (), None, (), None), functions=(done,))
     assert pass_json(record)["order"] is None
@@ -162,7 +162,7 @@ def test_by_what_the_images_went_is_told_in_a_sentence_and_in_fields() -> None:
         "seconds_to_full": 0.512,
         "seconds_by_last_use": None,
     }
-    told = judged(replace(hurried, after=seen), dry_run=False).reason
+    told = with_result(replace(hurried, after=seen), dry_run=False).reason
     assert told.endswith("; no threshold is met any more; " + hurry.sentence)
     calm = replace(record, after=seen, functions=(replace(done, order=ChosenOrder(False, False, NEVER, 0.02)),))
     assert pass_json(calm)["order"] == {
@@ -171,7 +171,7 @@ def test_by_what_the_images_went_is_told_in_a_sentence_and_in_fields() -> None:
         "seconds_to_full": None,
         "seconds_by_last_use": 0.02,
     }
-    assert judged(calm, dry_run=False).reason.endswith("; no threshold is met any more")
+    assert with_result(calm, dry_run=False).reason.endswith("; no threshold is met any more")
 
 
 def test_a_pass_of_fifty_thousand_removals_made_a_line_of_17_megabytes() -> None:
@@ -180,7 +180,7 @@ def test_a_pass_of_fifty_thousand_removals_made_a_line_of_17_megabytes() -> None
     long = replace(
         GONE, verdict=replace(GONE.verdict, id="sha256:" + "7" * 64, name="n" * 10_000), error="refused" * 1000
     )
-    seen = look(observation(Signal.NODEFS_AVAILABLE, GIB))
+    seen = observations_of(observation(Signal.NODEFS_AVAILABLE, GIB))
     functions = (
         ReclaimResult("DeleteAllUnusedContainers", (long,) * 30, (STAYS,) * 1000),
         ReclaimResult("DeleteUnusedImages", (long,) * 50_000, (STAYS,)),

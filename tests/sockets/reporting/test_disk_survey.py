@@ -129,7 +129,7 @@ def test_a_pass_that_was_enough_measures_nothing(small_node: SmallNode) -> None:
     node = small_node.node(Signal.NODEFS_AVAILABLE, MIB)
     record = relieve(node)
     assert record.result is PassResult.SATISFIED
-    assert node.whereabouts.attributed(record).attributions == ()
+    assert node.disk_survey.with_attribution(record).attributions == ()
     assert small_node.failpoints.calls["ListContainerStats"] == 0
 
 
