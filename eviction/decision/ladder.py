@@ -1,7 +1,8 @@
-"""The ladder of marks on a filesystem, and which of ours come later than the kubelet's (pure).
+"""The ladder: all marks of a filesystem, ours and the kubelet's, in the order in which a filling disk meets them (pure).
 
-A disk that fills goes down the ladder: first our marks, then the kubelet's image garbage collection, then its soft and
-hard thresholds. A mark of ours below the kubelet's own for the same signal means that the kubelet acts first.
+It should meet our marks first, then the kubelet's image garbage collection, then the kubelet's soft and hard
+thresholds. Where a mark of ours is below the kubelet's own for the same signal, the kubelet acts first;
+`later_than_kubelet` finds these.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from signals.types import FilesystemRole, Signal, SignalObservation
 
 @dataclass(frozen=True, slots=True)
 class LadderMark:
-    """One mark: bytes or inodes of the signal, what it is, and whose (`reclaimd` or `kubelet`)."""
+    """One mark: bytes or inodes of the signal, what happens there, and who acts (`reclaimd` or `kubelet`)."""
 
     signal: Signal
     mark: int
@@ -25,7 +26,7 @@ class LadderMark:
 
 @dataclass(frozen=True, slots=True)
 class LateThreshold:
-    """A threshold of ours that acts later than the kubelet's of the same signal, with both marks."""
+    """A threshold of ours that acts later than the kubelet's on the same signal, with both marks (bytes or inodes)."""
 
     ours: Threshold
     kubelets: Threshold
@@ -39,10 +40,10 @@ def ladder(
     image_gc: tuple[int, int] | None,
     observations: Mapping[Signal, SignalObservation],
 ) -> tuple[LadderMark, ...]:
-    """All marks of the observed signals, the highest first in each signal (a disk that fills meets it first).
+    """All marks of the observed signals, in the order of the signals and the highest first.
 
-    `image_gc`: the kubelet's high and low percentage, None where its periodic image GC is off or not known; it
-    acts on imagefs when `usage >= high`, and usage is rounded up (kubelet, `pkg/kubelet/images/image_gc_manager.go`).
+    `image_gc`: the kubelet's high and low threshold in percent, None where its periodic image GC is off or not known;
+    it acts on imagefs when `usage >= high`, and usage is rounded up (kubelet, `pkg/kubelet/images/image_gc_manager.go`).
     """
     marks = [
         LadderMark(t.signal, t.mark(observations[t.signal].capacity), f"{_kind(t)} {t.text()}", whose)
@@ -64,18 +65,17 @@ def ladder(
 
 
 def image_gc_mark(high: int, capacity: int) -> int:
-    """The most that can be available while `100 - available * 100 // capacity >= high` holds."""
+    """The most bytes that can be available while `100 - available * 100 // capacity >= high` holds."""
     return (capacity * (101 - high) - 1) // 100
 
 
 def later_than_kubelet(
     ours: Iterable[Threshold], kubelets: Iterable[Threshold], observations: Mapping[Signal, SignalObservation]
 ) -> tuple[LateThreshold, ...]:
-    """Each of the kubelet's thresholds that no threshold of ours comes before, at the capacities observed.
+    """For each of the kubelet's thresholds that it acts on before us: our nearest threshold on the same signal.
 
-    Ours comes before when its mark is not lower and its grace not longer. Where none of ours is on the signal the
-    kubelet is alone with it, and that is not a matter of later. Nor is containerfs: what the kubelet's file says of it
-    never takes effect.
+    We act first where the mark of one of ours is not lower, at the observed capacity, and its grace period not longer.
+    Left out are signals on which we have no threshold, and containerfs, where the kubelet's file never takes effect.
     """
     mine = list(ours)
     found: list[LateThreshold] = []

@@ -1,16 +1,16 @@
-"""The signal -> reclaim functions table (pure).
+"""The table of reclaim functions by signal and layout (pure).
 
-When a signal is under pressure, these functions are called, in this order (kubelet,
+When a signal is under pressure, the functions of its row are called in order (kubelet,
 `pkg/kubelet/eviction/helpers.go`, buildSignalToNodeReclaimFuncs):
 
 * Containers before images: a dead container keeps its image in use.
-* One filesystem for everything: any disk signal is relieved by anything that goes.
-* A dedicated image filesystem holds images and writable layers; the kubelet's own filesystem holds neither, so
-  nothing here relieves it.
-* Split: images are alone, writable layers are with the kubelet's data; each is relieved by what is on it.
+* One filesystem for everything: any removal relieves any disk signal.
+* A dedicated image filesystem holds images and writable layers. The kubelet's own filesystem holds neither, so its row
+  is empty.
+* Split: images have a filesystem of their own, writable layers are with the kubelet's data; each is relieved by what
+  is on it.
 
-Nothing in this table knows a percentage of an image garbage collection or a period: a row is called because of its
-signal, whatever `imageGCHighThresholdPercent` says and whether or not a periodic loop runs.
+`imageGCHighThresholdPercent` and the periodic garbage collection play no part: a row is called because of its signal.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ RECLAIM_TABLE: Final[Mapping[tuple[FilesystemRole, FsLayout], tuple[ReclaimFunct
 
 
 def row(signal: Signal, layout: FsLayout) -> tuple[ReclaimFunction, ...]:
-    """The functions for a signal in a layout. Both signals of a filesystem have the same row."""
+    """The functions for a signal in a layout. Bytes and inodes of a filesystem have the same row."""
     return RECLAIM_TABLE[signal.filesystem, layout]
 
 
 def relieved_by(
     thresholds: tuple[Threshold, ...], function: ReclaimFunction, layout: FsLayout
 ) -> tuple[Threshold, ...]:
-    """The thresholds that a function can relieve: those in whose row it stands.
+    """The thresholds that a function can relieve: those with the function in their row.
 
-    What the function cannot relieve must not drive it on: pressure on a kubelet's filesystem of its own would
+    A function must not go on for a threshold that it cannot relieve: pressure on the kubelet's own filesystem would
     otherwise cost every image.
     """
     return tuple(threshold for threshold in thresholds if function in row(threshold.signal, layout))

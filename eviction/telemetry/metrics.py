@@ -102,7 +102,7 @@ class Metrics:
     """
 
     def __init__(self, status: Callable[[], NodeStatus], held_off: Callable[[], str | None] = lambda: None):
-        self._standing = status
+        self._status = status
         self._held_off = held_off
         self._lock = threading.Lock()
         self._passes: Counter[tuple[str, str]] = Counter()
@@ -154,7 +154,7 @@ class Metrics:
 
     def collect(self) -> Iterator[Metric]:
         """Every family, from one moment."""
-        status = self._standing()
+        status = self._status()
         yield from _of_status(status)
         held = self._held_off() is not None
         yield _gauge("held_off", "1 while nothing is removed after a start", [((), float(held))])
