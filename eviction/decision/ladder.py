@@ -1,4 +1,5 @@
-"""The ladder: all marks of a filesystem, ours and the kubelet's, in the order in which a filling disk meets them (pure).
+"""The ladder: all marks of a filesystem, ours and the kubelet's, in the order in which a filling disk meets them
+(pure).
 
 It should meet our marks first, then the kubelet's image garbage collection, then the kubelet's soft and hard
 thresholds. Where a mark of ours is below the kubelet's own for the same signal, the kubelet acts first;
@@ -43,7 +44,7 @@ def ladder(
     """All marks of the observed signals, in the order of the signals and the highest first.
 
     `image_gc`: the kubelet's high and low threshold in percent, None where its periodic image GC is off or not known;
-    it acts on imagefs when `usage >= high`, and usage is rounded up (kubelet, `pkg/kubelet/images/image_gc_manager.go`).
+    it acts on imagefs when `usage >= high`, with the usage rounded up (`pkg/kubelet/images/image_gc_manager.go`).
     """
     marks = [
         LadderMark(t.signal, t.mark(observations[t.signal].capacity), f"{_kind(t)} {t.text()}", whose)

@@ -119,7 +119,7 @@ def by_priority(thresholds: Iterable[Threshold], observations: Observations) -> 
 
 
 def unreadable(observations: SignalObservations, thresholds: tuple[Threshold, ...]) -> tuple[Threshold, ...]:
-    """The thresholds whose filesystem could not be read. A filesystem that counts no inodes has no inode signal; that is
-    no failure."""
+    """The thresholds whose filesystem could not be read. A filesystem that counts no inodes has no inode signal, which
+    is no failure."""
     roles = {unavailable.role for unavailable in observations.unavailable}
     return tuple(threshold for threshold in thresholds if threshold.signal.filesystem in roles)

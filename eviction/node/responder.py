@@ -1,8 +1,10 @@
-"""One response to pressure: look, decide, act, look again. Used by daemon, hook, dry run, drill and tests.
+"""One response to pressure: observe, decide, reclaim, observe again. Used by daemon, `reclaimd reclaim`, dry run, drill
+and tests.
 
 A pass calls every function of the row in order, as the kubelet does; an error of one does not stop the next. With
 `extent: enough` it stops once every threshold that the function can relieve is clear with its minimum reclaim.
-Success is the kubelet's: no configured threshold is met any more, minimum reclaim included, grace periods ignored.
+A pass succeeds, as in the kubelet, when no configured threshold is met any more, minimum reclaim included and grace
+periods ignored.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ ROLE_FREED_BY = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a person asked for beyond what the signals say.
+    """What a command asks for instead of the configured behaviour; None: as configured.
 
     `row`: call these functions whatever the pressure. `until`: thresholds to reach instead of the configured ones.
     """
@@ -48,7 +50,7 @@ class Request:
 
 
 class Responder:
-    """Looks and acts on one node. Not for two callers at a time."""
+    """Observes one node and reclaims on it. For one thread at a time."""
 
     def __init__(
         self, summary: SummaryProvider, collector: Collector, config: EvictionConfig, clock: Clock, extent: Extent
@@ -113,7 +115,7 @@ class Responder:
                 return self._collector.delete_unused_images(look)
 
     def _goal(self, function: ReclaimFunction, layout: FsLayout | None, request: Request) -> tuple[Threshold, ...]:
-        """What has to be clear before this function may stop; empty: it goes to the end."""
+        """The thresholds that have to be clear before this function may stop; empty: it never stops early."""
         if request.until is not None:
             return request.until
         if layout is None:
@@ -122,13 +124,13 @@ class Responder:
 
     def _look_again(self, function: ReclaimFunction, goal: tuple[Threshold, ...], *, stop: bool) -> LookAgain:
         fills: Fills | None = None
-        # only images have a choice, and with `extent: all` their order is the kubelet's
+        # only images can be ordered by yield; with `extent: all` their order is the kubelet's
         choice = function is ReclaimFunction.DELETE_UNUSED_IMAGES and self._extent is Extent.ENOUGH
 
         def look(credit_bytes: int) -> Look:
             nonlocal fills
             observations = self._summary.observe()
-            if fills is None:  # of before the first removal: after it, what is freed hides what is filled
+            if fills is None:  # measured before the first removal: freed bytes would hide the fill
                 fills = fills_after(self.fills, observations)
             credited = _credited(observations, ROLE_FREED_BY[function], credit_bytes)
             unmet = thresholds_met(goal, usable(credited.signals), enforce_min_reclaim=True)
@@ -139,7 +141,7 @@ class Responder:
                 threshold.signal in observations.signals and observations.signals[threshold.signal].stale
                 for threshold in goal
             )
-            # Without a reading nothing more may go: to act blind would be to purge.
+            # Without a reading nothing more is removed: the function could not tell when to stop.
             return Look(usage_of(observations), relieved=blind or not unmet, blind=blind, need=need)
 
         return look
@@ -151,7 +153,7 @@ class Responder:
         functions: list[ReclaimResult],
         request: Request,
     ) -> SignalObservations:
-        """The look at the end, after late space has come in."""
+        """The observations at the end, after waiting for space that the runtime frees late."""
         if any(function.count(Result.REMOVED) for function in functions):
             goal = self._goal(row[-1], layout, request)
             look = self._look_again(row[-1], goal, stop=True)
@@ -164,40 +166,40 @@ class Responder:
 
 
 def with_result(record: Pass, *, dry_run: bool) -> Pass:
-    """The record with its result and the sentence why; and why the largest yield went first, where it did."""
-    told = _with_result(record, dry_run=dry_run)
+    """The record with its result and the reason in one sentence, which includes why images were removed by yield."""
+    ended = _with_result(record, dry_run=dry_run)
     order = record.order
-    return told if order is None or not order.by_yield else replace(told, reason=f"{told.reason}; {order.sentence}")
+    return ended if order is None or not order.by_yield else replace(ended, reason=f"{ended.reason}; {order.sentence}")
 
 
 def _with_result(record: Pass, *, dry_run: bool) -> Pass:
     counts = {result: sum(f.count(result) for f in record.functions) for result in Result}
     freed = f"freed {format_bytes(record.measured_bytes)} and {record.measured_inodes} inodes"
-    gone = f"removed {counts[Result.REMOVED]} objects, {freed}"
+    removed = f"removed {counts[Result.REMOVED]} objects, {freed}"
     if dry_run:
         planned = f"{counts[Result.PLANNED]} objects of nominally {format_bytes(record.nominal_bytes)}"
         acted_on = record.decision.acted_on
-        # The runtime says nothing about inodes, so what would be enough of them is not known before.
+        # The runtime reports no inodes, so a dry run cannot tell how many removals would be enough.
         most = "at most " if acted_on is not None and acted_on.signal.counts_inodes else ""
         return replace(record, result=PassResult.DRY_RUN, reason=f"would remove {most}{planned}")
     blind = _unreadable(record)
     if record.errors and record.decision.acted_on is None and not counts[Result.REMOVED]:
-        # asked for without pressure: that nothing is met says nothing of whether it was done
+        # requested without pressure: that no threshold is met does not mean that the request succeeded
         return replace(record, result=PassResult.FAILED, reason="; ".join(record.errors))
     if not record.still_met and not blind:
-        return replace(record, result=PassResult.SATISFIED, reason=f"{gone}; no threshold is met any more")
+        return replace(record, result=PassResult.SATISFIED, reason=f"{removed}; no threshold is met any more")
     if record.errors and not counts[Result.REMOVED]:
         return replace(record, result=PassResult.FAILED, reason="; ".join(record.errors))
     unmet = ", ".join([*(str(t.signal) for t in record.still_met), *(f"{signal} is not readable" for signal in blind)])
     because = "; ".join(record.errors) or _why_not_more(record)
-    return replace(record, result=PassResult.NOT_ENOUGH, reason=f"{gone}; still under pressure: {unmet}; {because}")
+    return replace(record, result=PassResult.NOT_ENOUGH, reason=f"{removed}; still under pressure: {unmet}; {because}")
 
 
 def _unreadable(record: Pass) -> list[Signal]:
-    """Signals that cannot be judged at the end: stale, or gone although they were under pressure."""
+    """Signals without a usable reading at the end: stale, or missing although they were under pressure."""
     after = record.after.signals if record.after is not None else {}
-    concerned = {threshold.signal for threshold in record.decision.thresholds_met}
-    return [s for s in Signal if (s in concerned and s not in after) or (s in after and after[s].stale)]
+    pressed = {threshold.signal for threshold in record.decision.thresholds_met}
+    return [s for s in Signal if (s in pressed and s not in after) or (s in after and after[s].stale)]
 
 
 def _why_not_more(record: Pass) -> str:
@@ -212,7 +214,7 @@ def _why_not_more(record: Pass) -> str:
 
 
 def usage_of(observations: SignalObservations) -> Usage:
-    """Room on all distinct filesystems of a look, added up."""
+    """Available and free bytes and free inodes, summed over the distinct filesystems."""
     by_device = {identity.device_id: stats for identity, stats in observations.filesystems.values()}
     return Usage(
         sum(stats.available_bytes for stats in by_device.values()),
