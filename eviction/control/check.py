@@ -1,9 +1,8 @@
-"""What `reclaimd check` answers, by the daemon or by the command itself, in the same words.
+"""The answer of `reclaimd check`, the same from the daemon and from the command itself.
 
-A check by the daemon is a look of its own, with fresh readings, beside those of the loop; it changes nothing of what
-the daemon remembers or decides.
+The daemon reads the filesystems anew for a check; its own state and decisions are not affected.
 
-Covers: options, the exit code, what is printed, the daemon's side of the conversation. Does not cover: asking
+Covers: options, exit code, output, the daemon's side of the conversation. Does not cover: asking the daemon
 (`eviction.cli.ask_daemon`).
 """
 
@@ -26,14 +25,14 @@ LONGEST_LINE = 80  # bytes; node-problem-detector cuts the message of a plugin t
 
 
 class CheckRefused(EvictionError):
-    """What was asked for cannot be answered here. The message is one sentence."""
+    """The check cannot be answered here. The message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckOptions:
-    """What a person asked for: one line for node-problem-detector, or a document instead of a table.
+    """The options of the command. `npd`: one line for node-problem-detector; `as_json`: a document instead of a table.
 
-    `width`: columns of the terminal that the answer is for, None for as many as it takes.
+    `width`: columns of the terminal of the caller, None for lines of any length.
     """
 
     npd: bool = False
@@ -43,7 +42,7 @@ class CheckOptions:
 
 @dataclass(frozen=True, slots=True)
 class CheckAnswer:
-    """The exit code, and the data: a document, or lines for people."""
+    """The exit code and the output: a document, or lines for people."""
 
     exit_code: int
     document: Mapping[str, Any] | None = None
@@ -64,7 +63,7 @@ def read_check_options(given: Mapping[str, Any]) -> CheckOptions:
 
 
 def check(node: NodeView, options: CheckOptions) -> CheckAnswer:
-    """One look at a node: exit 0 clear, 1 a threshold is met, 4 a signal with a threshold could not be read."""
+    """Observes the node: exit code 0 clear, 1 a threshold is met, 4 a signal with a threshold could not be read."""
     observations = node.summary.observe()
     thresholds = node.thresholds(observations.layout)
     met = thresholds_met(thresholds, usable(observations.signals), enforce_min_reclaim=False)
@@ -86,13 +85,13 @@ def check(node: NodeView, options: CheckOptions) -> CheckAnswer:
     return CheckAnswer(code, document=document)
 
 
-def check_for_client(request: Mapping[str, Any], told: Stamp, node: NodeView) -> Iterator[dict[str, Any]]:
-    """The lines of the daemon's answer to one who shows what its configuration is; it must be the one `told` here.
+def check_for_client(request: Mapping[str, Any], loaded: Stamp, node: NodeView) -> Iterator[dict[str, Any]]:
+    """The JSON lines of the daemon's answer. `loaded`: the daemon's configuration, which must be that of the client.
 
-    Refused while it is not known where the images are: a command that connects anew may be luckier.
+    Refused while the daemon does not know where the images are: the command, with a new connection, may find out.
     """
     try:
-        options = _options(request, told, node)
+        options = _options(request, loaded, node)
     except CheckRefused as refusal:
         yield {"refused": str(refusal)}
         return
@@ -101,11 +100,11 @@ def check_for_client(request: Mapping[str, Any], told: Stamp, node: NodeView) ->
     yield {"exit_code": answer.exit_code, "sentence": "", "document": answer.document, "lines": list(answer.lines)}
 
 
-def _options(request: Mapping[str, Any], told: Stamp, node: NodeView) -> CheckOptions:
+def _options(request: Mapping[str, Any], loaded: Stamp, node: NodeView) -> CheckOptions:
     options = request.get("options")
     if not isinstance(options, dict):
-        raise CheckRefused("a request names its options and what its configuration is")
-    if not told_the_same(request.get("told"), told):
+        raise CheckRefused("a request contains the options and the configuration of the client")
+    if not told_the_same(request.get("told"), loaded):
         raise CheckRefused(OTHER_CONFIGURATION)
     if node.summary.paths.imagefs is None:
         raise CheckRefused(f"it does not know where the images are: {node.summary.imagefs_problem}")

@@ -1,7 +1,7 @@
-"""What the hook asks for, and the one pass that answers it: by the daemon or by the hook itself, in the same words.
+"""One pass on request (`reclaimd reclaim`), run by the daemon or by the command itself, with the same answer.
 
-Covers: options, hold-off, the exit code, what is printed. Does not cover: who does the work (`hook_requests`,
-`eviction.cli.reclaim`), what goes (`responder`).
+Covers: options, hold-off, exit code, output. Does not cover: who runs the pass (`control.reclaim_queue`,
+`eviction.cli.reclaim`), the pass (`node.responder`).
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ from signals.types import Signal, SignalObservations
 
 
 class ReclaimRefused(EvictionError):
-    """What was asked for cannot be, or cannot be done by the one who was asked. The message is one sentence."""
+    """The options are invalid, or this process cannot do what they ask for. The message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReclaimOptions:
-    """What a person asked for. `signal`: act on its row whatever the pressure; `until`: the mark to reach for it.
+    """The options of the command. `signal`: call its row whatever the pressure; `until`: the mark to reach for it;
+    `to_the_end`: do not stop early; `now`: no hold-off.
 
-    `width`: columns of the terminal that the answer is for, None for as many as it takes.
+    `width`: columns of the terminal of the caller, None for lines of any length.
     """
 
     signal: Signal | None = None
@@ -50,9 +51,9 @@ class ReclaimOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReclaimAnswer:
-    """How it ended: the exit code, a sentence for stderr (or none), and the data: a document, or lines for people.
+    """The exit code, a sentence for stderr (or none), and the output: a document, or lines for people.
 
-    `record` is the pass, where there was one.
+    `record`: the pass, None if there was none.
     """
 
     exit_code: int
@@ -66,7 +67,7 @@ def read_options(given: Mapping[str, Any]) -> ReclaimOptions:
     """The options from their names on the command line (`-` as `_`). Raises ReclaimRefused with one sentence."""
     unknown = given.keys() - {"signal", "until", "all", "dry_run", "now", "output", "width"}
     if unknown:
-        raise ReclaimRefused(f"{', '.join(sorted(map(str, unknown)))}: no option of the hook")
+        raise ReclaimRefused(f"{', '.join(sorted(map(str, unknown)))}: no option of reclaim")
     name, until = given.get("signal"), given.get("until")
     if name is not None and name not in list(Signal):
         raise ReclaimRefused(f"--signal: {name!r} is none of {', '.join(Signal)}")
@@ -101,7 +102,7 @@ def _mark(signal: str, text: Any) -> Threshold:
 def respond(
     options: ReclaimOptions, node: Node, observations: SignalObservations, decision: Decision, problem: str | None
 ) -> ReclaimAnswer:
-    """Does what was asked for, after this look. `problem`: why the runtime cannot be reached, if it cannot."""
+    """Runs the request on these observations. `problem`: why the runtime cannot be reached, None if it can."""
     unavailable = "; ".join(dict.fromkeys(each.reason for each in observations.unavailable))
     if not observations.signals:
         return ReclaimAnswer(EXIT_READING, unavailable or "no filesystem could be read")
@@ -114,7 +115,7 @@ def respond(
         return _nothing_to_do(options, node, observations)
     held = _held_off(options, node)
     if held is not None:
-        return ReclaimAnswer(EXIT_NOT_RELIEVED, f"held off: {held} (--now acts all the same)")
+        return ReclaimAnswer(EXIT_NOT_RELIEVED, f"held off: {held} (--now skips the hold-off)")
     record = node.disk_survey.with_attribution(node.responder.reclaim(observations, decision, Trigger.REQUEST, request))
     if options.as_json:
         return ReclaimAnswer(exit_code(record), document=pass_json(record), record=record)
@@ -124,23 +125,24 @@ def respond(
 def respond_to_client(
     options: ReclaimOptions, node: Node, observations: SignalObservations, decision: Decision
 ) -> ReclaimAnswer:
-    """The same by a daemon for whoever asked it; a dry run is on a node that cannot remove.
+    """The same in the daemon for a client; a dry run uses a copy of the node that cannot remove.
 
-    Raises ReclaimRefused while it is not known where the images are: a hook that connects anew may be luckier.
+    Raises ReclaimRefused while the daemon does not know where the images are: the command, with a new connection, may
+    find out.
     """
     if observations.layout is None:
         raise ReclaimRefused(f"it does not know where the images are: {node.summary.imagefs_problem}")
     if not options.dry_run:
         return respond(options, node, observations, decision, None)
-    twin = node.dry_run_copy()
+    copy = node.dry_run_copy()
     try:
-        return respond(options, twin, observations, decision, None)
+        return respond(options, copy, observations, decision, None)
     finally:
-        twin.close()
+        copy.close()
 
 
 def request_of(options: ReclaimOptions, observations: SignalObservations, decision: Decision) -> Request | None:
-    """What was asked for beyond what the signals say; None: only they count."""
+    """The request for the responder; None: a pass as the signals and the configuration decide."""
     extent = Extent.ALL if options.to_the_end else None
     if options.signal is None:
         return None if extent is None or decision.acted_on is None else Request(extent=extent)
@@ -151,13 +153,13 @@ def request_of(options: ReclaimOptions, observations: SignalObservations, decisi
         and extent is None
         and all(t.signal is not options.signal for t in decision.thresholds_met)
     ):
-        extent = Extent.ALL  # asked for although it is clear: no mark says where to stop
+        extent = Extent.ALL  # the signal is clear, so no mark tells where to stop
     until = None if options.until is None else (options.until,)
     return Request(row(options.signal, observations.layout), until, extent)
 
 
 def exit_code(record: Pass) -> int:
-    """What the result of a pass is to a script."""
+    """The exit code for the result of a pass."""
     match record.result:
         case PassResult.SATISFIED | PassResult.DRY_RUN | PassResult.IDLE:
             return EXIT_OK
@@ -168,7 +170,7 @@ def exit_code(record: Pass) -> int:
 
 
 def _held_off(options: ReclaimOptions, node: Node) -> str | None:
-    """After a boot everything looks dead; a dry run and an explicit `--now` are not held off."""
+    """Why nothing may be removed shortly after a boot; None for a dry run and with `--now`."""
     if options.now or options.dry_run:
         return None
 

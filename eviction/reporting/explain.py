@@ -1,4 +1,4 @@
-"""What people read of a pass and of a configuration: reasons, sentences, tables. Words only; nothing here decides."""
+"""Sentences and tables about a pass and a configuration, for people. Decides nothing."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ REASONS: dict[Reason, str] = {
     Reason.INCOMPLETE_LISTING: "the runtime gave no complete answer",
 }
 
-FREED = 5  # the column of outcomes that is empty where nothing went
+FREED = 5  # the column of freed bytes, left out where nothing was removed
 
 
-def late_threshold_sentence(later: LateThreshold) -> str:
-    """Why a threshold of ours is too late, with both numbers."""
-    signal = later.ours.signal
-    ours = f"{later.ours.text()} = {amount(signal, later.our_mark)}"
-    kubelets = f"{later.kubelets.text()} = {amount(signal, later.kubelet_mark)}"
-    grace = "" if later.our_mark < later.kubelet_mark else " with its longer grace period"
+def late_threshold_sentence(late: LateThreshold) -> str:
+    """Why a threshold of ours is too late, with both marks."""
+    signal = late.ours.signal
+    ours = f"{late.ours.text()} = {amount(signal, late.our_mark)}"
+    kubelets = f"{late.kubelets.text()} = {amount(signal, late.kubelet_mark)}"
+    grace = "" if late.our_mark < late.kubelet_mark else " with its longer grace period"
     return f"{signal}: the mark of {ours}{grace} acts later than the kubelet's of {kubelets}"
 
 
 def no_effect_sentences(thresholds: Iterable[Threshold]) -> list[str]:
-    """What is configured on containerfs, and what counts instead (kubelet, UpdateContainerFsThresholds)."""
+    """A warning for each configured threshold of containerfs: these are derived (UpdateContainerFsThresholds)."""
     return [
         f"{one.signal}: {one.text()} has no effect: its threshold follows from nodefs, "
         "or from imagefs where that is dedicated"
@@ -74,19 +74,19 @@ def no_effect_sentences(thresholds: Iterable[Threshold]) -> list[str]:
 
 
 def reclaiming_sentence(threshold: Threshold) -> str:
-    """The message of the kubelet's event before it reclaims: inodes, or the storage that pods ask for."""
+    """The message of the kubelet's event before it reclaims, with its names of the resources."""
     return f"Attempting to reclaim {'inodes' if threshold.signal.counts_inodes else 'ephemeral-storage'}"
 
 
 def below_sentence(threshold: Threshold, observations: SignalObservations) -> str:
-    """A mark that is crossed, with both numbers."""
+    """A threshold that is met, with the available amount and the mark: `nodefs.available 1.0GiB < 2.0GiB`."""
     observation = observations.signals[threshold.signal]
     mark = threshold.mark(observation.capacity)
     return f"{threshold.signal} {' < '.join(distinguishable(threshold.signal, observation.available, mark))}"
 
 
 def outcome_row(outcome: Outcome) -> list[str]:
-    """One object of a pass or a plan."""
+    """One object of a pass or a plan, as cells of the table."""
     verdict = outcome.verdict
     word = str(outcome.result) if outcome.result is not None else str(verdict.action)
     why = REASONS[verdict.reason]
@@ -111,7 +111,7 @@ def outcome_row(outcome: Outcome) -> list[str]:
 
 
 def outcomes_table(outcomes: Iterable[Outcome], width: int | None = None) -> list[str]:
-    """What went and what stayed, and why."""
+    """Removed and kept objects, each with the reason."""
     rows = [outcome_row(outcome) for outcome in outcomes]
     if not rows:
         return []
@@ -122,7 +122,7 @@ def outcomes_table(outcomes: Iterable[Outcome], width: int | None = None) -> lis
 
 
 def attribution_lines(attribution: Attribution, width: int | None = None) -> list[str]:
-    """Where the bytes of a filesystem are, and what can be done about each part."""
+    """What the bytes of a filesystem are used for, and what can be done about each part."""
     used, capacity = attribution.used_bytes, attribution.capacity_bytes
     roles = ", ".join(attribution.roles)
     rows = [["SIZE", "SHARE", "OBJECTS", "WHAT", "WHAT CAN BE DONE"]]
@@ -136,7 +136,7 @@ def attribution_lines(attribution: Attribution, width: int | None = None) -> lis
 
 
 def pass_lines(record: Pass, *, with_kept: bool = True, width: int | None = None) -> list[str]:
-    """A pass for people: what was seen, what was done, what came of it."""
+    """A pass for people: the threshold that was acted on, the removals, the result."""
     lines: list[str] = []
     if record.decision.acted_on is not None:
         signal = record.decision.acted_on.signal

@@ -1,7 +1,4 @@
-"""A look in JSON: what was seen of each signal, and the thresholds with their marks.
-
-The shape is a contract for programs, as that of the record of a pass (`record`).
-"""
+"""Observations and thresholds in JSON. The fields are a stable interface for programs, as those of `pass_record`."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ def timestamp(wall: float) -> str:
 
 
 def observation_json(observation: SignalObservation, observations: SignalObservations) -> dict[str, Any]:
-    """One observation; its time is that of the reading, in wall time."""
+    """One observation; its time is when the filesystem was read, in wall time."""
     time = None
     if observation.time is not None:
         time = timestamp(observations.wall_time - (observations.time - observation.time))
@@ -36,7 +33,7 @@ def observation_json(observation: SignalObservation, observations: SignalObserva
 
 
 def observations_json(observations: SignalObservations) -> list[dict[str, Any]]:
-    """All observations of a look, in the order of the signals."""
+    """All observations, in the order of the signals."""
     return [
         observation_json(observations.signals[signal], observations)
         for signal in Signal
@@ -45,7 +42,7 @@ def observations_json(observations: SignalObservations) -> list[dict[str, Any]]:
 
 
 def threshold_json(threshold: Threshold, observations: SignalObservations) -> dict[str, Any]:
-    """One threshold; `effective` is the mark in bytes or inodes at the present capacity, null when that is unknown."""
+    """One threshold; `effective` is its mark in bytes or inodes, null while the capacity is unknown."""
     observation = observations.signals.get(threshold.signal)
     effective = None if observation is None else threshold.mark(observation.capacity)
     return {

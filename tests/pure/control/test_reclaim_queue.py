@@ -104,7 +104,7 @@ def test_a_request_without_its_parts_is_refused(request_: dict[str, object]) -> 
     """Whoever sends it, nothing is queued."""
     made = requests()
     assert list(made.converse(request_, {})) == [
-        {"refused": "a request names its options and what its configuration is"}
+        {"refused": "a request contains the options and the configuration of the client"}
     ]
     assert made.waiting == 0
 

@@ -159,7 +159,7 @@ def test_options_are_read_as_the_command_line_means_them() -> None:
         ({"until": "1Gi"}, "--until sets the mark of the signal named by --signal"),
         ({"signal": "nodefs.available", "until": "much"}, "until"),
         ({"output": "xml"}, "--output: 'xml' is neither table nor json"),
-        ({"force": True}, "force: no option of the hook"),
+        ({"force": True}, "force: no option of reclaim"),
     ],
 )
 def test_an_option_that_cannot_be_is_refused_with_a_sentence(given: dict[str, Any], sentence: str) -> None:

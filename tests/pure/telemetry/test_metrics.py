@@ -136,7 +136,9 @@ def test_calls_of_the_runtime_have_the_kubelets_words() -> None:
 
 def test_no_name_is_ever_a_label_and_the_series_are_bounded() -> None:
     """Everything that can happen, a thousand times: no name, no id, and not more series than were promised."""
-    metrics = Metrics(lambda: replace(QUIET, thresholds=tuple(ThresholdStatus(threshold(s, "1"), 1, 1.0) for s in Signal)))
+    metrics = Metrics(
+        lambda: replace(QUIET, thresholds=tuple(ThresholdStatus(threshold(s, "1"), 1, 1.0) for s in Signal))
+    )
     for trigger in Trigger:
         for result in PassResult:
             every = tuple(Outcome(verdict(k, r), outcome) for k in Kind for r in Reason for outcome in Result)

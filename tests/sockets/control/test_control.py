@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from eviction.control.socket import (
-    CLIENTS,
+    MOST_CLIENTS,
     LARGEST_REQUEST_BYTES,
-    PATIENCE_SECONDS,
+    TIMEOUT_SECONDS,
     ControlServer,
     ControlUnavailable,
     ask,
@@ -47,7 +47,7 @@ def server(path: str) -> Iterator[ControlServer]:
     made.stop()
 
 
-def connected(path: str, timeout_seconds: float = PATIENCE_SECONDS + SLACK_SECONDS) -> socket.socket:
+def connected(path: str, timeout_seconds: float = TIMEOUT_SECONDS + SLACK_SECONDS) -> socket.socket:
     """A bare connection."""
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     client.settimeout(timeout_seconds)
@@ -138,7 +138,7 @@ def test_a_defect_in_an_answer_is_told_and_harmless(server: ControlServer, path:
 
 def test_a_slow_client_loses_its_place_after_2_s(server: ControlServer, path: str) -> None:
     """All 8 places are taken by clients that say nothing; a ninth is turned away; 2 s later there is room again."""
-    silent = [connected(path) for _ in range(CLIENTS)]
+    silent = [connected(path) for _ in range(MOST_CLIENTS)]
     try:
         assert came_true(lambda: answered(path, b'{"command": "status"}\n') is None, SLACK_SECONDS)
         assert came_true(lambda: answered(path, b'{"command": "status"}\n') is not None, 2 * SLACK_SECONDS)
@@ -152,12 +152,12 @@ def test_a_client_that_drips_loses_its_place_too(server: ControlServer, path: st
     with connected(path) as client:
         began = time.monotonic()
         try:
-            while time.monotonic() - began < 4 * PATIENCE_SECONDS:
+            while time.monotonic() - began < 4 * TIMEOUT_SECONDS:
                 client.sendall(b" ")
                 time.sleep(0.25)
         except OSError:
             pass
-        assert time.monotonic() - began < 2 * PATIENCE_SECONDS
+        assert time.monotonic() - began < 2 * TIMEOUT_SECONDS
 
 
 def test_a_client_that_does_not_read_its_answer_is_harmless(server: ControlServer, path: str) -> None:
