@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from eviction.decision.headroom import Fills
+from eviction.decision.headroom import FillRates
 from eviction.reporting.observations_json import threshold_json
 from eviction.types import NodeCondition, Threshold
-from signals.interval import Fill
+from signals.interval import FillRate
 from signals.types import SignalObservations
 
 
@@ -46,14 +46,14 @@ class NodeStatus:
 
 
 def threshold_statuses(
-    thresholds: Iterable[Threshold], observations: SignalObservations, fills: Fills
+    thresholds: Iterable[Threshold], observations: SignalObservations, fill_rates: FillRates
 ) -> tuple[ThresholdStatus, ...]:
     """Each threshold with the seconds until it could be met at the recent fill rate."""
     statuses = []
     for threshold in thresholds:
         observation, fill = observations.signals.get(threshold.signal), None
         if observation is not None and observation.filesystem is not None:
-            fill = fills.get((observation.filesystem.device_id, threshold.signal.counts_inodes))
+            fill = fill_rates.get((observation.filesystem.device_id, threshold.signal.counts_inodes))
         statuses.append(threshold_status(threshold, observations, fill))
     return tuple(statuses)
 
@@ -71,7 +71,7 @@ def threshold_statuses_json(
     ]
 
 
-def threshold_status(threshold: Threshold, observations: SignalObservations, fill: Fill | None) -> ThresholdStatus:
+def threshold_status(threshold: Threshold, observations: SignalObservations, fill: FillRate | None) -> ThresholdStatus:
     """One threshold with the seconds until it could be met at the fastest recent fill rate."""
     observation = observations.signals.get(threshold.signal)
     if observation is None:

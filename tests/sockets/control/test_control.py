@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from eviction.control.socket import (
-    MOST_CLIENTS,
     LARGEST_REQUEST_BYTES,
+    MOST_CLIENTS,
     TIMEOUT_SECONDS,
     ControlServer,
     ControlUnavailable,

@@ -1,4 +1,4 @@
-"""A disk that fills faster than small old images make room: then the image that brings most goes first.
+"""A disk that fill_rates faster than small old images make room: then the image that brings most goes first.
 
 A process writes on the filesystem all the while; each removal takes the runtime 0.2 s.
 """
@@ -144,8 +144,9 @@ def test_the_plan_shows_the_order_of_the_hurry(crowd: tuple[SmallNode, list[str]
     node = small.node(Signal.NODEFS_AVAILABLE, above=15 * MIB, dry_run=True)
     node.locate()
     observations, decision = node.responder.synchronize()
-    node.responder.fills = {
-        key: replace(fill, fallen=float(GIB), watched_seconds=1.0) for key, fill in node.responder.fills.items()
+    node.responder.fill_rates = {
+        key: replace(fill, recent_fall=float(GIB), watched_seconds=1.0)
+        for key, fill in node.responder.fill_rates.items()
     }
     record = node.responder.reclaim(observations, decision, Trigger.REQUEST, Request(extent=Extent.ALL))
     assert [outcome.verdict.id for outcome in record.removals] == [large, *old]
