@@ -26,8 +26,9 @@ from eviction.control.check import check_for_client
 from eviction.control.socket import ControlServer, ControlUnavailable, Conversation
 from eviction.daemon.endpoints import DaemonEndpoints, within_watchdog
 from eviction.daemon.image_records_saver import ImageRecordsSaver
-from eviction.daemon.manager import DRAIN_SECONDS, Manager
+from eviction.daemon.manager import Manager
 from eviction.daemon.periodic_gc import PeriodicGC
+from eviction.daemon.worker import DRAIN_SECONDS
 from eviction.node.hold_off import HoldOff, kubelet_is_healthy
 from eviction.node.node import Node
 from eviction.reporting.explain import no_effect_sentences

@@ -1,7 +1,7 @@
-"""What the daemon shows while it runs: the pages for scrapers and probes, and what systemd is told.
+"""The daemon's endpoints: the HTTP pages for metrics and health, and the notifications to systemd.
 
-Joined here so that the daemon has one thing to tell. Nothing here decides or delays anything: a face that cannot be
-had is a warning. prometheus-client is imported only where the metrics are on.
+Decides and delays nothing. An address that cannot be bound is a warning. prometheus-client is imported only where
+metrics are switched on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class DaemonEndpoints:
-    """Told of looks, watches and passes from the first on; shows them once started."""
+    """Passes observations, inotify events and reclaim passes on to metrics and systemd."""
 
     def __init__(self, node: Node, hold_off: HoldOff, log: Log, notifier: Notifier):
         self._node = node
@@ -37,7 +37,7 @@ class DaemonEndpoints:
         self._server: HealthServer | None = None
 
     def start(self, metrics_address: str, manager: Manager, listening: socket.socket | None = None) -> None:
-        """Serves the pages, where an address is given; on `listening` if somebody has opened it for us."""
+        """Serves the pages if an address is given; on the socket `listening` if systemd has opened it."""
         address = parse_address(metrics_address)
         if address is None:
             return
@@ -64,43 +64,43 @@ class DaemonEndpoints:
         self._node.client.on_call = metrics.called
 
     def on_observation(self) -> None:
-        """A look has finished. With the first one the daemon is up."""
+        """Feeds systemd's watchdog; after the first observation the service is ready."""
         if not self._ready:
             self._ready = True
             self._notifier.ready("watching")
         self._notifier.alive(self._node.clock.monotonic())
 
     def on_watch_event(self) -> None:
-        """A watcher asked for a look."""
+        """Counts an observation that inotify asked for."""
         if self._metrics is not None:
             self._metrics.watched()
 
     def on_pass(self, record: Pass) -> None:
-        """A pass did or tried something."""
+        """Counts a pass, and shows it as the status of the service."""
         if self._metrics is not None:
             self._metrics.passed(record)
         self._notifier.status(f"last pass {record.result}: {record.reason}")
 
     def reloading(self) -> None:
-        """The configuration is being read again."""
+        """Before the configuration is read again."""
         self._notifier.reloading()
 
     def reloaded(self) -> None:
-        """It was read, and taken or refused."""
+        """After the configuration was applied or refused."""
         self._notifier.ready()
 
     def stopping(self) -> None:
-        """The daemon was told to stop; what is in flight is waited for."""
+        """When the daemon begins to stop."""
         self._notifier.stopping()
 
     def stop(self) -> None:
-        """Stops serving."""
+        """Stops serving the pages."""
         if self._server is not None:
             self._server.stop()
 
 
 def within_watchdog(configuration: Configuration, notifier: Notifier) -> Configuration:
-    """The configuration with a ceiling of the interval at which the watchdog of systemd is fed in time."""
+    """The configuration with the polling interval limited so that systemd's watchdog is fed in time."""
     ceiling = notifier.longest_sleep(configuration.poll_ceiling_seconds)
     return replace(
         configuration,

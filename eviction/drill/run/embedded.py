@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable
 
 from eviction.configuration.effective import Configuration, load
-from eviction.daemon.manager import DRAIN_SECONDS, Manager
+from eviction.daemon.manager import Manager
 from eviction.daemon.periodic_gc import PeriodicGC
+from eviction.daemon.worker import DRAIN_SECONDS
 from eviction.drill.judgement.judge import judge
 from eviction.drill.judgement.restart_policy import would_start
 from eviction.drill.judgement.result import DrillResult

@@ -113,7 +113,7 @@ def test_what_the_daemon_may_not_answer_is_refused(small_node: SmallNode, file: 
         ({"options": {}, "told": {"files": [["/elsewhere", 0, 0]]}}, "another configuration"),
         ({"options": {"output": "xml"}, "told": {}}, "neither table nor json"),
         ({"options": {"all": True}, "told": {}}, "no option of check"),
-        ({"told": {}}, "names its options"),
+        ({"told": {}}, "contains the options"),
     ):
         with conversation(control, {"command": "check", **request}) as lines:
             assert sentence in json.loads(lines.readline())["refused"]

@@ -1,4 +1,4 @@
-"""A disk that fill_rates faster than small old images make room: then the image that brings most goes first.
+"""A disk that fills faster than small old images make room: then the image that brings most goes first.
 
 A process writes on the filesystem all the while; each removal takes the runtime 0.2 s.
 """
