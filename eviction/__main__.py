@@ -6,14 +6,13 @@ import sys
 
 
 def main() -> int:
-    """Runs the command line without ever writing bytecode; returns its exit code.
+    """Runs the command line without writing bytecode; returns its exit code.
 
-    On a disk that is full Python writes what fits of a module's bytecode and puts it in place all the same (before
-    3.12.8 and 3.13.2, python/cpython#126606): every start after that fails, and that is where this program is needed.
-    An installed package was compiled when it was installed.
+    On a full disk Python (before 3.12.8 and 3.13.2, python/cpython#126606) leaves truncated bytecode files, with which
+    every later start fails. This program has to start on full disks; its bytecode is compiled at installation.
     """
     sys.dont_write_bytecode = True
-    from eviction.cli import main as run  # only now: what is imported from here on is not written down
+    from eviction.cli import main as run  # imported after the switch, so that its bytecode is not written either
 
     return run()
 

@@ -1,6 +1,6 @@
-"""`reclaimd check`, second half: the command looks itself at signals, thresholds, headroom and layout. Touches nothing.
+"""`reclaimd check` without a daemon: signals, thresholds, headroom and layout, read by the command itself. Read-only.
 
-The first half is `asking`: a daemon that runs answers in an eighth of the time, and a third of the memory.
+`ask_daemon` runs first: a running daemon answers in an eighth of the time and with a third of the memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`reclaimd config`: the effective values, where each comes from, and the ladder of marks. Touches nothing."""
+"""`reclaimd config`: the effective values, where each comes from, and the ladder of marks. Read-only."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0; 2 when the configuration is refused."""
+    """Exit 0; 2 when the configuration is invalid."""
     configuration = configuration_of(arguments)
     node = NodeView(configuration, read_deadline_seconds=2.0)
     try:
@@ -85,7 +85,7 @@ def _values(configuration: Configuration) -> list[str]:
 
 
 def _left_to_kubelet(configuration: Configuration) -> dict[str, str]:
-    """Signal -> its values; hard and soft stand side by side."""
+    """Signal -> its values, hard and soft in one text."""
     values: dict[str, list[str]] = {}
     for signal, text in configuration.left_to_kubelet:
         values.setdefault(signal, []).append(text)

@@ -1,6 +1,6 @@
-"""`reclaimd reclaim`, second half: the hook does the work itself. One pass, now; no pressure: nothing is done.
+"""`reclaimd reclaim` without a daemon: the command runs one pass itself; without pressure it does nothing.
 
-The first half is `asking`: a daemon that runs does it faster.
+`ask_daemon` runs first: a running daemon does the pass faster.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def run(arguments: argparse.Namespace) -> int:
     node = Node(configuration, dry_run=options.dry_run, stopping=stopping)
     if node.endpoint.found:
         print_words(f"reclaimd: no endpoint configured; using {node.endpoint.runtime}")
-    forgotten = node.restore_image_records()
-    if forgotten:
-        print_words(f"reclaimd: {forgotten}")
+    not_restored = node.restore_image_records()
+    if not_restored:
+        print_words(f"reclaimd: {not_restored}")
     with Progress("asking the runtime where the images are") as progress:
         problem = node.locate()
         progress.step("looking at the filesystems")
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def removing(node: Node) -> str:
-    """What is being removed at this moment, in words; nothing while lists are read."""
+    """The objects that are being removed now, as text; empty while lists are read."""
     return ", ".join(f"{verdict.kind} {verdict.name}" for verdict in list(node.executor.in_flight.values()))
 
 

@@ -112,7 +112,7 @@ def test_without_a_control_socket_nobody_is_asked(tmp_path: Path) -> None:
     file.write_text('controlSocket: ""\n')
     with pytest.raises(NotAskedError) as reason:
         control_socket_of(str(file), None)
-    assert not reason.value.worth_saying
+    assert reason.value.silent
 
 
 def test_two_that_were_told_the_same_agree(tmp_path: Path) -> None:
