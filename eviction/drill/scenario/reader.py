@@ -1,7 +1,7 @@
 """A scenario read strictly from YAML: the file's texts become amounts, and what must agree is checked.
 
 The first problem ends the reading with one sentence that names the file and the field. The fields are in `schema`; a
-guide with examples is the README's section on the drill.
+guide with an example is `eviction/drill/README.md`.
 """
 
 from __future__ import annotations
