@@ -83,6 +83,14 @@ def test_minimum_reclaim_is_on_top_of_the_mark_only_where_it_is_enforced(
     assert thresholds_met([one], seen, enforce_min_reclaim=False) == ()
 
 
+def test_a_fraction_of_a_byte_is_rounded_up_once() -> None:
+    """1.5 bytes are met by 1 and not by 2; with a minimum reclaim of 1.5 bytes the mark is 3, and not 4."""
+    one = threshold(NODEFS, "1500m", min_reclaim="1500m")
+    assert (one.mark(100), one.mark_with_min_reclaim(100)) == (2, 3)
+    met = [thresholds_met([one], {NODEFS: observation(NODEFS, n)}, enforce_min_reclaim=False) for n in (1, 2)]
+    assert met == [(one,), ()]
+
+
 def test_the_shares_of_mark_and_minimum_reclaim_are_truncated_separately() -> None:
     """Of 10 inodes: 33% are 3 and 38% are 3, together 6 and not 7."""
     one = threshold(NODEFS_INODES, "33%", min_reclaim="38%")
