@@ -77,7 +77,7 @@ class Announcements:
 
     def defect(self, error: Exception) -> None:
         """After an exception in a turn of the loop."""
-        self._throttled_log.warn(f"looking at the node: {type(error).__name__}: {error}", key="defect in a look")
+        self._throttled_log.warn(f"observing the node: {type(error).__name__}: {error}", key="defect while observing")
 
     def held_off(self, why: str) -> None:
         """Instead of a pass."""

@@ -1,4 +1,4 @@
-"""Requests wait their turn, say what they wait for, and end: with an answer, a refusal, or nobody left to hear it."""
+"""Reclaim requests wait their turn, and end with an answer, a refusal, or when the client disconnects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REQUEST: dict[str, Any] = {"options": {}, "told": {}}
 
 
 def requests(doing: str | None = None, turn_seconds: float = 30.0) -> ReclaimQueue:
-    """Requests to a daemon that does this."""
+    """The queue of a daemon that is doing this."""
     return ReclaimQueue(lambda: None, lambda: doing, turn_seconds)
 
 
@@ -39,8 +39,8 @@ def test_the_conversation_ends_with_the_answer() -> None:
     assert list(lines) == [{"exit_code": 1, "sentence": "held off", "document": {"a": 1}, "lines": ["x"]}]
 
 
-def test_a_turn_that_does_not_come_is_refused_and_given_up() -> None:
-    """After the bound it says what the daemon is doing, and nothing waits any more."""
+def test_a_request_whose_turn_does_not_come_is_refused() -> None:
+    """After the limit the refusal says what the daemon is doing, and the queue is empty."""
     made = requests("asking the runtime", turn_seconds=0.5)
     *accepted, last = made.converse(REQUEST, {})
     assert accepted == [{"accepted": True, "busy": "asking the runtime"}]
@@ -49,7 +49,7 @@ def test_a_turn_that_does_not_come_is_refused_and_given_up() -> None:
 
 
 def test_a_pass_that_has_begun_is_waited_for_beyond_the_bound() -> None:
-    """Its beats go on; only a turn is bounded, not the pass."""
+    """Its heartbeats go on; the limit is for the turn, not for the pass."""
     made = requests("relieving on request", turn_seconds=0.1)
     lines = made.converse(REQUEST, {})
     next(lines)
@@ -60,8 +60,8 @@ def test_a_pass_that_has_begun_is_waited_for_beyond_the_bound() -> None:
     assert list(lines) == [{"refused": "its pass ended in a defect"}]
 
 
-def test_an_asker_that_leaves_is_forgotten() -> None:
-    """The conversation is closed: its place is free again."""
+def test_the_request_of_a_client_that_disconnects_is_removed() -> None:
+    """When the conversation is closed, its place is free again."""
     made = requests()
     lines = made.converse(REQUEST, {})
     next(lines)
@@ -90,8 +90,8 @@ def test_a_daemon_that_stops_refuses_all() -> None:
     assert list(made.converse(REQUEST, {})) == [{"refused": "it is stopping"}]
 
 
-def test_an_answer_is_not_taken_back() -> None:
-    """A refusal after the answer changes nothing."""
+def test_a_refusal_after_the_answer_is_ignored() -> None:
+    """The answer stays."""
     made = requests()
     ticket = made.ask(ReclaimOptions())
     ticket.finish(ReclaimAnswer(0))
@@ -101,7 +101,7 @@ def test_an_answer_is_not_taken_back() -> None:
 
 @pytest.mark.parametrize("request_", [{}, {"options": []}, {"options": {}, "told": 5}, {"options": {}}])
 def test_a_request_without_its_parts_is_refused(request_: dict[str, object]) -> None:
-    """Whoever sends it, nothing is queued."""
+    """Nothing is queued."""
     made = requests()
     assert list(made.converse(request_, {})) == [
         {"refused": "a request contains the options and the configuration of the client"}
@@ -110,7 +110,7 @@ def test_a_request_without_its_parts_is_refused(request_: dict[str, object]) -> 
 
 
 def test_only_the_same_configuration_or_none_is_served() -> None:
-    """A daemon that does not know what it was told serves only those that were told nothing."""
+    """A daemon without a fingerprint serves only clients without any configuration."""
     told: Stamp = {"files": [["/a", 1, 2]], "flags": [], "environment": []}
     others: tuple[Stamp, ...] = ({}, {**told, "flags": [["root-dir", "/x"]]})
     for ours in others:

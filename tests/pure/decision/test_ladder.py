@@ -1,4 +1,4 @@
-"""The marks that a disk which fills comes past, and which of ours are too late.
+"""The ladder of marks, and thresholds of ours that act too late.
 
 Source of the image garbage collection: kubelet, `pkg/kubelet/images/image_gc_manager.go` (GarbageCollect).
 """
@@ -34,8 +34,8 @@ def test_the_highest_mark_of_each_signal_comes_first() -> None:
     )
 
 
-def test_a_signal_without_a_reading_has_no_rung() -> None:
-    """No capacity, no mark; image garbage collection belongs to imagefs."""
+def test_a_signal_without_a_reading_has_no_mark() -> None:
+    """A mark needs a capacity; those of image garbage collection need imagefs."""
     seen = {NODEFS: observation(NODEFS, GIB)}
     found = ladder([threshold(NODEFS, "1Gi"), threshold(IMAGEFS, "1Gi")], [threshold(IMAGEFS, "1%")], (85, 80), seen)
     assert found == (LadderMark(NODEFS, GIB, "hard 1Gi", "reclaimd"),)
@@ -89,20 +89,22 @@ def test_image_gc_starts_exactly_up_to_its_mark(capacity: int, high: int, data: 
         ([threshold(Signal.NODEFS_INODES_FREE, "1%")], [threshold(Signal.NODEFS_INODES_FREE, "9%")], False),
     ],
 )
-def test_what_acts_later_than_the_kubelet(ours: list[Threshold], kubelets: list[Threshold], late: bool) -> None:
-    """A lower mark or a longer grace; where there is none of ours, or no reading, it is not a matter of later."""
+def test_thresholds_that_act_later_than_the_kubelet(
+    ours: list[Threshold], kubelets: list[Threshold], late: bool
+) -> None:
+    """With a lower mark or a longer grace; signals without a threshold of ours or without a reading are left out."""
     assert bool(later_than_kubelet(ours, kubelets, SEEN)) is late
 
 
 @pytest.mark.parametrize("signal", [Signal.CONTAINERFS_AVAILABLE, Signal.CONTAINERFS_INODES_FREE])
-def test_what_the_kubelets_file_says_of_containerfs_is_no_mark_to_be_late_for(signal: Signal) -> None:
-    """It never takes effect there either (UpdateContainerFsThresholds): nodefs or imagefs is told in its stead."""
+def test_the_kubelets_thresholds_of_containerfs_are_left_out(signal: Signal) -> None:
+    """They never take effect in the kubelet either (UpdateContainerFsThresholds)."""
     ours, kubelets = threshold(signal, "15%"), threshold(signal, "50%")
     assert later_than_kubelet([ours], [kubelets], {signal: observation(signal, 50 * GIB)}) == ()
 
 
-def test_a_late_mark_is_told_with_both_numbers() -> None:
-    """The nearest of ours that acts as quickly, else the nearest."""
+def test_a_late_threshold_is_reported_with_both_marks() -> None:
+    """Of ours the nearest with a grace that is not longer, else the nearest."""
     quick, slow = threshold(NODEFS, "5Gi"), threshold(NODEFS, "15Gi", grace_seconds=60.0)
     lower, kubelets = threshold(NODEFS, "1Gi"), threshold(NODEFS, "10Gi")
     assert later_than_kubelet([lower, quick, slow], [kubelets], SEEN) == (

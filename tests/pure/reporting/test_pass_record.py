@@ -1,4 +1,4 @@
-"""The JSON form of a pass: the contract that scripts and dashboards rely on."""
+"""The JSON form of a pass, on which scripts and dashboards rely."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_times_are_rfc_3339_in_utc_with_milliseconds(wall: float, text: str) -> 
 
 
 def test_an_observation_carries_the_wall_time_of_its_reading() -> None:
-    """Read 5 s before the look: its time is 5 s earlier than that of the look; an unknown time is null."""
+    """Read 5 s before the observation ended: its time is 5 s earlier; an unknown time is null."""
     where = FilesystemIdentity("/var/lib/kubelet", 7, "/dev/sda1", "ext4")
     nodefs = replace(observation(Signal.NODEFS_AVAILABLE, GIB, time=95.0), filesystem=where)
     images = observation(Signal.IMAGEFS_AVAILABLE, GIB, time=None, stale=True)
@@ -86,8 +86,8 @@ def test_a_threshold_carries_its_mark_at_the_present_capacity(capacity: int | No
     }
 
 
-def test_an_outcome_says_what_became_of_an_object() -> None:
-    """Bytes are integers, durations seconds; of what was kept the result is null."""
+def test_an_outcome_has_the_result_of_an_object() -> None:
+    """Bytes are integers, durations seconds; the result of a kept object is null."""
     assert outcome_json(GONE) == {
         "kind": "image",
         "id": "sha256:1",
@@ -115,7 +115,7 @@ def test_kept_objects_are_counted_by_reason() -> None:
 
 
 def test_a_pass_is_one_json_document() -> None:
-    """With the observation that caused it, what was decided, done, measured, and how long it took."""
+    """With its observations, decision, removals, measurements and durations."""
     seen = observations_of(observation(Signal.NODEFS_AVAILABLE, GIB))
     row = (ReclaimFunction.DELETE_ALL_UNUSED_CONTAINERS, ReclaimFunction.DELETE_UNUSED_IMAGES)
     record = Pass(
@@ -148,8 +148,8 @@ def test_a_pass_is_one_json_document() -> None:
     assert pass_json(record, with_kept=False)["kept_by_reason"] == {"running": 1}
 
 
-def test_by_what_the_images_went_is_told_in_a_sentence_and_in_fields() -> None:
-    """Null where nothing was chosen, and null seconds for never; the sentence is there only where the yield decided."""
+def test_the_order_of_images_is_in_the_reason_and_in_fields() -> None:
+    """Null where there was no choice, and null seconds for never; the reason names it only if the order is by yield."""
     seen = observations_of(observation(Signal.NODEFS_AVAILABLE, GIB))
     done = ReclaimResult("DeleteUnusedImages", (GONE,), relieved=True)
     record = Pass("abc", 0.0, Trigger.WATCH, seen, Decision(frozenset(), (), None, (), None), functions=(done,))

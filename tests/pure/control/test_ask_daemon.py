@@ -1,4 +1,4 @@
-"""What the hook carries to the daemon, where it asks, and whether both were told the same."""
+"""The request to the daemon: options, control socket, and the fingerprint of the configuration."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from signals.types import Signal
         (["--config", "/a", "--config-dir=/b"], {}, {"config": "/a", "config_dir": "/b"}),
     ],
 )
-def test_the_hooks_own_options_are_carried(words: list[str], options: dict[str, Any], files: dict[str, str]) -> None:
-    """Each in both of its forms; they are judged where they are understood."""
+def test_the_options_of_reclaim_are_passed_on(words: list[str], options: dict[str, Any], files: dict[str, str]) -> None:
+    """Each in both of its forms, unchecked."""
     assert read_words("reclaim", words) == (options, files)
 
 
@@ -48,13 +48,13 @@ def test_the_hooks_own_options_are_carried(words: list[str], options: dict[str, 
         ["--all", "--kubelet-config", ""],
     ],
 )
-def test_any_other_word_is_not_the_daemons(words: list[str]) -> None:
-    """Flags of the configuration, abbreviations, mistakes and --standalone: the hook does the work itself."""
+def test_with_any_other_argument_the_daemon_is_not_asked(words: list[str]) -> None:
+    """Flags of the configuration, abbreviations, mistakes and --standalone: the command does the work itself."""
     assert read_words("reclaim", words) is None
 
 
-def test_a_check_carries_its_own_options_and_no_others() -> None:
-    """Its form and its one line; what belongs to the hook is not the daemon's to understand."""
+def test_the_options_of_check_are_passed_on_and_no_others() -> None:
+    """-o and --npd; options of reclaim are none of check."""
     assert read_words("check", ["--npd", "-o", "json", "--config=/a"]) == (
         {"npd": True, "output": "json"},
         {"config": "/a"},
@@ -73,8 +73,8 @@ def test_a_check_carries_its_own_options_and_no_others() -> None:
         ({"signal": "nodefs.available"}, False),
     ],
 )
-def test_what_a_check_can_be_asked_for(given: dict[str, Any], allowed: bool) -> None:
-    """Whoever sent it: anything else is refused with a sentence."""
+def test_the_daemon_checks_the_options_of_check(given: dict[str, Any], allowed: bool) -> None:
+    """Any other option is refused with a sentence."""
     if allowed:
         assert read_check_options(given) == CheckOptions(bool(given.get("npd")), given.get("output") == "json")
     else:
@@ -106,8 +106,8 @@ def test_a_later_drop_in_wins(tmp_path: Path) -> None:
     assert control_socket_of(None, str(tmp_path)) == "/run/20.sock"
 
 
-def test_without_a_control_socket_nobody_is_asked(tmp_path: Path) -> None:
-    """An empty field means none, and there is nothing to say about it."""
+def test_without_a_control_socket_the_daemon_is_not_asked(tmp_path: Path) -> None:
+    """An empty field switches the socket off; no message is printed."""
     file = tmp_path / "reclaimd.yaml"
     file.write_text('controlSocket: ""\n')
     with pytest.raises(NotAskedError) as reason:
@@ -115,7 +115,7 @@ def test_without_a_control_socket_nobody_is_asked(tmp_path: Path) -> None:
     assert reason.value.silent
 
 
-def test_two_that_were_told_the_same_agree(tmp_path: Path) -> None:
+def test_equal_configurations_have_equal_fingerprints(tmp_path: Path) -> None:
     """By whatever path; other flags, another endpoint, and a file that changed in any way make them differ."""
     file, link = tmp_path / "a.conf", tmp_path / "link"
     file.write_text("x: 1\n")
@@ -134,8 +134,8 @@ def test_two_that_were_told_the_same_agree(tmp_path: Path) -> None:
     assert told != stamp(str(file), str(tmp_path), {}, {})
 
 
-def test_one_that_was_told_nothing_is_known_as_such(tmp_path: Path) -> None:
-    """No file, no flag, no endpoint; and a file that is missing is an error, not nothing."""
+def test_a_configuration_without_any_source_has_a_fingerprint_of_its_own(tmp_path: Path) -> None:
+    """No file, no flag, no endpoint; a missing file is an error instead."""
     assert told_nothing(stamp(None, None, {"root-dir": None}, {}))
     assert not told_nothing(stamp(None, None, {}, {"IMAGE_SERVICE_ENDPOINT": "unix:///x"}))
     with pytest.raises(FileNotFoundError):
@@ -162,21 +162,21 @@ def test_options_are_read_as_the_command_line_means_them() -> None:
         ({"force": True}, "force: no option of reclaim"),
     ],
 )
-def test_an_option_that_cannot_be_is_refused_with_a_sentence(given: dict[str, Any], sentence: str) -> None:
-    """Whoever sent it."""
+def test_an_invalid_option_is_refused_with_a_sentence(given: dict[str, Any], sentence: str) -> None:
+    """One sentence names the option and what is allowed."""
     with pytest.raises(ReclaimRefused, match=r".") as refusal:
         read_options(given)
     assert sentence in str(refusal.value)
 
 
 @pytest.mark.parametrize("width", [0, -1, "80", True, 80.0])
-def test_a_strange_width_is_refused(width: object) -> None:
-    """The daemon does not take everything for a number of columns."""
+def test_an_invalid_width_is_refused(width: object) -> None:
+    """A width is a number of columns above 0."""
     with pytest.raises(ReclaimRefused, match="width"):
         read_options({"width": width})
 
 
-def test_the_width_of_the_terminal_is_told() -> None:
-    """None is as much as it takes."""
+def test_the_width_of_the_terminal_is_read() -> None:
+    """None means lines of any length."""
     assert read_options({"width": 80}).width == 80
     assert read_options({}).width is None
