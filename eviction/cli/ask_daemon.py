@@ -17,7 +17,7 @@ import socket
 import sys
 from collections.abc import Sequence
 
-from eviction.configuration.fingerprint import stamp
+from eviction.configuration.fingerprint import fingerprint_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def ask_daemon(command: str, words: Sequence[str]) -> int | None:
         path = control_socket_of(files.get("config"), files.get("config_dir"))
         if sys.stdout.isatty():
             options["width"] = os.get_terminal_size(sys.stdout.fileno()).columns or None
-        loaded = stamp(files.get("config"), files.get("config_dir"), {}, os.environ)
-        answer = _converse(path, {"command": command, "options": options, "told": loaded})
+        fingerprint = fingerprint_of(files.get("config"), files.get("config_dir"), {}, os.environ)
+        answer = _converse(path, {"command": command, "options": options, "told": fingerprint})
     except NotAskedError as reason:
         if not reason.silent:
             _print_words(f"{reason}; doing the work here")

@@ -21,7 +21,7 @@ from eviction.cli.options import (
 )
 from eviction.cli.termination import block_reload, block_termination, on_signals
 from eviction.configuration.effective import Configuration, ConfigurationError
-from eviction.configuration.fingerprint import Stamp, stamp
+from eviction.configuration.fingerprint import Fingerprint, fingerprint_of
 from eviction.control.check import check_for_client
 from eviction.control.socket import ControlServer, ControlUnavailable, Conversation
 from eviction.daemon.endpoints import DaemonEndpoints, within_watchdog
@@ -33,10 +33,10 @@ from eviction.node.hold_off import HoldOff, kubelet_is_healthy
 from eviction.node.node import Node
 from eviction.reporting.explain import no_effect_sentences
 from eviction.reporting.log import Log
-from eviction.telemetry.events import EventSink, EveryEvent, LogEvents
+from eviction.telemetry.events import EventSink, FanOutSink, LogEvents
 from eviction.telemetry.systemd import Notifier, listening_socket
 from eviction.types import Decision
-from reclaim.cri.client import EndpointError
+from reclaim.cri.calls import EndpointError
 from signals.types import SignalObservations
 from signals.watcher import FsWatcher
 
@@ -132,7 +132,7 @@ def start_events(configuration: Configuration, log: Log, node: Node) -> tuple[Ev
 
     recorder = event_recorder(configuration, log, node.clock)
     recorder.start()
-    return EveryEvent(LogEvents(log), recorder), lambda: recorder.finish(LAST_EVENT_SECONDS)
+    return FanOutSink(LogEvents(log), recorder), lambda: recorder.finish(LAST_EVENT_SECONDS)
 
 
 class LoadedConfiguration:
@@ -144,14 +144,14 @@ class LoadedConfiguration:
 
     def __init__(self, arguments: argparse.Namespace):
         self._arguments = arguments
-        self.fingerprint: Stamp = {}
+        self.fingerprint: Fingerprint = {}
         self.update()
 
     def update(self) -> None:
         """Takes the fingerprint of the files and flags as they are now."""
         given = self._arguments
         try:
-            self.fingerprint = stamp(given.config, given.config_dir, configuration_flags(given), os.environ)
+            self.fingerprint = fingerprint_of(given.config, given.config_dir, configuration_flags(given), os.environ)
         except OSError:
             self.clear()
 

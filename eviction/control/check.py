@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eviction.configuration.fingerprint import OTHER_CONFIGURATION, Stamp, told_the_same
+from eviction.configuration.fingerprint import OTHER_CONFIGURATION, Fingerprint, same_configuration
 from eviction.decision.thresholds import thresholds_met, unreadable, usable
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING
 from eviction.node.view import NodeView
@@ -85,7 +85,7 @@ def check(node: NodeView, options: CheckOptions) -> CheckAnswer:
     return CheckAnswer(code, document=document)
 
 
-def check_for_client(request: Mapping[str, Any], loaded: Stamp, node: NodeView) -> Iterator[dict[str, Any]]:
+def check_for_client(request: Mapping[str, Any], loaded: Fingerprint, node: NodeView) -> Iterator[dict[str, Any]]:
     """The JSON lines of the daemon's answer. `loaded`: the daemon's configuration, which must be that of the client.
 
     Refused while the daemon does not know where the images are: the command, with a new connection, may find out.
@@ -100,11 +100,11 @@ def check_for_client(request: Mapping[str, Any], loaded: Stamp, node: NodeView) 
     yield {"exit_code": answer.exit_code, "sentence": "", "document": answer.document, "lines": list(answer.lines)}
 
 
-def _options(request: Mapping[str, Any], loaded: Stamp, node: NodeView) -> CheckOptions:
+def _options(request: Mapping[str, Any], loaded: Fingerprint, node: NodeView) -> CheckOptions:
     options = request.get("options")
     if not isinstance(options, dict):
         raise CheckRefused("a request contains the options and the configuration of the client")
-    if not told_the_same(request.get("told"), loaded):
+    if not same_configuration(request.get("told"), loaded):
         raise CheckRefused(OTHER_CONFIGURATION)
     if node.summary.paths.imagefs is None:
         raise CheckRefused(f"it does not know where the images are: {node.summary.imagefs_problem}")

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
-from eviction.configuration.fingerprint import OTHER_CONFIGURATION, Stamp, told_the_same
+from eviction.configuration.fingerprint import OTHER_CONFIGURATION, Fingerprint, same_configuration
 from eviction.control.reclaim import ReclaimAnswer, ReclaimOptions, ReclaimRefused, read_options
 
 MOST_WAITING = 4
@@ -95,7 +95,7 @@ class ReclaimQueue:
         for ticket in refused:
             ticket.refuse("it is stopping")
 
-    def converse(self, request: Mapping[str, Any], loaded: Stamp) -> Generator[dict[str, Any], None, None]:
+    def converse(self, request: Mapping[str, Any], loaded: Fingerprint) -> Generator[dict[str, Any], None, None]:
         """The JSON lines of the answer. `loaded`: the daemon's configuration, which must be that of the client."""
         try:
             ticket = self.ask(_options(request, loaded))
@@ -117,12 +117,12 @@ class ReclaimQueue:
         yield {"refused": ticket.refused} if ticket.answer is None else _document(ticket.answer)
 
 
-def _options(request: Mapping[str, Any], loaded: Stamp) -> ReclaimOptions:
+def _options(request: Mapping[str, Any], loaded: Fingerprint) -> ReclaimOptions:
     """The options of a request by a client with the same configuration. Raises ReclaimRefused."""
     options, of_client = request.get("options"), request.get("told")
     if not isinstance(options, dict) or not isinstance(of_client, dict):
         raise ReclaimRefused("a request contains the options and the configuration of the client")
-    if not told_the_same(of_client, loaded):
+    if not same_configuration(of_client, loaded):
         raise ReclaimRefused(OTHER_CONFIGURATION)
     return read_options(options)
 

@@ -27,14 +27,13 @@ from eviction.daemon.recent_passes import RecentPasses
 from eviction.daemon.row_backoff import RETRY_SECONDS, RowBackoff
 from eviction.daemon.worker import TICK_SECONDS, Worker
 from eviction.decision.headroom import levels_to_watch, nothing_fills, observation_interval
-from eviction.decision.reclaim_table import row
 from eviction.node.node import Node
 from eviction.reporting.log import Log
 from eviction.reporting.observations_json import observations_json
 from eviction.reporting.pass_record import Pass, Trigger, pass_summary
 from eviction.reporting.status import NodeStatus, ThresholdStatus, threshold_statuses, threshold_statuses_json
 from eviction.telemetry.events import EventSink, LogEvents
-from eviction.types import Decision, ReclaimFunction
+from eviction.types import Decision
 from reclaim.types import RuntimeUnavailable
 from signals.types import SignalObservations
 
@@ -72,7 +71,7 @@ class Manager:
         self._wake = event()
         self._urgent = event()  # cuts even the shortest interval, in which the loop does not wait for `_wake`
         self._asked = False
-        self._backoffs: dict[tuple[ReclaimFunction, ...], RowBackoff] = {}
+        self._backoffs: dict[tuple[str, ...], RowBackoff] = {}
         self._refresh_due = float("-inf")
         self._next_configuration: Configuration | None = None
         self._last_observations: SignalObservations | None = None
@@ -275,8 +274,9 @@ class Manager:
         layout = decision.layout
         if layout is None or now >= self._backoff_of(decision).until:
             return decision
+        config = self._node.responder.state.config
         for threshold in decision.others:
-            other = replace(decision, acted_on=threshold, row=row(threshold.signal, layout))
+            other = replace(decision, acted_on=threshold, row=config.row(threshold.signal, layout))
             if other.row and now >= self._backoff_of(other).until:
                 return other
         return decision
@@ -303,7 +303,7 @@ class Manager:
         problem, pressed = self._node.locate(), bool(self._announcements.conditions)
         if problem is None and not pressed:
             try:
-                self._node.collector.detect()
+                self._node.collector.detect_images()
             except RuntimeUnavailable as error:
                 problem = str(error)
         if self._node.stopping.is_set():

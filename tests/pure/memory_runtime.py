@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from reclaim.pods.states import PodStates
 from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, PodSandboxStatus, RuntimeVersion
@@ -40,7 +39,7 @@ class MemoryRuntime:
 
     def set_state(self, container_id: str, state: ContainerState) -> None:
         """Puts a container into another state."""
-        self.containers[container_id] = replace(self.containers[container_id], state=state)
+        self.containers[container_id] = self.containers[container_id]._replace(state=state)
 
     def _called(self, call: str) -> None:
         self.calls.append(call)
@@ -136,14 +135,14 @@ class MemoryPods:
         self.uids = set(uids)
         self.begun: dict[str, float] = {}
 
-    def look(self) -> PodStates:
+    def pod_states(self) -> PodStates:
         """Which pods exist now."""
         return PodStates(frozenset(self.uids))
 
     def gone(self, uid: str) -> bool:
         """Whether this one does not."""
-        return self.look().gone(uid)
+        return self.pod_states().gone(uid)
 
-    def began(self) -> Mapping[str, float]:
+    def start_times(self) -> Mapping[str, float]:
         """When each began, of those of which it is known."""
         return self.begun

@@ -1,15 +1,13 @@
-"""The request to the daemon: options, control socket, and the fingerprint of the configuration."""
+"""The request to the daemon: its options, and the control socket."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eviction.cli.ask_daemon import CONTROL_SOCKET, NotAskedError, control_socket_of, read_words
-from eviction.configuration.fingerprint import stamp, told_nothing, told_the_same
 from eviction.control.check import CheckOptions, CheckRefused, read_check_options
 from eviction.control.reclaim import ReclaimOptions, ReclaimRefused, read_options
 from signals.types import Signal
@@ -113,33 +111,6 @@ def test_without_a_control_socket_the_daemon_is_not_asked(tmp_path: Path) -> Non
     with pytest.raises(NotAskedError) as reason:
         control_socket_of(str(file), None)
     assert reason.value.silent
-
-
-def test_equal_configurations_have_equal_fingerprints(tmp_path: Path) -> None:
-    """By whatever path; other flags, another endpoint, and a file that changed in any way make them differ."""
-    file, link = tmp_path / "a.conf", tmp_path / "link"
-    file.write_text("x: 1\n")
-    link.symlink_to(file)
-    told = stamp(str(file), str(tmp_path), {"root-dir": None}, {"PATH": "/bin"})
-    assert told == stamp(str(link), str(tmp_path), {}, {"CONTAINER_RUNTIME_ENDPOINT": ""})
-    assert told_the_same(told, told)
-    assert told_the_same({}, told), "who was told nothing asks for whatever is in force"
-    assert not told_the_same(told, {})
-    assert not told_the_same("told", told)
-    assert told != stamp(str(file), None, {}, {})
-    assert told != stamp(str(file), str(tmp_path), {"root-dir": "/x"}, {})
-    assert told != stamp(str(file), str(tmp_path), {}, {"CONTAINER_RUNTIME_ENDPOINT": "unix:///x"})
-    before = file.stat()
-    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
-    assert told != stamp(str(file), str(tmp_path), {}, {})
-
-
-def test_a_configuration_without_any_source_has_a_fingerprint_of_its_own(tmp_path: Path) -> None:
-    """No file, no flag, no endpoint; a missing file is an error instead."""
-    assert told_nothing(stamp(None, None, {"root-dir": None}, {}))
-    assert not told_nothing(stamp(None, None, {}, {"IMAGE_SERVICE_ENDPOINT": "unix:///x"}))
-    with pytest.raises(FileNotFoundError):
-        stamp(str(tmp_path / "missing"), None, {}, {})
 
 
 def test_options_are_read_as_the_command_line_means_them() -> None:

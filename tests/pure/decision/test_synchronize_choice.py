@@ -13,16 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from eviction.decision.synchronize import EvictionConfig, ManagerState
 from eviction.decision.thresholds import thresholds_met
-from eviction.types import Decision, NodeCondition, ReclaimFunction, Threshold
+from eviction.types import Decision, NodeCondition, Threshold
 from signals.types import FsLayout, Signal
 from tests.pure.story import Story
 from tests.pure.values import GIB, MIB, observation, threshold, value
 
 NODEFS, INODES = Signal.NODEFS_AVAILABLE, Signal.NODEFS_INODES_FREE
 IMAGEFS, CONTAINERFS = Signal.IMAGEFS_AVAILABLE, Signal.CONTAINERFS_AVAILABLE
-C, I = ReclaimFunction.DELETE_ALL_UNUSED_CONTAINERS, ReclaimFunction.DELETE_UNUSED_IMAGES  # noqa: E741 # the table's
+C, I = DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES  # noqa: E741 # the table's
 PRESSURE = frozenset({NodeCondition.DISK_PRESSURE})
 NONE: frozenset[NodeCondition] = frozenset()
 
@@ -149,7 +150,7 @@ def test_the_split_layout_takes_the_threshold_of_nodefs_for_containerfs() -> Non
 @pytest.mark.parametrize(
     ("layout", "row"), [(FsLayout.SINGLE, (C, I)), (FsLayout.DEDICATED_IMAGEFS, ()), (FsLayout.SPLIT, (C,))]
 )
-def test_the_row_follows_from_the_layout(layout: FsLayout, row: tuple[ReclaimFunction, ...]) -> None:
+def test_the_row_follows_from_the_layout(layout: FsLayout, row: tuple[str, ...]) -> None:
     """A shortage of inodes removes images too on a single filesystem; for a dedicated nodefs the row is empty."""
     story = Story(threshold(INODES, "5%"))
     decision = story.at(0.0, observation(INODES, 0, 1000), layout=layout)

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eviction.decision.reclaim_table import DELETE_UNUSED_IMAGES
 from eviction.reporting.explain import REASONS, no_effect_sentences, outcome_row, outcomes_table, pass_lines
 from eviction.reporting.pass_record import Pass, PassResult, Trigger
 from eviction.reporting.tables import amount, distinguishable, signals_table, table
-from eviction.types import Decision, ReclaimFunction
+from eviction.types import Decision
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.types import FilesystemRole, FsLayout, Signal, Unavailable
 from tests.pure.values import GIB, MIB, observation, observations_of, threshold
@@ -112,7 +113,7 @@ def test_a_pass_is_shown_from_signal_to_result() -> None:
     """The signal, the row, each object, the result, measured and nominal bytes."""
     mark = threshold(Signal.NODEFS_AVAILABLE, "10%")
     seen = observations_of(observation(Signal.NODEFS_AVAILABLE, GIB))
-    row = (ReclaimFunction.DELETE_UNUSED_IMAGES,)
+    row = (DELETE_UNUSED_IMAGES,)
     done = ReclaimResult("DeleteUnusedImages", (Outcome(GOING, Result.REMOVED),), (Outcome(STAYING),), MIB)
     record = Pass(
         id="1",
@@ -138,7 +139,7 @@ def test_a_pass_is_shown_from_signal_to_result() -> None:
 def test_a_name_of_one_mebibyte_makes_no_table_of_megabytes() -> None:
     """Every row of the plan was as wide as the longest name: 100 objects, one of them named so, printed 100 MiB."""
     named = [Verdict(Kind.IMAGE, str(number), "x", Action.KEEP, Reason.RUNNING) for number in range(100)]
-    named[0] = replace(named[0], name="x" * (1 << 20))
+    named[0] = named[0]._replace(name="x" * (1 << 20))
     assert sum(map(len, outcomes_table(map(Outcome, named)))) < 100 * 1024
 
 

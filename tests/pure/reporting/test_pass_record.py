@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from eviction.node.responder import with_result
 from eviction.reporting.observations_json import observations_json, threshold_json, timestamp
 from eviction.reporting.pass_record import (
@@ -19,8 +20,8 @@ from eviction.reporting.pass_record import (
     pass_json,
     pass_summary,
 )
-from eviction.types import Decision, NodeCondition, ReclaimFunction
-from reclaim.disk_need import NEVER, ChosenOrder
+from eviction.types import Decision, NodeCondition
+from reclaim.disk_need import NEVER, OrderDecision
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.types import FilesystemIdentity, FsLayout, Signal
 from tests.pure.values import GIB, MIB, observation, observations_of, threshold
@@ -110,14 +111,14 @@ def test_an_outcome_has_the_result_of_an_object() -> None:
 
 def test_kept_objects_are_counted_by_reason() -> None:
     """In the order of the words."""
-    pinned = replace(STAYS, verdict=replace(STAYS.verdict, reason=Reason.PINNED))
+    pinned = replace(STAYS, verdict=STAYS.verdict._replace(reason=Reason.PINNED))
     assert kept_by_reason([STAYS, pinned, STAYS]) == {"pinned": 1, "running": 2}
 
 
 def test_a_pass_is_one_json_document() -> None:
     """With its observations, decision, removals, measurements and durations."""
     seen = observations_of(observation(Signal.NODEFS_AVAILABLE, GIB))
-    row = (ReclaimFunction.DELETE_ALL_UNUSED_CONTAINERS, ReclaimFunction.DELETE_UNUSED_IMAGES)
+    row = (DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
     record = Pass(
         id="abc",
         started_wall=0.0,
@@ -154,7 +155,7 @@ def test_the_order_of_images_is_in_the_reason_and_in_fields() -> None:
     done = ReclaimResult("DeleteUnusedImages", (GONE,), relieved=True)
     record = Pass("abc", 0.0, Trigger.WATCH, seen, Decision(frozenset(), (), None, (), None), functions=(done,))
     assert pass_json(record)["order"] is None
-    hurry = ChosenOrder(True, True, 0.51234, NEVER)
+    hurry = OrderDecision(True, True, 0.51234, NEVER)
     hurried = replace(record, functions=(ReclaimResult("DeleteAllUnusedContainers"), replace(done, order=hurry)))
     assert pass_json(hurried)["order"] == {
         "by": "yield",
@@ -164,7 +165,7 @@ def test_the_order_of_images_is_in_the_reason_and_in_fields() -> None:
     }
     told = with_result(replace(hurried, after=seen), dry_run=False).reason
     assert told.endswith("; no threshold is met any more; " + hurry.sentence)
-    calm = replace(record, after=seen, functions=(replace(done, order=ChosenOrder(False, False, NEVER, 0.02)),))
+    calm = replace(record, after=seen, functions=(replace(done, order=OrderDecision(False, False, NEVER, 0.02)),))
     assert pass_json(calm)["order"] == {
         "by": "last_use",
         "short": "bytes",
@@ -178,7 +179,7 @@ def test_a_pass_of_fifty_thousand_removals_made_a_line_of_17_megabytes() -> None
     """Journald cuts at 48 KiB, and twenty such passes were kept for the control socket: now the first 32 removals are
     told, of all of them the numbers, also where names and errors are as long as they may be."""
     long = replace(
-        GONE, verdict=replace(GONE.verdict, id="sha256:" + "7" * 64, name="n" * 10_000), error="refused" * 1000
+        GONE, verdict=GONE.verdict._replace(id="sha256:" + "7" * 64, name="n" * 10_000), error="refused" * 1000
     )
     seen = observations_of(observation(Signal.NODEFS_AVAILABLE, GIB))
     functions = (
