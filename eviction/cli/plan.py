@@ -96,4 +96,4 @@ def pods_line(source: str, problem: str | None) -> str:
     if source == "kubelet":
         return "pods: as the kubelet itself knows them; guard: where a rule of ours is stricter than the kubelet's"
     why = f" ({escaped(problem)})" if problem else ""
-    return f"pods: as the kubelet's directories tell{why}; guard: what stands in for what only the kubelet knows"
+    return f"pods: from the kubelet's directories{why}; guard: a rule of ours in place of what only the kubelet knows"

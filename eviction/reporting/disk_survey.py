@@ -91,8 +91,8 @@ class DiskSurvey:
             return record
         return replace(record, attributions=self.survey(record.after or record.observations, _outcomes(record)))
 
-    def explain_later(self, record: Pass, tell: Callable[[Pass], None]) -> None:
-        """The same on a thread of its own, at most once a minute; `tell` is called there with the record."""
+    def explain_later(self, record: Pass, on_explained: Callable[[Pass], None]) -> None:
+        """The same on a thread of its own, at most once a minute; `on_explained` is called there with the record."""
         if (
             record.result is not PassResult.NOT_ENOUGH
             or self._clock.monotonic() - self._done_at < SHORTEST_INTERVAL_SECONDS
@@ -103,7 +103,7 @@ class DiskSurvey:
 
         def run() -> None:
             try:
-                tell(self.with_attribution(record))
+                on_explained(self.with_attribution(record))
             finally:
                 self._done_at = self._clock.monotonic()
                 self._busy.release()

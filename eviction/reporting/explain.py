@@ -15,12 +15,12 @@ from signals.quantity import format_bytes, format_duration
 from signals.types import FilesystemRole, SignalObservations
 
 REASONS: dict[str, str] = {
-    Reason.OLDER_COPY: "a newer dead copy of it stays",
+    Reason.OLDER_COPY: "a newer dead copy of it is kept",
     Reason.OVER_LIMIT: "beyond the number of dead copies to keep",
     Reason.POD_GONE: "its pod is gone",
     Reason.POD_TERMINATED: "its pod has terminated for good",
     Reason.POD_EVICTED: "its pod was evicted",
-    Reason.OLDER_SANDBOX: "a newer sandbox of its pod stays",
+    Reason.OLDER_SANDBOX: "a newer sandbox of its pod is kept",
     Reason.UNUSED: "no container uses it",
     Reason.MAXIMUM_AGE: "not used for longer than the maximum age",
     Reason.DANGLING: "points to nothing",
@@ -39,7 +39,7 @@ REASONS: dict[str, str] = {
     Reason.KEEP_LIST: "is on the keep-list",
     Reason.SANDBOX_IMAGE: "no pod starts without it",
     Reason.SANDBOX_IMAGE_UNKNOWN: "nothing says which image pod sandboxes need",
-    Reason.UNRESOLVED_IMAGE: "a container uses an image that cannot be told",
+    Reason.UNRESOLVED_IMAGE: "a container uses an image that cannot be identified",
     Reason.ROTATING: "its container lives: the log may be rotating",
     Reason.TARGET_EXISTS: "points to a log that exists",
     Reason.ENOUGH_FREED: "the low threshold is reached without it",
