@@ -1,1 +1,1 @@
-"""Which thresholds are met, which one is acted on, and by which functions: pure."""
+"""Decides which thresholds are met, which one is acted on, and by which reclaim functions (pure)."""

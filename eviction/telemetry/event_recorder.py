@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from eviction.reporting.log import Log
-from eviction.reporting.throttled_log import News
+from eviction.reporting.throttled_log import ThrottledLog
 from eviction.telemetry.event_correlator import EventCorrelator, NodeEvent
 from eviction.types import EvictionError
 from reclaim.types import GCEvent
@@ -69,7 +69,7 @@ class EventRecorder:
         self._correlator = EventCorrelator(node_name)
         self._log = log
         self._clock = clock
-        self._news = News(log, clock)
+        self._throttled_log = ThrottledLog(log, clock)
         self._queue: queue.Queue[tuple[GCEvent, float] | None] = queue.Queue(MOST_QUEUED)
         self._stopping = pause()
         self._lost = 0
@@ -85,7 +85,9 @@ class EventRecorder:
             self._queue.put_nowait((event, self._clock.wall()))
         except queue.Full:
             self._lost += 1
-            self._news.say("events are lost: the API server takes none, and the queue to it is full", key="lost")
+            self._throttled_log.warn(
+                "events are lost: the API server takes none, and the queue to it is full", key="lost"
+            )
 
     def finish(self, seconds: float) -> bool:
         """Waits for the queued events, at most `seconds`, then stops sending. Whether all of them were handled."""
@@ -118,14 +120,14 @@ class EventRecorder:
             try:
                 write(writer, event)
             except EventNotSent as error:
-                self._news.say(f"an event did not reach the API server: {error}", key="server")
+                self._throttled_log.warn(f"an event did not reach the API server: {error}", key="server")
                 if not error.retriable or self._stopping.wait(AGAIN_SECONDS):
                     return
             except Exception as error:  # noqa: BLE001 # a defect in one event must not stop the others
-                self._news.say(f"sending an event: {type(error).__name__}: {error}", key="defect")
+                self._throttled_log.warn(f"sending an event: {type(error).__name__}: {error}", key="defect")
                 return
             else:
-                if self._news.over("server"):
+                if self._throttled_log.resolved("server"):
                     lost, self._lost = self._lost, 0
                     self._log.info(f"the API server takes events again{f'; {lost} were lost' if lost else ''}")
                 return

@@ -30,7 +30,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from eviction.reporting.pass_record import Pass, PassResult, Trigger
-from eviction.reporting.status import Standing
+from eviction.reporting.status import NodeStatus
 from eviction.telemetry.http_server import Page
 from eviction.types import NodeCondition
 from reclaim.functions import FUNCTIONS, FunctionTable
@@ -98,17 +98,17 @@ class Histogram:
 class Metrics:
     """The counters, and the page with all metrics. All methods may be called from any thread.
 
-    `standing`: called at each scrape; it reads no disk. `held_off`: why nothing may be removed yet, or None.
+    `status`: called at each scrape; it reads no disk. `held_off`: why nothing may be removed yet, or None.
     `functions`: their names and kinds are values of labels.
     """
 
     def __init__(
         self,
-        standing: Callable[[], Standing],
+        status: Callable[[], NodeStatus],
         held_off: Callable[[], str | None] = lambda: None,
         functions: FunctionTable = FUNCTIONS,
     ):
-        self._standing = standing
+        self._status = status
         self._held_off = held_off
         self._functions = functions
         self._kinds = tuple(dict.fromkeys(kind for each in functions.values() for kind in each.kinds))
@@ -162,8 +162,8 @@ class Metrics:
 
     def collect(self) -> Iterator[Metric]:
         """All families."""
-        standing = self._standing()
-        yield from _of_standing(standing)
+        status = self._status()
+        yield from _of_status(status)
         held = self._held_off() is not None
         yield _gauge("held_off", "1 while nothing is removed after a start", [((), float(held))])
         with self._lock:
@@ -205,22 +205,22 @@ class _Scrape(Collector):
         return self._collect()
 
 
-def _of_standing(standing: Standing) -> Iterator[Metric]:
+def _of_status(status: NodeStatus) -> Iterator[Metric]:
     yield _gauge(
-        "heartbeat_age_seconds", "Seconds since the last observation", [((), max(standing.heartbeat_age_seconds, 0.0))]
+        "heartbeat_age_seconds", "Seconds since the last observation", [((), max(status.heartbeat_age_seconds, 0.0))]
     )
-    conditions = [((str(condition),), float(condition in standing.conditions)) for condition in NodeCondition]
+    conditions = [((str(condition),), float(condition in status.conditions)) for condition in NodeCondition]
     yield _gauge("condition", "1 while the condition is reported", conditions, "condition")
-    seen = list(standing.look.signals.values()) if standing.look is not None else []
+    seen = list(status.observations.signals.values()) if status.observations is not None else []
     rows = [((str(one.signal),), float(one.available)) for one in seen]
     yield _gauge("signal_available", "Bytes or inodes available", rows, "signal")
     rows = [((str(one.signal),), float(one.capacity)) for one in seen]
     yield _gauge("signal_capacity", "Bytes or inodes in all", rows, "signal")
-    rows = [((str(one.signal),), max(standing.now - one.time, 0.0)) for one in seen if one.time is not None]
+    rows = [((str(one.signal),), max(status.now - one.time, 0.0)) for one in seen if one.time is not None]
     yield _gauge("stats_age_seconds", "Seconds since the filesystem was last read", rows, "signal")
     rows = [((str(one.signal),), float(one.stale)) for one in seen]
     yield _gauge("signal_stale", "1 while the filesystem does not answer", rows, "signal")
-    marks = [(str(m.threshold.signal), "hard" if m.threshold.hard else "soft", m) for m in standing.marks]
+    marks = [(str(m.threshold.signal), "hard" if m.threshold.hard else "soft", m) for m in status.thresholds]
     found = [((signal, kind), float(m.mark)) for signal, kind, m in marks if m.mark is not None]
     yield _gauge("threshold", "The mark in bytes or inodes at the present capacity", found, "signal", "kind")
     text = "Seconds until the mark would be reached at the fastest recent fill rate"

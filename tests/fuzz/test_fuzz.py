@@ -157,7 +157,7 @@ def assert_sound(found: Configuration) -> None:
     """Every number in it is finite and not negative."""
     for threshold in found.thresholds:
         for capacity in (0, 1, 10**12, LARGEST):
-            assert threshold.effective(capacity, with_min_reclaim=True) >= threshold.effective(capacity) >= 0
+            assert threshold.mark_with_min_reclaim(capacity) >= threshold.mark(capacity) >= 0
         assert 0 <= threshold.grace_seconds <= LARGEST / 10**9
         assert threshold.text()
     for seconds in (found.transition_period_seconds, found.image_minimum_gc_age_seconds, found.hold_off_seconds):

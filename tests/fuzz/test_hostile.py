@@ -19,7 +19,7 @@ from eviction.reporting.pass_record import Pass, PassResult, Trigger, pass_json
 from eviction.types import Decision
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.types import FsLayout, Signal
-from tests.pure.values import GIB, look, observation
+from tests.pure.values import GIB, observation, observations_of
 
 PIECES = [
     "\n",
@@ -37,7 +37,7 @@ PIECES = [
 ]
 on_disk = st.binary(max_size=40).map(os.fsdecode)  # surrogates where it is not UTF-8
 hostile = st.lists(st.sampled_from(PIECES) | st.text(max_size=8), max_size=8).map("".join) | on_disk
-LOOK = look(observation(Signal.NODEFS_AVAILABLE, GIB, time=100.0), time=100.0)
+LOOK = observations_of(observation(Signal.NODEFS_AVAILABLE, GIB, time=100.0), time=100.0)
 IDLE = Decision(frozenset(), (), None, (), FsLayout.SINGLE)
 
 

@@ -92,10 +92,10 @@ def test_a_layout_is_what_the_product_sees(layout: str, seen: FsLayout, disks: i
     other = None if layout == "single" else {**IMAGEFS, "size": "40Mi"}
     made = scenario(node={"layout": layout, "imagefs": other, "pods": PODS})
     with built(made) as (embedded, node):
-        look = node.summary.observe()
-        assert look.layout is seen
+        observations = node.summary.observe()
+        assert observations.layout is seen
         assert len({embedded.disk(role) for role in FilesystemRole}) == disks
-        sizes = {role: stats.capacity_bytes for role, (_, stats) in look.filesystems.items()}
+        sizes = {role: stats.capacity_bytes for role, (_, stats) in observations.filesystems.items()}
         assert sizes[FilesystemRole.NODEFS] == 48 * MIB
         assert sizes[FilesystemRole.IMAGEFS] == (48 if layout == "single" else 40) * MIB
         assert sizes[FilesystemRole.CONTAINERFS] == (40 if layout == "dedicated" else 48) * MIB

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from eviction.reporting.pass_record import Pass, PassResult, Timings, Trigger
-from eviction.reporting.status import Mark, Standing, mark_of
+from eviction.reporting.status import NodeStatus, ThresholdStatus, threshold_status
 from eviction.telemetry.metrics import BUCKETS, LARGEST_SERIES, OPERATION_TYPES, Metrics
 from eviction.types import Decision, NodeCondition
 from reclaim.functions import FUNCTIONS
@@ -17,11 +17,13 @@ from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, 
 from signals.interval import update_fill_rate
 from signals.types import FsLayout, Signal
 from tests.pages import EVICTION, rows_of, section
-from tests.pure.values import GIB, MIB, look, observation, threshold
+from tests.pure.values import GIB, MIB, observation, observations_of, threshold
 
 LOW = threshold(Signal.NODEFS_AVAILABLE, "10%")
-SEEN = look(observation(Signal.NODEFS_AVAILABLE, 20 * GIB, time=90.0), observation(Signal.NODEFS_INODES_FREE, 7, 9))
-QUIET = Standing(SEEN, frozenset(), (Mark(LOW, 10 * GIB, 12.5),), 0.5, -1.0, 100.0)
+SEEN = observations_of(
+    observation(Signal.NODEFS_AVAILABLE, 20 * GIB, time=90.0), observation(Signal.NODEFS_INODES_FREE, 7, 9)
+)
+QUIET = NodeStatus(SEEN, frozenset(), (ThresholdStatus(LOW, 10 * GIB, 12.5),), 0.5, -1.0, 100.0)
 
 
 def verdict(kind: Kind, reason: Reason, action: Action = Action.REMOVE) -> Verdict:
@@ -104,7 +106,7 @@ def test_pressure_and_hold_off_have_gauges() -> None:
 
 def test_before_the_first_observation_there_are_no_signals() -> None:
     """No series of a signal, not even with the value 0."""
-    found = scraped(Metrics(lambda: Standing(None, frozenset(), (), 0.0, 0.0, 0.0)))
+    found = scraped(Metrics(lambda: NodeStatus(None, frozenset(), (), 0.0, 0.0, 0.0)))
     assert not [series for series in found if "signal=" in series]
 
 
@@ -154,7 +156,9 @@ def test_calls_of_the_runtime_have_the_kubelets_words() -> None:
 
 def test_no_name_is_ever_a_label_and_the_series_are_bounded() -> None:
     """Everything that can happen, a thousand times: no name, no id, and not more series than were promised."""
-    metrics = Metrics(lambda: replace(QUIET, marks=tuple(Mark(threshold(s, "1"), 1, 1.0) for s in Signal)))
+    metrics = Metrics(
+        lambda: replace(QUIET, thresholds=tuple(ThresholdStatus(threshold(s, "1"), 1, 1.0) for s in Signal))
+    )
     for trigger in Trigger:
         for result in PassResult:
             every = tuple(Outcome(verdict(k, r), outcome) for k in Kind for r in Reason for outcome in Result)
@@ -210,8 +214,11 @@ def test_the_time_to_a_mark_follows_from_the_fill() -> None:
     """1 GiB a second, 10 GiB above the mark: 10 s; below it 0; unknown without a fill or without the signal."""
     first = update_fill_rate(None, 30 * GIB, 0.0)
     filling = update_fill_rate(first, 20 * GIB, 10.0)
-    mark = int(LOW.effective(100 * GIB))
-    assert mark_of(LOW, SEEN, filling).headroom_seconds == pytest.approx((20 * GIB - mark) / filling.fastest)
-    assert mark_of(LOW, look(observation(Signal.NODEFS_AVAILABLE, GIB)), filling).headroom_seconds == 0.0
-    assert mark_of(LOW, SEEN, None) == Mark(LOW, mark, None)
-    assert mark_of(LOW, look(), filling) == Mark(LOW, None, None)
+    mark = LOW.mark(100 * GIB)
+    assert threshold_status(LOW, SEEN, filling).headroom_seconds == pytest.approx((20 * GIB - mark) / filling.fastest)
+    assert (
+        threshold_status(LOW, observations_of(observation(Signal.NODEFS_AVAILABLE, GIB)), filling).headroom_seconds
+        == 0.0
+    )
+    assert threshold_status(LOW, SEEN, None) == ThresholdStatus(LOW, mark, None)
+    assert threshold_status(LOW, observations_of(), filling) == ThresholdStatus(LOW, None, None)

@@ -200,7 +200,7 @@ def test_the_configuration_beside_k3s_acts_before_its_kubelet() -> None:
     """Its socket, and every threshold above the 5% that k3s sets."""
     found = load(str(EXAMPLES / "k3s" / "reclaimd.yaml"), {}, {})
     assert found.runtime_endpoint == "unix:///run/k3s/containerd/containerd.sock"
-    marks = {str(one.signal): one.effective(1000) for one in found.thresholds}
+    marks = {str(one.signal): one.mark(1000) for one in found.thresholds}
     assert {signal for signal, mark in marks.items() if mark > 50} == {"nodefs.available", "imagefs.available"}
     assert len(marks) == 4
     assert all(one.hard and one.margin is None for one in found.thresholds)

@@ -1,4 +1,4 @@
-"""Time that passes while the daemon is stopped."""
+"""Grace periods and the time during which the process of the daemon is stopped."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def relieved(small: SmallNode, daemon: Daemon) -> None:
     assert small.removed("image")
 
 
-def test_pressure_that_nothing_relieves_does_not_spin_and_is_said_once(small_node: SmallNode) -> None:
+def test_pressure_that_nothing_relieves_does_not_spin_and_is_logged_once(small_node: SmallNode) -> None:
     """A pass that freed nothing makes the next one wait longer: in 3 s a few passes, not hundreds."""
     small_node.run(small_node.run_pod("web"))
     configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=10 * MIB)
@@ -47,7 +47,7 @@ def test_pressure_that_nothing_relieves_does_not_spin_and_is_said_once(small_nod
 
 
 def test_pressure_whose_row_is_empty_asks_the_runtime_for_nothing(make_small_node: SmallNodeFactory) -> None:
-    """Where nothing relieves the kubelet's own filesystem, the runtime is left in peace and the state is said once."""
+    """The kubelet's own filesystem has an empty row: no lists are requested, and the state is logged once."""
     small = make_small_node(FsLayout.DEDICATED_IMAGEFS)
     crowd(small)
     configuration = small.configuration(Signal.NODEFS_AVAILABLE, above=10 * MIB)
@@ -92,7 +92,7 @@ def test_a_soft_threshold_in_its_grace_makes_the_relief_of_another_insufficient(
 
 
 def test_a_runtime_that_comes_after_the_daemon_is_used_within_2_s(small_node: SmallNode) -> None:
-    """The daemon starts without a runtime, says so once, and relieves the node when it is there."""
+    """The daemon starts without a runtime, logs that once, and relieves the node when the runtime is there."""
     crowd(small_node)
     configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=MIB)
     small_node.server.stop()
@@ -122,8 +122,8 @@ def test_a_runtime_that_restarts_is_used_again_within_2_s(small_node: SmallNode)
         relieved(small_node, daemon)
 
 
-def test_a_runtime_that_hangs_does_not_stop_the_looks(small_node: SmallNode) -> None:
-    """While every list hangs the daemon still sees the disk; released, it relieves it within 2 s."""
+def test_a_runtime_that_hangs_does_not_stop_the_observations(small_node: SmallNode) -> None:
+    """While every list hangs the daemon still observes the disk; when they return it relieves the node within 2 s."""
     crowd(small_node)
     configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=-2 * MIB)
     with Daemon("--config", configuration) as daemon:
@@ -139,8 +139,8 @@ def test_a_runtime_that_hangs_does_not_stop_the_looks(small_node: SmallNode) -> 
         relieved(small_node, daemon)
 
 
-def test_a_daemon_beside_a_hung_runtime_leaves_when_told(small_node: SmallNode) -> None:
-    """Nothing is in flight, so nothing is waited for: a list that hangs holds nobody up."""
+def test_a_daemon_beside_a_hung_runtime_ends_on_sigterm(small_node: SmallNode) -> None:
+    """No removal is in flight, so it does not wait for the list that hangs."""
     crowd(small_node)
     configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=MIB)
     small_node.failpoints["ListContainers"] = Hang()
@@ -152,7 +152,7 @@ def test_a_daemon_beside_a_hung_runtime_leaves_when_told(small_node: SmallNode) 
 
 
 def test_sigterm_waits_for_the_removal_in_flight_and_starts_no_other(small_node: SmallNode) -> None:
-    """An interrupted RemoveImage strands a record for ever: the one that was sent finishes, and the exit is 0."""
+    """An interrupted RemoveImage leaves a record behind for ever: the one that was sent finishes; exit 0."""
     images = crowd(small_node)
     configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=40 * MIB)
     small_node.failpoints["RemoveImage"] = Delay(2.0)
@@ -167,8 +167,8 @@ def test_sigterm_waits_for_the_removal_in_flight_and_starts_no_other(small_node:
     assert record["kept_by_reason"]["stopping"] == 2
 
 
-def test_a_second_daemon_on_the_same_node_leaves_with_75_and_the_first_goes_on(small_node: SmallNode) -> None:
-    """Two agents would remove side by side: the second one leaves at once with a sentence."""
+def test_a_second_daemon_on_the_same_node_exits_with_75_and_the_first_goes_on(small_node: SmallNode) -> None:
+    """Two daemons would both remove: the second one exits at once with a sentence."""
     crowd(small_node)
     configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=-2 * MIB)
     with Daemon("--config", configuration) as daemon:
@@ -184,7 +184,7 @@ def test_a_second_daemon_on_the_same_node_leaves_with_75_and_the_first_goes_on(s
         assert third.stop() == 0, "the lock is let go of with the process"
 
 
-def test_a_daemon_that_is_killed_leaves_nothing_to_repair(small_node: SmallNode) -> None:
+def test_after_a_kill_the_next_daemon_needs_no_repair(small_node: SmallNode) -> None:
     """SIGKILL in the middle of a removal: the next one takes the node over at once and finishes the work."""
     images = crowd(small_node)
     configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=6 * MIB)
@@ -203,7 +203,7 @@ def test_a_daemon_that_is_killed_leaves_nothing_to_repair(small_node: SmallNode)
 
 
 def test_after_its_start_the_daemon_holds_off(small_node: SmallNode) -> None:
-    """After a reboot everything looks dead and belongs to live pods: pressure is told, and nothing is removed yet."""
+    """After a reboot the containers of live pods are dead: pressure is logged, and nothing is removed yet."""
     crowd(small_node)
     configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=MIB, holdOffAfterStart="5m")
     with Daemon("--config", configuration) as daemon:
@@ -214,7 +214,7 @@ def test_after_its_start_the_daemon_holds_off(small_node: SmallNode) -> None:
 
 
 def test_the_daemon_relieves_a_full_disk_from_its_very_start(small_node: SmallNode) -> None:
-    """At 0 bytes and 0 inodes free the daemon starts, removes, and makes no file on the way."""
+    """With 0 bytes and 0 inodes free the daemon starts and removes, without creating a file."""
     crowd(small_node)
     configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=-30 * MIB)
     small_node.fill(inodes=small_node.inodes_free() - 1)
@@ -231,8 +231,8 @@ def watches(pid: int) -> int:
 
 
 @pytest.mark.parametrize("watching", [True, False])
-def test_the_watcher_wakes_the_loop_and_without_it_the_interval_does(small_node: SmallNode, watching: bool) -> None:
-    """With looks up to 30 s apart what appears on the disk is seen at once; with --no-watch it is not seen yet."""
+def test_inotify_wakes_the_loop_and_without_it_the_interval_does(small_node: SmallNode, watching: bool) -> None:
+    """With intervals of up to 30 s a new file is noticed at once; with --no-watch it is not noticed yet."""
     crowd(small_node)
     configuration = small_node.configuration(
         Signal.NODEFS_AVAILABLE, above=-8 * MIB, pollFloor="10ms", pollCeiling="30s", assumedFillRate="1"

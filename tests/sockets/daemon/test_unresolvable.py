@@ -78,7 +78,7 @@ def under_pressure(small: SmallNode, failpoints: dict[str, Failpoint], seconds: 
         node,
         Log(clock.wall, as_json=True, stream=Lines()),
         on_pass=passes.append,
-        on_look=lambda *_: manager.stop() if clock.monotonic() - began >= seconds else None,
+        on_observation=lambda *_: manager.stop() if clock.monotonic() - began >= seconds else None,
         event=lambda: next(unused),
     )
     for wait in waits:

@@ -83,9 +83,9 @@ def crossed(node: Node) -> Pass:
     """Looks, as the daemon does, until the mark is crossed, and acts."""
     node.locate()
     while True:
-        observations, decision = node.responder.look()
+        observations, decision = node.responder.synchronize()
         if decision.row:
-            return node.responder.act(observations, decision, Trigger.INTERVAL)
+            return node.responder.reclaim(observations, decision, Trigger.INTERVAL)
         time.sleep(0.05)
 
 
@@ -143,12 +143,12 @@ def test_the_plan_shows_the_order_of_the_hurry(crowd: tuple[SmallNode, list[str]
     small, old, large = crowd
     node = small.node(Signal.NODEFS_AVAILABLE, above=15 * MIB, dry_run=True)
     node.locate()
-    observations, decision = node.responder.look()
+    observations, decision = node.responder.synchronize()
     node.responder.fill_rates = {
         key: replace(fill, recent_fall=float(GIB), watched_seconds=1.0)
         for key, fill in node.responder.fill_rates.items()
     }
-    record = node.responder.act(observations, decision, Trigger.REQUEST, Request(extent=Extent.ALL))
+    record = node.responder.reclaim(observations, decision, Trigger.REQUEST, Request(extent=Extent.ALL))
     assert [outcome.verdict.id for outcome in record.removals] == [large, *old]
     assert small.removed() == []
     assert record.order is not None

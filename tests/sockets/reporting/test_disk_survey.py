@@ -1,4 +1,4 @@
-"""Where the bytes are, on a small node with a real filesystem: in the plan, in the answer of the hook, in the log."""
+"""What the bytes of a real filesystem are used for: in the plan, in the answer of `reclaimd reclaim`, in the log."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ def test_split_layouts_are_told_apart(make_small_node: SmallNodeFactory) -> None
     assert kubelets[Use.ELSE] == pytest.approx(4 * MIB, abs=MIB // 4)
 
 
-def test_the_hook_explains_what_was_not_enough(crowded: SmallNode) -> None:
-    """Exit 1, and the attribution with what is left: the old images are gone from it."""
+def test_reclaim_explains_what_was_not_enough(crowded: SmallNode) -> None:
+    """Exit 1, and the attribution of what is left, without the old images."""
     file = crowded.configuration(Signal.NODEFS_AVAILABLE, 60 * MIB, podLogsDir=str(crowded.disk / "logs"))
     process = reclaimd("reclaim", "--config", file, "-o", "json")
     assert process.returncode == 1
@@ -124,17 +124,17 @@ def test_the_daemon_explains_it_in_its_log_and_its_record(crowded: SmallNode, tm
 
 
 def test_a_pass_that_was_enough_measures_nothing(small_node: SmallNode) -> None:
-    """Relief is not delayed by curiosity."""
+    """Nothing is measured before or after a pass that relieved the node."""
     small_node.add_images(3)
     node = small_node.node(Signal.NODEFS_AVAILABLE, MIB)
     record = relieve(node)
     assert record.result is PassResult.SATISFIED
-    assert node.whereabouts.attributed(record).attributions == ()
+    assert node.disk_survey.with_attribution(record).attributions == ()
     assert small_node.failpoints.calls["ListContainerStats"] == 0
 
 
 def test_a_runtime_without_statistics_costs_only_their_part(crowded: SmallNode) -> None:
-    """ListContainerStats fails: writable layers are in the images' part or everything else; all else is told."""
+    """ListContainerStats fails: writable layers count as images or everything else; all other parts are there."""
     crowded.failpoints["ListContainerStats"] = Fail(grpc.StatusCode.UNIMPLEMENTED)
     file = crowded.configuration(podLogsDir=str(crowded.disk / "logs"))
     (attribution,) = answer(reclaimd_here("plan", "--config", file, "-o", "json"))["attribution"]
