@@ -7,7 +7,7 @@ import time
 from functools import cache
 
 from eviction.drill.judgement.result import DrillResult
-from eviction.drill.node.embedded_node import EmbeddedDrillNode
+from eviction.drill.node.embedded_node import EmbeddedNode
 from eviction.drill.report.document import Report, report_of
 from eviction.drill.report.to_json import result_json
 from eviction.drill.run.embedded import Drill
@@ -19,7 +19,7 @@ from tests.conftest import MOUNTS
 
 def run(scenario: Scenario) -> DrillResult:
     """One run on an embedded node: as root on filesystems of its own, else on simulated ones."""
-    with EmbeddedDrillNode(scenario, MOUNTS) as embedded:
+    with EmbeddedNode(scenario, MOUNTS) as embedded:
         return Drill(scenario, embedded, Log(time.time, stream=io.StringIO())).run()
 
 

@@ -82,7 +82,7 @@ def test_options_of_a_node_that_is_there_have_no_part_on_the_embedded_one(tmp_pa
     )
     assert process.returncode == 2
     assert process.stdout == ""
-    assert "--container-runtime-endpoint, --eviction-hard: has no part on the embedded node" in process.stderr
+    assert "--container-runtime-endpoint, --eviction-hard: not allowed on the embedded node" in process.stderr
 
 
 def test_an_observation_alone_takes_no_scenario_and_no_bad_time() -> None:
@@ -151,7 +151,7 @@ def test_a_layout_can_be_drilled_where_nothing_can_be_mounted(tmp_path: Path, la
     printed = answer(process)
     assert process.returncode == 0, printed["checks"]
     assert printed["simulated"]
-    assert "the scenario wants it so" in printed["filesystem"]
+    assert "the scenario asks for it" in printed["filesystem"]
     expected = {"single": 1, "dedicated": 2, "split": 2}
     assert len(printed["filesystems"]) == expected[layout]
     assert printed["layout"] == {"dedicated": "dedicated-imagefs"}.get(layout, layout)

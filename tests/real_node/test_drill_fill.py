@@ -232,11 +232,11 @@ def test_every_refusal_touches_nothing(place: Place, tmp_path: Path) -> None:
     fault = [{"action": "restart", "at": "1s"}]
     on_imagefs = {"grows": "bytes", "rate": "1Mi", "amount": "900Mi"}
     refused: dict[str, tuple[int, list[str], dict[str, Any]]] = {
-        "nobody can be asked": (2, [], {}),
+        "there is no terminal to ask on": (2, [], {}),
         "is no directory": (2, ["--yes"], {"fill": tmp_path / "absent"}),
         "on none of the node's filesystems": (2, ["--yes"], {"fill": elsewhere}),
         "only bytes and inodes can grow": (2, ["--yes"], {"pressure": pull}),
-        "faults, which strike the embedded runtime only": (2, ["--yes"], {"faults": fault}),
+        "faults, which only the embedded runtime can have": (2, ["--yes"], {"faults": fault}),
         "have to stay": (2, ["--yes"], {"pressure": on_imagefs}),
         "several collectors": (2, ["--yes"], {"node": {**NODE, "collectors": 2}}),
         "no threshold counts inodes": (2, ["--yes"], {"pressure": {"grows": "inodes", "rate": "1", "amount": "2"}}),
@@ -248,7 +248,7 @@ def test_every_refusal_touches_nothing(place: Place, tmp_path: Path) -> None:
         process = place.drill(*more, **changes)
         assert (process.returncode, said in process.stderr) == (code, True), (said, process.stderr)
         assert process.stderr.count("\n") == 1, process.stderr
-        assert "nothing was touched" in process.stderr
+        assert "nothing was changed" in process.stderr
     with Daemon("--config", place.configuration):
         assert place.drill("--yes").returncode == 75, "a daemon of ours holds the node"
     (place.node.mountpoint / "database").write_text("somebody else's")
@@ -284,14 +284,14 @@ def test_whoever_sits_at_the_terminal_is_asked(place: Place) -> None:
         os.close(leader)
         os.close(follower)
         assert process.returncode == code, printed + said
-        assert "go on? [y/N]" in said
+        assert "continue? [y/N]" in said
         assert "all of it is given back" in printed
-        assert ("nothing was touched" in said) == bool(code)
+        assert ("nothing was changed" in said) == bool(code)
         assert (abs(place.node.filesystem.available_bytes() - before) < MIB) == bool(code)
 
 
 def test_a_ctrl_c_at_the_question_is_a_no(place: Place) -> None:
-    """It ends the command at once, and nothing was touched."""
+    """It ends the command at once, and nothing was changed."""
     before = place.node.filesystem.available_bytes()
     leader, follower = os.openpty()
     process = subprocess.Popen(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eviction.drill.runtime.id_lookup import made_id
+from eviction.drill.runtime.id_lookup import deterministic_id
 from eviction.drill.runtime.pod_records import Container, Sandbox
 from reclaim.cri import cri_pb2
 
@@ -23,7 +23,7 @@ def dead_containers(sandbox: Sandbox, count: int, image_id: str, died_at: int) -
     """
     pod = sandbox.config.metadata
     for number in range(count):
-        container_id = made_id("crowd", sandbox.id, number)
+        container_id = deterministic_id("crowd", sandbox.id, number)
         name = f"job-{number:05d}"
         yield Container(
             id=container_id,

@@ -3,7 +3,7 @@
     server.failpoints["RemoveImage"] = Fail(grpc.StatusCode.UNAVAILABLE, "connection lost", times=2)
     server.failpoints["ListContainers"] = Hang()
     del server.failpoints["ListContainers"]          # lets the calls that hang go on
-    server.failpoints.add(Fault("ListImages", Cut(), When(from_call=3)))
+    server.failpoints.add(MethodFault("ListImages", Cut(), When(from_call=3)))
 
 Covers: which fault takes which call, and how often each method was called. `Failpoints.apply` is the one place where
 any of it takes effect: for the embedded runtime and for a proxy before another one.
@@ -24,7 +24,18 @@ from typing import Any, Generic, TypeVar, assert_never
 import grpc
 
 from eviction.drill.runtime.distortions import Distortion
-from eviction.drill.runtime.faults import ActThenFail, Cut, Delay, Distort, Fail, Failpoint, Fault, Hang, Pretend, When
+from eviction.drill.runtime.faults import (
+    ActThenFail,
+    Cut,
+    Delay,
+    Distort,
+    Fail,
+    Failpoint,
+    Hang,
+    MethodFault,
+    Pretend,
+    When,
+)
 
 __all__ = [
     "ActThenFail",
@@ -35,7 +46,7 @@ __all__ = [
     "Fail",
     "Failpoint",
     "Failpoints",
-    "Fault",
+    "MethodFault",
     "Hang",
     "InjectedError",
     "Pretend",
@@ -66,8 +77,8 @@ class Call(Generic[_Answer]):
 
 
 @dataclass(slots=True, eq=False)
-class _Armed:
-    fault: Fault
+class _ActiveFault:
+    fault: MethodFault
     since: float
     left: int | None
     seen: int = 0
@@ -100,7 +111,7 @@ class Failpoints(MutableMapping[str, Failpoint]):
         self._methods = methods
         self._clock = clock
         self._changed = threading.Condition()
-        self._armed: dict[str, list[_Armed]] = {}
+        self._armed: dict[str, list[_ActiveFault]] = {}
         self._calls: Counter[str] = Counter()
         self._closed = False
 
@@ -109,7 +120,7 @@ class Failpoints(MutableMapping[str, Failpoint]):
             return self._armed[method][0].fault.action
 
     def __setitem__(self, method: str, action: Failpoint) -> None:
-        armed = self._arm(Fault(method, action))
+        armed = self._arm(MethodFault(method, action))
         with self._changed:
             self._armed[method] = [armed]
             self._changed.notify_all()
@@ -127,7 +138,7 @@ class Failpoints(MutableMapping[str, Failpoint]):
         with self._changed:
             return len(self._armed)
 
-    def add(self, fault: Fault) -> None:
+    def add(self, fault: MethodFault) -> None:
         """Set a fault behind those that its method has already; its calls and its time are counted from now on."""
         armed = self._arm(fault)
         with self._changed:
@@ -184,12 +195,12 @@ class Failpoints(MutableMapping[str, Failpoint]):
         with self._changed:
             self._closed = False
 
-    def _arm(self, fault: Fault) -> _Armed:
+    def _arm(self, fault: MethodFault) -> _ActiveFault:
         if fault.method not in self._methods:
             raise KeyError(f"no method is named {fault.method!r}")
-        return _Armed(fault, self._clock(), fault.action.times)
+        return _ActiveFault(fault, self._clock(), fault.action.times)
 
-    def _arrive(self, method: str) -> _Armed | None:
+    def _arrive(self, method: str) -> _ActiveFault | None:
         with self._changed:
             self._calls[method] += 1
             self._changed.notify_all()
@@ -200,7 +211,7 @@ class Failpoints(MutableMapping[str, Failpoint]):
                 willing[0].left -= 1
             return willing[0] if willing else None
 
-    def _wait(self, method: str, armed: _Armed | None, seconds: float | None) -> None:
+    def _wait(self, method: str, armed: _ActiveFault | None, seconds: float | None) -> None:
         deadline = None if seconds is None else time.monotonic() + seconds
         with self._changed:
             while not self._closed and armed in self._armed.get(method, ()):

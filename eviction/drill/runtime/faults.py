@@ -119,7 +119,7 @@ class When:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class MethodFault:
     """One method misbehaves in one way. `method` is its name in CRI, without the service."""
 
     method: str
@@ -140,7 +140,7 @@ _ACTION_NAMES = {kind: name for name, kind in ACTIONS.items()}
 _DECIMAL = re.compile(r"\d{1,12}(\.\d{1,9})?")
 
 
-def read_fault(document: object, methods: Collection[str]) -> Fault:
+def read_fault(document: object, methods: Collection[str]) -> MethodFault:
     """The fault in a document of YAML or JSON; `methods` are the names that exist. Raises FaultError.
 
     Fields: `method`, `action` (see ACTIONS), the arguments of the action by their names, and `when`. A number of
@@ -154,10 +154,10 @@ def read_fault(document: object, methods: Collection[str]) -> Fault:
     if action not in ACTIONS:
         raise FaultError(f"action: unknown action {action!r}; allowed are {', '.join(ACTIONS)}")
     when = _read(When, _mapping(given.pop("when", {}), "when"), "when.")
-    return Fault(method, _read(ACTIONS[action], given, ""), when)
+    return MethodFault(method, _read(ACTIONS[action], given, ""), when)
 
 
-def fault_document(fault: Fault) -> dict[str, Any]:
+def fault_document(fault: MethodFault) -> dict[str, Any]:
     """The document of a fault, from which `read_fault` makes an equal one; what is as usual is left out."""
     document: dict[str, Any] = {"method": fault.method, "action": _ACTION_NAMES[type(fault.action)]}
     document |= _written(fault.action)

@@ -56,12 +56,12 @@ def find_or_keep(ids: Collection[str], wanted: str) -> str:
         return wanted
 
 
-def selects(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+def matches_labels(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
     """Whether the labels have every key of the selector with the same value; an empty selector takes all."""
     return all(key in labels and labels[key] == value for key, value in selector.items())
 
 
-def normalized(reference: str) -> str:
+def normalize_reference(reference: str) -> str:
     """An image reference in full: registry, repository, and a digest or a tag ("latest" if neither is given).
 
     "busybox" is "docker.io/library/busybox:latest"; of "name:tag@digest" the tag is dropped, as runtimes do.
@@ -83,6 +83,6 @@ def repository_of(tag: str) -> str:
     return tag.rpartition(":")[0]
 
 
-def made_id(*parts: object) -> str:
+def deterministic_id(*parts: object) -> str:
     """64 hex digits that depend on the parts alone, so that a drill with the same story has the same ids."""
     return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()

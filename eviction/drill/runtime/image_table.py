@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from eviction.drill.runtime.id_lookup import NotFoundError, find, made_id, normalized, repository_of
+from eviction.drill.runtime.id_lookup import NotFoundError, deterministic_id, find, normalize_reference, repository_of
 from eviction.drill.runtime.layer_store import LayerSpec
 from reclaim.cri import cri_pb2
 
@@ -62,8 +62,8 @@ class ImageTable:
         """Add an image, or more tags to the one that has this id. Tags that another image had move here."""
         image = self._by_id.setdefault(image_id, Image(image_id, [], [], tuple(layers), pinned))
         image.pinned = image.pinned or pinned
-        manifest = made_id("manifest", image_id)
-        for tag in map(normalized, tags):
+        manifest = deterministic_id("manifest", image_id)
+        for tag in map(normalize_reference, tags):
             former = self._by_name.get(tag)
             if former is not None and former != image_id:
                 self._by_id[former].tags.remove(tag)
@@ -82,7 +82,7 @@ class ImageTable:
         """
         if wanted in self._by_id:
             return self._by_id[wanted]
-        if wanted and (named := self._by_name.get(normalized(wanted))) is not None:
+        if wanted and (named := self._by_name.get(normalize_reference(wanted))) is not None:
             return self._by_id[named]
         by_digits = {image_id.removeprefix("sha256:"): image_id for image_id in self._by_id}
         try:
@@ -99,7 +99,7 @@ class ImageTable:
 
     def untag(self, image: Image, name: str) -> bool:
         """Take one name away, if it is a tag of the image and not its last one; whether it was."""
-        tag = normalized(name) if name else ""
+        tag = normalize_reference(name) if name else ""
         if tag not in image.tags or len(image.tags) == 1:
             return False
         image.tags.remove(tag)
@@ -118,5 +118,5 @@ def image_id_of(tags: Sequence[str], layers: Sequence[LayerSpec], *, bare: bool 
 
     `bare`: without "sha256:" before its 64 hex digits.
     """
-    digits = made_id("image", *sorted(map(normalized, tags)), *(layer.digest for layer in layers))
+    digits = deterministic_id("image", *sorted(map(normalize_reference, tags)), *(layer.digest for layer in layers))
     return digits if bare else f"sha256:{digits}"

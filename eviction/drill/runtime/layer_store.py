@@ -29,15 +29,15 @@ _DIGEST = re.compile("sha256:[0-9a-f]{64}")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-class Usage(NamedTuple):
+class SnapshotUsage(NamedTuple):
     """What a tree takes from its filesystem: bytes in whole blocks, and inodes (files and directories)."""
 
     bytes: int
     inodes: int
 
-    def plus(self, other: Usage) -> Usage:
+    def plus(self, other: SnapshotUsage) -> SnapshotUsage:
         """Both together."""
-        return Usage(self.bytes + other.bytes, self.inodes + other.inodes)
+        return SnapshotUsage(self.bytes + other.bytes, self.inodes + other.inodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ class LayerSpec:
 
 @dataclass(slots=True)
 class _Layer:
-    holders: int
-    usage: Usage
+    references: int
+    usage: SnapshotUsage
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class LayerStore:
     images_root: str
     containers_root: str = ""
     _layers: dict[str, _Layer] = field(default_factory=dict, init=False)
-    _writable: dict[str, Usage] = field(default_factory=dict, init=False)
+    _writable: dict[str, SnapshotUsage] = field(default_factory=dict, init=False)
     _content: bytes = field(default_factory=lambda: os.urandom(_CHUNK_BYTES), init=False)
 
     def __post_init__(self) -> None:
@@ -101,12 +101,12 @@ class LayerStore:
             except OSError as caught:  # files of another node would be neither counted nor deleted
                 raise EmbeddedNodeError(f"{root} cannot be the root of a new node: {caught.strerror}") from caught
 
-    def hold(self, digest: str) -> bool:
+    def acquire(self, digest: str) -> bool:
         """Count one more holder of a layer that is here; False, and nothing counted, if it is not."""
         layer = self._layers.get(digest)
         if layer is None:
             return False
-        layer.holders += 1
+        layer.references += 1
         return True
 
     def unpack(self, spec: LayerSpec) -> None:
@@ -126,11 +126,13 @@ class LayerStore:
             _remove_tree(path)
             raise EmbeddedNodeError(f"layer {spec.name} cannot be unpacked: {caught.strerror}") from caught
 
-    def adopt(self, spec: LayerSpec) -> None:
+    def commit(self, spec: LayerSpec) -> None:
         """Count a layer that `unpack` has written, with one holder."""
         frsize = os.statvfs(self.images_root).f_frsize
         parts = even_parts(spec.size_bytes, spec.files)
-        self._layers[spec.digest] = _Layer(1, Usage(sum(_in_blocks(part, frsize) for part in parts), spec.inodes))
+        self._layers[spec.digest] = _Layer(
+            1, SnapshotUsage(sum(_in_blocks(part, frsize) for part in parts), spec.inodes)
+        )
 
     def release(self, digests: Iterable[str]) -> None:
         """Count one holder less of each, the uppermost layer first, and delete the layers that nobody holds any more.
@@ -139,11 +141,11 @@ class LayerStore:
         """
         for digest in reversed(tuple(digests)):
             layer = self._layers[digest]
-            if layer.holders == 1:
+            if layer.references == 1:
                 _remove_tree(self._layer_path(digest))
                 del self._layers[digest]
             else:
-                layer.holders -= 1
+                layer.references -= 1
 
     def make_writable(self, container_id: str) -> None:
         """Make the empty writable layer of a container: one inode. Raises EmbeddedNodeError if there is none left."""
@@ -151,7 +153,7 @@ class LayerStore:
             os.mkdir(self._writable_path(container_id))
         except OSError as caught:
             raise EmbeddedNodeError(f"no writable layer for container {container_id}: {caught.strerror}") from caught
-        self._writable[container_id] = Usage(0, 1)
+        self._writable[container_id] = SnapshotUsage(0, 1)
 
     def append(self, container_id: str, file_name: str, size_bytes: int) -> int:
         """Append to a file of a writable layer, making it if it is missing; the number of bytes that fitted.
@@ -168,7 +170,7 @@ class LayerStore:
                 return 0
             raise EmbeddedNodeError(f"container {container_id} cannot write: {caught.strerror}") from caught
         frsize = os.statvfs(self.containers_root).f_frsize
-        grown = Usage(_in_blocks(after, frsize) - _in_blocks(before, frsize), new_files)
+        grown = SnapshotUsage(_in_blocks(after, frsize) - _in_blocks(before, frsize), new_files)
         self._writable[container_id] = self._writable[container_id].plus(grown)
         return after - before
 
@@ -177,16 +179,16 @@ class LayerStore:
         _remove_tree(self._writable_path(container_id))
         self._writable.pop(container_id, None)
 
-    def usage(self) -> dict[str, Usage]:
+    def usage(self) -> dict[str, SnapshotUsage]:
         """What is used under each root: one entry with everything, or two where layers and writable layers part."""
-        roots = {self.images_root: Usage(0, 0), self.containers_root: Usage(0, 0)}
+        roots = {self.images_root: SnapshotUsage(0, 0), self.containers_root: SnapshotUsage(0, 0)}
         for layer in self._layers.values():
             roots[self.images_root] = roots[self.images_root].plus(layer.usage)
         for used in self._writable.values():
             roots[self.containers_root] = roots[self.containers_root].plus(used)
         return roots
 
-    def writable_usage(self) -> dict[str, Usage]:
+    def writable_usage(self) -> dict[str, SnapshotUsage]:
         """What each container has written."""
         return dict(self._writable)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eviction.drill.runtime.dialects import Dialect, ImageRefersAs
-from eviction.drill.runtime.id_lookup import selects
+from eviction.drill.runtime.id_lookup import matches_labels
 from eviction.drill.runtime.image_table import Image
 from reclaim.cri import cri_pb2
 
@@ -65,7 +65,7 @@ class Sandbox:
         return (
             (not full_id or self.id == full_id)
             and (not wanted.HasField("state") or self.state == wanted.state.state)
-            and selects(wanted.label_selector, self.config.labels)
+            and matches_labels(wanted.label_selector, self.config.labels)
         )
 
 
@@ -142,5 +142,5 @@ class Container:
             (not full_id or self.id == full_id)
             and (not full_sandbox_id or self.sandbox_id == full_sandbox_id)
             and (not wanted.HasField("state") or self.state == wanted.state.state)
-            and selects(wanted.label_selector, self.config.labels)
+            and matches_labels(wanted.label_selector, self.config.labels)
         )

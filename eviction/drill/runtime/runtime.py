@@ -25,15 +25,15 @@ from dataclasses import replace
 from typing import Any
 
 from eviction.drill.runtime.dialects import CONTAINERD_2, Dialect
-from eviction.drill.runtime.host import DEFAULT_SANDBOX_IMAGE, EmbeddedNode
 from eviction.drill.runtime.id_lookup import find, find_or_keep, find_or_none
 from eviction.drill.runtime.image_table import Image
 from eviction.drill.runtime.pod_records import Container, Sandbox
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
+from eviction.drill.runtime.state import DEFAULT_SANDBOX_IMAGE, RuntimeState
 from reclaim.cri import cri_pb2
 
 
-class EmbeddedRuntime(EmbeddedNode):
+class EmbeddedRuntime(RuntimeState):
     """The runtime of an embedded node. Thread-safe.
 
     `images_root` and `containers_root` (the same if empty) are directories on the filesystems that shall fill up.
@@ -269,5 +269,5 @@ class EmbeddedRuntime(EmbeddedNode):
     def _held(self, *images: Image) -> tuple[str, ...]:
         digests = tuple(digest for image in images for digest in image.layer_digests)
         for digest in digests:
-            self._store.hold(digest)
+            self._store.acquire(digest)
         return digests

@@ -165,7 +165,7 @@ class EmbeddedServer:
     def close(self) -> None:
         """Stop, and let the runtime free at once what it would free later, so that no thread is left."""
         self.stop()
-        self.runtime.settle()
+        self.runtime.force_gc()
 
     def _handler(self, method: Method) -> grpc.RpcMethodHandler[Any, Any]:
         def serve(request: Message, context: grpc.ServicerContext) -> Iterator[Message]:

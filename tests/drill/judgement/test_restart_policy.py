@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eviction.drill.judgement.restart_policy import Memory, should_be_restarted, would_start
+from eviction.drill.judgement.restart_policy import LastStatus, should_container_be_restarted, would_start
 from eviction.drill.scenario.types import PodSpec, PodState, RestartPolicy
 from reclaim.types import Container, ContainerState
 
@@ -13,18 +13,18 @@ EXITED = ContainerState.EXITED
 
 RULES = [
     (None, {ALWAYS: True, ON_FAILURE: True, NEVER: True}),
-    (Memory(ContainerState.RUNNING), {ALWAYS: False, ON_FAILURE: False, NEVER: False}),
-    (Memory(ContainerState.CREATED), {ALWAYS: True, ON_FAILURE: True, NEVER: True}),
-    (Memory(ContainerState.UNKNOWN), {ALWAYS: True, ON_FAILURE: True, NEVER: True}),
-    (Memory(EXITED, 0), {ALWAYS: True, ON_FAILURE: False, NEVER: False}),
-    (Memory(EXITED, 1), {ALWAYS: True, ON_FAILURE: True, NEVER: False}),
+    (LastStatus(ContainerState.RUNNING), {ALWAYS: False, ON_FAILURE: False, NEVER: False}),
+    (LastStatus(ContainerState.CREATED), {ALWAYS: True, ON_FAILURE: True, NEVER: True}),
+    (LastStatus(ContainerState.UNKNOWN), {ALWAYS: True, ON_FAILURE: True, NEVER: True}),
+    (LastStatus(EXITED, 0), {ALWAYS: True, ON_FAILURE: False, NEVER: False}),
+    (LastStatus(EXITED, 1), {ALWAYS: True, ON_FAILURE: True, NEVER: False}),
 ]
 
 
 @pytest.mark.parametrize(("newest", "by_policy"), RULES)
-def test_the_rule_is_the_kubelets(newest: Memory | None, by_policy: dict[RestartPolicy, bool]) -> None:
+def test_the_rule_is_the_kubelets(newest: LastStatus | None, by_policy: dict[RestartPolicy, bool]) -> None:
     """What nothing remembers runs, whatever the policy: that is the harm that a collector can do."""
-    assert {policy: should_be_restarted(policy, newest) for policy in RestartPolicy} == by_policy
+    assert {policy: should_container_be_restarted(policy, newest) for policy in RestartPolicy} == by_policy
 
 
 def container(pod: str, name: str, attempt: int, state: ContainerState) -> Container:

@@ -13,10 +13,10 @@ import pytest
 
 from eviction.drill.judgement.judge import Check
 from eviction.drill.judgement.result import DrillResult, Response
-from eviction.drill.measurement.downsample import thinned
-from eviction.drill.measurement.measurements import EndedPod, Episode, FilesystemSeen, RemovalSeen, Sample
-from eviction.drill.pressure.fault_schedule import Strike
-from eviction.drill.pressure.schedule import Period
+from eviction.drill.measurement.downsample import downsample
+from eviction.drill.measurement.measurements import EndedPod, Episode, MeasuredFilesystem, MeasuredRemoval, Sample
+from eviction.drill.pressure.fault_schedule import FaultOccurrence
+from eviction.drill.pressure.schedule import PressurePeriod
 from eviction.drill.report.document import Report, ReportError, read_report, report_of
 from eviction.drill.report.html import page
 from eviction.drill.report.junit import junit_xml
@@ -25,7 +25,7 @@ from eviction.drill.report.to_json import LARGEST_POINTS, observation_lines, res
 from eviction.drill.report.write import write_reports
 from eviction.drill.scenario.library import library
 from signals.types import FilesystemRole, FsLayout
-from tests.drill.documents import MIB, one_pass, scenario, seen
+from tests.drill.documents import MIB, measurements, one_pass, scenario
 from tests.drill.runs import report_of_run, run_of
 from tests.sockets.mounts import need_mounts
 
@@ -37,7 +37,9 @@ def result(*, held: bool = True, **changes: Any) -> DrillResult:
     """A run that is made up, with its checks."""
     checks = (Check("relieved", "within 1s", "after 0.200 s", held=True), Check("new pod", "starts", "no", held=held))
     made = scenario()
-    return DrillResult(made.name, made.why, FsLayout.SINGLE, "a tmpfs of its own", False, seen(**changes), checks)
+    return DrillResult(
+        made.name, made.why, FsLayout.SINGLE, "a tmpfs of its own", False, measurements(**changes), checks
+    )
 
 
 def report(**changes: Any) -> Report:
@@ -116,7 +118,12 @@ def test_the_report_of_every_scenario_is_well_formed(name: str) -> None:
 
 def test_a_page_shows_marks_removals_and_conditions() -> None:
     """The mark with its label, each removal with its name on hover, the condition as a band, a fault as a line."""
-    html = page(report(strikes=(Strike("the runtime restarts", 1.15),), periods=(Period("a log grows", 0.0, 1.5),)))
+    html = page(
+        report(
+            faults=(FaultOccurrence("the runtime restarts", 1.15),),
+            pressure_periods=(PressurePeriod("a log grows", 0.0, 1.5),),
+        )
+    )
     titles = texts(parsed(html), "title")
     assert "image a:1, 1.100 s" in titles
     assert "DiskPressure, 1.010 s to 1.700 s" in titles
@@ -137,8 +144,8 @@ def test_a_page_says_at_once_what_did_not_hold() -> None:
 def test_a_second_filesystem_has_a_chart_of_its_own() -> None:
     """With marks of its own only where it has some."""
     both = (
-        FilesystemSeen(FilesystemRole.NODEFS, (FilesystemRole.NODEFS,), 100 * MIB, 1000),
-        FilesystemSeen(FilesystemRole.IMAGEFS, (FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS), 50 * MIB, 500),
+        MeasuredFilesystem(FilesystemRole.NODEFS, (FilesystemRole.NODEFS,), 100 * MIB, 1000),
+        MeasuredFilesystem(FilesystemRole.IMAGEFS, (FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS), 50 * MIB, 500),
     )
     samples = (Sample(0.0, ((50 * MIB, 900), (9 * MIB, 80))), Sample(1.0, ((9 * MIB, 800), (8 * MIB, 70))))
     run = report(filesystems=both, samples=samples)
@@ -150,10 +157,10 @@ def test_a_second_filesystem_has_a_chart_of_its_own() -> None:
 def test_hostile_names_are_escaped_everywhere() -> None:
     """Names come from pods and images: neither a browser, a terminal nor a CI obeys them."""
     run = report(
-        removals=(RemovalSeen(1.1, "image", HOSTILE, "id"), RemovalSeen(1.2, HOSTILE, HOSTILE, "id")),
+        removals=(MeasuredRemoval(1.1, "image", HOSTILE, "id"), MeasuredRemoval(1.2, HOSTILE, HOSTILE, "id")),
         passes=(one_pass(HOSTILE, after=20 * MIB, reason=HOSTILE),),
-        strikes=(Strike(HOSTILE, 1.0),),
-        periods=(Period(HOSTILE, 0.0, 1.0),),
+        faults=(FaultOccurrence(HOSTILE, 1.0),),
+        pressure_periods=(PressurePeriod(HOSTILE, 0.0, 1.0),),
     )
     checks = [check.model_copy(update={"name": HOSTILE, "seen": HOSTILE, "held": False}) for check in run.checks]
     hostile = run.model_copy(
@@ -183,7 +190,7 @@ def test_junit_names_what_was_expected_and_seen() -> None:
     assert suite is not None
     assert (suite.get("name"), suite.get("tests"), suite.get("failures")) == ("reclaimd.drill.small", "2", "1")
     (failure,) = tree.iter("failure")
-    assert failure.get("message") == "expected: starts; seen: no"
+    assert failure.get("message") == "expected: starts; measured: no"
 
 
 def test_the_files_of_a_report(tmp_path: Path) -> None:
@@ -198,11 +205,11 @@ def test_the_files_of_a_report(tmp_path: Path) -> None:
 def test_a_long_timeline_is_thinned_and_keeps_its_lowest_point() -> None:
     """At most 2 000 points, in their order, and the one that matters is among them."""
     samples = tuple(Sample(n / 500, ((1 if n == 7777 else 100 + n % 7, 5),)) for n in range(30_000))
-    kept = thinned(samples, LARGEST_POINTS)
+    kept = downsample(samples, LARGEST_POINTS)
     assert len(kept) <= LARGEST_POINTS
-    assert min(sample.rooms[0][0] for sample in kept) == 1
+    assert min(sample.available[0][0] for sample in kept) == 1
     assert [sample.seconds for sample in kept] == sorted(sample.seconds for sample in kept)
-    assert thinned(samples[:1500], LARGEST_POINTS) == list(samples[:1500])
+    assert downsample(samples[:1500], LARGEST_POINTS) == list(samples[:1500])
 
 
 def test_thinning_keeps_the_lowest_point_of_every_line() -> None:
@@ -215,7 +222,7 @@ def test_thinning_keeps_the_lowest_point_of_every_line() -> None:
             rooms[place][unit] = 1 if n == at else rooms[place][unit]
         return Sample(float(n), tuple((room[0], room[1]) for room in rooms))
 
-    kept = thinned([sample(n) for n in range(5000)], 100)
+    kept = downsample([sample(n) for n in range(5000)], 100)
     assert len(kept) <= 100
     assert {sample.seconds for sample in kept} >= {float(at) for at in lows.values()}
 
@@ -248,24 +255,24 @@ def test_an_observation_is_told_apart_from_a_run_of_ours() -> None:
 
 def test_an_observation_that_saw_nothing_says_so() -> None:
     """No mark crossed, nothing gone: never, 0, and the lowest points all the same."""
-    calm = seen(episodes=(), removals=(), bands=(), passes=())
+    calm = measurements(episodes=(), removals=(), condition_periods=(), passes=())
     rows = dict(re.split(r" {2,}", line, maxsplit=1) for line in observation_lines(calm))
     assert rows["crossed a mark"] == "never"
-    assert rows["images that went"] == "0"
+    assert rows["images removed"] == "0"
     assert rows["lowest nodefs.available"] == "9.0MiB"
     assert "from crossing to relief" not in rows
 
 
 def test_times_of_an_observation_count_from_crossing() -> None:
     """What went before the mark was crossed is no removal that answered it; a rise is the first relief."""
-    before = RemovalSeen(0.2, "image", "z:1", "id z")
-    crossed = seen(
-        removals=(before, RemovalSeen(1.6, "image", "a:1", "id a")), episodes=(Episode(1.0, 2.0, first_rise=1.7),)
+    before = MeasuredRemoval(0.2, "image", "z:1", "id z")
+    crossed = measurements(
+        removals=(before, MeasuredRemoval(1.6, "image", "a:1", "id a")), episodes=(Episode(1.0, 2.0, first_rise=1.7),)
     )
     text = "\n".join(observation_lines(crossed))
     assert re.search(r"to the first removal +600ms", text)
     assert re.search(r"to the first relief +700ms", text)
-    assert re.search(r"images that went +2, z:1, a:1", text)
+    assert re.search(r"images removed +2, z:1, a:1", text)
 
 
 def test_the_lines_for_a_terminal_end_with_the_verdict() -> None:

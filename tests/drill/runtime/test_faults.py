@@ -19,9 +19,9 @@ from eviction.drill.runtime.faults import (
     Delay,
     Distort,
     Fail,
-    Fault,
     FaultError,
     Hang,
+    MethodFault,
     Pretend,
     When,
     fault_document,
@@ -45,11 +45,11 @@ actions = st.one_of(
     st.builds(Distort, st.sampled_from(Distortion), times),
 )
 whens = st.builds(When, st.integers(1, 1000), seconds, st.none() | seconds, st.floats(0, 1), st.integers(0, 1000))
-faults = st.builds(Fault, st.sampled_from(sorted(METHODS)), actions, whens)
+faults = st.builds(MethodFault, st.sampled_from(sorted(METHODS)), actions, whens)
 
 
 @given(faults)
-def test_a_fault_survives_being_written_and_read(fault: Fault) -> None:
+def test_a_fault_survives_being_written_and_read(fault: MethodFault) -> None:
     """Through JSON and back it is the same value, for every action and every condition."""
     assert read_fault(json.loads(json.dumps(fault_document(fault))), METHODS) == fault
 
@@ -63,7 +63,7 @@ def test_a_document_names_method_action_arguments_and_when() -> None:
         "times": 3,
         "when": {"fromCall": 2, "afterSeconds": 1, "forSeconds": "2.5", "probability": "0.25", "seed": 7},
     }
-    assert read_fault(document, METHODS) == Fault("RemoveImage", Delay(0.5, 3), When(2, 1.0, 2.5, 0.25, 7))
+    assert read_fault(document, METHODS) == MethodFault("RemoveImage", Delay(0.5, 3), When(2, 1.0, 2.5, 0.25, 7))
 
 
 REFUSED: list[tuple[object, str]] = [
@@ -137,7 +137,7 @@ def outcomes(failpoints: Failpoints, count: int) -> str:
 def test_a_fault_begins_with_its_call_and_lasts_its_times() -> None:
     """From the third call on, twice."""
     failpoints = Failpoints(METHODS)
-    failpoints.add(Fault("ListImages", Fail(times=2), When(from_call=3)))
+    failpoints.add(MethodFault("ListImages", Fail(times=2), When(from_call=3)))
     assert outcomes(failpoints, 7) == "DDFFDDD"
 
 
@@ -145,7 +145,7 @@ def test_a_fault_has_a_span_of_time() -> None:
     """From 5 s after it was set, for 2 s: its end does not belong to it."""
     clock = Stepped()
     failpoints = Failpoints(METHODS, clock)
-    failpoints.add(Fault("ListImages", Fail(), When(after_seconds=5.0, for_seconds=2.0)))
+    failpoints.add(MethodFault("ListImages", Fail(), When(after_seconds=5.0, for_seconds=2.0)))
     found = []
     for now in (104.9, 105.0, 106.9, 107.0):
         clock.now = now
@@ -158,7 +158,7 @@ def test_a_chance_is_the_same_for_the_same_seed() -> None:
 
     def drawn(seed: int) -> str:
         failpoints = Failpoints(METHODS)
-        failpoints.add(Fault("ListImages", Fail(), When(probability=1 / 3, seed=seed)))
+        failpoints.add(MethodFault("ListImages", Fail(), When(probability=1 / 3, seed=seed)))
         return outcomes(failpoints, 300)
 
     assert drawn(1) == drawn(1) != drawn(2)
@@ -168,15 +168,15 @@ def test_a_chance_is_the_same_for_the_same_seed() -> None:
 def test_of_several_faults_the_first_that_will_have_a_call_takes_it() -> None:
     """A burst at the second call, and behind it one for everything from the fourth; none uses up what it did not do."""
     failpoints = Failpoints(METHODS)
-    failpoints.add(Fault("ListImages", Fail(message="burst", times=1), When(from_call=2)))
-    failpoints.add(Fault("ListImages", Distort(Distortion.HALF_LIST, times=1), When(from_call=2)))
+    failpoints.add(MethodFault("ListImages", Fail(message="burst", times=1), When(from_call=2)))
+    failpoints.add(MethodFault("ListImages", Distort(Distortion.HALF_LIST, times=1), When(from_call=2)))
     assert outcomes(failpoints, 1) == "D"
     assert outcomes(failpoints, 1) == "F"
     assert failpoints.apply("ListImages", CALL) == "done half_list"
     assert failpoints.apply("ListImages", CALL) == "done"
     assert failpoints["ListImages"] == Fail(message="burst", times=1), "the mapping shows the first"
     with pytest.raises(KeyError, match="ListImage"):
-        failpoints.add(Fault("ListImage", Hang()))
+        failpoints.add(MethodFault("ListImage", Hang()))
 
 
 def test_what_is_pretended_is_not_done() -> None:

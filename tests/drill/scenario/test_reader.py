@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
-from eviction.drill.pressure.fault_schedule import failpoint_of, words_of
+from eviction.drill.pressure.fault_schedule import describe_fault, failpoint_of
 from eviction.drill.runtime.dialects import DIALECTS
 from eviction.drill.runtime.distortions import Distortion
 from eviction.drill.runtime.server import METHODS
@@ -207,8 +207,8 @@ def test_every_action_on_a_method_is_a_failpoint_and_has_words(action: FaultActi
     point = failpoint_of(fault)
     assert point.times == 3
     assert type(point).__name__ == "".join(word.capitalize() for word in action.split("-"))
-    assert "ListImages" in words_of(fault)
-    assert "3 times" in words_of(fault)
+    assert "ListImages" in describe_fault(fault)
+    assert "3 times" in describe_fault(fault)
 
 
 def test_a_fault_of_the_whole_runtime_is_no_failpoint() -> None:

@@ -113,7 +113,7 @@ def test_an_image_that_is_pulled_again_before_its_space_was_free_stays(tmp_path:
     again = node.runtime.add_image(["registry.example/late:1"], [layer])
     node.call("RemoveImage", image={"image": again})
     assert node.runtime.add_image(["registry.example/late:1"], [layer]) == again
-    node.runtime.settle()
+    node.runtime.force_gc()
     assert node.has_layer(layer)
     node.close()
 

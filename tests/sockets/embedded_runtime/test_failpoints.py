@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from eviction.drill.runtime.distortions import Distortion
-from eviction.drill.runtime.failpoints import ActThenFail, Cut, Delay, Distort, Fail, Fault, Hang, Pretend, When
+from eviction.drill.runtime.failpoints import ActThenFail, Cut, Delay, Distort, Fail, Hang, MethodFault, Pretend, When
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import EmbeddedServer
@@ -145,7 +145,7 @@ def test_a_runtime_can_pretend(server: EmbeddedServer, calls: CriCalls) -> None:
 
 def test_a_runtime_can_answer_nonsense_from_its_second_call_on(server: EmbeddedServer, calls: CriCalls) -> None:
     """The first list is true; the second has each image twice; nothing on the node has changed."""
-    server.failpoints.add(Fault("ListImages", Distort(Distortion.DUPLICATE_ENTRIES), When(from_call=2)))
+    server.failpoints.add(MethodFault("ListImages", Distort(Distortion.DUPLICATE_ENTRIES), When(from_call=2)))
     assert [len(calls.call("ListImages").images) for _ in range(3)] == [1, 2, 2]
     server.failpoints.clear()
     assert len(calls.call("ListImages").images) == 1

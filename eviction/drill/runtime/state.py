@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 
 from eviction.drill.runtime.dead_containers import dead_containers
 from eviction.drill.runtime.dialects import CONTAINERD_2, Dialect
-from eviction.drill.runtime.id_lookup import made_id, normalized
+from eviction.drill.runtime.id_lookup import deterministic_id, normalize_reference
 from eviction.drill.runtime.image_table import Image, ImageTable, image_id_of
 from eviction.drill.runtime.layer_store import LayerSpec, LayerStore, even_parts
 from eviction.drill.runtime.pod_records import Container, Sandbox
@@ -35,7 +35,7 @@ _WRITE_BYTES = 1 << 20  # written under the lock at once: short enough that no l
 _log = logging.getLogger(__name__)
 
 
-class Removal(NamedTuple):
+class RemovalRecord(NamedTuple):
     """One object that really was removed, and when, in wall-clock seconds."""
 
     wall_seconds: float
@@ -43,7 +43,7 @@ class Removal(NamedTuple):
     id: str
 
 
-class EmbeddedNode:
+class RuntimeState:
     """A node with a small disk. Thread-safe; see `EmbeddedRuntime` for the constructor's options."""
 
     def __init__(
@@ -55,7 +55,7 @@ class EmbeddedNode:
         sandbox_image: str = DEFAULT_SANDBOX_IMAGE,
         dialect: Dialect = CONTAINERD_2,
     ) -> None:
-        self.sandbox_image = normalized(sandbox_image)
+        self.sandbox_image = normalize_reference(sandbox_image)
         self.dialect = dialect
         self._store = LayerStore(images_root, containers_root)
         self._wall_clock = wall_clock
@@ -64,13 +64,13 @@ class EmbeddedNode:
         self._images = ImageTable()
         self._sandboxes: dict[str, Sandbox] = {}
         self._containers: dict[str, Container] = {}
-        self._removals: list[Removal] = []
-        self._garbage: list[tuple[str, tuple[str, ...]]] = []
-        self._collector: threading.Timer | None = None
+        self._removals: list[RemovalRecord] = []
+        self._removed_but_not_freed: list[tuple[str, tuple[str, ...]]] = []
+        self._gc_timer: threading.Timer | None = None
         self._made = 0
 
     @property
-    def removals(self) -> tuple[Removal, ...]:
+    def removals(self) -> tuple[RemovalRecord, ...]:
         """Every object that really was removed, in order; calls that found nothing to remove are not in it."""
         with self._lock:
             return tuple(self._removals)
@@ -183,11 +183,11 @@ class EmbeddedNode:
                 if container.state in _LIVE:
                     container.finish(255, "Unknown", self._now_ns())
 
-    def settle(self) -> None:
+    def force_gc(self) -> None:
         """Free now what would be freed later, and leave no thread behind. The node can be used further."""
         with self._lock:
-            self._collect()
-            collector = self._collector
+            self._collect_garbage()
+            collector = self._gc_timer
         if collector is not None:
             collector.join()
 
@@ -206,16 +206,16 @@ class EmbeddedNode:
 
     def _new_id(self, kind: str) -> str:
         self._made += 1
-        return made_id(kind, self._made)
+        return deterministic_id(kind, self._made)
 
     def _pull(self, layer: LayerSpec) -> None:
         with self._lock:
-            if self._store.hold(layer.digest):
+            if self._store.acquire(layer.digest):
                 return
         # Outside the lock: only pulls make layers, and `_pulling` lets one through at a time.
         self._store.unpack(layer)
         with self._lock:
-            self._store.adopt(layer)
+            self._store.commit(layer)
 
     def _stop(self, container: Container) -> None:
         if container.state in _LIVE:
@@ -223,48 +223,48 @@ class EmbeddedNode:
 
     def _drop_image(self, image: Image) -> None:
         self._images.drop(image)
-        self._removals.append(Removal(self._wall_clock(), "image", image.id))
+        self._removals.append(RemovalRecord(self._wall_clock(), "image", image.id))
         if self.dialect.image_space_delay_seconds > 0:
-            self._leave(image.id, image.layer_digests, self.dialect.image_space_delay_seconds)
+            self._free_later(image.id, image.layer_digests, self.dialect.image_space_delay_seconds)
             return
-        self._collect()  # RemoveImage is the one call that waits for the runtime's garbage collection
+        self._collect_garbage()  # RemoveImage is the one call that waits for the runtime's garbage collection
         self._store.release(image.layer_digests)
 
     def _drop_container(self, container: Container) -> None:
         self._stop(container)
         del self._containers[container.id]
-        self._removals.append(Removal(self._wall_clock(), "container", container.id))
-        self._leave(container.id, container.layers, self.dialect.container_space_delay_seconds)
+        self._removals.append(RemovalRecord(self._wall_clock(), "container", container.id))
+        self._free_later(container.id, container.layers, self.dialect.container_space_delay_seconds)
 
     def _drop_sandbox(self, sandbox: Sandbox) -> None:
         for container in [each for each in self._containers.values() if each.sandbox_id == sandbox.id]:
             self._drop_container(container)
         del self._sandboxes[sandbox.id]
-        self._removals.append(Removal(self._wall_clock(), "sandbox", sandbox.id))
-        self._leave(sandbox.id, sandbox.layers, self.dialect.container_space_delay_seconds)
+        self._removals.append(RemovalRecord(self._wall_clock(), "sandbox", sandbox.id))
+        self._free_later(sandbox.id, sandbox.layers, self.dialect.container_space_delay_seconds)
 
-    def _leave(self, object_id: str, layers: tuple[str, ...], delay_seconds: float) -> None:
+    def _free_later(self, object_id: str, layers: tuple[str, ...], delay_seconds: float) -> None:
         """Leave the space of a removed object to the collection: at once, or one for all after the delay."""
-        first = not self._garbage
-        self._garbage.append((object_id, layers))
+        first = not self._removed_but_not_freed
+        self._removed_but_not_freed.append((object_id, layers))
         if delay_seconds <= 0:
-            self._collect()
+            self._collect_garbage()
         elif first:
-            self._collector = threading.Timer(delay_seconds, self._collect_later)
-            self._collector.daemon = True
-            self._collector.start()
+            self._gc_timer = threading.Timer(delay_seconds, self._collect_garbage_later)
+            self._gc_timer.daemon = True
+            self._gc_timer.start()
 
-    def _collect_later(self) -> None:
+    def _collect_garbage_later(self) -> None:
         with self._lock:
             try:
-                self._collect()
+                self._collect_garbage()
             except EmbeddedNodeError as error:
                 _log.warning("the embedded node could not free space: %s", error)
 
-    def _collect(self) -> None:
-        if self._collector is not None:
-            self._collector.cancel()
-        while self._garbage:
-            object_id, layers = self._garbage.pop()
+    def _collect_garbage(self) -> None:
+        if self._gc_timer is not None:
+            self._gc_timer.cancel()
+        while self._removed_but_not_freed:
+            object_id, layers = self._removed_but_not_freed.pop()
             self._store.remove_writable(object_id)  # a sandbox or an image has none, which is fine
             self._store.release(layers)
