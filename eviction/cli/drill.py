@@ -1,4 +1,5 @@
-"""`reclaimd drill`: a test of eviction paths. This module has the options, the drill on the embedded node, and `compare`.
+"""`reclaimd drill`: a test of eviction paths. This module has the options, the drill on the embedded node, and
+`compare`.
 
 A real node is observed by `drill_observe`, and filled by `drill_fill`.
 """

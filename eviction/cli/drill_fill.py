@@ -103,7 +103,8 @@ def _limits(scenario: Scenario, arguments: argparse.Namespace) -> Limits:
 
 
 def _hold_off(configuration: Configuration) -> HoldOff:
-    """When the daemon may remove. Exits with 2 while it holds off, shortly after a boot: the drill would see no relief."""
+    """When the daemon may remove. Exits with 2 while it holds off, shortly after a boot: the drill would see no
+    relief."""
     seconds = configuration.hold_off_seconds
     healthy = partial(kubelet_is_healthy, configuration.kubelet_healthz)
     hold_off = HoldOff(seconds, 0.0, lambda: time.clock_gettime(time.CLOCK_BOOTTIME), healthy)
@@ -148,7 +149,7 @@ def _head(
     if observed:
         yield "  relief      by another component; the drill itself removes nothing"
     else:
-        yield "  relief      by reclaimd, in this process: the dead containers and unused images that it removes are gone"
+        yield "  relief      by reclaimd, in this process: what it removes (dead containers, unused images) is gone"
     for line in marks_table(observation):
         yield f"  {line}"
     for line in plan_lines(plan, directory):

@@ -24,7 +24,8 @@ QUIET_SECONDS = 60.0
 
 
 def observe(arguments: argparse.Namespace) -> int:
-    """Measures what the component that relieves the node does. Exit 0; 3: runtime unreachable; 4: reading unavailable."""
+    """Measures what the component that relieves the node does. Exit 0; 3: runtime unreachable; 4: reading
+    unavailable."""
     limits = limits_of(arguments, QUIET_SECONDS)
     configuration = configuration_of(arguments)
     if not arguments.with_margin:
@@ -65,7 +66,8 @@ def observe(arguments: argparse.Namespace) -> int:
 
 
 def limits_of(arguments: argparse.Namespace, quiet_seconds: float) -> Limits:
-    """When an observation ends, from the options; `quiet_seconds` is the default of --quiet. Exits with 2 if one is wrong."""
+    """When an observation ends, from the options; `quiet_seconds` is the default of --quiet. Exits with 2 if one is
+    wrong."""
     seconds: dict[str, float | None] = {}
     for option, text in (("--quiet", arguments.quiet), ("--for", arguments.longest)):
         try:
@@ -81,7 +83,8 @@ def limits_of(arguments: argparse.Namespace, quiet_seconds: float) -> Limits:
 def observation_of(
     configuration: Configuration, progress: Callable[[float, SignalObservations], None]
 ) -> NodeObservation:
-    """An observation of this node. Exits with 3 if the runtime cannot be reached, with 4 if no filesystem can be read."""
+    """An observation of this node. Exits with 3 if the runtime cannot be reached, with 4 if no filesystem can be
+    read."""
     node = Node(configuration)
     if node.endpoint.found:
         say(f"no endpoint configured; using {node.endpoint.runtime}")

@@ -6,9 +6,9 @@
 
 `@pytest.mark.reclaimd_scenario(NAME, FILE or a mapping)` chooses another scenario than the default.
 
-Each test has a node of its own. Its filesystems are mounted in a mount namespace of the pytest process, which is entered
-before the first test if a test asks for one of the fixtures. If that is not allowed, the tests are skipped with the
-reason. Everything else is imported when a fixture is used, so other test suites load this module only.
+Each test has a node of its own. Its filesystems are mounted in a mount namespace of the pytest process, which is
+entered before the first test if a test asks for one of the fixtures. If that is not allowed, the tests are skipped with
+the reason. Everything else is imported when a fixture is used, so other test suites load this module only.
 """
 
 from __future__ import annotations

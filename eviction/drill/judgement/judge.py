@@ -46,8 +46,8 @@ def lost_beyond_need(measured: Measurements) -> int:
     """The number of images that were removed although the other removals of their pass were enough.
 
     Goes through each satisfied pass from its last image back. An image was not needed if the surplus (available beyond
-    mark and minimum reclaim at the end of the pass) is at least the size of its layers, without those that another image
-    shares. What was written during the pass lowers the surplus, so the number is never too high.
+    mark and minimum reclaim at the end of the pass) is at least the size of its layers, without those that another
+    image shares. What was written during the pass lowers the surplus, so the number is never too high.
     """
     layers = measured.layers or {}
     held = {layer for found in measured.after if found.kind == Kind.IMAGE for layer in layers.get(found.name, ())}

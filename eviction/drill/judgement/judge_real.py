@@ -1,9 +1,9 @@
 """Judges the expectations of a scenario on a real node, as far as they can be judged there (pure).
 
-Judged as on the embedded node: relief, the first removal, the lowest point (percentages of this node's sizes), quiet, and
-objects of a name that exists. The condition is judged only if the daemon that reports it runs in the drill. In place of
-"no container starts again" the drill checks that no pod that ran has ended. All other expectations depend on images, pods
-and a configuration that the scenario would have made; they are reported as not judged.
+Judged as on the embedded node: relief, the first removal, the lowest point (percentages of this node's sizes), quiet,
+and objects of a name that exists. The condition is judged only if the daemon that reports it runs in the drill. In
+place of "no container starts again" the drill checks that no pod that ran has ended. All other expectations depend on
+images, pods and a configuration that the scenario would have made; they are reported as not judged.
 """
 
 from __future__ import annotations

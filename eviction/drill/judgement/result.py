@@ -23,8 +23,8 @@ class Response(StrEnum):
 class DrillResult:
     """A run and its verdict.
 
-    `history`: the daemon's own last observations, if an expectation did not hold. `lists_apart_seconds`: the longest time
-    between two polls of the runtime's lists; None if removals are known from the embedded runtime's own record.
+    `history`: the daemon's own last observations, if an expectation did not hold. `lists_apart_seconds`: the longest
+    time between two polls of the runtime's lists; None if removals are known from the embedded runtime's own record.
     """
 
     name: str

@@ -32,8 +32,8 @@ class Lists(RuntimeService, ImageService, Protocol):
 class Inventory:
     """Everything on the node at one moment.
 
-    `objects`: (kind, id) -> name; of a log directory, its name is both. `ready_pods`: by UID, the name of each pod whose
-    sandbox is READY.
+    `objects`: (kind, id) -> name; of a log directory, its name is both. `ready_pods`: by UID, the name of each pod
+    whose sandbox is READY.
     """
 
     objects: dict[tuple[str, str], str] = field(default_factory=dict)

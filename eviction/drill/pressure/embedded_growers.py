@@ -104,8 +104,8 @@ class _Program:
 
 
 class _Thread:
-    """Writes through the runtime at a steady rate. `write` takes the most bytes that it may write and returns how many it
-    wrote: 0 if there was no space, -1 at the end."""
+    """Writes through the runtime at a steady rate. `write` takes the most bytes that it may write and returns how many
+    it wrote: 0 if there was no space, -1 at the end."""
 
     def __init__(self, pressure: Pressure, write: Callable[[int], int]):
         self._pressure = pressure

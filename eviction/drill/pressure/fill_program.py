@@ -4,8 +4,8 @@
     python fill_program.py DIRECTORY inodes RATE AMOUNT|full FILE_BYTES
 
 Appends incompressible bytes to a file, or makes many files of FILE_BYTES each, at RATE a second. Ends when AMOUNT is
-written, when the disk is full (`full`), on SIGTERM, or when its parent process has ended. With an AMOUNT it retries on a
-full disk. Prints how much it wrote.
+written, when the disk is full (`full`), on SIGTERM, or when its parent process has ended. With an AMOUNT it retries on
+a full disk. Prints how much it wrote.
 """
 
 from __future__ import annotations

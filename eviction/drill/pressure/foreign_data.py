@@ -1,4 +1,5 @@
-"""Finds data on the filesystem to be filled that does not belong to the node: neither the kubelet's nor the runtime's."""
+"""Finds data on the filesystem to be filled that does not belong to the node: neither the kubelet's nor the
+runtime's."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ class DrillStillRunning(EvictionError):
 def remove_leftovers(directory: str) -> int:
     """Removes what earlier drills left in a directory. Returns the number of entries removed, those below included.
 
-    Removes only entries with the drill's prefix that belong to our own user. Raises DrillStillRunning if a running drill
-    has locked one of them, and OSError.
+    Removes only entries with the drill's prefix that belong to our own user. Raises DrillStillRunning if a running
+    drill has locked one of them, and OSError.
     """
     removed = 0
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -1,8 +1,8 @@
 """How the pressure of a scenario is applied to a real node (pure): the prefill, the pressures, and the reserve.
 
-The amounts and rates of the scenario stay as they are written. A prefill before the clock starts makes up for the size of
-the node: after it, the first pressure crosses the highest mark when half of it is written. So the mark is crossed at the
-scenario's own rate, and without relief the node ends half the amount below it.
+The amounts and rates of the scenario stay as they are written. A prefill before the clock starts makes up for the size
+of the node: after it, the first pressure crosses the highest mark when half of it is written. So the mark is crossed at
+the scenario's own rate, and without relief the node ends half the amount below it.
 
 Covers: bytes and inodes, in one directory. Does not cover: logs, writable layers and pulls, which need pods and images
 that the scenario made; faults, which need the embedded runtime.

@@ -4,9 +4,9 @@
     python real_fill_program.py DIRECTORY inodes RATE AMOUNT RESERVE FILE_BYTES
 
 Writes at RATE a second (0: at once, bytes are reserved without writing them). Ends writing when AMOUNT is written, when
-only RESERVE bytes or inodes are left, or on SIGTERM. It prints `ready` before it writes and the amount after, keeps what
-it wrote, and frees it when its standard input is closed: by the drill, or by the kernel when the drill has ended in any
-way.
+only RESERVE bytes or inodes are left, or on SIGTERM. It prints `ready` before it writes and the amount after, keeps
+what it wrote, and frees it when its standard input is closed: by the drill, or by the kernel when the drill has ended
+in any way.
 
 Bytes are in a file without a name, which the kernel removes with the process, also after kill -9. Files are in a
 directory with a known prefix, locked while this process lives, so that a later drill can find and remove them

@@ -20,8 +20,8 @@ TICK_SECONDS = 0.005
 
 @dataclass(frozen=True, slots=True)
 class PressurePeriod:
-    """One pressure that was applied: its times in seconds since the first one began (`ended` is None while it lasts), and
-    what it has `written`, in bytes or files."""
+    """One pressure that was applied: its times in seconds since the first one began (`ended` is None while it lasts),
+    and what it has `written`, in bytes or files."""
 
     what: str
     began: float

@@ -1,7 +1,7 @@
 """Charts over time as inline SVG (pure): lines, marks, bands, and ticks whose names show on hover.
 
-No script, and nothing is loaded: a browser shows `<title>` on hover, and colours are CSS classes of the page. Every text is
-escaped here.
+No script, and nothing is loaded: a browser shows `<title>` on hover, and colours are CSS classes of the page. Every
+text is escaped here.
 """
 
 from __future__ import annotations
@@ -133,7 +133,8 @@ def _scale(began: float, ended: float) -> Callable[[float], float]:
 
 
 def _step(most: float, *, binary: bool) -> float:
-    """The distance of grid lines, for about `TICKS` lines: 1, 2, 5, 10 … of a binary unit for bytes, or of one inode."""
+    """The distance of grid lines, for about `TICKS` lines: 1, 2, 5, 10 … of a binary unit for bytes, or of one
+    inode."""
     least = max(most, 1.0) / TICKS
     unit = 1024.0 ** int(math.log(least, 1024)) if binary and least >= 1 else 1.0
     power = 10.0 ** math.floor(math.log10(max(least / unit, 1.0)))

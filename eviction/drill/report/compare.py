@@ -1,7 +1,7 @@
 """The comparison of two runs: as a table for a terminal, and as a page.
 
-Times count from the moment at which each run crossed its first mark. So runs can be compared whose fill began at different
-times, or in which different components (reclaimd, a kubelet) relieved the node.
+Times count from the moment at which each run crossed its first mark. So runs can be compared whose fill began at
+different times, or in which different components (reclaimd, a kubelet) relieved the node.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The JSON report of a drill, read back: the page, JUnit XML and the comparison are made from it.
 
-A report may come from an earlier run, another version, or another person. Unknown fields are ignored; required fields are
-checked.
+A report may come from an earlier run, another version, or another person. Unknown fields are ignored; required fields
+are checked.
 """
 
 from __future__ import annotations

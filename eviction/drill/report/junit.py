@@ -1,7 +1,7 @@
 """A run as JUnit XML, for a CI: one suite for the scenario, one case for each expectation.
 
-An expectation that could not be judged is a skipped case. Source of the format: the schema that Jenkins' JUnit plugin reads
-(`testsuite`, `testcase`, `failure`, `skipped`).
+An expectation that could not be judged is a skipped case. Source of the format: the schema that Jenkins' JUnit plugin
+reads (`testsuite`, `testcase`, `failure`, `skipped`).
 """
 
 from __future__ import annotations

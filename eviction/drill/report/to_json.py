@@ -1,7 +1,7 @@
 """The result of a drill as one JSON document, and as lines for a terminal.
 
-The page, the picture, JUnit XML and the comparison are made from this document, so they can also be made from the file of
-an earlier run.
+The page, the picture, JUnit XML and the comparison are made from this document, so they can also be made from the file
+of an earlier run.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from eviction.drill.report.svg import picture
 
 
 def write_reports(document: dict[str, Any], directory: str) -> list[str]:
-    """Writes the page, the JSON document, JUnit XML and the picture. Returns their paths in this order. Raises OSError."""
+    """Writes the page, the JSON document, JUnit XML and the picture. Returns their paths in this order. Raises
+    OSError."""
     report = report_of(document, "the report")
     stem = f"drill-{report.scenario}" if report.response == "reclaimd" else f"drill-{report.scenario}-observed"
     texts = {

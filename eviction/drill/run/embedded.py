@@ -171,8 +171,8 @@ class Drill:
     # ---- observing
 
     def _watch(self) -> tuple[float, float]:
-        """Samples the filesystems until nothing has changed for a while. Returns the times of the last change and of the
-        end, in seconds since the first pressure began."""
+        """Samples the filesystems until nothing has changed for a while. Returns the times of the last change and of
+        the end, in seconds since the first pressure began."""
         quiet = max(QUIET_SECONDS, self._scenario.expect.quiet_seconds or 0.0)
         last_change, changes, next_progress = 0.0, 0, 0.0
         logs = self._logs()

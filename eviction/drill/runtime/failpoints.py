@@ -1,14 +1,14 @@
-"""What goes wrong on purpose: single methods misbehave as faults say, and every call is counted.
+"""Failpoints: the faults in force for each method of a runtime, and a count of the calls.
 
     server.failpoints["RemoveImage"] = Fail(grpc.StatusCode.UNAVAILABLE, "connection lost", times=2)
     server.failpoints["ListContainers"] = Hang()
-    del server.failpoints["ListContainers"]          # lets the calls that hang go on
+    del server.failpoints["ListContainers"]          # releases the calls that hang
     server.failpoints.add(MethodFault("ListImages", Cut(), When(from_call=3)))
 
-Covers: which fault takes which call, and how often each method was called. `Failpoints.apply` is the one place where
-any of it takes effect: for the embedded runtime and for a proxy before another one.
+Covers: which fault applies to which call, and how often each method was called. Faults take effect in
+`Failpoints.apply` only, for the embedded runtime and for a proxy in front of another runtime.
 
-Does not cover: what the method does; it is handed in as a function. The values are in `faults`.
+Does not cover: what the method does; it is passed in as a function. The values are in `faults`.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ __all__ = [
     "Fail",
     "Failpoint",
     "Failpoints",
-    "MethodFault",
     "Hang",
     "InjectedError",
+    "MethodFault",
     "Pretend",
     "When",
 ]
@@ -57,8 +57,8 @@ _Answer = TypeVar("_Answer")
 
 
 class InjectedError(Exception):
-    """A call fails on purpose. `code` and `message` are what the caller shall see; `partial` is what it is sent before
-    that, or None."""
+    """A call fails on purpose. `code` and `message`: the error that the caller gets. `partial`: the message sent before
+    the error, or None."""
 
     def __init__(self, code: grpc.StatusCode, message: str, partial: Any = None) -> None:
         super().__init__(message)
@@ -69,7 +69,8 @@ class InjectedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[_Answer]):
-    """One call that has arrived: how it is carried out, an empty answer, and how an answer is made wrong."""
+    """One call that has arrived: a function that executes it, an empty answer, and a function that distorts an
+    answer."""
 
     act: Callable[[], _Answer]
     empty: _Answer
@@ -85,10 +86,10 @@ class _ActiveFault:
     draws: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
-        self.draws = random.Random(self.fault.when.seed)  # noqa: S311 # to be repeatable is the point
+        self.draws = random.Random(self.fault.when.seed)  # noqa: S311 # repeatable on purpose, not cryptographic
 
     def sees(self, now: float) -> bool:
-        """Counts the call that arrives now; whether the fault would take it."""
+        """Counts the call that arrives now. True if the fault applies to it."""
         when = self.fault.when
         self.seen += 1
         age = now - self.since
@@ -100,11 +101,11 @@ class _ActiveFault:
 
 
 class Failpoints(MutableMapping[str, Failpoint]):
-    """Faults by method name ("RemoveImage"). Thread-safe. `clock` answers monotonic seconds.
+    """Faults by method name ("RemoveImage"). Thread-safe. `clock` returns monotonic seconds.
 
-    As a mapping there is one a method: setting it replaces what was there and counts its `times` anew; one that is used
-    up stays in the mapping without effect. `add` puts further ones behind it: each call is taken by the first that
-    will have it. KeyError names a method that does not exist, so that a mistyped name cannot pass unnoticed.
+    As a mapping it has one fault for each method. Setting it replaces the faults of the method and starts `times` anew;
+    a fault that is used up stays in the mapping without effect. `add` adds further faults of a method; the first one
+    that applies to a call is used. Raises KeyError for an unknown method, so that a mistyped name is noticed.
     """
 
     def __init__(self, methods: frozenset[str], clock: Callable[[], float] = time.monotonic) -> None:
@@ -139,26 +140,26 @@ class Failpoints(MutableMapping[str, Failpoint]):
             return len(self._armed)
 
     def add(self, fault: MethodFault) -> None:
-        """Set a fault behind those that its method has already; its calls and its time are counted from now on."""
+        """Adds a fault behind those that its method has already. Its calls and its time are counted from now on."""
         armed = self._arm(fault)
         with self._changed:
             self._armed.setdefault(fault.method, []).append(armed)
 
     @property
     def calls(self) -> Counter[str]:
-        """How many calls of each method have arrived so far; 0 for one that was never called. A copy."""
+        """The number of calls of each method so far, 0 for a method that was never called. A copy."""
         with self._changed:
             return Counter(self._calls)
 
     def wait_for_calls(self, method: str, count: int, timeout_seconds: float) -> bool:
-        """Wait until `count` calls of a method have arrived, answered or not; False if the time ran out first."""
+        """Waits until `count` calls of a method have arrived, answered or not. False if the time ran out first."""
         with self._changed:
             return self._changed.wait_for(lambda: self._calls[method] >= count, timeout_seconds)
 
     def apply(self, method: str, call: Call[_Answer]) -> _Answer:
-        """Count one call of a method and carry it out, as the fault that takes it will have it.
+        """Counts one call of a method and executes it, with the fault that applies to it.
 
-        Raises InjectedError where the call is to fail, and whatever `call.act` raises.
+        Raises InjectedError if the fault makes the call fail, and everything that `call.act` raises.
         """
         armed = self._arrive(method)
         match armed.fault.action if armed is not None else None:
@@ -185,13 +186,13 @@ class Failpoints(MutableMapping[str, Failpoint]):
                 assert_never(other)
 
     def close(self) -> None:
-        """End every wait: the calls that hang fail as UNAVAILABLE and do nothing, as when their server dies."""
+        """Ends every wait: the calls that hang fail with UNAVAILABLE and do nothing, as when their server dies."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def open(self) -> None:
-        """Let delays and hangs wait again after `close`."""
+        """Lets delays and hangs wait again after `close`."""
         with self._changed:
             self._closed = False
 
@@ -205,11 +206,11 @@ class Failpoints(MutableMapping[str, Failpoint]):
             self._calls[method] += 1
             self._changed.notify_all()
             now = self._clock()
-            # Every fault sees every call, also those that one before it takes: its count of calls is the method's.
-            willing = [armed for armed in self._armed.get(method, ()) if armed.sees(now)]
-            if willing and willing[0].left is not None:
-                willing[0].left -= 1
-            return willing[0] if willing else None
+            # Every fault counts every call, also those to which an earlier fault applies.
+            applying = [armed for armed in self._armed.get(method, ()) if armed.sees(now)]
+            if applying and applying[0].left is not None:
+                applying[0].left -= 1
+            return applying[0] if applying else None
 
     def _wait(self, method: str, armed: _ActiveFault | None, seconds: float | None) -> None:
         deadline = None if seconds is None else time.monotonic() + seconds

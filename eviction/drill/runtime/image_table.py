@@ -1,11 +1,11 @@
-"""The images of the embedded node: which there are, and which one a name means. A table; the bytes are in `store`.
+"""The images of the embedded runtime, and which one a name means. A table; the layers are in `layer_store`.
 
 Rules, as containerd's image store has them:
 
-* one image is one id with any number of tags and repository digests, also none;
-* a tag belongs to one image: adding it again moves it, and the image that had it stays, with its digest;
-* removing an image by whatever name removes the image: every tag and digest goes with it. (Where a name only untags,
-  see `dialects`, the image goes with its last tag.)
+* An image has one id, and any number of tags and repository digests, also none.
+* A tag belongs to one image. Adding it to another image moves it; the first image stays, with its digest.
+* Removing an image by any name removes the image with every tag and digest. (In the dialects where a name only untags,
+  the image is removed with its last tag.)
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Image:
         return tuple(layer.digest for layer in self.layers)
 
     def item(self, *, pinned: bool) -> cri_pb2.Image:
-        """What ListImages and ImageStatus say; `size` counts shared layers in full, as every runtime's does."""
+        """The answer of ListImages and ImageStatus. `size` counts shared layers in full, as in every runtime."""
         return cri_pb2.Image(
             id=self.id,
             repo_tags=self.tags,
@@ -59,7 +59,7 @@ class ImageTable:
         return self._by_id.get(image_id)
 
     def put(self, image_id: str, tags: Sequence[str], layers: Sequence[LayerSpec], *, pinned: bool) -> Image:
-        """Add an image, or more tags to the one that has this id. Tags that another image had move here."""
+        """Adds an image, or more tags to the one that has this id. Tags of another image move here."""
         image = self._by_id.setdefault(image_id, Image(image_id, [], [], tuple(layers), pinned))
         image.pinned = image.pinned or pinned
         manifest = deterministic_id("manifest", image_id)
@@ -91,14 +91,14 @@ class ImageTable:
             raise NotFoundError(f"image {wanted!r} not found") from None
 
     def resolve_or_none(self, wanted: str) -> Image | None:
-        """As `resolve`, with None where it raises NotFoundError: for calls to which absence is an answer."""
+        """As `resolve`, with None where it raises NotFoundError. For calls that succeed if there is no image."""
         try:
             return self.resolve(wanted)
         except NotFoundError:
             return None
 
     def untag(self, image: Image, name: str) -> bool:
-        """Take one name away, if it is a tag of the image and not its last one; whether it was."""
+        """Removes one name, if it is a tag of the image and not its last one. True if it was removed."""
         tag = normalize_reference(name) if name else ""
         if tag not in image.tags or len(image.tags) == 1:
             return False
@@ -107,14 +107,14 @@ class ImageTable:
         return True
 
     def drop(self, image: Image) -> None:
-        """Forget an image with all its names."""
+        """Removes an image with all its names."""
         del self._by_id[image.id]
         for name in (*image.tags, *image.digests):
             del self._by_name[name]
 
 
 def image_id_of(tags: Sequence[str], layers: Sequence[LayerSpec], *, bare: bool = False) -> str:
-    """The id of an image: the same tags on the same layers are the same image, whenever it is added.
+    """The id of an image. The same tags and layers always give the same id.
 
     `bare`: without "sha256:" before its 64 hex digits.
     """

@@ -1,11 +1,11 @@
-"""The node that the embedded runtime stands on: its tables, and what happens on a node without any CRI call.
+"""The state of the embedded runtime: its images, sandboxes and containers, and changes to them without a CRI call.
 
-Covers: images arriving, containers exiting and writing, sandboxes dying, time passing, a reboot; when the space of what
-was removed comes back; and the record of what really was removed.
+Covers: pulls, containers that exit or write, sandboxes that die, ageing, a reboot; when the space of a removed object
+is freed; and the record of what was really removed.
 
-Does not cover: the calls of the protocol. They are in `runtime`, on the same tables under the same lock. A method here
-takes full ids only and raises EmbeddedNodeError for an id that is not here: its caller is a scenario or a test, and
-a mistyped id in it must not pass for an idempotent call.
+Does not cover: the CRI calls. They are in `runtime`, on the same tables and under the same lock. A method here takes
+full ids only and raises EmbeddedNodeError for an unknown id: its caller is a scenario or a test, where a mistyped id
+must not pass for an idempotent call.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from reclaim.cri import cri_pb2
 
 DEFAULT_SANDBOX_IMAGE = "registry.k8s.io/pause:3.10"
-"""What RunPodSandbox needs unless told otherwise; the node starts without it, so add it first."""
+"""The default image of RunPodSandbox. The node starts without images, so add it first."""
 
 _LIVE = (cri_pb2.CONTAINER_RUNNING, cri_pb2.CONTAINER_UNKNOWN)
 _KILLED = 137  # 128 + SIGKILL
-_WRITE_BYTES = 1 << 20  # written under the lock at once: short enough that no list call waits for a large write
+_WRITE_BYTES = 1 << 20  # written in one go under the lock: little enough that list calls do not wait for a large write
 
 _log = logging.getLogger(__name__)
 
 
 class RemovalRecord(NamedTuple):
-    """One object that really was removed, and when, in wall-clock seconds."""
+    """One object that was really removed, and when, in wall-clock seconds."""
 
     wall_seconds: float
     kind: Literal["container", "sandbox", "image"]
@@ -44,7 +44,7 @@ class RemovalRecord(NamedTuple):
 
 
 class RuntimeState:
-    """A node with a small disk. Thread-safe; see `EmbeddedRuntime` for the constructor's options."""
+    """The tables of the runtime and their layers on disk. Thread-safe. See `EmbeddedRuntime` for the options."""
 
     def __init__(
         self,
@@ -71,17 +71,16 @@ class RuntimeState:
 
     @property
     def removals(self) -> tuple[RemovalRecord, ...]:
-        """Every object that really was removed, in order; calls that found nothing to remove are not in it."""
+        """Every object that was really removed, in order. Calls that found nothing to remove are not in it."""
         with self._lock:
             return tuple(self._removals)
 
     def add_image(self, tags: Sequence[str], layers: Sequence[LayerSpec], pinned: bool = False) -> str:
-        """Pull an image: write the layers that are not here yet, then list it. Its id (64 hex digits, in most
-        dialects with "sha256:" before them).
+        """Pulls an image: writes the layers that are not here yet, then lists it. Returns its id (64 hex digits, in
+        most dialects with "sha256:" before them).
 
-        Images arrive one after the other, as with the kubelet's serializeImagePulls; other calls go on meanwhile. The
-        same tags and layers are the same id again. Raises EmbeddedNodeError, with nothing left behind, if it does not
-        fit.
+        Images are pulled one after the other, as with the kubelet's serializeImagePulls; other calls run meanwhile. The
+        same tags and layers give the same id. Raises EmbeddedNodeError if it does not fit, and leaves nothing behind.
         """
         image_id = image_id_of(tags, layers, bare=self.dialect.bare_image_ids)
         with self._pulling:
@@ -103,14 +102,14 @@ class RuntimeState:
         return image_id
 
     def tag_image(self, image_id: str, tag: str) -> None:
-        """Give an image one more tag; an image that had it loses it."""
+        """Gives an image one more tag. An image that had the tag loses it."""
         with self._lock:
             if (image := self._images.get(image_id)) is None:
                 raise EmbeddedNodeError(f"there is no image with the full id {image_id!r}")
             self._images.put(image_id, [tag], image.layers, pinned=image.pinned)
 
     def exit_container(self, container_id: str, exit_code: int = 0) -> None:
-        """Let the container's process end by itself. Raises EmbeddedNodeError if it is not RUNNING or UNKNOWN."""
+        """The process of the container ends by itself. Raises EmbeddedNodeError if it is not RUNNING or UNKNOWN."""
         with self._lock:
             container = self._container(container_id)
             if container.state not in _LIVE:
@@ -118,12 +117,13 @@ class RuntimeState:
             container.finish(exit_code, "Completed" if exit_code == 0 else "Error", self._now_ns())
 
     def lose_container(self, container_id: str) -> None:
-        """Make the container UNKNOWN, as after the loss of its shim."""
+        """Makes the container UNKNOWN, as after the loss of its shim."""
         with self._lock:
             self._container(container_id).state = cri_pb2.CONTAINER_UNKNOWN
 
     def add_dead_containers(self, sandbox_id: str, count: int, image_id: str, age_seconds: float) -> list[str]:
-        """Let a sandbox have `count` containers that died so long ago: in the lists only, with no file. Their ids."""
+        """Adds `count` containers to a sandbox that exited `age_seconds` ago: in the lists only, without files. Returns
+        their ids."""
         with self._lock:
             died_at = self._now_ns() - round(age_seconds * 1e9)
             made = {each.id: each for each in dead_containers(self._sandbox(sandbox_id), count, image_id, died_at)}
@@ -131,14 +131,14 @@ class RuntimeState:
         return list(made)
 
     def kill_sandbox(self, sandbox_id: str) -> None:
-        """Make the sandbox NOTREADY; its containers stay as they are, which a real runtime allows too."""
+        """Makes the sandbox NOTREADY. Its containers stay as they are, which can happen on a real runtime too."""
         with self._lock:
             self._sandbox(sandbox_id).ready = False
 
     def write_to_container(self, container_id: str, size_bytes: int, files: int = 1) -> int:
-        """Let the container write `files` new files, `size_bytes` together; the number of bytes that fitted.
+        """The container writes `files` new files with `size_bytes` together. Returns the number of bytes that fitted.
 
-        Fewer than asked means that the filesystem is full, or that the container was removed meanwhile.
+        It is fewer than asked if the filesystem is full, or if the container was removed meanwhile.
         """
         with self._lock:
             container = self._container(container_id)
@@ -163,7 +163,7 @@ class RuntimeState:
         return written
 
     def age(self, object_id: str, seconds: float) -> None:
-        """Move all times of a container or a sandbox into the past. Images have no time in CRI."""
+        """Moves all times of a container or a sandbox into the past. Images have no time in CRI."""
         nanoseconds = round(seconds * 1e9)
         with self._lock:
             if object_id in self._sandboxes:
@@ -184,12 +184,12 @@ class RuntimeState:
                     container.finish(255, "Unknown", self._now_ns())
 
     def force_gc(self) -> None:
-        """Free now what would be freed later, and leave no thread behind. The node can be used further."""
+        """Frees now what would be freed later, and waits for the thread that would have done it."""
         with self._lock:
             self._collect_garbage()
-            collector = self._gc_timer
-        if collector is not None:
-            collector.join()
+            timer = self._gc_timer
+        if timer is not None:
+            timer.join()
 
     def _container(self, container_id: str) -> Container:
         if container_id not in self._containers:
@@ -244,7 +244,7 @@ class RuntimeState:
         self._free_later(sandbox.id, sandbox.layers, self.dialect.container_space_delay_seconds)
 
     def _free_later(self, object_id: str, layers: tuple[str, ...], delay_seconds: float) -> None:
-        """Leave the space of a removed object to the collection: at once, or one for all after the delay."""
+        """Frees the space of a removed object: at once, or by one timer for all of them after the delay."""
         first = not self._removed_but_not_freed
         self._removed_but_not_freed.append((object_id, layers))
         if delay_seconds <= 0:
@@ -259,12 +259,12 @@ class RuntimeState:
             try:
                 self._collect_garbage()
             except EmbeddedNodeError as error:
-                _log.warning("the embedded node could not free space: %s", error)
+                _log.warning("the embedded runtime could not free space: %s", error)
 
     def _collect_garbage(self) -> None:
         if self._gc_timer is not None:
             self._gc_timer.cancel()
         while self._removed_but_not_freed:
             object_id, layers = self._removed_but_not_freed.pop()
-            self._store.remove_writable(object_id)  # a sandbox or an image has none, which is fine
+            self._store.remove_writable(object_id)  # a sandbox or an image has none
             self._store.release(layers)

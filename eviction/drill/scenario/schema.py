@@ -1,7 +1,7 @@
 """The fields of a scenario file, with their types and ranges.
 
-`reader` turns their texts into amounts and checks fields that must agree. Quantities, percentages and durations are texts
-as in a Kubernetes configuration (`24Mi`, `10%`, `1m30s`).
+`reader` turns their texts into amounts and checks fields that must agree. Quantities, percentages and durations are
+texts as in a Kubernetes configuration (`24Mi`, `10%`, `1m30s`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class FilesystemFields(StrictModel):
 
 
 class ImageFields(StrictModel):
-    """One or `count` images, each with a layer of its own (`size` in `files` files) and a common layer of `shared` bytes."""
+    """One or `count` images, each with a layer of its own (`size` in `files` files) and a common layer of `shared`
+    bytes."""
 
     name: str = Field(min_length=1, max_length=200)
     count: int = Field(1, ge=1, le=1000)
@@ -91,8 +92,8 @@ class RuntimeFields(StrictModel):
 
 
 class NodeFields(StrictModel):
-    """The node. `size`, `inodes` and `type` are those of nodefs. The first image is the one of pod sandboxes. Thresholds
-    and `configuration` are fields of the configuration file. A threshold that is not named is off."""
+    """The node. `size`, `inodes` and `type` are those of nodefs. The first image is the one of pod sandboxes.
+    Thresholds and `configuration` are fields of the configuration file. A threshold that is not named is off."""
 
     layout: Literal["single", "dedicated", "split"] = "single"
     size: str

@@ -35,8 +35,8 @@ class FilesystemSpec:
 
 @dataclass(frozen=True, slots=True)
 class ImageSpec:
-    """`count` images to be present, or to be pulled. Each has a layer of its own, of `size_bytes` in `files` files, and a
-    layer of `shared_bytes` that all of them share. `age_seconds`: how long ago the first of them was first seen; the
+    """`count` images to be present, or to be pulled. Each has a layer of its own, of `size_bytes` in `files` files, and
+    a layer of `shared_bytes` that all of them share. `age_seconds`: how long ago the first of them was first seen; the
     others follow one second apart."""
 
     name: str
@@ -58,10 +58,10 @@ class ImageSpec:
 class PodState(StrEnum):
     """The state of a pod and of its container.
 
-    `running`. `initialized`: an init container has succeeded, the other container runs. `crashed`: the container has dead
-    copies, and the kubelet knows the pod. `completed`: succeeded, and the kubelet knows the pod. `created`: the container
-    was created and not started. `unknown`: the runtime reports the state UNKNOWN. `gone`: dead, and the kubelet has
-    forgotten the pod. `vanished`: only the logs of a forgotten pod are left.
+    `running`. `initialized`: an init container has succeeded, the other container runs. `crashed`: the container has
+    dead copies, and the kubelet knows the pod. `completed`: succeeded, and the kubelet knows the pod. `created`: the
+    container was created and not started. `unknown`: the runtime reports the state UNKNOWN. `gone`: dead, and the
+    kubelet has forgotten the pod. `vanished`: only the logs of a forgotten pod are left.
     """
 
     RUNNING = "running"
@@ -113,8 +113,8 @@ class PodSpec:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeSpec:
-    """The runtime whose rules the embedded runtime follows (`runtime.dialects`), and rules that the scenario changes: how
-    late the space of a removed container is freed, whether the sandbox image is pinned, and whether
+    """The runtime whose rules the embedded runtime follows (`runtime.dialects`), and rules that the scenario changes:
+    how late the space of a removed container is freed, whether the sandbox image is pinned, and whether
     `Container.image_id` is filled. None: as in the dialect."""
 
     dialect: str = "containerd-2"
@@ -171,10 +171,10 @@ class Grows(StrEnum):
 class Pressure:
     """What grows, how fast, and until when.
 
-    A pressure begins `after_seconds` after the one before has ended. It writes until `amount` is reached (None: no limit),
-    until the disk is full (`until_full`), or for `for_seconds`. Then it waits `holds_seconds`, and frees what it wrote
-    unless it `remains`. `rate` and `amount` are bytes, or files if inodes grow; `file_bytes` is the size of each of those
-    files. `where`: the filesystem for bytes and inodes.
+    A pressure begins `after_seconds` after the one before has ended. It writes until `amount` is reached (None: no
+    limit), until the disk is full (`until_full`), or for `for_seconds`. Then it waits `holds_seconds`, and frees what
+    it wrote unless it `remains`. `rate` and `amount` are bytes, or files if inodes grow; `file_bytes` is the size of
+    each of those files. `where`: the filesystem for bytes and inodes.
     """
 
     grows: Grows
@@ -199,9 +199,9 @@ class Pressure:
 class FaultAction(StrEnum):
     """What goes wrong.
 
-    One method of the runtime: `fail` does nothing and fails; `act-then-fail` acts and then fails; `pretend` does nothing and
-    reports success; `delay` answers late; `hang` does not answer; `cut` ends a list in the middle with an error; `distort`
-    gives a wrong answer. The whole runtime: `restart` restarts it; `away` stops it for a while.
+    One method of the runtime: `fail` does nothing and fails; `act-then-fail` acts and then fails; `pretend` does
+    nothing and reports success; `delay` answers late; `hang` does not answer; `cut` ends a list in the middle with an
+    error; `distort` gives a wrong answer. The whole runtime: `restart` restarts it; `away` stops it for a while.
     """
 
     FAIL = "fail"
@@ -224,9 +224,9 @@ class FaultAction(StrEnum):
 class Fault:
     """One fault.
 
-    It is triggered `at_seconds` after the first pressure began, or by the `call_count`th call of `call_method` since then. A
-    fault of a method lasts for `times` calls and at most `lasts_seconds` (None: no limit). `delay_seconds`: how late an
-    answer is. `code` and `message`: the error that the caller gets. `how`: the distortion of an answer.
+    It is triggered `at_seconds` after the first pressure began, or by the `call_count`th call of `call_method` since
+    then. A fault of a method lasts for `times` calls and at most `lasts_seconds` (None: no limit). `delay_seconds`: how
+    late an answer is. `code` and `message`: the error that the caller gets. `how`: the distortion of an answer.
     """
 
     action: FaultAction
@@ -269,12 +269,13 @@ class Expectation:
     """What must hold. None: nothing is expected.
 
     `relieved_within_seconds`: of crossing a mark, for each crossing. `never_relieved`: pressure must remain.
-    `first_removal_*`: of the first crossing. `nothing_goes`: no object may be removed. `goes`, `stays`: every object that
-    matches and was there at the start must be removed, or kept; at least one must match. `lowest`: the least that may ever
-    be available, on the node of the scenario; `lowest_shares`: those of them that were written as percentages.
-    `images_lost_beyond_need`: images removed although the other removals were enough. `passes_at_most`: passes that tried a
-    removal. `says`: a text in the reason of the last pass. `faults_triggered`: how many faults must have been triggered;
-    with fewer the run did not test what the scenario says. `quiet_seconds`: no change for that long at the end.
+    `first_removal_*`: of the first crossing. `nothing_goes`: no object may be removed. `goes`, `stays`: every object
+    that matches and was there at the start must be removed, or kept; at least one must match. `lowest`: the least that
+    may ever be available, on the node of the scenario; `lowest_shares`: those of them that were written as percentages.
+    `images_lost_beyond_need`: images removed although the other removals were enough. `passes_at_most`: passes that
+    tried a removal. `says`: a text in the reason of the last pass. `faults_triggered`: how many faults must have been
+    triggered; with fewer the run did not test what the scenario says. `quiet_seconds`: no change for that long at the
+    end.
     """
 
     condition: ConditionExpectation = ConditionExpectation()
