@@ -1,4 +1,4 @@
-"""Time, handed in: so that every edge can be run on a stepped clock."""
+"""The clock as a parameter, so that tests can step it."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two readings of time, both in seconds."""
+    """Tells the time in two ways, both in seconds."""
 
     def monotonic(self) -> float:
-        """Seconds that only go forward; for intervals and ages."""
+        """Seconds that never go back, from an arbitrary zero; for intervals and ages."""
 
     def wall(self) -> float:
-        """Seconds since the epoch; for people, and to compare with times that others wrote down."""
+        """Seconds since the Unix epoch; for people, and to compare with timestamps of others. May jump."""
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """The clocks of the machine (clock_gettime(2))."""
 
     def monotonic(self) -> float:
         """`CLOCK_MONOTONIC`."""

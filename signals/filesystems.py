@@ -1,12 +1,12 @@
-"""Which filesystem is nodefs, imagefs and containerfs, and what layout they make. The one home of psutil.
+"""Which filesystem is nodefs, imagefs and containerfs, and which layout they form. Only this module imports psutil.
 
 nodefs holds the kubelet's root directory; imagefs and containerfs are where the runtime says that its images and
 writable layers are (CRI `ImageFsInfo`). Roles share a filesystem exactly when they are on one device.
 
-The kubelet detects the layout once and keeps it for the life of the process; here it follows from the devices of
-each look, so a filesystem that is mounted or unmounted while the daemon runs changes it.
-Source: https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#node-signals and the
-portable check of `test/e2e_node/split_disk_test.go` (first mount points of `ImageFsInfo` differ).
+The kubelet detects the layout once and keeps it until it is restarted. Here it follows from the devices of each
+observation, so it changes when a filesystem is mounted or unmounted while the daemon runs.
+Source: https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#node-signals, and for the split
+layout Kubernetes' `test/e2e_node/split_disk_test.go` (the first mount points of `ImageFsInfo` differ).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from signals.types import FsLayout
 
 @dataclass(frozen=True, slots=True)
 class FilesystemPaths:
-    """A path on each filesystem of the node. `imagefs` is None until the runtime has said where its images are."""
+    """A path on each filesystem of the node. `imagefs` and `containerfs` are None until the runtime has named them."""
 
     nodefs: str
     imagefs: str | None = None
     containerfs: str | None = None
 
     def distinct(self) -> set[str]:
-        """The paths that have to be read."""
+        """The paths to be read, each once."""
         return {path for path in (self.nodefs, self.imagefs, self.containerfs) if path is not None}
 
 
@@ -37,8 +37,8 @@ def paths_of_node(
 ) -> FilesystemPaths:
     """The paths from the kubelet's root directory and the mount points that `ImageFsInfo` lists.
 
-    Only the first of each list counts, as in the kubelet. Without a container filesystem of its own the writable
-    layers are where the images are.
+    Only the first of each list counts, as in the kubelet; empty texts are skipped. If no container filesystem is
+    listed, the writable layers are where the images are.
     """
     imagefs = next((path for path in image_filesystems if path), None)
     containerfs = next((path for path in container_filesystems if path), imagefs)
@@ -46,11 +46,11 @@ def paths_of_node(
 
 
 def layout_of(nodefs_device: int, imagefs_device: int, containerfs_device: int) -> FsLayout:
-    """The layout from the devices of one look.
+    """The layout from the devices (`st_dev`) of the three filesystems.
 
-    Images and writable layers apart is `split` only where the writable layers are with the kubelet's data; three
-    separate filesystems are no layout that the kubelet knows, and count as dedicated: every row then stays on the
-    filesystems that the runtime owns.
+    If images and writable layers are apart, it is `split` only where the writable layers are with the kubelet's data.
+    Three separate filesystems are no layout of the kubelet, and count as dedicated: then whatever is reclaimed for a
+    signal is on a filesystem that the runtime owns.
     """
     if imagefs_device == nodefs_device:
         return FsLayout.SINGLE
@@ -60,7 +60,7 @@ def layout_of(nodefs_device: int, imagefs_device: int, containerfs_device: int) 
 
 
 def describe_mount(path: str) -> tuple[str, str]:
-    """Device and type of the filesystem that holds `path`, for people; empty texts when it cannot be told."""
+    """Device and type of the filesystem that holds `path`, for people; empty texts if unknown. Never raises OSError."""
     try:
         real = os.path.realpath(path)
         mounts = psutil.disk_partitions(all=True)
@@ -69,7 +69,7 @@ def describe_mount(path: str) -> tuple[str, str]:
     holding = [mount for mount in mounts if _is_below(real, mount.mountpoint)]
     if not holding:
         return "", ""
-    # Of mounts on one path the last is on top; of nested paths the longest is the nearest.
+    # Of several mounts on one path the last one is visible; of nested paths the longest one holds `path`.
     nearest = max(enumerate(holding), key=lambda item: (len(item[1].mountpoint), item[0]))[1]
     return nearest.device, nearest.fstype
 

@@ -1,11 +1,15 @@
-"""When to look again (pure).
+"""How soon to read a filesystem again (pure).
 
-A reading costs microseconds, so the next look is due when the filesystem *could* have reached the mark: headroom
-divided by the fastest fill seen lately, halved, between a floor and a ceiling. Far from the mark the daemon
-sleeps; near it, it looks a hundred times a second. (earlyoom sleeps by headroom too.)
+A reading costs microseconds, so the next one is due when the filesystem *could* have come half the way to its next
+threshold: the distance to it divided by the fastest fill, halved, between a floor and a ceiling. Far from the
+threshold the daemon sleeps for seconds; close to it, it reads up to a hundred times a second. earlyoom chooses its
+sleep in the same way (`sleep_time_ms` in https://github.com/rfjakob/earlyoom/blob/master/main.c).
 
-The fastest fill is never taken to be less than a configured rate, and a fill that was seen decays by half every
-minute, so that one burst keeps the daemon watchful for some minutes, not for ever.
+The fastest fill is never taken to be less than a configured rate. A faster one that was observed counts half as much
+after each minute, so one burst keeps the daemon watchful for some minutes and not for ever.
+
+Covers: fill rates, intervals, the levels of one filesystem. Does not cover: who reads (`probe`), when to notify
+(`threshold_notifier`).
 """
 
 from __future__ import annotations
@@ -14,75 +18,86 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-HALF_LIFE_SECONDS = 60.0
-LATELY_SECONDS = 0.25  # the half-life of what counts as lately
-WATCHED_SECONDS = 0.04  # before so much of it was seen, one write of somebody says nothing of a rate
-SHORTEST_SECONDS = 0.001  # closer readings say nothing of a rate
-ASSUMED_INODES_PER_SECOND = 20_000.0  # about half of what an ext4 creates on one core
-STILL_FLOORS = 3  # the pause between two glances at what stands still is at least so many floors
-STILL_SHARE = 1 / 64  # of the assumed rates: what falls more slowly stands still
+HALF_LIFE_SECONDS = 60.0  # of the fastest fill that was observed
+RECENT_HALF_LIFE_SECONDS = 0.25  # of what counts as recent
+ENOUGH_WATCHED_SECONDS = 0.04  # with less, a single write of somebody would look like a rate
+SHORTEST_SECONDS = 0.001  # readings that are closer together say nothing about a rate
+ASSUMED_INODES_PER_SECOND = 20_000.0  # about half of what ext4 creates on one core
+IDLE_FLOORS = 3  # polls of a filesystem that nobody fills are at least this many floors apart
+IDLE_SHARE = 1 / 64  # of the assumed rate: a slower fill counts as none
 
 
 @dataclass(frozen=True, slots=True)
-class Fill:
-    """What is known of one amount that falls: the last reading and the fastest fall, units a second.
+class FillRate:
+    """How fast one amount of one filesystem (bytes available or inodes free) falls.
 
-    `fallen`: what fell lately, in the `watched_seconds`; of both half is forgotten every quarter of a second.
+    `available`, `time`: the last reading, `time` in monotonic seconds. `fastest`: the fastest fall between two
+    readings, units a second, halved every minute. `recent_fall`: the units by which the amount fell recently, within
+    `watched_seconds`; both are halved every quarter of a second.
     """
 
     available: int
     time: float
     fastest: float = 0.0
-    fallen: float = 0.0
+    recent_fall: float = 0.0
     watched_seconds: float = 0.0
 
     @property
-    def lately(self) -> float:
-        """The mean fall of the last third of a second or so, or since the reading before where that is longer ago;
-        units a second, 0 as long as too little was seen to tell."""
-        return self.fallen / self.watched_seconds if self.watched_seconds >= WATCHED_SECONDS else 0.0
+    def recent_rate(self) -> float:
+        """The mean fall over about the last third of a second, units a second, at least 0.
+
+        Where the last two readings are further apart, it is the mean between them. 0 until the amount was watched for
+        40 ms.
+        """
+        return self.recent_fall / self.watched_seconds if self.watched_seconds >= ENOUGH_WATCHED_SECONDS else 0.0
 
 
-def next_fill(previous: Fill | None, available: int, now: float) -> Fill:
-    """The fill after a reading of `available` at `now` (monotonic seconds). Rising amounts count as a fall of 0.
+def update_fill_rate(previous: FillRate | None, available: int, now: float) -> FillRate:
+    """The fill rate after a reading of `available` units at `now` (monotonic seconds).
 
-    A reading less than 1 ms after the previous one changes nothing.
+    A rise counts as a fall of 0. A reading less than 1 ms after the previous one changes nothing. `previous` is None
+    for the first reading.
     """
     if previous is None:
-        return Fill(available, now)
+        return FillRate(available, now)
     if now - previous.time < SHORTEST_SECONDS:
         return previous
     elapsed = now - previous.time
-    fall = max(previous.available - available, 0) / elapsed
+    rate = max(previous.available - available, 0) / elapsed
     decayed = previous.fastest * 0.5 ** (elapsed / HALF_LIFE_SECONDS)
-    left = 0.5 ** (elapsed / LATELY_SECONDS)
-    seen = (1 - left) * LATELY_SECONDS / math.log(2)  # what is left by now of the seconds in between
-    return Fill(
-        available, now, max(decayed, fall), previous.fallen * left + fall * seen, previous.watched_seconds * left + seen
+    kept = 0.5 ** (elapsed / RECENT_HALF_LIFE_SECONDS)
+    watched = (1 - kept) * RECENT_HALF_LIFE_SECONDS / math.log(2)  # what counts at `now` of the time that has passed
+    return FillRate(
+        available=available,
+        time=now,
+        fastest=max(decayed, rate),
+        recent_fall=previous.recent_fall * kept + rate * watched,
+        watched_seconds=previous.watched_seconds * kept + watched,
     )
 
 
 def next_interval(headrooms: Iterable[tuple[int, float]], floor_seconds: float, ceiling_seconds: float) -> float:
-    """Seconds until the next look, in [floor, ceiling].
+    """Seconds until the next observation, within [floor, ceiling].
 
-    `headrooms`: per watched amount its distance above the mark (units; below 0 counts as 0) and the fastest fill
-    assumed to be possible (units a second, above 0). The nearest one decides.
+    `headrooms`: for each watched amount its distance above the threshold (units; below 0 counts as 0) and the fastest
+    fill that is assumed to be possible (units a second, above 0). The amount that is soonest at its threshold decides.
     """
     soonest = min((max(headroom, 0) / fastest for headroom, fastest in headrooms), default=ceiling_seconds * 2)
     return min(max(soonest / 2, floor_seconds), ceiling_seconds)
 
 
-def stands_still(fill: float, assumed: float) -> bool:
-    """Whether this fill is next to nothing beside the one that is assumed to be possible; both in units a second."""
-    return fill < assumed * STILL_SHARE
+def is_negligible(rate: float, assumed: float) -> bool:
+    """Whether a fill counts as none: it is below 1/64 of the rate that is assumed to be possible. Units a second."""
+    return rate < assumed * IDLE_SHARE
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
-    """What one filesystem is watched for between two looks.
+class WatchedLevels:
+    """What the polls of one filesystem compare with, and how often it is polled.
 
-    `available_bytes`, `inodes_free`: the highest mark below the present amount; None: none. The rates are the fastest
-    fills assumed to be possible, units a second, above 0. The glances are at least `floor_seconds` apart.
+    `available_bytes`, `inodes_free`: the highest threshold that the amount is not below yet, as bytes and as inodes;
+    None: there is none. The two rates are the fastest fills that are assumed to be possible, units a second, above 0.
+    Polls are at least `floor_seconds` and at most `ceiling_seconds` apart.
     """
 
     available_bytes: int | None
@@ -93,37 +108,38 @@ class Marks:
     ceiling_seconds: float
 
     def crossed(self, available_bytes: int, inodes_free: int) -> bool:
-        """Whether an amount is below its mark; equal is not."""
+        """Whether an amount is below its level; equal is not."""
         return (self.available_bytes is not None and available_bytes < self.available_bytes) or (
             self.inodes_free is not None and inodes_free < self.inodes_free
         )
 
-    def still(self, bytes_fill: float, inodes_fill: float) -> bool:
-        """Whether fills of this rate, units a second, are next to nothing beside those that are assumed."""
-        return stands_still(bytes_fill, self.bytes_per_second) and stands_still(inodes_fill, self.inodes_per_second)
+    def is_idle(self, bytes_rate: float, inodes_rate: float) -> bool:
+        """Whether fills at these rates, units a second, both count as none."""
+        return is_negligible(bytes_rate, self.bytes_per_second) and is_negligible(inodes_rate, self.inodes_per_second)
 
-    def next_glance(
+    def poll_interval(
         self,
         available_bytes: int,
         inodes_free: int,
-        bytes_fill: float = 0.0,
-        inodes_fill: float = 0.0,
+        bytes_rate: float = 0.0,
+        inodes_rate: float = 0.0,
         *,
-        still: bool = False,
+        idle: bool = False,
     ) -> float:
-        """`next_interval` after these amounts. The fills are those seen since the marks were set, units a second.
+        """Seconds from a poll that read these amounts to the next one, within [floor, ceiling].
 
-        Twice that on a filesystem that stands still: nothing that begins now can reach the mark before. Close to a mark
-        the floor is three times as long then: a wake-up costs thirty times what a glance does, and is most of
-        what is spent at rest.
+        `bytes_rate`, `inodes_rate`: the fastest fills that the polls have found, units a second. `idle`: nothing fills
+        the filesystem now. Then the interval is the whole time to the level and not half of it, as no fill at an
+        assumed rate that begins now can reach the level earlier. Close to the level it is then three floors and not
+        one: a wake-up costs thirty times as much as the poll itself, so wake-ups are most of the cost at rest.
         """
         soonest = self.ceiling_seconds * 2
         if self.available_bytes is not None:
             headroom = max(available_bytes - self.available_bytes, 0)
-            soonest = min(soonest, headroom / max(self.bytes_per_second, bytes_fill))
+            soonest = min(soonest, headroom / max(self.bytes_per_second, bytes_rate))
         if self.inodes_free is not None:
             headroom = max(inodes_free - self.inodes_free, 0)
-            soonest = min(soonest, headroom / max(self.inodes_per_second, inodes_fill))
-        if still:
-            return min(max(soonest, self.floor_seconds * STILL_FLOORS), self.ceiling_seconds)
+            soonest = min(soonest, headroom / max(self.inodes_per_second, inodes_rate))
+        if idle:
+            return min(max(soonest, self.floor_seconds * IDLE_FLOORS), self.ceiling_seconds)
         return min(max(soonest / 2, self.floor_seconds), self.ceiling_seconds)

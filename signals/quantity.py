@@ -1,16 +1,16 @@
-"""Kubernetes quantities, percentages and Go durations: read and print.
+"""Kubernetes quantities, percentages and Go durations: parsing and printing.
 
 Rules (https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/,
 `apimachinery/pkg/api/resource/quantity.go`, Go's `time.ParseDuration`):
 
-* quantity: optional sign, digits with an optional point, at most one suffix. Binary `Ki Mi Gi Ti Pi Ei`, decimal
+* quantity: optional sign, digits with an optional point, at most one suffix: binary `Ki Mi Gi Ti Pi Ei`, decimal
   `n u m k M G T P E`, or an exponent `e`/`E` with a signed integer. `1E` is one exa, `1E3` is one thousand.
-  Compared exactly; where a whole number is needed a fraction is rounded up.
-* percentage: a text that ends in `%`. The number is held in single precision, as the kubelet holds it: `10%` of
-  100Gi is 160 bytes more than an exact tenth.
+  Amounts are compared exactly; where a whole number is needed, a fraction is rounded up.
+* percentage: a text that ends in `%`. The number is kept in single precision, as in the kubelet: `10%` of 100Gi is
+  160 bytes more than an exact tenth.
 * duration: `30s`, `1m30s`, `1.5h`, `250ms`, `0`.
 
-Covers reading and printing. Does not cover which values a field allows: that is the field's business.
+Covers: parsing and printing. Does not cover: which values a field of the configuration allows.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _DURATION_UNITS_NS = {
 _PERCENT = re.compile(
     r"(?P<sign>[+-]?)(?P<digits>[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE](?P<exponent>[+-]?[0-9]+))?", re.ASCII
 )
-_LONGEST_TEXT = 64  # no meaningful number is longer; keeps a megabyte of digits from being worked on
+_LONGEST_TEXT = 64  # no meaningful number is longer; bounds the work on hostile input
 _LARGEST = 2**63 - 1  # amounts are signed 64-bit in Kubernetes; larger ones are capped there
 _LARGEST_DURATION_NS = 2**63 - 1
 _SINGLE_BITS, _SINGLE_LEAST_EXPONENT, _BEYOND_SINGLE = 24, -149, 2**128
@@ -49,7 +49,7 @@ _NANO = 10**9
 
 
 class QuantityError(SignalsError, ValueError):
-    """A text that is not of the form it should have. The message quotes the text and names the allowed form."""
+    """A text that cannot be parsed. The message quotes the text and names the allowed form."""
 
 
 def _refuse(text: str, forms: str) -> QuantityError:
@@ -58,10 +58,10 @@ def _refuse(text: str, forms: str) -> QuantityError:
 
 
 def parse_quantity(text: str) -> Fraction:
-    """The exact amount that a Kubernetes quantity names; may be negative or a fraction.
+    """The exact amount of a Kubernetes quantity, in units (bytes or inodes); may be negative or a fraction.
 
-    Raises QuantityError when the text is not of the form. Amounts of 2**63 and more are capped at 2**63 - 1, as
-    Kubernetes caps them. Source: `apimachinery/pkg/api/resource/quantity.go` (ParseQuantity).
+    Raises QuantityError if the text is no quantity or longer than 64 characters. Amounts of 2**63 and more are capped
+    at 2**63 - 1, as by Kubernetes. Source: `apimachinery/pkg/api/resource/quantity.go` (ParseQuantity).
     """
     match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
     if match is None:
@@ -72,21 +72,24 @@ def parse_quantity(text: str) -> Fraction:
         amount *= 1024 ** _BINARY[suffix]
     else:
         power = int(match["exponent"]) if match["exponent"] is not None else _DECIMAL[suffix]
-        # 64 digits and such a power are beyond the cap on one side, below a billionth on the other
+        # with at most 64 digits, a larger power is above the cap anyway, and a smaller one below a billionth
         amount *= Fraction(10) ** max(-100, min(100, power))
-    amount = Fraction(-(-amount * _NANO // 1), _NANO)  # nothing finer than a billionth, rounded up
+    amount = Fraction(-(-amount * _NANO // 1), _NANO)  # rounded up to a billionth
     amount = min(amount, Fraction(_LARGEST))
     return -amount if match["sign"] == "-" else amount
 
 
 def whole(amount: Fraction) -> int:
-    """The amount as a whole number, a fraction rounded away from zero (Kubernetes' `Value()`)."""
+    """The amount as a whole number, fractions rounded away from zero (`Quantity.Value()` in apimachinery)."""
     up = -(-abs(amount.numerator) // amount.denominator)
     return up if amount >= 0 else -up
 
 
 def format_quantity(amount: int) -> str:
-    """A whole amount as a canonical binary quantity that reads back equal: 536870912 -> `512Mi`, 1000 -> `1000`."""
+    """A whole amount as a quantity with the largest exact binary suffix: 536870912 -> `512Mi`, 1000 -> `1000`.
+
+    `parse_quantity` gives the same amount back.
+    """
     value, index = amount, 0
     suffixes = list(_BINARY)
     while value and value % 1024 == 0 and index < len(suffixes):
@@ -112,7 +115,7 @@ def single_precision(value: float) -> float:
     """
     try:
         return float(struct.unpack("<f", struct.pack("<f", value))[0])
-    except OverflowError:  # the native form without `<` gives infinity on some interpreters and this on others
+    except OverflowError:  # `struct` raises where Go gives infinity
         return math.copysign(math.inf, value)
 
 
@@ -127,19 +130,19 @@ class Percentage:
         return int(float(capacity) * self.fraction)
 
     def __str__(self) -> str:
-        """The shortest text that reads back as this very percentage."""
+        """The shortest text that `parse_percentage` turns into exactly this percentage."""
         for digits in range(1, 17):
             text = f"{float(f'{self.fraction * 100:.{digits}g}'):.16g}%"
             if _percentage(text) == self:
                 return text
-        return f"{self.fraction * 100:.9g}%"  # not every single-precision number is another one divided by 100
+        return f"{self.fraction * 100:.9g}%"  # no text gives it: not every float32 is another float32 divided by 100
 
 
 def parse_percentage(text: str) -> Percentage:
-    """A text that ends in `%` as a share. Raises QuantityError; NaN and infinities are refused.
+    """A text that ends in `%` as a share of a capacity. Raises QuantityError; NaN and infinities are refused.
 
     All trailing `%` are dropped, the rest is read in single precision and divided by 100 in single precision, as
-    the kubelet does (`pkg/kubelet/eviction/helpers.go`, parsePercentage). Bounds are the caller's.
+    the kubelet does (`pkg/kubelet/eviction/helpers.go`, parsePercentage). Any size is allowed, negative ones too.
     """
     percentage = _percentage(text)
     if percentage is None:
@@ -151,7 +154,7 @@ def _percentage(text: str) -> Percentage | None:
     match = _PERCENT.fullmatch(text.rstrip("%")) if text.endswith("%") and len(text) <= _LONGEST_TEXT else None
     if match is None:
         return None
-    power = max(-200, min(200, int(match["exponent"] or 0)))  # 64 digits and such a power are beyond single precision
+    power = max(-200, min(200, int(match["exponent"] or 0)))  # anything beyond exceeds single precision
     value = _nearest_single(Fraction(match["digits"]) * Fraction(10) ** power)
     if math.isinf(value):
         return None
@@ -161,8 +164,8 @@ def _percentage(text: str) -> Percentage | None:
 def _nearest_single(amount: Fraction) -> float:
     """The nearest single-precision number to an amount that is not negative, ties to even, infinite beyond the range.
 
-    Rounded once, as Go's `strconv.ParseFloat(s, 32)` rounds: by way of a double, a decimal a little above the middle of
-    two singles would first become the middle and then the lower one.
+    Rounded once, as by Go's `strconv.ParseFloat(s, 32)`. Rounded to a double first, a decimal a little above the middle
+    between two singles would become exactly the middle, and then the lower of the two.
     """
     if amount >= _BEYOND_SINGLE:
         return math.inf
@@ -172,9 +175,10 @@ def _nearest_single(amount: Fraction) -> float:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds that a Go duration names; may be negative. Raises QuantityError.
+    """The seconds of a Go duration; may be negative. Raises QuantityError.
 
-    A bare number other than 0 is refused, and so are days: Go has no such unit.
+    A bare number other than 0 is refused, and so are days (Go has no such unit) and more than 2**63 - 1 ns (292 years).
+    Source: `time.ParseDuration` (https://pkg.go.dev/time#ParseDuration).
     """
     rest = text[1:] if text[:1] in ("+", "-") else text
     if len(text) > _LONGEST_TEXT or not rest:

@@ -1,14 +1,14 @@
-"""One look at the node: every filesystem read once, turned into the kubelet's signals.
+"""One observation of the node: every filesystem is read once, and the readings become the kubelet's signals.
 
 Rules (kubelet, `pkg/kubelet/eviction/helpers.go`, makeSignalObservations):
 
-* `*.available` counts `f_bavail`, `*.inodesFree` counts `f_ffree`; capacity is read anew at each look.
-* A filesystem that counts no inodes (total 0) has no inode signal: that is not "0 % free".
-* Paths on one filesystem have one number. Each is read at a moment of its own, and a fill in between would make one
-  signal of the filesystem worse than the other; the latest reading counts for all (ours: the kubelet's come from two
-  providers). Two sizes on one device are two numbers: a project quota answers for its directory alone.
-* A reading that is late or fails is stale: the last numbers, marked, neither pressure nor health. Without earlier
-  numbers the signal is left out. Either way the reason is kept for people.
+* `*.available` counts `f_bavail`, `*.inodesFree` counts `f_ffree`; the capacity is read anew for each observation.
+* A filesystem that counts no inodes (total 0) has no inode signal, rather than one with 0 % free.
+* Paths on one filesystem have the same numbers. They are read one after another, and a fill in between would make the
+  signals of one filesystem differ; so its latest reading counts for all of them. (The kubelet's numbers come from two
+  providers.) Different sizes on one device stay different: under a project quota, `statvfs` answers for the directory.
+* If a reading is late or fails, the last numbers stay, marked as stale; they count neither as pressure nor as its end.
+  Without earlier numbers the signal is left out. Either way the reason is kept for people.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import Protocol
 
 from signals.clock import Clock
 from signals.filesystems import FilesystemPaths, describe_mount, layout_of
-from signals.statvfs import Probes, Reading
+from signals.probe import Probes
+from signals.statvfs import Reading
 from signals.types import (
     FilesystemIdentity,
     FilesystemRole,
@@ -33,18 +34,18 @@ from signals.types import (
 
 
 class SummaryProvider(Protocol):
-    """Where observations come from."""
+    """Makes observations."""
 
     def observe(self) -> SignalObservations:
-        """One look at the node. Never raises for a filesystem that does not answer."""
+        """One observation. Never raises for a filesystem that cannot be read: that is said in `unavailable`."""
 
 
 class NodeSummary:
-    """Looks at the filesystems of this node.
+    """Observes the filesystems of this node. Any thread may call.
 
-    `paths` is replaced (`locate`) when the runtime says where its images are. `device` and `type` are looked up
-    when a device is seen for the first time, so a look costs one statvfs for each distinct path. Looks and `locate` may
-    come from any thread: a look is at the paths that counted when it began.
+    `locate` replaces the paths when the runtime says where its images are; an observation that has begun still reads
+    the earlier paths. Device and type of a filesystem are found out once, so an observation costs one reading for each
+    distinct path.
     """
 
     def __init__(self, paths: FilesystemPaths, probes: Probes, clock: Clock):
@@ -58,18 +59,18 @@ class NodeSummary:
 
     @property
     def paths(self) -> FilesystemPaths:
-        """Where the filesystems are looked for."""
+        """The paths that the next observation reads."""
         return self._paths
 
     def locate(self, paths: FilesystemPaths) -> None:
-        """Looks at these paths from now on."""
+        """Observes these paths from now on, and closes the probes of all others."""
         with self._lock:
             self._paths = paths
             self._last = {path: reading for path, reading in self._last.items() if path in paths.distinct()}
         self._probes.keep_only(paths.distinct())
 
     def observe(self) -> SignalObservations:
-        """One look. Each distinct path is read once and waits at most the probe's limit."""
+        """One observation. Each distinct path is read once and waits at most the probe's limit (2 s)."""
         paths = self._paths
         readings: dict[str, Reading | str] = {}
         for path in sorted(paths.distinct()):
@@ -105,7 +106,7 @@ class NodeSummary:
         )
 
     def _last_with(self, fresh: Mapping[str, Reading]) -> Mapping[str, Reading]:
-        """The last readings with those of this look; of them only the paths that still count are kept for the next."""
+        """The last readings, updated by the fresh ones. Those of paths that were replaced meanwhile are not kept."""
         with self._lock:
             last = {**self._last, **fresh}
             self._last = {path: reading for path, reading in last.items() if path in self._paths.distinct()}
@@ -119,7 +120,7 @@ class NodeSummary:
 
 
 def _one_a_filesystem(readings: Mapping[str, Reading]) -> dict[str, Reading]:
-    """The same readings, with the latest of each filesystem for all paths on it."""
+    """By path, the latest reading of the filesystem that holds the path."""
     latest: dict[tuple[int, int, int], Reading] = {}
     for reading in readings.values():
         size = _size(reading)
@@ -143,7 +144,7 @@ def _roles(paths: FilesystemPaths) -> Mapping[FilesystemRole, str | None]:
 def signals_of(
     role: FilesystemRole, identity: FilesystemIdentity, stats: FsStats, *, stale: bool
 ) -> dict[Signal, SignalObservation]:
-    """The one or two signals of one filesystem in one role."""
+    """The signals of one filesystem in one role: bytes, and inodes if it counts them."""
     available, inodes_free = Signal(f"{role}.available"), Signal(f"{role}.inodesFree")
     found = {
         available: SignalObservation(

@@ -1,6 +1,6 @@
-"""What is observed: signals, readings of filesystems, observations, layouts. Values only.
+"""Signals, readings of filesystems, observations and layouts: values only.
 
-The names and the strings of the signals are the kubelet's (`pkg/kubelet/eviction/api/types.go`,
+The names and strings of the signals are the kubelet's (`pkg/kubelet/eviction/api/types.go`,
 https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/).
 """
 
@@ -12,15 +12,15 @@ from enum import StrEnum
 
 
 class SignalsError(Exception):
-    """Root of what can go wrong while observing."""
+    """Root of the errors of this package."""
 
 
 class ReadingUnavailable(SignalsError):
-    """A filesystem could not be read: it is missing, it failed, or it did not answer in time."""
+    """A filesystem could not be read: it is missing, failed, or did not answer in time. The message is for people."""
 
 
 class Signal(StrEnum):
-    """The disk signals of the kubelet; the comparison of names is byte for byte, as there."""
+    """The disk signals of the kubelet; names are compared byte for byte, as in the kubelet."""
 
     NODEFS_AVAILABLE = "nodefs.available"
     NODEFS_INODES_FREE = "nodefs.inodesFree"
@@ -31,7 +31,7 @@ class Signal(StrEnum):
 
     @property
     def filesystem(self) -> FilesystemRole:
-        """The filesystem that the signal is about."""
+        """The role of the filesystem that the signal is about."""
         return _FILESYSTEMS[self]
 
     @property
@@ -41,14 +41,14 @@ class Signal(StrEnum):
 
 
 class FilesystemRole(StrEnum):
-    """What a filesystem is to the node. One filesystem can have several roles."""
+    """What a filesystem is for on the node. One filesystem can have several roles."""
 
     NODEFS = "nodefs"
     IMAGEFS = "imagefs"
     CONTAINERFS = "containerfs"
 
 
-# Looked up, not computed: these two are asked some hundred times at each look.
+# Looked up, not computed: each observation needs them some hundred times.
 _FILESYSTEMS = {signal: FilesystemRole(signal.value.partition(".")[0]) for signal in Signal}
 _COUNTING_INODES = frozenset(signal for signal in Signal if signal.value.endswith(".inodesFree"))
 
@@ -56,8 +56,8 @@ _COUNTING_INODES = frozenset(signal for signal in Signal if signal.value.endswit
 class FsLayout(StrEnum):
     """How the roles are spread over devices (kubelet, `pkg/kubelet/eviction/helpers.go`).
 
-    `single`: images, writable layers and kubelet data on one device. `dedicated-imagefs`: images and writable
-    layers together, apart from kubelet data. `split`: images alone, writable layers with kubelet data.
+    `single`: images, writable layers and the kubelet's data on one device. `dedicated-imagefs`: images and writable
+    layers together, apart from the kubelet's data. `split`: images alone, writable layers with the kubelet's data.
     """
 
     SINGLE = "single"
@@ -67,12 +67,12 @@ class FsLayout(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FsStats:
-    """One reading of one filesystem (`statvfs`).
+    """The numbers of one filesystem at one moment (statvfs(3)).
 
-    `available_bytes` is what an unprivileged process can use (`f_bavail`), as the kubelet counts; `free_bytes`
-    (`f_bfree`) includes the blocks reserved for root and moves first while an ext4 that was filled into its
-    reserve recovers. `inodes_total == 0` means that the filesystem counts no inodes (btrfs, some tmpfs).
-    `time` is monotonic seconds.
+    `available_bytes` is what an unprivileged process can use (`f_bavail`), as the kubelet counts. `free_bytes`
+    (`f_bfree`) includes the blocks that are reserved for root; on an ext4 that root has filled into this reserve, it
+    rises before `available_bytes` does. `inodes_total == 0`: the filesystem counts no inodes (btrfs, some tmpfs).
+    `time` is in monotonic seconds.
     """
 
     available_bytes: int
@@ -85,7 +85,7 @@ class FsStats:
 
 @dataclass(frozen=True, slots=True)
 class FilesystemIdentity:
-    """Where a reading comes from. `device_id` (`st_dev`) tells filesystems apart; the rest is for people."""
+    """Which filesystem a reading is of. `device_id` (`st_dev`) tells filesystems apart; the rest is for people."""
 
     path: str
     device_id: int
@@ -95,10 +95,10 @@ class FilesystemIdentity:
 
 @dataclass(frozen=True, slots=True)
 class SignalObservation:
-    """What one look says about one signal: bytes or inodes, `time` in monotonic seconds (None = unknown).
+    """The value of one signal: bytes or inodes; `time` in monotonic seconds, None if unknown.
 
-    `stale` marks a reading that did not arrive in time: the numbers are the last known ones, and they count
-    neither as pressure nor as health.
+    `stale`: the filesystem could not be read. Then the numbers are the last known ones, and no threshold counts as met
+    or as clear by them.
     """
 
     signal: Signal
@@ -111,7 +111,7 @@ class SignalObservation:
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """A filesystem of which a look could not say anything, and why (a sentence for people)."""
+    """A filesystem that could not be read, and why (a sentence for people)."""
 
     role: FilesystemRole
     reason: str
@@ -119,11 +119,12 @@ class Unavailable:
 
 @dataclass(frozen=True, slots=True)
 class SignalObservations:
-    """One look at the node.
+    """The signals of the node at one moment.
 
-    `layout` is None as long as it is not known (the runtime has not yet said where its images are).
-    A signal that is not in `signals` does not exist on this node or could not be read; `unavailable` says which.
-    `time` is monotonic seconds, `wall_time` seconds since the epoch for people.
+    `layout` is None until it is known (the runtime has not yet said where its images are). A signal that is not in
+    `signals` does not exist on this node, or its filesystem was never read; `unavailable` says why a filesystem could
+    not be read. `filesystems`: the readings by role. `time` is in monotonic seconds, `wall_time` in seconds since the
+    Unix epoch, for people.
     """
 
     signals: Mapping[Signal, SignalObservation]

@@ -1,15 +1,15 @@
-"""A guarded inotify watch that only asks for an earlier look. The one home of pyinotify.
+"""Watches directories with inotify and asks for an earlier observation. Only this module imports pyinotify.
 
-inotify is a hint: it says nothing of writes one level down or through mmap, falls silent after an unmount or
-when the directory is replaced, and drops events when its queue is full. Every promise of this project holds with
-watching switched off; a watch only makes the next look earlier.
+inotify is a hint only. It does not report writes one level down or through mmap, it stops after an unmount or when
+the directory is replaced, and it drops events when its queue is full. Everything that this project guarantees holds
+with watching switched off; a watch only makes the next observation earlier.
 
-pyinotify's WatchManager makes and holds the watches. Its Notifier is not used: it reads the whole queue in one go
-(16 384 events: several 100 ms), blocks on an empty queue and dies on a name that is not UTF-8. Here a thread of
-our own reads at most 8 KiB at a time, decodes no names, and rests between reads, so that a storm of events costs
-a bounded share of a core.
+pyinotify's WatchManager creates and holds the watches. Its Notifier is not used: it reads the whole queue at once
+(16 384 events: several 100 ms), blocks on an empty queue, and fails on a name that is not UTF-8. Here a thread
+reads at most 8 KiB at a time, decodes no names, and pauses between reads, so that a storm of events costs a bounded
+share of a core.
 
-Covers: arming, re-arming, draining. Does not cover: what a look finds.
+Covers: adding and renewing watches, reading events. Does not cover: what is observed then.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 import pyinotify
 
 READ_BYTES = 8192
-REST_SECONDS = 0.005  # between two reads: at most 200 reads a second, whatever happens below the directories
+PAUSE_SECONDS = 0.005  # between two reads: at most 200 a second, whatever happens in the directories
 STOP_SECONDS = 1.0
 REARM_SECONDS = 5.0  # how often a directory that is missing is tried again
 
@@ -39,24 +39,24 @@ _MASK = (
     | pyinotify.IN_ONLYDIR
 )
 
-# pyinotify writes to stderr through a handler that it installs on import; an agent's log has one form only.
+# On import pyinotify installs a handler that writes to stderr; the log of the daemon must stay in its own format.
 logging.getLogger("pyinotify").handlers.clear()
 logging.getLogger("pyinotify").addHandler(logging.NullHandler())
 logging.getLogger("pyinotify").propagate = False
 
 
 class FsWatcher:
-    """Calls `look_now` soon after something was made in one of the directories.
+    """Calls `notify` soon after a file or directory was created in one of the directories, or moved there.
 
-    `directories` may be missing: they are tried again every 5 s. `look_now` is called on the watcher's thread, at
-    most 200 times a second. When the kernel gives no inotify instance (128 per user by default) `problem` holds
-    the sentence and nothing is watched.
+    Directories that do not exist are tried again every 5 s. `notify` is called on the watcher's thread, at most 200
+    times a second; it must return at once. If the kernel gives no inotify instance (there are 128 for each user by
+    default), `problem` says so in a sentence and nothing is watched. `events_total` counts the events read so far.
     """
 
-    def __init__(self, directories: Iterable[str], look_now: Callable[[], None]):
+    def __init__(self, directories: Iterable[str], notify: Callable[[], None]):
         self.problem: str | None = None
         self.events_total = 0
-        self._look_now = look_now
+        self._notify = notify
         self._wanted = frozenset(directories)
         self._armed: dict[str, int] = {}  # two paths to one directory share a watch descriptor
         self._lock = threading.Lock()
@@ -66,11 +66,11 @@ class FsWatcher:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Starts watching. Never raises: without inotify it says so in `problem` and stays idle."""
+        """Starts watching. Never raises: without inotify nothing is watched, and `problem` says so."""
         try:
             self._manager = pyinotify.WatchManager()
         except (OSError, pyinotify.PyinotifyError) as error:
-            self.problem = f"no inotify instance ({error}); looking at intervals only"
+            self.problem = f"no inotify instance ({error}); observing at intervals only"
             return
         descriptor = self._manager.get_fd()
         os.set_blocking(descriptor, False)
@@ -84,21 +84,21 @@ class FsWatcher:
         """Replaces the set of watched directories."""
         with self._lock:
             self._wanted = frozenset(directories)
-        self._poke()
+        self._wake_up()
 
     @property
     def watched(self) -> frozenset[str]:
-        """The directories that are armed now."""
+        """The directories that the kernel watches now."""
         with self._lock:
             return frozenset(self._armed)
 
     def stop(self) -> None:
         """Ends the thread and closes the descriptors. May be called twice, and without `start`.
 
-        Waits at most 1 s: a thread that is stuck in the kernel on a dead filesystem ends with the process.
+        Waits at most 1 s. A thread that is stuck in the kernel on a dead filesystem ends with the process.
         """
         self._closing = True
-        self._poke()
+        self._wake_up()
         if self._thread is not None:
             self._thread.join(STOP_SECONDS)
             if self._thread.is_alive():
@@ -111,16 +111,16 @@ class FsWatcher:
             os.close(self._wake_write)
             self._wake_write = -1
 
-    def _poke(self) -> None:
+    def _wake_up(self) -> None:
         if self._wake_write >= 0:
             try:
                 os.write(self._wake_write, b"\0")
-            except BlockingIOError:  # enough pokes are waiting
+            except BlockingIOError:  # the pipe is full, so the thread will wake up anyway
                 pass
 
     def _arm(self) -> None:
-        """On the watcher's own thread; the kernel is never asked under the lock, as on a dead filesystem it may not
-        answer."""
+        """Adds and removes watches, on the watcher's thread. inotify_add_watch(2) may block for ever on a dead
+        filesystem, so it is never called under the lock."""
         assert self._manager is not None
         with self._lock:
             missing = self._wanted.difference(self._armed)
@@ -143,14 +143,14 @@ class FsWatcher:
             if self._wake_read in ready:
                 _read(self._wake_read)
             if descriptor in ready and self._drain(_read(descriptor)):
-                self._look_now()
+                self._notify()
             if not self._closing:
                 self._arm()
                 if ready:
-                    threading.Event().wait(REST_SECONDS)
+                    threading.Event().wait(PAUSE_SECONDS)
 
     def _drain(self, data: bytes) -> bool:
-        """Whether anything happened; forgets the watches that the kernel has dropped."""
+        """True if `data` holds an event. Watches that the kernel has dropped are forgotten, to be added again."""
         position, seen = 0, 0
         while position + _HEADER.size <= len(data):
             descriptor, mask, _, name_length = _HEADER.unpack_from(data, position)
@@ -170,7 +170,7 @@ class FsWatcher:
             return
         if mask & pyinotify.IN_IGNORED:
             self._manager.del_watch(descriptor)
-        else:  # moved, say: the kernel still watches the directory, under a path that is no longer ours
+        else:  # the directory was moved, for example: the kernel still watches it under its new path
             self._manager.rm_watch(descriptor, quiet=True)
 
 

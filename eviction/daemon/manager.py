@@ -23,7 +23,7 @@ from eviction.control.reclaim import HookAnswer, HookRefused, respond_for_anothe
 from eviction.control.reclaim_queue import HookRequests, Ticket
 from eviction.daemon.recent_passes import LastPasses
 from eviction.daemon.row_backoff import RETRY_SECONDS, Pause
-from eviction.decision.headroom import marks_ahead, quiet, time_to_look
+from eviction.decision.headroom import levels_to_watch, nothing_fills, observation_interval
 from eviction.decision.ladder import later_than_kubelet
 from eviction.decision.reclaim_table import row
 from eviction.node.node import Node
@@ -142,7 +142,7 @@ class Manager:
         return Standing(look, self._conditions, marks, now - self.heartbeat, now - self._look_due, now)
 
     def _marks(self, look: SignalObservations) -> tuple[Mark, ...]:
-        return marks_in_force(self._node.thresholds(look.layout), look, self._node.responder.fills)
+        return marks_in_force(self._node.thresholds(look.layout), look, self._node.responder.fill_rates)
 
     def reconfigure(self, configuration: Configuration) -> tuple[str, ...]:
         """Takes another configuration into force before the next look; the fields that need a restart for it stay, and
@@ -209,10 +209,10 @@ class Manager:
         return observations, decision
 
     def _next_look_in(self, observations: SignalObservations, decision: Decision) -> float:
-        pace = self._node.pace()
-        floor = pace.floor_seconds
-        thresholds, fills = self._node.thresholds(observations.layout), self._node.responder.fills
-        interval = time_to_look(thresholds, observations, fills, pace)
+        policy = self._node.poll_policy()
+        floor = policy.floor_seconds
+        thresholds, fill_rates = self._node.thresholds(observations.layout), self._node.responder.fill_rates
+        interval = observation_interval(thresholds, observations, fill_rates, policy)
         now = self._node.clock.monotonic()
         if self._work is not None:
             return min(interval, TICK_SECONDS)
@@ -221,10 +221,10 @@ class Manager:
         if decision.acted_on is not None:  # under pressure, and nothing to be done before the pause is over
             pause = self._pause_of(decision).until - now
             return min(pause, RETRY_SECONDS) if pause > 0 else floor
-        seldom = STILL_SECONDS if quiet(fills, pace) else TICK_SECONDS
-        if interval < seldom:  # the probes glance meanwhile
-            for path, marks in marks_ahead(thresholds, observations, fills, pace).items():
-                self._node.probes.watch(path, marks, self._look_at_once)
+        seldom = STILL_SECONDS if nothing_fills(fill_rates, policy) else TICK_SECONDS
+        if interval < seldom:  # the probes poll meanwhile
+            for path, levels in levels_to_watch(thresholds, observations, fill_rates, policy).items():
+                self._node.probes.watch(path, levels, self._look_at_once)
             interval = seldom
         if decision.thresholds_met:  # a grace period is running, or the layout is not known yet
             interval = min(interval, TICK_SECONDS)

@@ -1,8 +1,7 @@
-"""How far each amount is above its marks, how fast it falls, and what follows: when to look, what has to come free
-(pure).
+"""How far each amount is above its thresholds, and how fast it falls: when to observe, what has to come free (pure).
 
-Covers: fills, headrooms, the marks that the glances go by, what is missing to a mark that is met. Does not cover: the
-arithmetic of the interval (`signals.interval`), who glances (`signals.statvfs`).
+Covers: fill rates, headrooms, the levels that the polls compare with, what is missing to a threshold that is met. Does
+not cover: the arithmetic of the interval (`signals.interval`), who polls (`signals.probe`).
 """
 
 from __future__ import annotations
@@ -13,58 +12,76 @@ from dataclasses import dataclass
 
 from eviction.types import Threshold
 from reclaim.disk_need import Need
-from signals.interval import ASSUMED_INODES_PER_SECOND, Fill, Marks, next_fill, next_interval, stands_still
+from signals.interval import (
+    ASSUMED_INODES_PER_SECOND,
+    FillRate,
+    WatchedLevels,
+    is_negligible,
+    next_interval,
+    update_fill_rate,
+)
 from signals.types import SignalObservation, SignalObservations
 
-Fills = Mapping[tuple[int, bool], Fill]
-"""(device, whether inodes) -> what is known of its fill."""
+FillRates = Mapping[tuple[int, bool], FillRate]
+"""(device, whether inodes) -> how fast that amount falls."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """How often is looked: seconds; `assumed_fill_rate` in bytes a second is never gone below."""
+class PollPolicy:
+    """How often a filesystem is read: at least `floor_seconds` and at most `ceiling_seconds` apart.
+
+    `assumed_fill_rate`: bytes a second; a fill of this rate is always taken to be possible.
+    """
 
     floor_seconds: float
     ceiling_seconds: float
     assumed_fill_rate: float
 
-    def assumed(self, *, inodes: bool) -> float:
-        """The slowest fill that is assumed to be possible, units a second."""
+    def assumed_rate(self, *, inodes: bool) -> float:
+        """The rate of a fill that is always taken to be possible, units a second."""
         return ASSUMED_INODES_PER_SECOND if inodes else self.assumed_fill_rate
 
 
-def fills_after(fills: Fills, look: SignalObservations) -> dict[tuple[int, bool], Fill]:
-    """The fills after a look; those of filesystems that are not there any more are forgotten."""
-    after: dict[tuple[int, bool], Fill] = {}
+def update_fill_rates(fill_rates: FillRates, look: SignalObservations) -> dict[tuple[int, bool], FillRate]:
+    """The fill rates after an observation; those of filesystems that are gone are forgotten."""
+    after: dict[tuple[int, bool], FillRate] = {}
     for identity, stats in look.filesystems.values():
         for inodes, available in ((False, stats.available_bytes), (True, stats.inodes_free)):
             key = (identity.device_id, inodes)
-            after[key] = next_fill(fills.get(key), available, stats.time)
+            after[key] = update_fill_rate(fill_rates.get(key), available, stats.time)
     return after
 
 
-def quiet(fills: Fills, pace: Pace) -> bool:
-    """Whether no filesystem was filled lately by more than is next to nothing."""
-    return all(stands_still(fill.lately, pace.assumed(inodes=inodes)) for (_, inodes), fill in fills.items())
+def nothing_fills(fill_rates: FillRates, policy: PollPolicy) -> bool:
+    """Whether no filesystem was filled recently, at a rate that counts (`signals.interval.is_negligible`)."""
+    return all(
+        is_negligible(rate.recent_rate, policy.assumed_rate(inodes=inodes)) for (_, inodes), rate in fill_rates.items()
+    )
 
 
-def time_to_look(thresholds: Iterable[Threshold], look: SignalObservations, fills: Fills, pace: Pace) -> float:
-    """Seconds until the first mark that is not crossed could be half-way reached, in [floor, ceiling].
+def observation_interval(
+    thresholds: Iterable[Threshold], look: SignalObservations, fill_rates: FillRates, policy: PollPolicy
+) -> float:
+    """Seconds until the next observation, within [floor, ceiling]: half the time in which an amount could reach the
+    first threshold that it is not below yet.
 
-    A mark that is crossed already says nothing of the next look: it is met, and is served or has to wait.
+    A threshold that is met already does not shorten the interval: it is served now, or has to wait.
     """
     headrooms = [
-        (headroom, _fastest(observation, fills, pace))
+        (headroom, _fastest(observation, fill_rates, policy))
         for _, observation, headroom in _known(thresholds, look)
         if headroom >= 0
     ]
-    return next_interval(headrooms, pace.floor_seconds, pace.ceiling_seconds)
+    return next_interval(headrooms, policy.floor_seconds, policy.ceiling_seconds)
 
 
-def marks_ahead(
-    thresholds: Iterable[Threshold], look: SignalObservations, fills: Fills, pace: Pace
-) -> dict[str, Marks]:
-    """For each filesystem, by the path that it is read at, the next marks that it could fall below."""
+def levels_to_watch(
+    thresholds: Iterable[Threshold], look: SignalObservations, fill_rates: FillRates, policy: PollPolicy
+) -> dict[str, WatchedLevels]:
+    """For each filesystem, by the path that it is read at, the next thresholds that it could fall below.
+
+    A filesystem that is above none of its thresholds is left out.
+    """
     highest: dict[int, dict[bool, int]] = {}
     paths: dict[int, str] = {}
     for threshold, observation, headroom in _known(thresholds, look):
@@ -72,35 +89,37 @@ def marks_ahead(
             continue
         device, inodes = observation.filesystem.device_id, threshold.signal.counts_inodes
         paths.setdefault(device, observation.filesystem.path)  # several roles of one device are read at several paths
-        marks = highest.setdefault(device, {})
-        marks[inodes] = max(marks.get(inodes, 0), observation.available - headroom)
+        levels = highest.setdefault(device, {})
+        levels[inodes] = max(levels.get(inodes, 0), observation.available - headroom)
     return {
-        path: Marks(
+        path: WatchedLevels(
             available_bytes=highest[device].get(False),
             inodes_free=highest[device].get(True),
-            bytes_per_second=_fastest_of(device, False, fills, pace),
-            inodes_per_second=_fastest_of(device, True, fills, pace),
-            floor_seconds=pace.floor_seconds,
-            ceiling_seconds=pace.ceiling_seconds,
+            bytes_per_second=_fastest_of(device, False, fill_rates, policy),
+            inodes_per_second=_fastest_of(device, True, fill_rates, policy),
+            floor_seconds=policy.floor_seconds,
+            ceiling_seconds=policy.ceiling_seconds,
         )
         for device, path in paths.items()
     }
 
 
-def most_pressing(unmet: Iterable[Threshold], look: SignalObservations, fills: Fills) -> Need | None:
-    """Of these thresholds the need of the one whose filesystem is full first at the fill of lately; the minimum reclaim
-    counts. None where nothing is known."""
+def most_pressing(unmet: Iterable[Threshold], look: SignalObservations, fill_rates: FillRates) -> Need | None:
+    """What has to come free for the one of these thresholds whose filesystem is full first at its recent fill rate.
+
+    The minimum reclaim counts. None where no signal of them is known.
+    """
     needs = []
     for threshold, observation, _ in _known(unmet, look):
         assert observation.filesystem is not None
         inodes = threshold.signal.counts_inodes
-        fill = fills.get((observation.filesystem.device_id, inodes))
+        rate = fill_rates.get((observation.filesystem.device_id, inodes))
         wanted = math.ceil(threshold.effective(observation.capacity, with_min_reclaim=True))
         needs.append(
             Need(
                 missing=wanted - observation.available,
                 left=observation.available,
-                fill_per_second=0.0 if fill is None else fill.lately,
+                fill_per_second=0.0 if rate is None else rate.recent_rate,
                 inodes=inodes,
             )
         )
@@ -110,18 +129,18 @@ def most_pressing(unmet: Iterable[Threshold], look: SignalObservations, fills: F
 def _known(
     thresholds: Iterable[Threshold], look: SignalObservations
 ) -> Iterable[tuple[Threshold, SignalObservation, int]]:
-    """The thresholds whose signal was read, with how far it is above the mark."""
+    """The thresholds whose signal was read, with how far it is above the threshold (below 0: it is met)."""
     for threshold in thresholds:
         observation = look.signals.get(threshold.signal)
         if observation is not None and observation.filesystem is not None:
             yield threshold, observation, observation.available - int(threshold.effective(observation.capacity))
 
 
-def _fastest(observation: SignalObservation, fills: Fills, pace: Pace) -> float:
+def _fastest(observation: SignalObservation, fill_rates: FillRates, policy: PollPolicy) -> float:
     assert observation.filesystem is not None
-    return _fastest_of(observation.filesystem.device_id, observation.signal.counts_inodes, fills, pace)
+    return _fastest_of(observation.filesystem.device_id, observation.signal.counts_inodes, fill_rates, policy)
 
 
-def _fastest_of(device: int, inodes: bool, fills: Fills, pace: Pace) -> float:
-    fill = fills.get((device, inodes))
-    return max(pace.assumed(inodes=inodes), fill.fastest if fill is not None else 0.0)
+def _fastest_of(device: int, inodes: bool, fill_rates: FillRates, policy: PollPolicy) -> float:
+    rate = fill_rates.get((device, inodes))
+    return max(policy.assumed_rate(inodes=inodes), rate.fastest if rate is not None else 0.0)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from eviction.configuration.effective import Configuration, Extent
-from eviction.decision.headroom import Pace
+from eviction.decision.headroom import PollPolicy
 from eviction.node.responder import Responder
 from eviction.node.view import NodeSight, eviction_config
 from eviction.reporting.disk_survey import ASK_SECONDS, Places, Whereabouts
@@ -30,7 +30,8 @@ from reclaim.pods.states import KubeletDirectories, PodStateProvider
 from reclaim.types import RuntimeUnavailable
 from signals.clock import Clock
 from signals.filesystems import FilesystemPaths
-from signals.statvfs import FilesystemReader, Probes, read_statvfs
+from signals.probe import Probes
+from signals.statvfs import FilesystemReader, read_statvfs
 from signals.summary import NodeSummary
 from signals.types import FsLayout
 
@@ -199,11 +200,11 @@ class Node(NodeSight):
         ours = self.configuration
         return tuple(n for a, n in NEED_RESTART.items() if getattr(configuration, a) != getattr(ours, a))
 
-    def pace(self) -> Pace:
-        """How often is looked, as configured now."""
+    def poll_policy(self) -> PollPolicy:
+        """How often filesystems are read, as configured now."""
         configuration = self.configuration
         assumed = float(configuration.assumed_fill_rate)
-        return Pace(configuration.poll_floor_seconds, configuration.poll_ceiling_seconds, assumed)
+        return PollPolicy(configuration.poll_floor_seconds, configuration.poll_ceiling_seconds, assumed)
 
     def thresholds(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
         """The thresholds in force in a layout: those that the responder goes by."""
@@ -220,7 +221,7 @@ class Node(NodeSight):
             records=self.records,
         )
         twin.summary.locate(self.summary.paths)
-        twin.responder.state, twin.responder.fills = self.responder.state, self.responder.fills
+        twin.responder.state, twin.responder.fill_rates = self.responder.state, self.responder.fill_rates
         return twin
 
     def _places(self) -> Places:

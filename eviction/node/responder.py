@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass, replace
 
 from eviction.configuration.effective import Extent
-from eviction.decision.headroom import Fills, fills_after, most_pressing
+from eviction.decision.headroom import FillRates, most_pressing, update_fill_rates
 from eviction.decision.reclaim_table import relieved_by
 from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
 from eviction.decision.thresholds import thresholds_met, usable
@@ -59,7 +59,7 @@ class Responder:
         self._clock = clock
         self._extent = extent
         self.state = ManagerState(config)
-        self.fills: Fills = {}
+        self.fill_rates: FillRates = {}
         self.history = History()
 
     def use(self, config: EvictionConfig, extent: Extent) -> None:
@@ -72,7 +72,7 @@ class Responder:
         observations = self._summary.observe()
         before = self.state
         self.state, decision = synchronize(before, observations, observations.time)
-        self.fills = fills_after(self.fills, observations)
+        self.fill_rates = update_fill_rates(self.fill_rates, observations)
         self.history.add(LookedAt(before, observations, decision))
         return observations, decision
 
@@ -122,18 +122,18 @@ class Responder:
         return relieved_by(self.state.config.in_layout(layout), function, layout)
 
     def _look_again(self, function: ReclaimFunction, goal: tuple[Threshold, ...], *, stop: bool) -> LookAgain:
-        fills: Fills | None = None
+        fill_rates: FillRates | None = None
         # only images have a choice, and with `extent: all` their order is the kubelet's
         choice = function is ReclaimFunction.DELETE_UNUSED_IMAGES and self._extent is Extent.ENOUGH
 
         def look(credit_bytes: int) -> Look:
-            nonlocal fills
+            nonlocal fill_rates
             observations = self._summary.observe()
-            if fills is None:  # of before the first removal: after it, what is freed hides what is filled
-                fills = fills_after(self.fills, observations)
+            if fill_rates is None:  # of before the first removal: after it, what is freed hides what is filled
+                fill_rates = update_fill_rates(self.fill_rates, observations)
             credited = _credited(observations, ROLE_FREED_BY[function], credit_bytes)
             unmet = thresholds_met(goal, usable(credited.signals), enforce_min_reclaim=True)
-            need = most_pressing(unmet, credited, fills) if choice else None
+            need = most_pressing(unmet, credited, fill_rates) if choice else None
             if not stop:
                 return Look(usage_of(observations), relieved=False, need=need)
             blind = any(

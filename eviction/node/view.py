@@ -17,7 +17,8 @@ from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
 from reclaim.types import RuntimeUnavailable
 from signals.clock import Clock, SystemClock
 from signals.filesystems import FilesystemPaths, paths_of_node
-from signals.statvfs import FilesystemReader, Probes, read_statvfs
+from signals.probe import Probes
+from signals.statvfs import FilesystemReader, read_statvfs
 from signals.summary import NodeSummary
 from signals.types import FsLayout
 

@@ -10,7 +10,7 @@ measured on the disk, some are the runtime's, which counts layers that images sh
   interrupted removal left behind. On containerd at least that much, as shared blobs count several times in the sizes.
 * A part that was not counted to its end, for lack of time, is a lower bound; the rest of it is in *everything else*.
 
-Covers: classes, sums, words. Does not cover: measuring (`whereabouts`, `signals.tree_usage`).
+Covers: classes, sums, words. Does not cover: measuring (`whereabouts`, `signals.disk_usage`).
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from reclaim.pods.states import PodStates
 from reclaim.services import UsageService
 from reclaim.types import Outcome, RuntimeUnavailable
 from signals.clock import Clock
-from signals.tree_usage import Tree, TreeMeter, TreeUsage
+from signals.disk_usage import Tree, TreeMeter, TreeUsage
 from signals.types import SignalObservations
 
 COUNT_SECONDS = 2.0  # for all trees together

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from eviction.decision.headroom import Fills
+from eviction.decision.headroom import FillRates
 from eviction.reporting.observations_json import threshold_json
 from eviction.types import NodeCondition, Threshold
-from signals.interval import Fill
+from signals.interval import FillRate
 from signals.types import SignalObservations
 
 
@@ -44,13 +44,15 @@ class Standing:
     now: float
 
 
-def marks_in_force(thresholds: Iterable[Threshold], look: SignalObservations, fills: Fills) -> tuple[Mark, ...]:
+def marks_in_force(
+    thresholds: Iterable[Threshold], look: SignalObservations, fill_rates: FillRates
+) -> tuple[Mark, ...]:
     """Each threshold, with the seconds until its mark could be reached at the fill seen lately."""
     marks = []
     for threshold in thresholds:
         observation, fill = look.signals.get(threshold.signal), None
         if observation is not None and observation.filesystem is not None:
-            fill = fills.get((observation.filesystem.device_id, threshold.signal.counts_inodes))
+            fill = fill_rates.get((observation.filesystem.device_id, threshold.signal.counts_inodes))
         marks.append(mark_of(threshold, look, fill))
     return tuple(marks)
 
@@ -66,7 +68,7 @@ def marks_json(marks: Iterable[Mark], look: SignalObservations) -> list[dict[str
     ]
 
 
-def mark_of(threshold: Threshold, look: SignalObservations, fill: Fill | None) -> Mark:
+def mark_of(threshold: Threshold, look: SignalObservations, fill: FillRate | None) -> Mark:
     """The mark of a threshold in a look, with the seconds until it at the fastest fill seen lately."""
     observation = look.signals.get(threshold.signal)
     if observation is None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from eviction.reporting.tables import table
 from signals.clock import SystemClock
 from signals.filesystems import FilesystemPaths
-from signals.statvfs import Probes
+from signals.probe import Probes
 from signals.summary import NodeSummary
 from tests.bench.chart import chart
 from tests.bench.effort import Effort, effort_of

@@ -24,7 +24,7 @@ REMOVING = {
     "reclaim.execution.executor",
     "reclaim.images.plan",
     "reclaim.containers.removers",
-    "signals.tree_usage",
+    "signals.disk_usage",
 }
 MOST_OF_HELP = 52  # 44 on Python 3.11: those of argparse and gettext
 

@@ -10,7 +10,7 @@ from eviction.daemon.manager import Manager
 from eviction.reporting.log import Log
 from signals.clock import Clock
 from signals.filesystems import FilesystemPaths
-from signals.statvfs import Probes
+from signals.probe import Probes
 from signals.summary import NodeSummary
 from signals.types import Signal, SignalObservations
 from tests.nodes.small_node import MIB, SmallNode

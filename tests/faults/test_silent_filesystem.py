@@ -1,4 +1,4 @@
-"""A filesystem that was well and answers no more: the daemon lives, serves the other one, and leaves when told."""
+"""A filesystem stops answering: the daemon goes on, serves the other one, and ends on SIGTERM."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import Daemon, came_true
 from tests.sockets.conftest import SmallNodeFactory
 
-PROBE_LIMIT_SECONDS = 2.0  # how long one look waits for a filesystem, once
+PROBE_LIMIT_SECONDS = 2.0  # how long one observation waits for a filesystem, once
 SLACK_SECONDS = 1.5  # the machine is shared
 LEAVE_SECONDS = 2.0
 SILENCES = list(Silence)
@@ -40,7 +40,7 @@ def daemon_of(small: SmallNode, tmp_path: Path) -> tuple[Daemon, str]:
 
 @contextmanager
 def daemon_beside(small: SmallNode, tmp_path: Path) -> Iterator[tuple[Daemon, SilentFilesystem, str]]:
-    """A daemon that has read a filesystem of images which can fall silent; that is given up before the daemon ends."""
+    """A daemon that has read an image filesystem which can fall silent; it is aborted before the daemon ends."""
     daemon, control = daemon_of(small, tmp_path)
     with SilentFilesystem(str(small.images_root)) as filesystem, daemon:
         try:
@@ -51,18 +51,18 @@ def daemon_beside(small: SmallNode, tmp_path: Path) -> Iterator[tuple[Daemon, Si
 
 
 def sees_imagefs(control: str) -> bool:
-    """Whether the daemon has a fresh reading of the filesystem of images."""
+    """Whether the daemon has a fresh reading of the image filesystem."""
     try:
-        look = {each["signal"]: each for each in ask(control, "status")["observations"]}
-    except ControlUnavailable:  # it comes after the first words of the log
+        observed = {each["signal"]: each for each in ask(control, "status")["observations"]}
+    except ControlUnavailable:  # the socket is created after the first line of the log
         return False
-    return "imagefs.available" in look and not look["imagefs.available"]["stale"]
+    return "imagefs.available" in observed and not observed["imagefs.available"]["stale"]
 
 
 @pytest.mark.parametrize("silence", SILENCES, ids=lambda each: each.value)
 def test_the_fixture_hangs_whoever_asks_and_lets_go_of_all_of_them(tmp_path: Path, silence: Silence) -> None:
-    """Numbers at first, then none; killed, a caller of the unread kind ends at once, and of the swallowed kind only
-    when the filesystem is aborted; after that nothing of it is left."""
+    """It answers at first, then no more. A killed caller ends at once if its request was not read, and only when the
+    filesystem is aborted if it was; after that nothing of it is left."""
     mountpoint = tmp_path / "silent"
     mountpoint.mkdir()
     with SilentFilesystem(str(mountpoint), 64 * MIB) as filesystem:
@@ -83,19 +83,19 @@ def test_the_fixture_hangs_whoever_asks_and_lets_go_of_all_of_them(tmp_path: Pat
 
 
 def live_through(small: SmallNode, daemon: Daemon, control: str, fall_silent: Callable[[], None]) -> Report:
-    """The filesystem falls silent, the other one fills up, and the daemon says both; what was measured meanwhile."""
+    """The filesystem falls silent, the other one fills, and the daemon logs both; what was measured meanwhile."""
     with Meters(daemon.process.pid, control_heartbeat(control)) as meters:
         fall_silent()
         daemon.wait_for(lambda event: "did not answer statvfs" in event["message"], 10.0)
         small.fill(small.available() - 10 * MIB)
         daemon.wait_for(lambda event: "DiskPressure: nodefs.available" in event["message"], 10.0)
         time.sleep(0.5)
-    assert not sees_imagefs(control), "what is not answered is stale"
+    assert not sees_imagefs(control), "a reading that fails is stale"
     return meters.report
 
 
 def assert_lively(report: Report) -> None:
-    """The heart stood still for one probe's limit at most, and neither threads nor descriptors piled up."""
+    """The loop was blocked for at most the limit of one probe, and neither threads nor descriptors accumulated."""
     assert report.longest_stall_seconds is not None
     assert report.longest_stall_seconds <= PROBE_LIMIT_SECONDS + SLACK_SECONDS, str(report)
     assert report.threads_more <= 2, str(report)  # a worker that asks the runtime, a client of the control socket
@@ -105,7 +105,7 @@ def assert_lively(report: Report) -> None:
 def test_a_daemon_lives_beside_a_filesystem_that_nobody_serves_and_leaves_within_2_s(
     make_small_node: SmallNodeFactory, tmp_path: Path
 ) -> None:
-    """No threads pile up, pressure on the other filesystem is seen, and SIGTERM ends the thread that waits as well."""
+    """No threads accumulate, pressure on the other filesystem is found, and SIGTERM ends the blocked thread as well."""
     small = make_small_node(FsLayout.DEDICATED_IMAGEFS)
     with daemon_beside(small, tmp_path) as (daemon, filesystem, control):
         assert_lively(live_through(small, daemon, control, lambda: filesystem.fall_silent(Silence.UNREAD)))
@@ -117,10 +117,10 @@ def test_a_daemon_lives_beside_a_filesystem_that_nobody_serves_and_leaves_within
 def test_a_daemon_has_left_its_node_within_2_s_even_where_the_kernel_keeps_its_process(
     make_small_node: SmallNodeFactory, tmp_path: Path
 ) -> None:
-    """A request that was taken and is never answered outlives SIGKILL, and its process with it: that is the kernel's.
+    """The kernel keeps a process whose request was read and never answered, even after SIGKILL.
 
-    The daemon lives beside it, and is done within 2 s of SIGTERM all the same: it says so, its node is free for
-    another instance, and its process ends with 0 once the filesystem is given up.
+    The daemon goes on beside it, and is done within 2 s of SIGTERM all the same: it logs "stopped", the node is free
+    for another instance, and its process ends with 0 once the filesystem is aborted.
     """
     small = make_small_node(FsLayout.DEDICATED_IMAGEFS)
     with daemon_beside(small, tmp_path) as (daemon, filesystem, control):

@@ -1,4 +1,4 @@
-"""Which filesystem is which, and what layout they make."""
+"""Which filesystem is nodefs, imagefs and containerfs, and which layout they form."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ DISK_A, DISK_B, DISK_C = 0x801, 0x802, 0x803
         (DISK_A, DISK_A, DISK_A, FsLayout.SINGLE),
         (DISK_A, DISK_B, DISK_B, FsLayout.DEDICATED_IMAGEFS),
         (DISK_A, DISK_B, DISK_A, FsLayout.SPLIT),
-        (DISK_A, DISK_A, DISK_B, FsLayout.SINGLE),  # no layout of the kubelet's; it treats it like single
+        (DISK_A, DISK_A, DISK_B, FsLayout.SINGLE),  # no layout of the kubelet, which treats it like single
         (DISK_A, DISK_B, DISK_C, FsLayout.DEDICATED_IMAGEFS),
     ],
 )
 def test_the_layout_follows_from_the_devices(nodefs: int, imagefs: int, containerfs: int, layout: FsLayout) -> None:
-    """Images and writable layers apart is split only where the writable layers are with the kubelet's data."""
+    """Apart from images, writable layers make it split only where they are with the kubelet's data."""
     assert layout_of(nodefs, imagefs, containerfs) is layout
 
 

@@ -1,4 +1,4 @@
-"""The next look is due when the filesystem could have come half the way to its mark."""
+"""The next reading is due when the filesystem could have come half the way to its threshold."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signals.interval import HALF_LIFE_SECONDS, Fill, Marks, next_fill, next_interval
+from signals.interval import HALF_LIFE_SECONDS, FillRate, WatchedLevels, next_interval, update_fill_rate
 from tests.pure.values import GIB, MIB
 
 FLOOR, CEILING = 0.01, 10.0
@@ -28,19 +28,19 @@ rates = st.floats(1e-3, 1e12)
         ([(40_000, 20_000.0)], 1.0),
     ],
 )
-def test_the_interval_is_half_the_time_to_the_mark(watched: list[tuple[int, float]], seconds: float) -> None:
-    """500 MiB above the mark at 100 MiB/s is 5 s away: look again in 2.5 s, never outside 10 ms to 10 s."""
+def test_the_interval_is_half_the_time_to_the_threshold(watched: list[tuple[int, float]], seconds: float) -> None:
+    """500 MiB above the threshold at 100 MiB/s are 5 s: observe again after 2.5 s, never outside 10 ms to 10 s."""
     assert next_interval(watched, FLOOR, CEILING) == pytest.approx(seconds)
 
 
 @given(st.lists(st.tuples(headrooms, rates), max_size=6))
 def test_the_interval_is_never_outside_its_bounds(watched: list[tuple[int, float]]) -> None:
-    """Whatever is watched, the next look is due in 10 ms to 10 s."""
+    """Whatever is watched, the next observation is due after 10 ms to 10 s."""
     assert FLOOR <= next_interval(watched, FLOOR, CEILING) <= CEILING
 
 
 @given(st.lists(st.tuples(headrooms, rates), max_size=4), headrooms, st.integers(0, 2**40), rates)
-def test_more_headroom_never_brings_the_next_look_forward(
+def test_more_headroom_never_shortens_the_interval(
     others: list[tuple[int, float]], headroom: int, more: int, rate: float
 ) -> None:
     """The interval is monotone in each headroom."""
@@ -50,175 +50,177 @@ def test_more_headroom_never_brings_the_next_look_forward(
 
 
 @given(headrooms, rates, st.floats(1, 1000))
-def test_a_faster_fill_never_puts_the_next_look_off(headroom: int, rate: float, faster: float) -> None:
-    """The interval is monotone in the fill."""
+def test_a_faster_fill_never_lengthens_the_interval(headroom: int, rate: float, faster: float) -> None:
+    """The interval is monotone in the fill rate."""
     assert next_interval([(headroom, rate * faster)], FLOOR, CEILING) <= next_interval(
         [(headroom, rate)], FLOOR, CEILING
     )
 
 
 def test_the_first_reading_shows_no_fill() -> None:
-    """One reading alone says nothing of a rate."""
-    assert next_fill(None, 5 * GIB, 100.0) == Fill(5 * GIB, 100.0, 0.0)
+    """One reading alone says nothing about a rate."""
+    assert update_fill_rate(None, 5 * GIB, 100.0) == FillRate(5 * GIB, 100.0, 0.0)
 
 
 def test_a_fall_of_100_mib_in_2_s_is_50_mib_a_second() -> None:
-    """The fill is the fall between two readings over the time between them."""
-    fill = next_fill(Fill(500 * MIB, 10.0), 400 * MIB, 12.0)
-    assert (fill.available, fill.time, fill.fastest, fill.lately) == (400 * MIB, 12.0, 50.0 * MIB, 50.0 * MIB)
+    """The rate is the fall between two readings over the time between them."""
+    fill = update_fill_rate(FillRate(500 * MIB, 10.0), 400 * MIB, 12.0)
+    assert (fill.available, fill.time, fill.fastest, fill.recent_rate) == (400 * MIB, 12.0, 50.0 * MIB, 50.0 * MIB)
 
 
 def test_a_rise_is_a_fall_of_0() -> None:
-    """Space that comes back is no fill, and does not cancel one that was seen."""
-    assert next_fill(Fill(0, 10.0), GIB, 11.0).fastest == 0.0
-    assert next_fill(Fill(0, 10.0, fastest=8.0), GIB, 10.0 + HALF_LIFE_SECONDS).fastest == pytest.approx(4.0)
+    """Space that comes free is no fill, and does not cancel one that was observed."""
+    assert update_fill_rate(FillRate(0, 10.0), GIB, 11.0).fastest == 0.0
+    assert update_fill_rate(FillRate(0, 10.0, fastest=8.0), GIB, 10.0 + HALF_LIFE_SECONDS).fastest == pytest.approx(4.0)
 
 
 @pytest.mark.parametrize(("seconds", "left"), [(60.0, 512.0), (120.0, 256.0), (600.0, 1.0)])
-def test_a_fill_that_was_seen_decays_by_half_every_minute(seconds: float, left: float) -> None:
-    """A burst of 1024 units a second counts 512 after 60 s and 1 after 10 minutes."""
-    assert next_fill(Fill(GIB, 0.0, fastest=1024.0), GIB, seconds).fastest == pytest.approx(left)
+def test_the_fastest_fill_is_halved_every_minute(seconds: float, left: float) -> None:
+    """A burst of 1024 units a second counts as 512 after 60 s and as 1 after 10 minutes."""
+    assert update_fill_rate(FillRate(GIB, 0.0, fastest=1024.0), GIB, seconds).fastest == pytest.approx(left)
 
 
 @given(st.floats(0, 1e12), st.lists(st.floats(0.01, 100.0), min_size=1, max_size=20))
-def test_decay_does_not_depend_on_how_often_one_looks(fastest: float, steps: list[float]) -> None:
-    """Many short looks leave as much of a fill as one long one."""
-    fill = Fill(GIB, 0.0, fastest)
+def test_decay_does_not_depend_on_the_number_of_readings(fastest: float, steps: list[float]) -> None:
+    """Many readings leave as much of a rate as one at the end."""
+    fill = FillRate(GIB, 0.0, fastest)
     for step in steps:
-        fill = next_fill(fill, GIB, fill.time + step)
-    once = next_fill(Fill(GIB, 0.0, fastest), GIB, fill.time)
+        fill = update_fill_rate(fill, GIB, fill.time + step)
+    once = update_fill_rate(FillRate(GIB, 0.0, fastest), GIB, fill.time)
     assert fill.fastest == pytest.approx(once.fastest, rel=1e-6)
 
 
 @given(st.integers(0, 2**62), st.integers(0, 2**62), st.floats(0, 1e6), st.floats(0, 1e12))
-def test_a_reading_no_newer_than_the_last_changes_no_fill(before: int, after: int, back: float, fastest: float) -> None:
-    """A repeated reading, one within 1 ms, or a clock that went back does not divide by zero and shows no fill."""
-    fill = next_fill(Fill(before, 1e6, fastest), after, 1e6 - back)
+def test_a_reading_no_newer_than_the_last_changes_no_rate(before: int, after: int, back: float, fastest: float) -> None:
+    """A repeated reading, one within 1 ms, or a clock that went back: no division by zero, and no fill."""
+    fill = update_fill_rate(FillRate(before, 1e6, fastest), after, 1e6 - back)
     assert (fill.available, fill.fastest) == (before, fastest)
 
 
 @given(st.integers(0, 2**62), st.integers(0, 2**62), st.floats(1e-3, 1e6), st.floats(0, 1e12))
-def test_the_fastest_fill_is_never_negative_nor_below_the_fall_just_seen(
+def test_the_fastest_fill_is_never_negative_nor_below_the_last_fall(
     before: int, after: int, elapsed: float, fastest: float
 ) -> None:
-    """What was just seen is believed at once; only the past decays."""
-    fill = next_fill(Fill(before, 0.0, fastest), after, elapsed)
+    """A new rate counts in full at once; only the past decays."""
+    fill = update_fill_rate(FillRate(before, 0.0, fastest), after, elapsed)
     assert fill.fastest >= max((before - after) / elapsed, 0.0)
 
 
-def seen(*readings: tuple[float, int]) -> Fill:
-    """The fill after these readings: (time, available)."""
+def seen(*readings: tuple[float, int]) -> FillRate:
+    """The fill rate after these readings: (time, available)."""
     fill = None
     for time, available in readings:
-        fill = next_fill(fill, available, time)
+        fill = update_fill_rate(fill, available, time)
     assert fill is not None
     return fill
 
 
-def test_the_fill_of_lately_is_known_half_a_second_after_it_has_begun() -> None:
-    """100 MiB/s after a minute of rest: three quarters of it are seen by then, and nothing of it is left a second after
-    its end, while the fastest fill is remembered for minutes."""
+def test_the_recent_rate_is_known_half_a_second_after_a_fill_has_begun() -> None:
+    """100 MiB/s after an idle minute: the recent rate shows three quarters of it after 0.5 s, and nothing 1 s after its
+    end, while the fastest fill is remembered for minutes."""
     rest = [(float(second), 1000 * MIB) for second in range(60)]
     fills = [(59.25, 975 * MIB), (59.5, 950 * MIB)]
-    assert seen(*rest, *fills).lately == pytest.approx(75 * MIB, rel=0.05)
+    assert seen(*rest, *fills).recent_rate == pytest.approx(75 * MIB, rel=0.05)
     over = seen(*rest, *fills, (60.5, 950 * MIB))
-    assert over.lately < 5 * MIB
+    assert over.recent_rate < 5 * MIB
     assert over.fastest > 95 * MIB
 
 
-def test_one_write_seen_for_10_ms_is_no_rate_yet() -> None:
-    """What a cold start sees between its first two looks says nothing."""
-    assert seen((0.0, GIB), (0.01, GIB - MIB)).lately == 0.0
+def test_one_write_within_10_ms_is_no_rate_yet() -> None:
+    """What falls between the first two readings after a start says too little."""
+    assert seen((0.0, GIB), (0.01, GIB - MIB)).recent_rate == 0.0
 
 
-def test_space_that_comes_back_is_no_fill_of_lately() -> None:
+def test_space_that_comes_free_adds_nothing_to_the_recent_rate() -> None:
     """A rise counts as time in which nothing fell."""
-    assert seen((0.0, GIB), (0.25, 2 * GIB), (0.5, 3 * GIB)).lately == 0.0
+    assert seen((0.0, GIB), (0.25, 2 * GIB), (0.5, 3 * GIB)).recent_rate == 0.0
 
 
 @given(st.lists(st.tuples(st.floats(0.001, 20.0), st.integers(0, 2**50)), min_size=2, max_size=20))
-def test_the_fill_of_lately_is_never_negative_nor_above_the_fastest_ever_seen(steps: list[tuple[float, int]]) -> None:
+def test_the_recent_rate_is_never_negative_nor_above_the_fastest_fall(steps: list[tuple[float, int]]) -> None:
     """It is a mean of falls."""
     time, fill, fastest = 0.0, None, 0.0
     for elapsed, available in steps:
         time += elapsed
         if fill is not None:
             fastest = max(fastest, (fill.available - available) / (time - fill.time))
-        fill = next_fill(fill, available, time)
+        fill = update_fill_rate(fill, available, time)
     assert fill is not None
-    assert 0.0 <= fill.lately <= fastest * (1 + 1e-9)
+    assert 0.0 <= fill.recent_rate <= fastest * (1 + 1e-9)
 
 
-MARKS = Marks(GIB, 1000, 500.0 * MIB, 20_000.0, FLOOR, CEILING)
+LEVELS = WatchedLevels(GIB, 1000, 500.0 * MIB, 20_000.0, FLOOR, CEILING)
 
 
 @pytest.mark.parametrize(
     ("available_bytes", "inodes_free", "crossed"),
     [(GIB, 1000, False), (GIB - 1, 1000, True), (GIB, 999, True), (0, 0, True), (2**62, 2**62, False)],
 )
-def test_a_mark_is_crossed_below_it_not_at_it(available_bytes: int, inodes_free: int, crossed: bool) -> None:
-    """Of bytes or of inodes; equal is clear."""
-    assert MARKS.crossed(available_bytes, inodes_free) is crossed
+def test_a_level_is_crossed_below_it_not_at_it(available_bytes: int, inodes_free: int, crossed: bool) -> None:
+    """In bytes or in inodes; equal is not crossed."""
+    assert LEVELS.crossed(available_bytes, inodes_free) is crossed
 
 
-def test_without_marks_nothing_is_crossed() -> None:
-    """A filesystem without a threshold is glanced at as seldom as possible."""
-    none = Marks(None, None, 1.0, 1.0, FLOOR, CEILING)
+def test_without_levels_nothing_is_crossed() -> None:
+    """A filesystem without a threshold is polled as seldom as possible."""
+    none = WatchedLevels(None, None, 1.0, 1.0, FLOOR, CEILING)
     assert not none.crossed(0, 0)
-    assert none.next_glance(0, 0) == CEILING
+    assert none.poll_interval(0, 0) == CEILING
 
 
-def test_the_nearer_of_bytes_and_inodes_decides_the_next_glance() -> None:
+def test_the_nearer_of_bytes_and_inodes_decides_the_poll_interval() -> None:
     """1000 MiB above at 500 MiB/s are 1 s; 2000 inodes above at 20 000 a second are 50 ms."""
-    assert MARKS.next_glance(GIB + 1000 * MIB, 10**9) == pytest.approx(1.0)
-    assert MARKS.next_glance(GIB + 1000 * MIB, 3000) == pytest.approx(0.05)
+    assert LEVELS.poll_interval(GIB + 1000 * MIB, 10**9) == pytest.approx(1.0)
+    assert LEVELS.poll_interval(GIB + 1000 * MIB, 3000) == pytest.approx(0.05)
 
 
 @given(st.integers(0, 2**50), st.integers(0, 2**40), st.floats(0, 1e12), st.floats(0, 1e12))
-def test_a_fill_that_a_glance_saw_only_brings_the_next_one_forward(
-    available_bytes: int, inodes_free: int, bytes_fill: float, inodes_fill: float
+def test_a_fill_that_the_polls_found_only_shortens_the_interval(
+    available_bytes: int, inodes_free: int, bytes_rate: float, inodes_rate: float
 ) -> None:
     """Never later than without it, never outside the bounds."""
     seen = (available_bytes, inodes_free)
-    assert FLOOR <= MARKS.next_glance(*seen, bytes_fill, inodes_fill) <= MARKS.next_glance(*seen) <= CEILING
+    assert FLOOR <= LEVELS.poll_interval(*seen, bytes_rate, inodes_rate) <= LEVELS.poll_interval(*seen) <= CEILING
 
 
 @given(st.integers(0, 2**50), st.integers(0, 2**40))
-def test_what_stands_still_is_glanced_at_half_as_often(available_bytes: int, inodes_free: int) -> None:
-    """Not halved: before that time no fill that is assumed can reach the mark from where it is; close to the mark every
+def test_an_idle_filesystem_is_polled_half_as_often(available_bytes: int, inodes_free: int) -> None:
+    """The time to the level is not halved, as no fill at an assumed rate can reach it earlier; close to the level every
     30 ms instead of 10, and never later than the ceiling."""
-    moving, still = (MARKS.next_glance(available_bytes, inodes_free, still=still) for still in (False, True))
-    if moving >= 1.5 * FLOOR:
-        assert still == min(2 * moving, CEILING)
+    filling, idle = (LEVELS.poll_interval(available_bytes, inodes_free, idle=idle) for idle in (False, True))
+    if filling >= 1.5 * FLOOR:
+        assert idle == min(2 * filling, CEILING)
     else:
-        assert moving >= FLOOR
-        assert still == 3 * FLOOR
+        assert filling >= FLOOR
+        assert idle == 3 * FLOOR
 
 
 @pytest.mark.parametrize(
-    ("bytes_fill", "inodes_fill", "still"),
+    ("bytes_rate", "inodes_rate", "idle"),
     [(0.0, 0.0, True), (-5e9, -5e9, True), (7.8 * MIB, 312.0, True), (7.9 * MIB, 0.0, False), (0.0, 313.0, False)],
 )
-def test_a_sixty_fourth_of_the_assumed_fill_is_next_to_nothing(
-    bytes_fill: float, inodes_fill: float, still: bool
+def test_less_than_a_sixty_fourth_of_the_assumed_rate_counts_as_no_fill(
+    bytes_rate: float, inodes_rate: float, idle: bool
 ) -> None:
     """Below 7.8125 MiB/s of 500, and below 312.5 inodes a second of 20 000."""
-    assert MARKS.still(bytes_fill, inodes_fill) is still
+    assert LEVELS.is_idle(bytes_rate, inodes_rate) is idle
 
 
 @given(
     st.integers(0, 100 * GIB),
     st.floats(float(MIB), 1000.0 * MIB),
-    st.lists(st.just(0.0) | st.floats(0.01, 1.0), min_size=1, max_size=50),  # to be told in whole bytes, or no fill
+    st.lists(
+        st.just(0.0) | st.floats(0.01, 1.0), min_size=1, max_size=50
+    ),  # large enough to show in whole bytes, or no fill
 )
-def test_no_fill_up_to_twice_the_assumed_one_is_seen_later_than_one_floor_after_it_crossed(
+def test_no_fill_up_to_twice_the_assumed_rate_is_found_later_than_one_floor_after_the_crossing(
     headroom: int, rate: float, shares: list[float]
 ) -> None:
-    """Because the time to the mark is halved: a fill of up to 1000 MiB/s, where 500 are assumed, is seen below the mark
-    at most 10 ms after it crossed, whatever it did between the glances."""
+    """Because the time to the level is halved: a fill of up to 1000 MiB/s, where 500 are assumed, is found below the
+    level at most 10 ms after it crossed it, whatever it did between the polls."""
     available, now, crossed_at = float(GIB + headroom), 0.0, None
     for step in range(400):
-        wait = MARKS.next_glance(int(available), 10**9)
+        wait = LEVELS.poll_interval(int(available), 10**9)
         speed = rate * shares[step % len(shares)]
         if available - GIB < speed * wait and crossed_at is None:
             crossed_at = now + max(available - GIB, 0.0) / speed
@@ -234,16 +236,16 @@ def test_no_fill_up_to_twice_the_assumed_one_is_seen_later_than_one_floor_after_
     st.floats(float(MIB), 500.0 * MIB),
     st.lists(st.just(0.0) | st.floats(0.01, 1.0), min_size=1, max_size=50),
 )
-def test_no_fill_up_to_the_assumed_one_is_seen_later_than_30_ms_after_it_crossed_though_it_began_from_rest(
+def test_no_fill_up_to_the_assumed_rate_that_begins_on_an_idle_filesystem_is_found_later_than_30_ms(
     headroom: int, rate: float, shares: list[float]
 ) -> None:
-    """What stands still is glanced at half as often: a fill of up to the 500 MiB/s that are assumed is seen below the
-    mark at most 30 ms after it crossed, whenever it begins and whatever it does."""
-    available, now, crossed_at, still = float(GIB + headroom), 0.0, None, True
+    """An idle filesystem is polled half as often: a fill of up to the 500 MiB/s that are assumed is found below the
+    level at most 30 ms after it crossed it, whenever it begins and whatever it does."""
+    available, now, crossed_at, idle = float(GIB + headroom), 0.0, None, True
     for step in range(400):
-        wait = MARKS.next_glance(int(available), 10**9, still=still)
+        wait = LEVELS.poll_interval(int(available), 10**9, idle=idle)
         speed = rate * shares[step % len(shares)]
-        still = MARKS.still(speed, 0.0)
+        idle = LEVELS.is_idle(speed, 0.0)
         if available - GIB < speed * wait and crossed_at is None:
             crossed_at = now + max(available - GIB, 0.0) / speed
         available, now = available - speed * wait, now + wait

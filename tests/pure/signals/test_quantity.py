@@ -85,7 +85,7 @@ NO_DURATIONS = """- + 1 30 1d 1w 1h30 s 1S --1s 1e3s .s 3000000h"""
     ],
 )
 def test_a_quantity_names_an_exact_amount(text: str, amount: Fraction) -> None:
-    """Every suffix and exponent is exact; nothing is finer than a billionth or larger than 2**63 - 1."""
+    """Every suffix and exponent is exact; amounts are rounded up to a billionth, and capped at 2**63 - 1."""
     assert parse_quantity(text) == amount
 
 
@@ -111,7 +111,7 @@ def test_spellings_of_one_amount_are_equal(one: str, other: str) -> None:
     [*NO_QUANTITIES.split(), "", " ", "1 Gi", " 1Gi", "1Gi ", "1Gi\n", "\u0661", "\uff11Gi", "\u00b2"],
 )
 def test_what_is_no_quantity_is_refused(text: str) -> None:
-    """The sentence quotes the text and names the allowed form."""
+    """The message quotes the text and names the allowed form."""
     with pytest.raises(QuantityError) as refused:
         parse_quantity(text)
     assert str(refused.value) == f"{text!r} is not {QUANTITY_FORMS}"
@@ -120,7 +120,7 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
 @pytest.mark.parametrize("parse", [parse_quantity, parse_percentage, parse_duration])
 @pytest.mark.parametrize("monster", ["9" * 2**20, "9" * 2**20 + "Gi", "." * 2**20, "1e" + "9" * 2**20, "%" * 2**20])
 def test_a_megabyte_of_digits_is_refused_within_half_a_second(parse: Callable[[str], object], monster: str) -> None:
-    """A monster is not worked on, and the sentence shows only its beginning."""
+    """A megabyte of text is refused without parsing it, and the message shows only its beginning."""
     began = perf_counter()
     with pytest.raises(QuantityError) as refused:
         parse(monster)
@@ -144,14 +144,14 @@ def test_a_whole_amount_is_printed_as_a_binary_quantity(amount: int, text: str) 
 
 @given(st.integers(-LARGEST, LARGEST) | st.builds(lambda n, e: n * 1024**e, st.integers(-99, 99), st.integers(0, 5)))
 def test_a_printed_quantity_reads_back_equal(amount: int) -> None:
-    """Printing and reading a whole amount is the identity."""
+    """A whole amount that is printed and parsed is the same."""
     assert parse_quantity(format_quantity(amount)) == amount
 
 
 @pytest.mark.parametrize("parse", [parse_quantity, parse_percentage, parse_duration])
 @given(text=st.text(max_size=80) | st.text(alphabet="0123456789.+-eEkKMGinsmhu%", max_size=12))
 def test_any_text_is_read_or_refused(parse: Callable[[str], object], text: str) -> None:
-    """Nothing but QuantityError comes out of reading a text."""
+    """Parsing a text raises QuantityError and nothing else."""
     with contextlib.suppress(QuantityError):
         parse(text)
 
@@ -190,7 +190,7 @@ def test_a_percentage_is_held_in_single_precision_and_truncated(text: str, capac
     [*NO_PERCENTAGES.split(), "", " 10%", "10 %", "10%\n", "\uff11\uff10%", "10\uff05"],
 )
 def test_what_is_no_percentage_is_refused(text: str) -> None:
-    """Not-a-number, infinities and whatever is beyond single precision are refused like any other text."""
+    """NaN, infinities and whatever exceeds single precision are refused like any other text."""
     with pytest.raises(QuantityError) as refused:
         parse_percentage(text)
     assert str(refused.value) == f"{text!r} is not {PERCENTAGE_FORMS}"
@@ -198,13 +198,13 @@ def test_what_is_no_percentage_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["10%", "7.5%", "0%", "100%", "33.3%", "0.001%", "250%"])
 def test_a_percentage_is_printed_as_it_was_written(text: str) -> None:
-    """The shortest text that reads back is what a person wrote."""
+    """It is printed as a person would write it: the shortest text that parses to the same."""
     assert str(parse_percentage(text)) == text
 
 
 @given(st.floats(0, 1e6, width=32) | st.floats(-1e38, 1e38))
 def test_a_printed_percentage_reads_back_equal(number: float) -> None:
-    """Printing and reading a percentage is the identity, down to the last bit of single precision."""
+    """A percentage that is printed and parsed is the same, to the last bit of single precision."""
     percentage = parse_percentage(f"{number!r}%")
     assert parse_percentage(str(percentage)) == percentage
 
@@ -261,7 +261,7 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 
 @given(st.integers(0, 9 * 10**12))
 def test_a_whole_number_of_milliseconds_reads_exactly(milliseconds: int) -> None:
-    """Reading loses nothing of whole milliseconds."""
+    """Parsing is exact for whole milliseconds."""
     assert parse_duration(f"{milliseconds}ms") == milliseconds / 1000
 
 

@@ -1,4 +1,4 @@
-"""The edges of reading and printing: the longest text, the largest amounts, the smallest steps, the turns of units."""
+"""Parsing and printing at the limits: the longest text, the largest amounts, the smallest steps, changes of unit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_text_of_64_characters_is_read_and_one_of_65_is_not(parse: Callable[[s
     ],
 )
 def test_a_refusal_is_a_sentence_with_examples_that_are_accepted(parse: Callable[[str], object], sentence: str) -> None:
-    """What people read, word by word; each example in it is of the form."""
+    """The whole message; each example in it can be parsed."""
     with pytest.raises(QuantityError) as refused:
         parse("1K")
     assert str(refused.value) == sentence
@@ -51,12 +51,12 @@ def test_a_refusal_is_a_sentence_with_examples_that_are_accepted(parse: Callable
     ("text", "billionths"), [("2n", 2), ("2u", 2000), ("1.5n", 2), ("2e-9", 2), ("2e-10", 1), ("1e-101", 1)]
 )
 def test_nothing_is_finer_than_a_billionth(text: str, billionths: int) -> None:
-    """What is finer is rounded up to one."""
+    """A smaller amount is rounded up to it."""
     assert parse_quantity(text) == Fraction(billionths, 10**9)
 
 
 def test_the_longest_duration_is_gos() -> None:
-    """2**63 - 1 ns, and not one more."""
+    """2**63 - 1 ns; one more is refused."""
     assert parse_duration("9223372036854775807ns") == (2**63 - 1) / 10**9
     with pytest.raises(QuantityError):
         parse_duration("9223372036854775808ns")
@@ -77,7 +77,7 @@ def test_denormal_numbers_have_steps_of_2_to_the_minus_149(steps: str, held: flo
     [(1024**6, "1Ei"), (1024**7, "1024Ei"), (1024**7 * 3, "3072Ei"), (1024**5, "1Pi"), (1024**4 * 3, "3Ti")],
 )
 def test_the_largest_suffix_is_ei(amount: int, text: str) -> None:
-    """Beyond it the number grows."""
+    """A larger amount has a larger number before it."""
     assert format_quantity(amount) == text
 
 
@@ -85,7 +85,7 @@ def test_the_largest_suffix_is_ei(amount: int, text: str) -> None:
     ("power", "text"), [(1, "1.0KiB"), (2, "1.0MiB"), (3, "1.0GiB"), (4, "1.0TiB"), (5, "1.0PiB"), (6, "1024.0PiB")]
 )
 def test_bytes_for_people_have_every_unit(power: int, text: str) -> None:
-    """And a number just below a unit is not shown as 1024 of the one below."""
+    """An amount just below a unit is not shown as 1024 of the smaller unit."""
     assert format_bytes(1024**power) == text
     assert not format_bytes(1024**power - 1).startswith("1024.0") or power == 6
     assert format_bytes(1048535) == "1.0MiB", "1023.96 KiB"

@@ -21,7 +21,7 @@ EXACTLY = Context(prec=400)
 
 
 def single(bits: int) -> float:
-    """The single-precision number with these bits."""
+    """The single-precision number with this bit pattern."""
     return float(struct.unpack("f", struct.pack("I", bits))[0])
 
 
@@ -31,7 +31,7 @@ def written(amount: Fraction) -> str:
 
 
 def held(number: str) -> float:
-    """What parse_percentage holds of this number."""
+    """The fraction that `parse_percentage` makes of this number."""
     return parse_percentage(f"{number}%").fraction
 
 
@@ -41,7 +41,7 @@ def in_hundredths(number: float) -> float:
 
 
 def test_a_decimal_a_little_above_the_middle_of_two_singles_is_rounded_up() -> None:
-    """By way of a double 1 + 2**-24 + 2**-60 would first lose its last bit and then go down to even, to 1."""
+    """Rounded to a double first, 1 + 2**-24 + 2**-60 would lose its last bit and then be rounded to even, to 1."""
     above, one = single(0x3F800001), single(0x3F800000)
     middle = "1.000000059604644775390625"
     assert held(middle) == in_hundredths(one)
@@ -64,7 +64,7 @@ def test_every_middle_goes_to_even_and_what_is_beside_it_to_its_side(bits: int, 
 
 @given(st.integers(0, 0x7F7FFFFF))
 def test_a_single_precision_number_reads_as_itself(bits: int) -> None:
-    """Written with 9 digits each is found again, the denormal ones too."""
+    """Each is exact when written with 9 digits, denormal ones too."""
     number = single(bits)
     assert held(f"{number:.9g}") == in_hundredths(number)
     assert held(f"-{number:.9g}") == -in_hundredths(number)
@@ -118,7 +118,7 @@ def test_what_is_too_small_is_0_and_zeros_do_not_matter(number: str, value: floa
 
 @pytest.mark.parametrize("number", ["3.4e38", "1e-43", "1e-44", "7.1e-45"])
 def test_a_percentage_at_the_ends_of_the_range_is_printed_and_reads_back(number: str) -> None:
-    """Nearly the largest one, and denormal ones; the very largest is at least printed."""
+    """Nearly the largest one, and denormal ones; the largest of all is at least printed."""
     assert str(parse_percentage("3.4028235e38%")) == "3.40282359e+38%"
     percentage = parse_percentage(f"{number}%")
     assert parse_percentage(str(percentage)) == percentage
@@ -126,21 +126,21 @@ def test_a_percentage_at_the_ends_of_the_range_is_printed_and_reads_back(number:
 
 @pytest.mark.parametrize(("bits", "text"), [(0, "0%"), (1, "1e-43%"), (2, "3e-43%")])
 def test_the_shortest_text_that_reads_back_has_one_digit_where_one_is_enough(bits: int, text: str) -> None:
-    """The smallest denormal shares are so far apart that one digit tells them."""
+    """The smallest denormal numbers are so far apart that one digit is enough."""
     assert str(Percentage(single(bits))) == text
     assert parse_percentage(text) == Percentage(single(bits))
 
 
 def test_a_percentage_is_a_value() -> None:
-    """It is what it holds, as a key too, and nobody changes it in place."""
+    """It is equal by its content, can be a key, and cannot be changed."""
     assert {parse_percentage("10%"): 1}[parse_percentage("10.0%")] == 1
     with pytest.raises(FrozenInstanceError):
         parse_percentage("10%").fraction = 0.5  # type: ignore[misc] # that is the point
 
 
 @given(st.integers(0, 0x7F7FFFFF))
-def test_a_share_that_no_percentage_names_is_printed_as_near_as_can_be(bits: int) -> None:
-    """Not every single-precision number is another one divided by 100; what is printed is within 9 digits."""
+def test_a_share_that_no_text_gives_is_printed_with_9_digits(bits: int) -> None:
+    """Not every single-precision number is another one divided by 100; then 9 digits are close enough."""
     share = Percentage(single(bits))
     printed = float(str(share).removesuffix("%"))
     assert math.isclose(printed, share.fraction * 100, rel_tol=2e-7, abs_tol=1e-43)

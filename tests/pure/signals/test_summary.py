@@ -1,4 +1,4 @@
-"""One look at the node: what each filesystem says, what is stale, what is missing, and the layout."""
+"""One observation of the node: its signals, what is stale, what is missing, and the layout."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from signals.filesystems import FilesystemPaths
-from signals.statvfs import Probes, Reading
+from signals.probe import Probes
+from signals.statvfs import Reading
 from signals.summary import NodeSummary, signals_of
 from signals.types import FilesystemIdentity, FilesystemRole, FsLayout, FsStats, Signal
 from tests.pure.values import GIB, SteppedClock
@@ -29,7 +30,7 @@ class Disks:
         self.meanwhile: Callable[[], object] = lambda: None
 
     def __call__(self, path: str, now: float) -> Reading:
-        """One reading, while which `meanwhile` happens; raises OSError where the path fails or does not exist."""
+        """One reading, during which `meanwhile` happens. Raises OSError if the path fails or does not exist."""
         self.reads.append(path)
         self.meanwhile()
         if path in self.failing:
@@ -49,7 +50,7 @@ def node(disks: Disks, clock: SteppedClock, imagefs: str | None = IMAGES) -> Nod
     return NodeSummary(FilesystemPaths(NODE, imagefs, imagefs), Probes(clock, disks), clock)
 
 
-def test_a_look_turns_two_filesystems_into_six_signals() -> None:
+def test_an_observation_turns_two_filesystems_into_six_signals() -> None:
     """Each role has bytes and inodes; the time is that of the reading."""
     clock = SteppedClock(at=50.0)
     disks = Disks({NODE: DISK_A, IMAGES: DISK_B})
@@ -70,7 +71,7 @@ def test_a_look_turns_two_filesystems_into_six_signals() -> None:
 
 
 def test_two_paths_on_one_filesystem_have_the_numbers_of_the_later_reading() -> None:
-    """A fill between the two readings of one look must not make the signals of one filesystem differ."""
+    """A fill between the two readings must not make the signals of one filesystem differ."""
     clock, disks = SteppedClock(at=50.0), Disks({NODE: DISK_A, IMAGES: DISK_A})
 
     def fill() -> None:
@@ -99,7 +100,7 @@ def test_two_sizes_on_one_device_are_two_numbers() -> None:
 
 
 def test_a_filesystem_that_counts_no_inodes_has_no_inode_signal() -> None:
-    """On btrfs `f_files` is 0: that is no signal, not 0 % free."""
+    """On btrfs `f_files` is 0: there is no signal, rather than one with 0 % free."""
     disks = Disks({NODE: DISK_A})
     disks.inodes_total = 0
     seen = node(disks, SteppedClock(), imagefs=NODE).observe()
@@ -116,7 +117,7 @@ def test_a_filesystem_that_counts_no_inodes_has_no_inode_signal() -> None:
     ],
 )
 def test_the_signals_of_a_role_carry_its_name(role: FilesystemRole, inodes_total: int, names: set[str]) -> None:
-    """Available counts `f_bavail`, not `f_bfree`; both signals say where they come from."""
+    """Available counts `f_bavail`, not `f_bfree`; both signals name their filesystem."""
     where = FilesystemIdentity("/x", DISK_A)
     found = signals_of(role, where, FsStats(1, 2, 3, 4, inodes_total, 7.0), stale=True)
     assert {str(signal) for signal in found} == names
@@ -180,7 +181,7 @@ def test_until_the_runtime_says_where_images_are_the_layout_is_unknown() -> None
 
 
 def test_the_layout_changes_when_a_mount_changes() -> None:
-    """A disk mounted below the images makes them dedicated at the next look, and unmounting it single again."""
+    """A disk that is mounted for the images makes the layout dedicated at the next observation; unmounted, single."""
     disks = Disks({NODE: DISK_A, IMAGES: DISK_A})
     summary = node(disks, SteppedClock())
     layouts = []
@@ -197,8 +198,8 @@ def test_writable_layers_with_the_kubelets_data_are_the_split_layout() -> None:
     assert summary.observe().layout is FsLayout.SPLIT
 
 
-def test_located_elsewhere_the_old_numbers_are_forgotten() -> None:
-    """A path that is not looked at any more leaves no stale numbers behind."""
+def test_numbers_of_paths_that_were_replaced_are_forgotten() -> None:
+    """A path that is no longer observed leaves no stale numbers behind."""
     clock, disks = SteppedClock(), Disks({NODE: DISK_A, IMAGES: DISK_B})
     summary = node(disks, clock)
     summary.observe()
@@ -210,8 +211,8 @@ def test_located_elsewhere_the_old_numbers_are_forgotten() -> None:
     assert seen.unavailable[0].reason == "/elsewhere: cannot be read: No such file or directory"
 
 
-def test_paths_that_come_in_the_middle_of_a_look_count_from_the_next_one() -> None:
-    """The runtime says where its images are while nodefs is read: this look is whole without them."""
+def test_paths_that_are_set_during_an_observation_count_from_the_next_one() -> None:
+    """The runtime says where its images are while nodefs is read: this observation is made without them."""
     disks = Disks({NODE: DISK_A, IMAGES: DISK_B})
     summary = node(disks, SteppedClock(), imagefs=None)
     disks.meanwhile = lambda: summary.locate(FilesystemPaths(NODE, IMAGES, IMAGES))
@@ -222,8 +223,8 @@ def test_paths_that_come_in_the_middle_of_a_look_count_from_the_next_one() -> No
     assert summary.observe().layout is FsLayout.DEDICATED_IMAGEFS
 
 
-def test_a_path_that_goes_in_the_middle_of_a_look_is_in_it_and_then_forgotten() -> None:
-    """What the look has read counts in it; later nothing of it is left, not even stale."""
+def test_a_path_that_is_replaced_during_an_observation_counts_in_it_and_is_then_forgotten() -> None:
+    """Its reading counts in this observation; later nothing of it is left, not even stale."""
     disks = Disks({NODE: DISK_A, IMAGES: DISK_B})
     summary = node(disks, SteppedClock())
     disks.meanwhile = lambda: summary.locate(FilesystemPaths(NODE))
@@ -233,8 +234,8 @@ def test_a_path_that_goes_in_the_middle_of_a_look_is_in_it_and_then_forgotten() 
     assert Signal.IMAGEFS_AVAILABLE not in summary.observe().signals
 
 
-def test_capacity_is_read_anew_at_each_look() -> None:
-    """A filesystem that grew: percentages follow it. A look holds the readings themselves, by role."""
+def test_capacity_is_read_anew_for_each_observation() -> None:
+    """A percentage follows a filesystem that grows. An observation holds the readings themselves too, by role."""
     clock, disks = SteppedClock(at=5.0), Disks({NODE: DISK_A})
     summary = node(disks, clock, imagefs=NODE)
     assert summary.observe().signals[Signal.NODEFS_AVAILABLE].capacity == 10 * GIB

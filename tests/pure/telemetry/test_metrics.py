@@ -13,7 +13,7 @@ from eviction.reporting.status import Mark, Standing, mark_of
 from eviction.telemetry.metrics import BUCKETS, LARGEST_SERIES, OPERATION_TYPES, Metrics
 from eviction.types import Decision, NodeCondition, ReclaimFunction
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
-from signals.interval import next_fill
+from signals.interval import update_fill_rate
 from signals.types import FsLayout, Signal
 from tests.pure.values import GIB, MIB, look, observation, threshold
 
@@ -188,8 +188,8 @@ def test_a_duration_on_a_bound_counts_below_it(seconds: float) -> None:
 
 def test_the_time_to_a_mark_follows_from_the_fill() -> None:
     """1 GiB a second, 10 GiB above the mark: 10 s; below it 0; unknown without a fill or without the signal."""
-    first = next_fill(None, 30 * GIB, 0.0)
-    filling = next_fill(first, 20 * GIB, 10.0)
+    first = update_fill_rate(None, 30 * GIB, 0.0)
+    filling = update_fill_rate(first, 20 * GIB, 10.0)
     mark = int(LOW.effective(100 * GIB))
     assert mark_of(LOW, SEEN, filling).headroom_seconds == pytest.approx((20 * GIB - mark) / filling.fastest)
     assert mark_of(LOW, look(observation(Signal.NODEFS_AVAILABLE, GIB)), filling).headroom_seconds == 0.0

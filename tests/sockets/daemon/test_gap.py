@@ -1,4 +1,4 @@
-"""Time that passes while nobody looks."""
+"""Time that passes while the daemon is stopped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GAP_SECONDS = 31.0  # more than three of the longest intervals, and more than 30
 
 @pytest.mark.soak
 def test_a_daemon_that_was_stopped_does_not_count_the_time_as_grace(small_node: SmallNode) -> None:
-    """Of 20 s of grace 2 were seen; then the process stands still for 31 s. It does not act when it goes on."""
+    """2 of 20 s of grace have passed when the process is stopped for 31 s. It does not act right after SIGCONT."""
     small_node.add_images(3)
     marked = str(Signal.NODEFS_AVAILABLE)
     configuration = small_node.configuration(

@@ -144,8 +144,9 @@ def test_the_plan_shows_the_order_of_the_hurry(crowd: tuple[SmallNode, list[str]
     node = small.node(Signal.NODEFS_AVAILABLE, above=15 * MIB, dry_run=True)
     node.locate()
     observations, decision = node.responder.look()
-    node.responder.fills = {
-        key: replace(fill, fallen=float(GIB), watched_seconds=1.0) for key, fill in node.responder.fills.items()
+    node.responder.fill_rates = {
+        key: replace(fill, recent_fall=float(GIB), watched_seconds=1.0)
+        for key, fill in node.responder.fill_rates.items()
     }
     record = node.responder.act(observations, decision, Trigger.REQUEST, Request(extent=Extent.ALL))
     assert [outcome.verdict.id for outcome in record.removals] == [large, *old]

@@ -1,4 +1,4 @@
-"""Filesystems that count no inodes, that do not answer, that are not there: neither pressure nor health."""
+"""Filesystems that count no inodes, do not answer or do not exist: neither pressure nor the end of it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_tmpfs_without_an_inode_limit_has_no_inode_signal(small_node: SmallNod
 
 
 def test_a_filesystem_like_btrfs_is_never_under_pressure_of_inodes(small_node: SmallNode) -> None:
-    """Where the inode total is 0 no image goes for it, although 0 are free."""
+    """Where the inode total is 0, no image is removed for inodes, although 0 are free."""
     small_node.add_images(2)
     small_node.run(small_node.run_pod("web"))
 
@@ -69,7 +69,7 @@ class StuckReader:
 
 
 def test_a_reading_that_hangs_is_stale_and_no_second_one_is_started(small_node: SmallNode) -> None:
-    """Each path waits 2 s once; from then on it knows that a reading is outstanding, and does not wait."""
+    """Each path is waited for 2 s, once; as long as that reading is outstanding, there is no further wait."""
     small_node.add_images(1)
     reader = StuckReader(small_node.root_directory)
     node = small_node.node(Signal.NODEFS_AVAILABLE, above=MIB, reader=reader)
@@ -80,8 +80,8 @@ def test_a_reading_that_hangs_is_stale_and_no_second_one_is_started(small_node: 
         observations, decision = node.responder.look()
         stale = {str(signal) for signal, each in observations.signals.items() if each.stale}
         assert stale == {str(signal) for signal in Signal}, "all are on that filesystem"
-        assert decision.acted_on is None, "a reading that is late is no pressure"
-        assert decision.conditions, "and no health either: the condition stays"
+        assert decision.acted_on is None, "a late reading starts no pressure"
+        assert decision.conditions, "and ends none: the condition stays"
         before = threading.active_count()
         began = time.monotonic()
         observations, _ = node.responder.look()
@@ -91,11 +91,11 @@ def test_a_reading_that_hangs_is_stale_and_no_second_one_is_started(small_node: 
     finally:
         reader.stuck = False
         reader.release.set()
-    assert came_true(lambda: node.responder.look()[1].acted_on is not None, 5.0), "and it is acted on again"
+    assert came_true(lambda: node.responder.look()[1].acted_on is not None, 5.0), "and the threshold is acted on again"
 
 
 def test_nothing_is_removed_blind(small_node: SmallNode) -> None:
-    """When the filesystem stops answering in the middle of a pass, the pass ends: to act blind would be to purge."""
+    """When the filesystem stops answering during a pass, the pass ends: without readings it could remove everything."""
     images = small_node.add_images(4)
     small_node.run(small_node.run_pod("web"))
     reader = StuckReader(small_node.root_directory)
@@ -110,11 +110,11 @@ def test_nothing_is_removed_blind(small_node: SmallNode) -> None:
     assert small_node.removed() == images[:1]
     assert str(record.result) == "not_enough"
     assert "not readable" in record.reason
-    assert reason_of(record, images[2]) == "unreadable", "what was not tried is not called relieved"
+    assert reason_of(record, images[2]) == "unreadable", "an image that stays is not reported as relieved"
 
 
 def test_a_dead_image_filesystem_does_not_stop_check(make_small_node: SmallNodeFactory) -> None:
-    """Every look at it blocks in the kernel: check answers all the same, 4, and shows the other filesystem."""
+    """Every reading of it blocks in the kernel: check exits with 4 all the same, and shows the other filesystem."""
     small = make_small_node(FsLayout.DEDICATED_IMAGEFS)
     configuration = small.configuration(evictionHard={"imagefs.available": "1Mi", "nodefs.available": "1Mi"})
     with dead_filesystem(str(small.images_root)):
@@ -129,7 +129,7 @@ def test_a_dead_image_filesystem_does_not_stop_check(make_small_node: SmallNodeF
 def test_a_daemon_beside_a_dead_image_filesystem_goes_on_and_leaves_when_told(
     make_small_node: SmallNodeFactory,
 ) -> None:
-    """The filesystem dies under a running daemon: it says so, still sees the other one, and SIGTERM ends it with 0."""
+    """The image filesystem dies: the daemon says so, still observes the other one, and exits with 0 on SIGTERM."""
     small = make_small_node(FsLayout.DEDICATED_IMAGEFS)
     configuration = small.configuration(evictionHard={"nodefs.available": "20Mi"}, pollCeiling="200ms")
     with Daemon("--config", configuration, "--no-watch") as daemon:
@@ -143,7 +143,7 @@ def test_a_daemon_beside_a_dead_image_filesystem_goes_on_and_leaves_when_told(
 
 
 def test_a_root_directory_that_is_not_there_is_unknown_and_not_clear(small_node: SmallNode) -> None:
-    """Nothing is guessed in its place: check leaves with 4 and names the path."""
+    """No other path is tried instead: check exits with 4 and names the path."""
     configuration = small_node.configuration(rootDirectory="/nowhere/kubelet", evictionHard={"nodefs.available": "10%"})
     process = reclaimd("check", "--config", configuration)
     assert process.returncode == 4
@@ -151,7 +151,7 @@ def test_a_root_directory_that_is_not_there_is_unknown_and_not_clear(small_node:
 
 
 def test_a_larger_filesystem_in_place_of_the_old_one_is_read_anew(small_node: SmallNode) -> None:
-    """Capacity is read at each look, so a percentage follows the disk when it grows."""
+    """Capacity is read for each observation, so a percentage follows the disk when it grows."""
     node = small_node.node(evictionHard={"nodefs.available": "50%"})
     node.locate()
     assert node.responder.look()[0].signals[Signal.NODEFS_AVAILABLE].capacity == 64 * MIB
@@ -164,7 +164,7 @@ def test_a_larger_filesystem_in_place_of_the_old_one_is_read_anew(small_node: Sm
 
 @pytest.mark.parametrize("share", [1, 2])
 def test_one_reading_serves_all_roles_of_a_filesystem(small_node: SmallNode, share: int) -> None:
-    """One statvfs for each distinct path and look, however many roles and thresholds there are."""
+    """One reading for each distinct path and observation, however many roles and thresholds there are."""
     read: list[str] = []
 
     def counting(path: str, now: float) -> Reading:

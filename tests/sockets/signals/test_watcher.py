@@ -1,4 +1,4 @@
-"""The watcher on real directories: a hint that makes a look earlier, and that nothing can make noisy or dead."""
+"""The watcher on real directories: it makes an observation earlier, and neither storms nor odd names stop it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ REARMED_SECONDS = 8.0  # a missing directory is tried again every 5 s
 PATIENCE_SECONDS = 5.0
 
 
-class Looks:
-    """Counts the looks that were asked for."""
+class Notifications:
+    """Counts the calls of the watcher."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -29,25 +29,25 @@ class Looks:
 
 
 @pytest.fixture
-def looks() -> Looks:
-    return Looks()
+def notified() -> Notifications:
+    return Notifications()
 
 
 @pytest.fixture
-def watched(tmp_path: Path, looks: Looks) -> Iterator[tuple[FsWatcher, Path]]:
+def watched(tmp_path: Path, notified: Notifications) -> Iterator[tuple[FsWatcher, Path]]:
     """A started watcher of one directory."""
     directory = tmp_path / "watched"
     directory.mkdir()
-    watcher = FsWatcher([str(directory)], looks)
+    watcher = FsWatcher([str(directory)], notified)
     watcher.start()
     assert watcher.problem is None
     yield watcher, directory
     watcher.stop()
 
 
-def seen(looks: Looks, after: int = 0) -> bool:
-    """Whether a look was asked for within patience."""
-    return came_true(lambda: looks.count > after, PATIENCE_SECONDS)
+def seen(notified: Notifications, after: int = 0) -> bool:
+    """Whether the watcher has called more than `after` times, within 5 s."""
+    return came_true(lambda: notified.count > after, PATIENCE_SECONDS)
 
 
 def makes_a_file(directory: Path) -> None:
@@ -76,60 +76,62 @@ def makes_the_longest_name(directory: Path) -> None:
     "make",
     [makes_a_file, makes_a_directory, moves_a_file_in, makes_a_name_that_is_not_utf_8, makes_the_longest_name],
 )
-def test_something_made_in_a_directory_asks_for_a_look(
-    watched: tuple[FsWatcher, Path], looks: Looks, make: object
+def test_something_created_in_a_directory_notifies(
+    watched: tuple[FsWatcher, Path], notified: Notifications, make: object
 ) -> None:
-    """A new file, directory or arrival, whatever its name: names are not decoded."""
+    """A file or directory that is created or moved there, whatever its name: names are not decoded."""
     watcher, directory = watched
     assert callable(make)
     make(directory)
-    assert seen(looks)
+    assert seen(notified)
     assert watcher.events_total >= 1
 
 
-def test_one_name_that_is_not_utf_8_does_not_end_the_watching(watched: tuple[FsWatcher, Path], looks: Looks) -> None:
-    """pyinotify's own notifier dies of such a name; here the next event is seen as well."""
+def test_one_name_that_is_not_utf_8_does_not_end_the_watching(
+    watched: tuple[FsWatcher, Path], notified: Notifications
+) -> None:
+    """pyinotify's own notifier fails on such a name; here the next event notifies as well."""
     _, directory = watched
     makes_a_name_that_is_not_utf_8(directory)
-    assert seen(looks)
-    after = looks.count
+    assert seen(notified)
+    after = notified.count
     time.sleep(0.05)
     makes_a_file(directory)
-    assert seen(looks, after)
+    assert seen(notified, after)
 
 
-def test_nothing_happening_asks_for_nothing(watched: tuple[FsWatcher, Path], looks: Looks) -> None:
-    """Reading, writing to an existing file and what happens one level down are no events."""
+def test_what_is_no_creation_does_not_notify(watched: tuple[FsWatcher, Path], notified: Notifications) -> None:
+    """Listing the directory, and a file that is created one level down."""
     _, directory = watched
     makes_a_directory(directory)
-    assert seen(looks)
+    assert seen(notified)
     time.sleep(0.1)
-    before = looks.count
+    before = notified.count
     (directory / "snapshot" / "deep").touch()
     os.listdir(directory)
     time.sleep(0.2)
-    assert looks.count == before
+    assert notified.count == before
 
 
-def test_a_directory_that_is_missing_is_armed_when_it_appears(tmp_path: Path, looks: Looks) -> None:
-    """The runtime's directories may come after the agent: they are tried again every 5 s."""
+def test_a_directory_that_is_missing_is_watched_when_it_appears(tmp_path: Path, notified: Notifications) -> None:
+    """The runtime's directories may be created after the start: they are tried again every 5 s."""
     directory = tmp_path / "later"
-    watcher = FsWatcher([str(directory)], looks)
+    watcher = FsWatcher([str(directory)], notified)
     watcher.start()
     try:
         assert watcher.watched == frozenset()
         directory.mkdir()
         assert came_true(lambda: watcher.watched == {str(directory)}, REARMED_SECONDS)
         makes_a_file(directory)
-        assert seen(looks)
+        assert seen(notified)
     finally:
         watcher.stop()
 
 
-def test_a_directory_that_is_removed_and_made_again_is_armed_again(
-    watched: tuple[FsWatcher, Path], looks: Looks, tmp_path: Path
+def test_a_directory_that_is_removed_and_created_again_is_watched_again(
+    watched: tuple[FsWatcher, Path], notified: Notifications, tmp_path: Path
 ) -> None:
-    """inotify falls silent with the old directory; the new one is watched, at the latest with the next event."""
+    """inotify stops with the old directory; the new one is watched at the latest after the next event."""
     watcher, directory = watched
     other = tmp_path / "other"
     other.mkdir()
@@ -140,67 +142,69 @@ def test_a_directory_that_is_removed_and_made_again_is_armed_again(
     directory.mkdir()
     makes_a_file(other)
     assert came_true(lambda: len(watcher.watched) == 2, PATIENCE_SECONDS)
-    after = looks.count
+    after = notified.count
     makes_a_file(directory)
-    assert seen(looks, after)
+    assert seen(notified, after)
 
 
-def test_a_directory_that_is_replaced_by_another_is_armed_again(watched: tuple[FsWatcher, Path], looks: Looks) -> None:
-    """Renamed away, the kernel would go on watching it under its new path; the one at the old path counts."""
+def test_a_directory_that_is_replaced_by_another_is_watched_again(
+    watched: tuple[FsWatcher, Path], notified: Notifications
+) -> None:
+    """The kernel goes on watching a renamed directory under its new path; the one at the old path must be watched."""
     watcher, directory = watched
     directory.rename(directory.parent / "away")
     directory.mkdir()
-    assert seen(looks), "the move itself asks for a look"
+    assert seen(notified), "the move itself notifies"
     assert came_true(lambda: watcher.watched == {str(directory)}, REARMED_SECONDS)
     time.sleep(0.1)
-    after = looks.count
+    after = notified.count
     (directory.parent / "away" / "file").touch()
     time.sleep(0.2)
-    assert looks.count == after, "the one that was moved is not watched any more"
+    assert notified.count == after, "the one that was moved is no longer watched"
     makes_a_file(directory)
-    assert seen(looks, after)
+    assert seen(notified, after)
 
 
 def test_a_new_set_of_directories_replaces_the_old_one(
-    watched: tuple[FsWatcher, Path], looks: Looks, tmp_path: Path
+    watched: tuple[FsWatcher, Path], notified: Notifications, tmp_path: Path
 ) -> None:
-    """When the runtime says where its images are, that is watched from then on, and the old place is not."""
+    """When the runtime says where its images are, that is watched from then on, and the old directory no longer."""
     watcher, old = watched
     new = tmp_path / "new"
     new.mkdir()
     watcher.watch([str(new)])
     assert came_true(lambda: watcher.watched == {str(new)}, PATIENCE_SECONDS)
     time.sleep(0.1)
-    before = looks.count
+    before = notified.count
     makes_a_file(old)
     time.sleep(0.2)
-    assert looks.count == before
+    assert notified.count == before
     makes_a_file(new)
-    assert seen(looks, before)
+    assert seen(notified, before)
 
 
-def test_two_paths_to_one_directory_are_one_watch(tmp_path: Path, looks: Looks) -> None:
-    """The kernel knows one watch for both; taking one path away leaves the other watched."""
+def test_two_paths_to_one_directory_are_one_watch(tmp_path: Path, notified: Notifications) -> None:
+    """The kernel has one watch for both; if one path is taken away, the other is still watched."""
     real, alias = tmp_path / "real", tmp_path / "alias"
     real.mkdir()
     alias.symlink_to(real)
-    watcher = FsWatcher([str(real), str(alias)], looks)
+    watcher = FsWatcher([str(real), str(alias)], notified)
     watcher.start()
     try:
         assert watcher.watched == {str(real), str(alias)}
         watcher.watch([str(real)])
         assert came_true(lambda: watcher.watched == {str(real)}, PATIENCE_SECONDS)
         makes_a_file(real)
-        assert seen(looks)
+        assert seen(notified)
     finally:
         watcher.stop()
 
 
-def test_a_file_in_place_of_a_directory_is_not_watched(tmp_path: Path, looks: Looks) -> None:
-    """Only directories are watched; a file, a loop of links and a path below a file are as good as missing."""
+def test_a_file_in_place_of_a_directory_is_not_watched(tmp_path: Path, notified: Notifications) -> None:
+    """A file, a loop of links and a path below a file are treated as missing."""
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to("loop")
-    watcher = FsWatcher([str(tmp_path / name) for name in ("file", "loop", "file/below")], looks)
+    watcher = FsWatcher([str(tmp_path / name) for name in ("file", "loop", "file/below")], notified)
     watcher.start()
     try:
         assert (watcher.watched, watcher.problem) == (frozenset(), None)
@@ -208,15 +212,15 @@ def test_a_file_in_place_of_a_directory_is_not_watched(tmp_path: Path, looks: Lo
         watcher.stop()
 
 
-def test_a_storm_of_20_000_creations_is_drained_without_a_storm_of_looks(
-    watched: tuple[FsWatcher, Path], looks: Looks
+def test_a_storm_of_20_000_creations_is_drained_without_a_storm_of_calls(
+    watched: tuple[FsWatcher, Path], notified: Notifications
 ) -> None:
-    """At most 200 looks a second are asked for, the queue may overflow, and afterwards the watcher still works."""
+    """At most 200 calls a second; the queue may overflow, and the watcher still works afterwards."""
     watcher, directory = watched
     began = time.monotonic()
     for number in range(20_000):
         os.close(os.open(directory / f"f{number}", os.O_CREAT | os.O_WRONLY))
-    assert seen(looks)
+    assert seen(notified)
 
     def quiet() -> bool:
         before = watcher.events_total
@@ -225,19 +229,19 @@ def test_a_storm_of_20_000_creations_is_drained_without_a_storm_of_looks(
 
     assert came_true(quiet, 20.0)
     took = time.monotonic() - began
-    assert looks.count <= 200 * took + 2
+    assert notified.count <= 200 * took + 2
     assert watcher.events_total >= 10_000
-    after = looks.count
+    after = notified.count
     makes_a_file(directory)
-    assert seen(looks, after)
+    assert seen(notified, after)
 
 
-def test_stop_may_come_twice_and_without_a_start(tmp_path: Path, looks: Looks) -> None:
+def test_stop_may_come_twice_and_without_a_start(tmp_path: Path, notified: Notifications) -> None:
     """The thread and the descriptors are gone after the first, and a second one changes nothing."""
-    never = FsWatcher([str(tmp_path)], looks)
+    never = FsWatcher([str(tmp_path)], notified)
     never.stop()
     threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
-    watcher = FsWatcher([str(tmp_path)], looks)
+    watcher = FsWatcher([str(tmp_path)], notified)
     watcher.start()
     assert threading.active_count() == threads + 1
     for _ in range(2):

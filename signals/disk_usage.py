@@ -1,9 +1,9 @@
-"""What directory trees occupy on their filesystem, by class of file, within a time limit.
+"""What directory trees occupy on their filesystem, by class of file, within a time limit: `du -x` with a deadline.
 
-Reads only. Bytes are the allocated ones (`st_blocks`), a file with several names counts once, and no other device is
-entered. What is mounted below a tree is left out without being looked at: the file system under a mount point may
-never answer. All of it runs on a thread of its own, so that one that does not answer costs the limit and no more; what
-was counted by then is told, and that it is not all.
+Reads only. Bytes are the allocated ones (`st_blocks`), a file with several hard links counts once, and no other device
+is entered. What is mounted below a tree is left out by its path and never touched, as the filesystem at a mount point
+may never answer. Everything runs on a thread of its own: if a filesystem does not answer, the caller waits until the
+limit, and gets what was counted by then, marked as incomplete.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from signals.clock import Clock
 
 MOUNTS = "/proc/self/mountinfo"
-ENTRIES_BETWEEN_LOOKS_AT_THE_CLOCK = 256
+ENTRIES_PER_CLOCK_CHECK = 256
 
 Classify = Callable[[Sequence[str]], str]
-"""Names from the root of the tree down to the file -> its class."""
+"""The names from below the root of the tree down to the file -> the class of the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A tree to be measured: its root, and the class of each file in it."""
+    """A tree to be measured: its root directory, and what tells the class of each file in it."""
 
     root: str
     classify: Classify
@@ -33,7 +33,11 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class TreeUsage:
-    """What a tree occupies, by class. `device_id` is None when its root is not there. `complete`: all was counted."""
+    """What a tree occupies: allocated bytes by class of file, and inodes, both without the root itself.
+
+    `device_id` (`st_dev`) is None if the root does not exist or was not reached. `complete`: everything was counted;
+    else the numbers are lower bounds.
+    """
 
     device_id: int | None = None
     bytes_by_class: tuple[tuple[str, int], ...] = ()
@@ -42,14 +46,15 @@ class TreeUsage:
 
     @property
     def total_bytes(self) -> int:
-        """Of all classes."""
+        """The allocated bytes of all classes."""
         return sum(amount for _, amount in self.bytes_by_class)
 
 
 class TreeMeter:
-    """Measures trees one after another, at most `limit_seconds` for all of them together.
+    """Measures trees one after another, for at most `limit_seconds` plus half a second altogether.
 
-    A measurement that got stuck keeps its thread until the kernel lets go of it; no second one is begun meanwhile.
+    A measurement that is stuck in the kernel keeps its thread; until it ends, no other one is started. `mounts`: the
+    table of mounts of this process (`/proc/self/mountinfo`).
     """
 
     def __init__(self, clock: Clock, limit_seconds: float, mounts: str = MOUNTS):
@@ -59,7 +64,10 @@ class TreeMeter:
         self._running: threading.Thread | None = None
 
     def measure(self, trees: Sequence[Tree]) -> tuple[TreeUsage, ...]:
-        """Their usage, in their order. Never raises for a tree; what could not be read is left out."""
+        """The usage of each tree, in the same order. Never raises OSError; what cannot be read is left out.
+
+        While an earlier measurement is stuck, all are empty and incomplete.
+        """
         if self._running is not None and self._running.is_alive():
             return tuple(TreeUsage() for _ in trees)
         until = self._clock.monotonic() + self._limit_seconds
@@ -77,7 +85,7 @@ class TreeMeter:
 
 
 class _Walk:
-    """One tree being measured; `usage` may be asked at any time from another thread."""
+    """One tree being measured. Another thread may call `usage` at any time."""
 
     def __init__(self, tree: Tree, until: float, clock: Clock, mounts: str):
         self._tree = tree
@@ -121,7 +129,7 @@ class _Walk:
                         self._count(found, here)
                         if stat.S_ISDIR(found.st_mode):
                             pending.append((path, here))
-            except FileNotFoundError:  # it went while it was counted
+            except FileNotFoundError:  # removed while it was counted
                 continue
             except OSError:
                 complete = False
@@ -138,11 +146,14 @@ class _Walk:
 
     def _in_time(self) -> bool:
         self._entries += 1
-        return bool(self._entries % ENTRIES_BETWEEN_LOOKS_AT_THE_CLOCK) or self._clock.monotonic() < self._until
+        return bool(self._entries % ENTRIES_PER_CLOCK_CHECK) or self._clock.monotonic() < self._until
 
 
 def mounts_below(root: str, mounts: str = MOUNTS) -> frozenset[str]:
-    """The mount points below a directory, from the kernel's table (proc(5): the fifth field, octal escapes)."""
+    """The mount points below a directory, from the kernel's table; none if it cannot be read.
+
+    Source: proc(5), `/proc/pid/mountinfo`: the mount point is the fifth field, with octal escapes.
+    """
     try:
         with open(mounts, encoding="utf-8", errors="surrogateescape") as table:
             points = [_unescaped(fields[4]) for line in table if len(fields := line.split(" ")) > 4]

@@ -1,4 +1,4 @@
-"""What trees occupy: counted as the disk counts, within a time, never across a mount."""
+"""What directory trees occupy: counted like `du`, within a time limit, never across a mount."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from signals.clock import SystemClock
-from signals.tree_usage import Tree, TreeMeter, TreeUsage, mounts_below
+from signals.disk_usage import Tree, TreeMeter, TreeUsage, mounts_below
 from tests.pure.values import KIB, SteppedClock
 
 
@@ -41,7 +41,7 @@ def test_a_tree_is_counted_by_class_as_du_counts_it(tmp_path: Path) -> None:
 
 
 def test_a_file_with_two_names_counts_once(tmp_path: Path) -> None:
-    """Snapshots share files by hard links."""
+    """Snapshots share files by hard links: the bytes are there once."""
     (tmp_path / "one.log").write_bytes(b"x" * 64 * KIB)
     os.link(tmp_path / "one.log", tmp_path / "two.log")
     assert measured(tmp_path).inodes == 1
@@ -49,20 +49,20 @@ def test_a_file_with_two_names_counts_once(tmp_path: Path) -> None:
 
 
 def test_links_are_not_followed(tmp_path: Path) -> None:
-    """A symlink to the root of everything, and one to itself."""
+    """A symlink to `/`, and one to itself."""
     (tmp_path / "all").symlink_to("/")
     (tmp_path / "loop").symlink_to("loop")
     found = measured(tmp_path)
     assert (found.complete, found.inodes) == (True, 2)
 
 
-def test_a_tree_that_is_not_there_is_nothing(tmp_path: Path) -> None:
+def test_a_tree_that_does_not_exist_is_empty(tmp_path: Path) -> None:
     """No device, no bytes, no error."""
     assert measured(tmp_path / "nowhere") == TreeUsage()
 
 
-def test_what_is_mounted_below_is_left_out_without_a_look(tmp_path: Path) -> None:
-    """By the kernel's table; names with spaces are written there with escapes."""
+def test_what_is_mounted_below_is_left_out_and_never_touched(tmp_path: Path) -> None:
+    """The kernel's table of mounts says what it is; names with spaces have escapes there."""
     table = tmp_path / "mountinfo"
     (tmp_path / "root" / "far away").mkdir(parents=True)
     (tmp_path / "root" / "far away" / "big").write_bytes(b"x" * 64 * KIB)
@@ -76,7 +76,7 @@ def test_what_is_mounted_below_is_left_out_without_a_look(tmp_path: Path) -> Non
 
 
 def test_when_time_is_up_the_rest_is_not_counted(tmp_path: Path) -> None:
-    """A thousand files and no time: some of them, and that it is not all."""
+    """A thousand files and no time: some are counted, and the result is marked as incomplete."""
     for number in range(1000):
         (tmp_path / str(number)).touch()
     clock = SteppedClock()
@@ -86,7 +86,7 @@ def test_when_time_is_up_the_rest_is_not_counted(tmp_path: Path) -> None:
 
 
 def test_a_tree_that_never_answers_costs_the_limit_and_no_more(tmp_path: Path) -> None:
-    """The classes hang as a dead filesystem would: what was counted is told; a second try waits for nothing."""
+    """The classifier hangs as a dead filesystem would: the first caller waits for the limit, the next one not."""
     (tmp_path / "first").touch()
     go_on, asked = threading.Event(), threading.Event()
 
@@ -106,8 +106,8 @@ def test_a_tree_that_never_answers_costs_the_limit_and_no_more(tmp_path: Path) -
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_directory_that_cannot_be_read_makes_it_a_lower_bound(tmp_path: Path) -> None:
-    """What is closed to us is not counted, and that is said."""
+def test_a_directory_that_cannot_be_read_makes_the_result_incomplete(tmp_path: Path) -> None:
+    """What may not be read is not counted, and the result says so."""
     (tmp_path / "closed").mkdir(mode=0)
     assert not measured(tmp_path).complete
     (tmp_path / "closed").chmod(0o700)

@@ -1,0 +1,212 @@
+"""Reads filesystems, each on a thread of its own, so that one that hangs holds up nobody but itself.
+
+`statvfs` on a dead NFS server, a FUSE daemon that stopped or a failing disk can block for ever, and the caller with it
+(https://github.com/kubernetes/kubernetes/issues/122491). So each filesystem has one daemon thread and at most one
+reading outstanding: a caller waits up to a limit and then goes on without a reading. Between two readings the same
+thread polls the filesystem, if it is near a threshold.
+
+Covers: readings with a deadline, polls, their threads. Does not cover: the system call (`statvfs`), when to poll and
+to notify (`threshold_notifier`), what a filesystem is to the node (`filesystems`).
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from enum import Enum
+
+from signals.clock import Clock
+from signals.interval import WatchedLevels
+from signals.statvfs import FilesystemReader, Reading, quick_reader_of, read_statvfs
+from signals.threshold_notifier import Notify, ThresholdNotifier
+from signals.types import ReadingUnavailable
+
+PROBE_LIMIT_SECONDS = 2.0
+CLOSED = "is no longer observed"
+
+
+class _Order(Enum):
+    """What the thread of a probe is told to do."""
+
+    READ = "read"
+    WATCH = "watch"  # the levels have changed: wake up and poll
+    CLOSE = "close"
+
+
+class Probe:
+    """Reads and polls one path on one thread, which is started by the first order and ends with `close`.
+
+    If a reading is late, its caller gives it up, and the thread stays in the system call. Until that returns, every
+    further reading fails at once instead of blocking another thread, and there are no polls. Any thread may call.
+    """
+
+    def __init__(self, path: str, reader: FilesystemReader, clock: Clock, limit_seconds: float = PROBE_LIMIT_SECONDS):
+        self.path = path
+        self._reader = reader
+        self._quick_reader = quick_reader_of(reader)
+        self._clock = clock
+        self._limit_seconds = limit_seconds
+        self._one_caller = threading.Lock()  # held during a reading
+        self._orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Reading | OSError] = queue.SimpleQueue()
+        self._outstanding = False
+        self._ordering = threading.Lock()  # for all writes to what follows; never held while the filesystem is read
+        self._notifier: ThresholdNotifier | None = None
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def read(self) -> Reading:
+        """A reading, at most `limit_seconds` from now. Raises ReadingUnavailable with a sentence."""
+        with self._one_caller:
+            return self._read()
+
+    def watch(self, levels: WatchedLevels | None, notify: Notify) -> None:
+        """Polls from now on, until an observation is due; then calls `notify` once, on the probe's thread, and stops.
+
+        An observation is due when an amount falls below its level, when a fill begins on an idle filesystem, and when
+        the filesystem cannot be read. Other levels replace these, and are polled at once. The same ones change nothing,
+        and the thread is not woken. None ends the polls. Returns at once; does nothing when the probe is closed.
+        """
+        with self._ordering:
+            if self._closed:
+                return
+            if levels is None:
+                self._notifier = None
+                return
+            current = self._notifier
+            if current is not None and (current.levels, current.notify) == (levels, notify):
+                return
+            self._notifier = ThresholdNotifier(levels, notify)
+            self._start_thread()
+            if self._orders.empty():  # else the thread finds the levels after the order that it has
+                self._orders.put(_Order.WATCH)
+
+    def close(self) -> None:
+        """Ends the polls, and lets the thread end. One that is stuck in the kernel ends with the process."""
+        with self._ordering:
+            self._closed = True
+            self._notifier = None
+            self._orders.put(_Order.CLOSE)
+
+    def _read(self) -> Reading:
+        if self._outstanding:
+            try:
+                self._answers.get_nowait()  # the late answer: it says nothing about now
+            except queue.Empty:
+                raise ReadingUnavailable(
+                    f"{self.path}: the filesystem has not answered an earlier statvfs yet"
+                ) from None
+            self._outstanding = False
+        self._order_reading()
+        self._outstanding = True
+        try:
+            answer = self._answers.get(timeout=self._limit_seconds)
+        except queue.Empty:
+            raise ReadingUnavailable(
+                f"{self.path}: the filesystem did not answer statvfs within {self._limit_seconds:g} s"
+            ) from None
+        self._outstanding = False
+        if isinstance(answer, OSError):
+            raise ReadingUnavailable(f"{self.path}: cannot be read: {_reason(answer)}")
+        return answer
+
+    def _order_reading(self) -> None:
+        """Raises ReadingUnavailable when the probe is closed: an order after CLOSE would never be served."""
+        with self._ordering:
+            if self._closed:
+                raise ReadingUnavailable(f"{self.path}: {CLOSED}")
+            self._start_thread()
+            self._orders.put(_Order.READ)
+
+    def _start_thread(self) -> None:
+        if self._thread is None:  # daemon: a thread stuck in the kernel must not keep the process from ending
+            self._thread = threading.Thread(target=self._serve, name=f"statvfs {self.path}", daemon=True)
+            self._thread.start()
+
+    def _serve(self) -> None:
+        """The probe's thread: serves orders, and polls when it is time."""
+        while True:
+            notifier = self._notifier
+            pause = None if notifier is None else max(notifier.due_at - self._clock.monotonic(), 0.0)
+            try:
+                order = self._orders.get(timeout=pause)
+            except queue.Empty:
+                self._poll()
+                continue
+            if order is _Order.CLOSE:
+                return
+            if order is _Order.READ:
+                self._answers.put(self._answer())
+
+    def _answer(self) -> Reading | OSError:
+        try:
+            return self._reader(self.path, self._clock.monotonic())
+        except OSError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 # whatever a reader raises, its caller gets an answer
+            return OSError(f"{type(error).__name__}: {error}")
+
+    def _poll(self) -> None:
+        """One poll, and the notification that follows from it unless the levels were replaced meanwhile."""
+        notifier = self._notifier
+        if notifier is None:
+            return
+        now = self._clock.monotonic()
+        try:
+            observation_due = notifier.update(*self._quick_reader(self.path), now)
+        except Exception:  # noqa: BLE001 # the observation says why the filesystem cannot be read
+            observation_due = True
+        if not observation_due:
+            return
+        with self._ordering:
+            if self._notifier is not notifier:
+                return
+            self._notifier = None
+        notifier.notify()
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error) or type(error).__name__
+
+
+class Probes:
+    """The probes of a node, one for each path, made when the path is first read. Any thread may call."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        reader: FilesystemReader = read_statvfs,
+        limit_seconds: float = PROBE_LIMIT_SECONDS,
+    ):
+        self._make: Callable[[str], Probe] = lambda path: Probe(path, reader, clock, limit_seconds)
+        self._lock = threading.Lock()  # over `_probes`; never held while a filesystem is read
+        self._probes: dict[str, Probe] = {}
+
+    def read(self, path: str) -> Reading:
+        """A reading of the filesystem that holds `path`. Raises ReadingUnavailable."""
+        with self._lock:
+            if path not in self._probes:
+                self._probes[path] = self._make(path)
+            probe = self._probes[path]
+        return probe.read()
+
+    def watch(self, path: str, levels: WatchedLevels | None, notify: Notify) -> None:
+        """Polls the filesystem that holds `path` until an observation is due; see `Probe.watch`.
+
+        Does nothing for a path that was never read, or is no longer observed.
+        """
+        with self._lock:
+            probe = self._probes.get(path)
+        if probe is not None:
+            probe.watch(levels, notify)
+
+    def keep_only(self, paths: set[str]) -> None:
+        """Closes the probes of all other paths."""
+        with self._lock:
+            for path in self._probes.keys() - paths:
+                self._probes.pop(path).close()
+
+    def close(self) -> None:
+        """Closes every probe."""
+        self.keep_only(set())
