@@ -1,4 +1,4 @@
-"""Faults as documents: read strictly, written back, refused by name; and distortions of answers."""
+"""Faults as documents: read strictly, written back, refused by field; and distortions of answers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_fault_survives_being_written_and_read(fault: MethodFault) -> None:
 
 
 def test_a_document_names_method_action_arguments_and_when() -> None:
-    """The example of the module's head, with seconds as the text that a careful YAML reader leaves."""
+    """The example of the module's docstring, with seconds as text, as the strict YAML reader leaves them."""
     document = {
         "method": "RemoveImage",
         "action": "delay",
@@ -91,7 +91,7 @@ REFUSED: list[tuple[object, str]] = [
 
 
 @pytest.mark.parametrize(("document", "sentence"), REFUSED, ids=[sentence for _, sentence in REFUSED])
-def test_what_is_no_fault_is_refused_by_name(document: object, sentence: str) -> None:
+def test_a_wrong_document_is_refused_by_field(document: object, sentence: str) -> None:
     """The message names the field, what it was and what is allowed."""
     with pytest.raises(FaultError) as caught:
         read_fault(document, METHODS)
@@ -101,8 +101,8 @@ def test_what_is_no_fault_is_refused_by_name(document: object, sentence: str) ->
 @pytest.mark.parametrize(
     "wrong", [{"from_call": 0}, {"after_seconds": -1.0}, {"for_seconds": -1.0}, {"probability": 2.0}], ids=str
 )
-def test_conditions_out_of_range_are_no_values(wrong: dict[str, Any]) -> None:
-    """Neither from a document nor made by hand."""
+def test_conditions_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
+    """In a document and in the constructor."""
     with pytest.raises(ValueError, match=next(iter(wrong)).split("_")[0]):
         When(**wrong)
 
@@ -111,7 +111,7 @@ def test_conditions_out_of_range_are_no_values(wrong: dict[str, Any]) -> None:
 
 
 class Stepped:
-    """A clock that is moved by hand."""
+    """A clock that the test moves."""
 
     now = 100.0
 
@@ -142,7 +142,7 @@ def test_a_fault_begins_with_its_call_and_lasts_its_times() -> None:
 
 
 def test_a_fault_has_a_span_of_time() -> None:
-    """From 5 s after it was set, for 2 s: its end does not belong to it."""
+    """From 5 s after it was set, for 2 s; the end is exclusive."""
     clock = Stepped()
     failpoints = Failpoints(METHODS, clock)
     failpoints.add(MethodFault("ListImages", Fail(), When(after_seconds=5.0, for_seconds=2.0)))
@@ -153,7 +153,7 @@ def test_a_fault_has_a_span_of_time() -> None:
     assert found == ["D", "F", "F", "D"]
 
 
-def test_a_chance_is_the_same_for_the_same_seed() -> None:
+def test_a_probability_is_repeatable_with_its_seed() -> None:
     """About a third of 300 calls fail, the same ones each time, and others with another seed."""
 
     def drawn(seed: int) -> str:
@@ -165,8 +165,9 @@ def test_a_chance_is_the_same_for_the_same_seed() -> None:
     assert 70 < drawn(1).count("F") < 130
 
 
-def test_of_several_faults_the_first_that_will_have_a_call_takes_it() -> None:
-    """A burst at the second call, and behind it one for everything from the fourth; none uses up what it did not do."""
+def test_of_several_faults_the_first_that_applies_is_used() -> None:
+    """A burst at the second call, then one for all calls from the fourth on; a fault that is not used is not used
+    up."""
     failpoints = Failpoints(METHODS)
     failpoints.add(MethodFault("ListImages", Fail(message="burst", times=1), When(from_call=2)))
     failpoints.add(MethodFault("ListImages", Distort(Distortion.HALF_LIST, times=1), When(from_call=2)))
@@ -179,8 +180,8 @@ def test_of_several_faults_the_first_that_will_have_a_call_takes_it() -> None:
         failpoints.add(MethodFault("ListImage", Hang()))
 
 
-def test_what_is_pretended_is_not_done() -> None:
-    """The answer is empty, and nothing was carried out."""
+def test_a_pretended_call_does_nothing() -> None:
+    """The answer is empty, and nothing was done."""
     done: list[str] = []
     failpoints = Failpoints(METHODS)
     failpoints["RemoveImage"] = Pretend()
@@ -188,8 +189,8 @@ def test_what_is_pretended_is_not_done() -> None:
     assert done == []
 
 
-def test_a_cut_delivers_half_and_then_fails() -> None:
-    """What is sent before the error is the half list, and the error has its code."""
+def test_a_cut_sends_half_a_list_and_then_fails() -> None:
+    """Half of the list is sent before the error, and the error has its code."""
     failpoints = Failpoints(METHODS)
     failpoints["ListImages"] = Cut(grpc.StatusCode.INTERNAL, "gone")
     with pytest.raises(InjectedError) as caught:

@@ -1,4 +1,4 @@
-"""What the README says of the drill is what it takes."""
+"""The README documents the scenario format completely."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ FIELDS = sorted({info.alias or name for model in MODELS for name, info in model.
 
 @pytest.mark.parametrize("word", [*FIELDS, *PodState, *Grows, *FaultAction])
 def test_every_field_and_every_word_of_a_scenario_is_documented(word: str) -> None:
-    """What the schema knows stands in the README's section on the drill."""
+    """Every name of the schema is in the README's section on the drill."""
     assert f"`{word}`" in SECTION
 
 
 def test_the_number_of_built_in_scenarios_is_right() -> None:
-    """The one that the README gives."""
+    """The number in the README is that of the library."""
     assert f"({len(library())})" in SECTION
 
 
 def test_the_example_can_be_used(tmp_path: Path) -> None:
-    """The scenario in the README is read without a complaint."""
+    """The scenario in the README is read without an error."""
     (example,) = re.findall(r"```yaml\n(.*?)```", SECTION, re.DOTALL)
     path = tmp_path / "example.yaml"
     path.write_text(example)
