@@ -85,7 +85,7 @@ def _add_real_node(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fill", metavar="DIR", help="run one scenario on a real node: files in DIR make its pressure")
     parser.add_argument("--yes", action="store_true", help="do not ask before the node is filled")
     parser.add_argument(
-        "--allow-other-data", action="store_true", help="fill a filesystem that also holds data of others than the node"
+        "--allow-other-data", action="store_true", help="fill a filesystem that also holds foreign data"
     )
     parser.add_argument("--for", metavar="DURATION", dest="longest", help="observe for this long at most")
     parser.add_argument(

@@ -50,16 +50,16 @@ def lost_beyond_need(measured: Measurements) -> int:
     image shares. What was written during the pass lowers the surplus, so the number is never too high.
     """
     layers = measured.layers or {}
-    held = {layer for found in measured.after if found.kind == Kind.IMAGE for layer in layers.get(found.name, ())}
+    needed = {layer for found in measured.after if found.kind == Kind.IMAGE for layer in layers.get(found.name, ())}
     counted: set[str] = set()  # two collectors may both report the removal of one image
     not_needed = 0
     for one in reversed(measured.passes):
-        gone = [o for o in one.record.removals if o.verdict.kind is Kind.IMAGE and o.result is Result.REMOVED]
+        removed = [o for o in one.record.removals if o.verdict.kind is Kind.IMAGE and o.result is Result.REMOVED]
         surplus = _surplus_at_the_end(one, measured.thresholds)
-        for outcome in reversed([o for o in gone if o.verdict.name not in counted]):
+        for outcome in reversed([o for o in removed if o.verdict.name not in counted]):
             counted.add(outcome.verdict.name)
-            own = set(layers.get(outcome.verdict.name, ())) - held
-            held |= own
+            own = set(layers.get(outcome.verdict.name, ())) - needed
+            needed |= own
             taken = (sum(layer.bytes for layer in own), sum(layer.inodes for layer in own))
             surplus = [(threshold, left - taken[threshold.signal.counts_inodes]) for threshold, left in surplus]
             if not surplus or min(left for _, left in surplus) < 0:
@@ -155,8 +155,8 @@ def _numbers(expect: Expectation, measured: Measurements) -> Iterator[Check]:
         passes, most = len(measured.passes), expect.passes_at_most
         yield Check("passes", f"at most {most}", str(passes), passes <= most)
     if expect.says:
-        said = measured.passes[-1].record.reason if measured.passes else "there was no pass"
-        yield Check("last pass says", expect.says, said, expect.says in said)
+        reason = measured.passes[-1].record.reason if measured.passes else "there was no pass"
+        yield Check("last pass says", expect.says, reason, expect.says in reason)
 
 
 # ---- objects

@@ -1,4 +1,4 @@
-"""What a node holds, as its runtime lists it, and what was removed between one list and the next. Reads only.
+"""The objects that the runtime of a node lists, and what was removed between one list and the next. Reads only.
 
 A node that the drill did not build keeps no record of its removals. So a thread with a connection of its own asks for
 the lists again and again: an object that is in one list and not in the next was removed in between.

@@ -23,7 +23,7 @@ from signals.types import SignalObservations
 
 PRESSURE_INTERVAL_SECONDS = 0.002
 CALM_INTERVAL_SECONDS = 0.02
-CLOSE_OBSERVATION_SECONDS = 30.0  # of a longer episode nobody needs the milliseconds
+CLOSE_OBSERVATION_SECONDS = 30.0  # of a longer episode the milliseconds do not matter
 PROGRESS_SECONDS = 0.04
 
 

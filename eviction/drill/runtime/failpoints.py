@@ -81,19 +81,19 @@ class Call(Generic[_Answer]):
 class _ActiveFault:
     fault: MethodFault
     since: float
-    left: int | None
-    seen: int = 0
+    times_left: int | None
+    calls_seen: int = 0
     draws: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
         self.draws = random.Random(self.fault.when.seed)  # noqa: S311 # repeatable on purpose, not cryptographic
 
-    def sees(self, now: float) -> bool:
+    def count_call(self, now: float) -> bool:
         """Counts the call that arrives now. True if the fault applies to it."""
         when = self.fault.when
-        self.seen += 1
+        self.calls_seen += 1
         age = now - self.since
-        if self.left == 0 or self.seen < when.from_call or age < when.after_seconds:
+        if self.times_left == 0 or self.calls_seen < when.from_call or age < when.after_seconds:
             return False
         if when.for_seconds is not None and age >= when.after_seconds + when.for_seconds:
             return False
@@ -207,9 +207,9 @@ class Failpoints(MutableMapping[str, Failpoint]):
             self._changed.notify_all()
             now = self._clock()
             # Every fault counts every call, also those to which an earlier fault applies.
-            applying = [armed for armed in self._armed.get(method, ()) if armed.sees(now)]
-            if applying and applying[0].left is not None:
-                applying[0].left -= 1
+            applying = [armed for armed in self._armed.get(method, ()) if armed.count_call(now)]
+            if applying and applying[0].times_left is not None:
+                applying[0].times_left -= 1
             return applying[0] if applying else None
 
     def _wait(self, method: str, armed: _ActiveFault | None, seconds: float | None) -> None:

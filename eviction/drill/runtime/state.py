@@ -88,14 +88,14 @@ class RuntimeState:
                 if self._images.get(image_id) is not None:
                     self._images.put(image_id, tags, layers, pinned=pinned)
                     return image_id
-            held: list[str] = []
+            acquired: list[str] = []
             try:
                 for layer in layers:
                     self._pull(layer)
-                    held.append(layer.digest)
+                    acquired.append(layer.digest)
             except EmbeddedNodeError:
                 with self._lock:
-                    self._store.release(held)
+                    self._store.release(acquired)
                 raise
             with self._lock:
                 self._images.put(image_id, tags, layers, pinned=pinned)

@@ -52,5 +52,5 @@ def refuse_duplicates(field: str, names: Iterable[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise ScenarioError(f"{field}: the name {shown(name)} is there twice")
+            raise ScenarioError(f"{field}: the name {shown(name)} occurs twice")
         seen.add(name)
