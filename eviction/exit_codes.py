@@ -1,4 +1,4 @@
-"""What the end of a command says to a script; the README has the table.
+"""What the end of a command says to a script; `eviction/README.md` has the table.
 
 0 as asked; 1 pressure remains, a threshold is met, or an expectation failed; 2 usage or configuration; 3 the runtime
 cannot be reached; 4 a reading is unavailable; 75 another instance holds the node.

@@ -186,7 +186,7 @@ class Action(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why an object goes or stays. A closed list: the README documents each word."""
+    """Why an object goes or stays. A closed list: `reclaim/README.md` documents each word."""
 
     # removed
     OLDER_COPY = "older_copy"

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.pages import DRILL, code_blocks
 from tests.reclaimd_process import ENVIRONMENT
-from tests.repository import ROOT
 from tests.sockets.mounts import need_mounts
 
-README = (ROOT / "README.md").read_text()
-EXAMPLE = re.findall(r"```python\n(.*?)```", README.partition("\n## Drill\n")[2].partition("\n## ")[0], re.DOTALL)
+EXAMPLE = code_blocks(DRILL, "python")
 
 # A tool of another project: it removes images; if it is careless, also those in use.
 CLEANER = """#!{python}

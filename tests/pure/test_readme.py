@@ -1,9 +1,11 @@
-"""What the README and the annotated configuration say is what the code does."""
+"""What the READMEs and the annotated configuration say is what the code does, and every page can be followed."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -17,33 +19,138 @@ from eviction.drill.report.svg import NAMESPACE
 from eviction.drill.scenario.library import find_scenario
 from eviction.reporting.explain import REASONS
 from eviction.types import ReclaimFunction
-from reclaim.types import Reason
-from signals.types import FilesystemRole, FsLayout
+from reclaim.types import EventReason, Reason
+from signals.types import FilesystemRole, FsLayout, Signal
+from tests.pages import (
+    EVICTION,
+    INSTALLATION,
+    PAGES,
+    RECLAIM,
+    SAFETY_CASE,
+    SIGNALS,
+    anchors,
+    headings,
+    links,
+    name_of,
+    prose,
+    rows_of,
+    section,
+)
 from tests.repository import ROOT
 
-README = (ROOT / "README.md").read_text()
 CONFIGURATION = ROOT / "config" / "reclaimd.yaml"
+LARGEST_FIRST_PAGE = 14 * 1024
+LONGEST_DECISION = 5
+WRITTEN = (*PAGES, SAFETY_CASE)
+TEXT = "\n".join(page.read_text() for page in WRITTEN)
 
 
-@pytest.mark.parametrize("reason", Reason)
-def test_every_reason_is_documented(reason: Reason) -> None:
-    """A word that a table or a log can show stands in the README and has a sentence."""
-    assert f"`{reason}`" in README
-    assert REASONS[reason]
+# ---- the pages themselves
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_is_documented(command: str) -> None:
-    """A command that the parser knows stands in the README."""
-    assert f"`reclaimd {command}" in README
+def test_the_first_page_is_short() -> None:
+    """Who only installs reads one page of at most 14 KiB."""
+    assert len(INSTALLATION.read_bytes()) <= LARGEST_FIRST_PAGE
+
+
+def test_the_first_page_names_the_five_others() -> None:
+    """In its table, each once; and there is no further README in a package."""
+    named = {link for cells in rows_of(section(INSTALLATION, "More")) for link in re.findall(r"\]\((.+?)\)", cells[0])}
+    assert named == {name_of(page) for page in PAGES if page != INSTALLATION}
+    packages = ("signals", "reclaim", "eviction", "tests")
+    assert {page for package in packages for page in (ROOT / package).rglob("README.md")} == set(PAGES) - {INSTALLATION}
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    """To a file of the repository, and where it names a heading, to one that is there."""
+    targets = [link for link in links(page) if not link.startswith("https://")]
+    assert targets
+    for link in targets:
+        path, _, heading = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not heading or heading in anchors(target), link
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+def test_every_path_exists(page: Path) -> None:
+    """A path in code that begins like one of ours, and the name of a test module, is that of a file or a folder."""
+    words = re.findall(r"`([\w./-]+)`", prose(page))
+    for word in words:
+        if word.split("/")[0] in {"config", "signals", "reclaim", "eviction", "tests"} and "/" in word:
+            assert "build_caches" in word or (ROOT / word).exists(), word  # that is the example of a guide
+        elif re.fullmatch(r"test_\w+\.py", word):
+            assert list((ROOT / "tests").rglob(word)), word
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+def test_no_heading_comes_twice(page: Path) -> None:
+    """A link to a heading leads to one place."""
+    assert [title for title, count in Counter(headings(page)).items() if count > 1] == []
+
+
+def decisions() -> list[tuple[str, list[str]]]:
+    """Each decision: its heading, and its lines."""
+    texts = section(EVICTION, "Decisions").split("\n### ")[1:]
+    return [(text.splitlines()[0], [line for line in text.splitlines()[1:] if line]) for text in texts]
+
+
+def test_there_are_decisions() -> None:
+    """At least as many as were made before the first release."""
+    assert len(decisions()) >= 25
+
+
+@pytest.mark.parametrize(("title", "lines"), decisions(), ids=lambda value: str(value)[:40])
+def test_a_decision_is_short_and_has_a_price(title: str, lines: list[str]) -> None:
+    """At most five lines of at most 132 characters below its heading; the price is said."""
+    assert len(lines) <= LONGEST_DECISION, title
+    assert all(len(line) <= 132 for line in lines)
+    assert "Price: " in " ".join(lines).replace("\n", " ")
+
+
+# ---- what they say of the code
+
+
+def test_the_list_of_reasons_is_that_of_the_code() -> None:
+    """Neither has a word that the other has not, none stands there twice, and each has a sentence for people."""
+    documented = [word for cells in rows_of(section(RECLAIM, "Reasons")) for word in re.findall(r"`(\w+)`", cells[0])]
+    assert sorted(documented) == sorted(Reason)
+    assert set(REASONS) == set(Reason)
+
+
+@pytest.mark.parametrize("reason", EventReason)
+def test_every_reason_of_an_event_is_documented(reason: EventReason) -> None:
+    """Where the events are."""
+    assert f"`{reason}`" in section(EVICTION, "Deployment")
+
+
+def test_the_table_of_commands_is_that_of_the_code() -> None:
+    """Every command that the parser knows has a row, and no other."""
+    rows = rows_of(section(EVICTION, "Commands"))
+    assert sorted(re.findall(r"`reclaimd (\w+)", cells[0])[0] for cells in rows) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("signal", Signal)
+def test_every_signal_is_documented(signal: Signal) -> None:
+    """In the table of what it counts."""
+    assert f"`{signal}`" in section(SIGNALS, "Signals")
+
+
+def test_the_table_of_layouts_is_that_of_the_code() -> None:
+    """Each layout has a row."""
+    documented = [cells[0].strip("`") for cells in rows_of(section(SIGNALS, "Layouts"))]
+    assert documented == list(FsLayout)
 
 
 @pytest.mark.parametrize("role", FilesystemRole)
 def test_the_table_of_rows_is_that_of_the_code(role: FilesystemRole) -> None:
-    """The README's row of each filesystem reads as the literal table does."""
+    """The page's row of each filesystem reads as the literal table does."""
     letters = {ReclaimFunction.DELETE_ALL_UNUSED_CONTAINERS: "C", ReclaimFunction.DELETE_UNUSED_IMAGES: "I"}
     cells = [", ".join(letters[f] for f in RECLAIM_TABLE[role, layout]) or "(none)" for layout in FsLayout]
-    assert f"| `{role}.available`, `{role}.inodesFree` | {' | '.join(cells)} |" in README
+    table = section(EVICTION, "The table")
+    assert f"| `{role}.available`, `{role}.inodesFree` | {' | '.join(cells)} |" in table
+    assert all(f"{letter} = `{function}`" in table for function, letter in letters.items())
 
 
 def test_the_annotated_configuration_is_the_defaults() -> None:
@@ -61,61 +168,47 @@ def test_the_annotated_configuration_has_every_field() -> None:
     assert fields == set(allowed)
 
 
-def section(title: str) -> str:
-    """The text below a heading."""
-    assert f"\n## {title}\n" in README
-    return README.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
-
-
-def rows_of(text: str) -> list[list[str]]:
-    """The rows of the tables in a text, without their heads."""
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    rules = {number for number, line in enumerate(lines) if set(line) <= set("|- ")}
-    rows = [line for number, line in enumerate(lines) if number not in rules and number + 1 not in rules]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in rows]
-
-
 def test_the_table_of_the_configuration_has_every_field_and_its_default() -> None:
     """Neither has a field that the other has not; the default of a row of one field is the code's."""
-    named = [(re.findall(r"`(\w+)`", cells[0]), cells[1].strip("` |")) for cells in rows_of(section("Configuration"))]
+    rows = rows_of(section(EVICTION, "Configuration"))
+    named = [(re.findall(r"`(\w+)`", cells[0]), re.findall(r"`([^`]*)`", cells[1]) or [cells[1]]) for cells in rows]
     fields = ConfigurationFile.model_fields.keys() - {"apiVersion", "kind"}
     assert sorted(name for names, _ in named for name in names) == sorted(fields)
     defaults = load(None, {}, {"kubeletConfig": ""}).effective
-    for names, default in named:
-        value = defaults[names[0]]
-        if len(names) == 1 and names[0] != "kubeletConfig":
-            assert default == (str(value).lower() if isinstance(value, bool) else str(value or "").strip("[]")), names
+    for names, documented in named:
+        if len(names) == len(documented) and names != ["kubeletConfig"]:
+            values = [defaults[name] for name in names]
+            assert documented == [
+                str(value).lower() if isinstance(value, bool) else str(value or "").strip("[]") for value in values
+            ]
 
 
-def test_every_option_in_the_readme_is_one() -> None:
-    """Of one of our commands, or of the few others that the README shows."""
+def test_every_option_in_the_pages_is_one() -> None:
+    """Of one of our commands, or of the few others that the pages show."""
     ours = {spelling for command in COMMANDS for option in options_of(command) for spelling in option.spellings}
-    others = {"--build-arg", "--now"}
-    shown = set(re.findall(r"(?<![\w-])(--[a-z][a-z-]+)", README))
+    others = {"--now"}  # of systemctl enable
+    shown = set(re.findall(r"(?<![\w-])(--[a-z][a-z-]+)", TEXT))
     assert "--standalone" in shown
-    assert shown - others - {"--version"} <= ours
+    assert shown - others <= ours
 
 
-def test_every_command_line_in_the_readme_begins_with_a_command() -> None:
+def test_every_option_is_in_a_page() -> None:
+    """But for the one whose short form, `-o`, is shown."""
+    ours = {spelling for command in COMMANDS for option in options_of(command) for spelling in option.spellings}
+    shown = set(re.findall(r"(?<![\w-])(--[a-z][a-z-]+)", TEXT))
+    assert {option for option in ours if option.startswith("--")} - shown == {"--output"}
+
+
+def test_every_command_line_in_the_pages_begins_with_a_command() -> None:
     """`reclaimd x` names a subcommand that exists."""
-    shown = set(re.findall(r"(?:`|^# )reclaimd ([a-z]+)", README, re.MULTILINE)) | set(
-        re.findall(r"bin/reclaimd ([a-z]+)", README)
-    )
+    shown = set(re.findall(r"(?:`|^# |bin/)reclaimd ([a-z]+)", TEXT, re.MULTILINE))
     assert shown == set(COMMANDS)
 
 
-def anchor(title: str) -> str:
-    """Where a heading is, as GitHub has it."""
-    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
-
-
-def test_every_link_leads_somewhere() -> None:
-    """To a file of the repository, or to a heading of the README."""
-    links = re.findall(r"\]\(([^)\s]+)\)", README)
-    assert len(links) > 20
-    anchors = {f"#{anchor(title)}" for title in re.findall(r"^#+ (.+)$", README, re.MULTILINE)}
-    for link in links:
-        assert link.startswith("https://") or link in anchors or (ROOT / link).exists(), link
+@pytest.mark.parametrize("target", sorted(set(re.findall(r"(?:`|^[#$] )make ([a-z-]+)", TEXT, re.MULTILINE))))
+def test_every_target_of_make_exists(target: str) -> None:
+    """`make x` names one."""
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
 def sources() -> str:
@@ -128,7 +221,7 @@ def sources() -> str:
 
 def test_what_the_troubleshooting_quotes_is_said() -> None:
     """Every text in quotes is the beginning or a part of one that the code has; every word in code is one of ours."""
-    text, code = section("Troubleshooting"), sources()
+    text, code = section(EVICTION, "Troubleshooting"), sources()
     quotes = re.findall(r'"([^"]+)"', re.sub(r"`[^`]*`", "", text))
     assert len(quotes) >= 10
     assert [quote for quote in quotes if quote not in code] == []
@@ -151,81 +244,53 @@ def test_the_picture_is_small_and_of_the_scenario_that_make_run_runs() -> None:
     assert not re.search(r"https?://|url\(", svg.replace(NAMESPACE, ""))
 
 
-# What each row of the safety case answers to: A, something is deleted that must stay; B, it is deleted badly; C, the
-# agent itself dies or lies. The numbers are those of the list of hazards that the design began with.
-HAZARDS = {
-    "A runtime protects nothing": ["A1"],
-    "Runtimes take the prefix": ["A2"],
-    "The newest dead copy": ["A3"],
-    "A pod's parts appear before": ["A4"],
-    "After a reboot": ["A5"],
-    "A container runs in a sandbox": ["A6"],
-    '"In use" is not one field': ["A7"],
-    "A pod starts between list": ["A8"],
-    "A list is incomplete": ["A9"],
-    "A list says something wrong": ["A9"],
-    "Without the sandbox (pause) image": ["A10"],
-    "Images that were loaded by hand": ["A11"],
-    "An image was just pulled": ["A12"],
-    "Ages that live in memory": ["A13"],
-    "A path is built from": ["A14"],
-    "Symlinks, mounts and depth": ["A15"],
-    "Others use the runtime too": ["A16"],
-    "An error is not a failure": ["B1"],
-    "An interrupted RemoveImage": ["B2"],
-    "Space comes late": ["B3"],
-    "`f_bavail` stays 0": ["B4"],
-    "Everything is purged": ["B5"],
-    "The deleting itself": ["B6"],
-    "What answers at the socket": ["C10"],
-    "A list is too large": ["B7"],
-    "A client waits long": ["B8"],
-    "A signal has no row": ["B9"],
-    "One error fails it all": ["B10"],
-    "Pressure flaps": ["B11"],
-    "Not a byte and not an inode": ["C1"],
-    "`statvfs` can hang": ["C2"],
-    "A filesystem counts no inodes": ["C3"],
-    "inotify says nothing": ["C4"],
-    "Mounts change": ["C5"],
-    "Clocks step": ["C6"],
-    "The agent is told to stop": ["C7"],
-    "Names and error texts": ["C8"],
-    "YAML guesses": ["C9"],
-    "Whoever has the runtime's socket": ["C10"],
-    "Somebody else writes": ["C10"],
-    "Somebody else talks": ["C10"],
-    "The runtime stands still": ["B8"],
-    "A defect in a look": ["C7"],
-    "Thousands of removals": ["C8"],
-}
+# ---- the safety case
+
+# How many hazards each class has that the design began with. A: something is removed that must stay. B: removal goes
+# wrong. C: the agent itself fails or misleads. A row that was found later has a letter behind the number: A9b.
+HAZARDS = {"A": 16, "B": 11, "C": 10}
 
 
-def safety_case() -> list[list[str]]:
-    """The rows of the table: hazard, guard, tests."""
-    section = README.partition("## Safety case")[2].partition("\n## ")[0]
-    lines = [line for line in section.splitlines() if line.startswith("| ")]
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[1:]]
+def hazards() -> dict[str, tuple[str, str]]:
+    """The rows of the safety case, by their number: hazard and guard."""
+    rows = rows_of(section(RECLAIM, "Safety case"))
+    return {re.findall(r"^\[(\w+)\]", cells[0])[0]: (cells[1], cells[2]) for cells in rows}
 
 
-@pytest.mark.parametrize("cells", safety_case(), ids=lambda cells: str(cells[0])[:40])
-def test_every_row_of_the_safety_case_is_held_by_tests_that_exist(cells: list[str]) -> None:
-    """Hazard, guard, and at least one name of a test function that stands in its file, with a story of its own."""
-    _, guard, held_by = cells
-    assert guard
-    names = re.findall(r"`([a-z0-9_/]+)::([a-z0-9_]+)`", held_by)
-    assert names
-    assert len(names) == held_by.count("`") / 2, "every name is readable"
-    for file, name in names:
-        source = (ROOT / "tests" / f"{file}.py").read_text()
-        found = re.search(rf'^def test_{name}\(.*?\) -> None:\n    """\S', source, re.MULTILINE | re.DOTALL)
-        assert found, f"{file}::{name} does not exist"
+def held_by() -> dict[str, list[str]]:
+    """The tests that hold each guard, by the number of its row."""
+    sections = SAFETY_CASE.read_text().split("\n## ")[1:]
+    return {text.splitlines()[0]: re.findall(r"^\* `(\w+)`$", text, re.MULTILINE) for text in sections}
 
 
 def test_the_safety_case_answers_every_hazard() -> None:
-    """No hazard is without a row, and no row without a hazard."""
-    rows = [cells[0] for cells in safety_case()]
-    assert [next(key for key in HAZARDS if row.startswith(key)) for row in rows] == list(HAZARDS)
-    answered = {number for numbers in HAZARDS.values() for number in numbers}
-    classes = {"A": 16, "B": 11, "C": 10}
-    assert answered == {f"{letter}{number + 1}" for letter, count in classes.items() for number in range(count)}
+    """Every number of every class has a row, and every row one of them; each has a hazard and a guard."""
+    answered = {number.rstrip("bcd") for number in hazards()}
+    assert answered == {f"{letter}{number + 1}" for letter, count in HAZARDS.items() for number in range(count)}
+    assert all(hazard and guard for hazard, guard in hazards().values())
+
+
+def test_every_row_of_the_safety_case_links_to_its_tests() -> None:
+    """The number is the link, the headings there come in the same order, and none is without a row."""
+    linked = re.findall(
+        r"^\| \[(\w+)\]\(\.\./tests/safety_case\.md#(\w+)\)", section(RECLAIM, "Safety case"), re.MULTILINE
+    )
+    assert [(number, number.lower()) for number in hazards()] == linked
+    assert list(held_by()) == list(hazards())
+
+
+@pytest.fixture(scope="module")
+def tests_of_the_tree() -> str:
+    """All test modules as one text."""
+    return "\n".join(path.read_text() for path in sorted((ROOT / "tests").rglob("test_*.py")))
+
+
+@pytest.mark.parametrize("number", held_by())
+def test_every_guard_is_held_by_tests_that_exist(number: str, tests_of_the_tree: str) -> None:
+    """At least one; each name is that of exactly one test function, which has a story of its own."""
+    names = held_by()[number]
+    assert names
+    for name in names:
+        found = re.findall(rf'^def {name}\([^"]*?\) -> None:\n    """\S', tests_of_the_tree, re.MULTILINE)
+        assert len(found) == 1, f"{name}: {len(found)} tests have this name"
+        assert len(re.findall(rf"^def {name}\(", tests_of_the_tree, re.MULTILINE)) == 1, name

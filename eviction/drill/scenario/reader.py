@@ -1,6 +1,7 @@
 """Reads a scenario strictly from YAML: texts become amounts, and fields that must agree are checked.
 
-Reading ends at the first problem with one sentence that names the file and the field. The fields are in `schema`.
+Reading ends at the first problem with one sentence that names the file and the field. The fields are in `schema`; a
+guide with an example is `eviction/drill/README.md`.
 """
 
 from __future__ import annotations

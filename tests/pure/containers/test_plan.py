@@ -90,7 +90,7 @@ def test_only_an_exited_container_is_dead(state: ContainerState, reason: Reason,
 
 
 @pytest.mark.parametrize("pods", [ALIVE, EMPTY, UNKNOWN])
-def test_what_carries_no_pod_uid_is_left_alone(pods: PodStates) -> None:
+def test_the_plan_keeps_what_carries_no_pod_uid(pods: PodStates) -> None:
     """Made by hand, not by a kubelet."""
     made = plan(*copies(3, pod_uid=""), pods=pods)
     assert made.remove == ()

@@ -15,6 +15,7 @@ from eviction.types import Decision, NodeCondition, ReclaimFunction
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.interval import update_fill_rate
 from signals.types import FsLayout, Signal
+from tests.pages import EVICTION, rows_of, section
 from tests.pure.values import GIB, MIB, look, observation, threshold
 
 LOW = threshold(Signal.NODEFS_AVAILABLE, "10%")
@@ -72,6 +73,24 @@ def test_a_scrape_tells_the_last_look() -> None:
     assert found['reclaimd_condition{condition="DiskPressure"}'] == 0
     assert found["reclaimd_heartbeat_age_seconds"] == 0.5
     assert found["reclaimd_held_off"] == 0
+
+
+def test_the_table_of_metrics_is_that_of_a_scrape() -> None:
+    """Every family is documented, and no other, with its labels."""
+    metrics = Metrics(lambda: QUIET)
+    metrics.passed(a_pass(IMAGES))
+    metrics.called("ListImages", 0.01, failed=False)
+    lines = metrics.page().body.decode().splitlines()
+    exposed: dict[str, set[str]] = {line.split()[2]: set() for line in lines if line.startswith("# HELP reclaimd_")}
+    for series in scraped(metrics):
+        family = re.sub(r"_(bucket|sum|count)$", "", series.partition("{")[0])
+        exposed[family] |= set(re.findall(r'(\w+)="', series)) - {"le"}
+    documented = {
+        name: set(re.findall(r"`(\w+)`", cells[1]))
+        for cells in rows_of(section(EVICTION, "Metrics and health"))
+        for name in re.findall(r"`(\w+)`", cells[0])
+    }
+    assert exposed == documented
 
 
 def test_pressure_and_hold_off_are_told() -> None:

@@ -1,4 +1,4 @@
-"""The console examples of the README are run, and what they show has the shape of what comes."""
+"""The console examples of the READMEs are run, and what they show has the shape of what comes."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from eviction.cli import COMMANDS
+from eviction.configuration.effective import load
 from eviction.reporting.attribution import WORDS, Attribution, Share, Use
 from eviction.reporting.explain import attribution_lines
 from signals.types import FilesystemRole, Signal
 from tests.nodes.small_node import MIB, SmallNode
+from tests.pages import INSTALLATION, PAGES, code_blocks
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, reclaimd
 from tests.repository import ROOT
 from tests.sockets.mounts import need_mounts
 
-README = (ROOT / "README.md").read_text()
 EXAMPLES: dict[str, list[str]] = {
-    block.splitlines()[0]: block.splitlines()[1:] for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL)
+    block.splitlines()[0]: block.splitlines()[1:] for page in PAGES for block in code_blocks(page, "console")
 }
 INSTALLED = "/opt/reclaimd/bin/reclaimd"
 AMOUNT = re.compile(r"(?:\d+(?:\.\d+)?(?:[KMGT]iB|B|ms|[hmsd%])?)+")
@@ -47,7 +47,14 @@ def shown_in_order(lines: list[str], output: str) -> None:
 
 def test_every_console_example_is_tested_here() -> None:
     """A new one has to be added."""
-    beginnings = ("$ make run     #", "$ make run", "# make install", "where the bytes are", "# reclaimd doctor")
+    beginnings = (
+        "$ make run     #",
+        "$ make run",
+        "# make install-program install-files",
+        "# systemctl daemon-reload",
+        "where the bytes are",
+        "# reclaimd doctor",
+    )
     assert len(EXAMPLES) == len(beginnings)
     assert all(first.startswith(beginning) for first, beginning in zip(EXAMPLES, beginnings, strict=True))
 
@@ -71,7 +78,7 @@ def test_make_run_shows_what_the_readme_shows(tmp_path: Path) -> None:
     )
     assert (process.returncode, process.stderr) == (0, "")
     lines = EXAMPLES["$ make run"]
-    assert len(lines) > 30
+    assert len(lines) >= 15
     shown_in_order(lines, process.stdout)
     for path in lines[-1].removeprefix("report: ").split(", "):
         assert (tmp_path / path).exists()
@@ -102,7 +109,7 @@ def test_doctor_shows_what_the_readme_shows(small_node: SmallNode) -> None:
     lines = example("# reclaimd doctor")
     note = next(number for number, line in enumerate(lines) if line.startswith("NOTE"))
     shown_in_order(lines[:note], output)
-    source = (ROOT / "eviction" / "node_checks.py").read_text()
+    source = (ROOT / "eviction" / "doctor" / "node_checks.py").read_text()
     for line in lines[note:-1]:
         text = line.partition("  ")[2].removeprefix("seen: ").removeprefix("do:   ").partition("  [")[0]
         assert text.rstrip("0123456789") in source
@@ -132,22 +139,68 @@ def test_the_installation_puts_everything_where_the_unit_looks_for_it(tmp_path: 
     assert file.read_text() == "mine"
 
 
-def test_make_install_is_all_that_it_takes() -> None:
-    """The program into the place that the unit names, the files, and the service is started."""
-    process = subprocess.run(
-        ["make", "--no-print-directory", "-n", "install"], cwd=ROOT, check=True, capture_output=True, text=True
-    )
-    assert f"-m venv {Path(INSTALLED).parents[1]}\n" in process.stdout
-    assert process.stdout.endswith("systemctl daemon-reload\nsystemctl enable --now reclaimd\n")
-    first, *others = [
-        next(first for first in EXAMPLES if first.startswith("# make install")),
-        *example("# make install"),
-    ]
-    assert first.split()[1:3] == ["make", "install"]
-    assert all(line.split()[1] == "reclaimd" and line.split()[2] in COMMANDS for line in others)
+def dry_make(*targets: str) -> list[str]:
+    """The lines of the recipes that `make` would run."""
+    command = ["make", "--no-print-directory", "-n", *targets]
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
 
 
-@pytest.mark.parametrize("path", sorted(set(re.findall(r"`kubectl apply -k ([\w/.-]+)`", README))))
+def commands_of(beginning: str) -> list[str]:
+    """What an example of the installation has a reader type, comments left out."""
+    first = next(first for first in EXAMPLES if first.startswith(beginning))
+    return [re.split(r"\s{2,}#", line.removeprefix("# "))[0].strip() for line in (first, *EXAMPLES[first])]
+
+
+def test_the_example_of_a_configuration_is_one(tmp_path: Path) -> None:
+    """It is read without a complaint, and its values are in force."""
+    (example,) = code_blocks(INSTALLATION, "yaml")
+    path = tmp_path / "reclaimd.yaml"
+    path.write_text(example)
+    path.chmod(0o600)
+    configuration = load(str(path), {}, {"kubeletConfig": ""})
+    assert configuration.effective["margin"] == "8%"
+    assert configuration.keep_images == ("registry.example/base/*",)
+    assert configuration.runtime_endpoint == "unix:///run/containerd/containerd.sock"
+
+
+def test_the_first_step_of_the_installation_starts_nothing() -> None:
+    """The program into the place that the unit names, and the files; systemd is not spoken to."""
+    first, *_ = commands_of("# make install-program")
+    recipe = dry_make(*first.split()[1:])
+    assert any(line.endswith(f"-m venv {Path(INSTALLED).parents[1]}") for line in recipe)
+    assert not [line for line in recipe if line.startswith("systemctl")]
+
+
+def test_the_two_steps_that_change_the_node_are_make_install() -> None:
+    """What the page has a reader type in two steps is what `make install` does at once."""
+    first, *_ = commands_of("# make install-program")
+    start = [line for line in commands_of("# systemctl daemon-reload") if line.startswith("systemctl")]
+    assert dry_make("install") == [*dry_make(*first.split()[1:]), *start]
+    assert "`make install` does steps 1 and 3 at once" in INSTALLATION.read_text()
+
+
+def test_what_the_installation_has_a_reader_try_first_removes_nothing(small_node: SmallNode) -> None:
+    """Each command after the installation itself runs, on a node under pressure that has something to remove.
+
+    The last one says what it would remove.
+    """
+    small_node.add_images(4)
+    file = small_node.configuration(Signal.IMAGEFS_AVAILABLE, 4 * MIB)
+    _, *lines = commands_of("# make install-program")
+    assert [line.split()[1] for line in lines] == ["doctor", "config", "check", "plan", "reclaim"]
+    output = ""
+    for line in lines:
+        process = reclaimd(*line.split()[1:], "--config", file)
+        assert process.returncode in (0, 1), (line, process.stderr)
+        output = process.stdout
+    assert "would remove" in output
+    assert small_node.removed() == []
+    assert len(small_node.images()) == 6
+
+
+@pytest.mark.parametrize(
+    "path", sorted({path for page in PAGES for path in re.findall(r"`kubectl apply -k ([\w/.-]+)`", page.read_text())})
+)
 def test_what_kubectl_applies_is_there(path: str) -> None:
     """A kustomization."""
     assert (ROOT / path / "kustomization.yaml").exists()
