@@ -44,7 +44,7 @@ class GuestNode:
         self.root_directory = embedded.root_directory
         self.pod_logs_directory = embedded.pod_logs_directory
         self.path = self.disk("nodefs")
-        self._started_before = self._would_start()
+        self._would_start_before = self._would_start()
 
     def disk(self, role: str) -> str:
         """The root of the filesystem of `nodefs`, `imagefs` or `containerfs`. Raises ValueError for anything else."""
@@ -78,7 +78,7 @@ class GuestNode:
     def would_restart(self) -> frozenset[str]:
         """The containers (`pod/container`) that a kubelet would start now and would not have started at the beginning,
         because the last record of them was removed."""
-        return self._would_start() - self._started_before
+        return self._would_start() - self._would_start_before
 
     # ---- its marks
 

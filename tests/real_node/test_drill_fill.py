@@ -137,7 +137,7 @@ def test_pressure_that_nobody_relieves_does_not_hold_and_is_given_back(place: Pl
 
 
 def test_inodes_of_a_real_node_are_pressed_and_given_back(containerd_on_ext4: Node, tmp_path: Path) -> None:
-    """Files are set aside to near the mark, more cross it, and all of them are gone at the end."""
+    """The prefill comes near the mark, the pressure crosses it, and all files are removed at the end."""
     node = containerd_on_ext4
     mark = node.filesystem.inodes_free() - 3000
     place = Place(node, tmp_path, evictionHard={"nodefs.inodesFree": str(mark)}, evictionMinimumReclaim={})
@@ -193,7 +193,7 @@ def test_a_drill_that_is_killed_with_its_helper_is_tidied_up_by_the_next_one(
     place = Place(node, tmp_path, evictionHard={"nodefs.inodesFree": str(node.filesystem.inodes_free() - 3000)})
     pressure = {"grows": "inodes", "rate": "100", "amount": "400"}
     process = place.started(pressure=pressure)
-    assert came_true(lambda: len(place.left_behind) == 2, 20.0), "what is set aside, and the pressure"
+    assert came_true(lambda: len(place.left_behind) == 2, 20.0), "the prefill, and the pressure"
     helpers = [int(name.removeprefix(".reclaimd-drill-").partition("-")[0]) for name in place.left_behind]
     second = place.drill("--yes", pressure=pressure)
     assert (second.returncode, "another" in second.stderr) == (75, True), "while it lives it is not disturbed"
@@ -285,7 +285,7 @@ def test_whoever_sits_at_the_terminal_is_asked(place: Place) -> None:
         os.close(follower)
         assert process.returncode == code, printed + said
         assert "continue? [y/N]" in said
-        assert "all of it is given back" in printed
+        assert "everything that was filled is given back" in printed
         assert ("nothing was changed" in said) == bool(code)
         assert (abs(place.node.filesystem.available_bytes() - before) < MIB) == bool(code)
 

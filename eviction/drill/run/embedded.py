@@ -77,7 +77,7 @@ class Drill:
         self._began, self._began_wall = time.monotonic(), time.time()
         self._passes: list[MeasuredPass] = []
         self._removed_logs: dict[str, float] = {}
-        self._watching = False
+        self._measuring = False
         configuration = configuration_of(scenario, embedded)
         self._nodes = [
             Node(configuration, reader=embedded.reader, records=ImageRecords(seed=embedded.population.records))
@@ -104,15 +104,15 @@ class Drill:
         self._faults = FaultSchedule(scenario.faults, embedded.server)
 
     def run(self) -> DrillResult:
-        """Puts the pressures on, watches until it is quiet, and judges."""
+        """Applies the pressures and faults, observes until nothing changes any more, and judges."""
         daemons = [threading.Thread(target=manager.run, name="manager", daemon=True) for manager in self._managers]
         for daemon in daemons:
             daemon.start()
         self._wait_until(lambda: all(node.summary.paths.imagefs is not None for node in self._nodes), START_SECONDS)
         before, names = self._objects()
-        started_before = self._would_start()
+        would_start_before = self._would_start()
         self._began, self._began_wall = time.monotonic(), time.time()
-        self._watching = True
+        self._measuring = True
         self._pressures.start(self._began)
         self._faults.start(self._began)
         for periodic in self._periodic:
@@ -147,7 +147,7 @@ class Drill:
                 name: tuple(ImageLayer(layer.digest, layer.size_bytes, layer.inodes) for layer in layers)
                 for name, layers in self._embedded.population.layers.items()
             },
-            would_restart=tuple(sorted(self._would_start() - started_before)),
+            would_restart=tuple(sorted(self._would_start() - would_start_before)),
             new_pod_problem=self._new_pod_problem() if self._scenario.expect.new_pod_starts else None,
             last_change=last_change,
             ended=ended,
@@ -217,7 +217,7 @@ class Drill:
 
     def _on_observation(self, observations: SignalObservations, decision: Decision) -> None:
         self._observer.record_conditions(decision.conditions, time.monotonic() - self._began)
-        if self._watching:
+        if self._measuring:
             self._observer.sample(observations, observations.time - self._began)
 
     def _on_pass_of(self, collector: int) -> Callable[[Pass], None]:

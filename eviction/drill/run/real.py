@@ -66,7 +66,7 @@ class RealDrill:
         self._limits = limits
         self._began_wall = time.time()
         self._observed = threading.Event()
-        self._watching = False
+        self._measuring = False
         self._passes: list[MeasuredPass] = []
         self._growers = RealGrowers(directory, lambda pressure: plan.reserve[pressure.counts_inodes])
         self._pressures = PressureSchedule(plan.pressures, self._growers)
@@ -96,7 +96,7 @@ class RealDrill:
                 daemon.start()
                 self._observed.wait(START_SECONDS)
             observation.began, self._began_wall = time.monotonic(), time.time()
-            self._watching = True
+            self._measuring = True
             self._pressures.start(observation.began)
             try:
                 last_change, ended = observation.watch(self._limits, lambda: self._pressures.running, self._give_up)
@@ -152,7 +152,7 @@ class RealDrill:
         return seconds - last_change > max(within * 2, longest)
 
     def _on_observation(self, observations: SignalObservations, decision: Decision) -> None:
-        if self._watching:
+        if self._measuring:
             self._observation.observer.sample(observations, observations.time - self._observation.began)
         self._observed.set()
         self._observation.observer.record_conditions(decision.conditions, time.monotonic() - self._observation.began)
