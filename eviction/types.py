@@ -21,13 +21,6 @@ class NodeCondition(StrEnum):
     DISK_PRESSURE = "DiskPressure"
 
 
-class ReclaimFunction(StrEnum):
-    """What a row of the reclaim table can call; the kubelet's names."""
-
-    DELETE_ALL_UNUSED_CONTAINERS = "DeleteAllUnusedContainers"
-    DELETE_UNUSED_IMAGES = "DeleteUnusedImages"
-
-
 @dataclass(frozen=True, slots=True)
 class ThresholdValue:
     """A quantity (exact, bytes or inodes) or a percentage of the capacity; exactly one of the two."""
@@ -98,7 +91,8 @@ class Decision:
     """What one look means.
 
     `conditions`: reported now, the transition period included. `thresholds_met`: met, or not yet resolved.
-    `acted_on`: the one threshold to act on, None if there is none; `row`: the functions of its row, in order.
+    `acted_on`: the one threshold to act on, None if there is none; `row`: the names of the functions of its row,
+    in order.
     `others`: what could be acted on as well, in the order of choice: for a caller that has just found that nothing more
     can be done about the first.
     """
@@ -106,6 +100,6 @@ class Decision:
     conditions: frozenset[NodeCondition]
     thresholds_met: tuple[Threshold, ...]
     acted_on: Threshold | None
-    row: tuple[ReclaimFunction, ...]
+    row: tuple[str, ...]
     layout: FsLayout | None
     others: tuple[Threshold, ...] = ()

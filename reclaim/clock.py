@@ -1,4 +1,4 @@
-"""Time, handed in: so that every edge can be run on a stepped clock."""
+"""The clock as a protocol, so that tests can run on a stepped one."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ class Clock(Protocol):
         """Seconds that only go forward; for intervals and ages."""
 
     def wall(self) -> float:
-        """Seconds since the epoch; compared with the times that the runtime wrote down."""
+        """Seconds since the epoch; compared with times that the runtime reports."""

@@ -1,7 +1,7 @@
-"""What has to come free and how long there is, and the order of removals that follows from it: values only.
+"""What has to be freed and how long there is, and the order of removals that follows from it: values only.
 
-Covers: amounts and times in one unit, bytes or inodes; how much may go on at once in that time. Does not cover:
-choosing (`yield_order`), where the amounts come from (the caller).
+Covers: amounts and times in one unit, bytes or inodes; how many removals may be in flight in that time. Does not cover:
+choosing (`images.removal_order`), where the amounts come from (the caller).
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 NEVER = float("inf")
-HURRY_SECONDS = 60.0  # a disk that is full within a minute is in a hurry
-HURRY_TIMES = 8
-HURRY_MOST = 32
+URGENT_SECONDS = 60.0
+URGENT_TIMES = 8  # so many times the configured number of removals, if the disk is full within `URGENT_SECONDS`
+URGENT_MOST = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What has to come free, in the unit that is short.
+    """What has to be freed, in the unit that is short.
 
-    `missing`: until what was to be relieved is relieved. `left`: before nothing is free at all. `fill_per_second`: the
-    fill seen lately; 0 or less: nothing fills. `inodes`: whether inodes are short, and not bytes.
+    `missing`: until the disk counts as relieved. `left`: before nothing is free at all. `fill_per_second`: the fill
+    rate of the last readings; 0 or less: nothing fills. `inodes`: whether inodes are short, and not bytes.
     """
 
     missing: int
@@ -29,31 +29,33 @@ class Need:
 
     @property
     def seconds_to_full(self) -> float:
-        """How long the room that is left lasts at this fill."""
+        """How long the space that is left lasts at this fill rate."""
         return max(self.left, 0) / self.fill_per_second if self.fill_per_second > 0 else NEVER
 
     @property
-    def hurry(self) -> bool:
-        """Whether the bytes are gone within a minute at this fill. Inodes are no reason: nobody knows before what an
-        image brings of them."""
-        return not self.inodes and self.seconds_to_full < HURRY_SECONDS
+    def full_within_a_minute(self) -> bool:
+        """Whether the bytes run out within a minute at this fill rate. False for inodes: how many of them an image
+        frees is not known before it is removed."""
+        return not self.inodes and self.seconds_to_full < URGENT_SECONDS
 
-    def side_by_side(self, parallel: int) -> int:
-        """How many removals may be in flight where it is `parallel` with time: in a hurry eight times as many, but more
-        than 32 only if so many are configured. One stays one: who wants them one after another gets that.
+    def max_in_flight(self, parallel: int) -> int:
+        """How many removals may be in flight where `parallel` are configured.
 
-        A runtime that collects garbage before it answers does so once for all that came meanwhile (containerd,
+        On a disk that is full within a minute eight times as many, but more than 32 only if so many are configured; 1
+        stays 1: removals one after another.
+
+        A runtime that collects garbage before it answers does so once for all removals that came meanwhile (containerd,
         `metadata/gc.go`): with 300 images of 5 MiB two side by side free 230 MiB/s of a disk that fills by 400 MiB/s,
         and eight about as much as it fills.
         """
-        if not self.hurry or parallel == 1:
+        if not self.full_within_a_minute or parallel == 1:
             return parallel
-        return max(parallel, min(HURRY_TIMES * parallel, HURRY_MOST))
+        return max(parallel, min(URGENT_TIMES * parallel, URGENT_MOST))
 
 
 @dataclass(frozen=True, slots=True)
-class ChosenOrder:
-    """Which image goes next, and why: the largest yield, or the one whose last use is longest ago.
+class OrderDecision:
+    """Which image is removed next, and why: the one of the largest yield, or the least recently used one.
 
     Seconds are infinite where it never would be. `inodes`: the unit of the yield.
     """

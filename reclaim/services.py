@@ -16,14 +16,14 @@ from reclaim.types import Container, ContainerState, Identity, Image, PodSandbox
 
 @dataclass(frozen=True, slots=True)
 class RuntimeVersion:
-    """Who answers: `containerd` 1.6.20, say."""
+    """Name and version of a runtime, such as `containerd` 1.6.20."""
 
     name: str
     version: str
 
     def mounts_images(self) -> bool:
-        """Whether containers of this runtime may have image volumes. containerd has them from 2.1 on; of a runtime
-        that is not known to lack them it is assumed."""
+        """Whether containers of this runtime may have image volumes. containerd has them since 2.1; any other
+        runtime is assumed to have them."""
         if self.name != "containerd":
             return True
         major, _, rest = self.version.lstrip("v").partition(".")
@@ -36,7 +36,7 @@ class ContainerStatus:
     """One container as it is now: its state, the references of the images that it mounts as volumes, and what its log
     files are found by: the path that the runtime writes to, and the names in its labels.
 
-    `stop_grace_seconds`: how long the kubelet would give it to stop, at least 2. `identity`: None where it is not said.
+    `stop_grace_seconds`: how long the kubelet would give it to stop, at least 2. `identity`: None if not reported.
     """
 
     id: str
@@ -51,12 +51,12 @@ class ContainerStatus:
 
 
 NO_STATUS = ContainerStatus("", ContainerState.UNKNOWN)
-"""What a runtime answered that said neither that there is no such container nor anything about it."""
+"""The answer of a runtime that neither has a status nor says that there is no such container."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodSandboxStatus:
-    """One sandbox as it is now. `identity`: None where it is not said."""
+    """One sandbox as it is now. `identity`: None if it is not reported."""
 
     state: PodSandboxState
     identity: Identity | None = None
@@ -66,8 +66,8 @@ class PodSandboxStatus:
 class ImageFsInfo:
     """Where images and writable layers are: paths that the runtime calls mount points, in its order.
 
-    `image_used_bytes`: what it says its images take on the first of them, on containerd with the writable layers and
-    without the compressed content; None where it does not say.
+    `image_used_bytes`: what its images take on the first of them by its own count, on containerd with the writable
+    layers and without the compressed content; None if it is not reported.
     """
 
     image_filesystems: tuple[str, ...] = ()
@@ -129,11 +129,11 @@ class ImageService(Protocol):
 
 
 class UsageService(Protocol):
-    """How much of the disk is used by what, as the runtime counts; for people, never for a decision."""
+    """How much of the disk is used by what, by the runtime's own count. For people, never for a decision."""
 
     def image_fs_info(self) -> ImageFsInfo:
         """Where the images are, and what they take."""
 
     def writable_layers(self) -> Mapping[str, int]:
-        """Bytes of the writable layer by container id; containers of which it says nothing are left out. A runtime
+        """Bytes of the writable layer by container id; containers that it does not report are left out. A runtime
         without such statistics is unavailable for this question."""

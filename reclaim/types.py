@@ -1,4 +1,4 @@
-"""What is acted on, and what is said about it: listed objects, verdicts, plans, outcomes. Values only.
+"""Listed objects, verdicts, plans and outcomes. Values only.
 
 The objects are those of the Container Runtime Interface (CRI v1, https://github.com/kubernetes/cri-api), reduced to
 what a decision needs. Sizes are bytes, times of the runtime are nanoseconds since the epoch.
@@ -6,22 +6,22 @@ what a decision needs. Sizes are bytes, times of the runtime are nanoseconds sin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from reclaim.disk_need import ChosenOrder, Need
+from reclaim.disk_need import Need, OrderDecision
 from reclaim.fast_values import fast_value
 
 
 class ReclaimError(Exception):
-    """Root of what can go wrong while acting."""
+    """Root of what can go wrong while reclaiming."""
 
 
 class RuntimeUnavailable(ReclaimError):
     """The container runtime cannot be reached, does not answer in time, or gave no complete answer.
 
-    `transient`: the connection was refused or lost, so the same question a moment later may be answered.
+    `transient`: the connection was refused or lost, so that the same call may succeed a moment later.
     """
 
     def __init__(self, message: str, *, transient: bool = False):
@@ -30,7 +30,7 @@ class RuntimeUnavailable(ReclaimError):
 
 
 class RemovalFailed(ReclaimError):
-    """The runtime or the filesystem refused or failed one removal. The message is theirs."""
+    """The runtime or the filesystem refused or failed one removal. The message is its own."""
 
 
 class PolicyError(ReclaimError):
@@ -54,7 +54,7 @@ class PodSandboxState(StrEnum):
 
 
 class Kind(StrEnum):
-    """What can be removed."""
+    """Kinds of objects that the kubelet's own functions remove. Another function may name kinds of its own."""
 
     CONTAINER = "container"
     SANDBOX = "sandbox"
@@ -146,7 +146,7 @@ class Listing:
     """Complete answers of the runtime, images asked first and containers after them.
 
     The order matters: a container that starts in between is then seen, never missed.
-    `sandbox_image_references` names the image of pod sandboxes; None means that no source said which it is.
+    `sandbox_image_references` names the image of pod sandboxes; None means that no source says which it is.
     `image_volumes` maps a container id to the references of images that it mounts as volumes.
     `resolved` holds what the runtime answered for references that no listed image carries: the id of an image, or
     None when it has no such image.
@@ -160,7 +160,7 @@ class Listing:
     resolved: Mapping[str, str | None] = field(default_factory=dict)
 
     def without(self, removed: Iterable[Verdict]) -> Listing:
-        """The listing as it would be without these objects: what a dry run goes on with."""
+        """The listing without these objects, as a dry run goes on after it has planned to remove them."""
         gone = {(verdict.kind, verdict.id) for verdict in removed}
         return replace(
             self,
@@ -172,7 +172,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class ImageRecord:
-    """What is remembered of an image, in monotonic seconds: first seen, and last seen in use (None = never)."""
+    """What is remembered of an image, in monotonic seconds: first detected, and last seen in use (None = never)."""
 
     first_detected: float
     last_used: float | None = None
@@ -186,7 +186,7 @@ class Action(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why an object goes or stays. A closed list: `reclaim/README.md` documents each word."""
+    """Why an object is removed or kept; `reclaim/README.md` documents each word. Another function may have its own."""
 
     # removed
     OLDER_COPY = "older_copy"
@@ -247,11 +247,11 @@ class Verdict:
     the plan was made. `rule` says whose rule it was. `identity` is a container's or a sandbox's, as it was listed.
     """
 
-    kind: Kind
+    kind: str
     id: str
     name: str
     action: Action
-    reason: Reason
+    reason: str
     size_bytes: int | None = None
     age_seconds: float | None = None
     pod_uid: str = ""
@@ -264,25 +264,25 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Every listed object with its verdict; those to remove come in the order in which they are to go."""
+    """Every listed object with its verdict; those to remove are in the order in which they are removed."""
 
     remove: tuple[Verdict, ...] = ()
     keep: tuple[Verdict, ...] = ()
 
     @property
     def nominal_bytes(self) -> int:
-        """The sizes the runtime reports for what is to go; shared layers count once per image."""
+        """The sizes that the runtime reports for what is to be removed; shared layers count once per image."""
         return sum(verdict.size_bytes or 0 for verdict in self.remove)
 
     @property
     def eligible_in_seconds(self) -> float | None:
-        """Seconds until the next kept object may go by age alone; None if none will."""
+        """Seconds until the next kept object is old enough to be removed; None if age keeps none."""
         waits = [verdict.eligible_in_seconds for verdict in self.keep if verdict.eligible_in_seconds is not None]
         return min(waits, default=None)
 
 
 class Result(StrEnum):
-    """What became of one removal."""
+    """How one removal ended."""
 
     REMOVED = "removed"
     ALREADY_GONE = "already_gone"
@@ -294,10 +294,13 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One object after a pass. `result` is None for what was kept. `freed_bytes` and `freed_inodes` are what the
-    filesystem had gained right after the removal, at least 0: late space counts where it arrives, and what others wrote
-    meanwhile is taken off. Both are 0 in a dry run. `may_have_gone`: it does not count as removed, but the call may
-    have done its work all the same: what is there by now would be a new one of the same id."""
+    """One object after a pass.
+
+    `result` is None for what was kept. `freed_bytes` and `freed_inodes` are what the filesystem had gained right after
+    the removal, at least 0: late space counts where it arrives, and what others wrote meanwhile is subtracted. Both are
+    0 in a dry run. `may_have_gone`: it does not count as removed, but the call may have removed it all the same; an
+    object of this id would then be a new one.
+    """
 
     verdict: Verdict
     result: Result | None = None
@@ -330,7 +333,7 @@ class GCEvent:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Room on the filesystems concerned: bytes and inodes that are free (of bytes, both counts that statvfs gives)."""
+    """What is free on the filesystems concerned: inodes, and bytes by both counts of statvfs."""
 
     available_bytes: int = 0
     free_bytes: int = 0
@@ -346,24 +349,39 @@ class Usage:
         return gained_bytes, self.inodes_free - before.inodes_free
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """One look at the disk between removals: room, and whether what was to be relieved is relieved.
+class DiskVerdict(StrEnum):
+    """Whether removals go on after a measurement of the disk.
 
-    `blind`: it cannot be told, as a reading is missing. Nothing more may go then, so a blind look is `relieved` too.
-    `need`: what is missing, and how fast it fills; None where the order of removals does not depend on it.
+    `UNREADABLE`: a reading is missing, so it cannot be told whether the disk is relieved, and nothing more is removed.
     """
 
+    GO_ON = "go_on"
+    RELIEVED = "relieved"
+    UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True, slots=True)
+class DiskState:
+    """The disk between two removals. `need`: what is missing, and how fast the disk fills; None where the order of
+    removals does not depend on it."""
+
     usage: Usage
-    relieved: bool
-    blind: bool = False
+    verdict: DiskVerdict
     need: Need | None = None
+
+
+MeasureDisk = Callable[[int], DiskState]
+"""Measures the disk; the argument is a credit in bytes that counts as free (a dry run, removals in flight)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReclaimResult:
-    """What one reclaim function did. `error` is set when it could not do its work (nothing was removed then, or
-    only what `outcomes` says). `order`: which order was chosen, and why; None where there was no choice."""
+    """What one reclaim function did.
+
+    `error` is set if it could not do its work: then nothing was removed, or only what `outcomes` says. `relieved`: the
+    disk is relieved, or cannot be read any more, so that nothing else may be removed. `order`: which order was chosen,
+    and why; None where there was no choice.
+    """
 
     operation: str
     outcomes: tuple[Outcome, ...] = ()
@@ -375,7 +393,7 @@ class ReclaimResult:
     list_seconds: float = 0.0
     plan_seconds: float = 0.0
     remove_seconds: float = 0.0
-    order: ChosenOrder | None = None
+    order: OrderDecision | None = None
 
     def count(self, result: Result) -> int:
         """How many removals ended this way."""

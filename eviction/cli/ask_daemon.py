@@ -18,7 +18,7 @@ import socket
 import sys
 from collections.abc import Sequence
 
-from eviction.configuration.fingerprint import stamp
+from eviction.configuration.fingerprint import fingerprint_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,16 +45,16 @@ class NotAskedError(Exception):
 
 def ask_daemon(command: str, words: Sequence[str]) -> int | None:
     """Prints what the daemon answers and returns the exit code; None when the command has to do the work itself."""
-    told = read_words(command, words)
-    if told is None:
+    read = read_words(command, words)
+    if read is None:
         return None
-    options, files = told
+    options, files = read
     try:
         path = control_socket_of(files.get("config"), files.get("config_dir"))
         if sys.stdout.isatty():
             options["width"] = os.get_terminal_size(sys.stdout.fileno()).columns or None
-        shown = stamp(files.get("config"), files.get("config_dir"), {}, os.environ)
-        answer = _converse(path, {"command": command, "options": options, "told": shown})
+        fingerprint = fingerprint_of(files.get("config"), files.get("config_dir"), {}, os.environ)
+        answer = _converse(path, {"command": command, "options": options, "told": fingerprint})
     except NotAskedError as reason:
         if reason.worth_saying:
             _say(f"{reason}; doing the work here")
@@ -71,7 +71,7 @@ def ask_daemon(command: str, words: Sequence[str]) -> int | None:
 
 
 def read_words(command: str, words: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]] | None:
-    """The options of the command, and the files it was told; None for any word that is not one of these."""
+    """The options of the command, and the configuration files it names; None for any word that is not one of these."""
     values, switches = _VALUES[command], _SWITCHES[command]
     options: dict[str, Any] = {}
     files: dict[str, str] = {}
@@ -98,8 +98,8 @@ def read_words(command: str, words: Sequence[str]) -> tuple[dict[str, Any], dict
 def control_socket_of(config: str | None, config_dir: str | None) -> str:
     """Where to ask. Raises NotAskedError where the configuration wants no socket; OSError.
 
-    The files are searched for the one field and not read as YAML. A wrong find does no harm: who answers there does
-    the work only for the very configuration that the hook was told.
+    The files are searched for the one field and not read as YAML. A wrong find does no harm: the daemon there does
+    the work only if its configuration has the same fingerprint.
     """
     path = CONTROL_SOCKET
     paths = [] if config is None else [config]

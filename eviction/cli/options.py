@@ -14,7 +14,7 @@ from eviction.cli import EXIT_USAGE
 from eviction.configuration.effective import Configuration, ConfigurationError, load
 from eviction.configuration.sources import parse_pairs
 from eviction.reporting.log import Log, escaped, goes_to_journal
-from reclaim.cri.client import EndpointError, socket_path
+from reclaim.cri.calls import EndpointError, socket_path
 from reclaim.lazy_imports import lazily
 from signals.clock import SystemClock
 

@@ -27,7 +27,6 @@ from eviction.reporting.explain import attribution_lines, outcomes_table
 from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import Pass, Trigger, pass_json
 from eviction.reporting.tables import signals_table
-from eviction.types import ReclaimFunction
 from signals.quantity import format_bytes
 
 
@@ -40,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0; 3 runtime unreachable; 4 reading unavailable.
 
-    Both functions are planned to their end, so that everything which may go is shown; a pass stops earlier.
+    All functions are planned to their end, so that everything which may go is shown; a pass stops earlier.
     """
     node = Node(configuration_of(arguments), dry_run=True)
     forgotten = node.remember()
@@ -54,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         leave(EXIT_READING, "; ".join(u.reason for u in observations.unavailable) or "no filesystem could be read")
     if problem is not None:
         leave(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
-    request = Request(row=tuple(ReclaimFunction), extent=Extent.ALL)
+    request = Request(row=tuple(node.collector.functions), extent=Extent.ALL)
     with Progress("listing containers and images, and planning"):
         record = node.responder.act(observations, decision, Trigger.REQUEST, request)
     told_by, pods_problem = node.pods_told_by, node.pods_problem

@@ -21,7 +21,7 @@ from eviction.cli.options import (
 )
 from eviction.cli.termination import block_reload, block_termination, on_signals
 from eviction.configuration.effective import Configuration, ConfigurationError
-from eviction.configuration.fingerprint import Stamp, stamp
+from eviction.configuration.fingerprint import Fingerprint, fingerprint_of
 from eviction.control.check import check_for_another
 from eviction.control.socket import ControlServer, ControlUnavailable, Conversation
 from eviction.daemon.endpoints import Faces, fed_in_time
@@ -32,10 +32,10 @@ from eviction.node.hold_off import HoldOff, kubelet_is_healthy
 from eviction.node.node import Node
 from eviction.reporting.explain import no_effect_sentences
 from eviction.reporting.log import Log
-from eviction.telemetry.events import EventSink, EveryEvent, LogEvents
+from eviction.telemetry.events import EventSink, FanOutSink, LogEvents
 from eviction.telemetry.systemd import Notifier, listening_socket
 from eviction.types import Decision
-from reclaim.cri.client import EndpointError
+from reclaim.cri.calls import EndpointError
 from signals.types import SignalObservations
 from signals.watcher import FsWatcher
 
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0 on SIGTERM, 2 configuration, 75 another instance holds the node."""
     notifier = Notifier(os.environ, os.getpid())
-    told = Told(arguments)
+    loaded = LoadedConfiguration(arguments)
     configuration = fed_in_time(configuration_of(arguments), notifier)
     log = log_of(arguments)
     lock = hold_node(configuration.root_directory)
@@ -97,14 +97,14 @@ def run(arguments: argparse.Namespace) -> int:
     for sentence in no_effect_sentences(configuration.thresholds):
         log.warning(sentence)
     watches.start(log)
-    control = start_control(configuration.control_socket, node, manager, told, log)
+    control = start_control(configuration.control_socket, node, manager, loaded, log)
     faces.start(configuration.metrics_address, manager, listening_socket(os.environ, os.getpid(), "metrics"))
 
     def stop() -> None:
         faces.stopping()
         manager.stop()
 
-    on_signals(stop, lambda: reload(arguments, manager, told, log, faces, notifier))
+    on_signals(stop, lambda: reload(arguments, manager, loaded, log, faces, notifier))
     if periodic is not None:
         periodic.start()
     manager.run()
@@ -132,41 +132,43 @@ def start_events(configuration: Configuration, log: Log, node: Node) -> tuple[Ev
 
     recorder = event_recorder(configuration, log, node.clock)
     recorder.start()
-    return EveryEvent(LogEvents(log), recorder), lambda: recorder.finish(LAST_EVENT_SECONDS)
+    return FanOutSink(LogEvents(log), recorder), lambda: recorder.finish(LAST_EVENT_SECONDS)
 
 
-class Told:
-    """What configuration the daemon was told: a hook that was told the same may let it do the work.
+class LoadedConfiguration:
+    """Fingerprint of the configuration that the daemon runs with; only a command with the same one may let it work.
 
-    Taken before each reading of the files, so that a file that changes meanwhile counts as changed. Empty, which no
-    hook is ever told, while what is in force is not what the files say.
+    Refreshed before each reading of the files, so that a file that changes during the reading counts as changed. Empty
+    while the daemon runs with something other than what the files say.
     """
 
     def __init__(self, arguments: argparse.Namespace):
         self._arguments = arguments
-        self.stamp: Stamp = {}
-        self.take()
+        self.fingerprint: Fingerprint = {}
+        self.refresh()
 
-    def take(self) -> None:
-        """Looks at the files."""
+    def refresh(self) -> None:
+        """Takes the fingerprint of the files, flags and environment as they are now."""
         given = self._arguments
         try:
-            self.stamp = stamp(given.config, given.config_dir, configuration_flags(given), os.environ)
+            self.fingerprint = fingerprint_of(given.config, given.config_dir, configuration_flags(given), os.environ)
         except OSError:
-            self.forget()
+            self.invalidate()
 
-    def forget(self) -> None:
-        """What is in force is not what the files say."""
-        self.stamp = {}
+    def invalidate(self) -> None:
+        """The daemon runs with something other than what the files say."""
+        self.fingerprint = {}
 
 
-def start_control(path: str, node: Node, manager: Manager, told: Told, log: Log) -> ControlServer | None:
+def start_control(
+    path: str, node: Node, manager: Manager, loaded: LoadedConfiguration, log: Log
+) -> ControlServer | None:
     """The control socket; one that cannot be had is a warning."""
     if not path:
         return None
     conversations: dict[str, Conversation] = {
-        "reclaim": lambda request: manager.requests.converse(request, told.stamp),
-        "check": lambda request: check_for_another(request, told.stamp, node),
+        "reclaim": lambda request: manager.requests.converse(request, loaded.fingerprint),
+        "check": lambda request: check_for_another(request, loaded.fingerprint, node),
     }
     server = ControlServer(path, {"status": manager.status, "brief": manager.brief}, conversations)
     try:
@@ -178,19 +180,24 @@ def start_control(path: str, node: Node, manager: Manager, told: Told, log: Log)
 
 
 def reload(
-    arguments: argparse.Namespace, manager: Manager, told: Told, log: Log, faces: Faces, notifier: Notifier
+    arguments: argparse.Namespace,
+    manager: Manager,
+    loaded: LoadedConfiguration,
+    log: Log,
+    faces: Faces,
+    notifier: Notifier,
 ) -> None:
     """Reads the configuration again; one that is refused changes nothing, and is said."""
     faces.reloading()
-    told.take()
+    loaded.refresh()
     try:
         configuration = fed_in_time(read_configuration(arguments), notifier)
         for sentence in no_effect_sentences(configuration.thresholds):
             log.warning(sentence)
         if manager.reconfigure(configuration):
-            told.forget()
+            loaded.invalidate()
     except (ConfigurationError, EndpointError) as error:
-        told.forget()
+        loaded.invalidate()
         log.error(f"the configuration was not reloaded, the old one stays: {error}")
     finally:
         faces.reloaded()

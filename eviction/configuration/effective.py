@@ -1,25 +1,25 @@
-"""The configuration: the kubelet's, our file and drop-ins, environment, flags -> one value.
+"""The effective configuration: one value from the kubelet's settings, our file and drop-ins, environment and flags.
 
 Names, grammar and meaning of the eviction fields are the kubelet's
 (https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/). A later source wins: the kubelet's own
 settings, our file, our drop-ins in the order of their names (maps merged by key, lists replaced), environment, flags.
-Where every value comes from is kept. The first problem ends the reading with one sentence that names the file, the
-field, and what is allowed; nothing is taken from a configuration that has a problem.
+The result contains the source of each value. The first problem ends the reading with one sentence that names the file,
+the field, and what is allowed; no part of an invalid configuration is used.
 
-Thresholds: the kubelet's effective ones (without a kubelet configuration its defaults on Linux) plus the margin; each
-signal that our own maps name replaces the inherited one, without a margin.
+Covers: loading, and parsing texts to amounts. Does not cover: the rules of thresholds (`inherited_thresholds`) and of
+paths and addresses (`validation`).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from eviction.configuration.address import parse_healthz_endpoint
 from eviction.configuration.file import ConfigurationFile
+from eviction.configuration.inherited_thresholds import DEFAULT_MINIMUM_RECLAIM, effective_thresholds, name_of
 from eviction.configuration.kubelet import (
     KubeletConfiguration,
     KubeletConfigurationError,
@@ -29,42 +29,32 @@ from eviction.configuration.kubelet import (
 )
 from eviction.configuration.models import ValidationError
 from eviction.configuration.sources import API_VERSION as API_VERSION
-from eviction.configuration.sources import KIND as KIND
-from eviction.configuration.sources import ConfigurationError as ConfigurationError
 from eviction.configuration.sources import (
+    DEFAULT,
+    Origins,
     Source,
+    apply_nulls,
     from_environment,
     inherited_from,
     own_sources,
-    with_0_as_not_set,
-    without_what_is_taken_away,
+    zero_means_unset,
 )
-from eviction.configuration.strict_yaml import sentence, shown
-from eviction.configuration.validation import place_problems
-from eviction.decision.threshold_config import (
-    KUBELET_EVICTION_HARD,
-    EvictionMaps,
-    ThresholdConfigError,
-    parse_threshold_config,
-)
-from eviction.types import Threshold, ThresholdValue
+from eviction.configuration.sources import KIND as KIND
+from eviction.configuration.sources import ConfigurationError as ConfigurationError
+from eviction.configuration.strict_yaml import first_problem
+from eviction.configuration.validation import location_problems, parse_healthz_endpoint
+from eviction.types import Threshold
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.pods.kubelet_endpoint import KubeletEndpoint, KubeletEndpointError
 from reclaim.types import PolicyError
 from signals.quantity import (
-    PERCENTAGE_FORMS,
-    QUANTITY_FORMS,
     QuantityError,
     parse_duration,
-    parse_percentage,
     parse_quantity,
     whole,
 )
-from signals.types import Signal
 
 KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
-DEFAULT_MINIMUM_RECLAIM: Mapping[str, str] = {Signal.NODEFS_AVAILABLE: "2%", Signal.IMAGEFS_AVAILABLE: "2%"}
-LARGEST_MARGIN = 0.5
 LONGEST_HOLD_OFF_FOR_NEW_PODS = 10.0
 KUBELET_ENDPOINT_FIELDS = {
     "url": "kubeletEndpoint",
@@ -95,8 +85,8 @@ class Extent(StrEnum):
 class Configuration:
     """The effective configuration. Durations in seconds, sizes in bytes, rates in bytes a second.
 
-    `effective`: every field as it would be written; `origins`: where each value comes from (maps by `field.key`).
-    `kubelet`: what the kubelet of the node does, None where its configuration was not read.
+    `effective`: every field as it would be written; `origins`: the source of each value (maps by `field.key`).
+    `kubelet`: the settings of the node's kubelet, None where its configuration was not read.
     """
 
     root_directory: str
@@ -146,9 +136,9 @@ def load(
     sources = own_sources(path, directory)
     sources.append(Source("environment", from_environment(environment)))
     sources.append(Source("flags", dict(flags)))
-    sources = without_what_is_taken_away([with_0_as_not_set(source) for source in sources])
+    sources = apply_nulls([zero_means_unset(source) for source in sources])
     for source in sources:
-        _validated(source.document, source.name)  # alone, so that the sentence names where the problem stands
+        _validated(source.document, source.name)  # each alone, so that the sentence names its source
     own = merged([dict(source.document) for source in sources])
     kubelet = _kubelet(_validated(own, path or "configuration"))
     if kubelet is not None:
@@ -156,14 +146,14 @@ def load(
         sources.insert(0, Source(kubelet.name, inherited))
         own = {**inherited, **own}
     written = _validated(own, path or "configuration")
-    return _Reader(written, sources, kubelet).configuration()
+    return _EffectiveConfiguration(written, Origins(sources), kubelet).configuration()
 
 
 def _validated(document: Mapping[str, Any], name: str) -> ConfigurationFile:
     try:
         return ConfigurationFile.model_validate(document)
     except ValidationError as error:
-        raise ConfigurationError(sentence(error, name, ConfigurationFile)) from None
+        raise ConfigurationError(first_problem(error, name, ConfigurationFile)) from None
 
 
 def _kubelet(written: ConfigurationFile) -> KubeletConfiguration | None:
@@ -176,12 +166,12 @@ def _kubelet(written: ConfigurationFile) -> KubeletConfiguration | None:
         raise ConfigurationError(str(error)) from None
 
 
-class _Reader:
-    """Reads the texts of the merged sources into amounts; every sentence names where the text stood."""
+class _EffectiveConfiguration:
+    """Parses the texts of the merged sources; every error names the source of its text."""
 
-    def __init__(self, written: ConfigurationFile, sources: list[Source], kubelet: KubeletConfiguration | None):
+    def __init__(self, written: ConfigurationFile, origins: Origins, kubelet: KubeletConfiguration | None):
         self._written = written
-        self._sources = sources
+        self._origins = origins
         self._kubelet = kubelet
 
     def configuration(self) -> Configuration:
@@ -190,14 +180,14 @@ class _Reader:
         high, low = written.imageGCHighThresholdPercent, written.imageGCLowThresholdPercent
         for problem in image_gc_problems(high, low, minimum_age, maximum_age):
             name, _, text = problem.partition(": ")
-            raise self._error(name, text)
-        for name, problem in place_problems(written):
-            raise self._error(name, problem)
+            raise self._origins.error(name, text)
+        for name, problem in location_problems(written):
+            raise self._origins.error(name, problem)
         self._check_keep_list()
         poll_floor, poll_ceiling = self._seconds("pollFloor"), self._seconds("pollCeiling")
         if not 0.001 <= poll_floor <= poll_ceiling:
-            raise self._error("pollFloor", "must be at least 1ms and not above pollCeiling")
-        thresholds, left, maps = self._thresholds()
+            raise self._origins.error("pollFloor", "must be at least 1ms and not above pollCeiling")
+        thresholds, left, maps = effective_thresholds(written, self._kubelet, self._origins)
         return Configuration(
             root_directory=written.rootDirectory,
             runtime_endpoint=written.containerRuntimeEndpoint,
@@ -233,67 +223,56 @@ class _Reader:
             left_to_kubelet=left,
             kubelet=self._kubelet,
             effective={**written.model_dump(), **maps},
-            origins=self._origins(maps),
+            origins=self._origin_of_each(maps),
         )
 
     def _kubelet_endpoint(self) -> KubeletEndpoint | None:
-        """Where the kubelet is asked for its pods; None where it is not."""
+        """The endpoint for requests to the kubelet; None without one."""
         written = self._written
         if not written.kubeletEndpoint:
             for name in KUBELET_ENDPOINT_FIELDS.values():
                 if getattr(written, name):
-                    raise self._error(name, "means nothing while kubeletEndpoint is empty")
+                    raise self._origins.error(name, "has no effect while kubeletEndpoint is empty")
             return None
         fields = {attribute: getattr(written, name) for attribute, name in KUBELET_ENDPOINT_FIELDS.items()}
         try:
             return KubeletEndpoint(**fields)
         except KubeletEndpointError as error:
-            # what is missing stands nowhere: then the file that names the endpoint is at fault
+            # a missing field has no source: then the source of the endpoint is named
             name = KUBELET_ENDPOINT_FIELDS[error.field]
-            where = self._where(name if getattr(written, name) else "kubeletEndpoint")
+            where = self._origins.of(name if getattr(written, name) else "kubeletEndpoint")
             raise ConfigurationError(f"{where}: {name}: {error}") from None
 
     def _check_keep_list(self) -> None:
         try:
             parse_keep_list(self._written.keepImages)
         except PolicyError as error:
-            raise ConfigurationError(f"{self._where('keepImages')}: {error}") from None
+            raise ConfigurationError(f"{self._origins.of('keepImages')}: {error}") from None
 
-    def _where(self, name: str, key: str | None = None) -> str:
-        """The last source that holds a field, or a key of a map."""
-        for source in reversed(self._sources):
-            value = source.document.get(name)
-            if value is not None and (key is None or (isinstance(value, Mapping) and key in value)):
-                return source.name
-        return "default"
-
-    def _origins(self, maps: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-        kubelet = self._kubelet.name if self._kubelet is not None else "the kubelet's default"
-        origins = {name: self._where(name) for name in ConfigurationFile.model_fields if name not in maps}
+    def _origin_of_each(self, maps: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+        kubelet = name_of(self._kubelet)
+        origins = {name: self._origins.of(name) for name in ConfigurationFile.model_fields if name not in maps}
         for name, entries in maps.items():
             for key, text in entries.items():
-                own = self._where(name, key)
+                own = self._origins.of(name, key)
                 reclaimd = name == "evictionMinimumReclaim" and DEFAULT_MINIMUM_RECLAIM.get(key) == text
-                origins[f"{name}.{key}"] = own if own != "default" or reclaimd else kubelet
+                origins[f"{name}.{key}"] = own if own != DEFAULT or reclaimd else kubelet
         return origins
-
-    def _error(self, name: str, problem: str, key: str | None = None) -> ConfigurationError:
-        return ConfigurationError(f"{self._where(name, key)}: {name}: {problem}")
 
     def _seconds(self, name: str) -> float:
         text = getattr(self._written, name)
         try:
             seconds = parse_duration(text)
         except QuantityError as error:
-            raise self._error(name, str(error)) from None
+            raise self._origins.error(name, str(error)) from None
         if seconds < 0:
-            raise self._error(name, f"must not be negative, but it was {text!r}")
+            raise self._origins.error(name, f"must not be negative, but it was {text!r}")
         return seconds
 
     def _seconds_up_to(self, name: str, most: float) -> float:
         seconds = self._seconds(name)
         if seconds > most:
-            raise self._error(name, f"must be at most {most:g}s, but it was {getattr(self._written, name)!r}")
+            raise self._origins.error(name, f"must be at most {most:g}s, but it was {getattr(self._written, name)!r}")
         return seconds
 
     def _rate(self, name: str) -> int:
@@ -301,59 +280,7 @@ class _Reader:
         try:
             amount = whole(parse_quantity(text))
         except QuantityError as error:
-            raise self._error(name, str(error)) from None
+            raise self._origins.error(name, str(error)) from None
         if amount <= 0:
-            raise self._error(name, f"must be above 0 bytes a second, but it was {text!r}")
+            raise self._origins.error(name, f"must be above 0 bytes a second, but it was {text!r}")
         return amount
-
-    def _thresholds(self) -> tuple[tuple[Threshold, ...], tuple[tuple[str, str], ...], dict[str, dict[str, str]]]:
-        """Thresholds, what is left to the kubelet, and the four maps as they are in force."""
-        written = self._written
-        kubelet = self._kubelet.maps if self._kubelet is not None else EvictionMaps(KUBELET_EVICTION_HARD, {}, {}, {})
-        maps: dict[str, dict[str, str]] = {
-            "evictionHard": {**kubelet.hard, **written.evictionHard},
-            "evictionSoft": {**kubelet.soft, **written.evictionSoft},
-            "evictionSoftGracePeriod": {**kubelet.soft_grace_period, **written.evictionSoftGracePeriod},
-            "evictionMinimumReclaim": {
-                **DEFAULT_MINIMUM_RECLAIM,
-                **kubelet.minimum_reclaim,
-                **written.evictionMinimumReclaim,
-            },
-        }
-        maps = {name: {str(key): text for key, text in entries.items()} for name, entries in maps.items()}
-        try:
-            parsed = parse_threshold_config(EvictionMaps(*maps.values()))
-        except ThresholdConfigError as error:
-            raise self._error(error.field, error.problem, error.signal) from None
-        margin = self._margin()
-        thresholds = tuple(self._placed(threshold, margin) for threshold in parsed.thresholds)
-        left = self._kubelet.thresholds.left_to_kubelet if self._kubelet is not None else parsed.left_to_kubelet
-        return thresholds, left, maps
-
-    def _placed(self, threshold: Threshold, margin: ThresholdValue) -> Threshold:
-        """A threshold with its origin and, where it is inherited, the margin."""
-        own = self._where(threshold.origin, threshold.signal)
-        if own != "default":
-            return replace(threshold, origin=own)
-        kubelet = self._kubelet.name if self._kubelet is not None else "the kubelet's default"
-        applies = margin.percentage is not None or not threshold.signal.counts_inodes
-        raised = margin if applies and margin.amount(2**62) > 0 else None
-        return replace(
-            threshold, margin=raised, origin=kubelet if raised is None else f"{kubelet} plus margin {raised}"
-        )
-
-    def _margin(self) -> ThresholdValue:
-        """A share of the capacity, 0% to 50%, or bytes, which raise the marks of the `available` signals only."""
-        text = self._written.margin
-        try:
-            if text.endswith("%"):
-                margin = ThresholdValue(percentage=parse_percentage(text))
-            else:
-                margin = ThresholdValue(quantity=parse_quantity(text))
-        except QuantityError:
-            raise self._error("margin", f"{shown(text)} is neither {PERCENTAGE_FORMS} nor {QUANTITY_FORMS}") from None
-        if margin.percentage is not None and not 0 <= margin.percentage.fraction <= LARGEST_MARGIN:
-            raise self._error("margin", f"must be between 0% and 50%, but it was {text!r}")
-        if margin.quantity is not None and margin.quantity < 0:
-            raise self._error("margin", f"must not be negative, but it was {text!r}")
-        return margin

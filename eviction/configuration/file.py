@@ -1,6 +1,6 @@
-"""Our configuration file as written: its fields, their types and their defaults.
+"""The configuration file as written: its fields, their types and their defaults.
 
-Texts are read into amounts afterwards (`configuration`), so that each sentence names its field.
+Durations and quantities are texts here; `effective` parses them, so that each error names its field.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Whether two processes were told the same configuration: what a command shows the daemon. Standard library only.
+"""Fingerprint of the configuration that a process started with. Standard library only.
 
-A daemon may do a command's work only if its configuration is the one that the command was told: the same files,
-unchanged since the daemon read them, the same flags and the same endpoints in the environment. A command that was told
-nothing asks for the daemon's own.
+The daemon does a command's work only if both have the same fingerprint: the same files, unchanged since the daemon read
+them, the same flags, and the same endpoints in the environment. A command that names no configuration of its own
+accepts the daemon's.
 
-Covers: comparing. Does not cover: reading the files (`configuration`).
+Covers: making and comparing fingerprints. Does not cover: reading the files (`effective`).
 """
 
 from __future__ import annotations
@@ -16,21 +16,27 @@ VARIABLES = ("CONTAINER_RUNTIME_ENDPOINT", "IMAGE_SERVICE_ENDPOINT")
 
 OTHER_CONFIGURATION = "it runs with another configuration, or with an older state of the same files"
 
-Stamp = dict[str, list[list[object]]]
-"""JSON: `files` (real path, time of change in ns, size), `flags` and `environment`, each sorted."""
+Fingerprint = dict[str, list[list[object]]]
+"""JSON: `files` (real path, time of change in ns, size), `flags` and `environment`, each sorted.
+
+Empty: unknown. It equals the fingerprint of no command.
+"""
 
 
-def stamp(
+def fingerprint_of(
     config: str | None, config_dir: str | None, flags: Mapping[str, object], environment: Mapping[str, str]
-) -> Stamp:
-    """What a process was told. Raises OSError for a file or directory that cannot be looked at."""
+) -> Fingerprint:
+    """The fingerprint of a file, a drop-in directory, flags and the environment.
+
+    Raises OSError for a file or directory that cannot be examined.
+    """
     paths = [] if config is None else [config]
     if config_dir is not None:
         paths += sorted(os.path.join(config_dir, name) for name in os.listdir(config_dir) if name.endswith(".conf"))
     files: list[list[object]] = []
     for path in paths:
-        found = os.stat(path)
-        files.append([os.path.realpath(path), found.st_mtime_ns, found.st_size])
+        status = os.stat(path)
+        files.append([os.path.realpath(path), status.st_mtime_ns, status.st_size])
     return {
         "files": files,
         "flags": [[name, flags[name]] for name in sorted(flags) if flags[name] is not None],
@@ -38,11 +44,11 @@ def stamp(
     }
 
 
-def told_nothing(told: Stamp) -> bool:
-    """Whether a process was told no configuration at all."""
-    return not any(told.get(part) for part in ("files", "flags", "environment"))
+def names_no_configuration(fingerprint: Fingerprint) -> bool:
+    """Whether it has no file, no flag and no endpoint."""
+    return not any(fingerprint.get(part) for part in ("files", "flags", "environment"))
 
 
-def told_the_same(shown: object, told: Stamp) -> bool:
-    """Whether the daemon, which was `told` this, may do the work of who shows that."""
-    return isinstance(shown, dict) and (told_nothing(shown) or shown == told)
+def same_configuration(requested: object, fingerprint: Fingerprint) -> bool:
+    """Whether a daemon with this `fingerprint` may do the work of a command that sent `requested` (untrusted JSON)."""
+    return isinstance(requested, dict) and (names_no_configuration(requested) or requested == fingerprint)

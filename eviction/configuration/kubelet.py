@@ -1,9 +1,9 @@
-"""The node's own kubelet configuration, read and never written.
+"""Reads the configuration of the node's kubelet; never writes it.
 
 A KubeletConfiguration file and the `*.conf` files of its drop-in directory, in the order of their names; maps are
 merged by key, lists and values replaced (https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file/).
-Only the fields that matter here are looked at; the others belong to the kubelet. What the kubelet would refuse of them
-is refused (`pkg/kubelet/apis/config/validation/validation.go`), all problems in one sentence; defaults are those of
+Only the fields that reclaimd needs are read; all others are ignored. Values that the kubelet refuses are refused here
+too (`pkg/kubelet/apis/config/validation/validation.go`), with all problems in one sentence; the defaults are those of
 `pkg/kubelet/apis/config/v1beta1/defaults.go`.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eviction.configuration.models import ConfigDict, Model, ValidationError
-from eviction.configuration.strict_yaml import DocumentError, read_document, sentence, shown
+from eviction.configuration.strict_yaml import DocumentError, first_problem, quoted, read_document
 from eviction.decision.threshold_config import (
     EvictionMaps,
     ParsedThresholds,
@@ -45,7 +45,10 @@ class KubeletConfigurationError(EvictionError):
 
 @dataclass(frozen=True, slots=True)
 class KubeletConfiguration:
-    """What the kubelet of this node does, as far as it matters here. Durations in seconds."""
+    """The settings of this node's kubelet that reclaimd needs. Durations in seconds.
+
+    `name`: of the file. `maps`: the eviction maps as in force. `written`: the fields that the files set.
+    """
 
     name: str
     maps: EvictionMaps
@@ -62,7 +65,7 @@ class KubeletConfiguration:
 
 
 class _File(Model):
-    """The fields that matter; all others are the kubelet's own business and are passed over."""
+    """The fields that reclaimd needs; all others are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
@@ -87,7 +90,7 @@ class _File(Model):
 
 
 def merged(documents: list[dict[str, Any]]) -> dict[str, Any]:
-    """Documents laid over each other: maps by key, everything else replaced; null takes a key away."""
+    """The documents merged in order: maps by key, everything else replaced; null removes a key."""
     result: dict[str, Any] = {}
     for document in documents:
         for key, value in document.items():
@@ -124,16 +127,19 @@ def _checked(path: str) -> dict[str, Any]:
     document = read_document(path)
     for field, allowed in (("apiVersion", API_VERSION), ("kind", KIND)):
         if document.get(field) != allowed:
-            raise DocumentError(f"{path}: {field} must be {allowed!r}, but it was {shown(document.get(field))}")
+            raise DocumentError(f"{path}: {field} must be {allowed!r}, but it was {quoted(document.get(field))}")
     return document
 
 
 def kubelet_configuration(document: Mapping[str, Any], name: str) -> KubeletConfiguration:
-    """The effective settings of one (merged) document; `name` stands for it in a sentence."""
+    """The effective settings of one (merged) document; `name` is its name in messages.
+
+    Raises KubeletConfigurationError.
+    """
     try:
         written = _File.model_validate(document)
     except ValidationError as error:
-        raise KubeletConfigurationError(sentence(error, name, _File)) from None
+        raise KubeletConfigurationError(first_problem(error, name, _File)) from None
     try:
         merge_defaults = bool(written.mergeDefaultEvictionSettings)
         maps = EvictionMaps(
@@ -182,7 +188,7 @@ def kubelet_configuration(document: Mapping[str, Any], name: str) -> KubeletConf
 
 
 def _seconds(text: str | None, field: str, name: str, default: float) -> float:
-    """A duration; not written and 0 are the default, as in the kubelet."""
+    """A duration; not set and 0 mean the default, as in the kubelet."""
     if text is None:
         return default
     try:
@@ -192,7 +198,7 @@ def _seconds(text: str | None, field: str, name: str, default: float) -> float:
 
 
 def with_allocatable(thresholds: ParsedThresholds) -> ParsedThresholds:
-    """Each hard memory threshold once more for what pods may use, as the kubelet adds it (addAllocatableThresholds)."""
+    """Adds each hard memory threshold again for node allocatable, as the kubelet does (addAllocatableThresholds)."""
     copied = tuple(("allocatableMemory.available", text) for name, text in thresholds.hard_memory)
     return replace(thresholds, left_to_kubelet=thresholds.left_to_kubelet + copied)
 
@@ -200,10 +206,10 @@ def with_allocatable(thresholds: ParsedThresholds) -> ParsedThresholds:
 def node_allocatable_problems(
     enforced: list[str], reserved_cgroups: Mapping[str, str], *, cgroups_per_qos: bool
 ) -> list[str]:
-    """What the kubelet's validation says against `enforceNodeAllocatable`, all of it."""
+    """All problems that the kubelet's validation finds in `enforceNodeAllocatable`."""
     name, allowed, entries = "enforceNodeAllocatable", ", ".join(ENFORCEABLE), dict.fromkeys(enforced)
     problems = [f"{name}: unknown entry {e!r}; allowed are {allowed}" for e in entries if e not in ENFORCEABLE]
-    problems += [f"{name}: {entry!r} stands there twice" for entry in entries if enforced.count(entry) > 1]
+    problems += [f"{name}: {entry!r} is listed twice" for entry in entries if enforced.count(entry) > 1]
     if "none" in enforced and len(enforced) > 1:
         problems.append(f"{name}: 'none' must stand alone")
     for kind, cgroup in reserved_cgroups.items():
@@ -219,16 +225,16 @@ def node_allocatable_problems(
 
 
 def log_directory_problem(path: str) -> str:
-    """What the kubelet's validation says against a log directory; empty if nothing."""
+    """The problem that the kubelet's validation finds in a log directory; empty if none."""
     if not path.startswith("/"):
-        return f"must be an absolute path, but it was {shown(path)}"
+        return f"must be an absolute path, but it was {quoted(path)}"
     if os.path.normpath(path) != path or path.startswith("//"):
-        return f"must be a path without '..', '.', double or trailing slashes, but it was {shown(path)}"
-    return "" if path.isascii() else f"must hold ASCII characters only, but it was {shown(path)}"
+        return f"must be a path without '..', '.', double or trailing slashes, but it was {quoted(path)}"
+    return "" if path.isascii() else f"must hold ASCII characters only, but it was {quoted(path)}"
 
 
 def image_gc_problems(high: int, low: int, minimum_age: float, maximum_age: float) -> list[str]:
-    """What the kubelet's validation says against these image GC settings, all of it; ages in seconds."""
+    """All problems that the kubelet's validation finds in these image GC settings; ages in seconds."""
     problems = [
         f"{field}: must be between 0 and 100, but it was {value}"
         for field, value in (("imageGCHighThresholdPercent", high), ("imageGCLowThresholdPercent", low))

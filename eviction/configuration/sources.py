@@ -1,34 +1,54 @@
-"""Where the values of a configuration come from: files, drop-ins, the environment, flags, the kubelet.
+"""The sources of a configuration: files, drop-ins, the environment, flags, the kubelet.
 
-Covers: reading each source by itself, and what a null in a later one takes away. Does not cover: what the values mean
-(`configuration`).
+Covers: reading each source, the effect of a null in a later one, and which source a value comes from. Does not cover:
+what the values mean (`effective`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from eviction.configuration.kubelet import KubeletConfiguration, drop_ins
-from eviction.configuration.strict_yaml import DocumentError, read_document, shown
+from eviction.configuration.strict_yaml import DocumentError, quoted, read_document
 from eviction.types import EvictionError
 from signals.quantity import QuantityError, parse_duration
 
 API_VERSION = "reclaimd.io/v1alpha1"
 KIND = "ReclaimdConfiguration"
+DEFAULT = "default"  # the origin of a value that no source has
 
 
 class ConfigurationError(EvictionError):
-    """A configuration that is refused. The message is one sentence."""
+    """An invalid configuration. The message is one sentence that names source and field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One source of values, and how it is named to people."""
+    """One source of values, and its name in messages."""
 
     name: str
     document: Mapping[str, Any]
+
+
+class Origins:
+    """Which source each value comes from. `sources`: the first is overridden by the later ones."""
+
+    def __init__(self, sources: Sequence[Source]):
+        self._sources = sources
+
+    def of(self, name: str, key: str | None = None) -> str:
+        """The name of the last source that has a field, or a key of a map; DEFAULT if none has."""
+        for source in reversed(self._sources):
+            value = source.document.get(name)
+            if value is not None and (key is None or (isinstance(value, Mapping) and key in value)):
+                return source.name
+        return DEFAULT
+
+    def error(self, name: str, problem: str, key: str | None = None) -> ConfigurationError:
+        """The error about a field: its source, its name, and `problem`, the end of the sentence."""
+        return ConfigurationError(f"{self.of(name, key)}: {name}: {problem}")
 
 
 def own_sources(path: str | None, directory: str | None) -> list[Source]:
@@ -42,7 +62,7 @@ def own_sources(path: str | None, directory: str | None) -> list[Source]:
             for key, allowed in (("apiVersion", API_VERSION), ("kind", KIND)):
                 if document.get(key) != allowed:
                     raise ConfigurationError(
-                        f"{name}: {key} must be {allowed!r}, but it was {shown(document.get(key))}"
+                        f"{name}: {key} must be {allowed!r}, but it was {quoted(document.get(key))}"
                     )
             sources.append(Source(name, document))
     except DocumentError as error:
@@ -52,12 +72,12 @@ def own_sources(path: str | None, directory: str | None) -> list[Source]:
     return sources
 
 
-def without_what_is_taken_away(sources: list[Source]) -> list[Source]:
-    """The sources without their nulls, and without what a null in a later one takes away: it has no origin any more."""
+def apply_nulls(sources: list[Source]) -> list[Source]:
+    """The sources without their nulls, and without the values that a null in a later source removes."""
 
-    def left(document: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+    def remaining(document: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
         return {
-            key: left(value, later[key])
+            key: remaining(value, later[key])
             if isinstance(value, Mapping) and isinstance(later.get(key), Mapping)
             else value
             for key, value in document.items()
@@ -67,23 +87,23 @@ def without_what_is_taken_away(sources: list[Source]) -> list[Source]:
     documents = [source.document for source in sources]
     for number in range(len(documents)):
         for later in (documents[number], *documents[number + 1 :]):
-            documents[number] = left(documents[number], later)
+            documents[number] = remaining(documents[number], later)
     return [Source(source.name, document) for source, document in zip(sources, documents, strict=True)]
 
 
-def with_0_as_not_set(source: Source) -> Source:
-    """A transition period of 0 counts as not set, as in the kubelet (`pkg/kubelet/apis/config/v1beta1/defaults.go`)."""
+def zero_means_unset(source: Source) -> Source:
+    """The source; a transition period of 0 counts as not set, as in the kubelet (`pkg/kubelet/apis/config/v1beta1`)."""
     text = source.document.get("evictionPressureTransitionPeriod")
     try:
         if not isinstance(text, str) or parse_duration(text) != 0:
             return source
     except QuantityError:
-        return source  # refused where it is read
+        return source  # refused when it is parsed
     return Source(source.name, {**source.document, "evictionPressureTransitionPeriod": None})
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The fields that environment variables set; an empty variable says nothing."""
+    """The fields that environment variables set; an empty variable counts as not set."""
     variables = {
         "CONTAINER_RUNTIME_ENDPOINT": "containerRuntimeEndpoint",
         "IMAGE_SERVICE_ENDPOINT": "imageServiceEndpoint",
@@ -112,7 +132,7 @@ def parse_pairs(flag: str, text: str, operator: str) -> dict[str, str]:
 
 
 def inherited_from(kubelet: KubeletConfiguration) -> dict[str, Any]:
-    """The fields that come from the kubelet unless our own sources say otherwise; maps are laid together later."""
+    """The fields that our own sources override; the kubelet's maps are merged later, in `inherited_thresholds`."""
     values: dict[str, Any] = {
         "evictionPressureTransitionPeriod": _duration(kubelet.transition_period_seconds),
         "imageMinimumGCAge": _duration(kubelet.image_minimum_gc_age_seconds),
@@ -127,5 +147,5 @@ def inherited_from(kubelet: KubeletConfiguration) -> dict[str, Any]:
 
 
 def _duration(seconds: float) -> str:
-    """Seconds as Go reads them: no exponent, nothing finer than a nanosecond."""
+    """Seconds in the format of Go's ParseDuration: without exponent, at most nine decimals."""
     return f"{seconds:.9f}".rstrip("0").rstrip(".") + "s"

@@ -1,8 +1,8 @@
-"""YAML documents read strictly. The one home of PyYAML.
+"""Reads YAML documents strictly. The only module that uses PyYAML.
 
-PyYAML alone would read `012` as 10 and `yes` as true, take the last of two equal keys in silence, and let a few lines
-of aliases grow to gigabytes. Here only the plain scalars of YAML 1.2's core schema have a type (`null`, `true`,
-`false`, decimal integers); everything else is text; duplicate keys, aliases, tags and files over 1 MiB are refused.
+PyYAML alone reads `012` as 10 and `yes` as true, silently takes the last of two equal keys, and expands a few lines of
+aliases to gigabytes. Here only the plain scalars of YAML 1.2's core schema have a type (`null`, `true`, `false`,
+decimal integers); every other scalar is text; duplicate keys, aliases, tags and files over 1 MiB are refused.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ DEEPEST = 50
 
 
 class DocumentError(EvictionError):
-    """A file that cannot be used. The message is one sentence that names the file, the field and what is allowed."""
+    """A file that cannot be used. The message is one sentence that names the file and, if known, the field."""
 
 
 class StrictModel(Model):
-    """A model that refuses unknown fields and does not turn one type into another."""
+    """A model that refuses unknown fields and does not convert types."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """The safe loader without its guesses. (The C loader composes in C, where aliases cannot be refused.)"""
+    """The safe loader without guessed types. (The C loader composes in C, where aliases cannot be refused.)"""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 # PyYAML's own way to hold resolvers: on the class
 
@@ -66,7 +66,7 @@ class _StrictLoader(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(None, None, "keys must be plain texts", key_node.start_mark)
             if key in seen:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} stands there twice", key_node.start_mark
+                    None, None, f"the key {key!r} occurs twice", key_node.start_mark
                 )
             seen.add(key)
         return {key_node.value: self.construct_object(value, deep=deep) for key_node, value in node.value}
@@ -83,10 +83,10 @@ _StrictLoader.add_constructor("tag:yaml.org,2002:map", _StrictLoader.construct_m
 def read_document(path: str, *, trusted_only: bool = True) -> dict[str, Any]:
     """The mapping in a YAML file. Raises DocumentError; an empty file is an empty mapping.
 
-    `trusted_only`: a file that others than root or our own user may write, or put in its place, is refused.
+    `trusted_only`: refuses a file that others than root or our own user may write or replace.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe in its place must not block
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a FIFO must not block
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise DocumentError(f"{path}: is not a regular file")
@@ -105,7 +105,7 @@ def read_document(path: str, *, trusted_only: bool = True) -> dict[str, Any]:
 
 
 def parse_document(text: str, name: str) -> dict[str, Any]:
-    """The mapping in a YAML text; `name` stands for it in the sentence. Raises DocumentError."""
+    """The mapping in a YAML text; `name` is its name in messages. Raises DocumentError."""
     try:
         documents = list(islice(yaml.load_all(text, Loader=_StrictLoader), 2))
     except yaml.MarkedYAMLError as error:
@@ -124,8 +124,8 @@ def parse_document(text: str, name: str) -> dict[str, Any]:
     return document
 
 
-def sentence(error: ValidationError, name: str, model: type[Model]) -> str:
-    """The first problem that pydantic found, as one sentence that names the field and what is allowed."""
+def first_problem(error: ValidationError, name: str, model: type[Model]) -> str:
+    """The first problem that pydantic found, as one sentence with the field and what is allowed."""
     problem = error.errors(include_url=False)[0]
     field = ".".join(str(part) for part in problem["loc"]) or "the document"
     allowed = ", ".join(sorted(info.alias or key for key, info in model.model_fields.items()))
@@ -139,16 +139,16 @@ def sentence(error: ValidationError, name: str, model: type[Model]) -> str:
         case "string_type":
             return (
                 f"{name}: {field}: must be a text, in quotes where YAML would read it otherwise, but it was "
-                + shown(problem["input"])
+                + quoted(problem["input"])
             )
         case "value_error":
             return f"{name}: {field}: {problem['msg'].removeprefix('Value error, ')}"
         case _:
-            return f"{name}: {field}: {_lower(problem['msg'])}, but it was {shown(problem['input'])}"
+            return f"{name}: {field}: {_lower(problem['msg'])}, but it was {quoted(problem['input'])}"
 
 
-def shown(value: object) -> str:
-    """A value for a sentence: quoted, and at most 60 characters of it."""
+def quoted(value: object) -> str:
+    """A value in quotes for a message, cut to 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else text[:60] + "…"
 

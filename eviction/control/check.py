@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eviction.configuration.fingerprint import OTHER_CONFIGURATION, Stamp, told_the_same
+from eviction.configuration.fingerprint import OTHER_CONFIGURATION, Fingerprint, same_configuration
 from eviction.decision.thresholds import thresholds_met, unreadable, usable
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING
 from eviction.node.view import NodeSight
@@ -86,13 +86,17 @@ def check(node: NodeSight, options: CheckOptions) -> CheckAnswer:
     return CheckAnswer(code, document=document)
 
 
-def check_for_another(request: Mapping[str, Any], told: Stamp, node: NodeSight) -> Iterator[dict[str, Any]]:
-    """The lines of the daemon's answer to one who shows what its configuration is; it must be the one `told` here.
+def check_for_another(
+    request: Mapping[str, Any], fingerprint: Fingerprint, node: NodeSight
+) -> Iterator[dict[str, Any]]:
+    """The lines of the daemon's answer to a command that sent the fingerprint of its configuration.
+
+    It is refused unless that is the `fingerprint` of the daemon's own.
 
     Refused while it is not known where the images are: a command that connects anew may be luckier.
     """
     try:
-        options = _options(request, told, node)
+        options = _options(request, fingerprint, node)
     except CheckRefused as refusal:
         yield {"refused": str(refusal)}
         return
@@ -101,11 +105,11 @@ def check_for_another(request: Mapping[str, Any], told: Stamp, node: NodeSight) 
     yield {"exit_code": answer.exit_code, "sentence": "", "document": answer.document, "lines": list(answer.lines)}
 
 
-def _options(request: Mapping[str, Any], told: Stamp, node: NodeSight) -> CheckOptions:
+def _options(request: Mapping[str, Any], fingerprint: Fingerprint, node: NodeSight) -> CheckOptions:
     options = request.get("options")
     if not isinstance(options, dict):
         raise CheckRefused("a request names its options and what its configuration is")
-    if not told_the_same(request.get("told"), told):
+    if not same_configuration(request.get("told"), fingerprint):
         raise CheckRefused(OTHER_CONFIGURATION)
     if node.summary.paths.imagefs is None:
         raise CheckRefused(f"it does not know where the images are: {node.summary.imagefs_problem}")

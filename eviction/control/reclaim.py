@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from eviction.configuration.effective import Extent
-from eviction.decision.reclaim_table import row
+from eviction.decision.reclaim_table import RECLAIM_TABLE, ReclaimTable, row
 from eviction.decision.threshold_config import ThresholdConfigError, read_value
 from eviction.decision.thresholds import unreadable
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING, EXIT_RUNTIME
@@ -105,7 +105,7 @@ def respond(
     unavailable = "; ".join(dict.fromkeys(each.reason for each in observations.unavailable))
     if not observations.signals:
         return HookAnswer(EXIT_READING, unavailable or "no filesystem could be read")
-    request = request_of(options, observations, decision)
+    request = request_of(options, observations, decision, node.responder.state.config.reclaim_table)
     if problem is not None:
         return HookAnswer(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
     if request is None and decision.acted_on is None:
@@ -139,7 +139,12 @@ def respond_for_another(
         twin.close()
 
 
-def request_of(options: HookOptions, observations: SignalObservations, decision: Decision) -> Request | None:
+def request_of(
+    options: HookOptions,
+    observations: SignalObservations,
+    decision: Decision,
+    table: ReclaimTable = RECLAIM_TABLE,
+) -> Request | None:
     """What was asked for beyond what the signals say; None: only they count."""
     extent = Extent.ALL if options.to_the_end else None
     if options.signal is None:
@@ -153,7 +158,7 @@ def request_of(options: HookOptions, observations: SignalObservations, decision:
     ):
         extent = Extent.ALL  # asked for although it is clear: no mark says where to stop
     until = None if options.until is None else (options.until,)
-    return Request(row(options.signal, observations.layout), until, extent)
+    return Request(row(options.signal, observations.layout, table), until, extent)
 
 
 def exit_code(record: Pass) -> int:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
-from eviction.configuration.fingerprint import OTHER_CONFIGURATION, Stamp, told_the_same
+from eviction.configuration.fingerprint import OTHER_CONFIGURATION, Fingerprint, same_configuration
 from eviction.control.reclaim import HookAnswer, HookOptions, HookRefused, read_options
 
 MOST_WAITING = 4
@@ -95,10 +95,13 @@ class HookRequests:
         for ticket in refused:
             ticket.refuse("it is stopping")
 
-    def converse(self, request: Mapping[str, Any], told: Stamp) -> Generator[dict[str, Any], None, None]:
-        """The lines of the answer to one request of a hook, whose configuration must be the one `told` here."""
+    def converse(self, request: Mapping[str, Any], fingerprint: Fingerprint) -> Generator[dict[str, Any], None, None]:
+        """The lines of the answer to one request of a hook.
+
+        It is refused unless it carries this `fingerprint` of the configuration.
+        """
         try:
-            ticket = self.ask(_options(request, told))
+            ticket = self.ask(_options(request, fingerprint))
         except HookRefused as refusal:
             yield {"refused": str(refusal)}
             return
@@ -117,12 +120,12 @@ class HookRequests:
         yield {"refused": ticket.refused} if ticket.answer is None else _document(ticket.answer)
 
 
-def _options(request: Mapping[str, Any], told: Stamp) -> HookOptions:
+def _options(request: Mapping[str, Any], fingerprint: Fingerprint) -> HookOptions:
     """What is asked for, if the daemon may do it. Raises HookRefused."""
-    options, shown = request.get("options"), request.get("told")
-    if not isinstance(options, dict) or not isinstance(shown, dict):
+    options, requested = request.get("options"), request.get("told")
+    if not isinstance(options, dict) or not isinstance(requested, dict):
         raise HookRefused("a request names its options and what its configuration is")
-    if not told_the_same(shown, told):
+    if not same_configuration(requested, fingerprint):
         raise HookRefused(OTHER_CONFIGURATION)
     return read_options(options)
 

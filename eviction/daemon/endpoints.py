@@ -10,8 +10,8 @@ import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from eviction.configuration.address import parse_address
 from eviction.configuration.effective import Configuration
+from eviction.configuration.validation import parse_address
 from eviction.daemon.manager import Manager
 from eviction.node.hold_off import HoldOff
 from eviction.node.node import Node
@@ -43,7 +43,7 @@ class Faces:
             return
         from eviction.telemetry.metrics import Metrics
 
-        metrics = Metrics(manager.standing, self._hold_off.why)
+        metrics = Metrics(manager.standing, self._hold_off.why, self._node.collector.functions)
         server = HealthServer(
             address,
             {

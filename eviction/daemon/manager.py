@@ -25,7 +25,6 @@ from eviction.daemon.recent_passes import LastPasses
 from eviction.daemon.row_backoff import RETRY_SECONDS, Pause
 from eviction.decision.headroom import levels_to_watch, nothing_fills, observation_interval
 from eviction.decision.ladder import later_than_kubelet
-from eviction.decision.reclaim_table import row
 from eviction.node.node import Node
 from eviction.reporting.disk_survey import explained
 from eviction.reporting.explain import below_sentence, later_sentence, reclaiming_sentence
@@ -35,7 +34,7 @@ from eviction.reporting.pass_record import Pass, PassResult, Trigger, pass_summa
 from eviction.reporting.status import Mark, Standing, marks_in_force, marks_json
 from eviction.reporting.throttled_log import News
 from eviction.telemetry.events import EventSink, LogEvents
-from eviction.types import Decision, NodeCondition, ReclaimFunction
+from eviction.types import Decision, NodeCondition
 from reclaim.types import EventReason, GCEvent, Result, RuntimeUnavailable
 from signals.quantity import format_duration
 from signals.types import Signal, SignalObservations
@@ -89,7 +88,7 @@ class Manager:
         self._asked = False
         self._conditions: frozenset[NodeCondition] = frozenset()
         self._announced: set[Signal] = set()  # whose event was sent, until the pressure is over
-        self._pauses: dict[tuple[ReclaimFunction, ...], Pause] = {}
+        self._pauses: dict[tuple[str, ...], Pause] = {}
         self._refresh_due = float("-inf")
         self._work: _Work | None = None
         self._next_configuration: Configuration | None = None
@@ -319,8 +318,9 @@ class Manager:
         layout = decision.layout
         if layout is None or now >= self._pause_of(decision).until:
             return decision
+        config = self._node.responder.state.config
         for threshold in decision.others:
-            other = replace(decision, acted_on=threshold, row=row(threshold.signal, layout))
+            other = replace(decision, acted_on=threshold, row=config.row(threshold.signal, layout))
             if other.row and now >= self._pause_of(other).until:
                 return other
         return decision
@@ -357,7 +357,7 @@ class Manager:
         problem, pressed = self._node.locate(), bool(self._conditions)
         if problem is None and not pressed:
             try:
-                self._node.collector.detect()
+                self._node.collector.detect_images()
             except RuntimeUnavailable as error:
                 problem = str(error)
         if self._node.stopping.is_set():

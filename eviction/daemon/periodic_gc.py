@@ -173,8 +173,8 @@ class PeriodicGC:
             threading.Event().wait(TICK_SECONDS)
 
     def _container_pass(self) -> str:
-        self._collector.use(self._node.policies())
-        self._collector.begin()
+        self._collector.set_policies(self._node.policies())
+        self._collector.start_row()
         result = self._collector.garbage_collect_containers()
         self._tell("container", result)
         return result.error

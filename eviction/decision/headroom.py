@@ -104,8 +104,8 @@ def levels_to_watch(
     }
 
 
-def most_pressing(unmet: Iterable[Threshold], look: SignalObservations, fill_rates: FillRates) -> Need | None:
-    """What has to come free for the one of these thresholds whose filesystem is full first at its recent fill rate.
+def most_urgent_need(unmet: Iterable[Threshold], look: SignalObservations, fill_rates: FillRates) -> Need | None:
+    """What has to be freed for the one of these thresholds whose filesystem is full first at its recent fill rate.
 
     The minimum reclaim counts. None where no signal of them is known.
     """

@@ -18,13 +18,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from eviction.types import ReclaimFunction, Threshold
+from eviction.types import Threshold
 from signals.types import FilesystemRole, FsLayout, Signal
 
-_C: Final = ReclaimFunction.DELETE_ALL_UNUSED_CONTAINERS
-_I: Final = ReclaimFunction.DELETE_UNUSED_IMAGES
+DELETE_ALL_UNUSED_CONTAINERS: Final = "DeleteAllUnusedContainers"
+DELETE_UNUSED_IMAGES: Final = "DeleteUnusedImages"
+_C: Final = DELETE_ALL_UNUSED_CONTAINERS
+_I: Final = DELETE_UNUSED_IMAGES
 
-RECLAIM_TABLE: Final[Mapping[tuple[FilesystemRole, FsLayout], tuple[ReclaimFunction, ...]]] = {
+ReclaimTable = Mapping[tuple[FilesystemRole, FsLayout], tuple[str, ...]]
+"""The names of functions by filesystem and layout. What a name stands for is in `reclaim.functions`."""
+
+RECLAIM_TABLE: Final[ReclaimTable] = {
     (FilesystemRole.NODEFS, FsLayout.SINGLE): (_C, _I),
     (FilesystemRole.NODEFS, FsLayout.DEDICATED_IMAGEFS): (),
     (FilesystemRole.NODEFS, FsLayout.SPLIT): (_C,),
@@ -37,17 +42,22 @@ RECLAIM_TABLE: Final[Mapping[tuple[FilesystemRole, FsLayout], tuple[ReclaimFunct
 }
 
 
-def row(signal: Signal, layout: FsLayout) -> tuple[ReclaimFunction, ...]:
+def row(signal: Signal, layout: FsLayout, table: ReclaimTable = RECLAIM_TABLE) -> tuple[str, ...]:
     """The functions for a signal in a layout. Both signals of a filesystem have the same row."""
-    return RECLAIM_TABLE[signal.filesystem, layout]
+    return table[signal.filesystem, layout]
+
+
+def functions_of(table: ReclaimTable) -> frozenset[str]:
+    """The names of all functions that the table calls."""
+    return frozenset(name for functions in table.values() for name in functions)
 
 
 def relieved_by(
-    thresholds: tuple[Threshold, ...], function: ReclaimFunction, layout: FsLayout
+    thresholds: tuple[Threshold, ...], function: str, layout: FsLayout, table: ReclaimTable = RECLAIM_TABLE
 ) -> tuple[Threshold, ...]:
     """The thresholds that a function can relieve: those in whose row it stands.
 
     What the function cannot relieve must not drive it on: pressure on a kubelet's filesystem of its own would
     otherwise cost every image.
     """
-    return tuple(threshold for threshold in thresholds if function in row(threshold.signal, layout))
+    return tuple(threshold for threshold in thresholds if function in row(threshold.signal, layout, table))

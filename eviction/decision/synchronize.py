@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from eviction.decision import thresholds as rules
-from eviction.decision.reclaim_table import row
+from eviction.decision.reclaim_table import RECLAIM_TABLE, ReclaimTable, relieved_by, row
 from eviction.decision.threshold_config import update_container_fs_thresholds
 from eviction.types import Decision, NodeCondition, Threshold
 from signals.types import FsLayout, Signal, SignalObservation, SignalObservations
@@ -28,6 +28,7 @@ class EvictionConfig:
     thresholds: tuple[Threshold, ...] = ()
     transition_period_seconds: float = 300.0
     longest_gap_seconds: float = math.inf
+    reclaim_table: ReclaimTable = field(default_factory=lambda: RECLAIM_TABLE, repr=False)
     _in_force: Mapping[FsLayout | None, tuple[Threshold, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -41,6 +42,14 @@ class EvictionConfig:
         The kubelet derives them once, and looks at them one pass late; here they follow every change at once.
         """
         return self._in_force[layout]
+
+    def row(self, signal: Signal, layout: FsLayout) -> tuple[str, ...]:
+        """The names of the reclaim functions for a signal in a layout."""
+        return row(signal, layout, self.reclaim_table)
+
+    def relieved_by(self, function: str, layout: FsLayout) -> tuple[Threshold, ...]:
+        """The thresholds in force in a layout that a reclaim function can relieve."""
+        return relieved_by(self.in_layout(layout), function, layout, self.reclaim_table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +97,15 @@ def synchronize(state: ManagerState, observations: SignalObservations, now: floa
     )
     served = rules.thresholds_met_grace_period(first_observed, now)
     fresh = rules.thresholds_updated_stats(served, usable, state.last_observations)
-    ranked = _ranked(rules.by_priority(fresh, usable), observations.layout)
+    ranked = _ranked(rules.by_priority(fresh, usable), state.config, observations.layout)
     chosen = next(iter(ranked), None)
     decision = Decision(
         conditions=rules.node_conditions_observed_since(last_observed, state.config.transition_period_seconds, now),
         thresholds_met=met,
         acted_on=chosen,
-        row=row(chosen.signal, observations.layout) if chosen is not None and observations.layout is not None else (),
+        row=state.config.row(chosen.signal, observations.layout)
+        if chosen is not None and observations.layout is not None
+        else (),
         layout=observations.layout,
         others=ranked[1:],
     )
@@ -116,11 +127,13 @@ def _after_a_gap(state: ManagerState, now: float) -> ManagerState:
     return replace(state, first_observed_at=known, last_look_at=now)
 
 
-def _ranked(thresholds: tuple[Threshold, ...], layout: FsLayout | None) -> tuple[Threshold, ...]:
+def _ranked(
+    thresholds: tuple[Threshold, ...], config: EvictionConfig, layout: FsLayout | None
+) -> tuple[Threshold, ...]:
     """In the order of choice: those whose row is not empty first; none while the layout is not known.
 
     Pressure that nothing here relieves (a kubelet's filesystem of its own) must not keep a relievable one waiting.
     """
     if layout is None:
         return ()
-    return tuple(sorted(thresholds, key=lambda threshold: not row(threshold.signal, layout)))
+    return tuple(sorted(thresholds, key=lambda threshold: not config.row(threshold.signal, layout)))

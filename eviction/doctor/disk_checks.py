@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from eviction.decision.ladder import later_than_kubelet
-from eviction.doctor.findings import Finding, Level, NodeFacts
+from eviction.doctor.findings import Finding, NodeFacts, Severity
 from eviction.reporting.explain import later_sentence
 from eviction.reporting.tables import amount
 from eviction.types import Threshold
@@ -13,56 +13,56 @@ from signals.quantity import format_bytes
 from signals.types import FilesystemRole, Signal, SignalObservations
 
 SHARE_RESERVED = 0.01
-# Snapshotters whose data is not in their directory, so that statvfs on it tells nothing of their room.
+# Snapshotters that keep their data outside their directory, so statvfs does not show their free space.
 DATA_ELSEWHERE = frozenset({"devmapper", "zfs", "blockfile"})
 
 
 def check_pressure(facts: NodeFacts) -> Iterator[Finding]:
-    """Marks that are met right now."""
+    """Thresholds that are met now."""
     for threshold in facts.thresholds:
-        observation = facts.look.signals.get(threshold.signal)
-        mark = _mark(threshold, facts.look)
+        observation = facts.observations.signals.get(threshold.signal)
+        mark = _mark(threshold, facts.observations)
         if observation is not None and mark is not None and observation.available < mark:
             yield Finding(
                 "pressure",
-                Level.PROBLEM,
+                Severity.PROBLEM,
                 f"{threshold.signal} is below its mark",
                 f"{amount(threshold.signal, observation.available)} < {amount(threshold.signal, mark)}",
-                "reclaimd plan shows what may go and where the bytes are",
+                "reclaimd plan shows what may be removed and what uses the space",
             )
 
 
 def check_readings(facts: NodeFacts) -> Iterator[Finding]:
     """Filesystems that do not answer."""
-    for unavailable in facts.look.unavailable:
+    for unavailable in facts.observations.unavailable:
         if unavailable.reason not in facts.runtime_problem:
             yield Finding(
                 "readings",
-                Level.PROBLEM,
-                f"{unavailable.role} cannot be read, so nobody notices that it fills",
+                Severity.PROBLEM,
+                f"{unavailable.role} cannot be read, so pressure on it is not noticed",
                 unavailable.reason,
-                "look at the disk and its mount",
+                "check the disk and its mount",
             )
 
 
 def check_thresholds(facts: NodeFacts) -> Iterator[Finding]:
     """Thresholds later than the kubelet's, or none at all."""
     kubelets = facts.kubelet.thresholds.thresholds if facts.kubelet is not None else ()
-    for later in later_than_kubelet(facts.thresholds, kubelets, facts.look.signals):
+    for later in later_than_kubelet(facts.thresholds, kubelets, facts.observations.signals):
         yield Finding(
             "thresholds-late",
-            Level.RISK,
+            Severity.RISK,
             "the kubelet acts first and may evict pods before reclaimd does anything",
             later_sentence(later),
             f"raise evictionHard {later.ours.signal}, or leave it out and use margin",
         )
-    active = {t.signal for t in facts.thresholds if _mark(t, facts.look) != 0}
-    for role in facts.look.filesystems:
-        mine = [signal for signal in Signal if signal.filesystem is role and signal in facts.look.signals]
+    active = {t.signal for t in facts.thresholds if _mark(t, facts.observations) != 0}
+    for role in facts.observations.filesystems:
+        mine = [signal for signal in Signal if signal.filesystem is role and signal in facts.observations.signals]
         if mine and not active.intersection(mine) and role is not FilesystemRole.CONTAINERFS:
             yield Finding(
                 "thresholds-none",
-                Level.PROBLEM,
+                Severity.PROBLEM,
                 f"{role} has no threshold, so nothing relieves it",
                 f"neither {' nor '.join(mine)} has a mark",
                 f"set evictionHard {mine[0]}, or remove the 0% that switches it off",
@@ -74,7 +74,7 @@ def check_image_gc_off(facts: NodeFacts) -> Iterator[Finding]:
     if facts.kubelet is not None and facts.kubelet.image_gc_high_threshold_percent == 100:
         yield Finding(
             "image-gc-off",
-            Level.NOTE,
+            Severity.NOTE,
             "the kubelet's periodic image garbage collection is off; only pressure reclaims images",
             f"imageGCHighThresholdPercent is 100 in {facts.kubelet.name}",
             "this is fine while reclaimd runs; watch that it does",
@@ -83,57 +83,57 @@ def check_image_gc_off(facts: NodeFacts) -> Iterator[Finding]:
 
 def check_inodes(facts: NodeFacts) -> Iterator[Finding]:
     """Filesystems that count no inodes have no inode signal."""
-    for role, (identity, stats) in facts.look.filesystems.items():
+    for role, (identity, stats) in facts.observations.filesystems.items():
         if stats.inodes_total == 0:
             yield Finding(
                 "no-inode-signal",
-                Level.NOTE,
+                Severity.NOTE,
                 f"{role} counts no inodes, so thresholds for {role}.inodesFree do nothing",
                 f"{identity.type or 'the filesystem'} on {identity.path} reports 0 inodes in all",
-                "nothing, where the filesystem makes inodes as needed (btrfs)",
+                "nothing, if the filesystem makes inodes as needed (btrfs)",
             )
 
 
 def check_reserve(facts: NodeFacts) -> Iterator[Finding]:
-    """What ext4 reserves for root is used up before anything is seen to recover."""
-    for device, (role, path, kind) in _distinct(facts.look).items():
-        stats = facts.look.filesystems[role][1]
+    """Space that ext4 reserves for root: freed space first refills it, before any shows as available."""
+    for device, (role, path, kind) in _distinct(facts.observations).items():
+        stats = facts.observations.filesystems[role][1]
         reserved = stats.free_bytes - stats.available_bytes
         if stats.available_bytes == 0 and stats.free_bytes > 0:
             yield Finding(
                 "reserve",
-                Level.RISK,
-                f"{role} is filled into the reserve for root: space that comes free is not seen at first",
+                Severity.RISK,
+                f"{role} is filled into the reserve for root, so freed space does not show as available at first",
                 f"0B available and {format_bytes(stats.free_bytes)} free on {path} (device {device})",
-                "reclaim still measures it; free some space by hand if nothing may go",
+                "reclaimd still measures it; free some space by hand if nothing may be removed",
             )
         elif reserved > stats.capacity_bytes * SHARE_RESERVED:
             yield Finding(
                 "reserve",
-                Level.NOTE,
-                f"{role} reserves room for root that counts as capacity and never as available",
+                Severity.NOTE,
+                f"{role} reserves space for root, which counts as capacity and never as available",
                 f"{format_bytes(reserved)} of {format_bytes(stats.capacity_bytes)} on {path} ({kind or '?'})",
                 "tune2fs -m 1 on a data disk gives most of it back",
             )
 
 
 def check_store(facts: NodeFacts) -> Iterator[Finding]:
-    """Whether statvfs on the reported path sees the room of the images."""
+    """Whether statvfs on the reported path shows the filesystem of the images."""
     current = (facts.imagefs or "").rpartition(".")[2]
     if current in DATA_ELSEWHERE:
         yield Finding(
             "store-elsewhere",
-            Level.PROBLEM,
+            Severity.PROBLEM,
             "the snapshotter keeps its data on block devices that no filesystem reading shows",
             f"images are in {facts.imagefs}",
-            "thresholds on imagefs tell nothing here; watch the pool of the snapshotter itself",
+            "thresholds on imagefs have no effect here; monitor the pool of the snapshotter itself",
         )
-    images = facts.look.filesystems.get(FilesystemRole.IMAGEFS)
+    images = facts.observations.filesystems.get(FilesystemRole.IMAGEFS)
     for other in facts.snapshotters:
         if other.name != current and other.snapshots > 0:
             yield Finding(
                 "store-second-snapshotter",
-                Level.RISK,
+                Severity.RISK,
                 "another snapshotter holds content that CRI neither shows nor frees",
                 f"{other.snapshots} snapshots of {other.name} beside {facts.imagefs}",
                 "remove what is left of it when no pod or namespace uses it (ctr snapshots --snapshotter)",
@@ -141,21 +141,21 @@ def check_store(facts: NodeFacts) -> Iterator[Finding]:
     if facts.content_device is not None and images is not None and facts.content_device != images[0].device_id:
         yield Finding(
             "store-split",
-            Level.RISK,
-            "images are unpacked on one filesystem and their compressed content is on another that nobody watches",
+            Severity.RISK,
+            "images are unpacked on one filesystem, and their compressed content is on another that is not watched",
             f"{facts.imagefs} is on device {images[0].device_id}, the content store on {facts.content_device}",
             "put containerd's whole root on one filesystem",
         )
 
 
-def _mark(threshold: Threshold, look: SignalObservations) -> int | None:
-    observation = look.signals.get(threshold.signal)
+def _mark(threshold: Threshold, observations: SignalObservations) -> int | None:
+    observation = observations.signals.get(threshold.signal)
     return None if observation is None else int(threshold.effective(observation.capacity))
 
 
-def _distinct(look: SignalObservations) -> dict[int, tuple[FilesystemRole, str, str]]:
+def _distinct(observations: SignalObservations) -> dict[int, tuple[FilesystemRole, str, str]]:
     """Each device once: its first role, path and type."""
     found: dict[int, tuple[FilesystemRole, str, str]] = {}
-    for role, (identity, _) in look.filesystems.items():
+    for role, (identity, _) in observations.filesystems.items():
         found.setdefault(identity.device_id, (role, identity.path, identity.type))
     return found

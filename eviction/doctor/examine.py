@@ -1,12 +1,12 @@
-"""What is wrong or risky on a node, each with its evidence and what to do. Pure: checks over values.
+"""Runs all checks over the facts of a node (pure).
 
-Covers: which checks there are, and the order of what they find. Does not cover: gathering the facts (`node_facts`).
+Covers: which checks there are, and the order of their findings. Does not cover: gathering the facts (`facts`).
 """
 
 from __future__ import annotations
 
 from eviction.doctor import disk_checks, node_checks
-from eviction.doctor.findings import Check, Finding, Level, NodeFacts
+from eviction.doctor.findings import Check, Finding, NodeFacts, Severity
 
 CHECKS: tuple[Check, ...] = (
     disk_checks.check_pressure,
@@ -30,12 +30,12 @@ CHECKS: tuple[Check, ...] = (
 
 
 def examine(facts: NodeFacts) -> tuple[Finding, ...]:
-    """Every finding, the worst first."""
+    """All findings, the worst first."""
     found = [finding for check in CHECKS for finding in check(facts)]
-    order = list(Level)
+    order = list(Severity)
     return tuple(sorted(found, key=lambda finding: order.index(finding.level)))
 
 
 def healthy(findings: tuple[Finding, ...]) -> bool:
-    """Whether there is nothing to do: notes are good to know, and no reason to act."""
-    return all(finding.level is Level.NOTE for finding in findings)
+    """Whether there is nothing to do: a note needs no action."""
+    return all(finding.level is Severity.NOTE for finding in findings)

@@ -1,5 +1,7 @@
-"""Gathers what `doctor` judges: asks runtime, kernel and filesystems of this node. Reads only; never raises for what
-cannot be learnt."""
+"""Gathers the facts that `doctor` checks, from runtime, kernel and filesystems of this node.
+
+It only reads, and an unknown fact is None instead of an error.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from eviction.control.socket import ControlUnavailable, ask
 from eviction.doctor.findings import NodeFacts, Snapshotter, SocketFacts
 from eviction.node.node import Node
 from eviction.reporting.disk_survey import CONTENT, SNAPSHOTTER
-from reclaim.cri.client import socket_path
+from reclaim.cri.calls import socket_path
 from reclaim.images.in_use import images_in_use
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.lister import Lister
@@ -19,17 +21,17 @@ from reclaim.images.references import ImageIndex
 from reclaim.types import Listing, PodSandboxState, RuntimeUnavailable
 
 MAX_USER_INSTANCES = "/proc/sys/fs/inotify/max_user_instances"
-MANY_SANDBOXES = 3  # asking so many which image they were made from is enough
+MANY_SANDBOXES = 3  # the image of so many sandboxes is enough to know the sandbox image
 
 
 def gather(node: Node) -> NodeFacts:
-    """One look at everything that a check needs."""
+    """All facts that the checks need, as they are now."""
     problem = node.locate()
-    look = node.summary.observe()
+    observations = node.summary.observe()
     configuration = node.configuration
     facts = NodeFacts(
-        look=look,
-        thresholds=node.thresholds(look.layout),
+        observations=observations,
+        thresholds=node.thresholds(observations.layout),
         kubelet=configuration.kubelet,
         root_directory=configuration.root_directory,
         socket=socket_facts(socket_path(node.endpoint.runtime)),
@@ -47,7 +49,7 @@ def gather(node: Node) -> NodeFacts:
 
 
 def socket_facts(path: str) -> SocketFacts:
-    """What lies at the runtime's endpoint."""
+    """The facts about the runtime's endpoint."""
     try:
         found = os.stat(path)
     except OSError:
@@ -56,7 +58,7 @@ def socket_facts(path: str) -> SocketFacts:
 
 
 def inotify_instances(proc: str = "/proc") -> int | None:
-    """Inotify instances that processes of this user hold, as far as they may be looked at; None if none may."""
+    """Inotify instances of this user's processes, as far as they are readable; None if no process is."""
     user, used, seen = os.geteuid(), 0, False
     for name in os.listdir(proc):
         if not name.isdigit():
@@ -68,7 +70,7 @@ def inotify_instances(proc: str = "/proc") -> int | None:
             for descriptor in os.listdir(descriptors):
                 seen = True
                 used += _is_inotify(os.path.join(descriptors, descriptor))
-        except OSError:  # it ended, or is not ours to look at
+        except OSError:  # it ended, or may not be read
             continue
     return used if seen else None
 
@@ -81,7 +83,7 @@ def _is_inotify(link: str) -> bool:
 
 
 def _with_store(facts: NodeFacts) -> NodeFacts:
-    """containerd's other snapshotters and its content store."""
+    """The facts with containerd's other snapshotters and the device of its content store."""
     if facts.imagefs is None or not os.path.basename(facts.imagefs).startswith(SNAPSHOTTER):
         return facts
     root = os.path.dirname(facts.imagefs)
@@ -122,7 +124,10 @@ def _with_runtime(facts: NodeFacts, node: Node) -> NodeFacts:
 
 
 def _unwritable(state_file: str, pod_logs_dir: str) -> tuple[tuple[str, str], ...]:
-    """Directories that exist and cannot be written; for a file the nearest directory above it that exists."""
+    """Directories that exist and cannot be written, with the reason.
+
+    Of a missing directory the nearest existing one above it counts.
+    """
     found = []
     for path in filter(None, (os.path.dirname(state_file), pod_logs_dir)):
         nearest = path

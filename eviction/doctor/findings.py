@@ -1,7 +1,6 @@
-"""What doctor judges and what it finds: the facts of a node, and findings. Values only.
+"""The values of `doctor`: facts of a node, and findings about them.
 
-A fact that could not be learnt is None, and a check says nothing about what it does not know, except where not knowing
-is the finding.
+An unknown fact is None. A check makes no finding about an unknown fact, unless that itself is the problem.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from reclaim.services import RuntimeVersion
 from signals.types import SignalObservations
 
 
-class Level(StrEnum):
-    """How bad it is: `problem` keeps reclaim from working, `risk` may, `note` is good to know."""
+class Severity(StrEnum):
+    """A problem prevents reclaim, a risk may prevent it, a note needs no action. In JSON it is the field `level`."""
 
     PROBLEM = "problem"
     RISK = "risk"
@@ -26,10 +25,10 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing found. Each text is one sentence or phrase: what it is, what shows it, what to do."""
+    """One finding. `sentence`: what is wrong; `evidence`: what shows it; `remedy`: what to do. Each is one phrase."""
 
     check: str
-    level: Level
+    level: Severity
     sentence: str
     evidence: str
     remedy: str
@@ -37,7 +36,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class SocketFacts:
-    """The runtime's socket: whether it is a socket, whose, and its mode bits."""
+    """The runtime's endpoint: whether it exists and is a socket, its owner's uid, and its mode bits."""
 
     path: str
     exists: bool
@@ -48,7 +47,7 @@ class SocketFacts:
 
 @dataclass(frozen=True, slots=True)
 class Snapshotter:
-    """A snapshotter's directory beside the image store: its name, and how many snapshots it holds."""
+    """A snapshotter of containerd: its name, and the number of its snapshots."""
 
     name: str
     snapshots: int
@@ -56,18 +55,18 @@ class Snapshotter:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What was learnt of a node. None: it could not be.
+    """The facts of a node. None: unknown.
 
-    `thresholds`: ours, in force in the layout of the `look`. `runtime_problem`: why the runtime does not answer,
-    empty when it does. `sandbox_image`: what pods need to start, as far as any source names it;
-    `sandbox_image_pinned`: whether the runtime pins it. `newest_created_seconds_ahead`: how far the newest
-    container was created in the future. `unmatched_keeps`: entries of keepImages that match no image.
-    `unresolved_images`: what containers say of their images that nobody can tell an image from; a container that
-    says nothing is there by its id. `inotify_*`: of this user. `pods_readable`: whether the kubelet's pod
-    directories can be listed. `unwritable`: what should be writable and is not, with the reason.
+    `thresholds`: reclaimd's, as they apply in the observed layout. `runtime_problem`: why the runtime does not
+    answer, empty when it does. `sandbox_image`: the image that pods need to start, if any source names it;
+    `sandbox_image_pinned`: whether the runtime pins it. `newest_created_seconds_ahead`: how far the creation time of
+    the newest container lies in the future. `unmatched_keeps`: entries of keepImages that match no image.
+    `unresolved_images`: image references of containers that match no image; the id of a container without any.
+    `inotify_*`: of this user. `pods_readable`: whether the kubelet's pod directories can be listed. `unwritable`:
+    directories that should be writable and are not, with the reason.
     """
 
-    look: SignalObservations
+    observations: SignalObservations
     thresholds: tuple[Threshold, ...]
     kubelet: KubeletConfiguration | None
     root_directory: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eviction.doctor.findings import Finding, Level, NodeFacts
+from eviction.doctor.findings import Finding, NodeFacts, Severity
 from eviction.reporting.pass_record import shortened
 from signals.quantity import format_duration
 
@@ -16,11 +16,11 @@ MOST_SHOWN = 5
 
 
 def check_runtime(facts: NodeFacts) -> Iterator[Finding]:
-    """Whether the runtime answers, and who it is."""
+    """Whether the runtime answers."""
     if facts.runtime_problem:
         yield Finding(
             "runtime",
-            Level.PROBLEM,
+            Severity.PROBLEM,
             "the container runtime does not answer, so nothing can be reclaimed",
             facts.runtime_problem,
             "start it, or name its socket with containerRuntimeEndpoint",
@@ -28,17 +28,17 @@ def check_runtime(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def check_socket(facts: NodeFacts) -> Iterator[Finding]:
-    """Whoever can reach the CRI socket is root on this node."""
+    """Any process that can connect to the CRI socket is as powerful as root on this node."""
     found = facts.socket
     if not found.exists:
         return
     if not found.is_socket:
         evidence = f"{found.path} is not a socket"
-        yield Finding("socket", Level.PROBLEM, "the endpoint is no socket", evidence, "set containerRuntimeEndpoint")
+        yield Finding("socket", Severity.PROBLEM, "the endpoint is no socket", evidence, "set containerRuntimeEndpoint")
     elif found.owner != 0 or found.mode & 0o002:
         yield Finding(
             "socket",
-            Level.RISK,
+            Severity.RISK,
             "the runtime's socket is open to others than root, and whoever reaches it is root",
             f"{found.path} belongs to user {found.owner} and has mode {found.mode & 0o777:04o}",
             "make it root's with mode 0660 (containerd: [grpc] uid and gid)",
@@ -53,30 +53,30 @@ def check_containerd_frees_late(facts: NodeFacts) -> Iterator[Finding]:
     if version.split("-")[0].split("+")[0] in {f"2.0.{patch}" for patch in range(5)}:
         yield Finding(
             "containerd-frees-late",
-            Level.RISK,
-            "this containerd answers a removal before the space is free, so more images go than are needed",
+            Severity.RISK,
+            "this containerd answers a removal before the space is free, so more images are removed than needed",
             f"containerd {version}",
             "update to containerd 2.0.5 or later",
         )
 
 
 def check_sandbox_image(facts: NodeFacts) -> Iterator[Finding]:
-    """Without the sandbox image no pod starts; where nothing names it no image is removed at all."""
+    """Without the sandbox image no pod starts; if it is unknown, no image is removed at all."""
     if facts.runtime_problem:
         return
     pin = "ctr -n k8s.io images label IMAGE io.cri-containerd.pinned=pinned; containerd 1.6.36, 1.7.13 and 2 pin it"
     if facts.sandbox_image is None and not facts.sandbox_image_pinned:
         yield Finding(
             "sandbox-image",
-            Level.PROBLEM,
-            "nothing says which image pods need to start, so no image is removed",
+            Severity.PROBLEM,
+            "the image that pods need to start is unknown, so no image is removed",
             "no configured sandbox image, no ready sandbox that names one, no pinned image",
             pin,
         )
     elif facts.sandbox_image is not None and not facts.sandbox_image_pinned:
         yield Finding(
             "sandbox-image",
-            Level.RISK,
+            Severity.RISK,
             "the sandbox image is not pinned: reclaimd keeps it, but other tools and older kubelets may remove it",
             f"{facts.sandbox_image} is configured and not pinned",
             pin,
@@ -84,26 +84,26 @@ def check_sandbox_image(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def check_unresolved_images(facts: NodeFacts) -> Iterator[Finding]:
-    """A container whose image cannot be told may use any of them, so none is removed."""
+    """A container whose image is unknown may use any image, so none is removed."""
     if facts.unresolved_images:
         shown = ", ".join(map(shortened, facts.unresolved_images[:MOST_SHOWN]))
         more = len(facts.unresolved_images) - MOST_SHOWN
         yield Finding(
             "image-unresolved",
-            Level.PROBLEM,
-            "a container uses an image that cannot be told, so no image is removed",
+            Severity.PROBLEM,
+            "the image of a container is unknown, so no image is removed",
             f"no image is known for {shown}{f' and {more} more' if more > 0 else ''}",
             "crictl ps -a shows the container; if it is dead, crictl rm it",
         )
 
 
 def check_inotify(facts: NodeFacts) -> Iterator[Finding]:
-    """Without an inotify instance looks come at intervals only, which every promise allows for."""
+    """Without an inotify instance reclaimd only polls at intervals, which suffices for all its promises."""
     limit, used = facts.inotify_limit, facts.inotify_used
     if limit is not None and used is not None and used >= limit * SHARE_IN_USE:
         yield Finding(
             "inotify",
-            Level.RISK,
+            Severity.RISK,
             "this user's inotify instances are nearly used up; kubelet and pods need them too",
             f"{used} of {limit} (fs.inotify.max_user_instances)",
             "raise it in /etc/sysctl.d, to 1024 say",
@@ -111,7 +111,7 @@ def check_inotify(facts: NodeFacts) -> Iterator[Finding]:
     elif limit is not None and limit <= FEW_INOTIFY_INSTANCES:
         yield Finding(
             "inotify",
-            Level.NOTE,
+            Severity.NOTE,
             "the limit of inotify instances is the kernel's small default",
             f"fs.inotify.max_user_instances is {limit}",
             "raise it in /etc/sysctl.d, to 1024 say",
@@ -123,7 +123,7 @@ def check_keeps(facts: NodeFacts) -> Iterator[Finding]:
     for entry in facts.unmatched_keeps:
         yield Finding(
             "keep-unmatched",
-            Level.RISK,
+            Severity.RISK,
             "an entry of keepImages matches no image on this node",
             f"keepImages: {entry!r}",
             "correct it, or pull the image that it is to protect",
@@ -136,31 +136,31 @@ def check_clock(facts: NodeFacts) -> Iterator[Finding]:
     if facts.wall < EARLIEST_WALL:
         evidence = f"it is {facts.wall:.0f} s after 1970"
         remedy = "set it and keep it set (chrony, systemd-timesyncd)"
-        yield Finding("clock", Level.PROBLEM, "the clock is wrong: ages cannot be told", evidence, remedy)
+        yield Finding("clock", Severity.PROBLEM, "the clock is wrong, so ages are unknown", evidence, remedy)
     elif ahead is not None and ahead > LARGEST_SKEW_SECONDS:
         yield Finding(
             "clock",
-            Level.RISK,
-            "the clock was set back: what was made since then counts as too young for longer",
-            f"the newest container was made {format_duration(ahead)} in the future",
+            Severity.RISK,
+            "the clock was set back, so objects made before that count as too young for longer",
+            f"the newest container was created {format_duration(ahead)} in the future",
             "keep the clock in step (chrony, systemd-timesyncd)",
         )
 
 
 def check_permissions(facts: NodeFacts) -> Iterator[Finding]:
-    """What must be readable and writable."""
+    """Directories that must be readable or writable."""
     if facts.pods_readable is False:
         yield Finding(
             "permissions",
-            Level.PROBLEM,
-            "the kubelet's pod directories cannot be read, so no pod counts as gone and its remains stay",
+            Severity.PROBLEM,
+            "the kubelet's pod directories cannot be read, so no pod counts as gone and its remains are kept",
             f"{facts.root_directory}/pods cannot be listed",
             "run as root, and set rootDirectory to the kubelet's --root-dir",
         )
     for path, reason in facts.unwritable:
         yield Finding(
             "permissions",
-            Level.RISK,
+            Severity.RISK,
             f"{path} cannot be written",
             reason,
             "run as root, and let the unit write there (ReadWritePaths)",
@@ -168,11 +168,11 @@ def check_permissions(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def check_daemon(facts: NodeFacts) -> Iterator[Finding]:
-    """Whether anybody watches."""
+    """Whether a daemon watches this node."""
     if facts.daemon_problem:
         yield Finding(
             "daemon",
-            Level.NOTE,
+            Severity.NOTE,
             "no daemon answers: nobody watches this node unless one runs without a control socket",
             facts.daemon_problem,
             "systemctl enable --now reclaimd",

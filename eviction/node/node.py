@@ -12,14 +12,17 @@ from functools import partial
 
 from eviction.configuration.effective import Configuration, Extent
 from eviction.decision.headroom import PollPolicy
+from eviction.decision.reclaim_table import RECLAIM_TABLE, ReclaimTable
+from eviction.decision.synchronize import EvictionConfig
 from eviction.node.responder import Responder
 from eviction.node.view import NodeSight, eviction_config
 from eviction.reporting.disk_survey import ASK_SECONDS, Places, Whereabouts
 from eviction.types import Threshold
 from reclaim.containers.plan import ContainerGCPolicy
-from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
+from reclaim.cri.calls import READ_DEADLINE_SECONDS
+from reclaim.cri.client import CriClient
 from reclaim.execution.executor import Executor
-from reclaim.functions import Collector, Policies
+from reclaim.functions import FUNCTIONS, Collector, FunctionTable, Policies, ReclaimContext
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.pod_startup import PodStarts
@@ -101,6 +104,8 @@ class Node(NodeSight):
         read_deadline_seconds: float = READ_DEADLINE_SECONDS,
         records: ImageRecords | None = None,
         summarize: Callable[[FilesystemPaths, Probes, Clock], NodeSummary] = NodeSummary,
+        functions: FunctionTable = FUNCTIONS,
+        reclaim_table: ReclaimTable = RECLAIM_TABLE,
     ):
         super().__init__(
             configuration,
@@ -110,6 +115,8 @@ class Node(NodeSight):
             summarize=summarize,
         )
         self.stopping = stopping or threading.Event()
+        self._functions = functions
+        self._reclaim_table = reclaim_table
         self.executor = Executor(self.clock, self.stopping, parallel=configuration.parallel_removals, dry_run=dry_run)
         self.records = records or ImageRecords(self._witness)
         self.record_file = RecordFile(configuration.state_file, self.clock) if configuration.state_file else None
@@ -118,21 +125,21 @@ class Node(NodeSight):
         self.collector = self.make_collector(self.executor)
         self.whereabouts = Whereabouts(
             self._places,
-            KubeletDirectories(configuration.root_directory).look,
+            KubeletDirectories(configuration.root_directory).pod_states,
             lambda: CriClient(self.endpoint.runtime, self.endpoint.image, ASK_SECONDS),
             self.clock,
         )
         self.responder = Responder(
             self.summary,
             self.collector,
-            eviction_config(configuration),
+            self._eviction_config(),
             self.clock,
             configuration.extent,
         )
 
     def make_collector(self, executor: Executor) -> Collector:
         """Another collector over the same runtime, pods and records: one for each caller."""
-        return Collector(
+        context = ReclaimContext(
             self.client,
             self.client,
             self.pods,
@@ -142,6 +149,7 @@ class Node(NodeSight):
             self.policies(),
             self.log_paths,
         )
+        return Collector(context, self._functions)
 
     def policies(self) -> Policies:
         """What may go, as configured now."""
@@ -191,8 +199,8 @@ class Node(NodeSight):
         changed = self.needs_restart(configuration)
         self.configuration = replace(configuration, **old)
         self.executor.parallel = configuration.parallel_removals
-        self.collector.use(_policies(configuration))
-        self.responder.use(eviction_config(configuration), configuration.extent)
+        self.collector.set_policies(_policies(configuration))
+        self.responder.use(self._eviction_config(), configuration.extent)
         return changed
 
     def needs_restart(self, configuration: Configuration) -> tuple[str, ...]:
@@ -219,10 +227,15 @@ class Node(NodeSight):
             reader=self._reader,
             clock=self.clock,
             records=self.records,
+            functions=self._functions,
+            reclaim_table=self._reclaim_table,
         )
         twin.summary.locate(self.summary.paths)
         twin.responder.state, twin.responder.fill_rates = self.responder.state, self.responder.fill_rates
         return twin
+
+    def _eviction_config(self) -> EvictionConfig:
+        return replace(eviction_config(self.configuration), reclaim_table=self._reclaim_table)
 
     def _places(self) -> Places:
         configuration = self.configuration

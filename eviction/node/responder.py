@@ -11,17 +11,16 @@ import os
 from dataclasses import dataclass, replace
 
 from eviction.configuration.effective import Extent
-from eviction.decision.headroom import FillRates, most_pressing, update_fill_rates
-from eviction.decision.reclaim_table import relieved_by
+from eviction.decision.headroom import FillRates, most_urgent_need, update_fill_rates
+from eviction.decision.reclaim_table import functions_of
 from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
 from eviction.decision.thresholds import thresholds_met, usable
 from eviction.node.history import History
 from eviction.node.history import Look as LookedAt
 from eviction.reporting.pass_record import Pass, PassResult, Timings, Trigger
-from eviction.types import Decision, ReclaimFunction, Threshold
-from reclaim.execution.executor import LookAgain
+from eviction.types import Decision, Threshold
 from reclaim.functions import Collector
-from reclaim.types import Look, ReclaimResult, Result, Usage
+from reclaim.types import DiskState, DiskVerdict, MeasureDisk, ReclaimResult, Result, Usage
 from signals.clock import Clock
 from signals.quantity import format_bytes
 from signals.summary import SummaryProvider
@@ -29,11 +28,6 @@ from signals.types import FilesystemRole, FsLayout, Signal, SignalObservations
 
 SETTLE_QUIET_SECONDS = 0.25
 SETTLE_LIMIT_SECONDS = 5.0
-
-ROLE_FREED_BY = {
-    ReclaimFunction.DELETE_ALL_UNUSED_CONTAINERS: FilesystemRole.CONTAINERFS,
-    ReclaimFunction.DELETE_UNUSED_IMAGES: FilesystemRole.IMAGEFS,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +37,7 @@ class Request:
     `row`: call these functions whatever the pressure. `until`: thresholds to reach instead of the configured ones.
     """
 
-    row: tuple[ReclaimFunction, ...] | None = None
+    row: tuple[str, ...] | None = None
     until: tuple[Threshold, ...] | None = None
     extent: Extent | None = None
 
@@ -54,6 +48,9 @@ class Responder:
     def __init__(
         self, summary: SummaryProvider, collector: Collector, config: EvictionConfig, clock: Clock, extent: Extent
     ):
+        unknown = functions_of(config.reclaim_table) - collector.functions.keys()
+        if unknown:
+            raise ValueError(f"the reclaim table names functions that do not exist: {', '.join(sorted(unknown))}")
         self._summary = summary
         self._collector = collector
         self._clock = clock
@@ -86,11 +83,11 @@ class Responder:
         began = self._clock.monotonic()
         before = usage_of(self._summary.observe())
         functions: list[ReclaimResult] = []
-        self._collector.begin()
+        self._collector.start_row()
         for function in row:
             thresholds = self._goal(function, observations.layout, request)
             stop_early = (request.extent or self._extent) is Extent.ENOUGH and bool(thresholds)
-            functions.append(self._call(function, self._look_again(function, thresholds, stop=stop_early)))
+            functions.append(self._collector.call(function, self._measure(function, thresholds, stop=stop_early)))
             if stop_early and functions[-1].relieved:
                 break
         after = self._settled(row, observations.layout, functions, request)
@@ -106,48 +103,42 @@ class Responder:
         )
         return judged(record, dry_run=self._collector.executor.dry_run)
 
-    def _call(self, function: ReclaimFunction, look: LookAgain) -> ReclaimResult:
-        match function:
-            case ReclaimFunction.DELETE_ALL_UNUSED_CONTAINERS:
-                return self._collector.delete_all_unused_containers(look)
-            case ReclaimFunction.DELETE_UNUSED_IMAGES:
-                return self._collector.delete_unused_images(look)
-
-    def _goal(self, function: ReclaimFunction, layout: FsLayout | None, request: Request) -> tuple[Threshold, ...]:
-        """What has to be clear before this function may stop; empty: it goes to the end."""
+    def _goal(self, function: str, layout: FsLayout | None, request: Request) -> tuple[Threshold, ...]:
+        """The thresholds that have to be clear before this function may stop; empty: it runs to its end."""
         if request.until is not None:
             return request.until
         if layout is None:
             return ()
-        return relieved_by(self.state.config.in_layout(layout), function, layout)
+        return self.state.config.relieved_by(function, layout)
 
-    def _look_again(self, function: ReclaimFunction, goal: tuple[Threshold, ...], *, stop: bool) -> LookAgain:
+    def _measure(self, name: str, goal: tuple[Threshold, ...], *, stop: bool) -> MeasureDisk:
+        """Measures the disk between removals. `stop`: whether a disk on which the goal is reached is relieved."""
+        function = self._collector.functions[name]
+        freed = FilesystemRole(function.frees)
         fill_rates: FillRates | None = None
-        # only images have a choice, and with `extent: all` their order is the kubelet's
-        choice = function is ReclaimFunction.DELETE_UNUSED_IMAGES and self._extent is Extent.ENOUGH
+        # with `extent: all` the order of removals is the kubelet's, however fast the disk fills
+        choice = function.order_by_need and self._extent is Extent.ENOUGH
 
-        def look(credit_bytes: int) -> Look:
+        def measure(credit_bytes: int) -> DiskState:
             nonlocal fill_rates
             observations = self._summary.observe()
-            if fill_rates is None:  # of before the first removal: after it, what is freed hides what is filled
+            if fill_rates is None:  # of before the first removal: after it, what is freed hides what is written
                 fill_rates = update_fill_rates(self.fill_rates, observations)
-            credited = _credited(observations, ROLE_FREED_BY[function], credit_bytes)
+            credited = _credited(observations, freed, credit_bytes)
             unmet = thresholds_met(goal, usable(credited.signals), enforce_min_reclaim=True)
-            need = most_pressing(unmet, credited, fill_rates) if choice else None
-            if not stop:
-                return Look(usage_of(observations), relieved=False, need=need)
-            blind = any(
-                threshold.signal in observations.signals and observations.signals[threshold.signal].stale
-                for threshold in goal
-            )
-            # Without a reading nothing more may go: to act blind would be to purge.
-            return Look(usage_of(observations), relieved=blind or not unmet, blind=blind, need=need)
+            need = most_urgent_need(unmet, credited, fill_rates) if choice else None
+            verdict = DiskVerdict.GO_ON
+            if stop and _has_stale_reading(goal, observations):
+                verdict = DiskVerdict.UNREADABLE  # going on without a reading could remove everything
+            elif stop and not unmet:
+                verdict = DiskVerdict.RELIEVED
+            return DiskState(usage_of(observations), verdict, need)
 
-        return look
+        return measure
 
     def _settled(
         self,
-        row: tuple[ReclaimFunction, ...],
+        row: tuple[str, ...],
         layout: FsLayout | None,
         functions: list[ReclaimResult],
         request: Request,
@@ -155,8 +146,8 @@ class Responder:
         """The look at the end, after late space has come in."""
         if any(function.count(Result.REMOVED) for function in functions):
             goal = self._goal(row[-1], layout, request)
-            look = self._look_again(row[-1], goal, stop=True)
-            self._collector.executor.settle(look, SETTLE_QUIET_SECONDS, SETTLE_LIMIT_SECONDS)
+            measure = self._measure(row[-1], goal, stop=True)
+            self._collector.executor.settle(measure, SETTLE_QUIET_SECONDS, SETTLE_LIMIT_SECONDS)
         return self._summary.observe()
 
     def _still_met(self, after: SignalObservations, request: Request) -> tuple[Threshold, ...]:
@@ -210,6 +201,12 @@ def _why_not_more(record: Pass) -> str:
     if waits:
         parts.append(f"the next object is old enough in {min(waits):.0f} s")
     return ", ".join(parts) or "everything else is in use or protected"
+
+
+def _has_stale_reading(thresholds: tuple[Threshold, ...], observations: SignalObservations) -> bool:
+    """Whether the signal of one of these thresholds could not be read just now."""
+    signals = observations.signals
+    return any(threshold.signal in signals and signals[threshold.signal].stale for threshold in thresholds)
 
 
 def usage_of(observations: SignalObservations) -> Usage:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration
 from eviction.decision.synchronize import EvictionConfig
 from eviction.types import Threshold
-from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
+from reclaim.cri.calls import READ_DEADLINE_SECONDS
+from reclaim.cri.client import CriClient
 from reclaim.types import RuntimeUnavailable
 from signals.clock import Clock, SystemClock
 from signals.filesystems import FilesystemPaths, paths_of_node

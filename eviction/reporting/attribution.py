@@ -63,7 +63,7 @@ WORDS: Mapping[Use, tuple[str, str]] = {
 }
 """What each use is called, and what can be done about it."""
 
-_OF_IMAGES: Mapping[Reason, Use] = {
+_OF_IMAGES: Mapping[str, Use] = {
     Reason.IN_USE: Use.IMAGES_IN_USE,
     Reason.TOO_YOUNG: Use.IMAGES_TOO_YOUNG,
     Reason.PINNED: Use.IMAGES_KEPT,

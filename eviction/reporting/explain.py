@@ -14,7 +14,7 @@ from reclaim.types import Outcome, Reason, Result
 from signals.quantity import format_bytes, format_duration
 from signals.types import FilesystemRole, SignalObservations
 
-REASONS: dict[Reason, str] = {
+REASONS: dict[str, str] = {
     Reason.OLDER_COPY: "a newer dead copy of it stays",
     Reason.OVER_LIMIT: "beyond the number of dead copies to keep",
     Reason.POD_GONE: "its pod is gone",
@@ -89,7 +89,7 @@ def outcome_row(outcome: Outcome) -> list[str]:
     """One object of a pass or a plan."""
     verdict = outcome.verdict
     word = str(outcome.result) if outcome.result is not None else str(verdict.action)
-    why = REASONS[verdict.reason]
+    why = REASONS.get(verdict.reason, verdict.reason.replace("_", " "))  # a function may have words of its own
     if outcome.error:
         why = f"{why}; {outcome.error}"
     size = "-" if verdict.size_bytes is None else format_bytes(verdict.size_bytes)

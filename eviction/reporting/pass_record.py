@@ -13,8 +13,8 @@ from typing import Any
 
 from eviction.reporting.attribution import Attribution, attribution_json
 from eviction.reporting.observations_json import observations_json, threshold_json, timestamp
-from eviction.types import Decision, ReclaimFunction, Threshold
-from reclaim.disk_need import NEVER, ChosenOrder
+from eviction.types import Decision, Threshold
+from reclaim.disk_need import NEVER, OrderDecision
 from reclaim.types import Outcome, ReclaimResult
 from signals.types import SignalObservations
 
@@ -65,7 +65,7 @@ class Pass:
     trigger: Trigger
     observations: SignalObservations
     decision: Decision
-    row: tuple[ReclaimFunction, ...] = ()
+    row: tuple[str, ...] = ()
     functions: tuple[ReclaimResult, ...] = ()
     measured_bytes: int = 0
     measured_inodes: int = 0
@@ -87,7 +87,7 @@ class Pass:
         return tuple(outcome for function in self.functions for outcome in function.kept)
 
     @property
-    def order(self) -> ChosenOrder | None:
+    def order(self) -> OrderDecision | None:
         """By what the images went, and why; None where no choice was made."""
         return next((function.order for function in self.functions if function.order is not None), None)
 
@@ -161,7 +161,7 @@ def pass_json(record: Pass, *, with_kept: bool = True) -> dict[str, Any]:
         "acted_on": None
         if record.decision.acted_on is None
         else threshold_json(record.decision.acted_on, record.observations),
-        "row": [str(function) for function in record.row],
+        "row": list(record.row),
         "order": None if record.order is None else order_json(record.order),
         "removals": [outcome_json(outcome) for outcome in record.removals],
         "removals_by_result": removals_by_result(record.removals),
@@ -183,7 +183,7 @@ def pass_json(record: Pass, *, with_kept: bool = True) -> dict[str, Any]:
     return document
 
 
-def order_json(order: ChosenOrder) -> dict[str, Any]:
+def order_json(order: OrderDecision) -> dict[str, Any]:
     """By what the images went: the yield of the unit that is short, or their last use. Seconds are null for never."""
 
     def seconds(value: float) -> float | None:

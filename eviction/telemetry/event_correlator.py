@@ -39,7 +39,7 @@ class Correlator:
         self._tokens = float(BURST)
         self._filled_at: float | None = None
 
-    def following(self, event: GCEvent, wall: float, now: float) -> NodeEvent | None:
+    def correlate(self, event: GCEvent, wall: float, now: float) -> NodeEvent | None:
         """The object to be sent: a new one, or a known one with a higher count; None: too many were sent lately.
 
         `wall`: when it came up, `now`: monotonic seconds, for the rate.

@@ -28,7 +28,7 @@ MOST_TRIES = 12
 TICK_SECONDS = 0.02
 
 
-class NotWritten(EvictionError):
+class EventNotSent(EvictionError):
     """An event that the API server did not take. The message is the end of a sentence.
 
     `again`: it may take it later. `absent`: there is no such event to be counted up.
@@ -41,7 +41,7 @@ class NotWritten(EvictionError):
 
 
 class EventWriter(Protocol):
-    """Writes events into a cluster. May wait, but not for ever; both methods raise NotWritten."""
+    """Writes events into a cluster. May wait, but not for ever; both methods raise EventNotSent."""
 
     def create(self, event: NodeEvent) -> None:
         """A new event; one of that name that is there already is no failure."""
@@ -53,7 +53,7 @@ class EventWriter(Protocol):
 class EventRecorder:
     """Sends events on a thread of its own, as an EventSink.
 
-    `connect` makes the writer, on that thread, as it may have much to import; it raises NotWritten when there can be
+    `connect` makes the writer, on that thread, as it may have much to import; it raises EventNotSent when there can be
     none. `pause` makes what the thread waits on between two tries.
     """
 
@@ -104,11 +104,11 @@ class EventRecorder:
     def _run(self) -> None:
         try:
             writer = self._connect()
-        except NotWritten as error:
+        except EventNotSent as error:
             self._log.warning(f"events go to the log only: {error}")
             return
         while (queued := self._queue.get()) is not None and not self._stopping.is_set():
-            event = self._correlator.following(*queued, self._clock.monotonic())
+            event = self._correlator.correlate(*queued, self._clock.monotonic())
             if event is not None:
                 self._send(writer, event)
             self._queue.task_done()
@@ -117,7 +117,7 @@ class EventRecorder:
         for _ in range(MOST_TRIES):
             try:
                 write(writer, event)
-            except NotWritten as error:
+            except EventNotSent as error:
                 self._news.say(f"an event did not reach the API server: {error}", key="server")
                 if not error.again or self._stopping.wait(AGAIN_SECONDS):
                     return
@@ -132,14 +132,14 @@ class EventRecorder:
 
 
 def write(writer: EventWriter, event: NodeEvent) -> None:
-    """A new event, or one that is counted up; what is to be counted up and is gone is made anew. Raises NotWritten.
+    """A new event, or one that is counted up; what is to be counted up and is gone is made anew. Raises EventNotSent.
 
     The API server forgets an event an hour after its last change.
     """
     if event.count > 1:
         try:
             writer.count_up(event)
-        except NotWritten as error:
+        except EventNotSent as error:
             if not error.absent:
                 raise
         else:

@@ -30,7 +30,7 @@ class LogEvents:
         self._log.warning(event.message, event=str(event.reason), **event.values)
 
 
-class EveryEvent:
+class FanOutSink:
     """Events to several sinks, in their order."""
 
     def __init__(self, *sinks: EventSink):

@@ -21,7 +21,7 @@ from eviction.configuration.effective import Configuration
 from eviction.reporting.log import Log
 from eviction.reporting.observations_json import timestamp
 from eviction.telemetry.event_correlator import NodeEvent
-from eviction.telemetry.event_recorder import EventRecorder, NotWritten
+from eviction.telemetry.event_recorder import EventNotSent, EventRecorder
 from reclaim.trust import file_refusal
 from signals.clock import Clock
 
@@ -67,7 +67,7 @@ def event_object(event: NodeEvent, node_name: str) -> dict[str, Any]:
 
 
 class KubernetesEvents:
-    """An EventWriter over the library kubernetes. Raises NotWritten where that is not installed.
+    """An EventWriter over the library kubernetes. Raises EventNotSent where that is not installed.
 
     `kubeconfig`: a path; empty: the service account of the pod. `read_seconds`: how long the server may send nothing.
     """
@@ -76,7 +76,7 @@ class KubernetesEvents:
         try:
             from kubernetes import client, config
         except ImportError as error:
-            raise NotWritten(f"the extra [kubernetes] is not installed ({error})") from None
+            raise EventNotSent(f"the extra [kubernetes] is not installed ({error})") from None
         import logging
 
         import urllib3  # the library's own way to speak HTTP
@@ -125,15 +125,15 @@ class KubernetesEvents:
                 finally:
                     response.close()
         except errors.NewConnectionError:
-            raise NotWritten(f"{server} cannot be reached", again=True) from None
+            raise EventNotSent(f"{server} cannot be reached", again=True) from None
         except errors.TimeoutError:
-            raise NotWritten(f"{server} does not answer", again=True) from None
+            raise EventNotSent(f"{server} does not answer", again=True) from None
         except errors.SSLError:
-            raise NotWritten(f"{server} has a certificate that is not believed, or wants one", again=True) from None
+            raise EventNotSent(f"{server} has a certificate that is not believed, or wants one", again=True) from None
         except (errors.HTTPError, OSError) as error:
-            raise NotWritten(f"{server} gave no answer in HTTP ({type(error).__name__})", again=True) from None
+            raise EventNotSent(f"{server} gave no answer in HTTP ({type(error).__name__})", again=True) from None
         except ValueError as error:
-            raise NotWritten(f"{server} cannot be asked ({type(error).__name__})") from None
+            raise EventNotSent(f"{server} cannot be asked ({type(error).__name__})") from None
         if status != fine:
             _judge(server, status, answer)
 
@@ -146,7 +146,7 @@ class KubernetesEvents:
         return context
 
     def _identity(self) -> Any:
-        """Who is asked and as whom, read anew. Raises NotWritten; what is wrong is not quoted: it may hold a token."""
+        """Server and credentials, read anew. Raises EventNotSent, without a quote of the file: it may hold a token."""
         configuration = self._client.Configuration()
         what = self._kubeconfig or "the service account of this pod"
         try:
@@ -157,15 +157,15 @@ class KubernetesEvents:
                 )
             else:
                 self._config.load_incluster_config(client_configuration=configuration)
-        except NotWritten:
+        except EventNotSent:
             raise
         except Exception as error:  # noqa: BLE001 # a kubeconfig may be anything, and so may what the library raises
-            raise NotWritten(f"{what} cannot be used ({type(error).__name__})", again=True) from None
+            raise EventNotSent(f"{what} cannot be used ({type(error).__name__})", again=True) from None
         return configuration
 
 
 def _judge(server: str, status: int, answer: bytes) -> None:
-    """Raises NotWritten unless it is the API server's own word that the event was written."""
+    """Raises EventNotSent unless it is the API server's own word that the event was written."""
     if 200 <= status < 300:
         try:
             document = json.loads(answer)
@@ -173,14 +173,14 @@ def _judge(server: str, status: int, answer: bytes) -> None:
             document = None
         if isinstance(document, dict) and document.get("kind") == "Event":
             return
-        raise NotWritten(f"{server} answered {status} with something that is no event", again=True)
+        raise EventNotSent(f"{server} answered {status} with something that is no event", again=True)
     remedy = f": {_REMEDIES[status]}" if status in _REMEDIES else ""
     again = status in (401, 408, 429) or status >= 500
-    raise NotWritten(f"{server} answered {status}{remedy}", again=again, absent=status == 404)
+    raise EventNotSent(f"{server} answered {status}{remedy}", again=again, absent=status == 404)
 
 
 def _check_trusted(path: str) -> None:
     """A kubeconfig names the server that gets the token, and may name a program: it is held to the rule for ours."""
     refusal = file_refusal(path, os.stat(path))
     if refusal is not None:
-        raise NotWritten(f"{path} is not used, as {refusal}", again=True)
+        raise EventNotSent(f"{path} is not used, as {refusal}", again=True)

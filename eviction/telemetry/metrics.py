@@ -33,8 +33,9 @@ from prometheus_client.registry import Collector
 from eviction.reporting.pass_record import Pass, PassResult, Trigger
 from eviction.reporting.status import Standing
 from eviction.telemetry.http_server import Page
-from eviction.types import NodeCondition, ReclaimFunction
-from reclaim.types import Kind, Result
+from eviction.types import NodeCondition
+from reclaim.functions import FUNCTIONS, FunctionTable
+from reclaim.types import Result
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LARGEST_SERIES = 2000
@@ -99,11 +100,19 @@ class Metrics:
     """What is counted, and the page that tells it. All methods may be called from any thread.
 
     `standing`: asked at each scrape; it costs no look at the disk. `held_off`: why nothing may be removed yet.
+    `functions`: their names and kinds are labels.
     """
 
-    def __init__(self, standing: Callable[[], Standing], held_off: Callable[[], str | None] = lambda: None):
+    def __init__(
+        self,
+        standing: Callable[[], Standing],
+        held_off: Callable[[], str | None] = lambda: None,
+        functions: FunctionTable = FUNCTIONS,
+    ):
         self._standing = standing
         self._held_off = held_off
+        self._functions = functions
+        self._kinds = tuple(dict.fromkeys(kind for each in functions.values() for kind in each.kinds))
         self._lock = threading.Lock()
         self._passes: Counter[tuple[str, str]] = Counter()
         self._removals: Counter[tuple[str, str]] = Counter()
@@ -113,7 +122,7 @@ class Metrics:
         self._call_errors: Counter[str] = Counter()
         self._watch_events = 0
         self._detect = Histogram()
-        self._reclaim = {str(function): Histogram() for function in ReclaimFunction}
+        self._reclaim = {name: Histogram() for name in functions}
         self._call_seconds: dict[str, Histogram] = {}
         self._registry = CollectorRegistry()
         self._registry.register(_Scrape(self.collect))
@@ -167,13 +176,11 @@ class Metrics:
         yield _gauge("build_info", "Always 1; the version is the label", [((version,), 1.0)], "version")
         passes = {(trigger, result): self._passes[trigger, result] for trigger in Trigger for result in PassResult}
         yield _counter("passes", "Passes that did or tried anything", passes.items(), "trigger", "result")
-        removals = {(kind, result): self._removals[kind, result] for kind in Kind for result in Result}
+        removals = {(kind, result): self._removals[kind, result] for kind in self._kinds for result in Result}
         yield _counter(
             "removals", "Objects that were to go, by what became of them", removals.items(), "kind", "result"
         )
-        reclaimed = {
-            (function, kind): self._reclaimed[function, kind] for function in ReclaimFunction for kind in Bytes
-        }
+        reclaimed = {(name, counted): self._reclaimed[name, counted] for name in self._functions for counted in Bytes}
         text = "Bytes that came free: measured on the filesystem, and as the runtime had promised"
         yield _counter("reclaimed_bytes", text, reclaimed.items(), "operation", "kind")
         kept = [((kind, reason), float(count)) for (kind, reason), count in self._kept.items()]

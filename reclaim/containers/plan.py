@@ -1,29 +1,28 @@
-"""Which dead containers may go: the plan (pure).
+"""Which dead containers are removed: the plan.
 
 The kubelet's rules (`pkg/kubelet/kuberuntime/kuberuntime_gc.go`):
 
-* Containers that do not run and were created at least `min_age_seconds` ago are looked at by evict unit: (pod UID,
+* Containers that do not run and were created at least `min_age_seconds` ago are grouped in evict units by (pod UID,
   container name). Younger ones count nowhere.
 * A. Of a pod whose content should be removed, or, with `evict_non_deleted_pods`, whose runtime should be removed, the
-  whole unit goes. Only when all sources of pods are ready.
-* B. Of each other unit the oldest beyond `max_per_pod_container` go.
-* C. If more than `max_containers` are left on the node, the oldest of each unit go beyond an equal share of that
-  number, at least 1.
-* D. If that is not enough, the oldest of all go.
+  whole unit is removed. Only when all sources of pods are ready.
+* B. Of each other unit the oldest beyond `max_per_pod_container` are removed.
+* C. If more than `max_containers` are left on the node, the oldest of each unit are removed beyond an equal share of
+  that number, at least 1.
+* D. If that is not enough, the oldest of all are removed.
 
 Where the kubelet's own state is not known (`PodStates.known`), or where the policy is `cautious`, guards of ours are
 stricter, because a tool beside a kubelet knows less:
 
-* Only EXITED is dead. The kubelet would also take CREATED and UNKNOWN ones; beside it those belong to it.
+* Only EXITED is dead. The kubelet would also remove CREATED and UNKNOWN ones; beside it those belong to it.
 * The newest dead copy is the kubelet's only memory that a container has run: without it the kubelet runs a
-  completed container, even an init container, again. One copy therefore always stays while the pod may exist,
-  whatever the limits say.
+  completed container, even an init container, again. So one copy is always kept while the pod may exist, whatever the
+  limits are.
 * A pod is gone only when its directory below the kubelet's root is gone, nothing of it is READY or not EXITED, and
   it is at least `settle_seconds` old: the kubelet makes the directory before anything else of a pod.
-* What carries no pod UID was not made by a kubelet and is left alone.
-* A creation time that is not given has reached no age.
+* A container without a pod UID was not made by a kubelet and is kept.
 
-Covers: verdicts and their order. Does not cover: sandboxes (`sandbox_gc`), looking again before a removal
+Covers: verdicts and their order. Does not cover: sandboxes (`sandboxes`), the check right before a removal
 (`removers`), logs (`pod_logs`).
 """
 
@@ -53,7 +52,7 @@ NANOSECOND = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class ContainerGCPolicy:
-    """What may go of the dead containers; the fields of the kubelet's policy of the same name, and two of ours.
+    """Which dead containers may be removed; the fields of the kubelet's policy of the same name, and two of ours.
 
     `min_age_seconds`: from creation, at least 0. `max_per_pod_container`: dead copies kept of each (pod UID, name).
     `max_containers`: dead containers kept on the node. Both: negative is no limit, 0 keeps none.
@@ -90,18 +89,21 @@ def plan_container_gc(
 ) -> Plan:
     """The plan for every listed container. `now_ns`: wall time in nanoseconds since the epoch, as the runtime's.
 
-    `evict_non_deleted_pods`: whether terminated pods that still exist are swept too: under pressure, not periodically.
+    `evict_non_deleted_pods`: whether containers of terminated pods that still exist are removed too: under pressure,
+    not periodically.
 
-    To go first: what step A takes, then B, C and D; in each step the oldest first, equal times by id, so that the order
-    of the listing changes nothing (the kubelet leaves the order among units to chance).
+    The order of removals: step A, then B, C and D; in each step the oldest first, equal times by id, so that the order
+    of the list changes nothing (the kubelet leaves the order among units to chance).
     """
     guarded = policy.guarded(pods)
     plan = _decide(listing, pods, policy, now_ns, evict_non_deleted_pods, guarded=guarded)
     if not pods.known or not guarded:
         return plan
     exact = _decide(listing, pods, policy, now_ns, evict_non_deleted_pods, guarded=False)
-    going = {verdict.id for verdict in exact.remove}
-    return replace(plan, keep=tuple(replace(v, rule=Rule.GUARD if v.id in going else Rule.KUBELET) for v in plan.keep))
+    removed = {verdict.id for verdict in exact.remove}
+    return replace(
+        plan, keep=tuple(replace(v, rule=Rule.GUARD if v.id in removed else Rule.KUBELET) for v in plan.keep)
+    )
 
 
 def _decide(
@@ -119,33 +121,34 @@ def _decide(
     removed: list[tuple[int, Container, Verdict]] = []
     kept: list[Verdict] = []
     for container in listing.containers:
-        not_dead = _not_dead(container, guarded=guarded)
+        not_dead = _why_not_dead(container, guarded=guarded)
         if not_dead is None:
             units[container.pod_uid, container.name].append(container)
         else:
             rule = Rule.KUBELET if not_dead is Reason.RUNNING else Rule.GUARD
             kept.append(_verdict(container, Action.KEEP, not_dead, now_ns, rule))
 
-    judged = [
-        _aged(unit, uid, pods, policy, now_ns, evict_non_deleted_pods, alive, guarded=guarded)
+    evict_units = [
+        _evict_unit(unit, uid, pods, policy, now_ns, evict_non_deleted_pods, alive, guarded=guarded)
         for (uid, _), unit in units.items()
     ]
-    staying = [unit for unit in judged if unit.swept is None]
-    spared = {unit.newest.id for unit in staying} if guarded else set[str]()
-    steps = _beyond_limits(staying, policy, spared)
-    for unit in judged:
-        superseded_by = "" if unit.swept or unit.newest.id in steps else unit.newest.id
+    of_live_pods = [unit for unit in evict_units if unit.pod_removable is None]
+    kept_newest = {unit.newest.id for unit in of_live_pods} if guarded else set[str]()
+    steps = _beyond_limits(of_live_pods, policy, kept_newest)
+    for unit in evict_units:
+        superseded_by = "" if unit.pod_removable or unit.newest.id in steps else unit.newest.id
         for container in unit.old_enough:
-            step = 0 if unit.swept else steps.get(container.id)
+            step = 0 if unit.pod_removable else steps.get(container.id)
             if step is not None:
                 older = Reason.OLDER_COPY if step == 1 and superseded_by else Reason.OVER_LIMIT
-                verdict = _verdict(container, Action.REMOVE, unit.swept or older, now_ns, superseded_by=superseded_by)
+                reason = unit.pod_removable or older
+                verdict = _verdict(container, Action.REMOVE, reason, now_ns, superseded_by=superseded_by)
                 removed.append((step, container, verdict))
             else:
                 reason = Reason.NEWEST_OF_LIVE_POD if container is unit.newest else Reason.WITHIN_LIMIT
                 kept.append(_verdict(container, Action.KEEP, reason, now_ns, Rule.GUARD if guarded else Rule.KUBELET))
         for container, wait in unit.young:
-            if container.id in spared:
+            if container.id in kept_newest:
                 kept.append(_verdict(container, Action.KEEP, Reason.NEWEST_OF_LIVE_POD, now_ns, Rule.GUARD))
                 continue
             by_policy = missing_age(container.created_at_ns, policy.min_age_seconds, now_ns, guarded=guarded) > 0
@@ -157,18 +160,21 @@ def _decide(
 
 
 @dataclass(frozen=True, slots=True)
-class _Unit:
-    """An evict unit. `old_enough`: newest first; `young`: with the seconds each lacks; `swept`: why all of it goes;
-    `held`: it would be swept but for a guard."""
+class _EvictUnit:
+    """The dead containers of one (pod UID, container name).
+
+    `old_enough`: newest first. `young`: with the seconds that each lacks. `pod_removable`: why all of the unit is
+    removed, None if it is not. `held_by_guard`: all of it would be removed but for a guard of ours.
+    """
 
     newest: Container
     old_enough: list[Container]
     young: list[tuple[Container, float]]
-    swept: Reason | None
-    held: bool
+    pod_removable: Reason | None
+    held_by_guard: bool
 
 
-def _aged(
+def _evict_unit(
     unit: list[Container],
     uid: str,
     pods: PodStates,
@@ -178,10 +184,11 @@ def _aged(
     alive: frozenset[str],
     *,
     guarded: bool,
-) -> _Unit:
-    swept = _why_swept(pods, uid, evict_non_deleted_pods)
-    held = guarded and swept is Reason.POD_GONE and uid in alive
-    settle_seconds = policy.settle_seconds if guarded and swept is Reason.POD_GONE and not held else 0.0
+) -> _EvictUnit:
+    pod_removable = _why_pod_removable(pods, uid, evict_non_deleted_pods)
+    pod_gone = guarded and pod_removable is Reason.POD_GONE
+    held_by_guard = pod_gone and uid in alive
+    settle_seconds = policy.settle_seconds if pod_gone and not held_by_guard else 0.0
     newest_first = sorted(unit, key=lambda c: (c.created_at_ns, c.attempt, c.id), reverse=True)
     min_age = max(policy.min_age_seconds, settle_seconds)
     old_enough: list[Container] = []
@@ -192,23 +199,25 @@ def _aged(
             young.append((container, wait))
         else:
             old_enough.append(container)
-    return _Unit(newest_first[0], old_enough, young, None if held else swept, held)
+    return _EvictUnit(newest_first[0], old_enough, young, None if held_by_guard else pod_removable, held_by_guard)
 
 
-def _beyond_limits(units: list[_Unit], policy: ContainerGCPolicy, spared: set[str]) -> dict[str, int]:
-    """Steps B, C and D: which containers go, and in which step (1, 2, 3).
+def _beyond_limits(units: list[_EvictUnit], policy: ContainerGCPolicy, kept_newest: set[str]) -> dict[str, int]:
+    """Steps B, C and D: which containers are removed, and in which step (1, 2, 3).
 
-    What is spared counts all the same, so that nothing else goes in its place; units that only a guard holds back do
-    not count on the node, as the kubelet would have swept them.
+    A newest copy that is kept counts all the same, so that no other is removed in its place. Units that only a guard
+    keeps do not count on the node, as the kubelet would have removed them.
     """
     steps: dict[str, int] = {}
 
     def take(step: int, containers: Iterable[Container]) -> None:
-        steps.update((container.id, step) for container in containers if container.id not in spared)
+        steps.update((container.id, step) for container in containers if container.id not in kept_newest)
 
     def left() -> list[list[Container]]:
         return [
-            [c for c in unit.old_enough if c.id not in steps] for unit in units if not unit.held and unit.old_enough
+            [c for c in unit.old_enough if c.id not in steps]
+            for unit in units
+            if not unit.held_by_guard and unit.old_enough
         ]
 
     if policy.max_per_pod_container >= 0:
@@ -224,21 +233,22 @@ def _beyond_limits(units: list[_Unit], policy: ContainerGCPolicy, spared: set[st
     return steps
 
 
-def _why_swept(pods: PodStates, uid: str, evict_non_deleted_pods: bool) -> Reason | None:
-    """Step A: why the pod needs none of its dead containers, None if it may."""
-    swept = pods.content_should_be_removed(uid) or (evict_non_deleted_pods and pods.runtime_should_be_removed(uid))
-    return why_removable(pods, uid) if swept and pods.sources_ready else None
+def _why_pod_removable(pods: PodStates, uid: str, evict_non_deleted_pods: bool) -> Reason | None:
+    """Step A: why the pod needs none of its dead containers; None if it may need them."""
+    removable = pods.content_should_be_removed(uid) or (evict_non_deleted_pods and pods.runtime_should_be_removed(uid))
+    return why_removable(pods, uid) if removable and pods.sources_ready else None
 
 
 def why_removable(pods: PodStates, uid: str) -> Reason:
-    """In which state a pod is whose parts may go."""
+    """The state of a pod whose containers may be removed, as a reason."""
     state = (pods.kubelet or {}).get(uid)
     if state is None:
         return Reason.POD_GONE
     return Reason.POD_EVICTED if state.evicted else Reason.POD_TERMINATED
 
 
-def _not_dead(container: Container, *, guarded: bool) -> Reason | None:
+def _why_not_dead(container: Container, *, guarded: bool) -> Reason | None:
+    """Why a container does not count as dead; None if it does."""
     match container.state:
         case ContainerState.RUNNING:
             return Reason.RUNNING
@@ -247,7 +257,7 @@ def _not_dead(container: Container, *, guarded: bool) -> Reason | None:
         case ContainerState.UNKNOWN if guarded:
             return Reason.UNKNOWN_STATE
         case _ if container.pod_uid and not container.name:
-            return Reason.NOT_KUBELETS  # whose copy it is cannot be told
+            return Reason.NOT_KUBELETS  # it cannot be told which container of the pod it is
         case _:
             return Reason.NOT_KUBELETS if guarded and not container.pod_uid else None
 
@@ -289,7 +299,7 @@ def missing_age(created_at_ns: int, min_age_seconds: float, now_ns: int, *, guar
 
 
 def pods_with_living_parts(listing: Listing) -> frozenset[str]:
-    """The UIDs of which something runs, may start, or is ready."""
+    """The UIDs of pods of which a container runs or may start, or a sandbox is ready."""
     of_containers = {c.pod_uid for c in listing.containers if c.state is not ContainerState.EXITED}
     of_sandboxes = {s.pod_uid for s in listing.sandboxes if s.state is PodSandboxState.READY}
     return frozenset(of_containers | of_sandboxes)

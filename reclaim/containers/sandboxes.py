@@ -1,16 +1,16 @@
-"""Which pod sandboxes may go: the plan (pure).
+"""Which pod sandboxes are removed: the plan.
 
 The kubelet's rules (`evictSandboxes` in `pkg/kubelet/kuberuntime/kuberuntime_gc.go`):
 
-* A sandbox that is READY, or that any listed container names, in whatever state, is active and stays.
+* A sandbox that is READY, or that any listed container names, in whatever state, is active and is kept.
 * Of a pod whose content should be removed, or, with `evict_non_deleted_pods`, whose runtime should be removed, every
-  other sandbox goes. Of another pod the newest stays whatever it is, and every inactive older one goes.
+  inactive sandbox is removed. Of another pod the newest is kept in any case, and every inactive older one is removed.
 * There is no minimum age and no number to keep.
 
-Where the kubelet's own state is not known, or the policy is cautious, the guards of `container_gc` hold here too: a
-pod is gone only when nothing of it lives and it has settled, and what carries no UID of a pod is left alone.
+Where the kubelet's own state is not known, or the policy is cautious, the guards of `containers.plan` hold here too: a
+pod is gone only when nothing of it lives and it has settled, and a sandbox without the UID of a pod is kept.
 
-The lists must be read after the containers went, so that a sandbox emptied a moment ago counts as empty.
+The lists must be read after the containers were removed, so that a sandbox emptied a moment ago counts as empty.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ def plan_sandbox_gc(
         removable = pods.content_should_be_removed(uid) or (
             evict_non_deleted_pods and pods.runtime_should_be_removed(uid)
         )
-        swept = why_removable(pods, uid) if removable else None
-        held = guarded and swept is Reason.POD_GONE and uid in alive
-        if held:
-            swept = None
+        pod_removable = why_removable(pods, uid) if removable else None
+        held_by_guard = guarded and pod_removable is Reason.POD_GONE and uid in alive
+        if held_by_guard:
+            pod_removable = None
         newest_first = sorted(sandboxes, key=lambda s: (s.created_at_ns, s.attempt, s.id), reverse=True)
         for sandbox in newest_first:
-            settle = policy.settle_seconds if guarded and swept is Reason.POD_GONE else float("-inf")
-            verdict = _judge(sandbox, swept, newest_first[0], occupied, guarded=guarded, now_ns=now_ns)
-            if verdict.reason is Reason.NEWEST_SANDBOX and (held or not pods.known):
+            settle = policy.settle_seconds if guarded and pod_removable is Reason.POD_GONE else float("-inf")
+            verdict = _judge(sandbox, pod_removable, newest_first[0], occupied, guarded=guarded, now_ns=now_ns)
+            if verdict.reason is Reason.NEWEST_SANDBOX and (held_by_guard or not pods.known):
                 verdict = replace(verdict, rule=Rule.GUARD)
             wait = missing_age(sandbox.created_at_ns, settle, now_ns, guarded=guarded)
-            if verdict.action is Action.REMOVE and swept is Reason.POD_GONE and wait > 0:
+            if verdict.action is Action.REMOVE and pod_removable is Reason.POD_GONE and wait > 0:
                 verdict = replace(
                     verdict,
                     action=Action.KEEP,
@@ -76,7 +76,13 @@ def plan_sandbox_gc(
 
 
 def _judge(
-    sandbox: PodSandbox, swept: Reason | None, newest: PodSandbox, occupied: set[str], *, guarded: bool, now_ns: int
+    sandbox: PodSandbox,
+    pod_removable: Reason | None,
+    newest: PodSandbox,
+    occupied: set[str],
+    *,
+    guarded: bool,
+    now_ns: int,
 ) -> Verdict:
     def verdict(action: Action, reason: Reason, rule: Rule = Rule.KUBELET) -> Verdict:
         return Verdict(
@@ -97,8 +103,8 @@ def _judge(
         return verdict(Action.KEEP, Reason.HAS_CONTAINERS)
     if guarded and (not sandbox.labelled or not sandbox.pod_uid):
         return verdict(Action.KEEP, Reason.NOT_KUBELETS, Rule.GUARD)
-    if swept is not None:
-        return verdict(Action.REMOVE, swept)
+    if pod_removable is not None:
+        return verdict(Action.REMOVE, pod_removable)
     if sandbox is newest:
         return verdict(Action.KEEP, Reason.NEWEST_SANDBOX)
     return verdict(Action.REMOVE, Reason.OLDER_SANDBOX)

@@ -1,1 +1,1 @@
-"""The Container Runtime Interface (CRI v1): our own small client and the wire format."""
+"""The Container Runtime Interface (CRI v1): a small client and the wire format."""

@@ -1,4 +1,4 @@
-"""Messages of CRI into the values that decisions are made on."""
+"""Converts messages of CRI to the values of `reclaim.types` and `reclaim.services`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LARGEST_GRACE_SECONDS = 3600
 
 
 def text_in_json(info: Mapping[str, str], entry: str, key: str) -> str | None:
-    """A text value inside one of the JSON documents of a verbose answer; None when it is not there."""
+    """The text at `key` in the JSON document `entry` of a verbose answer; None when there is none."""
     try:
         document = json.loads(info.get(entry, "{}"))
     except ValueError:
@@ -38,7 +38,7 @@ def sandbox_state(state: int) -> PodSandboxState:
 
 
 def container_state(state: int) -> ContainerState:
-    """The state; one that a newer runtime may invent counts as unknown."""
+    """The state; a value that this version does not know is UNKNOWN."""
     match state:
         case pb.CONTAINER_CREATED:
             return ContainerState.CREATED
@@ -57,10 +57,10 @@ def _identified(item_id: str, what: str) -> str:
 
 
 def each_once(listed: Iterable[Listed], what: str) -> tuple[Listed, ...]:
-    """The entries of a list, an entry that came twice once. `what`: one of them, for the message.
+    """The entries of a list without duplicates. `what`: the kind of entry, for the message.
 
-    Raises RuntimeUnavailable when one id comes with two descriptions: a copy of a container must not make it its own
-    newer copy, and which of two states is the true one nobody knows.
+    Raises RuntimeUnavailable when one id comes with two different descriptions: a second entry must not make a
+    container a newer attempt of itself, and of two different states the true one is unknown.
     """
     found: dict[str, Listed] = {}
     for entry in listed:
@@ -72,7 +72,7 @@ def each_once(listed: Iterable[Listed], what: str) -> tuple[Listed, ...]:
 def container_of(item: pb.Container) -> Container:
     """A listed container. Raises RuntimeUnavailable when it has no id."""
     references = (item.image_id, item.image_ref, item.image.image, item.image.user_specified_image)
-    # Thousands of containers share a few pods and images: one text for all of them halves what a long list takes.
+    # Thousands of containers share a few pods and images: sharing the texts halves the memory of a long list.
     return Container(
         id=_identified(item.id, "a container"),
         name=intern(item.metadata.name),
@@ -114,8 +114,11 @@ def pod_sandbox_status_of(status: pb.PodSandboxStatus) -> PodSandboxStatus:
 
 
 def stop_grace_seconds(annotations: Mapping[str, str]) -> int:
-    """How long the kubelet gives a container to stop: what the pod's deletion says, else the pod, else 2 s; at least
-    2 s (`pkg/kubelet/kuberuntime/kuberuntime_container.go`), and here at most an hour, as it comes from a pod."""
+    """The grace period that the kubelet gives a container to stop, in seconds.
+
+    The deletion's, else the pod's, else 2 s; at least 2 s (`pkg/kubelet/kuberuntime/kuberuntime_container.go`), and
+    here at most an hour, as annotations of a pod may contain anything.
+    """
     texts = (annotations.get(name, "") for name in GRACE_ANNOTATIONS)
     written = next((int(text) for text in texts if text.isascii() and text.isdigit() and len(text) < 10), 0)
     return min(max(written, SMALLEST_GRACE_SECONDS), LARGEST_GRACE_SECONDS)

@@ -1,7 +1,7 @@
-"""The entries of a large list, one at a time, so that 50 000 containers are never all held as messages (pure).
+"""Splits the response of a list call into its entries, so that 50 000 containers are never all held as messages (pure).
 
-The answers of CRI's list calls have their entries in field 1 and nothing else that is needed. So has each message of
-their streaming twins (KEP-5825): one entry in field 1.
+The responses of CRI's list calls have their entries in field 1, and no other field is needed. Each message of their
+streaming variants (KEP-5825) has one entry in field 1.
 
 Source: https://protobuf.dev/programming-guides/encoding/
 """
@@ -17,11 +17,11 @@ _LONGEST_VARINT = 10  # bytes
 
 
 class MalformedList(ValueError):
-    """Bytes that are no answer of a list call."""
+    """Bytes that are no response of a list call."""
 
 
 def entries(answer: bytes) -> Iterator[bytes]:
-    """The bytes of each entry, in order; other fields are skipped. Raises MalformedList."""
+    """The bytes of each entry of a response, in order; other fields are skipped. Raises MalformedList."""
     place, end = 0, len(answer)
     while place < end:
         tag, place = _varint(answer, place)
@@ -44,7 +44,7 @@ def entries(answer: bytes) -> Iterator[bytes]:
 
 
 def _varint(answer: bytes, place: int) -> tuple[int, int]:
-    """A number and the place after it."""
+    """The number at a place, and the place after it."""
     value = 0
     for count in range(_LONGEST_VARINT):
         if place >= len(answer):

@@ -1,10 +1,10 @@
-"""Which failures are retried, and how long. The one home of tenacity.
+"""Retries reads after a refused or lost connection. The only module that uses tenacity.
 
-Only reads are retried, and only when the connection was refused or lost: a runtime that restarts is back within a
-moment. What did not answer in time is not asked again in the same pass, and a removal never is: after an error the
-question is whether the object is still there, and the next pass is the retry.
+A runtime that restarts is back within a moment. A read that was not answered within its deadline is not repeated in the
+same pass, and a removal never is: after its error the pass checks whether the object still exists, and the next pass
+tries again.
 
-tenacity is imported when a first attempt has failed: the emergency hook does not pay for it.
+tenacity is imported only after a first attempt has failed, which keeps the start of the commands fast.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import TypeVar
 
 from reclaim.types import RuntimeUnavailable
 
-PATIENCE_SECONDS = 0.5
-WAIT_SECONDS = 0.05
+RETRY_FOR_SECONDS = 0.5
+FIRST_WAIT_SECONDS = 0.05
 
 Answer = TypeVar("Answer")
 
 
 def retried(
     read: Callable[[], Answer],
-    patience_seconds: float = PATIENCE_SECONDS,
+    retry_for_seconds: float = RETRY_FOR_SECONDS,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Answer:
-    """The answer of `read`, asked again for up to `patience_seconds` while the runtime is briefly away.
+    """The answer of `read`, repeated for up to `retry_for_seconds` while it fails with a transient error.
 
-    Raises RuntimeUnavailable: the last one.
+    Raises the last RuntimeUnavailable.
     """
     try:
         return read()
@@ -39,8 +39,8 @@ def retried(
 
         attempts = tenacity.Retrying(
             retry=tenacity.retry_if_exception(lambda error: isinstance(error, RuntimeUnavailable) and error.transient),
-            stop=tenacity.stop_before_delay(patience_seconds),
-            wait=tenacity.wait_exponential(multiplier=WAIT_SECONDS, max=patience_seconds / 2),
+            stop=tenacity.stop_before_delay(retry_for_seconds),
+            wait=tenacity.wait_exponential(multiplier=FIRST_WAIT_SECONDS, max=retry_for_seconds / 2),
             sleep=sleep,
             reraise=True,
         )

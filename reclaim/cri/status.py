@@ -1,4 +1,4 @@
-"""How a call over gRPC ended: the codes, and the error that carries one (pure).
+"""Status of a gRPC call: the codes, and the error that carries one (pure).
 
 Source: https://github.com/grpc/grpc/blob/master/doc/statuscodes.md
 """
@@ -31,7 +31,7 @@ class Code(IntEnum):
 
 
 class CallError(Exception):
-    """A call that did not end with OK: its code, and what the server, or we, said of it."""
+    """A call that did not end with OK: its code, and the details that the server, or this client, gives."""
 
     def __init__(self, code: Code, details: str):
         super().__init__(f"{code.name}: {details}")

@@ -1,15 +1,15 @@
-"""How much space a periodic image garbage collection has to free, and what its end means (pure).
+"""How much space a periodic image garbage collection has to free, and what its end means.
 
 The kubelet's arithmetic (`pkg/kubelet/images/image_gc_manager.go`, GarbageCollect and freeSpace), in whole numbers:
 
     usage  = 100 - available * 100 // capacity             rounded up: what root may still write counts as used
     target = capacity * (100 - low) // 100 - available     if usage >= high
 
-A target of 0 or below, possible where both marks are close, still costs one image: the sum is looked at after a
+A target of 0 or below, possible where both marks are close, still removes one image: the sum is compared after a
 removal. Any failed removal makes the pass a failure, even one that reached its target, and then there is no event
 about it; without a failed removal, less than the target is an event and a failure with the same text.
 
-Covers: the decision, the meaning of the end, events and their texts. Does not cover: walking (`image_gc_pass`).
+Covers: the decision, the meaning of the end, events and their texts. Does not cover: the removals (`periodic_gc`).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from reclaim.types import EventReason, GCEvent, ReclaimError
 
 
 class InvalidDiskCapacity(ReclaimError):
-    """The image filesystem has no capacity, or it is not known: nothing can be said about its usage."""
+    """The image filesystem has no capacity, or it is not known, so its usage is not known either."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpaceDecision:
-    """What a look at the image filesystem asks for. `target_bytes` is None where usage is below the high mark; it may
-    be 0 or negative otherwise."""
+    """What has to be freed by a reading of the image filesystem. `target_bytes` is None where usage is below the high
+    mark; it may be 0 or negative otherwise."""
 
     usage_percent: int
     capacity_bytes: int
@@ -38,7 +38,7 @@ class SpaceDecision:
 
 @dataclass(frozen=True, slots=True)
 class FreeSpaceOutcome:
-    """What the end of a walk means: the error of the pass (empty = success), and the event that goes with it."""
+    """What the end of a pass means: the error of the pass (empty = success), and the event that goes with it."""
 
     error: str = ""
     event: GCEvent | None = None
@@ -63,7 +63,7 @@ def bytes_to_free(available: int | None, capacity: int | None, policy: ImageGCPo
 
 
 def decide_space(available: int | None, capacity: int | None, policy: ImageGCPolicy) -> SpaceDecision:
-    """Usage and target of one look; arguments and errors as of `bytes_to_free`."""
+    """Usage and target of one reading; arguments and errors as of `bytes_to_free`."""
     usage, target = usage_percent(available, capacity), bytes_to_free(available, capacity, policy)
     total = _valid(capacity)
     return SpaceDecision(usage, total, _clamped(available, total), target)

@@ -1,15 +1,16 @@
-"""Who needs which listed image? (pure)
+"""Which listed images are in use.
 
 The kubelet compares one field of a container (its image id, else its image reference) with the ids of the listed
-images (`pkg/kubelet/images/image_gc_manager.go`, detectImages). Here in use is the union of everything that a
-container says about its image, and of the images that it mounts; what pod sandboxes are made from is needed as well.
+images (`pkg/kubelet/images/image_gc_manager.go`, detectImages). Here an image is in use if any field of any container
+names it, if a container mounts it, or if pod sandboxes are made from it.
 
-* A container whose image cannot be told stops all image removal: nothing is assumed unused by guess. That the runtime
-  has no such image settles it for an id or a digest only: a tag may have moved since the container was made.
-* The image of pod sandboxes stays, pinned or not: without it no pod can start. When no source says which image that
-  is (the runtime's configuration, a sandbox that is ready, a pinned image named `pause`), no image goes.
+* A container whose image cannot be told stops all image removal: no image is taken to be unused by a guess. That the
+  runtime has no such image settles it for an id or a digest only: a tag may have moved since the container was made.
+* The image of pod sandboxes is kept, pinned or not: without it no pod can start. If no source says which image that
+  is (the runtime's configuration, a sandbox that is ready, a pinned image named `pause`), no image is removed.
 
-Covers: resolving who uses what. Does not cover: ages and order (`image_gc`), asking the runtime (`listing`).
+Covers: resolving which container uses which image. Does not cover: ages and order (`plan`), asking the runtime
+(`lister`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ImagesInUse:
-    """Ids that containers use, ids that sandboxes need, and references that nobody could resolve.
+    """Ids that containers use, ids that sandboxes need, and references that could not be resolved.
 
     `sandbox_image_known` is false when no source (pin, configuration, running sandboxes) names the sandbox image.
     `by_image_id` are those of `by_containers` that the kubelet finds too: a container's image id, or an image volume,
@@ -41,15 +42,15 @@ class ImagesInUse:
 
 
 def images_in_use(listing: Listing, index: ImageIndex | None = None) -> ImagesInUse:
-    """Who needs which listed image. All container states count: an image stays until its last container is gone.
+    """Which listed images are in use. All container states count: an image is in use until its last container is gone.
 
-    `index`: that of `listing.images`, where it is at hand.
+    `index`: that of `listing.images`, if the caller has it.
     """
     index = index or ImageIndex(listing.images)
     used: set[str] = set()
     named: set[str] = set()
     unresolved: list[str] = []
-    resolved: set[tuple[str, ...]] = set()  # many containers say the same of their image
+    resolved: set[tuple[str, ...]] = set()  # many containers have the same references
     for container in listing.containers:
         volumes = listing.image_volumes.get(container.id, ())
         references = container.image_references + volumes

@@ -1,23 +1,24 @@
-"""The keep-list: images that stay whatever their age and however full the disk is (pure).
+"""The keep-list: images that are kept whatever their age and however full the disk is.
 
 An entry of `keepImages` has one of four forms, told apart by how it is written:
 
 | Form | Example | Keeps |
 |---|---|---|
-| glob | `registry.example/team/*`, `*:stable` | every image with a name that fits |
+| glob | `registry.example/team/*`, `*:stable` | every image with a name that matches |
 | digest | `sha256:<64 hex digits>`, `app@sha256:…` | the image with this id, or with this manifest digest |
 | reference | `registry.example/app:1.2`, `busybox:1.36` | the image that carries this tag |
 | repository | `registry.example/app`, `busybox` | every tag and digest of the repository |
 
 Short names are Docker's: `busybox` is `docker.io/library/busybox`
 (https://github.com/distribution/reference, ParseNormalizedNamed). In a glob `*` stands for any run of characters, `/`
-and `:` included, so `registry.example/*` keeps all that comes from that registry; no other character is special. A
-glob is held against the whole of a name (registry, repository and tag, or registry, repository and digest), for
+and `:` included, so `registry.example/*` keeps all images of that registry; no other character is special. A
+glob is matched against the whole of a name (registry, repository and tag, or registry, repository and digest), for
 images of Docker Hub also against their short names, and for an image without a name against its id: `*` keeps all.
 
-Reading is generous where an entry could mean more than one image: what is kept by mistake can be removed later.
+Where an entry could mean more than one image it means all of them: an image that is kept by mistake can be removed
+later.
 
-Covers: reading entries, which images they keep, which entries keep none. Does not cover: the plan (`image_gc`).
+Covers: reading entries, which images they keep, which entries keep none. Does not cover: the plan (`plan`).
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class KeepList:
         plain = self._patterns_but_globs()
         globs = _Globs(entry.pattern for entry in self.entries if entry.form is KeepForm.GLOB)
         return frozenset(
-            image.id for image in images if not plain.isdisjoint(_exact_names(image)) or globs.fit_any(_names(image))
+            image.id for image in images if not plain.isdisjoint(_exact_names(image)) or globs.match_any(_names(image))
         )
 
     def unmatched(self, images: Iterable[Image]) -> tuple[str, ...]:
@@ -88,7 +89,7 @@ class KeepList:
 
         def keeps_one(entry: KeepEntry) -> bool:
             if entry.form is KeepForm.GLOB:
-                return _Globs([entry.pattern]).fit_any(names)
+                return _Globs([entry.pattern]).match_any(names)
             return (entry.form, entry.pattern) in exact
 
         return tuple(entry.text for entry in self.entries if not keeps_one(entry))
@@ -146,7 +147,7 @@ def _repository(name: str) -> str:
 
 
 def _exact_names(image: Image) -> list[tuple[KeepForm, str]]:
-    """All that an entry which is no glob could say to mean this image."""
+    """All forms in which an entry that is no glob can name this image."""
     found = [(KeepForm.DIGEST, bare_hex(image.id))]
     for tag in map(normalized, image.repo_tags):
         found += ((KeepForm.REFERENCE, tag), (KeepForm.REPOSITORY, _repository(tag)))
@@ -156,7 +157,7 @@ def _exact_names(image: Image) -> list[tuple[KeepForm, str]]:
 
 
 def _names(image: Image) -> list[str]:
-    """What globs are held against: full names, and the short ones of Docker Hub; the id where there is no name."""
+    """What globs are matched against: full names, and the short ones of Docker Hub; the id where there is no name."""
     found = [normalized(name) for name in (*image.repo_tags, *image.repo_digests)] or [image.id]
     hub = [name for name in found if name.startswith(_DOCKER_HUB)]
     found += [name.removeprefix(_DOCKER_HUB) for name in hub]
@@ -165,9 +166,11 @@ def _names(image: Image) -> list[str]:
 
 
 class _Globs:
-    """Globs, sorted so that 100 of them cost little for each image: those with one star at an end are one call for all
-    of them, and of each other one the literal parts are looked for in all names at once before anything else.
-    Matching looks for each literal part once, from left to right: its time is linear in the name."""
+    """Globs, prepared so that 100 of them cost little for each image.
+
+    Those with one star at an end are one call for all of them. Of each other glob the literal parts are first searched
+    in all names at once. Matching searches each literal part once, from left to right: its time is linear in the name.
+    """
 
     def __init__(self, patterns: Iterable[str]):
         parts = [tuple(pattern.split("*")) for pattern in patterns]
@@ -179,8 +182,8 @@ class _Globs:
             if len(literals) > 2 or (len(literals) == 2 and all(literals))
         ]
 
-    def fit_any(self, names: Collection[str]) -> bool:
-        """Whether one of the names fits one of the globs."""
+    def match_any(self, names: Collection[str]) -> bool:
+        """Whether one of the names matches one of the globs."""
         if any(name.startswith(self._heads) or name.endswith(self._tails) for name in names):
             return True
         together = "\n".join(names)  # no part of a glob holds a line break
@@ -189,14 +192,14 @@ class _Globs:
                 if part not in together:
                     break
             else:
-                if any(_fits(name, literals) for name in names):
+                if any(_matches(name, literals) for name in names):
                     return True
         return False
 
 
-def _fits(name: str, literals: tuple[str, ...]) -> bool:
-    """Whether the name begins with the first literal part, ends with the last, and holds the others in their order in
-    between. The earliest place of each part leaves the most room for the next, so one try is enough."""
+def _matches(name: str, literals: tuple[str, ...]) -> bool:
+    """Whether the name begins with the first literal part, ends with the last, and has the others in their order in
+    between. The earliest match of each part leaves the most text for the next, so one try is enough."""
     head, *middles, tail = literals
     if not (name.startswith(head) and name.endswith(tail)):
         return False

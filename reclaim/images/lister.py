@@ -1,9 +1,9 @@
-"""Complete lists of the runtime, in the order that loses nothing; and a fresh one right before a removal.
+"""Complete lists of the runtime, in an order that misses nothing; and a fresh list of containers before a removal.
 
 * Images are listed first, containers after them: a container that starts in between is seen, never missed.
 * Any failing call discards everything: a partial list would make a used image look unused.
-* References that no listed image carries are asked of the runtime, which resolves them by its own rules.
-* What containers mount as images, and what sandboxes were made from, never changes: it is asked once for each.
+* For references that no listed image has, the runtime is asked, which resolves them by its own rules.
+* Which images a container mounts, and which image a sandbox was made from, never changes: it is asked once for each.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Lister:
         self._mounts_images: bool | None = None
 
     def containers(self) -> Listing:
-        """Containers and sandboxes only: what the container stage needs. Raises RuntimeUnavailable."""
+        """Containers and sandboxes only. Raises RuntimeUnavailable."""
         containers = retried(self._runtime.list_containers)
         return Listing(containers=containers, sandboxes=retried(self._runtime.list_pod_sandboxes))
 
     def everything(self) -> Listing:
-        """Images, then containers and sandboxes, and who uses what. Raises RuntimeUnavailable: nothing is known."""
+        """Images, then containers and sandboxes, and which image is used by what. Raises RuntimeUnavailable."""
         images = retried(self._images.list_images)
         listing = replace(self.containers(), images=images)
         with self._lock:
@@ -50,7 +50,7 @@ class Lister:
             )
             return self._resolved(listing, ImageIndex(images))
 
-    def again(self, listing: Listing, index: ImageIndex) -> Listing:
+    def refresh_containers(self, listing: Listing, index: ImageIndex) -> Listing:
         """The same images with a fresh list of containers. Raises RuntimeUnavailable."""
         containers = self._runtime.list_containers()
         with self._lock:
@@ -83,7 +83,7 @@ class Lister:
         return {container_id: volumes for container_id, volumes in self._volumes.items() if volumes}
 
     def _resolved(self, listing: Listing, index: ImageIndex) -> Listing:
-        """Asks the runtime for what the image list does not answer."""
+        """Asks the runtime about references that the image list does not resolve."""
         resolved = dict(listing.resolved)
         sandbox_images = {
             reference for reference in listing.sandbox_image_references or () if not index.find(reference)

@@ -1,4 +1,4 @@
-"""One pass of the periodic image garbage collection: what pressure does not wait for.
+"""One pass of the periodic image garbage collection.
 
 The kubelet's pass (`pkg/kubelet/images/image_gc_manager.go`, GarbageCollect), in its order:
 
@@ -6,14 +6,16 @@ The kubelet's pass (`pkg/kubelet/images/image_gc_manager.go`, GarbageCollect), i
 2. Remove what has not been used for longer than the maximum age. If one of these removals fails the rest are tried,
    and the pass ends with an error.
 3. Read the image filesystem. Below the high mark the pass is done.
-4. Remove unused images, the one whose last use is longest ago first, until the sum of their sizes reaches the target.
-   The sizes are the runtime's, and the filesystem is not read again: the next pass corrects what they got wrong.
+4. Remove unused images, least recently used first, until the sum of their sizes reaches the target. The sizes are the
+   runtime's, and the filesystem is not read again: the next pass corrects their errors.
 
-Each removal goes the one path of all removals: look again, the one call, ask whether it is gone. One after the other;
-nothing new is started once `stopping` is set, and the one in flight ends. Where the runtime no longer answers the pass
-ends, and does not wait out its silence once for every image. What a removal finds already gone adds nothing to the sum.
+Each removal is `execution.remover.remove_one`, as under pressure: check, one call, ask whether it is gone. They run one
+after another; nothing new is started once `stopping` is set, and the one in flight ends. If the runtime no longer
+answers the pass ends, so that it does not wait for a deadline once for every image. An image that is already gone adds
+nothing to the sum.
 
-Covers: one pass. Does not cover: the plans (`image_gc`), the arithmetic (`image_gc_space`), when a pass is due.
+Covers: one pass. Does not cover: the plans (`plan`), the arithmetic (`gc_thresholds`), when a pass is due
+(`eviction.daemon.periodic_gc`).
 """
 
 from __future__ import annotations
@@ -25,8 +27,7 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from reclaim.clock import Clock
-from reclaim.containers.removers import ImageRemover
-from reclaim.execution.executor import remove_one
+from reclaim.execution.remover import remove_one
 from reclaim.images.gc_thresholds import (
     InvalidDiskCapacity,
     SpaceDecision,
@@ -40,6 +41,7 @@ from reclaim.images.lister import Lister
 from reclaim.images.plan import ImageGCPolicy, plan_image_gc, plan_maximum_age
 from reclaim.images.pod_startup import PodStarts
 from reclaim.images.records import ImageRecords
+from reclaim.images.remover import ImageRemover
 from reclaim.services import ImageService
 from reclaim.types import (
     Action,
@@ -63,10 +65,10 @@ ImageFsStats = Callable[[], tuple[int | None, int | None]]
 
 @dataclass(frozen=True, slots=True)
 class ImageGCResult:
-    """What a pass did. `reclaim` has the outcomes (reason `maximum_age` or `unused`), what stayed, and the error.
+    """What a pass did. `reclaim` has the outcomes (reason `maximum_age` or `unused`), what was kept, and the error.
 
-    `space` is None where the pass did not come to the decision. `freed_bytes` are nominal, of the space part alone, and
-    `reclaim.nominal_bytes` of both parts. In a dry run both count what would go.
+    `space` is None if the pass did not come to the decision. `freed_bytes` are nominal, of the space part alone, and
+    `reclaim.nominal_bytes` of both parts. In a dry run both count what would be removed.
     """
 
     reclaim: ReclaimResult
@@ -77,7 +79,7 @@ class ImageGCResult:
 
 class ImageGC:
     """Passes over one runtime, one at a time. `stopping`: set when nothing new may start. `in_flight`: whether an image
-    is being removed. `starts`: who is waited for, by the hold-off in seconds."""
+    is being removed. `starts`: the pods that removals wait for, by the hold-off in seconds."""
 
     def __init__(
         self,
@@ -118,7 +120,7 @@ class ImageGC:
         starts = None if self._starts is None else self._starts(policy.pod_start_seconds)
         remover = ImageRemover(self._images, self._lister, listing, self._clock, keep=policy.keep, starts=starts)
         planned_at = self._clock.monotonic()
-        aged = self._walk(plan, remover)
+        aged = self._remove(plan, remover)
         if aged.failures or aged.cut_short:
             failed = f"maximum age of images: {removals_failed(aged.failures)}" if aged.failures else ""
             result = _result((aged,), plan.keep, error=failed)
@@ -138,16 +140,16 @@ class ImageGC:
         began: float,
         listing: Listing,
         remover: ImageRemover,
-        aged: _Walk,
+        aged: _Part,
         stats: ImageFsStats,
     ) -> ImageGCResult:
-        """The second part. A dry run goes on as if the first part had freed what it would remove."""
+        """The second part. In a dry run what the first part would remove counts as freed."""
         rest = listing.without(outcome.verdict for outcome in (*aged.outcomes, *aged.kept))
         plan = plan_image_gc(rest, self._records.records, policy, began)
-        unread = _Walk.not_begun(plan, Reason.UNREADABLE)
+        unread = _Part.not_begun(plan, Reason.UNREADABLE)
         try:
             capacity, available = stats()
-        except Exception as error:  # noqa: BLE001 # what a reading from another room raises ends this pass, not the loop
+        except Exception as error:  # noqa: BLE001 # whatever the reading raises ends this pass, not the loop
             return _result((aged, unread), plan.keep, error=f"the image filesystem cannot be read: {error}")
         if self._dry_run and available is not None:
             available += aged.freed_bytes
@@ -156,44 +158,44 @@ class ImageGC:
         except InvalidDiskCapacity as error:
             return _result((aged, unread), plan.keep, error=str(error), events=(invalid_capacity_event(error),))
         if space.target_bytes is None:
-            return _result((aged, _Walk.not_begun(plan, Reason.ENOUGH_FREED)), plan.keep, space=space)
-        walk = self._walk(plan, remover, space.target_bytes)
-        if walk.cut_short and not walk.failures:  # told to stop: not reaching the target is no finding
-            return _result((aged, walk), plan.keep, space=space)
-        outcome = free_space_outcome(space, walk.freed_bytes, walk.failures)
+            return _result((aged, _Part.not_begun(plan, Reason.ENOUGH_FREED)), plan.keep, space=space)
+        part = self._remove(plan, remover, space.target_bytes)
+        if part.cut_short and not part.failures:  # it was stopped: not reaching the target is no failure
+            return _result((aged, part), plan.keep, space=space)
+        outcome = free_space_outcome(space, part.freed_bytes, part.failures)
         events = () if outcome.event is None else (outcome.event,)
-        return _result((aged, walk), plan.keep, space=space, error=outcome.error, events=events)
+        return _result((aged, part), plan.keep, space=space, error=outcome.error, events=events)
 
-    def _walk(self, plan: Plan, remover: ImageRemover, target_bytes: int | None = None) -> _Walk:
-        """Removes in the order of the plan until the nominal sum reaches the target, without one to the end. The sum
-        is looked at after a removal: a target of 0 costs one image."""
-        walk = _Walk()
+    def _remove(self, plan: Plan, remover: ImageRemover, target_bytes: int | None = None) -> _Part:
+        """Removes in the order of the plan until the nominal sum reaches the target; without a target to the end. The
+        sum is compared after a removal: a target of 0 removes one image."""
+        part = _Part()
         pending = deque(plan.remove)
         ended: Reason | None = None
         while pending and ended is None:
             if self._stopping.is_set():
-                walk.leave(pending, Reason.STOPPING)
-                return walk
+                part.keep_all(pending, Reason.STOPPING)
+                return part
             self.in_flight = True
             try:
                 outcome = remove_one(pending.popleft(), remover, self._clock, self._stopping, dry_run=self._dry_run)
             finally:
                 self.in_flight = False
-            went = walk.take(outcome)
-            if (went or outcome.may_have_gone) and not self._dry_run:
+            gone = part.add(outcome)
+            if (gone or outcome.may_have_gone) and not self._dry_run:
                 self._records.forget((outcome.verdict.id,))
-            if went and target_bytes is not None and walk.freed_bytes >= target_bytes:
+            if gone and target_bytes is not None and part.freed_bytes >= target_bytes:
                 ended = Reason.ENOUGH_FREED
             elif outcome.result is Result.UNANSWERED:
                 ended = Reason.INCOMPLETE_LISTING
         if ended is not None:
-            walk.leave(pending, ended)
-        return walk
+            part.keep_all(pending, ended)
+        return part
 
 
 @dataclass(slots=True)
-class _Walk:
-    """What became of the candidates of one part."""
+class _Part:
+    """What became of the images of one part of the pass."""
 
     outcomes: list[Outcome] = field(default_factory=list)
     kept: list[Outcome] = field(default_factory=list)
@@ -202,16 +204,16 @@ class _Walk:
     cut_short: bool = False
 
     @classmethod
-    def not_begun(cls, plan: Plan, reason: Reason) -> _Walk:
-        """A part whose candidates all stay."""
-        walk = cls()
-        walk.leave(plan.remove, reason)
-        return walk
+    def not_begun(cls, plan: Plan, reason: Reason) -> _Part:
+        """A part whose images are all kept."""
+        part = cls()
+        part.keep_all(plan.remove, reason)
+        return part
 
-    def take(self, outcome: Outcome) -> bool:
-        """Takes in what became of one object; whether it went."""
+    def add(self, outcome: Outcome) -> bool:
+        """Adds what became of one image; whether it is gone."""
         match outcome.result:
-            case None | Result.IN_USE:  # the look right before the removal is a guard of ours
+            case None | Result.IN_USE:  # the check right before the removal is a guard of ours
                 self.kept.append(replace(outcome, verdict=replace(outcome.verdict, rule=Rule.GUARD)))
                 return False
             case Result.FAILED | Result.UNANSWERED:
@@ -227,29 +229,29 @@ class _Walk:
         self.outcomes.append(outcome)
         return True
 
-    def leave(self, verdicts: Iterable[Verdict], reason: Reason) -> None:
-        """These stay after all. That enough was freed is the kubelet's rule, other reasons are ours."""
+    def keep_all(self, verdicts: Iterable[Verdict], reason: Reason) -> None:
+        """These are kept after all. That enough was freed is the kubelet's rule, other reasons are ours."""
         self.cut_short = self.cut_short or reason in (Reason.STOPPING, Reason.INCOMPLETE_LISTING)
         rule = Rule.KUBELET if reason is Reason.ENOUGH_FREED else Rule.GUARD
         self.kept += [Outcome(replace(verdict, action=Action.KEEP, reason=reason, rule=rule)) for verdict in verdicts]
 
 
 def _result(
-    walks: Sequence[_Walk],
+    parts: Sequence[_Part],
     keep: Sequence[Verdict],
     *,
     space: SpaceDecision | None = None,
     error: str = "",
     events: tuple[GCEvent, ...] = (),
 ) -> ImageGCResult:
-    """The result of the walks, the space part last where there was one, and of what the last plan keeps."""
-    freed_bytes = walks[-1].freed_bytes if space is not None else 0
+    """The result of the parts, the space part last if there was one, and of what the last plan keeps."""
+    freed_bytes = parts[-1].freed_bytes if space is not None else 0
     reached = space is not None and (space.target_bytes is None or freed_bytes >= space.target_bytes)
     reclaim = ReclaimResult(
         IMAGE_GC,
-        outcomes=tuple(outcome for walk in walks for outcome in walk.outcomes),
-        kept=tuple(map(Outcome, keep)) + tuple(outcome for walk in walks for outcome in walk.kept),
-        nominal_bytes=sum(walk.freed_bytes for walk in walks),
+        outcomes=tuple(outcome for part in parts for outcome in part.outcomes),
+        kept=tuple(map(Outcome, keep)) + tuple(outcome for part in parts for outcome in part.kept),
+        nominal_bytes=sum(part.freed_bytes for part in parts),
         relieved=reached,
         eligible_in_seconds=Plan(keep=tuple(keep)).eligible_in_seconds,
         error=error,

@@ -1,25 +1,25 @@
-"""Which images may go, and in which order: the plans (pure).
+"""Which images are removed, and in which order: the plans.
 
-The kubelet's rules (`pkg/kubelet/images/image_gc_manager.go`): an image goes only if no container of any state was
-made from it and it is not pinned. The one whose last use is longest ago goes first, never used before ever used, then
-by first detection.
+The kubelet's rules (`pkg/kubelet/images/image_gc_manager.go`): an image is removed only if no container of any state
+was made from it and it is not pinned. Least recently used first; images never used before all others; then by first
+detection.
 
 * For space (`plan_image_gc`: pressure, and the second part of a periodic pass) it must have been known for
-  `min_age_seconds`. The maximum age plays no part.
+  `min_age_seconds`. The maximum age is not used.
 * For age (`plan_maximum_age`: the first part of a periodic pass) its last use must be longer ago than
   `max_age_seconds`.
 
 Narrower than the kubelet; such a verdict carries `Rule.GUARD`:
 
-* In use is a union, and the image of pod sandboxes stays (`images_in_use`).
-* What the keep-list names stays, whatever asks for it (`keep_list`).
+* More counts as in use, and the image of pod sandboxes is kept (`in_use`).
+* Images on the keep-list are kept in any case (`keep_list`).
 * For age, the minimum age holds too, and the age of an image that was never used counts from its first detection. The
   kubelet takes such an image for infinitely old and removes one that was pulled seconds ago
   (https://github.com/kubernetes/kubernetes/issues/132403).
 * One id that is listed twice is one image; as in the kubelet the later entry says the size, but a pin on either holds.
 
-Covers: verdicts and their order. Does not cover: how much must go (`image_gc_space`), looking again before a removal
-(`removers`), stopping (`executor`, `image_gc_pass`).
+Covers: verdicts and their order. Does not cover: how much must be freed (`gc_thresholds`), the check right before a
+removal (`remover`), stopping (`execution.executor`, `periodic_gc`).
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from reclaim.types import Action, Image, ImageRecord, Kind, Listing, Plan, Polic
 
 @dataclass(frozen=True, slots=True)
 class ImageGCPolicy:
-    """When images go. Raises PolicyError; the checks and their order are those of the kubelet's image manager
+    """When images are removed. Raises PolicyError; the checks and their order are those of the kubelet's image manager
     (`NewImageGCManager`), which takes a low mark equal to the high one; ages that are no age come last.
 
-    `min_age_seconds`: how long an image must have been known before it may go. `max_age_seconds`: unused for longer
-    than this it goes even if there is room; 0 = never. `high_threshold_percent`: the usage of the image filesystem at
-    which a periodic pass begins to free space, down to `low_threshold_percent`. `keep`: what never goes.
-    `pod_start_seconds`: how long nothing goes after a pod began (`pod_starts`).
+    `min_age_seconds`: how long an image must have been known before it may be removed. `max_age_seconds`: an image
+    that was unused for longer is removed even if there is space; 0 = never. `high_threshold_percent`: the usage of the
+    image filesystem at which a periodic pass starts to free space, down to `low_threshold_percent`. `keep`: what is
+    never removed. `pod_start_seconds`: how long no image is removed after a part of a pod was made (`pod_startup`).
     """
 
     min_age_seconds: float = 120.0
@@ -73,14 +73,14 @@ class ImageGCPolicy:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """An image that nothing but its age can keep."""
+    """An image that only its age can keep."""
 
     image: Image
     record: ImageRecord
 
     @property
     def order(self) -> tuple[float, float, str]:
-        """Last use longest ago first, never used before all, then first detection; the id makes equals certain."""
+        """Least recently used first, never used before all, then by first detection; equals by id."""
         last_used = self.record.last_used
         return float("-inf") if last_used is None else last_used, self.record.first_detected, self.image.id
 
@@ -90,10 +90,10 @@ class _Candidate:
 
 
 def plan_image_gc(listing: Listing, records: Mapping[str, ImageRecord], policy: ImageGCPolicy, now: float) -> Plan:
-    """What may go for space: the kubelet's DeleteUnusedImages. `now` and the records: monotonic seconds.
+    """What is removed for space: the kubelet's DeleteUnusedImages. `now` and the records: monotonic seconds.
 
-    An image without a record counts as first seen now. Equal times go by id, so that the order of the listing
-    changes nothing.
+    An image without a record counts as first seen now. Equal times are ordered by id, so that the order of the
+    list changes nothing.
     """
     candidates, keep = _candidates(listing, records, policy, now)
     remove: list[Verdict] = []
@@ -116,7 +116,7 @@ def plan_maximum_age(
     *,
     exact: bool = False,
 ) -> Plan:
-    """What goes because its last use is longer ago than the maximum age; equal is not longer. All times monotonic.
+    """What is removed because its last use is longer ago than the maximum age (equal is not). All times monotonic.
 
     Empty when there is no maximum age, or when the loop, started at `started_at`, has not run for longer than that:
     after a start last uses may not be known. `exact`: as the kubelet, without the guards of age.
@@ -148,7 +148,7 @@ def plan_maximum_age(
 def _candidates(
     listing: Listing, records: Mapping[str, ImageRecord], policy: ImageGCPolicy, now: float
 ) -> tuple[list[_Candidate], list[Verdict]]:
-    """In their order those that only their age can keep, and the verdicts on all others."""
+    """The images that only their age can keep, in their order, and the verdicts on all others."""
     usage = images_in_use(listing)
     kept_ids = policy.keep.kept_ids(listing.images)
     pinned_last = {image.id: image.pinned for image in listing.images}
@@ -170,7 +170,7 @@ def _candidates(
 def _why_kept(
     image: Image, record: ImageRecord, usage: ImagesInUse, kept_ids: frozenset[str], now: float
 ) -> tuple[Reason | None, Rule]:
-    """Why an image stays whatever its age, and whose rule that is; None: its age decides."""
+    """Why an image is kept whatever its age, and whose rule that is; None: its age decides."""
     if image.id in usage.by_containers:
         return Reason.IN_USE, Rule.KUBELET if image.id in usage.by_image_id else Rule.GUARD
     if image.id in usage.by_sandboxes:
@@ -179,7 +179,9 @@ def _why_kept(
         return Reason.PINNED, Rule.KUBELET
     if image.id in kept_ids:
         return Reason.KEEP_LIST, Rule.GUARD
-    if record.last_used is not None and record.last_used >= now:  # another look saw it used since this pass began
+    if (
+        record.last_used is not None and record.last_used >= now
+    ):  # another thread has seen it in use since this pass began
         return Reason.IN_USE, Rule.KUBELET
     if usage.unresolved:
         return Reason.UNRESOLVED_IMAGE, Rule.GUARD

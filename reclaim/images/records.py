@@ -1,13 +1,12 @@
-"""What is remembered of images: when each was first seen, and last seen in use.
+"""What is remembered of images: when each was first detected, and last seen in use.
 
 The kubelet keeps the same record in memory (`pkg/kubelet/images/image_gc_manager.go`, detectImages) and starts anew
-after a restart. Here records can be brought back (`records_json`), and an image that has no record yet may have a
-witness: containerd writes the configuration of an image, named by the image's id, at the moment of the pull. What the
-witness says can only make an image without a record as old as it provably is, and one whose record was brought back
-no older than that: it may have been removed and pulled again meanwhile. Without either an unknown image is young,
-never ancient.
+after a restart. Here records can be restored (`records_json`), and an image without a record may have a witness of its
+age: containerd writes the configuration of an image, named by the image's id, at the moment of the pull. The witness
+can only make an image without a record as old as it provably is, and an image with a restored record no older than
+that: it may have been removed and pulled again meanwhile. Without record and witness an image counts as new.
 
-Covers: first seen, last used, forgetting, looks of two threads. An id that re-appears starts a new age.
+Covers: first detected, last used, forgetting, detections of two threads. An id that appears again starts a new age.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class ImageRecords:
         self._lock = threading.Lock()
         self._records: dict[str, ImageRecord] = dict(seed or {})
         self._listed_at: dict[str, float] = {}
-        self._unconfirmed: set[str] = set()  # brought back, not seen by this process yet
+        self._unconfirmed: set[str] = set()  # restored, not seen by this process yet
 
     @property
     def records(self) -> Mapping[str, ImageRecord]:
@@ -40,14 +39,14 @@ class ImageRecords:
             return dict(self._records)
 
     def restore(self, records: Mapping[str, ImageRecord]) -> None:
-        """Brings back what an earlier process remembered; what this one knows already stays as it is.
+        """Restores what an earlier process remembered; a record that this process has already is not changed.
 
         At the next detection the witness is asked about each, and those no longer listed are forgotten.
         """
         with self._lock:
-            brought_back = {known: record for known, record in records.items() if known not in self._records}
-            self._records.update(brought_back)
-            self._unconfirmed.update(brought_back)
+            restored = {known: record for known, record in records.items() if known not in self._records}
+            self._records.update(restored)
+            self._unconfirmed.update(restored)
 
     def update(
         self, images: Iterable[Image], in_use: frozenset[str], now: float, wall_now: float
@@ -60,7 +59,7 @@ class ImageRecords:
         listed = dict.fromkeys(image.id for image in images)
         with self._lock:
             asked = [known for known in listed if known not in self._records or known in self._unconfirmed]
-        # asked without the lock: a disk that does not answer must not hold up who needs no witness
+        # asked without the lock: a disk that does not answer must not block a thread that needs no witness
         first_seen = {image_id: self._first_seen(image_id, now, wall_now) for image_id in asked}
         with self._lock:
             fresh = {
@@ -94,7 +93,7 @@ class ImageRecords:
         return None if seen is None else now - max(wall_now - seen, 0.0)
 
     def _confirmed(self, image_id: str, witnessed: float | None, now: float) -> ImageRecord:
-        """The record that a listed image has, or gets."""
+        """The record of a listed image, a new one if it has none."""
         known = self._records.get(image_id)
         if known is None:
             return ImageRecord(now if witnessed is None else witnessed)
@@ -105,11 +104,11 @@ class ImageRecords:
 
 
 def containerd_witness(image_filesystem: str) -> AgeWitness:
-    """The witness of a containerd whose snapshotter lives in `image_filesystem` (what `ImageFsInfo` says).
+    """The witness of a containerd whose snapshotter is in `image_filesystem` (as `ImageFsInfo` reports it).
 
     The id of an image is the digest of its configuration, and containerd keeps that as a file of this name in the
-    content store beside the snapshotter. The later of modification and change time counts, so that a file brought
-    back from a backup is not older than its return. Read only; a store of another shape has no witness.
+    content store beside the snapshotter. The later of modification and change time counts, so that a file
+    restored from a backup is not older than that. It only reads; a store of another layout has no witness.
     """
     blobs = os.path.join(os.path.dirname(image_filesystem), "io.containerd.content.v1.content", "blobs", "sha256")
 

@@ -1,13 +1,13 @@
 """The file in which records of images survive a restart.
 
-* Reading never fails: a file that is missing, cannot be read or cannot be believed gives no records and one sentence
-  that says why. Reading creates nothing.
-* Saving never fails either, and never harms: the new text is written beside the old one, brought to the disk and put
-  in its place, so that a full disk (no bytes, no inodes) or a kill at any point leaves the old file whole. What is
-  left behind by a kill is one file of a fixed name, which the next save clears away.
-* Nothing on the way from the start to a removal saves: a disk that is full has no room for it. Saving is for the
-  daemon, between its passes and at its end; a hook or a dry run only reads.
-* No symbolic link is followed at the file or its directory, and a file that others may write is not believed.
+* Reading never raises: a file that is missing, unreadable or not trusted gives no records and one sentence that says
+  why. Reading creates nothing.
+* Saving never raises either. The new text is written to a file beside the old one, synced and renamed, so that a full
+  disk (no bytes, no inodes) or a kill at any point leaves the old file whole. A kill leaves at most one file of a fixed
+  name behind, which the next save removes.
+* Nothing is saved between the start and a removal: a full disk has no space for it. The daemon saves between its passes
+  and at its end; a command or a dry run only reads.
+* No symbolic link is followed at the file or its directory, and a file that others may write is not trusted.
 
 Covers: the file and its directory. Does not cover: the format and the clocks (`records_json`).
 """
@@ -24,7 +24,9 @@ from reclaim.clock import Clock
 from reclaim.images.records_json import LARGEST_BYTES, Moment, NotRecords, records_from_json, records_json
 from reclaim.types import ImageRecord
 
-SAVE_AGAIN_SECONDS = 3600.0  # unchanged records are saved again after so long: a reboot forgets what ran since
+SAVE_AGAIN_SECONDS = (
+    3600.0  # unchanged records are saved again after so long: after a reboot the time since does not count
+)
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -32,8 +34,8 @@ _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a file gave. `problem`: why it gave nothing, as a sentence, else empty; `missing`: there is no file, as at
-    the first start."""
+    """The records of a file. `problem`: why there are none, as a sentence, else empty; `missing`: there is no file, as
+    at the first start."""
 
     records: Mapping[str, ImageRecord] = field(default_factory=dict)
     problem: str = ""
@@ -63,7 +65,7 @@ class RecordFile:
         self._as_of = clock.monotonic()
 
     def load(self) -> Loaded:
-        """What was saved, in times of the present monotonic clock."""
+        """What was saved, in times of the monotonic clock of this boot."""
         try:
             records = records_from_json(self._read(), self._now())
         except FileNotFoundError:
@@ -77,8 +79,10 @@ class RecordFile:
         return Loaded(records)
 
     def save(self, records: Mapping[str, ImageRecord]) -> str:
-        """Saves the records, unless they are what was saved or loaded within the last hour. The sentence why it could
-        not, else empty."""
+        """Saves the records, unless the same ones were saved or loaded within the last hour.
+
+        Returns the sentence why it could not, else an empty text.
+        """
         with self._lock:
             recent = self._clock.monotonic() - self._as_of < SAVE_AGAIN_SECONDS
             if records == self._on_disk and (recent or not records):
@@ -97,7 +101,7 @@ class RecordFile:
         return Moment(self._clock.monotonic(), self._clock.wall(), self._boot_id)
 
     def _read(self) -> bytes:
-        """The file, at most one byte more than it may have. Never blocks on what is no file. Raises OSError."""
+        """The file, at most one byte more than allowed. Never blocks, not even on a FIFO. Raises OSError."""
         directory = self._open_directory()
         try:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -131,7 +135,7 @@ class RecordFile:
         return os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
     def _refuse_what_is_no_file(self, directory: int) -> None:
-        """Somebody put a link, or something else, in the place of the file: it is theirs, and stays."""
+        """Raises OSError if its path is a link, or anything but a regular file: that is not ours to replace."""
         try:
             found = os.stat(self._name, dir_fd=directory, follow_symlinks=False)
         except FileNotFoundError:

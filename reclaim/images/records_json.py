@@ -1,21 +1,21 @@
-"""Records of images as text, and back, so that they survive a restart (pure).
+"""Records of images as text, and back, so that they survive a restart.
 
-Times in the text are seconds since the epoch, and so can be read by people. The time of the save stands beside them
+Times in the text are seconds since the epoch, so that people can read them. The time of the save is written beside them
 in both clocks, with the id of the boot (`/proc/sys/kernel/random/boot_id`).
 
 Reading them back turns times into ages, and ages into times of the monotonic clock of now. The age of an image is
 
-* in the same boot: its age at the save, and what the monotonic clock has run since. The wall clock is not asked, and
-  may have been set in between.
-* after a reboot: its age at the save. How long the node was off nobody knows but the wall clock, which may be wrong
-  on either side, so that time does not count. Nor is an image older than the wall clock says: where the clock was set
-  back behind what the text says, it is as young as that.
+* in the same boot: its age at the save plus the monotonic time since. The wall clock is not used, as it may have been
+  set in between.
+* after a reboot: its age at the save. How long the node was off is known to the wall clock only, which may have been
+  wrong before or after, so that time does not count. Nor is an image older than the wall clock says: where the clock
+  was set back to a time before the one in the text, the image is as young as that.
 
-So neither a clock step nor a reboot makes an old image young (but for a clock set back behind the image's own first
-sight) or a young one ancient. What still knows better is the witness of `records`. Losing the text is harmless: what
-has no record is young.
+So neither a clock step nor a reboot makes an old image young (except a clock set back behind the image's first
+detection) or a young one old. The witness of `records` may still know better. Losing the text is harmless: an image
+without a record counts as new.
 
-Covers: the format, its checks, the clocks. Does not cover: the file (`record_file`).
+Covers: the format, its checks, the clocks. Does not cover: the file (`records_file`).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from reclaim.types import ImageRecord
 
 KIND = "reclaimd.io/image-records"
 VERSION = 1
-LARGEST_BYTES = 16 * 1024**2  # some 100 000 images; what a runtime can list at all is less
+LARGEST_BYTES = 16 * 1024**2  # some 100 000 images, more than a runtime can list
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:@/-]{0,255}")
-_LATEST = 253_402_300_800.0  # the year 10000: what lies behind it is no time
+_LATEST = 253_402_300_800.0  # the year 10000: anything later is no time
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def _record(image_id: str, entry: object, saved: Moment, now: Moment) -> ImageRe
     if written is None:
         return ImageRecord(first_detected)
     last_used = now.monotonic - _age(_time(written), saved, now)
-    return ImageRecord(min(first_detected, last_used), last_used)  # what was used was there
+    return ImageRecord(min(first_detected, last_used), last_used)  # an image that was used was there
 
 
 def _age(time: float, saved: Moment, now: Moment) -> float:

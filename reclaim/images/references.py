@@ -1,9 +1,9 @@
-"""Which listed image does a reference mean? (pure)
+"""Which listed images a reference means.
 
 A container names its image in several ways: an id (`sha256:…` on containerd, bare hex on CRI-O, sometimes
 shortened), a repository digest (`repo@sha256:…`), a tag in full (`docker.io/library/busybox:1.36`) or short form
-(`busybox`). A wrong "unused" deletes the image of a running pod, so the reading is generous: everything that a
-reference could mean is meant. Short forms follow https://github.com/distribution/reference (ParseNormalizedNamed).
+(`busybox`). A wrong "unused" deletes the image of a running pod, so a reference means every image that it
+could mean. Short forms follow https://github.com/distribution/reference (ParseNormalizedNamed).
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""The largest yield first, where the least recently used first would come too late.
+"""Which image is removed next: least recently used first, or the largest yield where that would come too late.
 
-Images go least recently used first, as in the kubelet. On a disk that fills faster than small old images make room
-that order loses the race: then the image that brings most goes next, in the unit that is short (bytes or inodes). It
-is chosen anew before each removal by comparing two times, and both are told; as soon as there is time again the least
-recently used one goes.
+The kubelet removes images least recently used first. On a disk that fills faster than small old images make room, that
+order loses the race. Then the image that is expected to free most is removed next, in the unit that is short (bytes or
+inodes). The order is chosen anew before each removal by comparing two times, and both are reported; as soon as there is
+time again the least recently used image is next.
 
-A runtime says nothing of inodes and counts shared layers several times, so what an image brings is estimated from what
-earlier removals brought for each byte that the runtime had promised: those of its own repository, else all of them.
+A runtime says nothing of inodes and counts shared layers several times, so the yield of an image is estimated from what
+earlier removals freed for each byte that the runtime had promised: those of its own repository, else all of them.
 
-Covers: which of a plan's images goes next. Does not cover: what is in the plan (`image_gc`), when to stop (`executor`).
+Covers: which of a plan's images is next. Does not cover: what is in the plan (`plan`), when to stop
+(`execution.executor`).
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from reclaim.disk_need import NEVER, ChosenOrder, Need
+from reclaim.disk_need import NEVER, Need, OrderDecision
 from reclaim.types import Kind, Outcome, Result, Verdict
 
 FADING = 0.9  # what each further removal leaves of what was known: the last ten or so count
 MOST_REPOSITORIES = 256  # of which the last removals are remembered
 
 Yield = tuple[float, float]
-"""Bytes and inodes that came free for each byte that the runtime had promised."""
+"""Bytes and inodes that were freed for each byte that the runtime had promised."""
 
 
 @dataclass(frozen=True, slots=True)
-class Experience:
-    """What removals of images have brought, and how long they took.
+class RemovalHistory:
+    """What removals of images have freed, and how long they took.
 
-    Before the first one: as much as one removal of 1 MiB that brought what was promised, an inode for each 16 KiB
+    Before the first one: as much as one removal of 1 MiB that freed what was promised, an inode for each 16 KiB
     (mkfs.ext4's default ratio), and took 20 ms. So no estimate is ever 0.
     """
 
@@ -48,8 +49,8 @@ class Experience:
         return bool(self.by_repository)
 
     @property
-    def worth(self) -> float:
-        """Bytes that came free for each byte that the runtime had promised."""
+    def freed_per_promised_byte(self) -> float:
+        """Bytes that were freed for each byte that the runtime had promised."""
         return self.freed_bytes / self.promised_bytes
 
     @property
@@ -57,22 +58,22 @@ class Experience:
         """How long one removal takes."""
         return self.seconds / self.removals
 
-    def brings(self, verdict: Verdict, *, inodes: bool) -> float:
-        """What the removal of this image is expected to bring, in bytes or inodes; 0 where its size is not known."""
-        overall = (self.worth, self.freed_inodes / self.promised_bytes)
+    def expected_yield(self, verdict: Verdict, *, inodes: bool) -> float:
+        """Bytes or inodes that removing this image is expected to free; 0 if its size is not known."""
+        overall = (self.freed_per_promised_byte, self.freed_inodes / self.promised_bytes)
         of_bytes, of_inodes = self.by_repository.get(repository(verdict.name), overall)
         return (verdict.size_bytes or 0) * (of_inodes if inodes else of_bytes)
 
 
-def learn(outcome: Outcome, before: Experience = Experience()) -> Experience:  # frozen
-    """What is known after this removal; what was known before, where no image of a known size went."""
+def record_removal(outcome: Outcome, before: RemovalHistory = RemovalHistory()) -> RemovalHistory:  # frozen
+    """The history after this removal; unchanged unless an image of a known size was removed."""
     size = outcome.verdict.size_bytes
     if outcome.result is not Result.REMOVED or outcome.verdict.kind is not Kind.IMAGE or not size:
         return before
     name = repository(outcome.verdict.name)
     known = {other: seen for other, seen in before.by_repository.items() if other != name}
     known[name] = (outcome.freed_bytes / size, outcome.freed_inodes / size)
-    return Experience(
+    return RemovalHistory(
         before.promised_bytes * FADING + size,
         before.freed_bytes * FADING + outcome.freed_bytes,
         before.freed_inodes * FADING + outcome.freed_inodes,
@@ -91,54 +92,74 @@ def repository(name: str) -> str:
     return f"{head}{slash}{last.partition(':')[0]}"
 
 
-def choose(remove: Sequence[Verdict], experience: Experience, need: Need, *, parallel: int = 1) -> ChosenOrder:
-    """The order of these images, least recently used first, unless that is too late.
+def choose(remove: Sequence[Verdict], history: RemovalHistory, need: Need, *, parallel: int = 1) -> OrderDecision:
+    """The order of these images: least recently used first, unless that is too late.
 
     `parallel`: removals side by side, at least 1, which divide the time: the best case of the order by last use.
     """
     to_full = need.seconds_to_full
-    by_last_use = seconds_needed(remove, experience, need, parallel=parallel)
-    # where all of them are not enough, all of them go, and there is a hurry only if the disk is full before that
-    ends = min(by_last_use, len(remove) * experience.seconds_each / max(parallel, 1))
-    return ChosenOrder(need.missing > 0 and to_full < ends, need.inodes, to_full, by_last_use)
+    by_last_use = seconds_needed(remove, history, need, parallel=parallel)
+    # where all of them are not enough, all of them are removed: it is urgent only if the disk is full before the last
+    ends = min(by_last_use, len(remove) * history.seconds_each / max(parallel, 1))
+    return OrderDecision(need.missing > 0 and to_full < ends, need.inodes, to_full, by_last_use)
 
 
-def seconds_needed(remove: Sequence[Verdict], experience: Experience, need: Need, *, parallel: int = 1) -> float:
-    """How long removals in this order take until enough is free, while the disk goes on filling; infinite if all of
-    them are not enough."""
-    each = experience.seconds_each / max(parallel, 1)
+def seconds_needed(remove: Sequence[Verdict], history: RemovalHistory, need: Need, *, parallel: int = 1) -> float:
+    """How long removals in this order take until enough is free, while the disk is still being filled; infinite if all
+    of them are not enough."""
+    each = history.seconds_each / max(parallel, 1)
     filled = max(need.fill_per_second, 0.0) * each
     missing, seconds = float(need.missing), 0.0
     for verdict in remove:
         if missing <= 0:
             break
         seconds += each
-        missing -= experience.brings(verdict, inodes=need.inodes) - filled
+        missing -= history.expected_yield(verdict, inodes=need.inodes) - filled
     return seconds if missing <= 0 else NEVER
 
 
-class YieldOrder:
-    """Says which image goes next while a plan is carried out, and learns from each that went.
+class ImageRemovalOrder:
+    """A `RemovalOrder`: chooses the next image while a plan is executed, and learns from each removal.
 
-    `chosen` is the first choice of the largest yield, else the first choice of all; None before the first.
+    `decision` is the first choice of the largest yield, else the first choice of all; None before the first.
     """
 
-    def __init__(self, experience: Experience, parallel: int):
-        self.experience = experience
-        self.chosen: ChosenOrder | None = None
+    def __init__(self, history: RemovalHistory, parallel: int):
+        self.history = history
+        self.decision: OrderDecision | None = None
         self._parallel = parallel
 
-    def next_of(self, pending: Sequence[Verdict], need: Need | None) -> int:
-        """The place of the next one to go; `pending` is not empty, and in the order of the last use."""
-        if need is None or (need.seconds_to_full == NEVER and self.chosen is not None):
+    def start_pass(self, parallel: int) -> None:
+        """Another pass starts: nothing is chosen yet, and the history is kept."""
+        self.decision = None
+        self._parallel = parallel
+
+    @property
+    def freed_per_promised_byte(self) -> float | None:
+        """Bytes that were freed for each promised byte; None before the first removal."""
+        return self.history.freed_per_promised_byte if self.history.known else None
+
+    @property
+    def seconds_each(self) -> float:
+        """How long one removal takes."""
+        return self.history.seconds_each
+
+    def next_index(self, pending: Sequence[Verdict], need: Need | None) -> int:
+        """The index of the image to remove next; `pending` is least recently used first, and not empty."""
+        if need is None or (need.seconds_to_full == NEVER and self.decision is not None):
             return 0
-        choice = choose(pending, self.experience, need, parallel=need.side_by_side(self._parallel))
-        if self.chosen is None or (choice.by_yield and not self.chosen.by_yield):
-            self.chosen = choice
+        choice = choose(pending, self.history, need, parallel=need.max_in_flight(self._parallel))
+        if self.decision is None or (choice.by_yield and not self.decision.by_yield):
+            self.decision = choice
         if not choice.by_yield:
             return 0
-        return max(range(len(pending)), key=lambda place: self.experience.brings(pending[place], inodes=need.inodes))
+        expected = self.history.expected_yield
+        return max(range(len(pending)), key=lambda index: expected(pending[index], inodes=need.inodes))
 
-    def learn(self, outcome: Outcome) -> None:
+    def expected_yield(self, verdict: Verdict, *, inodes: bool) -> float:
+        """Bytes or inodes that removing this image is expected to free; 0 if its size is not known."""
+        return self.history.expected_yield(verdict, inodes=inodes)
+
+    def record_removal(self, outcome: Outcome) -> None:
         """One removal has ended."""
-        self.experience = learn(outcome, self.experience)
+        self.history = record_removal(outcome, self.history)

@@ -1,1 +1,1 @@
-"""Log directories of pods that are gone, and log symlinks that lead nowhere."""
+"""Log directories of pods that no longer exist, and log symlinks whose target does not exist."""

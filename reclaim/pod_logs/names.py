@@ -1,18 +1,18 @@
-"""Where the kubelet puts logs and what it calls them; and what of a path that somebody else supplied is to be believed.
+"""The kubelet's names for log directories, logs and log symlinks, and the check of log paths from the runtime.
 
 | Thing | Form |
 |---|---|
 | pod log directory | `<podLogsDir>/<namespace>_<pod name>_<pod UID>` |
 | container log | `<pod log directory>/<container name>/<restart count>.log` |
-| rotated log | the same with `.<YYYYMMDD-hhmmss>` behind, then maybe `.gz`, or `.tmp` while it is made |
+| rotated log | the same followed by `.<YYYYMMDD-hhmmss>`, then maybe `.gz`, or `.tmp` while it is made |
 | log symlink | `<containerLogsDir>/<pod name>_<namespace>_<container name>-<container id>.log` |
 
 Source: kubelet, `pkg/kubelet/kuberuntime/helpers.go` (BuildPodLogsDirectory, parsePodUIDFromLogsDirectory) and
 `legacy.go` (logSymlink, getContainerIDFromLegacyLogSymlink).
 
-A path never leads anywhere by itself: what the runtime says is taken apart into names of entries, and everything else
-means that there is no such log. (An empty `log_path` once made the kubelet delete what was in its working directory,
-https://github.com/kubernetes/kubernetes/issues/107717; containers may choose theirs, CVE-2025-0750.)
+A path from the runtime is never opened as it is. It is split into three names of entries; any other path counts as "no
+such log". (An empty `log_path` once made the kubelet delete what was in its working directory,
+https://github.com/kubernetes/kubernetes/issues/107717; containers could choose theirs, CVE-2025-0750.)
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from reclaim.pod_logs.openat2 import is_entry_name
 from reclaim.pods.states import is_pod_uid
 
 LOG_SUFFIX = ".log"
-SYMLINK_STEM_BYTES = 251  # with the suffix the longest name of a file on ext4
+SYMLINK_STEM_BYTES = 251  # with the suffix 255, the longest name of a file on ext4
 SHORTEST_ID = 6
 
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)  # RFC 1123 label
@@ -44,7 +44,7 @@ class LogPaths:
 
 @dataclass(frozen=True, slots=True)
 class ContainerLogLocation:
-    """A container's log below the pod log root: three names of entries."""
+    """A container's log below the pod log root, as three names of entries."""
 
     pod_directory: bytes
     container_directory: bytes
@@ -52,17 +52,17 @@ class ContainerLogLocation:
 
 
 def log_directory_name(namespace: str, name: str, uid: str) -> str:
-    """What the kubelet calls the log directory of a pod."""
+    """The kubelet's name for the log directory of a pod."""
     return f"{namespace}_{name}_{uid}"
 
 
 def uid_of_log_directory(name: bytes) -> str:
-    """The kubelet's reading of any entry of the pod log root: the text after the last `_`, or the whole name."""
+    """The UID that the kubelet reads from an entry of the pod log root: the text after the last `_`, or all of it."""
     return os.fsdecode(name.rpartition(b"_")[2])
 
 
 def uid_of_kubelets_log_directory(name: bytes) -> str | None:
-    """The UID if the name has exactly the form that the kubelet gives, with a UID that can be one; else None."""
+    """The UID if the name has exactly the form that the kubelet gives, with a valid UID; else None."""
     namespace, _, rest = os.fsdecode(name).partition("_")
     pod_name, _, uid = rest.partition("_")
     formed = _NAMESPACE.fullmatch(namespace) and _POD_NAME.fullmatch(pod_name) and is_pod_uid(uid)
@@ -70,7 +70,7 @@ def uid_of_kubelets_log_directory(name: bytes) -> str | None:
 
 
 def symlink_name(pod: str, namespace: str, container: str, container_id: str) -> str:
-    """What the kubelet calls the log symlink of a container: at most 255 bytes, cut at the end of the container's id.
+    """The kubelet's name for the log symlink of a container: at most 255 bytes; the end of the container's id is cut.
 
     With the longest names nothing of the id is left, and several containers share one name.
     """
@@ -79,22 +79,24 @@ def symlink_name(pod: str, namespace: str, container: str, container_id: str) ->
 
 
 def is_cut(link_name: bytes) -> bool:
-    """Whether a log symlink has a name of the full length, so that its end may not be a container's id."""
+    """Whether a log symlink has the greatest length, so that the container's id at its end may be cut."""
     return len(link_name) >= SYMLINK_STEM_BYTES + len(LOG_SUFFIX)
 
 
 def container_id_of_symlink(path: str) -> str | None:
-    """The kubelet's reading of the whole path of a log symlink: the text after the last `-`, without `.log`, at least 6
-    bytes; else None. It may be the beginning of an id only, and without any `-` it is the path."""
+    """The container id that the kubelet reads from the path of a log symlink; None if it has fewer than 6 bytes.
+
+    It is the text after the last `-`, without `.log`. It may be a prefix of an id; without any `-` it is the path.
+    """
     container_id = path.rpartition("-")[2].removesuffix(LOG_SUFFIX)
     return container_id if path.endswith(LOG_SUFFIX) and len(os.fsencode(container_id)) >= SHORTEST_ID else None
 
 
 def container_log_location(log_path: str, root: str) -> ContainerLogLocation | None:
-    """The place of a log whose path the runtime supplied, or None: then there are no log files.
+    """The location of a log by the path that the runtime reported; None: the path is not one of a container's log.
 
-    Only `<root>/<entry>/<entry>/<number>.log` is a place, lexically clean, without NUL and without the characters of
-    shell patterns (the kubelet puts none there; it would expand them).
+    Accepted is only `<root>/<entry>/<entry>/<number>.log`, without `.`, `..`, `//`, NUL and the characters of shell
+    patterns (the kubelet writes none of these characters, and would expand them).
     """
     directory = root.rstrip("/") + "/"
     if not root.startswith("/") or not log_path.startswith(directory) or _GLOB_CHARACTERS & set(log_path):

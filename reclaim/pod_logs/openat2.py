@@ -1,12 +1,12 @@
-"""Opens one directory directly beneath an opened one: no symlink, no way up, no other filesystem, no other mount.
+"""Opens a directory directly beneath an opened one: follows no symlink and no `..`, crosses no filesystem and no mount.
 
-With `openat2` (Linux 5.6) the kernel holds all of it in one call: RESOLVE_BENEATH, NO_SYMLINKS, NO_MAGICLINKS, NO_XDEV.
-Without it (an older kernel, or a seccomp profile that does not know the call) the same is put together:
-`O_NOFOLLOW | O_DIRECTORY`, then device and mount id are compared. The mount id tells a bind mount of the same
-filesystem from a plain directory; it is read from /proc/self/fdinfo, and where that cannot be read nothing is opened.
+With `openat2` (Linux 5.6) the kernel guarantees this in one call: RESOLVE_BENEATH, NO_SYMLINKS, NO_MAGICLINKS, NO_XDEV.
+Without it (an older kernel, or a seccomp profile that refuses the call) the directory is opened with
+`O_NOFOLLOW | O_DIRECTORY`, then device and mount id are compared. The mount id distinguishes a bind mount of the same
+filesystem from a plain directory. It is read from /proc/self/fdinfo; if that cannot be read, nothing is opened.
 Source: openat2(2), proc_pid_fdinfo(5).
 
-Covers: one step. Does not cover: paths; who needs two steps takes two.
+Covers: one name. Does not cover: paths of several names.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from collections.abc import Callable
 OpenBeneath = Callable[[int, bytes], int]
 """Opens the directory of this name beneath an opened directory and returns a descriptor to be closed by the caller.
 
-Raises OSError: ENOENT; ENOTDIR or ELOOP when it is no directory (a symlink is none); EXDEV when it is another
-filesystem or mount; or whatever the kernel says. Raises ValueError when the name is not that of an entry.
+Raises OSError: ENOENT; ENOTDIR or ELOOP when it is not a directory (a symlink is none); EXDEV when it is on another
+filesystem or mount; or another error of the kernel. Raises ValueError when the name cannot be that of an entry.
 """
 
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SYS_OPENAT2 = 437  # one number on every architecture that Kubernetes runs on
 _NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
 _CROSSING = "is on another filesystem or mount"
-_UNTOLD = "mounts cannot be told apart here: /proc/self/fdinfo does not say"
-_RETRIES = 16  # openat2 may answer EAGAIN when something is renamed or mounted at the very moment
+_MOUNT_UNKNOWN = "its mount is unknown: /proc/self/fdinfo does not name it"
+_RETRIES = 16  # openat2 may fail with EAGAIN while something is renamed or mounted
 
 _syscall = ctypes.CDLL(None, use_errno=True).syscall
 _syscall.restype = ctypes.c_long
@@ -48,11 +48,11 @@ def is_entry_name(name: bytes) -> bool:
 
 
 _MAYBE_A_RACE = (errno.EAGAIN, errno.EINTR, errno.EXDEV)
-"""EXDEV too: what was moved elsewhere while it was being opened is no longer beneath (`complete_walk`, fs/namei.c)."""
+"""EXDEV too: a directory that moves while it is opened may no longer be beneath (`complete_walk`, fs/namei.c)."""
 
 
 def open_beneath(directory: int, name: bytes) -> int:
-    """An `OpenBeneath`: with `openat2`, or step by step where that is not to be had."""
+    """An `OpenBeneath`: with `openat2`, or by comparison where the kernel does not offer it."""
     try:
         return open_by_openat2(directory, name)
     except OSError as error:
@@ -76,14 +76,14 @@ def open_by_openat2(directory: int, name: bytes) -> int:
 
 
 def open_by_comparison(directory: int, name: bytes) -> int:
-    """An `OpenBeneath` for any kernel; OSError with EXDEV also where mounts cannot be told apart."""
+    """An `OpenBeneath` for any kernel; OSError with EXDEV also where the mount is unknown."""
     _refuse_paths(name)
     descriptor = _on_the_same_device(directory, os.open(name, _FLAGS, dir_fd=directory), name)
     mounts = _mount_id(directory), _mount_id(descriptor)
     if mounts[0] is not None and mounts[0] == mounts[1]:
         return descriptor
     os.close(descriptor)
-    raise OSError(errno.EXDEV, _UNTOLD if None in mounts else _CROSSING, name)
+    raise OSError(errno.EXDEV, _MOUNT_UNKNOWN if None in mounts else _CROSSING, name)
 
 
 def _refuse_paths(name: bytes) -> None:
@@ -92,7 +92,7 @@ def _refuse_paths(name: bytes) -> None:
 
 
 def _on_the_same_device(directory: int, descriptor: int, name: bytes) -> int:
-    """The descriptor; closed, and EXDEV, if its device is another (a btrfs subvolume is one without being a mount)."""
+    """The descriptor; on another device closes it and raises EXDEV (a btrfs subvolume has its own, but is no mount)."""
     if os.fstat(descriptor).st_dev == os.fstat(directory).st_dev:
         return descriptor
     os.close(descriptor)
@@ -100,7 +100,7 @@ def _on_the_same_device(directory: int, descriptor: int, name: bytes) -> int:
 
 
 def _mount_id(descriptor: int) -> bytes | None:
-    """What the kernel calls the mount that a descriptor was opened on; None where it does not say."""
+    """The kernel's id of the mount that a descriptor was opened on; None where it is unknown."""
     try:
         with open(f"/proc/self/fdinfo/{descriptor}", "rb") as info:
             return next((line for line in info if line.startswith(b"mnt_id:")), None)

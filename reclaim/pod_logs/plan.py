@@ -1,31 +1,33 @@
-"""Which pod log directories and log symlinks may go: the plans (pure), and the values that they are made on.
+"""Which pod log directories and log symlinks may be removed: the plans (pure), and the values they are made from.
 
 The kubelet's rules (`pkg/kubelet/kuberuntime/kuberuntime_gc.go`, evictPodLogsDirectories):
 
 * Directories, only once all sources of pods are ready: each entry of the pod log root, files too, in the order of
-  names; the pod is told by the name. If its content should be removed, the entry goes. Containers are not looked at.
-* Symlinks, always: of those named `*.log` whose target does not exist
+  names. The name contains the pod's UID. If the content of that pod should be removed, the entry is removed. Containers
+  are not examined.
+* Symlinks, always: those named `*.log` whose target does not exist
 
-  | the container's id cannot be told from the name | goes |
-  | ContainerStatus is an error                     | goes |
-  | ContainerStatus has no status                   | stays |
-  | any state but EXITED                            | stays: the log may just be rotating |
-  | EXITED                                          | goes |
+  | the name contains no container id | removed |
+  | ContainerStatus fails             | removed |
+  | ContainerStatus has no status     | kept |
+  | any state but EXITED              | kept: the log may just be rotating |
+  | EXITED                            | removed |
 
-Where a guard of ours is stricter. Of directories, for pods that the kubelet itself has not told about:
+Our own guards are stricter. They keep a directory of a pod that is not in the kubelet's list unless
 
-* The name has exactly the kubelet's form with a UID that can be one. `lost+found` stays.
-* The runtime has no container and no sandbox of the pod. When that is not known, nothing goes.
-* The entry has not changed for `settle_seconds`: the kubelet makes the directory before anything runs.
+* the name has exactly the kubelet's form with a valid UID (so `lost+found` is kept),
+* the runtime has no container and no sandbox of the pod (if that is unknown, nothing is removed), and
+* the entry has not changed for `settle_seconds`: the kubelet makes the directory before anything runs.
 
-Of symlinks, where `cautious`:
+They keep a symlink, where `cautious`, if
 
-* Only what leads, as it is written, below the pod log root is the kubelet's. A link that leads elsewhere is somebody
-  else's, and is not even followed. Links of an earlier `podLogsDir` stay too; each costs an inode.
-* An error other than "no such container" keeps the link: the kubelet takes it even when the runtime is only away.
-* A name of the full length may end in the middle of anything; that no container has such an id then says nothing.
+* its target, as written, is not below the pod log root: then it is not the kubelet's, and is not even followed. This
+  also keeps links of an earlier `podLogsDir`; each costs an inode.
+* ContainerStatus fails with an error other than "no such container": the kubelet removes it even when the runtime is
+  only down.
+* its name has the greatest length: the container id may be cut, so "no such container" proves nothing.
 
-Covers: verdicts and their order. Does not cover: reading (`log_listing`), looking again (`log_removers`).
+Covers: verdicts and their order. Does not cover: reading (`reader`), the checks right before a removal (`removers`).
 """
 
 from __future__ import annotations
@@ -46,8 +48,8 @@ _NANOSECOND = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class LogPolicy:
-    """`cautious`: guards of ours also where the kubelet's own state is known, but does not name the pod; False is the
-    kubelet's way. `settle_seconds`: how long an entry must not have changed, where a guard decides."""
+    """`cautious`: our guards apply also to a pod that is missing in the kubelet's known list; False: only the kubelet's
+    rules apply to it. `settle_seconds`: how long an entry must not have changed, where a guard decides."""
 
     cautious: bool = True
     settle_seconds: float = 10.0
@@ -67,8 +69,8 @@ class LogEntry:
         return printable(self.name)
 
 
-class Target(StrEnum):
-    """Where a log symlink leads."""
+class TargetState(StrEnum):
+    """Whether the target of a log symlink exists. FOREIGN: the target is not below the pod log root."""
 
     EXISTS = "exists"
     MISSING = "missing"
@@ -77,17 +79,17 @@ class Target(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class LogLink:
-    """A symlink among the log symlinks, what it says and where that leads.
+class LogSymlink:
+    """A log symlink, its target as written, and whether that exists.
 
-    `container_id`: as its name tells it, maybe only the beginning; None when it cannot be told. `pod_uid`: of the pod
-    whose log its target would be, as far as that can be told.
+    `container_id`: from its name, maybe only a prefix; None when the name contains none. `pod_uid`: of the pod whose
+    log the target is, by the name of its directory; empty if unknown.
     """
 
     name: bytes
     identity: Identity
     target: bytes
-    leads: Target
+    target_state: TargetState
     container_id: str | None = None
     pod_uid: str = ""
 
@@ -98,7 +100,7 @@ class LogLink:
 
 
 class NoState(StrEnum):
-    """What ContainerStatus says in place of a state."""
+    """The answer of ContainerStatus where it contains no state."""
 
     NO_CONTAINER = "no_container"
     NO_STATUS = "no_status"
@@ -117,7 +119,7 @@ def plan_pod_logs(
 ) -> Plan:
     """The plan for every entry of the pod log root, in the order of names.
 
-    `in_runtime`: the UIDs that have a container or a sandbox, in whatever state; None when the runtime gave no complete
+    `in_runtime`: the UIDs that have a container or a sandbox, in any state; None when the runtime gave no complete
     lists. `now_ns`: wall time in nanoseconds since the epoch.
     """
     verdicts = [
@@ -142,14 +144,14 @@ def _judge_entry(
     )
     if not pods.sources_ready:
         return replace(verdict, reason=Reason.HELD_OFF)
-    told = pods.known and uid in (pods.kubelet or {})
-    if told or (pods.known and not policy.cautious):
-        return _as_the_kubelet(verdict, uid, pods)
-    return _guarded(replace(verdict, rule=Rule.GUARD), entry.name, pods, policy, in_runtime)
+    listed = pods.known and uid in (pods.kubelet or {})
+    if listed or (pods.known and not policy.cautious):
+        return _by_kubelet_rules(verdict, uid, pods)
+    return _by_guards(replace(verdict, rule=Rule.GUARD), entry.name, pods, policy, in_runtime)
 
 
-def _as_the_kubelet(verdict: Verdict, uid: str, pods: PodStates) -> Verdict:
-    """The kubelet's rule. A pod directory of a pod that it does not know stays ours to respect."""
+def _by_kubelet_rules(verdict: Verdict, uid: str, pods: PodStates) -> Verdict:
+    """The kubelet's rule; beyond it, the log of an unlisted pod is kept while that pod has a directory."""
     state = (pods.kubelet or {}).get(uid)
     if pods.content_should_be_removed(uid):
         reason = Reason.POD_GONE
@@ -161,7 +163,7 @@ def _as_the_kubelet(verdict: Verdict, uid: str, pods: PodStates) -> Verdict:
     return replace(verdict, rule=Rule.KUBELET if state is not None else Rule.GUARD)
 
 
-def _guarded(
+def _by_guards(
     verdict: Verdict, name: bytes, pods: PodStates, policy: LogPolicy, in_runtime: Collection[str] | None
 ) -> Verdict:
     uid = uid_of_kubelets_log_directory(name)
@@ -179,47 +181,49 @@ def _guarded(
     return replace(verdict, action=Action.REMOVE, reason=Reason.POD_GONE)
 
 
-def plan_log_symlinks(links: Sequence[LogLink], answers: Mapping[str, StatusAnswer], policy: LogPolicy) -> Plan:
+def plan_log_symlinks(links: Sequence[LogSymlink], answers: Mapping[str, StatusAnswer], policy: LogPolicy) -> Plan:
     """The plan for every log symlink, in the order of names.
 
-    `answers`: what ContainerStatus said, by the id that was asked. Without an answer a link stays.
+    `answers`: the answers of ContainerStatus by the requested id. A link without an answer is kept.
     """
     return _plan([judge_link(link, answers, policy) for link in sorted(links, key=lambda link: link.name)])
 
 
-def ids_to_ask(links: Sequence[LogLink]) -> tuple[str, ...]:
-    """The ids that the plan needs an answer for: those of dangling links, each once."""
-    asked = (link.container_id for link in links if link.leads is Target.MISSING)
+def ids_to_ask(links: Sequence[LogSymlink]) -> tuple[str, ...]:
+    """The container ids that the plan needs an answer for: those of dangling links, each once."""
+    asked = (link.container_id for link in links if link.target_state is TargetState.MISSING)
     return tuple(dict.fromkeys(container_id for container_id in asked if container_id is not None))
 
 
-def judge_link(link: LogLink, answers: Mapping[str, StatusAnswer], policy: LogPolicy) -> Verdict:
+def judge_link(link: LogSymlink, answers: Mapping[str, StatusAnswer], policy: LogPolicy) -> Verdict:
     """The verdict on one link."""
     verdict = Verdict(Kind.LOG_SYMLINK, link.id, link.id, Action.KEEP, Reason.TARGET_EXISTS, pod_uid=link.pod_uid)
-    match link.leads:
-        case Target.EXISTS:
+    match link.target_state:
+        case TargetState.EXISTS:
             return verdict
-        case Target.UNREADABLE:
+        case TargetState.UNREADABLE:
             return replace(verdict, reason=Reason.UNREADABLE)
-        case Target.FOREIGN:
+        case TargetState.FOREIGN:
             return replace(verdict, reason=Reason.NOT_KUBELETS, rule=Rule.GUARD)
-        case Target.MISSING:
+        case TargetState.MISSING:
             return _judge_dangling(verdict, link, answers, policy)
 
 
-def _judge_dangling(verdict: Verdict, link: LogLink, answers: Mapping[str, StatusAnswer], policy: LogPolicy) -> Verdict:
+def _judge_dangling(
+    verdict: Verdict, link: LogSymlink, answers: Mapping[str, StatusAnswer], policy: LogPolicy
+) -> Verdict:
     gone = replace(verdict, action=Action.REMOVE, reason=Reason.DANGLING)
-    untold = replace(verdict, reason=Reason.UNKNOWN_STATE, rule=Rule.GUARD)
+    uncertain = replace(verdict, reason=Reason.UNKNOWN_STATE, rule=Rule.GUARD)
     if link.container_id is None:
-        return untold if policy.cautious and is_cut(link.name) else gone
-    unanswered = replace(untold, reason=Reason.INCOMPLETE_LISTING)
+        return uncertain if policy.cautious and is_cut(link.name) else gone
+    unanswered = replace(uncertain, reason=Reason.INCOMPLETE_LISTING)
     match answers.get(link.container_id):
         case None:
             return unanswered
         case NoState.ERROR:
             return unanswered if policy.cautious else gone
         case NoState.NO_CONTAINER:
-            return untold if policy.cautious and is_cut(link.name) else gone
+            return uncertain if policy.cautious and is_cut(link.name) else gone
         case NoState.NO_STATUS:
             return replace(verdict, reason=Reason.UNKNOWN_STATE)
         case ContainerState.EXITED:

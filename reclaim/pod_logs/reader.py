@@ -1,7 +1,7 @@
-"""Reads the pod log root and the log symlinks. Creates nothing; of symlinks nothing but where they lead is asked.
+"""Reads the pod log root and the log symlinks. Creates nothing, and opens no target of a symlink.
 
-The kubelet fails the whole stage when the pod log root cannot be read, and takes a directory of symlinks that cannot be
-read for an empty one (`pkg/kubelet/kuberuntime/kuberuntime_gc.go`, evictPodLogsDirectories). So does this.
+As in the kubelet, a pod log root that cannot be read fails the whole stage, and a directory of symlinks that cannot be
+read counts as empty (`pkg/kubelet/kuberuntime/kuberuntime_gc.go`, evictPodLogsDirectories).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Protocol
 
 from reclaim.pod_logs.directory_walk import identity_of
 from reclaim.pod_logs.names import LOG_SUFFIX, LogPaths, container_id_of_symlink, uid_of_log_directory
-from reclaim.pod_logs.plan import LogEntry, LogLink, LogPolicy, NoState, StatusAnswer, Target, ids_to_ask
+from reclaim.pod_logs.plan import LogEntry, LogPolicy, LogSymlink, NoState, StatusAnswer, TargetState, ids_to_ask
 from reclaim.pod_logs.remove_tree import printable
 from reclaim.services import ContainerStatus
 from reclaim.types import ReclaimError, RuntimeUnavailable
@@ -26,15 +26,15 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*", re.ASCII)
 
 
 class LogsUnreadable(ReclaimError):
-    """The pod log root cannot be read. The message names it and says why. `missing`: there is none."""
+    """The pod log root cannot be read. The message names it and says why. `missing`: it does not exist."""
 
     def __init__(self, message: str, *, missing: bool = False):
         super().__init__(message)
         self.missing = missing
 
 
-class AnswersStatus(Protocol):
-    """What is asked of a runtime here: a `RuntimeService` is one."""
+class ContainerStatusSource(Protocol):
+    """The part of a runtime that is needed here; every `RuntimeService` has it."""
 
     def container_status(self, container_id: str) -> ContainerStatus | None:
         """The container as it is now; None when there is no such container. Raises RuntimeUnavailable."""
@@ -42,7 +42,7 @@ class AnswersStatus(Protocol):
 
 @contextmanager
 def opened(directory: str) -> Iterator[int]:
-    """The descriptor of one of the two directories that the configuration names; symlinks to them are followed.
+    """The descriptor of one of the two configured directories; a symlink to it is followed.
 
     Raises OSError when it cannot be opened.
     """
@@ -54,7 +54,7 @@ def opened(directory: str) -> Iterator[int]:
 
 
 def read_pod_logs(paths: LogPaths) -> tuple[LogEntry, ...]:
-    """The entries of the pod log root, sorted by name. Raises LogsUnreadable, also when there is none."""
+    """The entries of the pod log root, sorted by name. Raises LogsUnreadable, also when the root does not exist."""
     try:
         with opened(paths.pod_logs_dir) as root:
             names = sorted(os.fsencode(name) for name in os.listdir(root))
@@ -66,7 +66,7 @@ def read_pod_logs(paths: LogPaths) -> tuple[LogEntry, ...]:
 
 
 def read_entry(root: int, name: bytes) -> LogEntry | None:
-    """One entry of the opened root as it is now; None when it is not there. Raises OSError."""
+    """One entry of the opened root as it is now; None when it does not exist. Raises OSError."""
     try:
         status = os.lstat(name, dir_fd=root)
     except FileNotFoundError:
@@ -74,9 +74,9 @@ def read_entry(root: int, name: bytes) -> LogEntry | None:
     return LogEntry(name, identity_of(status), status.st_ctime_ns)
 
 
-def read_log_links(paths: LogPaths, policy: LogPolicy) -> tuple[LogLink, ...]:
+def read_log_links(paths: LogPaths, policy: LogPolicy) -> tuple[LogSymlink, ...]:
     """The symlinks named `*.log`, sorted by name; none when the directory is missing or cannot be read."""
-    links: list[LogLink] = []
+    links: list[LogSymlink] = []
     try:
         with opened(paths.container_logs_dir) as directory:
             for name in sorted(os.fsencode(name) for name in os.listdir(directory) if name.endswith(LOG_SUFFIX)):
@@ -88,10 +88,10 @@ def read_log_links(paths: LogPaths, policy: LogPolicy) -> tuple[LogLink, ...]:
     return tuple(links)
 
 
-def read_link(directory: int, name: bytes, paths: LogPaths, policy: LogPolicy) -> LogLink | None:
-    """One entry of the opened directory of log symlinks as it is now; None when it is not a symlink, or not there.
+def read_link(directory: int, name: bytes, paths: LogPaths, policy: LogPolicy) -> LogSymlink | None:
+    """One entry of the opened directory of log symlinks as it is now; None when it is no symlink or does not exist.
 
-    Raises OSError when that cannot be told.
+    Raises OSError when it cannot be read.
     """
     try:
         status = os.lstat(name, dir_fd=directory)
@@ -99,42 +99,42 @@ def read_link(directory: int, name: bytes, paths: LogPaths, policy: LogPolicy) -
             return None
         target = os.readlink(name, dir_fd=directory)
     except OSError as error:
-        if error.errno in (errno.ENOENT, errno.EINVAL):  # EINVAL: something that is no symlink took its place just now
+        if error.errno in (errno.ENOENT, errno.EINVAL):  # EINVAL: it was just replaced by a file
             return None
         raise
     path = os.path.join(paths.container_logs_dir, os.fsdecode(name))
     below = _names_below(os.fsencode(paths.pod_logs_dir), target)
-    return LogLink(
+    return LogSymlink(
         name,
         identity_of(status),
         target,
-        Target.FOREIGN if policy.cautious and not below else _leads(directory, name),
+        TargetState.FOREIGN if policy.cautious and not below else _target_state(directory, name),
         container_id_of_symlink(path),
         printable(os.fsencode(uid_of_log_directory(below[0]))) if len(below) == 3 else "",
     )
 
 
 def _names_below(root: bytes, target: bytes) -> list[bytes]:
-    """The names on the way from the root to a target, as it is written; empty when it does not lead below."""
+    """The components of a target, as written, below the root; empty when it is not below."""
     root = root.rstrip(b"/") + b"/"
     clean = target.startswith(root) and os.path.normpath(target) == target
     return target.removeprefix(root).split(b"/") if clean else []
 
 
-def _leads(directory: int, name: bytes) -> Target:
+def _target_state(directory: int, name: bytes) -> TargetState:
     try:
         os.stat(name, dir_fd=directory)
     except FileNotFoundError:
-        return Target.MISSING
+        return TargetState.MISSING
     except OSError:
-        return Target.UNREADABLE
-    return Target.EXISTS
+        return TargetState.UNREADABLE
+    return TargetState.EXISTS
 
 
-def ask_states(runtime: AnswersStatus, links: Sequence[LogLink]) -> dict[str, StatusAnswer]:
-    """What ContainerStatus says for each dangling link. Never raises.
+def ask_states(runtime: ContainerStatusSource, links: Sequence[LogSymlink]) -> dict[str, StatusAnswer]:
+    """The answer of ContainerStatus for each dangling link. Never raises.
 
-    After two errors in a row nothing more is asked: a runtime that is away may take its whole deadline to say so.
+    After two errors in a row no more requests are sent: a runtime that is down may take the whole deadline of each.
     """
     answers: dict[str, StatusAnswer] = {}
     errors = 0
@@ -150,11 +150,11 @@ def ask_states(runtime: AnswersStatus, links: Sequence[LogLink]) -> dict[str, St
     return answers
 
 
-def ask_state(runtime: AnswersStatus, container_id: str) -> StatusAnswer:
-    """What ContainerStatus says for an id or the beginning of one. Raises RuntimeUnavailable.
+def ask_state(runtime: ContainerStatusSource, container_id: str) -> StatusAnswer:
+    """The answer of ContainerStatus for an id or a prefix of one. Raises RuntimeUnavailable.
 
-    What cannot begin an id is asked nobody: no container has it. An answer about a container whose id does not begin so
-    is no status.
+    A text that cannot begin an id is NO_CONTAINER without a request. An answer about a container whose id does not
+    begin with `container_id` is NO_STATUS.
     """
     if not _ID.fullmatch(container_id):
         return NoState.NO_CONTAINER

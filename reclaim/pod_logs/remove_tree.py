@@ -1,16 +1,17 @@
-"""The remover that cannot be led astray: takes away one named entry of an opened directory, and all below it.
+"""Removes one named entry of an opened directory with everything below it, safe against symlinks, mounts and races.
 
-* Only `unlink` and `rmdir`, always of a name in an opened directory. Nothing is created, truncated or made writable, so
-  it works on a filesystem without a free byte or inode.
-* No symlink is followed, no mount and no other device entered (`beneath`): a symlink goes as an entry, a mount stays
-  and is reported.
-* No recursion, few descriptors and no way up (`descent`). No directory is read into memory whole.
-* A directory that is moved meanwhile is left alone from then on: before it is listed, and after every `CHECK_EVERY`
-  files, it must still be in the directory it was entered from, and so must 7 above it. That a directory further up was
-  moved is noticed when it is next needed: until then its content, which was to go, goes.
-* What vanishes meanwhile is fine. Another error is reported and the rest still goes; what holds the rest stays.
+* It calls only `unlink` and `rmdir`, always with a name in an opened directory. It creates, truncates and chmods
+  nothing, so it works on a filesystem without a free byte or inode.
+* It follows no symlink and enters no mount and no other device (`openat2`): a symlink is unlinked, a mount is kept and
+  reported.
+* It does not recurse, holds few descriptors (`directory_walk`) and never reads a whole directory into memory.
+* It abandons a directory that is moved meanwhile: before it lists a directory, and after every `CHECK_EVERY` files,
+  that directory and 7 above it must still be where they were entered. A move further up is noticed when that directory
+  is next needed; until then its content, which was planned for removal, is removed.
+* An entry that vanishes meanwhile is no failure. After another error it reports the entry and removes the rest; the
+  directories above such an entry are kept.
 
-Covers: removal. Does not cover: whether something may go (`pod_logs`, `log_removers`).
+Covers: removal. Does not cover: whether something may be removed (`plan`, `removers`).
 """
 
 from __future__ import annotations
@@ -19,30 +20,30 @@ import errno
 import os
 from dataclasses import dataclass, field
 
-from reclaim.pod_logs.directory_walk import Descent, Displaced, Identity, identity_of
+from reclaim.pod_logs.directory_walk import DirectoryMoved, DirectoryWalk, Identity, identity_of
 from reclaim.pod_logs.openat2 import OpenBeneath, is_entry_name, open_beneath
 
 CHECK_EVERY = 64
-BATCH = 1024  # subdirectories of one directory that are remembered at a time
-DEEPEST = 20_000  # levels: someone who digs faster than this remover climbs must not hold it for ever
-RETRIES = 100  # how often one directory is gone through again because something appeared or changed in it
-FAILURES_TOLD = 16
-LOOKS_FOR_FILES = 3
+BATCH = 1024  # how many subdirectories of one directory are held in memory at a time
+DEEPEST = 20_000  # levels: a process that keeps making deeper directories must not occupy this remover for ever
+RETRIES = 100  # how often one directory is listed again because something appeared or changed in it
+FAILURES_LISTED = 16
+UNLINK_ROUNDS = 3
 
 _NOT_A_DIRECTORY = (errno.ENOTDIR, errno.ELOOP)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An entry that could not be removed: its path below the opened directory, for people, and the error."""
+    """An entry that could not be removed: its path below the opened directory, for messages, and the error."""
 
     path: str
     error: str
 
 
 @dataclass(frozen=True, slots=True)
-class Removal:
-    """What went: how many entries. What did not: how many could not, and the first `FAILURES_TOLD` of them."""
+class TreeRemoval:
+    """How many entries were removed, how many could not be, and the first `FAILURES_LISTED` of these."""
 
     removed: int = 0
     failed: int = 0
@@ -50,7 +51,7 @@ class Removal:
 
     @property
     def sentence(self) -> str:
-        """For people: what failed first, and how much else; empty when nothing did."""
+        """The first failure and the number of the others, for messages; empty without a failure."""
         if not self.failures:
             return ""
         more = f", and {self.failed - 1} more" if self.failed > 1 else ""
@@ -58,34 +59,34 @@ class Removal:
 
 
 def printable(name: bytes) -> str:
-    """A name as text, told apart from every other name: bytes that are not UTF-8 as `\\xNN`, a backslash doubled."""
+    """A name as text, different for each name: bytes that are not UTF-8 become `\\xNN`, a backslash is doubled."""
     return name.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
 
 
 def remove_tree(
     directory: int, name: bytes, identity: Identity | None = None, open_directory: OpenBeneath = open_beneath
-) -> Removal:
+) -> TreeRemoval:
     """Removes the entry `name` of an opened directory, and everything below it if it is a directory itself.
 
-    `identity`: device and inode that it must have; anything else by that name stays and is a failure. An entry that is
-    not there is nothing removed. Raises ValueError when `name` is not the name of an entry, OSError only when the
+    `identity`: device and inode that it must have; another entry of that name is kept and reported as a failure. A
+    missing entry is no failure. Raises ValueError when `name` cannot be the name of an entry, OSError only when the
     descriptor of the directory is bad.
     """
     if not is_entry_name(name):
         raise ValueError(f"{name!r} is not the name of an entry of a directory")
-    return _Walk(Descent(directory, open_directory), identity).run(name)
+    return _TreeRemover(DirectoryWalk(directory, open_directory), identity).run(name)
 
 
-def unlink_files(directory: int, prefix: bytes) -> Removal:
-    """Unlinks the entries of an opened directory whose names begin with `prefix`, literally; directories stay.
+def unlink_files(directory: int, prefix: bytes) -> TreeRemoval:
+    """Unlinks the entries of an opened directory whose names begin with the literal `prefix`; keeps directories.
 
-    Looks up to 3 times until nothing of the name is left: a file may be renamed within the prefix meanwhile. Raises
-    ValueError when the prefix cannot begin a name, or is empty.
+    Lists the directory up to 3 times, until nothing more is removed: meanwhile a file may be renamed to another such
+    name. Raises ValueError when the prefix cannot begin a name, or is empty.
     """
     if not is_entry_name(prefix):
         raise ValueError(f"{prefix!r} cannot begin the name of a file")
     removed, errors = 0, dict[bytes, str]()
-    for _ in range(LOOKS_FOR_FILES):
+    for _ in range(UNLINK_ROUNDS):
         before = removed
         try:
             with os.scandir(directory) as entries:
@@ -104,7 +105,7 @@ def unlink_files(directory: int, prefix: bytes) -> Removal:
         if removed == before:
             break
     failures = [Failure(printable(name), error) for name, error in sorted(errors.items())]
-    return Removal(removed, len(failures), tuple(failures[:FAILURES_TOLD]))
+    return TreeRemoval(removed, len(failures), tuple(failures[:FAILURES_LISTED]))
 
 
 def _said(error: OSError) -> str:
@@ -113,8 +114,8 @@ def _said(error: OSError) -> str:
 
 @dataclass(slots=True, eq=False)
 class _Level:
-    """What is to be done in one directory on the way. `pending`: subdirectories that are still to be entered; `list`:
-    it is to be listed (again); `failed`: entries that stay; `retries`: how often something changed in it."""
+    """The work left in one entered directory. `pending`: subdirectories to enter; `list`: whether to list it (again);
+    `failed`: entries that are kept after a failure; `retries`: how often something changed in it."""
 
     pending: list[bytes] = field(default_factory=list)
     failed: set[bytes] = field(default_factory=set)
@@ -122,28 +123,28 @@ class _Level:
     retries: int = 0
 
 
-class _Walk:
-    """One removal. Level 0 is the opened directory, of which nothing but the named entry is looked at."""
+class _TreeRemover:
+    """One removal. Level 0 is the opened directory; only the named entry of it is touched."""
 
-    def __init__(self, descent: Descent, expected: Identity | None):
-        self._descent = descent
+    def __init__(self, walk: DirectoryWalk, expected: Identity | None):
+        self._walk = walk
         self._expected = expected
         self._levels: list[_Level] = []
         self._removed = 0
         self._failed = 0
         self._failures: list[Failure] = []
 
-    def run(self, name: bytes) -> Removal:
+    def run(self, name: bytes) -> TreeRemoval:
         self._levels.append(_Level([name], list=False))
         try:
             while len(self._levels) > 1 or self._levels[0].pending:
                 try:
                     self._step(self._levels[-1])
-                except Displaced as displaced:
-                    self._again(displaced.depth)
+                except DirectoryMoved as moved:
+                    self._retry_directory(moved.depth)
         finally:
             self._forget(1)
-        return Removal(self._removed, self._failed, tuple(self._failures))
+        return TreeRemoval(self._removed, self._failed, tuple(self._failures))
 
     def _step(self, level: _Level) -> None:
         if level.pending:
@@ -151,18 +152,18 @@ class _Walk:
         elif level.list:
             self._list(level)
         else:
-            self._leave(level)
+            self._remove_lowest(level)
 
     def _enter(self, level: _Level, name: bytes) -> None:
-        """Enters a directory, or unlinks what has turned out not to be one."""
-        parent = self._descent.descriptor(self._descent.depth)
+        """Enters a directory, or unlinks an entry that is not one any more."""
+        parent = self._walk.descriptor(self._walk.depth)
         try:
             if self._is_another(parent, name):
                 return
-            if self._descent.depth == DEEPEST:
+            if self._walk.depth == DEEPEST:
                 self._fail(level, name, f"is more than {DEEPEST} levels deep")
                 return
-            self._descent.enter(name)
+            self._walk.enter(name)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -174,23 +175,23 @@ class _Walk:
                 self._remove_unopened(level, parent, name, _said(error))
             return
         self._levels.append(_Level())
-        if self._descent.depth == 1 and self._expected not in (None, self._descent.identity(1)):
-            self._again(1)  # exchanged since the look at it
+        if self._walk.depth == 1 and self._expected not in (None, self._walk.identity(1)):
+            self._retry_directory(1)  # another directory took its name since the `lstat`
 
     def _is_another(self, parent: int, name: bytes) -> bool:
-        """Whether the entry to be removed is not the expected one, which is then a failure. Raises OSError."""
-        if self._expected is None or self._descent.depth:
+        """Whether the entry to remove is not the expected one; notes that as a failure. Raises OSError."""
+        if self._expected is None or self._walk.depth:
             return False
         if identity_of(os.lstat(name, dir_fd=parent)) == self._expected:
             return False
-        self._fail(self._levels[0], name, "is not the entry any more that was to go")
+        self._fail(self._levels[0], name, "is another entry now, not the one that was planned")
         return True
 
     def _list(self, level: _Level) -> None:
         """Unlinks the files of the lowest directory and notes its subdirectories, up to `BATCH`."""
         level.list = False
-        self._descent.check()
-        descriptor = self._descent.descriptor(self._descent.depth)
+        self._walk.check()
+        descriptor = self._walk.descriptor(self._walk.depth)
         unlinked = 0
         try:
             with os.scandir(descriptor) as entries:
@@ -202,7 +203,7 @@ class _Walk:
                         self._unlink(level, descriptor, name)
                         unlinked += 1
                         if unlinked % CHECK_EVERY == 0:
-                            self._descent.check()
+                            self._walk.check()
                     elif len(level.pending) < BATCH:
                         level.pending.append(name)
                     else:
@@ -217,13 +218,13 @@ class _Walk:
             self._removed += 1
         except FileNotFoundError:
             pass
-        except IsADirectoryError:  # exchanged since it was listed
-            self._once_more(level, name)
+        except IsADirectoryError:  # a directory took its name since it was listed
+            self._retry_entry(level, name)
         except OSError as error:
             self._fail(level, name, _said(error))
 
     def _remove_unopened(self, level: _Level, parent: int, name: bytes, why: str) -> None:
-        """A directory that may not be read goes all the same if it is empty."""
+        """Removes a directory that cannot be opened, which works if it is empty."""
         try:
             os.rmdir(name, dir_fd=parent)
             self._removed += 1
@@ -232,11 +233,11 @@ class _Walk:
         except OSError:
             self._fail(level, name, why)
 
-    def _leave(self, level: _Level) -> None:
-        """Removes the lowest directory, which was gone through, from the one above it."""
-        depth = self._descent.depth
-        name, above = self._descent.name(depth), self._levels[depth - 1]
-        parent = self._descent.descriptor(depth - 1)
+    def _remove_lowest(self, level: _Level) -> None:
+        """Removes the lowest directory, whose entries have been handled, from the one above it."""
+        depth = self._walk.depth
+        name, above = self._walk.name(depth), self._levels[depth - 1]
+        parent = self._walk.descriptor(depth - 1)
         try:
             os.rmdir(name, dir_fd=parent)
             self._removed += 1
@@ -245,7 +246,7 @@ class _Walk:
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 if not self._is_there(parent, depth):
-                    raise Displaced(depth) from None
+                    raise DirectoryMoved(depth) from None
                 if not level.failed and level.retries < RETRIES:  # something appeared in it
                     level.retries += 1
                     level.list = True
@@ -260,19 +261,19 @@ class _Walk:
 
     def _is_there(self, parent: int, depth: int) -> bool:
         try:
-            status = os.lstat(self._descent.name(depth), dir_fd=parent)
+            status = os.lstat(self._walk.name(depth), dir_fd=parent)
         except OSError:
             return False
-        return identity_of(status) == self._descent.identity(depth)
+        return identity_of(status) == self._walk.identity(depth)
 
-    def _again(self, depth: int) -> None:
-        """A directory on the way was moved or replaced: leaves it alone, and looks at what has its name now."""
-        name = self._descent.name(depth)
+    def _retry_directory(self, depth: int) -> None:
+        """Abandons the entered directory at `depth`, which was moved or replaced, and retries the entry of its name."""
+        name = self._walk.name(depth)
         self._forget(depth)
-        self._once_more(self._levels[-1], name)
+        self._retry_entry(self._levels[-1], name)
 
-    def _once_more(self, level: _Level, name: bytes) -> None:
-        """Has an entry of the lowest directory that changed under our hands looked at again, but not for ever."""
+    def _retry_entry(self, level: _Level, name: bytes) -> None:
+        """Queues an entry of the lowest directory again after it changed; up to `RETRIES` times."""
         if level.retries < RETRIES:
             level.retries += 1
             level.pending.append(name)
@@ -280,12 +281,12 @@ class _Walk:
             self._fail(level, name, "keeps changing")
 
     def _forget(self, depth: int) -> None:
-        self._descent.leave(depth)
+        self._walk.leave(depth)
         del self._levels[depth:]
 
     def _fail(self, level: _Level, name: bytes, error: str) -> None:
-        """Notes an entry of the lowest directory that stays; an empty name is the directory itself."""
+        """Notes that an entry of the lowest directory could not be removed; an empty name is the directory itself."""
         level.failed.add(name)
         self._failed += 1
-        if len(self._failures) < FAILURES_TOLD:
-            self._failures.append(Failure(printable(self._descent.path(name)), error))
+        if len(self._failures) < FAILURES_LISTED:
+            self._failures.append(Failure(printable(self._walk.path(name)), error))

@@ -1,11 +1,11 @@
-"""Removes logs: pod log directories and log symlinks as planned, and a container's own log before the container goes.
+"""Removes logs: pod log directories and log symlinks as planned, and a container's own log before the container.
 
-Looking again right before, as `removers` does: the entry is the one that was planned and nobody has touched it, the pod
-is still gone, the link still leads nowhere and its container has exited.
+Each is checked again right before: the entry is still the planned one and unchanged, the pod still does not exist, the
+target of the link still does not exist and its container has exited.
 
-Between the last look and the `unlink` of a name some microseconds remain in which another file can get that name. For
-that the kubelet would have to make a pod, a log directory or a link of the very same name, UID and container id, which
-it never does twice.
+Between the last check and the `unlink` of a name another file can get that name for some microseconds. For that the
+kubelet would have to make a pod, a log directory or a link with the very same name, UID and container id, which it
+never does twice.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from reclaim.clock import Clock
-from reclaim.containers.removers import STATUS_FRESH_SECONDS, Ready, Refused
+from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused
 from reclaim.pod_logs.names import (
     ContainerLogLocation,
     LogPaths,
@@ -25,14 +25,12 @@ from reclaim.pod_logs.names import (
     uid_of_log_directory,
 )
 from reclaim.pod_logs.openat2 import is_entry_name, open_beneath
-from reclaim.pod_logs.plan import LogEntry, LogLink, LogPolicy, NoState, StatusAnswer, Target, judge_link
-from reclaim.pod_logs.reader import AnswersStatus, ask_state, opened, read_entry, read_link
+from reclaim.pod_logs.plan import LogEntry, LogPolicy, LogSymlink, NoState, StatusAnswer, TargetState, judge_link
+from reclaim.pod_logs.reader import ContainerStatusSource, ask_state, opened, read_entry, read_link
 from reclaim.pod_logs.remove_tree import printable, remove_tree, unlink_files
 from reclaim.pods.states import PodStateProvider, is_pod_uid
 from reclaim.services import ContainerStatus
-from reclaim.types import Action, ContainerState, Reason, RemovalFailed, Result, RuntimeUnavailable, Verdict
-
-_GONE = Refused(result=Result.ALREADY_GONE)
+from reclaim.types import Action, ContainerState, Reason, RemovalFailed, RuntimeUnavailable, Verdict
 
 
 class PodLogRemover:
@@ -42,6 +40,7 @@ class PodLogRemover:
     """
 
     fresh_seconds = STATUS_FRESH_SECONDS
+    frees_late = False
 
     def __init__(self, paths: LogPaths, entries: Sequence[LogEntry], pods: PodStateProvider, clock: Clock):
         self._paths = paths
@@ -50,9 +49,9 @@ class PodLogRemover:
         self._clock = clock
 
     def check(self, verdict: Verdict) -> Ready | Refused:
-        """The same entry; of a pod that is gone also unchanged since the plan, and the pod gone now.
+        """Ready if the entry is the planned one and, for POD_GONE, unchanged while the pod still does not exist.
 
-        That the kubelet has terminated or evicted a pod is final and not asked again.
+        That the kubelet has terminated or evicted a pod is final, so that is not checked again.
         """
         planned = self._entries[verdict.id]
         read_at = self._clock.monotonic()
@@ -61,19 +60,19 @@ class PodLogRemover:
         except OSError:
             return Refused(Reason.UNREADABLE)
         if entry is None:
-            return _GONE
+            return GONE
         if entry.identity != planned.identity:
             return Refused(Reason.TOO_YOUNG)
         if verdict.reason is Reason.POD_GONE:
             if entry.changed_at_ns != planned.changed_at_ns:
                 return Refused(Reason.TOO_YOUNG)
             uid = uid_of_log_directory(planned.name)
-            if is_pod_uid(uid) and not self._pods.gone(uid):  # what cannot be a UID is no pod's
+            if is_pod_uid(uid) and not self._pods.gone(uid):  # an invalid UID belongs to no pod
                 return Refused(Reason.POD_ALIVE)
         return Ready(read_at)
 
     def remove(self, verdict: Verdict) -> bool:
-        """The whole tree, by `tree`. What could not go is named, and what could is gone."""
+        """Removes the tree, as far as possible. Raises RemovalFailed, which names the first entry that was kept."""
         planned = self._entries[verdict.id]
         try:
             with opened(self._paths.pod_logs_dir) as root:
@@ -83,11 +82,11 @@ class PodLogRemover:
         except OSError as error:
             raise RemovalFailed(f"{self._paths.pod_logs_dir}: {error.strerror}") from error
         if removal.failed:
-            raise RemovalFailed(f"{removal.sentence}; {removal.removed} entries went")
+            raise RemovalFailed(f"{removal.sentence}; {removal.removed} entries were removed")
         return removal.removed > 0
 
     def present(self, verdict: Verdict) -> bool:
-        """The same entry is there, not another one of its name. Raises RuntimeUnavailable when it cannot be told."""
+        """Whether the planned entry, not another of its name, still exists. Raises RuntimeUnavailable when unknown."""
         planned = self._entries[verdict.id]
         try:
             entry = self._read(planned)
@@ -96,7 +95,7 @@ class PodLogRemover:
         return entry is not None and entry.identity == planned.identity
 
     def _read(self, planned: LogEntry) -> LogEntry | None:
-        """The entry as it is now. Raises OSError, except that a missing root has no entries."""
+        """The entry as it is now; None also when the root does not exist. Raises OSError."""
         try:
             with opened(self._paths.pod_logs_dir) as root:
                 return read_entry(root, planned.name)
@@ -105,17 +104,23 @@ class PodLogRemover:
 
 
 class LogSymlinkRemover:
-    """Removes a log symlink that leads nowhere. A `Remover`. `links`: those that the plan was made of.
+    """Removes a log symlink whose target does not exist. A `Remover`. `links`: those that the plan was made of.
 
-    Rotation renames a log and only then has the runtime open it anew; between the two the link of a running container
-    leads nowhere, and once removed it would never come back. So first the container must have exited (which is final)
-    or be unknown, and after that the link must still be the same and lead nowhere.
+    Rotation renames a log, and only then has the runtime open it anew. Between the two the target of a running
+    container's link does not exist, and a link that was removed would never come back. So first the container must
+    have exited (which is final) or be unknown, and after that the link must be unchanged and still have no target.
     """
 
     fresh_seconds = STATUS_FRESH_SECONDS
+    frees_late = False
 
     def __init__(
-        self, paths: LogPaths, links: Sequence[LogLink], runtime: AnswersStatus, policy: LogPolicy, clock: Clock
+        self,
+        paths: LogPaths,
+        links: Sequence[LogSymlink],
+        runtime: ContainerStatusSource,
+        policy: LogPolicy,
+        clock: Clock,
     ):
         self._paths = paths
         self._links = {link.id: link for link in links}
@@ -124,7 +129,7 @@ class LogSymlinkRemover:
         self._clock = clock
 
     def check(self, verdict: Verdict) -> Ready | Refused:
-        """The container's state first; then, as it takes no time, the link. Raises RuntimeUnavailable."""
+        """Checks the container's state, then the link, which takes no time. Raises RuntimeUnavailable."""
         planned = self._links[verdict.id]
         read_at = self._clock.monotonic()
         answers: dict[str, StatusAnswer] = {}
@@ -144,26 +149,26 @@ class LogSymlinkRemover:
                 raise
             return NoState.ERROR
 
-    def _refusal(self, planned: LogLink) -> Refused | None:
-        """None while the link is the same as planned, and still leads nowhere."""
+    def _refusal(self, planned: LogSymlink) -> Refused | None:
+        """None while the link is unchanged and its target still does not exist."""
         try:
             with opened(self._paths.container_logs_dir) as directory:
                 return self._changed(directory, planned)
         except FileNotFoundError:
-            return _GONE
+            return GONE
         except OSError:
             return Refused(Reason.UNREADABLE)
 
-    def _changed(self, directory: int, planned: LogLink) -> Refused | None:
+    def _changed(self, directory: int, planned: LogSymlink) -> Refused | None:
         link = read_link(directory, planned.name, self._paths, self._policy)
         if link == planned:
             return None
         if link is None:
-            return _GONE
-        return Refused(Reason.TARGET_EXISTS if link.leads is Target.EXISTS else Reason.TOO_YOUNG)
+            return GONE
+        return Refused(Reason.TARGET_EXISTS if link.target_state is TargetState.EXISTS else Reason.TOO_YOUNG)
 
     def remove(self, verdict: Verdict) -> bool:
-        """Unlinks it if it is still the same and leads nowhere: that is asked once more within the same call."""
+        """Unlinks it; within the same call it checks once more that the link is unchanged and has no target."""
         planned = self._links[verdict.id]
         try:
             with opened(self._paths.container_logs_dir) as directory:
@@ -179,7 +184,7 @@ class LogSymlinkRemover:
         return refused is None
 
     def present(self, verdict: Verdict) -> bool:
-        """The link is there: the same, wherever it leads. Raises RuntimeUnavailable when it cannot be told."""
+        """Whether the planned link still exists, whatever its target. Raises RuntimeUnavailable when unknown."""
         planned = self._links[verdict.id]
         try:
             with opened(self._paths.container_logs_dir) as directory:
@@ -194,32 +199,33 @@ class LogSymlinkRemover:
 class ContainerLogs:
     """Deletes the logs of a container that is about to be removed.
 
-    The kubelet does the same in the same order: the log first, so that when it cannot be deleted the container stays
-    and the next pass finds both again (`pkg/kubelet/kuberuntime/kuberuntime_container.go`, removeContainer). It holds
-    its log rotator's lock meanwhile, which nobody else can. What can happen without it: the rotator, which takes up
-    running containers only, chose this one just before it exited, and renames or compresses its log while it goes
-    here. Then the rotator finds a file missing and says so in its log, or leaves a compressed copy of a dead
-    container's log, which goes with the log directory of its pod. Nothing of a container that runs is touched.
+    The kubelet deletes in the same order (`pkg/kubelet/kuberuntime/kuberuntime_container.go`, removeContainer): the log
+    first, so that a container whose log cannot be deleted is kept and the next pass finds both again. Meanwhile it
+    holds its log rotator's lock, which no other process can. Without that lock the rotator, which rotates running
+    containers only, may have chosen this container just before it exited, and rename or compress its log during the
+    deletion. Then it logs that a file is missing, or leaves a compressed copy, which is removed with the log directory
+    of the pod. The logs of running containers are never touched.
     """
 
     def __init__(self, paths: LogPaths):
         self._paths = paths
 
     def remove(self, status: ContainerStatus) -> int:
-        """Deletes the log, its rotated, compressed and temporary copies, and the symlink to it; says how many went.
+        """Deletes the log, its rotated, compressed and temporary copies, and the symlink to it. Returns how many files.
 
-        Missing files are fine, and a `log_path` that is not that of a container below the pod log root means that there
-        are none. Raises RemovalFailed on any other error, or when the container has not exited: then it must stay.
+        Missing files are no failure; a `log_path` that is not that of a container below the pod log root means that
+        there are none. Raises RemovalFailed on any other error, or when the container has not exited: then it must be
+        kept.
         """
         if status.state is not ContainerState.EXITED:
-            raise RemovalFailed(f"the log of {status.id} stays: it is {status.state}")
+            raise RemovalFailed(f"the log of {status.id} is kept: the container is {status.state}")
         location = container_log_location(status.log_path, self._paths.pod_logs_dir)
         if location is None:
             return 0
         try:
             return self._remove_files(location) + self._remove_symlink(status)
         except OSError as error:
-            raise RemovalFailed(f"the log of {status.id} stays: {error.strerror}") from error
+            raise RemovalFailed(f"the log of {status.id} is kept: {error.strerror}") from error
 
     def _remove_files(self, location: ContainerLogLocation) -> int:
         with ExitStack() as stack:
@@ -236,7 +242,7 @@ class ContainerLogs:
         return removal.removed
 
     def _remove_symlink(self, status: ContainerStatus) -> int:
-        """Only a symlink to this very log: cut to 255 bytes, several containers can have one name of a link."""
+        """Removes the symlink if it leads to this log: cut to 255 bytes, its name can be that of several containers."""
         name = os.fsencode(symlink_name(status.pod_name, status.pod_namespace, status.name, status.id))
         if not is_entry_name(name):
             return 0

@@ -1,13 +1,14 @@
-"""One question to the kubelet, `GET /pods`: plain HTTP/1.1, one connection, one deadline for all of it.
+"""Client for one request to the kubelet, `GET /pods`: plain HTTP/1.1, one connection, one deadline for everything.
 
-* Everything together, from connecting to the last byte, has one deadline: a server that drips is late.
-* The body is bounded, redirects are not followed, proxies are not used, names are not looked up.
-* The connection starts at the address that it goes to, which only works for an address of this very node. So
-  neither the question nor the token ever leaves the node.
-* Files are read anew for each question: projected tokens and certificates rotate.
-* The server proves who it is before the token is sent, unless the endpoint waives that. The token is in no message.
+* The deadline spans everything from connecting to the last byte, so a server that sends a byte now and then is late.
+* The size of the body is limited, redirects are not followed, proxies are not used, names are not looked up.
+* The connection is bound to the address it connects to, which only works for an address of this node. So neither the
+  request nor the token ever leaves the node.
+* Token and certificates are read anew for each request, as they rotate.
+* The server's certificate is verified before the token is sent, unless the endpoint waives that. No message contains
+  the token.
 
-Imports what speaks TLS and HTTP only when a question is asked.
+The modules for TLS and HTTP are imported with the first request.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ _REMEDIES = {
 
 
 class KubeletUnavailable(ReclaimError):
-    """The kubelet gave no complete answer. The message is a sentence for people, with what to look at.
+    """The kubelet gave no complete answer. The message is one sentence with a hint what to check.
 
-    `late`: the deadline passed, so asking again costs as much again.
+    `late`: the deadline passed, so another request may take as long again.
     """
 
     def __init__(self, message: str, *, late: bool = False):
@@ -54,7 +55,7 @@ class KubeletUnavailable(ReclaimError):
 
 
 def get_pods(endpoint: KubeletEndpoint, seconds: float = ANSWER_SECONDS) -> bytes:
-    """The body of the kubelet's answer to `GET /pods`, at most 64 MiB, complete as far as HTTP can tell.
+    """The body of the kubelet's answer to `GET /pods`, at most 64 MiB, complete by the rules of HTTP.
 
     Takes at most `seconds`. Raises KubeletUnavailable, and nothing else.
     """
@@ -71,8 +72,8 @@ def get_pods(endpoint: KubeletEndpoint, seconds: float = ANSWER_SECONDS) -> byte
         raise KubeletUnavailable(f"{kubelet} gave no complete answer within {seconds:g} s", late=True) from None
     except ssl.SSLCertVerificationError as error:
         raise KubeletUnavailable(
-            f"{kubelet} has a certificate that is not believed ({error.verify_message.rstrip('.')}): "
-            "check the CA file, and whether the server name is one that the certificate bears"
+            f"{kubelet} has a certificate that is not trusted ({error.verify_message.rstrip('.')}): "
+            "check the CA file, and whether the certificate contains the server name"
         ) from None
     except ssl.SSLError as error:
         raise KubeletUnavailable(
@@ -83,7 +84,7 @@ def get_pods(endpoint: KubeletEndpoint, seconds: float = ANSWER_SECONDS) -> byte
         raise KubeletUnavailable(f"{kubelet} refuses connections: does it run, and is this its port{hint}?") from None
     except OSError as error:
         if error.errno == errno.EADDRNOTAVAIL:
-            raise KubeletUnavailable(f"{kubelet} is not asked: the address is none of this node's own") from None
+            raise KubeletUnavailable(f"{kubelet} is not asked: the address does not belong to this node") from None
         raise KubeletUnavailable(f"{kubelet} cannot be asked: {error.strerror or 'the connection was lost'}") from None
     except (http.client.HTTPException, ValueError):
         raise KubeletUnavailable(f"{kubelet} gave no answer in HTTP, or one that was cut short") from None
@@ -114,18 +115,18 @@ def _body(response: http.client.HTTPResponse, kubelet: str) -> bytes:
     if response.status != HTTPStatus.OK:
         raise KubeletUnavailable(f"{kubelet} answered {_status(response.status)}")
     if response.length is None and not response.chunked:
-        # It would end with the connection, so nobody could tell a part from the whole. Go's server always tells.
-        raise KubeletUnavailable(f"{kubelet} gave an answer that does not say where it ends")
+        # It would end with the connection, so a part would look like the whole. Go's server always sends the length.
+        raise KubeletUnavailable(f"{kubelet} gave an answer without its length")
     body = response.read(LARGEST_BODY_BYTES + 1)
     if len(body) > LARGEST_BODY_BYTES:
         raise KubeletUnavailable(f"{kubelet} answered with more than {LARGEST_BODY_BYTES >> 20} MiB")
-    if response.length:  # read() with a limit does not complain of a body that ends early
+    if response.length:  # read() with a limit accepts a body that ends early
         raise KubeletUnavailable(f"{kubelet} gave an answer that was cut short")
     return body
 
 
 def _status(code: int) -> str:
-    """The status in the words of the standard, never the server's, and what to do about it."""
+    """The status with the phrase of the standard, never the server's, and a hint what to check."""
     try:
         known = HTTPStatus(code)
     except ValueError:
@@ -135,7 +136,7 @@ def _status(code: int) -> str:
 
 
 class _Stream(io.RawIOBase):
-    """The bytes of a connection for as long as the time lasts; what HTTPResponse needs of a socket."""
+    """Reads a connection until the deadline; has the one method of a socket that HTTPResponse needs."""
 
     def __init__(self, connection: socket.socket, until: float):
         self._connection = connection
@@ -147,11 +148,11 @@ class _Stream(io.RawIOBase):
         return io.BufferedReader(self, _READ_AT_ONCE_BYTES)
 
     def readable(self) -> bool:
-        """It is."""
+        """True."""
         return True
 
     def readinto(self, buffer: Any) -> int:  # a writable buffer, which has no type before Python 3.12
-        """What has arrived, waited for until the deadline and not longer. Raises TimeoutError."""
+        """Reads what has arrived, waiting until the deadline at most. Raises TimeoutError."""
         self._connection.settimeout(_left(self._until))
         return self._connection.recv_into(buffer)
 
@@ -167,7 +168,7 @@ def _left(until: float) -> float:
 def _context(endpoint: KubeletEndpoint) -> ssl.SSLContext:
     import ssl
 
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies certificate and name unless told otherwise
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies certificate and name by default
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if endpoint.insecure_skip_verify:
         context.check_hostname = False
@@ -182,7 +183,7 @@ def _context(endpoint: KubeletEndpoint) -> ssl.SSLContext:
         for path in filter(None, (endpoint.certificate_file, endpoint.key_file)):
             _check_regular(path, "client certificate")
         try:
-            # An empty password fails on a key that needs one, where none at all would ask on the terminal.
+            # With an empty password an encrypted key fails; without one OpenSSL would prompt on the terminal.
             context.load_cert_chain(endpoint.certificate_file, endpoint.key_file or None, password="")
         except OSError as error:
             raise _unusable("client certificate", endpoint.certificate_file, error) from None
@@ -197,14 +198,14 @@ def _token(path: str) -> str:
             content = file.read(LARGEST_TOKEN_BYTES + 1).strip()
     except OSError as error:
         raise _unusable("token file", path, error) from None
-    # Visible ASCII only: nothing in it may end the header line that it stands in.
+    # Visible ASCII only, so that it cannot end the header line.
     if not content or len(content) > LARGEST_TOKEN_BYTES or not all(0x21 <= byte <= 0x7E for byte in content):
         raise KubeletUnavailable(f"the kubelet is not asked: the token file {path} holds no token")
     return content.decode("ascii")
 
 
 def _check_regular(path: str, what: str) -> None:
-    """Raises KubeletUnavailable for what is no file: to open a FIFO would hang."""
+    """Raises KubeletUnavailable for anything but a regular file: opening a FIFO would hang."""
     try:
         mode = os.stat(path).st_mode
     except OSError as error:

@@ -1,14 +1,14 @@
-"""Where a kubelet answers, who asks, and whose certificate is believed: a value that cannot be wrong in itself.
+"""Address, credentials and trust for requests to the kubelet: a value that is validated when it is made.
 
-Two ways lead to a kubelet's own list of its pods:
+The kubelet offers the list of its pods at two addresses:
 
 * `https://127.0.0.1:10250`, as a bearer token or a client certificate. The identity must be allowed to `get`
   `nodes/proxy`; where the kubelet has the feature gate KubeletFineGrainedAuthz (beta and on since Kubernetes 1.33),
-  `nodes/pods` is enough and much less: `nodes/proxy` allows to run commands in every pod of the node.
+  `nodes/pods` is enough. That grants much less: `nodes/proxy` allows running commands in every pod of the node.
   Source: https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/, KEP-2862.
-* `http://127.0.0.1:10255`, the read-only port, without credentials. It is off unless `readOnlyPort` is set. Nothing
-  proves there who answers: where the kubelet does not listen, any process on the node's network may. Use it only
-  where the kubelet has it.
+* `http://127.0.0.1:10255`, the read-only port, without credentials. It is off unless `readOnlyPort` is set. There
+  the server is not authenticated: where the kubelet does not listen, any process in the node's network namespace can.
+  Use it only if `readOnlyPort` is set.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FILES = ("token_file", "certificate_file", "key_file", "ca_file")
 
 
 class KubeletEndpointError(ReclaimError, ValueError):
-    """An endpoint that cannot be used as written. `field` is the attribute, the message what is allowed.
+    """An invalid endpoint. `field` is the attribute, the message says what is allowed.
 
     The message quotes no value: a URL may hold a password where none belongs.
     """
@@ -41,14 +41,14 @@ class KubeletEndpointError(ReclaimError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class KubeletEndpoint:
-    """Checked when it is made: raises KubeletEndpointError. Empty texts are unset; no file is read here.
+    """Validated when it is made: raises KubeletEndpointError. Empty texts are unset; no file is read here.
 
-    `url`: scheme, IP address (or localhost, which is 127.0.0.1 and is not looked up) and port. That the address is
-    one of this node's own is held when it is connected to.
-    `ca_file`: the certificates that are believed, in PEM. A kubelet that made its own certificate has it, with the CA,
-    in `/var/lib/kubelet/pki/kubelet.crt`; it names the node, not 127.0.0.1, so `server_name` has to name it too.
+    `url`: scheme, IP address (or localhost, which is 127.0.0.1 and is not looked up) and port. The client connects only
+    to an address of this node.
+    `ca_file`: the trusted certificates, in PEM. A kubelet that signs its own certificate keeps it, with the CA, in
+    `/var/lib/kubelet/pki/kubelet.crt`; it contains the node's name, not 127.0.0.1, so set `server_name` to that name.
     `key_file`: empty when the key is in `certificate_file`, as in the kubelet's own `*-current.pem`.
-    `insecure_skip_verify`: whoever listens on the port is believed, and gets the token.
+    `insecure_skip_verify`: any process that listens on the port is trusted, and gets the token.
     """
 
     url: str
@@ -98,7 +98,7 @@ class KubeletEndpoint:
 
     @property
     def expected_name(self) -> str:
-        """The name or address that the certificate has to bear."""
+        """The name or address that the certificate has to contain."""
         return self.server_name or self.address[0]
 
 

@@ -1,20 +1,19 @@
-"""The pods of the node as the kubelet itself knows them, joined with its directories.
+"""Pod states from both sources: the kubelet's pod list and its pod directories.
 
-What the kubelet's list adds to its directories: which pods have terminated, were evicted or deleted while their
-directory is still there. What it cannot add is that a pod is gone, since right after a start of the kubelet its list
-holds static pods alone, or nothing (kubernetes/kubernetes#112119), and does not say so. Therefore:
+The list adds which pods have terminated, were evicted or deleted while their directory still exists. It cannot prove
+that a pod does not exist: right after a start of the kubelet it contains only static pods, or nothing
+(kubernetes/kubernetes#112119), and does not say so. Therefore:
 
-* A pod is gone when it is in neither, so a short list takes nothing away: a live pod has a directory before it has a
-  container, and keeps it until it is gone.
-* Directories that cannot be read are not replaced by the list: then nothing at all is known.
-* A pod that is in the list is what the list says, whoever else is still missing in it. So `synced` needs no proof.
-* `sources_ready` is true once a pod from the API server is in the list, which is the only proof there is: the kubelet
-  takes the pods of a source all at once. The price: where no pod comes from an API server, what waits for all sources
-  (the log directories) stays.
+* A pod counts as gone only if both sources lack it, so an incomplete list removes nothing: a live pod has a directory
+  before it has a container, and keeps it until it is gone.
+* Without readable directories nothing is known; the list does not replace them.
+* The state of a listed pod is the one in the list, whatever pods the list lacks. So `synced` needs no proof.
+* `sources_ready` is true once a pod from the API server is in the list, the only proof that exists: the kubelet takes
+  over the pods of a source all at once. The price: where no pod comes from an API server, log directories, which need
+  all sources, are not removed.
 
-Nothing is remembered from one look for the next, with one exception that can only keep things: after an answer that
-was late the kubelet is not asked again for 10 s. A disk under pressure makes kubelets slow, and each look would hold
-up the relief by the whole deadline.
+Each call reads both sources anew, with one exception that can only keep objects: after a late answer no request is sent
+for 10 s. A disk under pressure makes kubelets slow, and each request would delay the relief by the whole deadline.
 """
 
 from __future__ import annotations
@@ -37,40 +36,40 @@ class KubeletPods:
         self._directories = directories
         self._ask = ask
         self._clock = clock
-        self._known: Mapping[str, PodState] = {}  # by the last look
-        self._late = ""  # what is said until the kubelet is asked again
+        self._known: Mapping[str, PodState] = {}  # from the last call of `pod_states`
+        self._late = ""  # the problem until the next request is allowed
         self._ask_from = float("-inf")
         self._problem: str | None = None
 
     @property
     def problem(self) -> str | None:
-        """Why the last look did not know the kubelet's own state, in a sentence with the remedy; None if it did."""
+        """Why the last `pod_states` has no kubelet state, in a sentence with the remedy; None if it has."""
         return self._problem
 
-    def look(self) -> PodStates:
-        """Directories and list of this moment. Never raises; `kubelet` is None when `problem` says why."""
-        states, self._problem = self._look()
+    def pod_states(self) -> PodStates:
+        """The pods of both sources now. Never raises; where `kubelet` is None, `problem` says why."""
+        states, self._problem = self._read()
         self._known = states.kubelet or {}
         return states
 
     def gone(self, uid: str) -> bool:
-        """Whether the pod has no directory now and was not in the kubelet's list at the last look.
+        """Whether the pod has no directory now and was not in the list of the last `pod_states`.
 
-        The kubelet is not asked again. A UID does not come back, except that of a static pod; and whatever pod comes
-        has its directory before it has anything that could be removed, so the directory tells.
+        No request is sent. Only static pods reuse a UID, and every pod has its directory before it has anything that
+        could be removed, so the directory is proof enough.
         """
         return uid not in self._known and self._directories.gone(uid)
 
-    def began(self) -> Mapping[str, float]:
-        """As the directories tell: a pod has one before it has anything else."""
-        return self._directories.began()
+    def start_times(self) -> Mapping[str, float]:
+        """From the directories: a pod has one before it has anything else."""
+        return self._directories.start_times()
 
-    def _look(self) -> tuple[PodStates, str | None]:
-        states = self._directories.look()
+    def _read(self) -> tuple[PodStates, str | None]:
+        states = self._directories.pod_states()
         if states.present is None:
             return (
                 states,
-                "the kubelet's directory of pods cannot be read, and its list alone does not tell who is gone",
+                "the kubelet's directory of pods cannot be read, and its list alone does not say which pods are gone",
             )
         if self._clock.monotonic() < self._ask_from:
             return states, self._late

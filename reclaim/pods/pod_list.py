@@ -1,22 +1,23 @@
-"""The kubelet's pod list, `GET /pods`, read into what is known of each pod. Pure, and all or nothing.
+"""Parses the kubelet's pod list, the answer to `GET /pods`, into a state for each pod (pure).
 
-The answer is a v1 PodList (`pkg/kubelet/server/server.go`, encodePods; `items` is null when there are none). Whatever
-is not complete and well formed is refused as a whole: half a list would say of the other half that it is gone.
+The answer is a v1 PodList (`pkg/kubelet/server/server.go`, encodePods; `items` is null when there are none). An answer
+that is incomplete or malformed anywhere is refused as a whole: the missing pods of half a list would count as gone.
 
-What the list tells, and what not:
+What the list proves:
 
 * *deleted*: `metadata.deletionTimestamp` is set.
 * *evicted*: phase Failed with reason Evicted (`pkg/kubelet/eviction/helpers.go`, PodIsEvicted).
 * *terminated*: phase Succeeded or Failed, which is final, and no container of any kind runs. The kubelet reports a
-  final phase only once all containers have stopped (`pkg/kubelet/status/status_manager.go`, mergePodStatus). Still the
-  containers are looked at: older kubelets say Failed of an evicted pod while it is being stopped, and so may a
-  controller of any pod. A container that waits but has run before counts as one that runs.
+  final phase only once all containers have stopped (`pkg/kubelet/status/status_manager.go`, mergePodStatus). The
+  containers are checked nevertheless: older kubelets report Failed for an evicted pod while they stop it, and a
+  controller may write that phase for any pod. A container that waits but has run before counts as running.
 * Aliases: a static pod's mirror in the API has another UID; the annotations `kubernetes.io/config.hash` and
   `kubernetes.io/config.mirror` name the static one, which is the one that containers carry
-  (`pkg/kubelet/config/common.go`, applyDefaults; `pkg/kubelet/pod/mirror_client.go`). What an annotation names exists,
-  and no more than that: annotations are written by whoever makes a pod, so they never say that another pod has ended.
-* That the API server has delivered its pods: only when one of them is listed. Right after a start the kubelet answers
-  with static pods alone, or with none (kubernetes/kubernetes#112119).
+  (`pkg/kubelet/config/common.go`, applyDefaults; `pkg/kubelet/pod/mirror_client.go`). A UID in such an
+  annotation exists, and nothing more follows: whoever creates a pod writes its annotations, so they never prove that
+  another pod has terminated.
+* *from_api_server*, that the API server has delivered its pods: only if one of them is listed. Right after a start the
+  kubelet answers with static pods only, or with none (kubernetes/kubernetes#112119).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ FINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
 
 class PodListError(ReclaimError):
-    """An answer that is not a complete, well-formed v1 PodList. The message says where, and quotes nothing of it."""
+    """An answer that is not a complete, well-formed v1 PodList. The message says where, and quotes no value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def parse_pod_list(body: bytes) -> PodList:
     import json
 
     if sum(body.count(opening) for opening in (b",", b"{", b"[")) > MOST_VALUES:
-        raise PodListError("it holds too much to be a list of pods")
+        raise PodListError("it is too large to be a list of pods")
     try:
         document = json.loads(body.decode())
     except (ValueError, RecursionError, MemoryError) as error:
@@ -76,7 +77,7 @@ def parse_pod_list(body: bytes) -> PodList:
         if not uid:
             raise PodListError(f"{where} has no metadata.uid")
         state = _state(metadata, item, where)
-        own[uid] = _careful(own.get(uid, state), state)
+        own[uid] = _may_still_run(own.get(uid, state), state)
         annotations = _object(metadata.get("annotations"), f"{where}.metadata.annotations")
         named = [_text(annotations, key, f"{where}.metadata.annotations") for key in ALIASES]
         aliases |= {alias: PodState() for alias in named if alias}
@@ -101,7 +102,7 @@ def _state(metadata: Mapping[str, Any], item: Mapping[str, Any], where: str) -> 
 
 
 def _may_run(container: Mapping[str, Any], where: str) -> bool:
-    """Whether a container runs, or waits though it has run before. No state at all means that it waits."""
+    """Whether a container runs, or waits after it has run before. Without any state it waits."""
     state = _object(container.get("state"), f"{where}.state")
     for name in STATES:
         _object(state.get(name), f"{where}.state.{name}")
@@ -116,8 +117,8 @@ def _may_run(container: Mapping[str, Any], where: str) -> bool:
     return running or (has_run and not ended)
 
 
-def _careful(one: PodState, other: PodState) -> PodState:
-    """What both say of a UID that is listed twice."""
+def _may_still_run(one: PodState, other: PodState) -> PodState:
+    """The state of a UID that is listed twice: only what both entries agree on."""
     return PodState(
         terminated=one.terminated and other.terminated,
         deleted=one.deleted and other.deleted,
@@ -126,7 +127,7 @@ def _careful(one: PodState, other: PodState) -> PodState:
 
 
 def _object(value: object, where: str) -> Mapping[str, Any]:
-    """An object of the document; what is missing or null is an empty one."""
+    """The value if it is an object; a missing value or null becomes an empty one. Raises PodListError."""
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -135,7 +136,7 @@ def _object(value: object, where: str) -> Mapping[str, Any]:
 
 
 def _text(value: Mapping[str, Any], key: str, where: str) -> str:
-    """A text in an object; what is missing or null is the empty one."""
+    """The text at a key; a missing one or null becomes the empty text. Raises PodListError."""
     text = value.get(key)
     if text is None:
         return ""
@@ -145,7 +146,7 @@ def _text(value: Mapping[str, Any], key: str, where: str) -> str:
 
 
 def _objects(value: Mapping[str, Any], key: str, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The objects of a list, each with where it stands; a list that is missing or null is empty."""
+    """The objects of the list at a key, each with its path; a missing list or null is empty. Raises PodListError."""
     listed = value.get(key)
     if listed is None:
         return

@@ -1,10 +1,11 @@
-"""Which pods exist on the node, as far as it can be known.
+"""Which pods exist on the node, and in which state, by the kubelet's pod directories.
 
-The kubelet makes `<root-dir>/pods/<UID>` before it makes a log directory or a sandbox, and takes it away only when
-the pod is gone for good and nothing of it runs (`pkg/kubelet/kubelet_volumes.go`, cleanupOrphanedPodDirs). So while
-the directory exists nothing of that pod is an orphan; that it is missing says that the pod is gone.
+The kubelet makes `<root-dir>/pods/<UID>` before it makes a log directory or a sandbox, and removes it only when the pod
+is gone for good and no container of it runs (`pkg/kubelet/kubelet_volumes.go`, cleanupOrphanedPodDirs). So while the
+directory exists nothing of that pod is an orphan, and once it is missing the pod is gone.
 
-Covers: the kubelet's directories. Without them no pod counts as gone.
+Covers: the values, and the directories as their source. Without the directories no pod counts as gone. Does not cover:
+the kubelet's own list (`kubelet_pods`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", re.ASCII)
 
 
 def is_pod_uid(uid: str) -> bool:
-    """Whether a text can be the UID of a kubelet's pod, and so the name of its directory. It comes from the runtime."""
+    """Whether a text from the runtime can be the UID of a pod, and so the name of its directory."""
     return _UID.fullmatch(uid) is not None
 
 
@@ -39,15 +40,15 @@ class PodState:
 
 @dataclass(frozen=True, slots=True)
 class PodStates:
-    """What is known about the pods of the node, from two sources.
+    """The pods of the node, from two sources.
 
-    `present`: the UIDs that have a directory of the kubelet's; None when it cannot be known.
-    `kubelet`: the kubelet's own pods by UID; None when it was not asked or gave no complete answer.
-    `synced`: whether the kubelet has synced its pods once; until then what it does not know may still come.
+    `present`: the UIDs that have a directory of the kubelet; None when that is unknown.
+    `kubelet`: the pods in the kubelet's list by UID; None when it was not requested or not complete.
+    `synced`: whether the kubelet has synced its pods once; until then an unlisted pod may still appear.
     `sources_ready`: whether every source of pods has delivered at least once.
 
-    With `kubelet` the questions are answered as the kubelet answers them; without it only a pod that certainly does
-    not exist any more may lose anything.
+    With `kubelet` the methods decide as the kubelet does; without it only the objects of a pod that certainly does not
+    exist any more may be removed.
     """
 
     present: frozenset[str] | None = None
@@ -57,74 +58,74 @@ class PodStates:
 
     @property
     def known(self) -> bool:
-        """Whether the kubelet's own state is known."""
+        """Whether the kubelet's list is known."""
         return self.kubelet is not None
 
     def gone(self, uid: str) -> bool:
-        """Whether the pod does not exist. Without the kubelet's state what cannot be a UID is no pod's and never
-        counts as gone; with it, an unknown UID is that of a removed pod, the empty one included."""
+        """Whether the pod does not exist. Without the kubelet's list an invalid UID never counts as gone; with it, an
+        unlisted UID is that of a removed pod, the empty one included."""
         if self.kubelet is None:
             return is_pod_uid(uid) and self.present is not None and uid not in self.present
         return self.synced and uid not in self.kubelet and uid not in (self.present or ())
 
     def content_should_be_removed(self, uid: str) -> bool:
-        """Whether everything of the pod may go, its logs included: evicted, deleted and terminated, or gone."""
+        """Whether everything of the pod may be removed, its logs included: evicted, deleted and terminated, or gone."""
         state = (self.kubelet or {}).get(uid)
         return self.gone(uid) if state is None else state.evicted or (state.deleted and state.terminated)
 
     def runtime_should_be_removed(self, uid: str) -> bool:
-        """Whether its containers and sandboxes may go under pressure: terminated, or gone."""
+        """Whether its containers and sandboxes may be removed under pressure: terminated, or gone."""
         state = (self.kubelet or {}).get(uid)
         return self.gone(uid) if state is None else state.terminated
 
-    def united(self, other: PodStates) -> PodStates:
-        """The careful sum of two looks, `other` the later one: a pod exists if either saw it, unknown if either could
-        not see; what both know is as the later one says."""
+    def merge(self, other: PodStates) -> PodStates:
+        """Two observations as one, `other` being the later one.
+
+        A pod exists if it is in either; a source that is unknown in either is unknown; a pod in both lists has its
+        later state.
+        """
         present = None if self.present is None or other.present is None else self.present | other.present
         kubelet = None if self.kubelet is None or other.kubelet is None else {**self.kubelet, **other.kubelet}
         return PodStates(present, kubelet, self.synced and other.synced, self.sources_ready and other.sources_ready)
 
 
 class PodStateProvider(Protocol):
-    """Where the knowledge about pods comes from."""
+    """A source of pod states."""
 
-    def look(self) -> PodStates:
-        """Which pods exist now. Never raises: what cannot be known is None."""
+    def pod_states(self) -> PodStates:
+        """The pods that exist now. Never raises: an unknown part is None."""
 
     def gone(self, uid: str) -> bool:
-        """Asked right before a removal: is this one pod known not to exist?"""
+        """Whether this pod is known not to exist, checked right before a removal."""
 
-    def began(self) -> Mapping[str, float]:
-        """When each pod began, wall seconds by UID; nothing where it cannot be known."""
+    def start_times(self) -> Mapping[str, float]:
+        """When each pod was started, wall seconds by UID; without those that are unknown."""
 
 
 class KubeletDirectories:
-    """Reads `<root_directory>/pods`. Creates nothing, follows nothing."""
+    """A PodStateProvider that reads `<root_directory>/pods`. Creates nothing, follows no symlink."""
 
     def __init__(self, root_directory: str):
         self._pods = os.path.join(root_directory, "pods")
 
-    def look(self) -> PodStates:
-        """The names in the kubelet's pod directory; unknown when it is missing or cannot be read."""
+    def pod_states(self) -> PodStates:
+        """The pods that have a directory; unknown when `pods` is missing or cannot be read."""
         try:
             return PodStates(frozenset(os.listdir(self._pods)))
         except OSError:
             return PodStates(None)
 
-    def began(self) -> Mapping[str, float]:
+    def start_times(self) -> Mapping[str, float]:
         """The last change of each pod's directory itself: the kubelet fills it when it makes the pod."""
         changed: dict[str, float] = {}
         with suppress(OSError), os.scandir(self._pods) as entries:
             for entry in entries:
-                with suppress(FileNotFoundError):  # the pod has gone meanwhile
+                with suppress(FileNotFoundError):  # removed meanwhile
                     changed[entry.name] = entry.stat(follow_symlinks=False).st_mtime
         return changed
 
     def gone(self, uid: str) -> bool:
-        """Whether the pod directory is readable and holds no such entry.
-
-        What cannot be a UID is no pod of a kubelet and never counts as gone.
-        """
+        """Whether `pods` is readable and contains no such entry. An invalid UID never counts as gone."""
         if not is_pod_uid(uid):
             return False
         try:

@@ -20,9 +20,8 @@ from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.node.node import Node
 from eviction.node.responder import Request
 from eviction.reporting.pass_record import Pass, Trigger
-from eviction.types import ReclaimFunction
 from reclaim.execution.executor import Executor
-from reclaim.functions import IMAGES as IMAGES_FUNCTION
+from reclaim.functions import DELETE_UNUSED_IMAGES, FUNCTIONS
 from reclaim.images.lister import Lister
 from reclaim.images.periodic_gc import ImageGC
 from reclaim.types import Outcome, Result
@@ -44,7 +43,7 @@ MIN_AGES = ("0s", "2m")
 KIB = 1024
 PAGE_BYTES = 4096
 READ_DEADLINE_SECONDS = 0.4
-ROW = tuple(ReclaimFunction)
+ROW = tuple(FUNCTIONS)
 STATUS_CALLS = ("ContainerStatus", "ImageStatus", "PodSandboxStatus")
 
 
@@ -170,7 +169,7 @@ class World:
         true = (after[0] - before[0], after[1] - before[1])
         if abs(measured[0] - true[0]) >= PAGE_BYTES or measured[1] != true[1]:
             self.wrong.append(f"{measured} bytes and inodes are told, and the filesystem has {true} more")
-        listed = any(each.operation == IMAGES_FUNCTION and not each.error for each in record.functions)
+        listed = any(each.operation == DELETE_UNUSED_IMAGES.name and not each.error for each in record.functions)
         self._end(record.removals, record.kept, listed_images=listed)
         self._check_nominal(record)
 

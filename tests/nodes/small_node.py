@@ -38,7 +38,17 @@ APP = "registry.example/app:1"
 AN_HOUR = 3600.0
 DEAD_SECONDS = 600.0
 LONGEST_SECONDS = 30.0
-CONSTRUCTOR_OPTIONS = ("dry_run", "stopping", "reader", "clock", "read_deadline_seconds", "records", "summarize")
+CONSTRUCTOR_OPTIONS = (
+    "dry_run",
+    "stopping",
+    "reader",
+    "clock",
+    "read_deadline_seconds",
+    "records",
+    "summarize",
+    "functions",
+    "reclaim_table",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,14 +136,14 @@ class MemoryPods:
         self.uids = set(uids)
         self.begun: dict[str, float] = {}
 
-    def look(self) -> PodStates:
+    def pod_states(self) -> PodStates:
         """Which pods exist now."""
         return PodStates(frozenset(self.uids))
 
     def gone(self, uid: str) -> bool:
         """Whether this one does not."""
-        return self.look().gone(uid)
+        return self.pod_states().gone(uid)
 
-    def began(self) -> Mapping[str, float]:
+    def start_times(self) -> Mapping[str, float]:
         """When each began, of those of which it is known."""
         return self.begun

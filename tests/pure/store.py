@@ -5,10 +5,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 
-from reclaim.containers.removers import Ready, Refused, Wait
 from reclaim.disk_need import Need
-from reclaim.types import Action, Kind, Look, Plan, Reason, RemovalFailed, RuntimeUnavailable, Usage, Verdict
-from tests.pure.values import MIB, SteppedClock
+from reclaim.execution.executor import ExecutionResult, Executor
+from reclaim.execution.remover import Ready, Refused, Wait
+from reclaim.types import (
+    Action,
+    DiskState,
+    DiskVerdict,
+    Kind,
+    Plan,
+    Reason,
+    RemovalFailed,
+    Result,
+    RuntimeUnavailable,
+    Usage,
+    Verdict,
+)
+from tests.pure.values import MIB, SteppedClock, SteppedEvent
 
 
 class Disk:
@@ -28,21 +41,23 @@ class Disk:
         with self._lock:
             self._coming.append((self._clock.monotonic() + after_seconds, size_bytes))
 
-    def look(self, credit_bytes: int) -> Look:
-        """Room, and whether it is enough with so many bytes more."""
+    def measure(self, credit_bytes: int) -> DiskState:
+        """What is free, and whether it is enough with so many bytes more."""
         with self._lock:
             now = self._clock.monotonic()
             self.freed_bytes += sum(size for due, size in self._coming if due <= now)
             self._coming = [(due, size) for due, size in self._coming if due > now]
             self.credits.append(credit_bytes)
             usage = Usage(self.freed_bytes, self.freed_bytes, 1000)
-            return Look(usage, relieved=self.freed_bytes + credit_bytes >= self._wanted_bytes, need=self.need)
+            relieved = self.freed_bytes + credit_bytes >= self._wanted_bytes
+            return DiskState(usage, DiskVerdict.RELIEVED if relieved else DiskVerdict.GO_ON, self.need)
 
 
 class Store:
     """A remover of objects in memory; each way to go wrong is a set of ids."""
 
     fresh_seconds = 1.0
+    frees_late = False
 
     def __init__(self, disk: Disk, clock: SteppedClock, sizes: Mapping[str, int]):
         self.disk = disk
@@ -105,3 +120,32 @@ def plan_of(sizes: Mapping[str, int], *, sized: bool = True) -> Plan:
 def objects(count: int, size_bytes: int = 10 * MIB) -> dict[str, int]:
     """So many objects of one size: a, b, c …"""
     return {chr(ord("a") + number): size_bytes for number in range(count)}
+
+
+class Site:
+    """An executor with its clock, disk and objects."""
+
+    def __init__(self, count: int, wanted_mib: int, *, size_mib: int = 10, parallel: int = 1, dry_run: bool = False):
+        self.clock = SteppedClock()
+        self.stopping = SteppedEvent(self.clock)
+        self.disk = Disk(self.clock, wanted_mib * MIB)
+        self.sizes = objects(count, size_mib * MIB)
+        self.store = Store(self.disk, self.clock, self.sizes)
+        self.executor = Executor(self.clock, self.stopping, parallel=parallel, dry_run=dry_run)
+
+    def execute(self, *, sized: bool = True) -> ExecutionResult:
+        """The plan to remove everything, executed out as far as needed."""
+        executed = self.executor.execute(plan_of(self.sizes, sized=sized), self.store, self.disk.measure)
+        assert self.executor.in_flight == {}
+        return executed
+
+
+def results(executed: ExecutionResult) -> dict[str, Result | None]:
+    """What became of what was tried."""
+    return {outcome.verdict.id: outcome.result for outcome in executed.outcomes}
+
+
+def reasons(executed: ExecutionResult) -> dict[str, str]:
+    """Why the rest was kept."""
+    assert all(outcome.verdict.action is Action.KEEP for outcome in executed.kept)
+    return {outcome.verdict.id: outcome.verdict.reason for outcome in executed.kept}

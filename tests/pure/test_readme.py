@@ -14,11 +14,10 @@ from eviction.cli import COMMANDS
 from eviction.cli.manual import options_of
 from eviction.configuration.effective import ConfigurationError, load
 from eviction.configuration.file import ConfigurationFile
-from eviction.decision.reclaim_table import RECLAIM_TABLE
+from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, RECLAIM_TABLE
 from eviction.drill.report.svg import NAMESPACE
 from eviction.drill.scenario.library import find_scenario
 from eviction.reporting.explain import REASONS
-from eviction.types import ReclaimFunction
 from reclaim.types import EventReason, Reason
 from signals.types import FilesystemRole, FsLayout, Signal
 from tests.pages import (
@@ -146,7 +145,7 @@ def test_the_table_of_layouts_is_that_of_the_code() -> None:
 @pytest.mark.parametrize("role", FilesystemRole)
 def test_the_table_of_rows_is_that_of_the_code(role: FilesystemRole) -> None:
     """The page's row of each filesystem reads as the literal table does."""
-    letters = {ReclaimFunction.DELETE_ALL_UNUSED_CONTAINERS: "C", ReclaimFunction.DELETE_UNUSED_IMAGES: "I"}
+    letters = {DELETE_ALL_UNUSED_CONTAINERS: "C", DELETE_UNUSED_IMAGES: "I"}
     cells = [", ".join(letters[f] for f in RECLAIM_TABLE[role, layout]) or "(none)" for layout in FsLayout]
     table = section(EVICTION, "The table")
     assert f"| `{role}.available`, `{role}.inodesFree` | {' | '.join(cells)} |" in table

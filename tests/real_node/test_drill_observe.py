@@ -143,7 +143,9 @@ def test_the_lists_missing_for_a_while_are_told_and_no_removal(containerd_on_ext
     assert code == 0
     document = observing.report()
     assert document["removals"] == []
-    assert [fault["what"].partition(":")[0] for fault in document["faults"]] == ["the runtime's lists are not available"]
+    assert [fault["what"].partition(":")[0] for fault in document["faults"]] == [
+        "the runtime's lists are not available"
+    ]
 
 
 def test_no_runtime_is_exit_3(containerd_on_ext4: Node, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import grpc
 import pytest
 
 from eviction.configuration.effective import Extent
+from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from eviction.drill.runtime.distortions import Distortion
 from eviction.drill.runtime.failpoints import (
     ActThenFail,
@@ -24,8 +25,8 @@ from eviction.drill.runtime.failpoints import (
     When,
 )
 from eviction.node.responder import Request
-from eviction.types import ReclaimFunction
 from reclaim.cri import cri_pb2 as pb
+from reclaim.functions import FUNCTIONS
 from signals.types import FsLayout, Signal
 from tests.nodes.small_node import MIB, SmallNode, outcome_of, reason_of, relieve, result_of
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd
@@ -33,9 +34,9 @@ from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.dialect import Dialect
 from tests.sockets.mounts import dead_filesystem
 
-EVERYTHING = Request(row=tuple(ReclaimFunction), extent=Extent.ALL)
-IMAGES = Request(row=(ReclaimFunction.DELETE_UNUSED_IMAGES,), extent=Extent.ALL)
-CONTAINERS = Request(row=(ReclaimFunction.DELETE_ALL_UNUSED_CONTAINERS,), extent=Extent.ALL)
+EVERYTHING = Request(row=tuple(FUNCTIONS), extent=Extent.ALL)
+IMAGES = Request(row=(DELETE_UNUSED_IMAGES,), extent=Extent.ALL)
+CONTAINERS = Request(row=(DELETE_ALL_UNUSED_CONTAINERS,), extent=Extent.ALL)
 
 
 def test_a_pin_on_another_image_does_not_name_the_sandbox_image(make_small_node: SmallNodeFactory) -> None:

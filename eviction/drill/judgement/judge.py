@@ -6,12 +6,12 @@ import fnmatch
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from eviction.decision.reclaim_table import relieved_by
+from eviction.decision.reclaim_table import DELETE_UNUSED_IMAGES, relieved_by
 from eviction.drill.measurement.measurements import MeasuredPass, Measurements, NamedObject
 from eviction.drill.scenario.types import Expectation, ObjectPattern
 from eviction.reporting.pass_record import PassResult
 from eviction.reporting.tables import amount
-from eviction.types import NodeCondition, ReclaimFunction, Threshold
+from eviction.types import NodeCondition, Threshold
 from reclaim.types import Kind, Result
 from signals.quantity import format_duration
 
@@ -75,7 +75,7 @@ def _surplus_at_the_end(one: MeasuredPass, thresholds: tuple[Threshold, ...]) ->
     if one.record.result is not PassResult.SATISFIED or after is None or layout is None:
         return []
     surplus: list[tuple[Threshold, int]] = []
-    for threshold in relieved_by(thresholds, ReclaimFunction.DELETE_UNUSED_IMAGES, layout):
+    for threshold in relieved_by(thresholds, DELETE_UNUSED_IMAGES, layout):
         observation = after.signals.get(threshold.signal)
         if observation is None:
             return []

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from reclaim.cri.client import CriClient, reader
+from reclaim.cri.calls import RUNTIME_SERVICE, parser
+from reclaim.cri.client import CriClient
 from reclaim.cri.convert import POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
 from reclaim.cri.messages import pb
 from reclaim.cri.status import CallError
@@ -67,8 +68,8 @@ class PodMaker(CriClient):
         return self._make("CreateContainer", request, pb.CreateContainerResponse).container_id
 
     def _make(self, method: str, request: Any, answer_type: type[Answer]) -> Answer:
-        path = f"/runtime.v1.RuntimeService/{method}"
+        path = RUNTIME_SERVICE + method
         try:
-            return self._call(path, request, reader(answer_type), MAKE_DEADLINE_SECONDS)
+            return self._call(path, request, parser(answer_type), MAKE_DEADLINE_SECONDS)
         except CallError as error:
             raise RuntimeUnavailable(f"{self.endpoint}: {self._sentence(path, error)}") from error

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from eviction.configuration.models import ConfigDict, Field, Model, ValidationError
-from eviction.configuration.strict_yaml import sentence
+from eviction.configuration.strict_yaml import first_problem
 from eviction.types import EvictionError
 
 KIND = "DrillReport"
@@ -221,7 +221,7 @@ def report_of(document: Mapping[str, Any], name: str) -> Report:
     try:
         return Report.model_validate(document)
     except ValidationError as error:
-        raise ReportError(sentence(error, name, Report)) from None
+        raise ReportError(first_problem(error, name, Report)) from None
 
 
 def read_report(path: str) -> Report:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from eviction.configuration.strict_yaml import shown
+from eviction.configuration.strict_yaml import quoted
 from eviction.types import EvictionError
 from signals.quantity import QuantityError, parse_duration, parse_quantity, whole
 
@@ -52,5 +52,5 @@ def refuse_duplicates(field: str, names: Iterable[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise ScenarioError(f"{field}: the name {shown(name)} occurs twice")
+            raise ScenarioError(f"{field}: the name {quoted(name)} occurs twice")
         seen.add(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eviction.configuration.strict_yaml import shown
+from eviction.configuration.strict_yaml import quoted
 from eviction.drill.scenario.amounts import ScenarioError, amount_of, read_text, seconds_or_none
 from eviction.drill.scenario.schema import ExpectFields
 from eviction.drill.scenario.types import ConditionExpectation, Expectation, NodeSpec, ObjectPattern
@@ -54,7 +54,7 @@ def _pattern(field: str, text: str) -> ObjectPattern:
     if not space:
         kind, glob = "", text
     if not glob or " " in glob or (space and kind not in KINDS):
-        raise ScenarioError(f"{field}: {shown(text)} is neither a name nor a kind ({', '.join(KINDS)}) and a name")
+        raise ScenarioError(f"{field}: {quoted(text)} is neither a name nor a kind ({', '.join(KINDS)}) and a name")
     return ObjectPattern(kind, glob)
 
 

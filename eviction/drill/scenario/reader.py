@@ -11,7 +11,7 @@ from typing import Any
 
 from eviction.configuration.effective import ConfigurationError, load
 from eviction.configuration.models import ValidationError
-from eviction.configuration.strict_yaml import DocumentError, read_document, sentence, shown
+from eviction.configuration.strict_yaml import DocumentError, first_problem, quoted, read_document
 from eviction.decision.threshold_config import KUBELET_EVICTION_HARD
 from eviction.drill.scenario.amounts import ScenarioError, amount_of, refuse_duplicates, seconds_of, seconds_or_none
 from eviction.drill.scenario.expectations import expectation_of
@@ -71,7 +71,7 @@ def scenario_of(document: Mapping[str, Any], path: str) -> Scenario:
     try:
         written = ScenarioFields.model_validate(document)
     except ValidationError as error:
-        text = sentence(error, path, ScenarioFields)
+        text = first_problem(error, path, ScenarioFields)
         raise ScenarioError(text.replace("pressure.0.", "pressure.") if single else text) from None
     try:
         return _scenario(written)
@@ -110,7 +110,7 @@ def _node(written: NodeFields) -> NodeSpec:
     refuse_duplicates("node.pods", (name for pod in pods for name in pod.names))
     for pod in pods:
         if pod.image not in present:
-            raise ScenarioError(f"node.pods: {pod.name}: the image {shown(pod.image)} is not among node.images")
+            raise ScenarioError(f"node.pods: {pod.name}: the image {quoted(pod.image)} is not among node.images")
     own = FilesystemFields(size=written.size, inodes=written.inodes, type=written.type)
     return NodeSpec(
         nodefs=_filesystem("node", own),
@@ -205,7 +205,7 @@ def _pressure(field: str, written: PressureFields, node: NodeSpec) -> Pressure:
     if written.fileSize != "0" and grows is not Grows.INODES:
         raise ScenarioError(f"{field}.fileSize: is not allowed if grows is {grows}")
     if needed == "pod" and written.pod not in {name for pod in node.pods for name in pod.names}:
-        raise ScenarioError(f"{field}.pod: the pod {shown(written.pod)} is not among node.pods")
+        raise ScenarioError(f"{field}.pod: the pod {quoted(written.pod)} is not among node.pods")
     states = {name: pod.state for pod in node.pods for name in pod.names}
     if grows is Grows.WRITABLE and states[written.pod] not in (PodState.RUNNING, PodState.INITIALIZED):
         raise ScenarioError(f"{field}.pod: {written.pod} does not run, so it cannot write")

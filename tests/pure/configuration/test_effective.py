@@ -89,7 +89,7 @@ def test_the_margin_is_added_to_the_kubelets_default(margin: str, mark: str) -> 
 
 
 def test_a_file_replaces_the_thresholds_that_it_names(tmp_path: Path) -> None:
-    """Each named signal replaces the inherited one; the others stay."""
+    """Each named signal replaces the inherited one; the others are inherited."""
     path = written(tmp_path, "evictionHard: {nodefs.available: 1Gi, imagefs.inodesFree: 7%}\n")
     found = load(path, {}, {})
     assert marks(found) == {
@@ -116,7 +116,7 @@ def test_other_spellings_of_0_and_100_percent_stay_thresholds(kept: str) -> None
 
 
 def test_a_later_source_wins(tmp_path: Path) -> None:
-    """Defaults, file, environment, flags; an empty variable says nothing."""
+    """Defaults, file, environment, flags; an empty variable counts as not set."""
     path = written(tmp_path, "containerRuntimeEndpoint: unix:///file\npollCeiling: 3s\nextent: all\n")
     environment = {"CONTAINER_RUNTIME_ENDPOINT": "unix:///environment", "IMAGE_SERVICE_ENDPOINT": ""}
     flag = {"containerRuntimeEndpoint": "unix:///flag"}
@@ -135,7 +135,7 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
         ("margin: '7x'\n", "c.yaml: margin: '7x' is neither a percentage such as 10% or 7.5% nor a Kubernetes"),
         ("margin: '-1Gi'\n", "c.yaml: margin: must not be negative, but it was '-1Gi'"),
         ("controlSocket: run/x\n", "c.yaml: controlSocket: must be an absolute path or empty, but it was 'run/x'"),
-        ("kubeletTokenFile: /t\n", "c.yaml: kubeletTokenFile: means nothing while kubeletEndpoint is empty"),
+        ("kubeletTokenFile: /t\n", "c.yaml: kubeletTokenFile: has no effect while kubeletEndpoint is empty"),
         ("kubeletEndpoint: kubelet:10250\n", "c.yaml: kubeletEndpoint: must be http:// or https://, an IP address"),
         ("kubeletEndpoint: https://127.0.0.1\n", "c.yaml: kubeletCAFile: is needed to know that it is the kubelet"),
         ("kubeletEndpoint: http://127.0.0.1\nkubeletTokenFile: /t\n", "c.yaml: kubeletTokenFile: is for https only"),
@@ -180,7 +180,7 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
         ("evictionHard: {nodefs.available: 101%}\n", "evictionHard: nodefs.available: must be between 0% and 100%"),
         ("evictionMinimumReclaim: {x: 1}\n", "c.yaml: evictionMinimumReclaim.x: must be a text, in quotes"),
         ("evictionMinimumReclaim: {x: '1'}\n", "c.yaml: evictionMinimumReclaim: unknown signal 'x'; allowed"),
-        ("pollFloor: 1s\npollFloor: 2s\n", "c.yaml: not readable as YAML in line 4: the key 'pollFloor' stands there"),
+        ("pollFloor: 1s\npollFloor: 2s\n", "c.yaml: not readable as YAML in line 4: the key 'pollFloor' occurs"),
         ("margin: &m 5%\npollFloor: *m\n", "c.yaml: not readable as YAML in line 4: aliases are not allowed"),
         ("---\nmargin: 5%\n", "c.yaml: holds more than one document; one is allowed"),
     ],
@@ -202,7 +202,7 @@ def test_a_file_is_refused_in_one_sentence(tmp_path: Path, text: str, problem: s
     ],
 )
 def test_a_file_says_what_it_is(tmp_path: Path, head: str, problem: str) -> None:
-    """A file of another kind is not taken for ours."""
+    """A file of another kind is refused."""
     assert refusal(written(tmp_path, "margin: 5%\n", head)).endswith(f"c.yaml: {problem}")
 
 
@@ -247,7 +247,7 @@ def test_a_minimum_reclaim_may_be_0_and_above_100_percent(
             assert read("field", "name", text) == value(text)
 
 
-def test_a_minimum_reclaim_goes_with_its_signal() -> None:
+def test_a_minimum_reclaim_belongs_to_its_signal() -> None:
     """It replaces the default of its signal only."""
     found = load(None, {}, {"evictionMinimumReclaim": {"nodefs.available": "1Gi", "nodefs.inodesFree": "0"}})
     reclaims = {one.signal: one.min_reclaim for one in found.thresholds}
@@ -314,10 +314,10 @@ def test_the_node_is_named_by_the_configuration_or_the_environment() -> None:
 
 
 def test_a_kubeconfig_has_an_absolute_path() -> None:
-    """The daemon has no directory of its own to look in."""
+    """A relative path would depend on the daemon's working directory."""
     assert "kubeconfig: must be an absolute path or empty" in refusal(None, {"kubeconfig": "kubelet.conf"})
 
 
-def test_events_stay_in_the_log_unless_switched_on() -> None:
-    """Off by default: nothing is asked of an API server."""
+def test_events_are_only_logged_unless_switched_on() -> None:
+    """Off by default: no request is sent to an API server."""
     assert load(None, {}, {}).kubernetes_events is False

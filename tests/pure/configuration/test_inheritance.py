@@ -1,4 +1,4 @@
-"""What our configuration takes over from the kubelet's, what it replaces, and where it says that values are from."""
+"""What our configuration inherits from the kubelet's, what it replaces, and the recorded origin of values."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_soft_thresholds_are_inherited_with_their_grace_and_the_margin(files: Fi
 
 
 def test_an_own_soft_threshold_may_use_the_kubelets_grace(files: Files) -> None:
-    """The maps are laid together before they are checked."""
+    """The maps are merged before they are checked."""
     files.write("evictionSoft: {nodefs.available: 20%}\nevictionSoftGracePeriod: {nodefs.available: 2m}\n")
     soft = [one for one in files.load(evictionSoft={NODEFS: "9Gi"}).thresholds if not one.hard]
     assert [(one.text(), one.grace_seconds, one.origin) for one in soft] == [("9Gi", 120.0, "flags")]
@@ -147,7 +147,7 @@ def test_the_other_settings_of_the_kubelet_are_inherited_and_replaced(files: Fil
 
 
 def test_a_negative_transition_period_of_the_kubelets_is_refused_unless_our_own_replaces_it(files: Files) -> None:
-    """The kubelet does not validate it and hides every condition with it; nobody means that, so it is said."""
+    """The kubelet does not validate it and hides every condition with it; nobody means that, so it is an error."""
     files.write("evictionPressureTransitionPeriod: -30s\n")
     with pytest.raises(ConfigurationError) as refused:
         files.load()
@@ -190,8 +190,8 @@ def test_very_long_and_very_short_periods_are_inherited_exactly(files: Files, te
     assert (found.transition_period_seconds, found.image_minimum_gc_age_seconds) == (seconds, seconds)
 
 
-def test_our_drop_ins_are_laid_over_our_file(files: Files) -> None:
-    """In the order of their names, maps by key, null takes away; flags come last; the origin is the drop-in."""
+def test_our_drop_ins_override_our_file(files: Files) -> None:
+    """In the order of their names, maps by key, null removes; flags come last; the origin is the drop-in."""
     files.write("evictionHard: {nodefs.available: 10%}\n", "evictionHard: {nodefs.available: 3Gi}\nextent: all\n")
     first, second = files.our_dir / "1.conf", files.our_dir / "2.conf"
     first.write_text(OURS + "evictionHard: {nodefs.available: 4Gi, imagefs.available: 5Gi}\nextent: null\n")

@@ -77,7 +77,7 @@ def test_an_empty_configuration_is_the_kubelets_defaults(kubelets: Path) -> None
 
 
 def test_what_is_written_is_in_force(kubelets: Path) -> None:
-    """Every field that is looked at."""
+    """Every field that is read."""
     (kubelets / "config.yaml").write_text(
         HEAD
         + "evictionHard: {nodefs.available: 1Gi}\n"
@@ -119,7 +119,7 @@ def test_defaults_are_lost_as_soon_as_the_hard_map_is_written(kubelets: Path, wr
     assert len(marks(read(kubelets))) == signals
 
 
-def test_drop_ins_are_laid_over_the_file_in_the_order_of_their_names(kubelets: Path) -> None:
+def test_drop_ins_override_the_file_in_the_order_of_their_names(kubelets: Path) -> None:
     """Maps by key, other values replaced; only *.conf; 10 comes before 9, as texts are ordered."""
     (kubelets / "config.yaml").write_text(
         HEAD + "evictionHard: {nodefs.available: 1Gi, imagefs.available: 1Gi}\nimageMinimumGCAge: 1m\n"
@@ -138,7 +138,7 @@ def test_drop_ins_are_laid_over_the_file_in_the_order_of_their_names(kubelets: P
     assert marks(read(kubelets, with_drop_ins=False))["nodefs.available"] == "1Gi"
 
 
-def test_null_in_a_drop_in_takes_a_value_away(kubelets: Path) -> None:
+def test_null_in_a_drop_in_removes_a_value(kubelets: Path) -> None:
     """A map's entry, and a whole field, which has its default again."""
     (kubelets / "config.yaml").write_text(
         HEAD + "evictionHard: {nodefs.available: 1Gi, imagefs.available: 1Gi}\nimageMinimumGCAge: 1m\n"
@@ -166,7 +166,7 @@ def test_null_in_a_drop_in_takes_a_value_away(kubelets: Path) -> None:
     ],
 )
 def test_documents_are_merged_by_key(documents: list[dict[str, Any]], result: dict[str, Any]) -> None:
-    """Maps deeply, lists and scalars replaced, null removes; the documents stay as they were."""
+    """Maps deeply, lists and scalars replaced, null removes; the documents are unchanged."""
     before = repr(documents)
     assert merged(documents) == result
     assert repr(documents) == before
@@ -182,8 +182,8 @@ def test_a_transition_period_of_0_counts_as_not_set(kubelets: Path, text: str) -
     assert (found.transition_period_seconds, found.image_minimum_gc_age_seconds) == (300.0, 120.0)
 
 
-def test_fields_that_do_not_matter_here_are_passed_over(kubelets: Path) -> None:
-    """A kubelet of another release may have fields that nobody here knows."""
+def test_other_fields_are_ignored(kubelets: Path) -> None:
+    """A kubelet of another release may have fields that are unknown here."""
     (kubelets / "config.yaml").write_text(HEAD + "clusterDNS: [10.0.0.10]\nfromTheFuture: {a: [1]}\nmaxPods: 110\n")
     assert read(kubelets) == kubelet_configuration({}, str(kubelets / "config.yaml"))
 
@@ -238,7 +238,7 @@ def test_validation_of_image_gc(high: int, low: int, minimum: float, maximum: fl
         )
 
 
-def test_all_problems_of_validation_are_told_together(kubelets: Path) -> None:
+def test_all_problems_of_validation_are_reported_together(kubelets: Path) -> None:
     """ValidateKubeletConfiguration collects: one sentence with all of them."""
     (kubelets / "config.yaml").write_text(
         HEAD + "imageGCHighThresholdPercent: 101\nimageGCLowThresholdPercent: 102\n"
@@ -261,7 +261,7 @@ def test_all_problems_of_validation_are_told_together(kubelets: Path) -> None:
         ("apiVersion: v1\n", f"apiVersion must be '{API_VERSION}', but it was 'v1'"),
         (f"apiVersion: {API_VERSION}\nkind: Pod\n", f"kind must be '{KIND}', but it was 'Pod'"),
         (HEAD + "a: [\n", "not readable as YAML"),
-        (HEAD + "kind: x\n", "not readable as YAML in line 3: the key 'kind' stands there twice"),
+        (HEAD + "kind: x\n", "not readable as YAML in line 3: the key 'kind' occurs twice"),
     ],
 )
 def test_a_file_of_another_kind_is_refused(kubelets: Path, where: str, text: str, problem: str) -> None:

@@ -1,4 +1,4 @@
-"""What the kubelet's validation says of `enforceNodeAllocatable`, and the thresholds that follow from it.
+"""The kubelet's validation of `enforceNodeAllocatable`, and the thresholds that follow from it.
 
 Rules: kubelet, `pkg/kubelet/apis/config/validation/validation.go` and `pkg/kubelet/eviction/helpers.go`
 (addAllocatableThresholds).
@@ -23,7 +23,7 @@ def refusal(**fields: Any) -> str:
     ("fields", "problem"),
     [
         ({"enforceNodeAllocatable": ["pod"]}, "enforceNodeAllocatable: unknown entry 'pod'; allowed are none, pods, "),
-        ({"enforceNodeAllocatable": ["pods", "pods"]}, "enforceNodeAllocatable: 'pods' stands there twice"),
+        ({"enforceNodeAllocatable": ["pods", "pods"]}, "enforceNodeAllocatable: 'pods' is listed twice"),
         ({"enforceNodeAllocatable": ["none", "pods"]}, "enforceNodeAllocatable: 'none' must stand alone"),
         ({"enforceNodeAllocatable": ["system-reserved"]}, "'system-reserved' needs systemReservedCgroup"),
         ({"enforceNodeAllocatable": ["kube-reserved"]}, "'kube-reserved' needs kubeReservedCgroup"),
@@ -61,7 +61,7 @@ def test_what_the_kubelet_refuses_is_refused(fields: dict[str, Any], problem: st
     assert problem in sentence
 
 
-def test_all_problems_are_told_together() -> None:
+def test_all_problems_are_reported_together() -> None:
     """As the kubelet collects them."""
     sentence = refusal(enforceNodeAllocatable=["none", "pods", "x"], imageGCLowThresholdPercent=90)
     assert sentence.count(";") >= 3
@@ -115,7 +115,7 @@ def test_what_the_kubelet_accepts_is_accepted(fields: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_hard_memory_thresholds_are_copied_for_what_pods_may_use(fields: dict[str, Any], left: list[str]) -> None:
+def test_hard_memory_thresholds_are_copied_for_node_allocatable(fields: dict[str, Any], left: list[str]) -> None:
     """Soft ones, disk and PID are not; all of them are left to the kubelet."""
     found = kubelet_configuration(fields, "k.yaml").thresholds.left_to_kubelet
     assert [f"{name} {text}" for name, text in found] == left

@@ -58,7 +58,7 @@ def test_only_plain_scalars_of_the_core_schema_have_a_type(written: str, read: o
 
 @pytest.mark.parametrize("text", ["", "\n", "# only a comment\n", "---\n", "null", "{}"])
 def test_an_empty_document_is_an_empty_mapping(text: str) -> None:
-    """A file may say nothing."""
+    """A file may be empty."""
     assert parse_document(text, "f") == {}
 
 
@@ -71,9 +71,9 @@ def test_keys_are_the_texts_that_were_written(key: str) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("a: 1\nb: 2\na: 3", "f: not readable as YAML in line 3: the key 'a' stands there twice"),
-        ("a: {b: 1, b: 2}", "f: not readable as YAML in line 1: the key 'b' stands there twice"),
-        ("a: 1\n'a': 2", "f: not readable as YAML in line 2: the key 'a' stands there twice"),
+        ("a: 1\nb: 2\na: 3", "f: not readable as YAML in line 3: the key 'a' occurs twice"),
+        ("a: {b: 1, b: 2}", "f: not readable as YAML in line 1: the key 'b' occurs twice"),
+        ("a: 1\n'a': 2", "f: not readable as YAML in line 2: the key 'a' occurs twice"),
         ("a: &x [1]\nb: *x", "f: not readable as YAML in line 2: aliases are not allowed"),
         ("<<: *x", "f: not readable as YAML in line 1: aliases are not allowed"),
         ("? [x]\n: 1", "f: not readable as YAML in line 1: keys must be plain texts"),
@@ -159,7 +159,7 @@ def test_a_file_over_1_mib_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_pipe_in_the_place_of_a_file_is_refused_and_does_not_block(tmp_path: Path) -> None:
-    """It has no end that could be waited for."""
+    """A FIFO without a writer would block for ever."""
     path = tmp_path / "pipe"
     os.mkfifo(path)
     began = monotonic()

@@ -35,7 +35,7 @@ def removed(made: Plan) -> list[str]:
     return [verdict.id for verdict in made.remove]
 
 
-def kept(made: Plan) -> dict[str, Reason]:
+def kept(made: Plan) -> dict[str, str]:
     """Why each kept object stays."""
     return {verdict.id: verdict.reason for verdict in made.keep}
 

@@ -1,4 +1,4 @@
-"""Right before a removal everything is looked at again, because the runtime protects nothing."""
+"""Right before a removal everything is checked once more, because the runtime protects nothing."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from reclaim.containers.removers import ContainerRemover, ImageRemover, Ready, Refused, Remover, SandboxRemover, Wait
-from reclaim.images.lister import Lister
-from reclaim.images.pod_startup import PodStarts
+from reclaim.containers.removers import ContainerRemover, SandboxRemover
+from reclaim.execution.remover import GONE, Ready, Refused
 from reclaim.services import ContainerStatus
 from reclaim.types import (
     Action,
@@ -17,14 +16,11 @@ from reclaim.types import (
     PodSandboxState,
     Reason,
     RemovalFailed,
-    Result,
     RuntimeUnavailable,
     Verdict,
 )
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
-from tests.pure.values import SteppedClock, container, image, image_id, sandbox
-
-GONE = Refused(result=Result.ALREADY_GONE)
+from tests.pure.values import SteppedClock, container, sandbox
 
 
 def verdict(kind: Kind, object_id: str, reason: Reason, superseded_by: str = "") -> Verdict:
@@ -35,32 +31,39 @@ def verdict(kind: Kind, object_id: str, reason: Reason, superseded_by: str = "")
 OLDER = verdict(Kind.CONTAINER, "old", Reason.OLDER_COPY, superseded_by="new")
 ORPHAN = verdict(Kind.CONTAINER, "old", Reason.POD_GONE)
 ORPHAN_SANDBOX = verdict(Kind.SANDBOX, "s", Reason.POD_GONE)
-UNUSED = verdict(Kind.IMAGE, image_id(1), Reason.UNUSED)
 
 
 class Node:
-    """A runtime in memory with two dead copies of a container, a dead sandbox and two images."""
+    """A runtime in memory with two dead copies of a container and a dead sandbox."""
 
     def __init__(self, *living_pods: str):
         self.clock = SteppedClock(at=50.0)
         self.runtime = MemoryRuntime(self.clock)
         self.pods = MemoryPods(*living_pods)
         self.runtime.hold(container("old", age_seconds=200.0), container("new", age_seconds=100.0), sandbox("s"))
-        self.runtime.hold(image(1, "app:1"), image(2, "other:1"))
 
-    def containers(self) -> Remover:
+    def containers(self) -> ContainerRemover:
         """The remover of containers."""
         return ContainerRemover(self.runtime, self.pods, self.clock)
 
-    def sandboxes(self) -> Remover:
+    def sandboxes(self) -> SandboxRemover:
         """The remover of sandboxes."""
         return SandboxRemover(self.runtime, self.pods, self.clock)
 
-    def images(self) -> Remover:
-        """The remover of images, made with the lists of this moment."""
-        self.runtime.containers.clear()
-        lister = Lister(self.runtime, self.runtime, self.clock)
-        return ImageRemover(self.runtime, lister, lister.everything(), self.clock)
+
+class Logs:
+    """Log files in memory: which containers' were asked for, and whether they can be deleted."""
+
+    def __init__(self, calls: list[str], *, undeletable: bool = False):
+        self.calls = calls
+        self.undeletable = undeletable
+
+    def remove(self, status: ContainerStatus) -> int:
+        """As the real ones."""
+        self.calls.append(f"logs of {status.id}")
+        if self.undeletable:
+            raise RemovalFailed("its log cannot be deleted")
+        return 1
 
 
 def test_a_dead_container_may_go_as_of_its_status() -> None:
@@ -119,47 +122,26 @@ def test_the_beginning_of_an_id_is_not_the_id() -> None:
 def test_a_removal_is_one_call_with_the_whole_id() -> None:
     """Of a sandbox two: it is stopped first, which frees its network."""
     node = Node()
-    images = node.images()
-    node.runtime.hold(container("old"))
     containers = node.containers()
     containers.check(ORPHAN)
     node.runtime.calls.clear()
     containers.remove(ORPHAN)
     node.sandboxes().remove(ORPHAN_SANDBOX)
-    images.remove(UNUSED)
     assert node.runtime.calls == [
         "remove_container old",
         "stop_pod_sandbox s",
         "remove_pod_sandbox s",
-        f"remove_image {image_id(1)}",
     ]
 
 
 def test_what_was_removed_is_absent() -> None:
     """Present before, absent after, for each kind."""
     node = Node()
-    images = node.images()
-    node.runtime.hold(container("old"))
-    for remover, one in ((node.containers(), ORPHAN), (node.sandboxes(), ORPHAN_SANDBOX), (images, UNUSED)):
+    for remover, one in ((node.containers(), ORPHAN), (node.sandboxes(), ORPHAN_SANDBOX)):
         assert remover.present(one)
         remover.check(one)
         remover.remove(one)
         assert not remover.present(one)
-
-
-class Logs:
-    """Log files in memory: which containers' were asked for, and whether they can be deleted."""
-
-    def __init__(self, calls: list[str], *, undeletable: bool = False):
-        self.calls = calls
-        self.undeletable = undeletable
-
-    def remove(self, status: ContainerStatus) -> int:
-        """As the real ones."""
-        self.calls.append(f"logs of {status.id}")
-        if self.undeletable:
-            raise RemovalFailed("its log cannot be deleted")
-        return 1
 
 
 def test_the_log_goes_before_the_container() -> None:
@@ -241,69 +223,13 @@ def test_what_is_gone_by_now_is_gone_already() -> None:
     assert node.sandboxes().check(ORPHAN_SANDBOX) == GONE
 
 
-def test_an_image_that_nothing_uses_may_go() -> None:
-    """As of a list of containers that was asked for at 50 s."""
-    assert Node().images().check(UNUSED) == Ready(50.0)
-
-
-@pytest.mark.parametrize("state", ContainerState)
-def test_an_image_that_a_new_container_uses_stays(state: ContainerState) -> None:
-    """The container started between plan and removal."""
+def test_without_an_answer_of_the_runtime_nothing_is_ready() -> None:
+    """A check that could not be made permits nothing."""
     node = Node()
-    remover = node.images()
-    node.runtime.hold(container("c", state=state, references=("app:1",)))
-    assert remover.check(UNUSED) == Refused(Reason.IN_USE, Result.IN_USE)
-
-
-def test_a_new_container_whose_image_cannot_be_told_stops_every_image() -> None:
-    """It says nothing about its image at all."""
-    node = Node()
-    remover = node.images()
-    node.runtime.hold(container("c"))
-    assert remover.check(UNUSED) == Refused(Reason.UNRESOLVED_IMAGE)
-
-
-def test_the_list_of_containers_is_at_most_half_a_second_old() -> None:
-    """A list that took 0.1 s is used for 0.4 s more, then read anew."""
-    node = Node()
-    remover = node.images()
-    node.runtime.call_seconds = 0.1
-    remover.check(UNUSED)
-    node.runtime.calls.clear()
-    for seconds, lists in ((0.2, 0), (0.3, 1)):
-        node.clock.step(seconds)
-        remover.check(UNUSED)
-        assert node.runtime.calls.count("list_containers") == lists
-
-
-def test_a_runtime_that_is_away_licenses_nothing() -> None:
-    """No look, no removal."""
-    node = Node()
-    images = node.images()
     node.runtime.away = True
-    for remover, one in ((node.containers(), ORPHAN), (node.sandboxes(), ORPHAN_SANDBOX), (images, UNUSED)):
+    for remover, one in ((node.containers(), ORPHAN), (node.sandboxes(), ORPHAN_SANDBOX)):
         with pytest.raises(RuntimeUnavailable):
             remover.check(one)
-
-
-def test_no_image_may_go_while_a_pod_is_being_made() -> None:
-    """Its sandbox came up 0.25 s ago; what it is about to use cannot be known. When that is over it may go."""
-    node = Node()
-    lister = Lister(node.runtime, node.runtime, node.clock)
-    node.runtime.containers.clear()
-    listing = lister.everything()
-    starts = PodStarts(node.runtime, node.pods, node.clock, 1.0)
-    remover = ImageRemover(node.runtime, lister, listing, node.clock, starts=starts)
-    began_ns = int((node.clock.wall() - 0.25) * 1e9)
-    node.runtime.hold(replace(sandbox("new", state=PodSandboxState.READY), created_at_ns=began_ns))
-    answer = remover.check(UNUSED)
-    assert isinstance(answer, Wait)
-    assert answer.seconds == pytest.approx(0.75, abs=1e-3)
-    node.clock.step(answer.seconds + 1e-3)
-    assert isinstance(remover.check(UNUSED), Wait), "the sandbox has no container yet"
-    node.runtime.hold(container("app", sandbox_id="new", references=(image_id(2),)))
-    node.clock.step(0.2)
-    assert isinstance(remover.check(UNUSED), Ready)
 
 
 def test_a_slow_list_does_not_make_the_status_too_old() -> None:

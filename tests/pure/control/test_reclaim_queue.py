@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eviction.configuration.fingerprint import Stamp
+from eviction.configuration.fingerprint import Fingerprint
 from eviction.control.reclaim import HookAnswer, HookOptions, HookRefused
 from eviction.control.reclaim_queue import MOST_WAITING, HookRequests
 
@@ -110,10 +110,10 @@ def test_a_request_without_its_parts_is_refused(request_: dict[str, object]) -> 
 
 
 def test_only_the_same_configuration_or_none_is_served() -> None:
-    """A daemon that does not know what it was told serves only those that were told nothing."""
-    told: Stamp = {"files": [["/a", 1, 2]], "flags": [], "environment": []}
-    others: tuple[Stamp, ...] = ({}, {**told, "flags": [["root-dir", "/x"]]})
+    """A daemon without a fingerprint serves only commands that name no configuration."""
+    sent: Fingerprint = {"files": [["/a", 1, 2]], "flags": [], "environment": []}
+    others: tuple[Fingerprint, ...] = ({}, {**sent, "flags": [["root-dir", "/x"]]})
     for ours in others:
-        (refusal,) = requests().converse({"options": {}, "told": told}, ours)
+        (refusal,) = requests().converse({"options": {}, "told": sent}, ours)
         assert "another configuration" in refusal["refused"]
-    assert next(requests().converse({"options": {}, "told": told}, told)) == {"accepted": True, "busy": None}
+    assert next(requests().converse({"options": {}, "told": sent}, sent)) == {"accepted": True, "busy": None}

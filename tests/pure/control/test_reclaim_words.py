@@ -1,15 +1,13 @@
-"""What the hook carries to the daemon, where it asks, and whether both were told the same."""
+"""What the command `reclaim` sends to the daemon, and which socket it asks."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eviction.cli.ask_daemon import CONTROL_SOCKET, NotAskedError, control_socket_of, read_words
-from eviction.configuration.fingerprint import stamp, told_nothing, told_the_same
 from eviction.control.check import CheckOptions, CheckRefused, read_check_options
 from eviction.control.reclaim import HookOptions, HookRefused, read_options
 from signals.types import Signal
@@ -113,33 +111,6 @@ def test_without_a_control_socket_nobody_is_asked(tmp_path: Path) -> None:
     with pytest.raises(NotAskedError) as reason:
         control_socket_of(str(file), None)
     assert not reason.value.worth_saying
-
-
-def test_two_that_were_told_the_same_agree(tmp_path: Path) -> None:
-    """By whatever path; other flags, another endpoint, and a file that changed in any way make them differ."""
-    file, link = tmp_path / "a.conf", tmp_path / "link"
-    file.write_text("x: 1\n")
-    link.symlink_to(file)
-    told = stamp(str(file), str(tmp_path), {"root-dir": None}, {"PATH": "/bin"})
-    assert told == stamp(str(link), str(tmp_path), {}, {"CONTAINER_RUNTIME_ENDPOINT": ""})
-    assert told_the_same(told, told)
-    assert told_the_same({}, told), "who was told nothing asks for whatever is in force"
-    assert not told_the_same(told, {})
-    assert not told_the_same("told", told)
-    assert told != stamp(str(file), None, {}, {})
-    assert told != stamp(str(file), str(tmp_path), {"root-dir": "/x"}, {})
-    assert told != stamp(str(file), str(tmp_path), {}, {"CONTAINER_RUNTIME_ENDPOINT": "unix:///x"})
-    before = file.stat()
-    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
-    assert told != stamp(str(file), str(tmp_path), {}, {})
-
-
-def test_one_that_was_told_nothing_is_known_as_such(tmp_path: Path) -> None:
-    """No file, no flag, no endpoint; and a file that is missing is an error, not nothing."""
-    assert told_nothing(stamp(None, None, {"root-dir": None}, {}))
-    assert not told_nothing(stamp(None, None, {}, {"IMAGE_SERVICE_ENDPOINT": "unix:///x"}))
-    with pytest.raises(FileNotFoundError):
-        stamp(str(tmp_path / "missing"), None, {}, {})
 
 
 def test_options_are_read_as_the_command_line_means_them() -> None:

@@ -1,4 +1,4 @@
-"""A large list in pieces: the same entries as protobuf's own reader finds, and nothing from bytes that are no list."""
+"""The entries of a list: the same as protobuf's own parser finds, and none from bytes that are no list."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ names = st.text(max_size=20)
 
 
 @given(st.lists(st.tuples(names, names, st.integers(-(1 << 63), (1 << 63) - 1)), max_size=20))
-def test_the_pieces_are_the_entries_of_the_whole(listed: list[tuple[str, str, int]]) -> None:
-    """Whatever is in the containers, each piece reads as the entry that the whole message has at its place."""
+def test_the_entries_are_those_of_the_whole_message(listed: list[tuple[str, str, int]]) -> None:
+    """Whatever is in the containers, each entry is parsed as the one at its place in the whole message."""
     answer = pb.ListContainersResponse(
         containers=[pb.Container(id=i, image_ref=ref, created_at=at) for i, ref, at in listed]
     )
@@ -35,7 +35,7 @@ def test_fields_that_are_not_known_are_skipped() -> None:
     ids=["no length", "too short", "endless number", "a group", "half a fixed field", "half a tag"],
 )
 def test_bytes_that_end_early_or_make_no_sense_are_refused(broken: bytes) -> None:
-    """No entry is made up from what was cut off."""
+    """A part of an entry is never returned as an entry."""
     whole = pb.ListImagesResponse(images=[pb.Image(id="a")]).SerializeToString()
     with pytest.raises(MalformedList):
         list(entries(whole + broken))
@@ -43,7 +43,7 @@ def test_bytes_that_end_early_or_make_no_sense_are_refused(broken: bytes) -> Non
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(given_bytes: bytes) -> None:
-    """Nothing else is ever raised, and what protobuf refuses to read as a list is refused or has broken entries."""
+    """No other error is raised, and all entries together are no longer than the bytes."""
     try:
         found = list(entries(given_bytes))
     except MalformedList:

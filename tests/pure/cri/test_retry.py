@@ -1,4 +1,4 @@
-"""Only what was lost for a moment is asked again, and only for a moment."""
+"""Only a read that lost its connection is repeated, and only for a moment."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ LOST = RuntimeUnavailable("connection refused", transient=True)
 LATE = RuntimeUnavailable("no answer within 10 s")
 
 
-def answers(*told: Exception | str) -> tuple[Callable[[], str], list[Exception | str]]:
-    """A read that answers one after another with these, and what is left to tell; the last is repeated."""
-    left = list(told)
+def answers(*given: Exception | str) -> tuple[Callable[[], str], list[Exception | str]]:
+    """A read that gives these answers one after another, and those that are left; the last is repeated."""
+    left = list(given)
 
     def read() -> str:
         answer = left.pop(0) if len(left) > 1 else left[0]
@@ -37,13 +37,13 @@ def test_an_answer_is_an_answer() -> None:
 def test_a_lost_connection_is_tried_again_at_once_and_then_with_growing_waits() -> None:
     """A runtime that restarts is back within a moment: at once, then after 50, 100 and 200 ms."""
     slept: list[float] = []
-    assert retried(answers(LOST, LOST, LOST, LOST, "here")[0], patience_seconds=30.0, sleep=slept.append) == "here"
+    assert retried(answers(LOST, LOST, LOST, LOST, "here")[0], retry_for_seconds=30.0, sleep=slept.append) == "here"
     assert slept == [0.05, 0.1, 0.2]
 
 
 @pytest.mark.parametrize("error", [LATE, RemovalFailed("refused"), OSError("defect")])
-def test_everything_else_is_not_asked_again(error: Exception) -> None:
-    """What did not answer in time would cost that time twice."""
+def test_after_other_errors_a_read_is_not_repeated(error: Exception) -> None:
+    """A read that exceeded its deadline would take as long again."""
     read, left = answers(error, "here")
     with pytest.raises(type(error)) as raised:
         retried(read, sleep=lambda _: None)
@@ -59,16 +59,16 @@ def test_an_answer_that_is_late_after_a_lost_connection_ends_the_attempts() -> N
     assert left == ["here"]
 
 
-def test_patience_ends_with_the_last_error() -> None:
-    """A runtime that stays away for 50 ms of patience is unavailable, within a second."""
+def test_after_the_time_for_retries_the_last_error_is_raised() -> None:
+    """A runtime that is down for the whole 50 ms is unavailable, within a second."""
     began = time.monotonic()
     with pytest.raises(RuntimeUnavailable, match="connection refused"):
-        retried(answers(LOST)[0], patience_seconds=0.05)
+        retried(answers(LOST)[0], retry_for_seconds=0.05)
     assert time.monotonic() - began < 1.0
 
 
-def test_no_wait_is_longer_than_half_the_patience() -> None:
-    """So that the last attempt comes before the patience is over."""
+def test_no_wait_is_longer_than_half_the_time() -> None:
+    """So that the last attempt comes before the time is over."""
     slept: list[float] = []
 
     def sleep(seconds: float) -> None:
@@ -76,7 +76,7 @@ def test_no_wait_is_longer_than_half_the_patience() -> None:
         time.sleep(seconds)
 
     with pytest.raises(RuntimeUnavailable):
-        retried(answers(LOST)[0], patience_seconds=0.04, sleep=sleep)
+        retried(answers(LOST)[0], retry_for_seconds=0.04, sleep=sleep)
     assert slept
     assert max(slept) <= 0.02
     assert sum(slept) <= 0.05

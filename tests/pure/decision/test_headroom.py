@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from eviction.decision.headroom import (
     PollPolicy,
     levels_to_watch,
-    most_pressing,
+    most_urgent_need,
     observation_interval,
     update_fill_rates,
 )
@@ -118,11 +118,11 @@ def test_the_need_is_that_of_the_filesystem_that_is_full_first() -> None:
     now = look(1.0, nodefs_available=50 * MIB, imagefs_available=200 * MIB, nodefs_inodesFree=900)
     first = update_fill_rates({}, look(0.0, nodefs_available=150 * MIB, imagefs_available=210 * MIB))
     fill_rates = update_fill_rates(first, now)
-    assert most_pressing([imagefs, nodefs, inodes], now, fill_rates) == Need(15 * MIB, 50 * MIB, 100.0 * MIB)
-    assert most_pressing([inodes], now, fill_rates) == Need(100, 900, 0.0, inodes=True)
-    assert most_pressing([imagefs], now, {}) == Need(GIB - 200 * MIB, 200 * MIB, 0.0)
-    assert most_pressing([], now, fill_rates) is None
-    assert most_pressing([imagefs], look(), fill_rates) is None
+    assert most_urgent_need([imagefs, nodefs, inodes], now, fill_rates) == Need(15 * MIB, 50 * MIB, 100.0 * MIB)
+    assert most_urgent_need([inodes], now, fill_rates) == Need(100, 900, 0.0, inodes=True)
+    assert most_urgent_need([imagefs], now, {}) == Need(GIB - 200 * MIB, 200 * MIB, 0.0)
+    assert most_urgent_need([], now, fill_rates) is None
+    assert most_urgent_need([imagefs], look(), fill_rates) is None
 
 
 @given(st.lists(st.integers(0, 2**40), min_size=1, max_size=5), st.integers(0, 2**40), st.floats(0, 1e12))

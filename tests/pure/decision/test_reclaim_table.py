@@ -11,8 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.decision.reclaim_table import RECLAIM_TABLE, relieved_by, row
-from eviction.types import ReclaimFunction, Threshold
+from eviction.decision.reclaim_table import (
+    DELETE_ALL_UNUSED_CONTAINERS,
+    DELETE_UNUSED_IMAGES,
+    RECLAIM_TABLE,
+    relieved_by,
+    row,
+)
+from eviction.types import Threshold
+from reclaim.functions import FUNCTIONS
 from signals.types import FilesystemRole, FsLayout, Signal
 from tests.pure.values import threshold
 
@@ -26,19 +33,19 @@ KUBELETS_TABLE = """
     containerfs.available    C,I     C,I                C
     containerfs.inodesFree   C,I     C,I                C
 """
-FUNCTIONS = {
+CELLS = {
     "-": (),
-    "C": (ReclaimFunction.DELETE_ALL_UNUSED_CONTAINERS,),
-    "I": (ReclaimFunction.DELETE_UNUSED_IMAGES,),
-    "C,I": (ReclaimFunction.DELETE_ALL_UNUSED_CONTAINERS, ReclaimFunction.DELETE_UNUSED_IMAGES),
+    "C": (DELETE_ALL_UNUSED_CONTAINERS,),
+    "I": (DELETE_UNUSED_IMAGES,),
+    "C,I": (DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES),
 }
 
 
-def cells() -> list[tuple[Signal, FsLayout, tuple[ReclaimFunction, ...]]]:
+def cells() -> list[tuple[Signal, FsLayout, tuple[str, ...]]]:
     """The cells of the table above."""
     (_, *layouts), *rows = (line.split() for line in KUBELETS_TABLE.strip().splitlines())
     return [
-        (Signal(name), FsLayout(layout), FUNCTIONS[cell])
+        (Signal(name), FsLayout(layout), CELLS[cell])
         for name, *written in rows
         for layout, cell in zip(layouts, written, strict=True)
     ]
@@ -51,38 +58,36 @@ def test_the_table_has_a_cell_for_every_signal_in_every_layout() -> None:
 
 
 @pytest.mark.parametrize(("signal", "layout", "functions"), cells())
-def test_a_signal_calls_the_functions_of_its_row(
-    signal: Signal, layout: FsLayout, functions: tuple[ReclaimFunction, ...]
-) -> None:
+def test_a_signal_calls_the_functions_of_its_row(signal: Signal, layout: FsLayout, functions: tuple[str, ...]) -> None:
     """Containers before images; nothing where the kubelet calls nothing."""
     assert row(signal, layout) == functions
 
 
 @pytest.mark.parametrize(("signal", "layout", "functions"), cells())
 def test_a_threshold_is_relieved_by_the_functions_of_its_row(
-    signal: Signal, layout: FsLayout, functions: tuple[ReclaimFunction, ...]
+    signal: Signal, layout: FsLayout, functions: tuple[str, ...]
 ) -> None:
     """What a function cannot relieve does not drive it on."""
     one = threshold(signal, "1Gi")
-    for function in ReclaimFunction:
+    for function in FUNCTIONS:
         assert relieved_by((one,), function, layout) == ((one,) if function in functions else ())
 
 
 def test_pressure_on_a_kubelets_own_filesystem_does_not_cost_every_image() -> None:
     """With a dedicated image filesystem only the thresholds of imagefs drive the removal of images."""
     own, images = threshold(Signal.NODEFS_AVAILABLE, "10%"), threshold(Signal.IMAGEFS_AVAILABLE, "15%")
-    function = ReclaimFunction.DELETE_UNUSED_IMAGES
+    function = DELETE_UNUSED_IMAGES
     assert relieved_by((own, images), function, FsLayout.DEDICATED_IMAGEFS) == (images,)
     assert relieved_by((own, images), function, FsLayout.SINGLE) == (own, images)
 
 
 @given(
     st.lists(st.builds(threshold, st.sampled_from(Signal), st.sampled_from(["1Gi", "10%"]))),
-    st.sampled_from(ReclaimFunction),
+    st.sampled_from(sorted(FUNCTIONS)),
     st.sampled_from(FsLayout),
 )
 def test_relieved_by_keeps_the_order_and_leaves_no_reliever_out(
-    configured: list[Threshold], function: ReclaimFunction, layout: FsLayout
+    configured: list[Threshold], function: str, layout: FsLayout
 ) -> None:
     """A threshold is among the relieved exactly when the function stands in its row."""
     found = relieved_by(tuple(configured), function, layout)

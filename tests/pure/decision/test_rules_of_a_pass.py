@@ -12,15 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from eviction.decision.thresholds import thresholds_met
-from eviction.types import Decision, NodeCondition, ReclaimFunction, Threshold
+from eviction.types import Decision, NodeCondition, Threshold
 from signals.types import FsLayout, Signal, SignalObservation
 from tests.pure.story import Story
 from tests.pure.values import GIB, MIB, observation, threshold, value
 
 NODEFS, INODES = Signal.NODEFS_AVAILABLE, Signal.NODEFS_INODES_FREE
 IMAGEFS, CONTAINERFS = Signal.IMAGEFS_AVAILABLE, Signal.CONTAINERFS_AVAILABLE
-C, I = ReclaimFunction.DELETE_ALL_UNUSED_CONTAINERS, ReclaimFunction.DELETE_UNUSED_IMAGES  # noqa: E741 # the table's
+C, I = DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES  # noqa: E741 # the table's
 PRESSURE = frozenset({NodeCondition.DISK_PRESSURE})
 
 
@@ -207,7 +208,7 @@ def test_the_split_layout_takes_the_threshold_of_nodefs_for_containerfs() -> Non
     ("layout", "row"), [(FsLayout.SINGLE, (C, I)), (FsLayout.DEDICATED_IMAGEFS, ()), (FsLayout.SPLIT, (C,))]
 )
 def test_build_signal_to_node_reclaim_funcs_what_nodefs_pressure_has_at_node_level(
-    layout: FsLayout, row: tuple[ReclaimFunction, ...]
+    layout: FsLayout, row: tuple[str, ...]
 ) -> None:
     """Also a shortage of inodes removes images on a single filesystem; nothing is there for a dedicated one."""
     story = Story(threshold(INODES, "5%"))

@@ -11,16 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from eviction.decision.synchronize import EvictionConfig, ManagerState
 from eviction.decision.thresholds import thresholds_met
-from eviction.types import Decision, NodeCondition, ReclaimFunction, Threshold
+from eviction.types import Decision, NodeCondition, Threshold
 from signals.types import FsLayout, Signal
 from tests.pure.story import Story
 from tests.pure.values import GIB, MIB, observation, threshold
 
 NODEFS, NODEFS_INODES = Signal.NODEFS_AVAILABLE, Signal.NODEFS_INODES_FREE
 IMAGEFS, CONTAINERFS = Signal.IMAGEFS_AVAILABLE, Signal.CONTAINERFS_AVAILABLE
-C, I = ReclaimFunction.DELETE_ALL_UNUSED_CONTAINERS, ReclaimFunction.DELETE_UNUSED_IMAGES  # noqa: E741 # the table's
+C, I = DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES  # noqa: E741 # the table's
 PRESSURE = frozenset({NodeCondition.DISK_PRESSURE})
 NONE: frozenset[NodeCondition] = frozenset()
 
@@ -229,7 +230,7 @@ def test_a_soft_threshold_on_a_dedicated_image_filesystem() -> None:
 
 
 @pytest.mark.parametrize(("signal", "row"), [(IMAGEFS, (I,)), (NODEFS, (C,)), (CONTAINERFS, (C,))])
-def test_the_split_layout_calls_what_is_on_the_filesystem(signal: Signal, row: tuple[ReclaimFunction, ...]) -> None:
+def test_the_split_layout_calls_what_is_on_the_filesystem(signal: Signal, row: tuple[str, ...]) -> None:
     """Images alone: imagefs low removes images only, nodefs or containerfs low removes containers only."""
     story = Story(threshold(NODEFS, "10%"), threshold(IMAGEFS, "15%"), threshold(CONTAINERFS, "10%"))
     seen = [observation(s, GIB if s is signal else 50 * GIB) for s in (NODEFS, IMAGEFS, CONTAINERFS)]

@@ -1,4 +1,4 @@
-"""What doctor finds and what it does not: each check has a node on which it speaks, and one on which it is silent."""
+"""The checks of doctor: each has a node with a finding, and one without."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eviction.cli.doctor import lines
 from eviction.configuration.effective import load
 from eviction.doctor import disk_checks, node_checks
 from eviction.doctor.examine import CHECKS, examine, healthy
-from eviction.doctor.findings import Finding, Level, NodeFacts, Snapshotter, SocketFacts
+from eviction.doctor.findings import Finding, NodeFacts, Severity, Snapshotter, SocketFacts
 from reclaim.services import RuntimeVersion
 from signals.types import FilesystemIdentity, FilesystemRole, FsStats, Signal, SignalObservations, Unavailable
 from tests.pure.values import GIB, MIB, look, observation, threshold
@@ -21,7 +21,7 @@ IMAGES = "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs"
 
 
 def filesystem(**fields: int) -> FsStats:
-    """10 GiB, half of it available, no reserve; `fields` say otherwise."""
+    """10 GiB, half of it available, no reserve; `fields` replace values."""
     usual = {"available_bytes": 5 * GIB, "free_bytes": 5 * GIB, "capacity_bytes": 10 * GIB}
     return FsStats(**{**usual, "inodes_free": 500, "inodes_total": 1000, **fields}, time=0.0)
 
@@ -36,7 +36,7 @@ def seen(stats: FsStats, *signals: Signal) -> SignalObservations:
 
 SIGNALS = (Signal.NODEFS_AVAILABLE, Signal.IMAGEFS_AVAILABLE)
 SOUND = NodeFacts(
-    look=seen(filesystem(), *SIGNALS),
+    observations=seen(filesystem(), *SIGNALS),
     thresholds=tuple(threshold(signal, "15%") for signal in SIGNALS),
     kubelet=None,
     root_directory="/var/lib/kubelet",
@@ -55,7 +55,7 @@ SOUND = NodeFacts(
 )
 
 
-def found(facts: NodeFacts) -> dict[str, Level]:
+def found(facts: NodeFacts) -> dict[str, Severity]:
     return {finding.check: finding.level for finding in examine(facts)}
 
 
@@ -66,52 +66,52 @@ def test_a_sound_node_has_no_findings() -> None:
 
 
 def on_filesystem(**fields: int) -> NodeFacts:
-    return replace(SOUND, look=seen(filesystem(**fields), *SIGNALS))
+    return replace(SOUND, observations=seen(filesystem(**fields), *SIGNALS))
 
 
 @pytest.mark.parametrize(
     ("facts", "check", "level"),
     [
-        (replace(SOUND, runtime_problem="no connection"), "runtime", Level.PROBLEM),
-        (replace(SOUND, socket=SocketFacts("/s", True, False)), "socket", Level.PROBLEM),
-        (replace(SOUND, socket=SocketFacts("/s", True, True, 0, 0o666)), "socket", Level.RISK),
-        (replace(SOUND, socket=SocketFacts("/s", True, True, 1000, 0o600)), "socket", Level.RISK),
-        (replace(SOUND, runtime=RuntimeVersion("containerd", "2.0.0")), "containerd-frees-late", Level.RISK),
-        (replace(SOUND, runtime=RuntimeVersion("containerd", "v2.0.4")), "containerd-frees-late", Level.RISK),
-        (replace(SOUND, runtime=RuntimeVersion("containerd", "2.0.4+k3s1")), "containerd-frees-late", Level.RISK),
-        (replace(SOUND, sandbox_image=None, sandbox_image_pinned=False), "sandbox-image", Level.PROBLEM),
-        (replace(SOUND, sandbox_image_pinned=False), "sandbox-image", Level.RISK),
-        (replace(SOUND, unresolved_images=("container 4711",)), "image-unresolved", Level.PROBLEM),
-        (replace(SOUND, thresholds=SOUND.thresholds[:1]), "thresholds-none", Level.PROBLEM),
-        (replace(SOUND, thresholds=()), "thresholds-none", Level.PROBLEM),
-        (replace(SOUND, thresholds=tuple(threshold(s, "0%") for s in SIGNALS)), "thresholds-none", Level.PROBLEM),
-        (on_filesystem(inodes_free=0, inodes_total=0), "no-inode-signal", Level.NOTE),
-        (on_filesystem(free_bytes=5 * GIB + 200 * MIB), "reserve", Level.NOTE),
-        (on_filesystem(available_bytes=0, free_bytes=MIB), "reserve", Level.RISK),
-        (on_filesystem(available_bytes=GIB), "pressure", Level.PROBLEM),
-        (replace(SOUND, inotify_limit=128), "inotify", Level.NOTE),
-        (replace(SOUND, inotify_used=1000), "inotify", Level.RISK),
-        (replace(SOUND, imagefs="/x/io.containerd.snapshotter.v1.devmapper"), "store-elsewhere", Level.PROBLEM),
-        (replace(SOUND, snapshotters=(Snapshotter("native", 3),)), "store-second-snapshotter", Level.RISK),
-        (replace(SOUND, content_device=2), "store-split", Level.RISK),
-        (replace(SOUND, unmatched_keeps=("registry.example/ap",)), "keep-unmatched", Level.RISK),
-        (replace(SOUND, wall=1000.0), "clock", Level.PROBLEM),
-        (replace(SOUND, newest_created_seconds_ahead=3600.0), "clock", Level.RISK),
-        (replace(SOUND, pods_readable=False), "permissions", Level.PROBLEM),
-        (replace(SOUND, unwritable=(("/var/log/pods", "read-only"),)), "permissions", Level.RISK),
-        (replace(SOUND, daemon_problem="no daemon answers"), "daemon", Level.NOTE),
+        (replace(SOUND, runtime_problem="no connection"), "runtime", Severity.PROBLEM),
+        (replace(SOUND, socket=SocketFacts("/s", True, False)), "socket", Severity.PROBLEM),
+        (replace(SOUND, socket=SocketFacts("/s", True, True, 0, 0o666)), "socket", Severity.RISK),
+        (replace(SOUND, socket=SocketFacts("/s", True, True, 1000, 0o600)), "socket", Severity.RISK),
+        (replace(SOUND, runtime=RuntimeVersion("containerd", "2.0.0")), "containerd-frees-late", Severity.RISK),
+        (replace(SOUND, runtime=RuntimeVersion("containerd", "v2.0.4")), "containerd-frees-late", Severity.RISK),
+        (replace(SOUND, runtime=RuntimeVersion("containerd", "2.0.4+k3s1")), "containerd-frees-late", Severity.RISK),
+        (replace(SOUND, sandbox_image=None, sandbox_image_pinned=False), "sandbox-image", Severity.PROBLEM),
+        (replace(SOUND, sandbox_image_pinned=False), "sandbox-image", Severity.RISK),
+        (replace(SOUND, unresolved_images=("container 4711",)), "image-unresolved", Severity.PROBLEM),
+        (replace(SOUND, thresholds=SOUND.thresholds[:1]), "thresholds-none", Severity.PROBLEM),
+        (replace(SOUND, thresholds=()), "thresholds-none", Severity.PROBLEM),
+        (replace(SOUND, thresholds=tuple(threshold(s, "0%") for s in SIGNALS)), "thresholds-none", Severity.PROBLEM),
+        (on_filesystem(inodes_free=0, inodes_total=0), "no-inode-signal", Severity.NOTE),
+        (on_filesystem(free_bytes=5 * GIB + 200 * MIB), "reserve", Severity.NOTE),
+        (on_filesystem(available_bytes=0, free_bytes=MIB), "reserve", Severity.RISK),
+        (on_filesystem(available_bytes=GIB), "pressure", Severity.PROBLEM),
+        (replace(SOUND, inotify_limit=128), "inotify", Severity.NOTE),
+        (replace(SOUND, inotify_used=1000), "inotify", Severity.RISK),
+        (replace(SOUND, imagefs="/x/io.containerd.snapshotter.v1.devmapper"), "store-elsewhere", Severity.PROBLEM),
+        (replace(SOUND, snapshotters=(Snapshotter("native", 3),)), "store-second-snapshotter", Severity.RISK),
+        (replace(SOUND, content_device=2), "store-split", Severity.RISK),
+        (replace(SOUND, unmatched_keeps=("registry.example/ap",)), "keep-unmatched", Severity.RISK),
+        (replace(SOUND, wall=1000.0), "clock", Severity.PROBLEM),
+        (replace(SOUND, newest_created_seconds_ahead=3600.0), "clock", Severity.RISK),
+        (replace(SOUND, pods_readable=False), "permissions", Severity.PROBLEM),
+        (replace(SOUND, unwritable=(("/var/log/pods", "read-only"),)), "permissions", Severity.RISK),
+        (replace(SOUND, daemon_problem="no daemon answers"), "daemon", Severity.NOTE),
     ],
 )  # fmt: skip
-def test_each_trouble_is_found(facts: NodeFacts, check: str, level: Level) -> None:
+def test_each_check_makes_its_finding(facts: NodeFacts, check: str, level: Severity) -> None:
     """With its level; evidence and remedy are never empty; only notes leave the node healthy."""
     findings = examine(facts)
     assert (check, level) in {(finding.check, finding.level) for finding in findings}
     assert all(finding.sentence and finding.evidence and finding.remedy for finding in findings)
-    assert healthy(findings) is all(finding.level is Level.NOTE for finding in findings)
+    assert healthy(findings) is all(finding.level is Severity.NOTE for finding in findings)
 
 
 @pytest.mark.parametrize("version", ["1.6.20", "1.7.27", "2.0.5", "2.1.0", "2.0.40", "", "unknown"])
-def test_other_versions_of_containerd_free_in_time(version: str) -> None:
+def test_other_versions_of_containerd_have_no_finding(version: str) -> None:
     """Only 2.0.0 to 2.0.4 do not; CRI-O of the same number is another program."""
     assert "containerd-frees-late" not in found(replace(SOUND, runtime=RuntimeVersion("containerd", version)))
     assert "containerd-frees-late" not in found(replace(SOUND, runtime=RuntimeVersion("cri-o", "2.0.1")))
@@ -126,8 +126,8 @@ def test_a_threshold_later_than_the_kubelets_is_found(tmp_path: Path) -> None:
     )
     loaded = load(None, {}, {"kubeletConfig": str(path)})
     facts = replace(SOUND, kubelet=loaded.kubelet)
-    assert found(facts)["thresholds-late"] is Level.RISK
-    assert found(facts)["image-gc-off"] is Level.NOTE
+    assert found(facts)["thresholds-late"] is Severity.RISK
+    assert found(facts)["image-gc-off"] is Severity.NOTE
     late = next(finding for finding in examine(facts) if finding.check == "thresholds-late")
     assert "15%" in late.evidence
     assert "20%" in late.evidence
@@ -136,24 +136,24 @@ def test_a_threshold_later_than_the_kubelets_is_found(tmp_path: Path) -> None:
 
 
 def test_a_filesystem_that_does_not_answer_is_found_once() -> None:
-    """Its reason is the evidence; that the runtime is away is said where the runtime is judged."""
-    hung = replace(SOUND.look, unavailable=(Unavailable(NODEFS, "no answer within 2 s"),))
-    assert found(replace(SOUND, look=hung))["readings"] is Level.PROBLEM
-    away = replace(SOUND.look, unavailable=(Unavailable(IMAGEFS, "no connection"),))
-    assert set(found(replace(SOUND, look=away, runtime_problem="no connection"))) == {"runtime"}
+    """Its reason is the evidence; a runtime that is down has its own finding."""
+    hung = replace(SOUND.observations, unavailable=(Unavailable(NODEFS, "no answer within 2 s"),))
+    assert found(replace(SOUND, observations=hung))["readings"] is Severity.PROBLEM
+    away = replace(SOUND.observations, unavailable=(Unavailable(IMAGEFS, "no connection"),))
+    assert set(found(replace(SOUND, observations=away, runtime_problem="no connection"))) == {"runtime"}
 
 
-def test_what_is_not_known_is_not_judged() -> None:
-    """A node of which nothing could be learnt but that its runtime is away: one problem, no guesses."""
+def test_unknown_facts_make_no_findings() -> None:
+    """A node of which only is known that its runtime is down: one problem, no guesses."""
     bare = NodeFacts(look(), (), None, "/r", SocketFacts("/s", exists=False), 1_800_000_000.0, runtime_problem="away")
-    assert found(bare) == {"runtime": Level.PROBLEM}
+    assert found(bare) == {"runtime": Severity.PROBLEM}
 
 
 def test_the_worst_comes_first() -> None:
     """Problems, risks, notes; a line for the evidence and one for the remedy, and the count at the end."""
     facts = replace(SOUND, inotify_limit=128, unmatched_keeps=("x",), pods_readable=False)
     findings = examine(facts)
-    assert [finding.level for finding in findings] == [Level.PROBLEM, Level.RISK, Level.NOTE]
+    assert [finding.level for finding in findings] == [Severity.PROBLEM, Severity.RISK, Severity.NOTE]
     told = lines(findings)
     assert told[0].startswith("PROBLEM  ")
     assert told[1].startswith("  seen: ")
@@ -163,12 +163,12 @@ def test_the_worst_comes_first() -> None:
 
 def test_control_characters_do_not_reach_the_terminal() -> None:
     """A keep-list entry may hold anything."""
-    told = lines((Finding("keep-unmatched", Level.RISK, "s", "\x1b[2J\n", "r"),))
+    told = lines((Finding("keep-unmatched", Severity.RISK, "s", "\x1b[2J\n", "r"),))
     assert "\x1b" not in "".join(told)
     assert all("\n" not in line for line in told)
 
 
 def test_every_check_is_in_the_list() -> None:
-    """No check that is written and not run."""
+    """Every check in the modules is run."""
     written = {name for room in (disk_checks, node_checks) for name in vars(room) if name.startswith("check_")}
     assert written == {check.__name__ for check in CHECKS}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reclaim.execution.slow_removals import LONGEST_REST_SECONDS, RemovalPace
+from reclaim.execution.slow_removals import LONGEST_PAUSE_SECONDS, SlowRemovals
 from reclaim.types import Action, Kind, Outcome, Reason, Result, Verdict
 
 
@@ -22,32 +22,32 @@ def took(seconds: float, kind: Kind = Kind.IMAGE, result: Result | None = Result
         ([0.1] * 5, 5.0, 5.0),
         ([1.0] * 5, 9.9, 0.0),
         ([1.0] * 5, 10.0, 10.0),
-        ([0.1] * 5, 300.0, LONGEST_REST_SECONDS),
+        ([0.1] * 5, 300.0, LONGEST_PAUSE_SECONDS),
         ([0.1, 0.1, 0.1, 60.0], 5.0, 5.0),
     ],
 )
 def test_ten_times_the_usual_and_at_least_5_s_is_far_longer(before: list[float], seconds: float, rest: float) -> None:
     """The rest is as long as the removal was, at most 10 s; one slow removal does not become the usual."""
-    pace = RemovalPace()
+    pace = SlowRemovals()
     for each in before:
-        pace.rest_after(took(each))
-    assert pace.rest_after(took(seconds)) == rest
+        pace.pause_after(took(each))
+    assert pace.pause_after(took(seconds)) == rest
 
 
 def test_a_runtime_that_is_always_slow_is_not_rested_for_ever() -> None:
     """When 20 s are usual, 20 s are no sign of anything."""
-    pace = RemovalPace()
-    assert [pace.rest_after(took(20.0)) for _ in range(4)] == [LONGEST_REST_SECONDS, 0.0, 0.0, 0.0]
+    pace = SlowRemovals()
+    assert [pace.pause_after(took(20.0)) for _ in range(4)] == [LONGEST_PAUSE_SECONDS, 0.0, 0.0, 0.0]
 
 
 def test_kinds_are_apart() -> None:
     """That images take long says nothing of containers."""
-    pace = RemovalPace()
-    pace.rest_after(took(20.0))
-    assert pace.rest_after(took(6.0, Kind.CONTAINER)) == 6.0
+    pace = SlowRemovals()
+    pace.pause_after(took(20.0))
+    assert pace.pause_after(took(6.0, Kind.CONTAINER)) == 6.0
 
 
 @pytest.mark.parametrize("result", [None, Result.PLANNED, Result.IN_USE, Result.ALREADY_GONE])
 def test_what_was_not_removed_tells_nothing(result: Result | None) -> None:
     """A dry run and an object that stays send no removal."""
-    assert RemovalPace().rest_after(took(60.0, result=result)) == 0.0
+    assert SlowRemovals().pause_after(took(60.0, result=result)) == 0.0

@@ -95,7 +95,7 @@ class Story:
         return [call.partition(" ")[2] for call in self.runtime.calls if call.startswith("remove_image")]
 
 
-def kept(result: ImageGCResult) -> dict[str, Reason]:
+def kept(result: ImageGCResult) -> dict[str, str]:
     """Why each kept image stays."""
     assert all(outcome.verdict.action is Action.KEEP for outcome in result.reclaim.kept)
     return {outcome.verdict.id: outcome.verdict.reason for outcome in result.reclaim.kept}

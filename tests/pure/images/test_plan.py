@@ -35,7 +35,7 @@ def plan(listing: Listing, records: dict[str, ImageRecord] | None = None, policy
     return plan_image_gc(listing, known, policy, NOW)
 
 
-def kept(made: Plan) -> dict[str, Reason]:
+def kept(made: Plan) -> dict[str, str]:
     """Why each kept image stays."""
     return {verdict.id: verdict.reason for verdict in made.keep}
 
@@ -45,7 +45,7 @@ def removed(made: Plan) -> list[str]:
     return [verdict.id for verdict in made.remove]
 
 
-def rules(made: Plan) -> dict[str, tuple[Reason, Rule]]:
+def rules(made: Plan) -> dict[str, tuple[str, Rule]]:
     """Why each kept image stays, and by whose rule."""
     return {verdict.id: (verdict.reason, verdict.rule) for verdict in made.keep}
 

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from reclaim.containers.plan import ContainerGCPolicy
 from reclaim.execution.executor import Executor
-from reclaim.functions import Collector, Policies
+from reclaim.execution.stages import never_relieved
+from reclaim.functions import Collector, Policies, ReclaimContext
 from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.records import ImageRecords, containerd_witness
 from reclaim.pod_logs.names import LogPaths
-from reclaim.types import ImageRecord, Look, Reason, Result, Usage
+from reclaim.types import ImageRecord, Reason, Result
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import SteppedClock, SteppedEvent, image, image_id
 
@@ -165,7 +166,7 @@ def test_a_pressure_pass_forgets_what_it_removed() -> None:
     runtime = MemoryRuntime(clock)
     runtime.hold(image(1, "app:1"), image(2, "registry.k8s.io/pause:3.9"))
     records = ImageRecords(seed={ONE: ImageRecord(0.0)})
-    collector = Collector(
+    context = ReclaimContext(
         runtime,
         runtime,
         MemoryPods(),
@@ -175,15 +176,12 @@ def test_a_pressure_pass_forgets_what_it_removed() -> None:
         Policies(ContainerGCPolicy(), ImageGCPolicy()),
         LogPaths("/nowhere/pods", "/nowhere/containers"),
     )
-
-    def full_disk(_: int) -> Look:
-        return Look(Usage(), relieved=False)
-
-    result = collector.delete_unused_images(full_disk)
+    collector = Collector(context)
+    result = collector.call("DeleteUnusedImages", never_relieved)
     assert [(o.verdict.id, o.result) for o in result.outcomes] == [(ONE, Result.REMOVED)]
     assert records.records.keys() == {TWO}
     runtime.hold(image(1, "app:1"))
-    again = collector.delete_unused_images(full_disk)
+    again = collector.call("DeleteUnusedImages", never_relieved)
     assert {o.verdict.id: o.verdict.reason for o in again.kept}[ONE] is Reason.TOO_YOUNG
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from eviction.node.responder import judged, usage_of
 from eviction.reporting.pass_record import Pass, PassResult, Trigger
-from eviction.types import Decision, ReclaimFunction, Threshold
+from eviction.types import Decision, Threshold
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Usage, Verdict
 from signals.types import FilesystemRole, FsLayout, Signal, SignalObservations
 from tests.pure.values import GIB, MIB, look, observation, seen_filesystems, stats, threshold
 
 NODEFS, IMAGEFS, CONTAINERFS = FilesystemRole.NODEFS, FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS
 LOW = threshold(Signal.NODEFS_AVAILABLE, "10%")
-ROW = (ReclaimFunction.DELETE_ALL_UNUSED_CONTAINERS, ReclaimFunction.DELETE_UNUSED_IMAGES)
+ROW = (DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
 CLEAR = look(observation(Signal.NODEFS_AVAILABLE, 50 * GIB))
 
 
@@ -52,7 +53,7 @@ def record(
     *outcomes: Outcome,
     still_met: tuple[Threshold, ...] = (),
     after: SignalObservations = CLEAR,
-    row: tuple[ReclaimFunction, ...] = ROW,
+    row: tuple[str, ...] = ROW,
     error: str = "",
     eligible_in_seconds: float | None = None,
 ) -> Pass:

@@ -1,4 +1,4 @@
-"""Which log directories and log symlinks go: the kubelet's rules, one by one, and the guards that are stricter.
+"""Which log directories and log symlinks are removed: the kubelet's rules, one by one, and the stricter guards.
 
 Source: kubelet, `pkg/kubelet/kuberuntime/kuberuntime_gc.go` (evictPodLogsDirectories), `helpers.go`, `legacy.go`.
 """
@@ -22,11 +22,11 @@ from reclaim.pod_logs.names import (
 )
 from reclaim.pod_logs.plan import (
     LogEntry,
-    LogLink,
     LogPolicy,
+    LogSymlink,
     NoState,
     StatusAnswer,
-    Target,
+    TargetState,
     ids_to_ask,
     plan_log_symlinks,
     plan_pod_logs,
@@ -42,7 +42,7 @@ ID = "a1b2c3d4e5f6" + "0" * 52
 
 
 def entry(name: str | bytes, age_seconds: float = 3600.0) -> LogEntry:
-    """An entry of the log root that changed so long ago."""
+    """An entry of the pod log root that changed `age` seconds ago."""
     raw = name if isinstance(name, bytes) else name.encode()
     return LogEntry(raw, (1, hash(raw)), NOW_NS - int(age_seconds * SECOND_NS))
 
@@ -54,14 +54,14 @@ def planned(
     return plan_pod_logs(entries, pods, policy, in_runtime, NOW_NS)
 
 
-def verdict(plan: Plan) -> tuple[Action, Reason, Rule]:
-    """What is said of the one object of a plan."""
+def verdict(plan: Plan) -> tuple[Action, str, Rule]:
+    """The verdict on the one object of a plan."""
     (only,) = plan.remove + plan.keep
     return only.action, only.reason, only.rule
 
 
 def knows(**states: PodState) -> PodStates:
-    """What a kubelet says that knows these pods; `_` stands for `-` in a UID."""
+    """The states from a kubelet that lists these pods; `_` stands for `-` in a UID."""
     return PodStates(frozenset(), {uid.replace("_", "-"): state for uid, state in states.items()})
 
 
@@ -91,21 +91,21 @@ def test_the_uid_is_the_text_after_the_last_underscore(name: str, uid: str) -> N
 def test_of_a_pod_that_the_kubelet_knows_its_word_counts(
     state: PodState, action: Action, reason: Reason, policy: LogPolicy
 ) -> None:
-    """Content goes when the pod was evicted, or is deleted and has terminated; with or without guards, however young
+    """Content is removed when the pod was evicted, or deleted and terminated; with or without guards, however young
     the entry, and whatever the runtime has."""
     plan = planned(entry("ns_name_u", 0.0), pods=knows(u=state), policy=policy, in_runtime=frozenset("u"))
     assert verdict(plan) == (action, reason, Rule.KUBELET)
 
 
 @pytest.mark.parametrize("name", ["ns_name_u", "u", "lost+found", "a_", "b\nc", "ns_name_u.tmp"])
-def test_what_the_kubelet_does_not_know_goes(name: str) -> None:
+def test_what_the_kubelet_does_not_know_is_removed(name: str) -> None:
     """Whatever its name or age, a file as well as a directory, also while the runtime has something of the pod."""
     plan = planned(entry(name, 0.0), pods=knows(), policy=KUBELETS, in_runtime=frozenset({"u"}))
     assert verdict(plan) == (Action.REMOVE, Reason.POD_GONE, Rule.KUBELET)
 
 
 @pytest.mark.parametrize("policy", [KUBELETS, CAUTIOUS])
-def test_before_all_sources_are_ready_nothing_goes(policy: LogPolicy) -> None:
+def test_before_all_sources_are_ready_nothing_is_removed(policy: LogPolicy) -> None:
     """Not even what was evicted."""
     pods = PodStates(frozenset(), {"u": PodState(evicted=True)}, sources_ready=False)
     plan = planned(entry("ns_name_u"), entry("ns_name_v"), entry("lost+found"), pods=pods, policy=policy)
@@ -114,8 +114,8 @@ def test_before_all_sources_are_ready_nothing_goes(policy: LogPolicy) -> None:
 
 
 @pytest.mark.parametrize("policy", [KUBELETS, CAUTIOUS])
-def test_before_pods_were_synced_once_only_the_known_go(policy: LogPolicy) -> None:
-    """What is unknown may still come."""
+def test_before_pods_were_synced_once_only_the_known_are_removed(policy: LogPolicy) -> None:
+    """A pod that is unknown so far may still be listed."""
     pods = PodStates(frozenset(), {"u": PodState(evicted=True)}, synced=False)
     plan = planned(entry("ns_name_u"), entry("ns_name_v"), pods=pods, policy=policy)
     assert [removed.pod_uid for removed in plan.remove] == ["u"]
@@ -123,7 +123,7 @@ def test_before_pods_were_synced_once_only_the_known_go(policy: LogPolicy) -> No
 
 
 def test_a_pod_directory_speaks_against_a_kubelet_that_does_not_know_the_pod() -> None:
-    """The directory appears first: the pod may be coming."""
+    """The directory is made first: the pod may be about to start."""
     plan = planned(entry("ns_name_u"), pods=PodStates(frozenset({"u"}), {}), policy=KUBELETS)
     assert verdict(plan) == (Action.KEEP, Reason.POD_ALIVE, Rule.GUARD)
 
@@ -156,13 +156,13 @@ def test_what_the_kubelet_has_not_told_about_is_guarded(
     action: Action,
     reason: Reason,
 ) -> None:
-    """Only a name of the kubelet's form, of a pod that is gone, of which the runtime has nothing, 10 s unchanged."""
+    """Removed is only a name of the kubelet's form, of a pod without directory and containers, 10 s unchanged."""
     plan = planned(entry(name, age_seconds), pods=pods, in_runtime=in_runtime)
     assert verdict(plan) == (action, reason, Rule.GUARD)
 
 
-def test_youth_says_when_it_ends() -> None:
-    """An entry that changed 4 s ago may go in 6 s."""
+def test_too_young_says_from_when_on_it_may_be_removed() -> None:
+    """An entry that changed 4 s ago may be removed in 6 s."""
     plan = planned(entry(f"ns_name_{UID}", 4.0), pods=UNKNOWN_KUBELET)
     assert plan.eligible_in_seconds == pytest.approx(6.0)
 
@@ -182,7 +182,7 @@ def test_a_form_that_no_pod_has_is_not_the_kubelets(name: bytes) -> None:
 
 
 def test_the_kubelets_own_name_is_of_its_form() -> None:
-    """Made and read again."""
+    """A name that was made is read back."""
     assert uid_of_kubelets_log_directory(log_directory_name("kube-system", "etcd.node-1", UID).encode()) == UID
 
 
@@ -206,7 +206,7 @@ _pods = st.builds(
 def test_a_live_pod_never_loses_its_log_and_order_changes_nothing(
     names: list[str], pods: PodStates, cautious: bool, in_runtime: frozenset[str] | None, chance: random.Random
 ) -> None:
-    """Whatever is known: of a pod with a directory, or one that the kubelet knows and has not done with, nothing goes.
+    """Whatever is known: nothing is removed of a pod with a directory, or one that the kubelet lists as still active.
     Every entry has one verdict; both parts come by name, however the entries came."""
     entries = [entry(name, chance.uniform(0, 20)) for name in names]
     plan = planned(*entries, pods=pods, policy=LogPolicy(cautious), in_runtime=in_runtime)
@@ -229,16 +229,18 @@ def test_a_live_pod_never_loses_its_log_and_order_changes_nothing(
 # ---- symlinks
 
 
-def link(leads: Target = Target.MISSING, container_id: str | None = ID, name: str = f"p_ns_app-{ID}.log") -> LogLink:
+def link(
+    target_state: TargetState = TargetState.MISSING, container_id: str | None = ID, name: str = f"p_ns_app-{ID}.log"
+) -> LogSymlink:
     """A log symlink of a container."""
     target = f"/var/log/pods/ns_p_{UID}/app/0.log".encode()
-    return LogLink(name.encode(), (1, 2), target, leads, container_id, UID)
+    return LogSymlink(name.encode(), (1, 2), target, target_state, container_id, UID)
 
 
 def link_verdict(
-    one: LogLink, answer: StatusAnswer | None, policy: LogPolicy = CAUTIOUS
-) -> tuple[Action, Reason, Rule]:
-    """What is said of it when ContainerStatus said that; None: it was not asked."""
+    one: LogSymlink, answer: StatusAnswer | None, policy: LogPolicy = CAUTIOUS
+) -> tuple[Action, str, Rule]:
+    """The verdict on a link after this answer of ContainerStatus; None: no request was sent."""
     answers = {} if answer is None or one.container_id is None else {one.container_id: answer}
     return verdict(plan_log_symlinks([one], answers, policy))
 
@@ -255,28 +257,28 @@ def link_verdict(
     ],
 )
 @pytest.mark.parametrize("policy", [KUBELETS, CAUTIOUS])
-def test_a_dangling_link_goes_by_the_state_of_its_container(
+def test_a_dangling_link_is_removed_by_the_state_of_its_container(
     answer: StatusAnswer, action: Action, reason: Reason, policy: LogPolicy
 ) -> None:
-    """Unless it has exited or is unknown, its log may be rotating; no status keeps the link."""
+    """Unless it has exited or is unknown its log may be rotating; an answer without a status keeps the link."""
     assert link_verdict(link(), answer, policy) == (action, reason, Rule.KUBELET)
 
 
-def test_any_error_takes_the_link_in_the_kubelets_way() -> None:
-    """A guard keeps it: the runtime may only be away."""
+def test_by_the_kubelets_rules_any_error_removes_the_link() -> None:
+    """A guard keeps it: the runtime may only be down."""
     assert link_verdict(link(), NoState.ERROR, KUBELETS) == (Action.REMOVE, Reason.DANGLING, Rule.KUBELET)
     assert link_verdict(link(), NoState.ERROR) == (Action.KEEP, Reason.INCOMPLETE_LISTING, Rule.GUARD)
 
 
 @pytest.mark.parametrize("policy", [KUBELETS, CAUTIOUS])
-def test_without_an_answer_a_link_stays(policy: LogPolicy) -> None:
-    """What was not asked is not an error of the runtime's."""
+def test_without_an_answer_a_link_is_kept(policy: LogPolicy) -> None:
+    """A request that was not sent is no error of the runtime."""
     assert link_verdict(link(), None, policy) == (Action.KEEP, Reason.INCOMPLETE_LISTING, Rule.GUARD)
 
 
 @pytest.mark.parametrize("policy", [KUBELETS, CAUTIOUS])
-def test_a_dangling_link_without_an_id_goes(policy: LogPolicy) -> None:
-    """No container can be asked for."""
+def test_a_dangling_link_without_an_id_is_removed(policy: LogPolicy) -> None:
+    """There is no container to ask about."""
     assert link_verdict(link(container_id=None, name="short.log"), None, policy)[:2] == (
         Action.REMOVE,
         Reason.DANGLING,
@@ -284,29 +286,31 @@ def test_a_dangling_link_without_an_id_goes(policy: LogPolicy) -> None:
 
 
 @pytest.mark.parametrize(
-    ("leads", "reason", "rule"),
+    ("target_state", "reason", "rule"),
     [
-        (Target.EXISTS, Reason.TARGET_EXISTS, Rule.KUBELET),
-        (Target.UNREADABLE, Reason.UNREADABLE, Rule.KUBELET),
-        (Target.FOREIGN, Reason.NOT_KUBELETS, Rule.GUARD),
+        (TargetState.EXISTS, Reason.TARGET_EXISTS, Rule.KUBELET),
+        (TargetState.UNREADABLE, Reason.UNREADABLE, Rule.KUBELET),
+        (TargetState.FOREIGN, Reason.NOT_KUBELETS, Rule.GUARD),
     ],
 )
-def test_a_link_that_is_not_dangling_stays_and_nobody_is_asked(leads: Target, reason: Reason, rule: Rule) -> None:
-    """Its target exists, or that cannot be told, or it leads elsewhere."""
-    assert link_verdict(link(leads), ContainerState.EXITED, KUBELETS) == (Action.KEEP, reason, rule)
-    assert ids_to_ask([link(leads)]) == ()
+def test_a_link_that_is_not_dangling_is_kept_and_nobody_is_asked(
+    target_state: TargetState, reason: Reason, rule: Rule
+) -> None:
+    """Its target exists, or that cannot be known, or it lies outside the pod log root."""
+    assert link_verdict(link(target_state), ContainerState.EXITED, KUBELETS) == (Action.KEEP, reason, rule)
+    assert ids_to_ask([link(target_state)]) == ()
 
 
 @pytest.mark.parametrize("container_id", [None, "sidecar"])
 def test_a_name_of_full_length_may_end_in_anything(container_id: str | None) -> None:
-    """Cut at 255 bytes its end may be a piece of a container's name: that no container is called so says nothing."""
+    """Cut at 255 bytes its end may be a part of a container's name: "no such container" then proves nothing."""
     cut = link(container_id=container_id, name="x" * 251 + ".log")
     assert link_verdict(cut, NoState.NO_CONTAINER) == (Action.KEEP, Reason.UNKNOWN_STATE, Rule.GUARD)
     assert link_verdict(cut, NoState.NO_CONTAINER, KUBELETS)[:2] == (Action.REMOVE, Reason.DANGLING)
 
 
 def test_links_come_by_name_and_each_id_is_asked_once() -> None:
-    """However they were read."""
+    """In whatever order they were read."""
     links = [link(name=f"{letter}-{ID}.log") for letter in "cab"]
     plan = plan_log_symlinks(links, {ID: ContainerState.EXITED}, CAUTIOUS)
     assert [(v.kind, v.name[0], v.pod_uid) for v in plan.remove] == [(Kind.LOG_SYMLINK, c, UID) for c in "abc"]
@@ -343,7 +347,7 @@ def test_a_symlink_is_named_for_pod_namespace_container_and_id() -> None:
 
 
 def test_a_log_is_a_number_in_a_directory_in_a_directory_of_the_root() -> None:
-    """Also below a root that is written with a slash behind it."""
+    """Also below a root that is written with a slash at its end."""
     place = ContainerLogLocation(b"ns_p_u", b"app", b"12.log")
     for root in ("/var/log/pods", "/var/log/pods/"):
         assert container_log_location("/var/log/pods/ns_p_u/app/12.log", root) == place
@@ -395,7 +399,7 @@ def test_below_a_relative_root_there_is_nothing(root: str) -> None:
 
 @given(st.text(st.sampled_from("./*\\0ab_log\n"), max_size=40))
 def test_no_path_ever_leads_out_of_the_root(tail: str) -> None:
-    """Whatever a runtime supplies: three names of entries, or nothing."""
+    """Whatever a runtime reports: three names of entries, or nothing."""
     place = container_log_location("/r/" + tail, "/r")
     if place is not None:
         names = (place.pod_directory, place.container_directory, place.file)

@@ -1,4 +1,4 @@
-"""Logs are looked at again right before they go, and a container's log goes before the container."""
+"""Logs are checked again right before their removal, and a container's log is removed before the container."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.containers.removers import Ready, Refused, Remover
 from reclaim.execution.executor import Executor
+from reclaim.execution.remover import Ready, Refused, Remover
+from reclaim.execution.stages import never_relieved
 from reclaim.pod_logs.names import LogPaths, log_directory_name, symlink_name
-from reclaim.pod_logs.plan import LogPolicy, NoState, Target, plan_log_symlinks, plan_pod_logs
+from reclaim.pod_logs.plan import LogPolicy, NoState, TargetState, plan_log_symlinks, plan_pod_logs
 from reclaim.pod_logs.reader import LogsUnreadable, ask_state, ask_states, read_log_links, read_pod_logs
 from reclaim.pod_logs.removers import ContainerLogs, LogSymlinkRemover, PodLogRemover
 from reclaim.services import ContainerStatus
 from reclaim.types import (
     ContainerState,
-    Look,
     Plan,
     Reason,
     RemovalFailed,
     Result,
     RuntimeUnavailable,
-    Usage,
     Verdict,
 )
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
@@ -56,7 +55,7 @@ class LogTree:
         """The plan of the log root an hour from now, and its remover."""
         entries = read_pod_logs(self.paths)
         now_ns = max(entry.changed_at_ns for entry in entries) + 3600 * SECOND_NS
-        plan = plan_pod_logs(entries, self.pods.look(), CAUTIOUS, frozenset(), now_ns)
+        plan = plan_pod_logs(entries, self.pods.pod_states(), CAUTIOUS, frozenset(), now_ns)
         return plan, PodLogRemover(self.paths, entries, self.pods, self.clock)
 
     def plan_links(self, policy: LogPolicy = CAUTIOUS) -> tuple[Plan, LogSymlinkRemover]:
@@ -85,17 +84,16 @@ def tree(tmp_path: Path) -> LogTree:
 
 
 def carried_out(plan: Plan, remover: Remover, clock: SteppedClock, *, dry_run: bool = False) -> list[Result | None]:
-    """The results of the executor, which nothing relieves."""
-    look = Look(Usage(), relieved=False)
+    """The results of the executor; the disk stays full, so nothing stops it early."""
     executor = Executor(clock, SteppedEvent(clock), parallel=1, dry_run=dry_run)
-    return [outcome.result for outcome in executor.carry_out(plan, remover, lambda credit: look).outcomes]
+    return [outcome.result for outcome in executor.execute(plan, remover, never_relieved).outcomes]
 
 
 # ---- pod log directories
 
 
-def test_the_log_directory_of_a_gone_pod_goes(tree: LogTree) -> None:
-    """Looked at, removed, absent; the link stays, and dangles."""
+def test_the_log_directory_of_a_gone_pod_is_removed(tree: LogTree) -> None:
+    """Checked, removed, absent; the link is kept, and dangles."""
     plan, remover = tree.plan_pods()
     (verdict,) = plan.remove
     assert (verdict.reason, verdict.pod_uid, verdict.id) == (Reason.POD_GONE, UID, tree.pod.name)
@@ -110,47 +108,47 @@ def test_the_log_directory_of_a_gone_pod_goes(tree: LogTree) -> None:
 
 
 def test_a_pod_that_has_appeared_again_keeps_its_log(tree: LogTree) -> None:
-    """Asked right before."""
+    """Its directory is checked right before the removal."""
     plan, remover = tree.plan_pods()
     tree.pods.uids.add(UID)
     assert remover.check(plan.remove[0]) == Refused(Reason.POD_ALIVE)
 
 
-def test_a_log_directory_that_was_touched_since_the_plan_stays(tree: LogTree) -> None:
-    """Somebody made something in it."""
+def test_a_log_directory_that_was_touched_since_the_plan_is_kept(tree: LogTree) -> None:
+    """Another process made a file in it."""
     plan, remover = tree.plan_pods()
     (tree.pod / "new").mkdir()
     assert remover.check(plan.remove[0]) == Refused(Reason.TOO_YOUNG)
 
 
-def test_another_directory_of_the_name_stays(tree: LogTree) -> None:
-    """It is not the one that was planned: not to be checked, not to be removed, and not what was there."""
+def test_another_directory_of_the_name_is_kept(tree: LogTree) -> None:
+    """It is not the planned one: the check refuses it, the removal fails, and the planned one counts as absent."""
     plan, remover = tree.plan_pods()
     (verdict,) = plan.remove
     tree.pod.rename(tree.pod.with_name("moved"))
     tree.pod.mkdir()
     assert remover.check(verdict) == Refused(Reason.TOO_YOUNG)
-    with pytest.raises(RemovalFailed, match="not the entry any more"):
+    with pytest.raises(RemovalFailed, match="another entry now"):
         remover.remove(verdict)
     assert not remover.present(verdict)
     assert tree.pod.is_dir()
 
 
 @pytest.mark.parametrize(("dry_run", "result"), [(False, Result.REMOVED), (True, Result.PLANNED)])
-def test_the_executor_carries_it_out(tree: LogTree, dry_run: bool, result: Result) -> None:
+def test_the_executor_removes_it(tree: LogTree, dry_run: bool, result: Result) -> None:
     """A dry run is the same without the one call."""
     assert carried_out(*tree.plan_pods(), tree.clock, dry_run=dry_run) == [result]
     assert tree.pod.exists() is dry_run
 
 
-def test_names_that_are_not_utf_8_are_told_apart_and_go(tree: LogTree) -> None:
-    """In the kubelet's way, where everything that is unknown goes: by the bytes of their names."""
+def test_names_that_are_not_utf_8_are_distinguished_and_removed(tree: LogTree) -> None:
+    """By the kubelet's rules, which remove every unknown name: entries are distinguished by bytes."""
     for name in (b"ns_p_\xff", rb"ns_p_\xff"):
         os.mkdir(os.path.join(os.fsencode(tree.paths.pod_logs_dir), name))
     entries = read_pod_logs(tree.paths)
     assert len({entry.id for entry in entries}) == 3
     remover = PodLogRemover(tree.paths, entries, tree.pods, tree.clock)
-    plan = plan_pod_logs(entries, tree.pods.look(), CAUTIOUS, frozenset(), 0)
+    plan = plan_pod_logs(entries, tree.pods.pod_states(), CAUTIOUS, frozenset(), 0)
     for verdict in plan.keep:
         assert remover.remove(verdict)
     assert os.listdir(tree.paths.pod_logs_dir) == []
@@ -176,8 +174,8 @@ def test_a_log_root_that_cannot_be_read_says_so(tree: LogTree) -> None:
 # ---- log symlinks
 
 
-def test_a_dangling_link_of_an_unknown_container_goes(tree: LogTree) -> None:
-    """Asked, looked at, removed, absent."""
+def test_a_dangling_link_of_an_unknown_container_is_removed(tree: LogTree) -> None:
+    """The container is asked about, the link checked, removed, absent."""
     verdict, remover = tree.dead_link()
     assert (verdict.id, verdict.pod_uid, verdict.reason) == (tree.link.name, UID, Reason.DANGLING)
     assert remover.check(verdict) == Ready(50.0)
@@ -189,8 +187,8 @@ def test_a_dangling_link_of_an_unknown_container_goes(tree: LogTree) -> None:
     assert not remover.remove(verdict)
 
 
-def test_of_links_only_dangling_symlinks_named_log_are_taken_up(tree: LogTree) -> None:
-    """A file, a directory, a link of another name, one that leads elsewhere and one that leads to a log stay."""
+def test_only_dangling_symlinks_named_log_are_planned(tree: LogTree) -> None:
+    """Kept: a file, a directory, a link of another name, one to a target elsewhere and one to an existing log."""
     (tree.links / f"file-{ID}.log").write_text("")
     (tree.links / f"directory-{ID}.log").mkdir()
     (tree.links / f"other-{ID}.txt").symlink_to("/nowhere")
@@ -198,16 +196,18 @@ def test_of_links_only_dangling_symlinks_named_log_are_taken_up(tree: LogTree) -
     (tree.links / f"relative-{ID}.log").symlink_to("../pods/a/b/0.log")
     (tree.links / f"climbing-{ID}.log").symlink_to(f"{tree.paths.pod_logs_dir}/../../a/0.log")
     (tree.links / f"loop-{ID}.log").symlink_to(tree.links / f"loop-{ID}.log")
-    links = {link.name.decode().partition("-")[0]: link.leads for link in read_log_links(tree.paths, CAUTIOUS)}
-    foreign = dict.fromkeys(("foreign", "relative", "climbing", "loop"), Target.FOREIGN)
-    assert links == foreign | {"p_ns_app": Target.EXISTS}
-    kubelets = {link.name.decode().partition("-")[0]: link.leads for link in read_log_links(tree.paths, KUBELETS)}
-    missing = dict.fromkeys(("foreign", "relative", "climbing"), Target.MISSING)
-    assert kubelets == missing | {"loop": Target.UNREADABLE, "p_ns_app": Target.EXISTS}
+    links = {link.name.decode().partition("-")[0]: link.target_state for link in read_log_links(tree.paths, CAUTIOUS)}
+    foreign = dict.fromkeys(("foreign", "relative", "climbing", "loop"), TargetState.FOREIGN)
+    assert links == foreign | {"p_ns_app": TargetState.EXISTS}
+    kubelets = {
+        link.name.decode().partition("-")[0]: link.target_state for link in read_log_links(tree.paths, KUBELETS)
+    }
+    missing = dict.fromkeys(("foreign", "relative", "climbing"), TargetState.MISSING)
+    assert kubelets == missing | {"loop": TargetState.UNREADABLE, "p_ns_app": TargetState.EXISTS}
 
 
-def test_a_link_of_a_container_that_runs_by_now_stays(tree: LogTree) -> None:
-    """Its log is being rotated; whatever the plan had seen."""
+def test_a_link_of_a_container_that_runs_by_now_is_kept(tree: LogTree) -> None:
+    """Its log is being rotated, whatever the state was when the plan was made."""
     verdict, remover = tree.dead_link()
     tree.runtime.hold(container(ID, state=ContainerState.RUNNING))
     assert remover.check(verdict) == Refused(Reason.ROTATING)
@@ -215,8 +215,8 @@ def test_a_link_of_a_container_that_runs_by_now_stays(tree: LogTree) -> None:
     assert remover.check(verdict) == Ready(50.0)
 
 
-def test_a_link_whose_log_is_back_stays(tree: LogTree) -> None:
-    """The runtime has opened it anew: it is seen by the check, and by the removal itself."""
+def test_a_link_whose_log_is_back_is_kept(tree: LogTree) -> None:
+    """The runtime has opened it anew: both the check and the removal itself notice."""
     verdict, remover = tree.dead_link()
     tree.log.write_text("")
     assert remover.check(verdict) == Refused(Reason.TARGET_EXISTS)
@@ -225,8 +225,8 @@ def test_a_link_whose_log_is_back_stays(tree: LogTree) -> None:
     assert tree.link.is_symlink()
 
 
-def test_another_link_of_the_name_stays(tree: LogTree) -> None:
-    """One that leads elsewhere, though nowhere too; and a file."""
+def test_another_link_of_the_name_is_kept(tree: LogTree) -> None:
+    """One with another target, although that does not exist either; and a file."""
     verdict, remover = tree.dead_link()
     tree.link.unlink()
     tree.link.symlink_to(tree.log.with_name("1.log"))
@@ -241,7 +241,7 @@ def test_another_link_of_the_name_stays(tree: LogTree) -> None:
     assert tree.link.exists()
 
 
-def test_the_executor_takes_dead_links_and_no_others(tree: LogTree) -> None:
+def test_the_executor_removes_dead_links_and_no_others(tree: LogTree) -> None:
     """Three links of containers that are unknown, exited and running."""
     tree.log.unlink()
     for number, state in ((1, ContainerState.EXITED), (2, ContainerState.RUNNING)):
@@ -254,8 +254,8 @@ def test_the_executor_takes_dead_links_and_no_others(tree: LogTree) -> None:
     assert os.listdir(tree.links) == [symlink_name("p", "ns", "app", "2" * 64)]
 
 
-def test_a_runtime_that_is_away_keeps_the_links(tree: LogTree) -> None:
-    """In the plan and right before; the kubelet's own way takes any error for a container that is gone."""
+def test_a_runtime_that_is_down_keeps_the_links(tree: LogTree) -> None:
+    """In the plan and right before; by the kubelet's rules any error counts as "no such container"."""
     verdict, remover = tree.dead_link()
     _, kubelets = tree.dead_link(KUBELETS)
     tree.runtime.away = True
@@ -267,8 +267,8 @@ def test_a_runtime_that_is_away_keeps_the_links(tree: LogTree) -> None:
 
 
 @pytest.mark.parametrize(("policy", "going"), [(CAUTIOUS, 0), (KUBELETS, 2)])
-def test_a_runtime_that_errs_twice_is_not_asked_on(tree: LogTree, policy: LogPolicy, going: int) -> None:
-    """Of 5 dangling links two are asked for. The others have no answer, and stay in the kubelet's way too."""
+def test_after_two_errors_no_more_requests_are_sent(tree: LogTree, policy: LogPolicy, going: int) -> None:
+    """Of 5 dangling links two are asked for. The others have no answer, and are kept by the kubelet's rules too."""
     for number in range(5):
         (tree.links / f"p_ns_app-{number}{ID[1:]}.log").symlink_to(tree.log.with_name("9.log"))
     tree.runtime.away = True
@@ -280,7 +280,7 @@ def test_a_runtime_that_errs_twice_is_not_asked_on(tree: LogTree, policy: LogPol
 
 
 def test_the_beginning_of_an_id_may_be_asked_for(tree: LogTree) -> None:
-    """Reading only; what cannot begin an id is asked nobody, and an answer about another container is none."""
+    """Only for reading; a text that cannot begin an id causes no request, an answer about another container is none."""
     tree.runtime.hold(container(ID))
     assert ask_state(tree.runtime, ID[:6]) is ContainerState.EXITED
     assert ask_state(tree.runtime, "feedfeed") is NoState.NO_CONTAINER
@@ -303,8 +303,8 @@ def test_without_a_directory_of_links_there_are_none(tree: LogTree) -> None:
 # ---- a container's log
 
 
-def test_a_containers_log_goes_with_its_copies_and_its_link(tree: LogTree) -> None:
-    """Current, rotated, compressed, temporary, and the symlink: 5; the log of the next attempt stays."""
+def test_a_containers_log_is_removed_with_its_copies_and_its_link(tree: LogTree) -> None:
+    """Current, rotated, compressed, temporary, and the symlink: 5; the log of the next attempt is kept."""
     for name in ("0.log.20261121-101112", "0.log.20261121-091011.gz", "0.log.20261121-081011.tmp", "1.log", "10.log"):
         (tree.log.parent / name).write_text("")
     assert ContainerLogs(tree.paths).remove(tree.status()) == 5
@@ -314,9 +314,9 @@ def test_a_containers_log_goes_with_its_copies_and_its_link(tree: LogTree) -> No
 
 
 @pytest.mark.parametrize("state", [ContainerState.RUNNING, ContainerState.CREATED, ContainerState.UNKNOWN])
-def test_the_log_of_a_container_that_has_not_exited_stays(tree: LogTree, state: ContainerState) -> None:
-    """And so must the container."""
-    with pytest.raises(RemovalFailed, match=f"it is {state}"):
+def test_the_log_of_a_container_that_has_not_exited_is_kept(tree: LogTree, state: ContainerState) -> None:
+    """And so must be the container."""
+    with pytest.raises(RemovalFailed, match=f"the container is {state}"):
         ContainerLogs(tree.paths).remove(tree.status(state))
     assert tree.log.exists()
 
@@ -325,7 +325,7 @@ def test_the_log_of_a_container_that_has_not_exited_stays(tree: LogTree, state: 
     "log_path", ["", "0.log", "*", "/", "../pods/a/b/0.log", "{root}/../x/y/0.log", "{root}/*/app/0.log"]
 )
 def test_a_hostile_log_path_means_no_log_files(tree: LogTree, monkeypatch: pytest.MonkeyPatch, log_path: str) -> None:
-    """Nothing is deleted, not in the working directory either, and the container may go."""
+    """Nothing is deleted, not in the working directory either, and the container may be removed."""
     monkeypatch.chdir(tree.log.parent)
     assert ContainerLogs(tree.paths).remove(tree.status(log_path=log_path.format(root=tree.paths.pod_logs_dir))) == 0
     assert tree.log.exists()
@@ -334,7 +334,7 @@ def test_a_hostile_log_path_means_no_log_files(tree: LogTree, monkeypatch: pytes
 
 @pytest.mark.parametrize("which", ["pod", "app"])
 def test_a_symlink_on_the_way_to_a_log_keeps_the_container(tree: LogTree, tmp_path: Path, which: str) -> None:
-    """The pod's directory, or the container's: what it leads to is untouched, and it is an error."""
+    """The pod's directory, or the container's: its target is untouched, and the removal fails."""
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "app").mkdir(parents=True)
     for canary in (elsewhere / "0.log", elsewhere / "app" / "0.log"):
@@ -342,13 +342,13 @@ def test_a_symlink_on_the_way_to_a_log_keeps_the_container(tree: LogTree, tmp_pa
     replaced = tree.pod if which == "pod" else tree.pod / "app"
     replaced.rename(tmp_path / "moved")
     replaced.symlink_to(elsewhere)
-    with pytest.raises(RemovalFailed, match="stays"):
+    with pytest.raises(RemovalFailed, match="is kept"):
         ContainerLogs(tree.paths).remove(tree.status())
     assert (elsewhere / "0.log").read_text() == (elsewhere / "app" / "0.log").read_text() == "canary"
     assert tree.link.is_symlink()
 
 
-def test_a_log_that_is_a_symlink_goes_without_what_it_leads_to(tree: LogTree, tmp_path: Path) -> None:
+def test_a_log_that_is_a_symlink_is_removed_without_what_it_leads_to(tree: LogTree, tmp_path: Path) -> None:
     """As with cri-dockerd, where the log is a link to one of Docker's files."""
     (tmp_path / "docker.log").write_text("docker's")
     tree.log.unlink()
@@ -357,8 +357,8 @@ def test_a_log_that_is_a_symlink_goes_without_what_it_leads_to(tree: LogTree, tm
     assert (tmp_path / "docker.log").read_text() == "docker's"
 
 
-def test_only_a_link_to_this_very_log_goes_with_it(tree: LogTree) -> None:
-    """Two containers with the longest names share the name of a link, and it is the other one's."""
+def test_only_a_link_to_this_very_log_is_removed_with_it(tree: LogTree) -> None:
+    """Two containers with the longest names share the name of a link, which belongs to the other one."""
     tree.link.unlink()
     tree.link.symlink_to(tree.log.with_name("1.log"))
     assert ContainerLogs(tree.paths).remove(tree.status()) == 1
@@ -371,14 +371,14 @@ def test_only_a_link_to_this_very_log_goes_with_it(tree: LogTree) -> None:
 
 @pytest.mark.parametrize("pod_name", ["../p", "a/b", "p\0"])
 def test_a_hostile_pod_name_names_no_link(tree: LogTree, pod_name: str) -> None:
-    """Labels come from whoever made the container; the log itself goes."""
+    """Labels come from the client that made the container; the log itself is removed."""
     container_status = replace(tree.status(), pod_name=pod_name)
     assert ContainerLogs(tree.paths).remove(container_status) == 1
     assert tree.link.is_symlink()
 
 
 def test_missing_directories_are_no_error(tree: LogTree) -> None:
-    """Nothing of the log is there any more: the container may go."""
+    """Nothing is left of the log: the container may be removed."""
     tree.log.unlink()
     tree.log.parent.rmdir()
     tree.link.unlink()
@@ -390,7 +390,7 @@ def test_missing_directories_are_no_error(tree: LogTree) -> None:
 
 
 def test_a_log_that_cannot_be_read_keeps_the_container(tree: LogTree) -> None:
-    """A file in the place of the container's directory is an error, and the link stays for the next pass."""
+    """A file in the place of the container's directory is an error, and the link is kept for the next pass."""
     tree.log.unlink()
     tree.log.parent.rmdir()
     tree.log.parent.write_text("")

@@ -1,4 +1,4 @@
-"""Where the kubelet may be asked, and as whom: what is contradictory or careless is refused when it is written.
+"""Address, credentials and trust for the kubelet: contradictory or careless ones are refused when they are written.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/.
 """
@@ -28,12 +28,12 @@ HTTPS = "https://127.0.0.1:10250"
     ],
 )
 def test_an_endpoint_is_an_address_and_a_port(url: str, address: tuple[str, int]) -> None:
-    """The usual port if none is given; no name has to be looked up."""
+    """Without a port the kubelet's default; no name has to be looked up."""
     assert KubeletEndpoint(url).address == address
 
 
 def test_over_https_the_usual_port_is_10250() -> None:
-    """And the certificate has to bear the address, unless another name is expected."""
+    """And the certificate has to contain the address, unless another name is expected."""
     endpoint = KubeletEndpoint("https://[::1]", ca_file="/ca.crt")
     assert endpoint.secure
     assert endpoint.address == ("::1", 10250)
@@ -88,8 +88,8 @@ def test_what_is_no_url_of_a_kubelet_is_refused(url: str) -> None:
         ({"ca_file": "/ca", "server_name": "x" * 300}, "server_name"),
     ],
 )
-def test_over_https_it_has_to_be_said_who_is_believed(fields: dict[str, Any], at_fault: str) -> None:
-    """A CA, or explicitly nobody; one identity; absolute paths."""
+def test_over_https_trust_has_to_be_configured(fields: dict[str, Any], at_fault: str) -> None:
+    """A CA, or explicitly no verification; one identity; absolute paths."""
     with pytest.raises(KubeletEndpointError) as caught:
         KubeletEndpoint(HTTPS, **fields)
     assert caught.value.field == at_fault
@@ -106,7 +106,7 @@ def test_over_https_it_has_to_be_said_who_is_believed(fields: dict[str, Any], at
     ],
 )
 def test_a_whole_endpoint_is_taken(fields: dict[str, Any]) -> None:
-    """Token or certificate, or neither where the kubelet takes anonymous questions."""
+    """Token or certificate, or neither where the kubelet accepts anonymous requests."""
     assert KubeletEndpoint(HTTPS, **fields).secure
 
 
@@ -122,7 +122,7 @@ def test_a_whole_endpoint_is_taken(fields: dict[str, Any]) -> None:
     ],
 )
 def test_no_credentials_go_over_http(fields: dict[str, Any]) -> None:
-    """Nor anything else that only https has."""
+    """Nor any other setting of https."""
     with pytest.raises(KubeletEndpointError, match="is for https only") as caught:
         KubeletEndpoint("http://127.0.0.1:10255", **fields)
     assert caught.value.field in fields

@@ -1,4 +1,4 @@
-"""The kubelet's list joined with its directories: it may end pods that it lists, and never takes one away."""
+"""The kubelet's list joined with its directories: a listed pod may be terminated, and no pod is gone by the list."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.pure.values import SteppedClock
 
 
 class Kubelet:
-    """A kubelet that answers with its pods, by UID and phase, or says why it does not; and how often it was asked."""
+    """A kubelet that answers with its pods, by UID and phase, or fails; it counts the requests."""
 
     def __init__(self, **phases: str):
         self.phases = phases
@@ -51,117 +51,117 @@ class Node:
         self.pods = KubeletPods(KubeletDirectories(str(root)), self.kubelet.answer, self.clock)
 
     def make_directory(self, uid: str) -> None:
-        """The kubelet begins with a pod."""
+        """The kubelet makes the directory of a pod."""
         (self.root / "pods" / uid).mkdir(parents=True)
 
 
-def test_a_pod_that_the_kubelet_lists_is_what_it_says(tmp_path: Path) -> None:
-    """Ended or not, while its directory is there."""
+def test_a_listed_pod_has_the_state_in_the_list(tmp_path: Path) -> None:
+    """Terminated or not, while its directory exists."""
     node = Node(tmp_path, "web", "job", web="Running", job="Succeeded")
-    states = node.pods.look()
+    states = node.pods.pod_states()
     assert states == PodStates(frozenset({"web", "job"}), {"web": PodState(), "job": PodState(terminated=True)})
     assert states.runtime_should_be_removed("job")
     assert not states.runtime_should_be_removed("web")
     assert node.pods.problem is None
 
 
-def test_a_pod_is_gone_when_neither_knows_it(tmp_path: Path) -> None:
-    """A directory alone keeps it, the list alone does too."""
+def test_a_pod_is_gone_when_neither_source_has_it(tmp_path: Path) -> None:
+    """It exists if it has a directory, or if only the list has it."""
     node = Node(tmp_path, "web", "leaving", web="Running", coming="Pending")
-    states = node.pods.look()
+    states = node.pods.pod_states()
     assert [uid for uid in ("web", "leaving", "coming", "old") if states.gone(uid)] == ["old"]
     assert [uid for uid in ("web", "leaving", "coming", "old") if node.pods.gone(uid)] == ["old"]
 
 
-def test_a_kubelet_that_has_just_started_takes_no_pod_away(tmp_path: Path) -> None:
-    """It lists static pods alone, then nothing from the API server: the pods with directories stay (k8s#112119)."""
+def test_by_the_list_of_a_kubelet_that_has_just_started_no_pod_is_gone(tmp_path: Path) -> None:
+    """It lists static pods only, nothing from the API server: pods with directories exist (k8s#112119)."""
     node = Node(tmp_path, "static", "web", static="Running")
     node.kubelet.source = "file"
-    states = node.pods.look()
+    states = node.pods.pod_states()
     assert not any(states.gone(uid) or states.content_should_be_removed(uid) for uid in ("static", "web"))
     assert not states.sources_ready
     node.kubelet.phases = {}
-    assert not node.pods.look().gone("static")
+    assert not node.pods.pod_states().gone("static")
 
 
 def test_the_sources_are_ready_once_a_pod_of_the_api_server_is_listed(tmp_path: Path) -> None:
     """Not with an empty list."""
     node = Node(tmp_path, "web")
-    assert not node.pods.look().sources_ready
+    assert not node.pods.pod_states().sources_ready
     node.kubelet.phases = {"web": "Running"}
-    assert node.pods.look().sources_ready
+    assert node.pods.pod_states().sources_ready
 
 
-def test_without_directories_the_list_says_nothing(tmp_path: Path) -> None:
-    """A root directory that is wrong, or cannot be read: the kubelet is not even asked."""
+def test_without_directories_nothing_is_known(tmp_path: Path) -> None:
+    """A root directory that is wrong or cannot be read: no request is sent."""
     node = Node(tmp_path, job="Succeeded")
-    assert node.pods.look() == PodStates(None, None)
+    assert node.pods.pod_states() == PodStates(None, None)
     assert node.kubelet.asked == 0
     assert "directory of pods cannot be read" in str(node.pods.problem)
     assert not node.pods.gone("old")
 
 
 def test_a_kubelet_that_does_not_answer_leaves_the_directories(tmp_path: Path) -> None:
-    """What is gone by them is gone, nothing more; with the reason for people, until it answers again."""
+    """A pod without a directory is gone, nothing more is known; with the reason, until the kubelet answers again."""
     node = Node(tmp_path, "job", job="Succeeded")
     node.kubelet.failure = KubeletUnavailable("the kubelet refuses connections")
-    states = node.pods.look()
+    states = node.pods.pod_states()
     assert states == PodStates(frozenset({"job"}), None)
     assert not states.runtime_should_be_removed("job")
     assert states.gone("old")
     assert node.pods.problem == "the kubelet refuses connections"
     node.kubelet.failure = None
-    assert node.pods.look().known
+    assert node.pods.pod_states().known
     assert node.pods.problem is None
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"{}", b'{"kind": "PodList", "apiVersion": "v1", "items": [{}]}'])
-def test_an_answer_that_is_no_list_is_none(tmp_path: Path, body: bytes) -> None:
-    """Unknown, never half known."""
+def test_a_malformed_answer_makes_the_list_unknown(tmp_path: Path, body: bytes) -> None:
+    """As a whole, never in part."""
     node = Node(tmp_path, "job")
     node.kubelet.body = body
-    assert node.pods.look() == PodStates(frozenset({"job"}), None)
+    assert node.pods.pod_states() == PodStates(frozenset({"job"}), None)
     assert str(node.pods.problem).startswith("the kubelet's list of pods is not used: it")
 
 
-def test_one_look_without_an_answer_makes_both_unknown(tmp_path: Path) -> None:
-    """Before and after the runtime's lists: what only one of them knew licenses nothing."""
+def test_one_observation_without_an_answer_makes_both_unknown(tmp_path: Path) -> None:
+    """Before and after the runtime's lists: what only one of them has licenses no removal."""
     node = Node(tmp_path, "job", job="Succeeded")
-    before = node.pods.look()
+    before = node.pods.pod_states()
     node.kubelet.failure = KubeletUnavailable("away")
-    united = before.united(node.pods.look())
-    assert not united.known
-    assert not united.runtime_should_be_removed("job")
+    merged = before.merge(node.pods.pod_states())
+    assert not merged.known
+    assert not merged.runtime_should_be_removed("job")
 
 
-def test_who_was_late_is_not_waited_for_again_soon(tmp_path: Path) -> None:
-    """For 10 s the answer is unknown at once, with the same words; then it is asked again."""
+def test_after_a_late_answer_no_request_is_sent_for_10_seconds(tmp_path: Path) -> None:
+    """For 10 s the state is unknown at once, with the same reason; then a request is sent again."""
     node = Node(tmp_path, "job", job="Succeeded")
     node.kubelet.failure = KubeletUnavailable("the kubelet gave no complete answer within 2 s", late=True)
-    node.pods.look()
+    node.pods.pod_states()
     node.kubelet.failure = None
     node.clock.step(PAUSE_SECONDS - 0.1)
-    assert not node.pods.look().known
+    assert not node.pods.pod_states().known
     assert node.pods.problem == "the kubelet gave no complete answer within 2 s"
     assert node.kubelet.asked == 1
     node.clock.step(0.1)
-    assert node.pods.look().known
+    assert node.pods.pod_states().known
     assert node.kubelet.asked == 2
 
 
-def test_who_failed_at_once_is_asked_again_at_once(tmp_path: Path) -> None:
-    """A refusal costs nothing."""
+def test_after_a_failure_at_once_the_next_request_is_sent(tmp_path: Path) -> None:
+    """A refused connection costs no time."""
     node = Node(tmp_path, "job")
     node.kubelet.failure = KubeletUnavailable("refused")
-    node.pods.look()
-    node.pods.look()
+    node.pods.pod_states()
+    node.pods.pod_states()
     assert node.kubelet.asked == 2
 
 
-def test_right_before_a_removal_the_directory_is_looked_at_again(tmp_path: Path) -> None:
-    """A static pod that has come back since the look is not gone; and the kubelet is not asked once more."""
+def test_right_before_a_removal_the_directory_is_checked_again(tmp_path: Path) -> None:
+    """A static pod that has come back since the observation is not gone; no request is sent."""
     node = Node(tmp_path, "web", web="Running")
-    assert node.pods.look().gone("static")
+    assert node.pods.pod_states().gone("static")
     assert node.pods.gone("static")
     node.make_directory("static")
     assert not node.pods.gone("static")
@@ -169,20 +169,20 @@ def test_right_before_a_removal_the_directory_is_looked_at_again(tmp_path: Path)
 
 
 def test_a_pod_that_has_left_both_is_gone(tmp_path: Path) -> None:
-    """Only the last look counts: of the one before nothing is kept."""
+    """Only the last observation counts; nothing of the one before is remembered."""
     node = Node(tmp_path, "other", web="Running")
-    node.pods.look()
+    node.pods.pod_states()
     assert not node.pods.gone("web")
     node.kubelet.phases = {}
-    node.pods.look()
+    node.pods.pod_states()
     assert node.pods.gone("web")
 
 
 @pytest.mark.parametrize("uid", ["", "../..", "a/b", "\0"])
-def test_what_is_no_uid_is_not_gone_right_before_a_removal(tmp_path: Path, uid: str) -> None:
-    """Whatever the plan said: no directory can tell."""
+def test_an_invalid_uid_is_not_gone_right_before_a_removal(tmp_path: Path, uid: str) -> None:
+    """Whatever the plan said: no directory proves it."""
     node = Node(tmp_path, "web", web="Running")
-    node.pods.look()
+    node.pods.pod_states()
     assert not node.pods.gone(uid)
 
 
@@ -198,12 +198,12 @@ uids = st.sampled_from(["one", "two", "three", "four"])
 def test_the_list_never_makes_more_pods_gone(
     present: frozenset[str] | None, phases: dict[str, str], how: str, uid: str
 ) -> None:
-    """Whoever is gone with it is gone by the directories too; and what it ends, it lists as ended."""
+    """A pod that is gone with it is gone by the directories too; a pod that it terminates, it lists as terminated."""
     kubelet = Kubelet(**phases)
     kubelet.failure = KubeletUnavailable(how, late=how == "late") if how in ("away", "late") else None
     kubelet.body = b"{" if how == "garbage" else None
     pods = KubeletPods(Directories(present), kubelet.answer, SteppedClock())
-    states = pods.look()
+    states = pods.pod_states()
     assert states.known is (how == "answers" and present is not None)
     assert (pods.problem is None) is states.known
     alone = PodStates(present)
@@ -219,14 +219,14 @@ class Directories:
     def __init__(self, present: frozenset[str] | None):
         self._present = present
 
-    def look(self) -> PodStates:
-        """All of them."""
+    def pod_states(self) -> PodStates:
+        """All directories."""
         return PodStates(self._present)
 
     def gone(self, uid: str) -> bool:
-        """One of them."""
+        """One directory."""
         return PodStates(self._present).gone(uid)
 
-    def began(self) -> Mapping[str, float]:
-        """They carry no times."""
+    def start_times(self) -> Mapping[str, float]:
+        """They have no times."""
         return {}

@@ -1,4 +1,4 @@
-"""The kubelet's pod list: all of it is understood, or none.
+"""The kubelet's pod list is parsed as a whole or refused.
 
 Source: kubelet, `pkg/kubelet/server/server.go` (getPods), `pkg/kubelet/pod_workers.go`,
 `pkg/kubelet/eviction/helpers.go` (PodIsEvicted), `pkg/kubelet/status/status_manager.go` (mergePodStatus).
@@ -47,7 +47,7 @@ def pod(
 
 
 def annotated(uid: str, *containers: object, phase: str = "Running", **annotations: str) -> dict[str, Any]:
-    """A pod with annotations of the kubelet's, named without their prefix."""
+    """A pod with annotations of the kubelet, named without their prefix."""
     named = {f"kubernetes.io/config.{name}": value for name, value in annotations.items()}
     return pod(phase, *containers, uid=uid, metadata={"annotations": named})
 
@@ -101,12 +101,12 @@ def refusal(body: bytes) -> str:
     ],
 )
 def test_what_a_pod_is(item: dict[str, Any], state: PodState) -> None:
-    """Ended only with a final phase and nothing that runs or has run and waits; evicted only if it failed of it."""
+    """Terminated only with a final phase and no container that runs or waits after a run; evicted only if Failed."""
     assert parse_pod_list(listed(item)).states == {UID: state}
 
 
 def test_a_static_pod_is_known_by_the_uid_that_containers_carry() -> None:
-    """It is its own hash; of the mirror in the API, which has a UID of its own, it is the one that is annotated."""
+    """That is its own hash, and an annotation of its mirror in the API, which has another UID."""
     static = annotated(HASH, ENDED, phase="Succeeded", source="file", hash=HASH)
     mirror = annotated(UID, RUNNING, source="api", hash=HASH, mirror=HASH)
     assert parse_pod_list(listed(static)).states == {HASH: PodState(terminated=True)}
@@ -116,14 +116,14 @@ def test_a_static_pod_is_known_by_the_uid_that_containers_carry() -> None:
 
 
 def test_every_alias_of_a_pod_is_a_pod_that_exists() -> None:
-    """Two annotations that differ name two."""
+    """Two different annotations name two pods."""
     states = parse_pod_list(listed(annotated(UID, RUNNING, hash="one", mirror="two"))).states
     assert states == {UID: PodState(), "one": PodState(), "two": PodState()}
     assert not any(PodStates(frozenset(), states).gone(uid) for uid in states)
 
 
-def test_an_annotation_does_not_end_another_pod() -> None:
-    """A pod that has ended and claims the UID of another: that one lives on, whether it is listed or not."""
+def test_an_annotation_does_not_terminate_another_pod() -> None:
+    """A terminated pod names the UID of another one: that one still runs, whether it is listed or not."""
     claimant = annotated(UID, ENDED, phase="Failed", hash="victim", mirror="victim")
     victim = pod("Running", RUNNING, uid="victim")
     for answer in (listed(claimant), listed(claimant, victim), listed(victim, claimant)):
@@ -131,7 +131,7 @@ def test_an_annotation_does_not_end_another_pod() -> None:
 
 
 def test_of_a_uid_that_is_listed_twice_the_more_careful_counts() -> None:
-    """Ended, deleted and evicted only if both are."""
+    """Terminated, deleted and evicted only if both entries are."""
     ended = pod("Failed", ENDED, metadata=DELETED, reason="Evicted")
     alive = pod("Running", RUNNING)
     assert parse_pod_list(listed(ended, alive)).states == {UID: PodState()}
@@ -148,15 +148,15 @@ def test_of_a_uid_that_is_listed_twice_the_more_careful_counts() -> None:
     ],
 )
 def test_the_api_server_has_delivered_when_one_of_its_pods_is_there(items: list[object], delivered: bool) -> None:
-    """Static pods alone are what a kubelet lists right after its start."""
+    """Right after its start a kubelet lists only static pods."""
     assert parse_pod_list(listed(*items)).from_api_server is delivered
 
 
 @pytest.mark.parametrize("many", [b"{},", b"[],", b"1,", b"[", b'"":{'])
 def test_a_flood_of_tiny_values_is_refused_before_it_costs_memory(many: bytes) -> None:
-    """64 MiB of them would be gigabytes in Python, and seconds."""
+    """64 MiB of them would take gigabytes and seconds in Python."""
     body = b'{"kind": "PodList", "apiVersion": "v1", "items": [' + many * (MOST_VALUES + 1)
-    assert refusal(body) == "it holds too much to be a list of pods"
+    assert refusal(body) == "it is too large to be a list of pods"
 
 
 @pytest.mark.parametrize("items", [[], None])
@@ -220,7 +220,7 @@ def test_a_node_without_pods(items: object) -> None:
     ],
 )
 def test_what_is_not_a_whole_list_is_refused(body: bytes, why: str) -> None:
-    """With where it is wrong; a pod that is fine beside one that is not does not count."""
+    """With the place of the fault; valid pods beside an invalid one do not count."""
     with pytest.raises(PodListError) as caught:
         parse_pod_list(body)
     assert str(caught.value) == why
@@ -238,13 +238,13 @@ documents = st.recursive(
 
 @given(documents)
 def test_any_json_is_a_list_or_refused(document: object) -> None:
-    """Never another error; and the refusal repeats nothing that a terminal or a log could stumble over."""
+    """Never another error; and the message is printable on a terminal and in a log."""
     for body in (json.dumps(document).encode(), listed(document), listed(pod("Failed", document, reason=document))):
         assert refusal(body).isprintable()
 
 
 def test_a_refusal_repeats_no_key() -> None:
-    """Not even of a state that nobody knows."""
+    """Not even that of an unknown state."""
     assert refusal(listed(pod("Failed", {"state": {"\x1b[31m": 5, "waiting": 5}}))) == (
         "items[0].status.containerStatuses[0].state.waiting is not an object"
     )
@@ -259,7 +259,7 @@ def test_any_bytes_are_a_list_or_refused(body: bytes) -> None:
 
 @given(st.lists(st.sampled_from(["Running", "Failed", "Succeeded"]), max_size=6), st.integers(0, 6), documents)
 def test_a_list_is_never_read_in_part(phases: list[str], at: int, intruder: object) -> None:
-    """With anything among good pods: every one of them is in the result, or there is none."""
+    """With anything among valid pods, either all of them are in the result, or there is none."""
     items: list[object] = [pod(phase, ENDED, uid=f"uid-{index}") for index, phase in enumerate(phases)]
     items.insert(at, intruder)
     try:
@@ -271,7 +271,7 @@ def test_a_list_is_never_read_in_part(phases: list[str], at: int, intruder: obje
 
 @given(st.integers(min_value=0))
 def test_a_list_cut_anywhere_is_refused(at: int) -> None:
-    """The last byte closes it."""
+    """Only with its last byte it is complete."""
     body = listed(pod("Succeeded", ENDED), pod(uid="other"))
     with pytest.raises(PodListError):
         parse_pod_list(body[: at % len(body)])

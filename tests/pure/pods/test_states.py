@@ -1,4 +1,4 @@
-"""Which pods exist, as the kubelet's directories tell.
+"""Which pods exist, by the kubelet's directories.
 
 Source: kubelet, `pkg/kubelet/kubelet_volumes.go` (cleanupOrphanedPodDirs).
 """
@@ -34,18 +34,18 @@ def test_a_pod_is_gone_when_it_is_known_not_to_exist(present: frozenset[str] | N
         (frozenset(), frozenset(), frozenset()),
     ],
 )
-def test_of_two_looks_the_more_careful_counts(
+def test_two_observations_are_merged_to_the_more_careful_one(
     one: frozenset[str] | None, other: frozenset[str] | None, both: frozenset[str] | None
 ) -> None:
-    """A pod exists if either look saw it; nothing is known if either could not see."""
-    assert PodStates(one).united(PodStates(other)) == PodStates(both)
+    """A pod exists if it is in either; nothing is known if either is unknown."""
+    assert PodStates(one).merge(PodStates(other)) == PodStates(both)
 
 
 def test_the_directories_below_pods_are_the_pods(tmp_path: Path) -> None:
-    """Seen in the listing, and asked for one by one."""
+    """In the list of all, and one by one."""
     (tmp_path / "pods" / UID).mkdir(parents=True)
     directories = KubeletDirectories(str(tmp_path))
-    assert directories.look() == PodStates(frozenset({UID}))
+    assert directories.pod_states() == PodStates(frozenset({UID}))
     assert not directories.gone(UID)
     assert directories.gone("another-uid")
 
@@ -53,15 +53,15 @@ def test_the_directories_below_pods_are_the_pods(tmp_path: Path) -> None:
 def test_without_the_directory_of_pods_no_pod_is_gone(tmp_path: Path) -> None:
     """A wrong root directory, or a node without a kubelet, licenses nothing."""
     directories = KubeletDirectories(str(tmp_path))
-    assert directories.look() == PodStates(None)
+    assert directories.pod_states() == PodStates(None)
     assert not directories.gone(UID)
 
 
-def test_a_file_in_the_place_of_the_directory_says_nothing(tmp_path: Path) -> None:
+def test_with_a_file_in_the_place_of_the_directory_nothing_is_known(tmp_path: Path) -> None:
     """What cannot be listed is not empty."""
     (tmp_path / "pods").write_text("")
     directories = KubeletDirectories(str(tmp_path))
-    assert directories.look() == PodStates(None)
+    assert directories.pod_states() == PodStates(None)
     assert not directories.gone(UID)
 
 
@@ -69,42 +69,42 @@ def test_a_file_in_the_place_of_the_directory_says_nothing(tmp_path: Path) -> No
     "uid", ["", ".", "..", "../..", "../pods", "a/b", "/", "/etc", "nothing/..", "a\0b", "x" * 256, "x" * 10_000]
 )
 def test_a_hostile_uid_never_counts_as_gone(tmp_path: Path, uid: str) -> None:
-    """A UID comes from the runtime: one that is no plain name of a file is no pod of a kubelet."""
+    """A UID comes from the runtime: one that is no plain name of a file belongs to no pod."""
     (tmp_path / "pods").mkdir()
     assert not KubeletDirectories(str(tmp_path)).gone(uid)
 
 
-def test_a_pod_began_when_its_directory_changed_last(tmp_path: Path) -> None:
-    """What lies deeper does not count: containers come and go there. Without the directory of pods nothing is known."""
-    assert KubeletDirectories(str(tmp_path)).began() == {}
+def test_a_pod_was_started_when_its_directory_changed_last(tmp_path: Path) -> None:
+    """Changes deeper in it do not count: containers come and go there. Without the directory of pods it is unknown."""
+    assert KubeletDirectories(str(tmp_path)).start_times() == {}
     pods = tmp_path / "pods"
     pods.mkdir()
-    assert KubeletDirectories(str(tmp_path)).began() == {}
+    assert KubeletDirectories(str(tmp_path)).start_times() == {}
     for uid, when in (("a", 100.0), ("b", 300.0), ("c", 200.0)):
         (pods / uid / "containers").mkdir(parents=True)
         os.utime(pods / uid, (when, when))
-    assert KubeletDirectories(str(tmp_path)).began() == {"a": 100.0, "b": 300.0, "c": 200.0}
+    assert KubeletDirectories(str(tmp_path)).start_times() == {"a": 100.0, "b": 300.0, "c": 200.0}
 
 
 def test_a_dangling_link_is_a_pod(tmp_path: Path) -> None:
-    """Nothing is followed: an entry of this name is enough."""
+    """No symlink is followed: an entry of this name is enough."""
     (tmp_path / "pods").mkdir()
     (tmp_path / "pods" / UID).symlink_to("/nowhere")
     assert not KubeletDirectories(str(tmp_path)).gone(UID)
 
 
-def test_looking_creates_nothing(tmp_path: Path) -> None:
+def test_reading_creates_nothing(tmp_path: Path) -> None:
     """Neither below a root that exists nor one that does not."""
     for root in (tmp_path, tmp_path / "none"):
-        KubeletDirectories(str(root)).look()
+        KubeletDirectories(str(root)).pod_states()
         KubeletDirectories(str(root)).gone(UID)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("uid", ["../..", "a/b", "", ".", "\ud800", "a b", "x" * 300])
-def test_plan_and_last_look_agree_on_what_is_no_uid(tmp_path: Path, uid: str) -> None:
-    """What cannot be a UID is never gone, neither for the plan nor right before a removal."""
+def test_plan_and_last_check_agree_on_invalid_uids(tmp_path: Path, uid: str) -> None:
+    """An invalid UID is never gone, neither for the plan nor right before a removal."""
     (tmp_path / "pods").mkdir()
     directories = KubeletDirectories(str(tmp_path))
-    assert not directories.look().gone(uid)
+    assert not directories.pod_states().gone(uid)
     assert not directories.gone(uid)

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eviction.decision.reclaim_table import DELETE_UNUSED_IMAGES
 from eviction.reporting.explain import REASONS, no_effect_sentences, outcome_row, outcomes_table, pass_lines
 from eviction.reporting.pass_record import Pass, PassResult, Trigger
 from eviction.reporting.tables import amount, apart, signals_table, table
-from eviction.types import Decision, ReclaimFunction
+from eviction.types import Decision
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.types import FilesystemRole, FsLayout, Signal, Unavailable
 from tests.pure.values import GIB, MIB, look, observation, threshold
@@ -112,7 +113,7 @@ def test_a_pass_is_told_from_signal_to_result() -> None:
     """What was low, the row, each object, the result, and what was measured beside what was promised."""
     mark = threshold(Signal.NODEFS_AVAILABLE, "10%")
     seen = look(observation(Signal.NODEFS_AVAILABLE, GIB))
-    row = (ReclaimFunction.DELETE_UNUSED_IMAGES,)
+    row = (DELETE_UNUSED_IMAGES,)
     done = ReclaimResult("DeleteUnusedImages", (Outcome(GOING, Result.REMOVED),), (Outcome(STAYING),), MIB)
     record = Pass(
         id="1",

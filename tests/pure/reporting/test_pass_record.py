@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from eviction.node.responder import judged
 from eviction.reporting.observations_json import observations_json, threshold_json, timestamp
 from eviction.reporting.pass_record import (
@@ -19,8 +20,8 @@ from eviction.reporting.pass_record import (
     pass_json,
     pass_summary,
 )
-from eviction.types import Decision, NodeCondition, ReclaimFunction
-from reclaim.disk_need import NEVER, ChosenOrder
+from eviction.types import Decision, NodeCondition
+from reclaim.disk_need import NEVER, OrderDecision
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.types import FilesystemIdentity, FsLayout, Signal
 from tests.pure.values import GIB, MIB, look, observation, threshold
@@ -117,7 +118,7 @@ def test_kept_objects_are_counted_by_reason() -> None:
 def test_a_pass_is_one_json_document() -> None:
     """With the observation that caused it, what was decided, done, measured, and how long it took."""
     seen = look(observation(Signal.NODEFS_AVAILABLE, GIB))
-    row = (ReclaimFunction.DELETE_ALL_UNUSED_CONTAINERS, ReclaimFunction.DELETE_UNUSED_IMAGES)
+    row = (DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
     record = Pass(
         id="abc",
         started_wall=0.0,
@@ -154,7 +155,7 @@ def test_by_what_the_images_went_is_told_in_a_sentence_and_in_fields() -> None:
     done = ReclaimResult("DeleteUnusedImages", (GONE,), relieved=True)
     record = Pass("abc", 0.0, Trigger.WATCH, seen, Decision(frozenset(), (), None, (), None), functions=(done,))
     assert pass_json(record)["order"] is None
-    hurry = ChosenOrder(True, True, 0.51234, NEVER)
+    hurry = OrderDecision(True, True, 0.51234, NEVER)
     hurried = replace(record, functions=(ReclaimResult("DeleteAllUnusedContainers"), replace(done, order=hurry)))
     assert pass_json(hurried)["order"] == {
         "by": "yield",
@@ -164,7 +165,7 @@ def test_by_what_the_images_went_is_told_in_a_sentence_and_in_fields() -> None:
     }
     told = judged(replace(hurried, after=seen), dry_run=False).reason
     assert told.endswith("; no threshold is met any more; " + hurry.sentence)
-    calm = replace(record, after=seen, functions=(replace(done, order=ChosenOrder(False, False, NEVER, 0.02)),))
+    calm = replace(record, after=seen, functions=(replace(done, order=OrderDecision(False, False, NEVER, 0.02)),))
     assert pass_json(calm)["order"] == {
         "by": "last_use",
         "short": "bytes",

@@ -12,9 +12,9 @@ from eviction.telemetry.event_recorder import (
     AGAIN_SECONDS,
     MOST_QUEUED,
     MOST_TRIES,
+    EventNotSent,
     EventRecorder,
     EventWriter,
-    NotWritten,
 )
 from reclaim.types import EventReason, GCEvent
 from tests.pure.values import SteppedClock, SteppedEvent
@@ -28,7 +28,7 @@ NAME = f"node-1.{1_800_000_000 * 10**9:x}"
 class Cluster:
     """An API server as an EventWriter: keeps what is created, and answers the first requests with `refusals`."""
 
-    def __init__(self, *refusals: NotWritten):
+    def __init__(self, *refusals: EventNotSent):
         self.events: dict[str, NodeEvent] = {}
         self.requests: list[str] = []
         self.before: Callable[[], None] = lambda: None
@@ -43,7 +43,7 @@ class Cluster:
         """One that is there."""
         self._answer("count_up")
         if event.name not in self.events:
-            raise NotWritten("it is not there", absent=True)
+            raise EventNotSent("it is not there", absent=True)
         self.events[event.name] = event
 
     def _answer(self, request: str) -> None:
@@ -105,7 +105,7 @@ def test_what_the_cluster_has_forgotten_is_made_anew() -> None:
 
 def test_a_cluster_that_is_away_is_asked_again_every_10_s() -> None:
     """Said once, and that it takes events again; the event that waited arrives first."""
-    cluster = Cluster(*[NotWritten("it cannot be reached", again=True)] * 3)
+    cluster = Cluster(*[EventNotSent("it cannot be reached", again=True)] * 3)
     story = Story(cluster)
     assert story.tell(MET, FAILED) == [
         "warning an event did not reach the API server: it cannot be reached",
@@ -117,7 +117,7 @@ def test_a_cluster_that_is_away_is_asked_again_every_10_s() -> None:
 
 def test_an_event_is_given_up_after_twelve_tries() -> None:
     """The next one is sent all the same."""
-    cluster = Cluster(*[NotWritten("it cannot be reached", again=True)] * MOST_TRIES)
+    cluster = Cluster(*[EventNotSent("it cannot be reached", again=True)] * MOST_TRIES)
     Story(cluster).tell(MET, FAILED)
     assert cluster.requests == ["create"] * (MOST_TRIES + 1)
     assert [event.reason for event in cluster.events.values()] == [FAILED.reason]
@@ -125,7 +125,7 @@ def test_an_event_is_given_up_after_twelve_tries() -> None:
 
 def test_what_is_refused_is_not_tried_again() -> None:
     """403 stays 403: said, and no time is lost."""
-    cluster = Cluster(NotWritten("it answered 403"))
+    cluster = Cluster(EventNotSent("it answered 403"))
     story = Story(cluster)
     assert story.tell(MET)[0] == "warning an event did not reach the API server: it answered 403"
     assert cluster.requests == ["create"]
@@ -158,7 +158,7 @@ def test_without_a_writer_events_go_to_the_log_only() -> None:
     """The library is not installed, say: one sentence, and whoever warns goes on."""
 
     def connect() -> EventWriter:
-        raise NotWritten("the extra [kubernetes] is not installed")
+        raise EventNotSent("the extra [kubernetes] is not installed")
 
     out, clock = StringIO(), SteppedClock()
     recorder = EventRecorder(connect, "node-1", Log(clock.wall, stream=out), clock)
@@ -172,7 +172,7 @@ def test_without_a_writer_events_go_to_the_log_only() -> None:
 def test_the_end_cuts_the_waiting_for_another_try_short() -> None:
     """The thread leaves although it would wait 10 s, with events in the queue."""
     reached = threading.Event()
-    cluster = Cluster(*[NotWritten("it cannot be reached", again=True)] * MOST_TRIES)
+    cluster = Cluster(*[EventNotSent("it cannot be reached", again=True)] * MOST_TRIES)
     cluster.before = reached.set
     clock = SteppedClock()
     recorder = EventRecorder(lambda: cluster, "node-1", Log(clock.wall, stream=StringIO()), clock)
@@ -190,12 +190,12 @@ def test_the_end_cuts_the_waiting_for_another_try_short() -> None:
 def test_beyond_a_burst_one_event_in_5_minutes_is_sent() -> None:
     """25 at once, the 26th not; the count goes on meanwhile."""
     correlator = Correlator("node-1")
-    sent = [correlator.following(FAILED, 0.0, 0.0) for _ in range(BURST + 10)]
+    sent = [correlator.correlate(FAILED, 0.0, 0.0) for _ in range(BURST + 10)]
     assert [event is not None for event in sent] == [True] * BURST + [False] * 10
-    later = correlator.following(FAILED, REFILL_SECONDS, REFILL_SECONDS)
+    later = correlator.correlate(FAILED, REFILL_SECONDS, REFILL_SECONDS)
     assert later is not None
     assert later.count == BURST + 11
-    assert correlator.following(FAILED, REFILL_SECONDS, REFILL_SECONDS + 1.0) is None
+    assert correlator.correlate(FAILED, REFILL_SECONDS, REFILL_SECONDS + 1.0) is None
 
 
 def test_names_differ_although_the_clock_stands_still_or_steps_back() -> None:
@@ -203,10 +203,10 @@ def test_names_differ_although_the_clock_stands_still_or_steps_back() -> None:
     correlator = Correlator("node-1")
     names = set()
     for number in range(2 * MOST_REMEMBERED):
-        event = correlator.following(GCEvent(FAILED.reason, str(number)), 100.0 - number, number * REFILL_SECONDS)
+        event = correlator.correlate(GCEvent(FAILED.reason, str(number)), 100.0 - number, number * REFILL_SECONDS)
         assert event is not None
         names.add(event.name)
     assert len(names) == 2 * MOST_REMEMBERED
-    first = correlator.following(GCEvent(FAILED.reason, "0"), 100.0, 1e6)
+    first = correlator.correlate(GCEvent(FAILED.reason, "0"), 100.0, 1e6)
     assert first is not None
     assert first.count == 1

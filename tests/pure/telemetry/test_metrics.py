@@ -11,7 +11,8 @@ import pytest
 from eviction.reporting.pass_record import Pass, PassResult, Timings, Trigger
 from eviction.reporting.status import Mark, Standing, mark_of
 from eviction.telemetry.metrics import BUCKETS, LARGEST_SERIES, OPERATION_TYPES, Metrics
-from eviction.types import Decision, NodeCondition, ReclaimFunction
+from eviction.types import Decision, NodeCondition
+from reclaim.functions import FUNCTIONS
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.interval import update_fill_rate
 from signals.types import FsLayout, Signal
@@ -158,7 +159,7 @@ def test_no_name_is_ever_a_label_and_the_series_are_bounded() -> None:
         for result in PassResult:
             every = tuple(Outcome(verdict(k, r), outcome) for k in Kind for r in Reason for outcome in Result)
             kept = tuple(Outcome(verdict(k, r, Action.KEEP)) for k in Kind for r in Reason)
-            functions = tuple(ReclaimResult(str(f), every, kept, MIB) for f in ReclaimFunction)
+            functions = tuple(ReclaimResult(str(f), every, kept, MIB) for f in FUNCTIONS)
             metrics.passed(replace(a_pass(*functions, result=result), trigger=trigger))
     for call in [*OPERATION_TYPES, *(f"Unknown{number}" for number in range(1000))]:
         metrics.called(call, 1000.0, True)

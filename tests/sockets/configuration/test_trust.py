@@ -1,4 +1,4 @@
-"""Whom the product trusts: sockets, configuration files and directories with real owners and modes.
+"""Which sockets and configuration files are trusted, with real owners and modes.
 
 Another owner needs root to be made; what needs none runs everywhere.
 """
@@ -13,7 +13,7 @@ import pytest
 
 from eviction.configuration.effective import ConfigurationError, load
 from eviction.control.socket import ControlServer, ControlUnavailable, ask
-from reclaim.trust import Reader, file_refusal, socket_refusal
+from reclaim.trust import Credentials, file_refusal, socket_refusal
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import Daemon, came_true, reclaimd, write_configuration
@@ -41,7 +41,7 @@ def socket_of(small: SmallNode) -> Path:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where a socket is to be."""
+    """The path for a socket."""
     return tmp_path / "run" / "cri.sock"
 
 
@@ -53,12 +53,12 @@ def test_a_socket_of_ours_that_the_world_may_not_write_is_trusted(path: Path, mo
 
 @needs_root
 def test_a_socket_of_roots_that_a_group_may_use_is_trusted(path: Path) -> None:
-    """cri-dockerd: root:docker 0660. Whoever is in that group can connect, and cannot take its place."""
+    """cri-dockerd: root:docker 0660. A member of that group can connect, but cannot replace the socket."""
     assert socket_refusal(str(bound(path, 0o660, 0, STRANGER))) is None
 
 
 def test_a_socket_that_every_user_may_connect_to_is_refused(path: Path) -> None:
-    """Mode 0666 is a node that was already given away."""
+    """With mode 0666 every user is as powerful as root."""
     assert socket_refusal(str(bound(path, 0o666))) == (
         "every user may connect to it (mode 0666); allowed is at most 0770"
     )
@@ -66,7 +66,7 @@ def test_a_socket_that_every_user_may_connect_to_is_refused(path: Path) -> None:
 
 @needs_root
 def test_a_socket_of_another_user_is_refused(path: Path) -> None:
-    """Whoever owns it is who listens on it, and could answer anything."""
+    """Its owner listens on it, and could answer anything."""
     assert socket_refusal(str(bound(path, 0o600, STRANGER))) == f"it belongs to uid {STRANGER}; allowed is root's"
 
 
@@ -75,20 +75,20 @@ def test_a_socket_of_our_own_user_is_trusted_without_root(path: Path) -> None:
     """A rootless runtime beside an agent of the same user; not beside one of another user."""
     bound(path, 0o600, STRANGER)
     os.chown(path.parent, STRANGER, STRANGER)
-    assert socket_refusal(str(path), Reader(STRANGER, STRANGER)) is None
-    assert socket_refusal(str(path), Reader(STRANGER + 1, STRANGER)) == (
+    assert socket_refusal(str(path), Credentials(STRANGER, STRANGER)) is None
+    assert socket_refusal(str(path), Credentials(STRANGER + 1, STRANGER)) == (
         f"it belongs to uid {STRANGER}; allowed is root's or that of uid {STRANGER + 1}"
     )
 
 
 def test_a_file_in_the_place_of_the_socket_is_refused(tmp_path: Path) -> None:
-    """Nothing answers there, and it is said why."""
+    """The message says that it is not a socket."""
     (tmp_path / "f").write_text("")
     assert socket_refusal(str(tmp_path / "f")) == "it is not a socket"
 
 
 def test_a_socket_in_a_directory_that_every_user_may_write_is_refused_unless_it_is_sticky(path: Path) -> None:
-    """Who may write the directory can put another socket there; in one like /tmp only the owner of it can."""
+    """A user who may write the directory can replace the socket; in a sticky one like /tmp only its owner can."""
     bound(path, 0o600)
     path.parent.chmod(0o777)
     assert socket_refusal(str(path)) == (
@@ -109,7 +109,7 @@ def test_a_socket_in_a_directory_of_others_is_refused(path: Path, uid: int, gid:
 
 
 def test_a_symlink_is_followed_and_its_target_judged(tmp_path: Path, path: Path) -> None:
-    """/var/run is a symlink; one that leads to a bad socket is as bad as that."""
+    """/var/run is a symlink; one to an untrusted socket is refused as that socket."""
     bound(path, 0o600)
     (tmp_path / "var").symlink_to(path.parent)
     assert socket_refusal(str(tmp_path / "var" / "cri.sock")) is None
@@ -117,8 +117,8 @@ def test_a_symlink_is_followed_and_its_target_judged(tmp_path: Path, path: Path)
     assert "mode 0666" in (socket_refusal(str(tmp_path / "var" / "cri.sock")) or "")
 
 
-def test_nothing_there_is_no_reason_to_refuse(tmp_path: Path) -> None:
-    """A runtime that is away will be back; that nobody listens is the connection's own error."""
+def test_a_missing_socket_is_not_refused(tmp_path: Path) -> None:
+    """A runtime that is down will be back; connecting fails by itself."""
     assert socket_refusal(str(tmp_path / "none" / "cri.sock")) is None
 
 
@@ -138,7 +138,7 @@ def test_nothing_is_removed_over_a_socket_that_is_not_trusted(small_node: SmallN
 
 
 def test_a_daemon_waits_for_a_socket_that_can_be_trusted(small_node: SmallNode) -> None:
-    """Distrust is a state and no crash: said once, and over when the runtime has put its socket right."""
+    """An untrusted socket is no crash: it is logged once, and used as soon as owner and mode are right."""
     small_node.add_images(3)
     configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=8 * MIB)
     socket_of(small_node).chmod(0o666)
@@ -151,7 +151,7 @@ def test_a_daemon_waits_for_a_socket_that_can_be_trusted(small_node: SmallNode) 
 
 @needs_root
 def test_a_socket_that_changes_hands_while_the_daemon_runs_is_not_spoken_to(small_node: SmallNode) -> None:
-    """It is looked at before each call, not at the start alone."""
+    """It is checked before each call, not only at the start."""
     small_node.add_images(3)
     configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=-2 * MIB)
     with Daemon("--config", configuration) as daemon:
@@ -169,7 +169,7 @@ KUBELET = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration
 
 
 def spoilt(path: Path, how: str) -> str:
-    """Makes others able to write a file; the reason that is to be given."""
+    """Lets others write a file; returns the expected reason."""
     match how:
         case "world":
             path.chmod(0o646)
@@ -192,7 +192,7 @@ HOW = ["world", "directory", pytest.param("group", marks=needs_root), pytest.par
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("which", ["file", "drop-in", "kubelet", "kubelet drop-in"])
 def test_a_configuration_that_others_may_write_is_refused_by_name(tmp_path: Path, which: str, how: str) -> None:
-    """Ours and the kubelet's: what stands there says whose socket a root process speaks to and where it unlinks."""
+    """Ours and the kubelet's: they decide which socket a root process uses and where it unlinks."""
     ours, theirs = tmp_path / "ours", tmp_path / "kubelet"
     files = {
         "file": ours / "reclaimd.yaml",
@@ -236,11 +236,11 @@ def test_a_file_of_a_config_map_is_read_through_its_symlinks(tmp_path: Path) -> 
 
 
 def test_a_file_that_our_own_group_may_write_is_read(tmp_path: Path) -> None:
-    """A umask of 002 with a group of one's own is how many a system is set up."""
+    """Many systems have a umask of 002 with a private group for each user."""
     path = tmp_path / "f"
     path.write_text("")
     path.chmod(0o664)
-    assert file_refusal(str(path), path.stat(), Reader(os.geteuid(), path.stat().st_gid)) is None
+    assert file_refusal(str(path), path.stat(), Credentials(os.geteuid(), path.stat().st_gid)) is None
 
 
 # ---- the control socket
@@ -254,7 +254,7 @@ def test_no_control_socket_is_made_where_others_could_replace_it(tmp_path: Path)
     assert not (tmp_path / "control.sock").exists()
 
 
-def test_a_directory_that_others_may_only_read_is_wide_enough(tmp_path: Path) -> None:
+def test_a_directory_that_others_may_only_read_is_trusted(tmp_path: Path) -> None:
     """Mode 0755: others see the socket, whose own mode keeps them from connecting."""
     tmp_path.chmod(0o755)
     server = ControlServer(str(tmp_path / "control.sock"), {"status": lambda: "fine"})
@@ -266,8 +266,8 @@ def test_a_directory_that_others_may_only_read_is_wide_enough(tmp_path: Path) ->
 
 
 @needs_root
-def test_a_control_socket_of_somebody_else_is_not_asked(path: Path) -> None:
-    """What it answers would be shown to root as the daemon's word."""
+def test_a_control_socket_of_another_user_is_not_used(path: Path) -> None:
+    """Its answers would be shown to root as the daemon's."""
     bound(path, 0o666, STRANGER)
     with pytest.raises(ControlUnavailable, match=f"not asked, as it belongs to uid {STRANGER}"):
         ask(str(path), "status")

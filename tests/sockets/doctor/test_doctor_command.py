@@ -1,4 +1,4 @@
-"""`reclaimd doctor` on a small node: what is learnt of a real runtime, real filesystems, real permissions."""
+"""`reclaimd doctor` on a small node: facts from a real runtime, real filesystems, real permissions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_node_in_order_is_healthy(small_node: SmallNode) -> None:
 
 
 def test_a_running_daemon_is_asked(small_node: SmallNode, tmp_path: Path) -> None:
-    """No note about it then."""
+    """Then there is no note about it."""
     control = str(tmp_path / "control" / "socket")
     file = small_node.configuration(evictionHard=MARKS, stateFile="", controlSocket=control)
     with Daemon("--config", file):
@@ -55,8 +55,8 @@ def test_troubles_of_a_node_are_found_together(make_small_node: SmallNodeFactory
     assert "  do:   update to containerd 2.0.5 or later" in text
 
 
-def test_a_container_whose_image_cannot_be_told_is_named(small_node: SmallNode, tmp_path: Path) -> None:
-    """It stops all removal of images, so whoever looks has to learn which it is."""
+def test_a_container_whose_image_is_unknown_is_named(small_node: SmallNode, tmp_path: Path) -> None:
+    """It stops all removal of images, so the finding names it."""
     container = small_node.run(small_node.run_pod("odd"))
 
     def silence(answer: Any) -> None:
@@ -69,8 +69,8 @@ def test_a_container_whose_image_cannot_be_told_is_named(small_node: SmallNode, 
     assert finding.evidence == f"no image is known for container {container}"
 
 
-def test_without_a_runtime_the_rest_is_still_judged(small_node: SmallNode) -> None:
-    """Exit 1 with the runtime's problem; the filesystem is looked at all the same."""
+def test_without_a_runtime_the_other_checks_still_run(small_node: SmallNode) -> None:
+    """Exit 1 with the runtime's problem; the filesystem is checked all the same."""
     file = small_node.configuration(
         evictionHard={"nodefs.available": "63Mi"}, containerRuntimeEndpoint="unix:///nowhere/cri.sock", stateFile=""
     )
@@ -89,7 +89,7 @@ def test_a_socket_open_to_all_is_a_risk(small_node: SmallNode) -> None:
 
 
 def test_inotify_instances_of_this_user_are_counted(tmp_path: Path) -> None:
-    """From the links of descriptors in /proc; processes that are not ours to look at are passed over."""
+    """From the links of descriptors in /proc; processes that may not be read are skipped."""
     for process, links in (("7", ("anon_inode:inotify", "socket:[1]", "anon_inode:inotify")), ("8", ()), ("self", ())):
         (tmp_path / process / "fd").mkdir(parents=True)
         for number, link in enumerate(links):

@@ -8,11 +8,12 @@ import grpc
 import pytest
 
 from eviction.configuration.effective import Extent
+from eviction.decision.reclaim_table import DELETE_UNUSED_IMAGES
 from eviction.drill.runtime.dialects import CONTAINERD_2_0, CRI_O_1_28, CRI_O_1_31, DIALECTS, Dialect
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.node.responder import Request
-from eviction.types import ReclaimFunction
+from reclaim.functions import FUNCTIONS
 from signals.types import FsLayout, Signal
 from tests.nodes.bare_runtime import APP, NAME, Node
 from tests.nodes.small_node import MIB, reason_of, relieve, result_of
@@ -20,8 +21,8 @@ from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.cri_calls import came_true, run_container, run_pod
 from tests.sockets.mounts import mounted_tmpfs, unmount
 
-EVERYTHING = Request(row=tuple(ReclaimFunction), extent=Extent.ALL)
-IMAGES = Request(row=(ReclaimFunction.DELETE_UNUSED_IMAGES,), extent=Extent.ALL)
+EVERYTHING = Request(row=tuple(FUNCTIONS), extent=Extent.ALL)
+IMAGES = Request(row=(DELETE_UNUSED_IMAGES,), extent=Extent.ALL)
 CRI_O = [CRI_O_1_28, CRI_O_1_31]
 FULL = "no space left on device"
 

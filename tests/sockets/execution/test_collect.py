@@ -15,7 +15,7 @@ import grpc
 import pytest
 
 from eviction.drill.runtime.failpoints import Fail, Hang
-from reclaim.types import Look, Usage
+from reclaim.execution.stages import never_relieved
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode, relieve
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd
@@ -62,7 +62,7 @@ def lists_of_one_collection(small: SmallNode) -> int:
     """How often the containers are listed before the images are."""
     node = small.node(Signal.NODEFS_AVAILABLE, above=1)
     before = small.failpoints.calls["ListContainers"]
-    node.collector.delete_all_unused_containers(lambda _: Look(Usage(), relieved=False))
+    node.collector.call("DeleteAllUnusedContainers", never_relieved)
     return small.failpoints.calls["ListContainers"] - before
 
 

@@ -6,16 +6,17 @@ import grpc
 import pytest
 
 from eviction.configuration.effective import Extent
+from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from eviction.drill.runtime.failpoints import ActThenFail, Delay, Fail, Hang
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.node.responder import Request
-from eviction.types import ReclaimFunction
 from reclaim.cri import cri_pb2 as pb
+from reclaim.functions import FUNCTIONS
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode, outcome_of, reason_of, relieve, result_of
 
-EVERYTHING = Request(row=tuple(ReclaimFunction), extent=Extent.ALL)
-IMAGES = Request(row=(ReclaimFunction.DELETE_UNUSED_IMAGES,), extent=Extent.ALL)
+EVERYTHING = Request(row=tuple(FUNCTIONS), extent=Extent.ALL)
+IMAGES = Request(row=(DELETE_UNUSED_IMAGES,), extent=Extent.ALL)
 CODES = [grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN]
 
 
@@ -86,7 +87,7 @@ def test_a_container_that_somebody_else_removed_counts_as_already_gone(small_nod
     """Gone before its turn is no failure, and none of its bytes are ours."""
     _, container = crowd(small_node)
     small_node.failpoints["ContainerStatus"] = Hang(times=1)
-    row = (ReclaimFunction.DELETE_ALL_UNUSED_CONTAINERS,)
+    row = (DELETE_ALL_UNUSED_CONTAINERS,)
     with small_node.relieving(small_node.node(), Request(row=row)) as going:
         small_node.wait_for("ContainerStatus")
         small_node.runtime.remove_container(pb.RemoveContainerRequest(container_id=container))

@@ -11,18 +11,19 @@ from typing import Any
 import pytest
 
 from eviction.configuration.effective import Extent
+from eviction.decision.reclaim_table import DELETE_UNUSED_IMAGES
 from eviction.drill.runtime.failpoints import Hang
 from eviction.node.responder import Request
-from eviction.types import ReclaimFunction
 from reclaim.cri import cri_pb2 as pb
+from reclaim.functions import FUNCTIONS
 from reclaim.images.records import ImageRecords
 from signals.clock import SystemClock
 from tests.nodes.small_node import MIB, SmallNode, outcome_of, reason_of, relieve, result_of
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.dialect import Dialect
 
-IMAGES = Request(row=(ReclaimFunction.DELETE_UNUSED_IMAGES,), extent=Extent.ALL)
-EVERYTHING = Request(row=tuple(ReclaimFunction), extent=Extent.ALL)
+IMAGES = Request(row=(DELETE_UNUSED_IMAGES,), extent=Extent.ALL)
+EVERYTHING = Request(row=tuple(FUNCTIONS), extent=Extent.ALL)
 LONGEST_SHARED_LIST_SECONDS = 0.5  # for so long at most one list of containers serves several removals
 
 # How a container says which image it was made from: fields of the list, by the kind of runtime.
@@ -233,7 +234,7 @@ def test_an_image_is_as_old_as_it_has_been_seen(small_node: SmallNode) -> None:
     (image,) = small_node.add_images(1)
     clock = AheadClock()
     node = small_node.node(clock=clock, records=ImageRecords())
-    node.collector.detect()
+    node.collector.detect_images()
     clock.ahead = 119
     record = relieve(node, IMAGES)
     assert small_node.removed() == []
@@ -250,9 +251,9 @@ def test_an_image_that_comes_again_starts_a_new_age(small_node: SmallNode) -> No
     """Removed and pulled again it has the same id, and must not inherit the age of the old one."""
     (image,) = small_node.add_images(1)
     node = small_node.node()
-    node.collector.detect()
+    node.collector.detect_images()
     small_node.runtime.remove_image(pb.RemoveImageRequest(image=pb.ImageSpec(image=image)))
-    node.collector.detect()
+    node.collector.detect_images()
     assert small_node.add_images(1) == [image]
     record = relieve(node, IMAGES)
     assert image in small_node.images()
@@ -274,7 +275,7 @@ def test_a_record_of_use_puts_an_image_at_the_end(small_node: SmallNode) -> None
     for image in (used_first, used_last):
         pod = small_node.run_pod(image[-8:])
         container = small_node.run(pod, image)
-        node.collector.detect()
+        node.collector.detect_images()
         small_node.runtime.remove_container(pb.RemoveContainerRequest(container_id=container))
     relieve(node, IMAGES)
     assert small_node.removed("image") == [small_node.app_id, never, used_first, used_last]

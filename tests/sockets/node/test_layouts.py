@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from eviction.drill.runtime.private_mounts import mount_tmpfs
 from eviction.reporting.pass_record import Trigger
-from eviction.types import ReclaimFunction
 from signals.types import FsLayout, Signal
 from tests.nodes.small_node import MIB, SmallNode, relieve
 from tests.reclaimd_process import came_true
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.mounts import unmount
 
-CONTAINERS, IMAGES = ReclaimFunction.DELETE_ALL_UNUSED_CONTAINERS, ReclaimFunction.DELETE_UNUSED_IMAGES
+CONTAINERS, IMAGES = DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 SINGLE, DEDICATED, SPLIT = FsLayout.SINGLE, FsLayout.DEDICATED_IMAGEFS, FsLayout.SPLIT
 
 ROWS = {

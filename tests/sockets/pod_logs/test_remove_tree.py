@@ -1,4 +1,4 @@
-"""The remover takes an entry with everything below it, of whatever kind, and nothing else."""
+"""`remove_tree` removes an entry of any kind with everything below it, and nothing else."""
 
 from __future__ import annotations
 
@@ -19,8 +19,16 @@ from typing import Any
 import pytest
 
 from reclaim.pod_logs.openat2 import OpenBeneath, is_entry_name, open_by_comparison, open_by_openat2
-from reclaim.pod_logs.remove_tree import BATCH, FAILURES_TOLD, Failure, Removal, printable, remove_tree, unlink_files
-from tests.sockets.trees import Canary, contents, open_descriptors, opened, plant, removed
+from reclaim.pod_logs.remove_tree import (
+    BATCH,
+    FAILURES_LISTED,
+    Failure,
+    TreeRemoval,
+    printable,
+    remove_tree,
+    unlink_files,
+)
+from tests.sockets.pod_logs.trees import Canary, contents, open_descriptors, opened, plant, removed
 
 WAYS = [open_by_openat2, open_by_comparison]
 _FS_IOC_GETFLAGS, _FS_IOC_SETFLAGS, _FS_IMMUTABLE_FL = 0x80086601, 0x40086602, 0x10
@@ -35,16 +43,16 @@ def canary(tmp_path: Path) -> Iterator[Canary]:
     assert made.unharmed
 
 
-def story(name: str, directory: Path, *arguments: str) -> dict[str, Any]:
-    """What a story of `tree_child` says."""
-    command = [sys.executable, "-m", "tests.sockets.tree_child", name, str(directory), *arguments]
-    told: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=60).stdout)
-    return told
+def run_child(name: str, directory: Path, *arguments: str) -> dict[str, Any]:
+    """The JSON that a scenario of `remover_child` prints."""
+    command = [sys.executable, "-m", "tests.sockets.pod_logs.remover_child", name, str(directory), *arguments]
+    result: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=60).stdout)
+    return result
 
 
 @contextmanager
 def immutable(path: Path) -> Iterator[None]:
-    """Nobody may remove or change it, not even root."""
+    """Makes it immutable: not even root may remove or change it."""
 
     def flag(on: bool) -> None:
         file = os.open(path, os.O_RDONLY)
@@ -66,15 +74,15 @@ def immutable(path: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("how", WAYS)
-def test_a_tree_goes_and_its_neighbours_stay(tmp_path: Path, how: OpenBeneath) -> None:
-    """One entry by its whole name: 3 directories and 3 files; names that begin like it are others."""
+def test_a_tree_is_removed_and_its_neighbours_are_kept(tmp_path: Path, how: OpenBeneath) -> None:
+    """One entry by its whole name: 3 directories and 3 files; names that begin like it are other entries."""
     plant(tmp_path, "pod/app/0.log", "pod/app/0.log.gz", "pod/side/1.log", "pod2/file", "po", "pod.log")
-    assert removed(tmp_path, "pod", how) == Removal(6)
+    assert removed(tmp_path, "pod", how) == TreeRemoval(6)
     assert contents(tmp_path) == {"po": "po", "pod.log": "pod.log", "pod2": None, "pod2/file": "pod2/file"}
 
 
 @pytest.mark.parametrize("how", WAYS)
-def test_every_kind_of_entry_goes_as_an_entry(tmp_path: Path, canary: Canary, how: OpenBeneath) -> None:
+def test_every_kind_of_entry_is_removed_as_an_entry(tmp_path: Path, canary: Canary, how: OpenBeneath) -> None:
     """Files, hard links, symlinks to a file, a directory, nothing and themselves, a pipe and a socket: 10 and the top.
 
     The other name of a hard link keeps its content; nothing is opened, so the pipe does not block.
@@ -89,7 +97,7 @@ def test_every_kind_of_entry_goes_as_an_entry(tmp_path: Path, canary: Canary, ho
     os.mkfifo(top / "pipe")
     with socket.socket(socket.AF_UNIX) as made:
         made.bind(str(top / "socket"))
-    assert removed(tmp_path, "top", how) == Removal(11)
+    assert removed(tmp_path, "top", how) == TreeRemoval(11)
     assert not top.exists()
     assert (canary.path / "file").stat().st_nlink == 1
 
@@ -103,7 +111,7 @@ def test_device_nodes_go_without_being_opened(tmp_path: Path) -> None:
         os.mknod(tmp_path / "top" / "block", stat.S_IFBLK | 0o600, os.makedev(251, 250))
     except PermissionError as error:
         pytest.skip(f"needs device nodes: {error.strerror}")
-    assert removed(tmp_path, "top") == Removal(3)
+    assert removed(tmp_path, "top") == TreeRemoval(3)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +122,7 @@ def test_a_name_is_bytes(tmp_path: Path, name: bytes) -> None:
     """As a directory, as a file in it and as the entry itself: 1 and 1."""
     os.makedirs(os.path.join(os.fsencode(tmp_path), name))
     os.close(os.open(os.path.join(os.fsencode(tmp_path), name, name), os.O_CREAT | os.O_WRONLY))
-    assert removed(tmp_path, name) == Removal(2)
+    assert removed(tmp_path, name) == TreeRemoval(2)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -133,20 +141,20 @@ def test_symlinks_at_every_level_lead_nowhere(tmp_path: Path, canary: Canary, ho
         (at / "z-link").symlink_to(os.path.relpath(canary.path / "directory", at))
         at /= str(level)
     (tmp_path / "link").symlink_to(canary.path)
-    assert removed(tmp_path, "link", how) == Removal(1)
-    assert removed(tmp_path, "top", how) == Removal(60)
+    assert removed(tmp_path, "link", how) == TreeRemoval(1)
+    assert removed(tmp_path, "top", how) == TreeRemoval(60)
     assert list(tmp_path.iterdir()) == [canary.path]
 
 
-def test_a_file_in_the_place_of_a_directory_goes(tmp_path: Path) -> None:
+def test_a_file_in_the_place_of_a_directory_is_removed(tmp_path: Path) -> None:
     """The kubelet treats files in the log root like directories."""
     plant(tmp_path, "lost")
-    assert removed(tmp_path, "lost") == Removal(1)
+    assert removed(tmp_path, "lost") == TreeRemoval(1)
 
 
 def test_what_is_not_there_is_nothing_removed(tmp_path: Path) -> None:
-    """And no failure."""
-    assert removed(tmp_path, "absent") == Removal()
+    """A missing entry is no failure."""
+    assert removed(tmp_path, "absent") == TreeRemoval()
 
 
 @pytest.mark.parametrize("name", [b"", b".", b"..", b"a/b", b"/", b"../canary", b"a\0b"])
@@ -183,7 +191,7 @@ def test_depth_costs_no_recursion_and_few_descriptors(tmp_path: Path, how: OpenB
             most = max(most, open_descriptors() - before)
         return how(directory, name)
 
-    assert removed(tmp_path, "deeper", counted) == Removal(2 * levels)
+    assert removed(tmp_path, "deeper", counted) == TreeRemoval(2 * levels)
     assert list(tmp_path.iterdir()) == []
     assert 8 < most <= 80
     assert calls < 8 * levels
@@ -198,80 +206,82 @@ def test_a_wide_directory_is_taken_in_batches(tmp_path: Path) -> None:
         os.mkdir(top / str(number))
     for number in range(200):
         os.mkfifo(top / f"file-{number}")
-    assert removed(tmp_path, "top") == Removal(BATCH + 200 + 200 + 1)
+    assert removed(tmp_path, "top") == TreeRemoval(BATCH + 200 + 200 + 1)
 
 
 @_ROOT
 @pytest.mark.parametrize("how", WAYS)
-def test_what_cannot_go_is_named_and_the_rest_goes(tmp_path: Path, how: OpenBeneath) -> None:
-    """A file that is immutable stays, with the two directories that hold it; 3 other entries go."""
+def test_what_cannot_be_removed_is_named_and_the_rest_is_removed(tmp_path: Path, how: OpenBeneath) -> None:
+    """An immutable file is kept with the two directories above it; 3 other entries are removed."""
     plant(tmp_path, "top/a/kept", "top/a/b/file", "top/z")
     before = open_descriptors()
     with immutable(tmp_path / "top/a/kept"):
-        told = removed(tmp_path, "top", how)
-        assert told == Removal(3, 1, (Failure("top/a/kept", os.strerror(errno.EPERM)),))
-        assert told.sentence == "top/a/kept: Operation not permitted"
+        result = removed(tmp_path, "top", how)
+        assert result == TreeRemoval(3, 1, (Failure("top/a/kept", os.strerror(errno.EPERM)),))
+        assert result.sentence == "top/a/kept: Operation not permitted"
         assert contents(tmp_path) == {"top": None, "top/a": None, "top/a/kept": "top/a/kept"}
     assert open_descriptors() == before
-    assert removed(tmp_path, "top", how) == Removal(3)
+    assert removed(tmp_path, "top", how) == TreeRemoval(3)
 
 
 @_ROOT
-def test_many_failures_are_counted_and_a_few_are_told(tmp_path: Path) -> None:
-    """An immutable directory of 40 files and 40 directories: all stay, 16 are named, and their path stays short."""
+def test_many_failures_are_counted_and_a_few_are_listed(tmp_path: Path) -> None:
+    """An immutable directory of 40 files and 40 directories: all are kept, 16 are listed, and their paths are short."""
     deep = "top/" + "/".join(["x" * 100] * 4)
     for number in range(40):
         plant(tmp_path, f"{deep}/file-{number}", f"{deep}/directory-{number}/")
     with immutable(tmp_path / deep):
-        told = removed(tmp_path, "top")
-    assert (told.removed, told.failed, len(told.failures)) == (0, 80, FAILURES_TOLD)
-    assert all(len(failure.path) <= 203 and failure.path.startswith("top/x") for failure in told.failures)
-    assert told.sentence.endswith(", and 79 more")
+        result = removed(tmp_path, "top")
+    assert (result.removed, result.failed, len(result.failures)) == (0, 80, FAILURES_LISTED)
+    assert all(len(failure.path) <= 203 and failure.path.startswith("top/x") for failure in result.failures)
+    assert result.sentence.endswith(", and 79 more")
     assert removed(tmp_path, "top").failed == 0
 
 
 @_ROOT
-def test_a_directory_that_may_not_be_read_goes_if_it_is_empty(tmp_path: Path) -> None:
-    """Root without capabilities, and no mode is changed: the full one stays and is named, the rest goes."""
+def test_a_directory_that_may_not_be_read_is_removed_if_it_is_empty(tmp_path: Path) -> None:
+    """Root without capabilities; no mode is changed: the full one is kept and listed, the rest is removed."""
     plant(tmp_path, "doomed/empty/", "doomed/full/file", "doomed/z/file")
     for name in ("empty", "full"):
         (tmp_path / "doomed" / name).chmod(0)
-    told = story("without_capabilities", tmp_path)
-    assert (told["removed"], told["failed"]) == (3, 1)
-    assert told["failures"] == [{"path": "doomed/full", "error": os.strerror(errno.EACCES)}]
+    result = run_child("without_capabilities", tmp_path)
+    assert (result["removed"], result["failed"]) == (3, 1)
+    assert result["failures"] == [{"path": "doomed/full", "error": os.strerror(errno.EACCES)}]
     assert stat.S_IMODE((tmp_path / "doomed" / "full").stat().st_mode) == 0
     assert (tmp_path / "doomed" / "full" / "file").exists()
 
 
 @pytest.mark.parametrize("refusal", [errno.ENOSYS, errno.EPERM])
-def test_where_openat2_is_refused_it_goes_step_by_step(tmp_path: Path, canary: Canary, refusal: int) -> None:
-    """An old kernel says ENOSYS, an old seccomp profile EPERM; a real filter says it here."""
+def test_where_openat2_is_refused_directories_are_compared(tmp_path: Path, canary: Canary, refusal: int) -> None:
+    """An old kernel fails with ENOSYS, an old seccomp profile with EPERM; here a real seccomp filter does."""
     plant(tmp_path, "doomed/a/file")
     (tmp_path / "doomed/a/link").symlink_to(canary.path)
-    told = story("without_openat2", tmp_path, str(refusal))
-    assert told == {"refused": errno.errorcode[refusal], "removed": 4, "failed": 0, "failures": []}
+    result = run_child("without_openat2", tmp_path, str(refusal))
+    assert result == {"refused": errno.errorcode[refusal], "removed": 4, "failed": 0, "failures": []}
 
 
 @_ROOT
-def test_where_mounts_cannot_be_told_apart_no_directory_is_entered(tmp_path: Path) -> None:
-    """Neither openat2 nor /proc: the directory stays and it is said why; a bind mount could be in it."""
+def test_where_mounts_are_unknown_no_directory_is_entered(tmp_path: Path) -> None:
+    """Without openat2 and /proc the directory is kept, with the reason: it could be a bind mount."""
     plant(tmp_path, "doomed/a/file")
-    told = story("without_openat2_and_proc", tmp_path, str(errno.ENOSYS))
-    assert (told["removed"], told["failed"]) == (0, 1)
-    assert "mounts cannot be told apart" in told["failures"][0]["error"]
+    result = run_child("without_openat2_and_proc", tmp_path, str(errno.ENOSYS))
+    assert (result["removed"], result["failed"]) == (0, 1)
+    assert "its mount is unknown" in result["failures"][0]["error"]
     assert (tmp_path / "doomed/a/file").exists()
 
 
-def test_only_the_inode_that_was_meant_goes(tmp_path: Path) -> None:
-    """Another directory, or file, that has the name by now stays and is a failure."""
+def test_only_the_inode_that_was_meant_is_removed(tmp_path: Path) -> None:
+    """Another directory or file that has the name by now is kept and is a failure."""
     plant(tmp_path, "meant/file", "other/file", "note")
     meant = (tmp_path / "meant").stat()
     with opened(tmp_path) as directory:
         for name in (b"other", b"note"):
-            told = remove_tree(directory, name, (meant.st_dev, meant.st_ino))
-            assert told == Removal(0, 1, (Failure(name.decode(), "is not the entry any more that was to go"),))
-        assert remove_tree(directory, b"meant", (meant.st_dev, meant.st_ino)) == Removal(2)
-        assert remove_tree(directory, b"meant", (meant.st_dev, meant.st_ino)) == Removal()
+            result = remove_tree(directory, name, (meant.st_dev, meant.st_ino))
+            assert result == TreeRemoval(
+                0, 1, (Failure(name.decode(), "is another entry now, not the one that was planned"),)
+            )
+        assert remove_tree(directory, b"meant", (meant.st_dev, meant.st_ino)) == TreeRemoval(2)
+        assert remove_tree(directory, b"meant", (meant.st_dev, meant.st_ino)) == TreeRemoval()
     assert contents(tmp_path) == {"note": "note", "other": None, "other/file": "other/file"}
 
 
@@ -302,15 +312,15 @@ def test_files_go_by_a_literal_prefix(tmp_path: Path, canary: Canary) -> None:
     plant(tmp_path / "app", *going, *staying)
     (tmp_path / "app" / "0.log.link").symlink_to(canary.path / "file")
     with opened(tmp_path / "app") as directory:
-        assert unlink_files(directory, b"0.log") == Removal(len(going) + 1)
-        assert unlink_files(directory, b"[0-9]*") == Removal()
+        assert unlink_files(directory, b"0.log") == TreeRemoval(len(going) + 1)
+        assert unlink_files(directory, b"[0-9]*") == TreeRemoval()
     assert sorted(os.listdir(tmp_path / "app")) == sorted(name.partition("/")[0] for name in staying)
 
 
 @_ROOT
-def test_a_file_that_cannot_go_is_named_and_its_neighbours_go(tmp_path: Path) -> None:
-    """Of three files of the prefix one is immutable; it is tried at each look, and told once."""
+def test_a_file_that_cannot_be_removed_is_named_and_its_neighbours_are_removed(tmp_path: Path) -> None:
+    """Of three files of the prefix one is immutable; it is tried in each round, and listed once."""
     plant(tmp_path, "0.log", "0.log.1", "0.log.2")
     with immutable(tmp_path / "0.log.1"), opened(tmp_path) as directory:
-        assert unlink_files(directory, b"0.log") == Removal(2, 1, (Failure("0.log.1", os.strerror(errno.EPERM)),))
+        assert unlink_files(directory, b"0.log") == TreeRemoval(2, 1, (Failure("0.log.1", os.strerror(errno.EPERM)),))
     assert os.listdir(tmp_path) == ["0.log.1"]

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 
 from reclaim.pod_logs.openat2 import OpenBeneath, open_beneath, open_by_comparison, open_by_openat2
-from reclaim.pod_logs.remove_tree import DEEPEST, RETRIES, Failure, Removal, remove_tree
+from reclaim.pod_logs.remove_tree import DEEPEST, RETRIES, Failure, TreeRemoval, remove_tree
 from tests.sockets.mounts import mounted_tmpfs, unmount
-from tests.sockets.tree_child import PAIRS
-from tests.sockets.trees import Canary, contents, open_descriptors, opened, plant, removed
+from tests.sockets.pod_logs.remover_child import PAIRS
+from tests.sockets.pod_logs.trees import Canary, contents, open_descriptors, opened, plant, removed
 
 SWAPS = 100_000
 SWAPS_BEFORE_A_STEP = 64
@@ -38,9 +38,9 @@ def canary(tmp_path: Path) -> Iterator[Canary]:
 
 @contextmanager
 def attacker(directory: Path, counter: Path) -> Iterator[Callable[[], int]]:
-    """A process that swaps; the function says how often it has."""
+    """A process that swaps; the function returns how often it has."""
     counter.write_bytes(bytes(8))
-    command = [sys.executable, "-m", "tests.sockets.tree_child", "swap", str(directory), str(counter)]
+    command = [sys.executable, "-m", "tests.sockets.pod_logs.remover_child", "swap", str(directory), str(counter)]
     with open(counter, "rb") as file, mmap.mmap(file.fileno(), 8, prot=mmap.PROT_READ) as shared:
         process = subprocess.Popen(command)
         try:
@@ -71,7 +71,7 @@ def plant_pairs(arena: Path, canary: Path) -> None:
 
 
 def clear(arena: Path) -> None:
-    """Takes away what the attacker has moved outside, out of its reach."""
+    """Moves what the attacker has moved outside out of its reach."""
     (arena / "outside").rename(arena / "moved")
     shutil.rmtree(arena / "moved")
 
@@ -111,10 +111,10 @@ def test_a_directory_swapped_for_a_symlink_a_hundred_thousand_times(
             while swaps < SWAPS and time.monotonic() < deadline:
                 plant_pairs(arena, canary.path)
                 begun = swapped()
-                told = remove_tree(directory, b"doomed", open_directory=late)
+                result = remove_tree(directory, b"doomed", open_directory=late)
                 swaps += swapped() - begun
                 rounds += 1
-                assert told.failed == 0, told.sentence
+                assert result.failed == 0, result.sentence
                 assert os.listdir(arena) == ["outside"]
                 assert canary.unharmed
                 clear(arena)
@@ -160,9 +160,9 @@ def test_a_directory_that_is_moved_away_takes_its_content_along(
 
     expected = contents(tmp_path / moved)
     interruption = Interruption(b"c", move)
-    told = removed(tmp_path, "top", interruption)
+    result = removed(tmp_path, "top", interruption)
     assert interruption.done
-    assert told.failed == 0
+    assert result.failed == 0
     assert not (tmp_path / "top").exists()
     assert contents(away / "moved").items() <= expected.items()
     assert (away / "moved" / Path("top/a/b/c/file").relative_to(moved)).exists()
@@ -170,10 +170,10 @@ def test_a_directory_that_is_moved_away_takes_its_content_along(
 
 
 def test_a_directory_that_is_moved_into_the_canary_does_not_lead_there(tmp_path: Path, canary: Canary) -> None:
-    """`..` of the directory in which the remover is, is the canary by then: nothing of either goes."""
+    """`..` of the entered directory is the canary by then: nothing of either is removed."""
     plant(tmp_path, "top/a/b/file", "top/z")
     interruption = Interruption(b"b", lambda: os.rename(tmp_path / "top/a/b", canary.path / "b"))
-    assert removed(tmp_path, "top", interruption) == Removal(3)
+    assert removed(tmp_path, "top", interruption) == TreeRemoval(3)
     assert contents(canary.path / "b") == {"file": "top/a/b/file"}
     (canary.path / "b/file").unlink()
     (canary.path / "b").rmdir()
@@ -193,8 +193,8 @@ def test_a_directory_far_up_that_was_moved_is_noticed_on_the_way_back(tmp_path: 
         os.rename(far, canary.path / "moved")
         far.symlink_to(canary.path)
 
-    told = removed(tmp_path, "d0", Interruption(b"d199", move))
-    assert told.failed == 0
+    result = removed(tmp_path, "d0", Interruption(b"d199", move))
+    assert result.failed == 0
     assert not (tmp_path / "d0").exists()
     assert (canary.path / "moved").exists()
     for path in sorted((canary.path / "moved").rglob("*"), reverse=True):
@@ -203,16 +203,16 @@ def test_a_directory_far_up_that_was_moved_is_noticed_on_the_way_back(tmp_path: 
     (canary.path / "moved").rmdir()
 
 
-def test_what_appears_meanwhile_goes_too(tmp_path: Path) -> None:
+def test_what_appears_meanwhile_is_removed_too(tmp_path: Path) -> None:
     """A file and a directory that are made while their directory is being emptied."""
     plant(tmp_path, "top/a/b/file")
     interruption = Interruption(b"b", lambda: plant(tmp_path, "top/a/late", "top/later/file"))
-    assert removed(tmp_path, "top", interruption) == Removal(7)
+    assert removed(tmp_path, "top", interruption) == TreeRemoval(7)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_somebody_who_keeps_filling_does_not_hold_it_for_ever(tmp_path: Path) -> None:
-    """Each time that a directory is emptied something appears in it: after 100 more looks it stays, and is named."""
+    """Each time that a directory is emptied something appears in it: after 100 more listings it is kept and listed."""
     plant(tmp_path, "top/a/0/", "top/z")
     made = 0
 
@@ -224,14 +224,14 @@ def test_somebody_who_keeps_filling_does_not_hold_it_for_ever(tmp_path: Path) ->
             os.mkdir(b"%d" % made, dir_fd=directory)
         return descriptor
 
-    told = removed(tmp_path, "top", filling)
+    result = removed(tmp_path, "top", filling)
     assert made == RETRIES + 1
-    assert told == Removal(RETRIES + 2, 1, (Failure("top/a", os.strerror(errno.ENOTEMPTY)),))
+    assert result == TreeRemoval(RETRIES + 2, 1, (Failure("top/a", os.strerror(errno.ENOTEMPTY)),))
     assert contents(tmp_path) == {"top": None, "top/a": None, f"top/a/{made}": None}
 
 
 def test_somebody_who_keeps_digging_does_not_hold_it_for_ever(tmp_path: Path) -> None:
-    """Each directory that is entered gets another one in it: it ends at 20 000 levels, and says so."""
+    """Each directory that is entered gets another one in it: the removal ends at 20 000 levels, with that reason."""
     arena = tmp_path / "arena"
     mounted_tmpfs(str(arena), 64 << 20, DEEPEST + 100)
     entered = 0
@@ -246,8 +246,8 @@ def test_somebody_who_keeps_digging_does_not_hold_it_for_ever(tmp_path: Path) ->
 
     try:
         (arena / "deeper").mkdir()
-        told = removed(arena, "deeper", digging)
-        assert told.failed == 1
-        assert told.failures[0].error == "is more than 20000 levels deep"
+        result = removed(arena, "deeper", digging)
+        assert result.failed == 1
+        assert result.failures[0].error == "is more than 20000 levels deep"
     finally:
         unmount(str(arena))

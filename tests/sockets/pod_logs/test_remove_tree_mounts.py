@@ -1,4 +1,4 @@
-"""The remover on mounts: it never enters one, and it needs no free byte or inode of the filesystem it works on."""
+"""`remove_tree` and mounts: it never enters one, and needs no free byte or inode of the filesystem it works on."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from reclaim.pod_logs.openat2 import OpenBeneath, open_by_comparison, open_by_openat2
-from reclaim.pod_logs.remove_tree import Failure, Removal, unlink_files
+from reclaim.pod_logs.remove_tree import Failure, TreeRemoval, unlink_files
 from tests.sockets.mounts import bound, mounted_tmpfs, unmount
-from tests.sockets.trees import Canary, contents, opened, plant, removed
+from tests.sockets.pod_logs.trees import Canary, contents, opened, plant, removed
 
 WAYS = [open_by_openat2, open_by_comparison]
 CROSSING = "is on another filesystem or mount"
@@ -23,7 +23,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
-    """What is undone after the test, the last first: mounts."""
+    """Undone after the test, the last first: mounts."""
     with ExitStack() as made:
         yield made
 
@@ -47,66 +47,66 @@ def fill(directory: Path) -> None:
 
 @pytest.mark.parametrize("how", WAYS)
 def test_another_filesystem_in_the_tree_stays_as_it_is(tmp_path: Path, stack: ExitStack, how: OpenBeneath) -> None:
-    """A tmpfs two levels down: it and what holds it stay, its content is untouched, 3 other entries go."""
+    """A tmpfs two levels down: it is kept as it is with the directories above it, 3 other entries are removed."""
     plant(tmp_path, "top/a/file", "top/z/file")
     canary = Canary(tmpfs(stack, tmp_path / "top/a/mounted"))
-    assert removed(tmp_path, "top", how) == Removal(3, 1, (Failure("top/a/mounted", CROSSING),))
+    assert removed(tmp_path, "top", how) == TreeRemoval(3, 1, (Failure("top/a/mounted", CROSSING),))
     assert canary.unharmed
 
 
 @pytest.mark.parametrize("how", WAYS)
-def test_a_bind_mount_of_the_same_filesystem_stays_as_it_is(tmp_path: Path, stack: ExitStack, how: OpenBeneath) -> None:
-    """Device and inodes are those of plain directories: only the mount tells it."""
+def test_a_bind_mount_of_the_same_filesystem_is_left_alone(tmp_path: Path, stack: ExitStack, how: OpenBeneath) -> None:
+    """Device and inodes are those of plain directories: only the mount id differs."""
     canary = Canary(tmp_path / "canary")
     plant(tmp_path, "top/a/mounted/", "top/z/file")
     bound(str(canary.path), str(tmp_path / "top/a/mounted"))
     stack.callback(unmount, str(tmp_path / "top/a/mounted"))
     assert (tmp_path / "top/a/mounted").stat().st_dev == (tmp_path / "top").stat().st_dev
-    assert removed(tmp_path, "top", how) == Removal(2, 1, (Failure("top/a/mounted", CROSSING),))
+    assert removed(tmp_path, "top", how) == TreeRemoval(2, 1, (Failure("top/a/mounted", CROSSING),))
     assert canary.unharmed
 
 
-def test_a_file_that_is_mounted_on_stays(tmp_path: Path, stack: ExitStack) -> None:
+def test_a_file_that_is_mounted_on_is_kept(tmp_path: Path, stack: ExitStack) -> None:
     """The kernel refuses to unlink it; the file that is mounted there keeps its content."""
     plant(tmp_path, "canary", "top/file", "top/other")
     bound(str(tmp_path / "canary"), str(tmp_path / "top/file"))
     stack.callback(unmount, str(tmp_path / "top/file"))
-    told = removed(tmp_path, "top")
-    assert (told.removed, told.failed, told.failures[0].path) == (1, 1, "top/file")
+    result = removed(tmp_path, "top")
+    assert (result.removed, result.failed, result.failures[0].path) == (1, 1, "top/file")
     assert (tmp_path / "canary").read_text() == "canary"
 
 
 @pytest.mark.parametrize("how", WAYS)
-def test_an_entry_that_is_a_mount_stays(tmp_path: Path, stack: ExitStack, how: OpenBeneath) -> None:
-    """The very entry that was to go."""
+def test_an_entry_that_is_a_mount_is_kept(tmp_path: Path, stack: ExitStack, how: OpenBeneath) -> None:
+    """The named entry itself."""
     canary = Canary(tmpfs(stack, tmp_path / "top"))
-    assert removed(tmp_path, "top", how) == Removal(0, 1, (Failure("top", CROSSING),))
+    assert removed(tmp_path, "top", how) == TreeRemoval(0, 1, (Failure("top", CROSSING),))
     assert canary.unharmed
 
 
 @pytest.mark.parametrize("how", WAYS)
-def test_a_tree_on_a_mount_of_its_own_goes(tmp_path: Path, stack: ExitStack, how: OpenBeneath) -> None:
-    """A log root that is a filesystem of its own, or a bind mount, is where the work begins: nothing is crossed."""
+def test_a_tree_on_a_mount_of_its_own_is_removed(tmp_path: Path, stack: ExitStack, how: OpenBeneath) -> None:
+    """A log root that is a filesystem of its own, or a bind mount, is where the removal begins: no mount is crossed."""
     root = tmpfs(stack, tmp_path / "root")
     bound(str(root), str(root))
     stack.callback(unmount, str(root))
     plant(root, "pod/app/0.log")
-    assert removed(root, "pod", how) == Removal(3)
+    assert removed(root, "pod", how) == TreeRemoval(3)
 
 
 @pytest.mark.parametrize("how", WAYS)
 def test_without_a_free_byte_or_inode_it_works(tmp_path: Path, stack: ExitStack, how: OpenBeneath) -> None:
-    """A tmpfs filled to the last page and the last inode: trees and single files go, and the room comes back."""
+    """A tmpfs filled to the last page and inode: trees and single files are removed, and the space is free again."""
     disk = tmpfs(stack, tmp_path / "disk", MIB, 64)
     plant(disk, "pod/app/0.log", "pod/app/0.log.20261121-101112", "pod/side/")
     fill(disk / "pod")
     full = os.statvfs(disk)
     assert (full.f_bavail, full.f_favail) == (0, 0)
     with opened(disk / "pod/app") as directory:
-        assert unlink_files(directory, b"0.log.2") == Removal(1)
+        assert unlink_files(directory, b"0.log.2") == TreeRemoval(1)
     assert os.statvfs(disk).f_favail == 1
     (disk / "again").touch()
-    told = removed(disk, "pod", how)
-    assert told.failed == 0
+    result = removed(disk, "pod", how)
+    assert result.failed == 0
     assert contents(disk) == {"again": ""}
     assert os.statvfs(disk).f_bavail == full.f_blocks

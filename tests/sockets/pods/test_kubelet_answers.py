@@ -1,4 +1,4 @@
-"""What may come back instead of the kubelet's pods: other answers, parts of one, bytes that drip, and garbage."""
+"""Answers to `GET /pods` that are no pod list: other statuses, parts, single bytes over a long time, and garbage."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LATE: dict[str, Callable[[], Iterator[Step]]] = {
 
 
 def test_an_answer_in_chunks_is_put_together() -> None:
-    """As Go sends what is long."""
+    """Go sends long answers in chunks."""
     with KubeletServer(chunked(PODS[:10], PODS[10:])) as kubelet:
         assert get_pods(KubeletEndpoint(kubelet.url)) == PODS
 
@@ -56,7 +56,7 @@ def test_an_answer_in_chunks_is_put_together() -> None:
     ],
 )
 def test_a_status_that_is_not_200_is_no_answer(status: int, words: str) -> None:
-    """Not even with a list of pods in it; the message says what to look at."""
+    """Not even with a list of pods in it; the message says what to check."""
     with KubeletServer(answer(PODS, status)) as kubelet:
         error = refused(KubeletEndpoint(kubelet.url))
         assert f"the kubelet at {kubelet.url} answered {words}" in str(error)
@@ -64,7 +64,7 @@ def test_a_status_that_is_not_200_is_no_answer(status: int, words: str) -> None:
 
 
 def test_a_redirect_is_not_followed() -> None:
-    """Nobody asks where it leads to."""
+    """No request is sent to the other address."""
     with KubeletServer(answer(PODS)) as elsewhere:
         moved = answer(b"", 302, {"Location": f"{elsewhere.url}/pods"})
         with KubeletServer(moved) as kubelet:
@@ -74,7 +74,7 @@ def test_a_redirect_is_not_followed() -> None:
 
 @pytest.mark.parametrize("script", LATE)
 def test_the_deadline_is_for_all_of_the_answer(script: str) -> None:
-    """Of 0.3 s: whatever comes in the meantime, and however steadily, it is over then, and said to be late."""
+    """It is 0.3 s: then the request ends as late, whatever arrives in the meantime."""
     with KubeletServer() as kubelet:
         kubelet.script = LATE[script]()
         began = time.monotonic()
@@ -84,8 +84,8 @@ def test_the_deadline_is_for_all_of_the_answer(script: str) -> None:
     assert str(error).endswith("gave no complete answer within 0.3 s")
 
 
-def test_what_came_late_gives_no_more_time() -> None:
-    """A line after 1.5 s of 2 s, then silence: over after 2 s, not after 3.5 s."""
+def test_a_line_does_not_extend_the_deadline() -> None:
+    """A line after 1.5 s of 2 s, then silence: the request ends after 2 s, not after 3.5 s."""
     with KubeletServer(1.5, HEAD, FOREVER_SECONDS) as kubelet:
         began = time.monotonic()
         assert refused(KubeletEndpoint(kubelet.url)).late

@@ -1,4 +1,4 @@
-"""Asking a kubelet for its pods over real connections: who asks, who is believed, and what never leaves the node."""
+"""Requests to a kubelet over real connections: credentials, trust, and what never leaves the node."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.sockets.kubelet_server import (
 
 
 class Certificates:
-    """An authority that is believed and one that is not, and what they signed."""
+    """A trusted authority and another one, and the certificates that they signed."""
 
     def __init__(self, directory: Path):
         self.authority = Authority(directory)
@@ -65,8 +65,8 @@ def token_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_read_only_port_is_asked_without_credentials() -> None:
-    """One GET of /pods, and the body as it came."""
+def test_the_read_only_port_needs_no_credentials() -> None:
+    """One GET of /pods, and the body unchanged."""
     with KubeletServer(answer(PODS)) as kubelet:
         assert get_pods(KubeletEndpoint(kubelet.url)) == PODS
         (request,) = kubelet.requests
@@ -75,14 +75,14 @@ def test_the_read_only_port_is_asked_without_credentials() -> None:
     assert "Authorization" not in request
 
 
-def test_a_token_is_brought_over_https(certificates: Certificates, token_file: Path) -> None:
-    """Without the line end that stands after it in the file."""
+def test_a_token_is_sent_over_https(certificates: Certificates, token_file: Path) -> None:
+    """Without the line end after it in the file."""
     with KubeletServer(answer(PODS), tls=serving(certificates.loopback), bearer=BEARER) as kubelet:
         assert get_pods(certificates.endpoint(kubelet.url, token_file=str(token_file))) == PODS
 
 
 def test_a_token_that_rotates_is_read_again(certificates: Certificates, token_file: Path) -> None:
-    """The next question brings the new one; the old one is refused as 401."""
+    """The next request sends the new one; the old one is refused with 401."""
     with KubeletServer(answer(PODS), tls=serving(certificates.loopback), bearer=BEARER) as kubelet:
         endpoint = certificates.endpoint(kubelet.url, token_file=str(token_file))
         get_pods(endpoint)
@@ -96,7 +96,7 @@ def test_a_token_that_rotates_is_read_again(certificates: Certificates, token_fi
 
 @pytest.mark.parametrize("one_file", [True, False], ids=["key in the certificate's file", "key in a file of its own"])
 def test_a_client_certificate_is_an_identity(certificates: Certificates, one_file: bool) -> None:
-    """Shown to a kubelet that asks for it; without it that kubelet does not answer."""
+    """Sent to a kubelet that asks for it; without it that kubelet does not answer."""
     client = certificates.client
     files = {"certificate_file": str(client.both)}
     if not one_file:
@@ -107,25 +107,25 @@ def test_a_client_certificate_is_an_identity(certificates: Certificates, one_fil
         assert len(kubelet.requests) == 1
 
 
-def test_the_certificate_may_bear_another_name_than_the_address(certificates: Certificates) -> None:
-    """A kubelet's own certificate names the node: with that server name it is believed, without it is not."""
+def test_the_certificate_may_contain_another_name_than_the_address(certificates: Certificates) -> None:
+    """A kubelet's own certificate names the node: with that server name it is trusted, without it is not."""
     with KubeletServer(answer(PODS), tls=serving(certificates.node)) as kubelet:
         assert get_pods(certificates.endpoint(kubelet.url, server_name="node-1")) == PODS
         assert "server name" in str(refused(certificates.endpoint(kubelet.url)))
         assert "server name" in str(refused(certificates.endpoint(kubelet.url, server_name="node-2")))
 
 
-def test_who_does_not_prove_to_be_the_kubelet_gets_no_token(certificates: Certificates, token_file: Path) -> None:
+def test_a_server_without_a_trusted_certificate_gets_no_token(certificates: Certificates, token_file: Path) -> None:
     """A certificate of another authority: not a single request arrives."""
     with KubeletServer(answer(PODS), tls=serving(certificates.strange)) as impostor:
         error = refused(certificates.endpoint(impostor.url, token_file=str(token_file)))
         assert impostor.requests == []
-    assert "not believed" in str(error)
+    assert "is not trusted" in str(error)
     assert "check the CA file" in str(error)
 
 
-def test_the_proof_may_be_waived(certificates: Certificates, token_file: Path) -> None:
-    """Only when it is said explicitly."""
+def test_verification_may_be_waived(certificates: Certificates, token_file: Path) -> None:
+    """Only with the explicit option."""
     with KubeletServer(answer(PODS), tls=serving(certificates.strange), bearer=BEARER) as kubelet:
         endpoint = KubeletEndpoint(kubelet.url, token_file=str(token_file), insecure_skip_verify=True)
         assert get_pods(endpoint) == PODS
@@ -150,7 +150,7 @@ def test_words_of_the_server_are_not_repeated(certificates: Certificates, token_
 
 @pytest.mark.parametrize("unasked", [[FOREVER_SECONDS], list(dripping(b"\x16\x03\x03\x20\x00" + bytes(99), 0.05))])
 def test_the_deadline_is_for_the_handshake_too(certificates: Certificates, unasked: list[Step]) -> None:
-    """A server that never begins with TLS, and one that drips it."""
+    """A server that never begins with TLS, and one that sends it byte by byte."""
     with KubeletServer(unasked=unasked) as kubelet:
         began = time.monotonic()
         error = refused(certificates.endpoint(kubelet.url.replace("http:", "https:")), SHORT_SECONDS)
@@ -159,7 +159,7 @@ def test_the_deadline_is_for_the_handshake_too(certificates: Certificates, unask
 
 
 def test_the_deadline_holds_inside_tls(certificates: Certificates) -> None:
-    """Encrypted bytes that drip are late as well."""
+    """Encrypted bytes, one after the other, are late as well."""
     with KubeletServer(*dripping(answer(PODS), 0.02), tls=serving(certificates.loopback)) as kubelet:
         began = time.monotonic()
         assert refused(certificates.endpoint(kubelet.url), SHORT_SECONDS).late
@@ -167,7 +167,7 @@ def test_the_deadline_holds_inside_tls(certificates: Certificates) -> None:
 
 
 def test_a_kubelet_that_is_not_there() -> None:
-    """Refused at once, with what to look at."""
+    """Refused at once, with what to check."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     plain = str(refused(KubeletEndpoint(f"http://127.0.0.1:{port}")))
@@ -183,11 +183,11 @@ def test_nothing_leaves_the_node(certificates: Certificates, token_file: Path) -
     """An address that is not this node's own is not connected to (192.0.2.1 is nobody's, RFC 5737)."""
     began = time.monotonic()
     error = refused(certificates.endpoint("https://192.0.2.1:10250", token_file=str(token_file)))
-    assert "none of this node's own" in str(error)
+    assert "does not belong to this node" in str(error)
     assert time.monotonic() - began < MARGIN_SECONDS
 
 
-def test_the_wrong_scheme_for_the_port_is_said(certificates: Certificates) -> None:
+def test_the_wrong_scheme_for_the_port_is_reported(certificates: Certificates) -> None:
     """https spoken to a plain port."""
     with KubeletServer(answer(PODS), unasked=[b"HTTP/1.0 400 Bad Request\r\n\r\n"]) as kubelet:
         error = refused(certificates.endpoint(kubelet.url.replace("http:", "https:")))
@@ -206,8 +206,8 @@ def test_over_ipv6(certificates: Certificates) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b" \n", b"a b", b"a\r\nX: y", b"\xc3\xa4", b"\0", b"x" * 70_000])
-def test_what_is_no_token_is_not_sent(certificates: Certificates, token_file: Path, content: bytes) -> None:
-    """Nothing that could end the header line; the kubelet is not even asked."""
+def test_an_invalid_token_is_not_sent(certificates: Certificates, token_file: Path, content: bytes) -> None:
+    """Nothing that could end the header line; no connection is made."""
     token_file.write_bytes(content)
     with KubeletServer(answer(PODS), tls=serving(certificates.loopback)) as kubelet:
         error = refused(certificates.endpoint(kubelet.url, token_file=str(token_file)))
@@ -244,7 +244,7 @@ except KubeletUnavailable as error:
 
 
 def test_a_key_that_needs_a_password_does_not_ask_for_it(certificates: Certificates) -> None:
-    """A command started on a terminal says within 20 s that it cannot use it, instead of waiting for an answer."""
+    """A command on a terminal reports within 20 s that it cannot use the key, instead of prompting for a password."""
     locked = certificates.authority.identity("locked", locked_with="opensesame")
     files = [str(path) for path in (certificates.authority.certificate, locked.certificate, locked.key)]
     person, terminal = os.openpty()
@@ -265,13 +265,13 @@ def test_a_key_that_needs_a_password_does_not_ask_for_it(certificates: Certifica
 
 
 def test_the_pods_of_a_kubelet_that_answers_are_known(tmp_path: Path) -> None:
-    """From the connection to what a plan asks, and back to the directories alone when the kubelet is gone."""
+    """From the connection to the states that a plan uses; without the kubelet only the directories count."""
     (tmp_path / "pods" / "uid-1").mkdir(parents=True)
     with KubeletServer(answer(PODS)) as kubelet:
         ask = partial(get_pods, KubeletEndpoint(kubelet.url))
         pods = KubeletPods(KubeletDirectories(str(tmp_path)), ask, SystemClock())
-        known = pods.look(), pods.problem
-    unknown = pods.look(), pods.problem
+        known = pods.pod_states(), pods.problem
+    unknown = pods.pod_states(), pods.problem
     assert known[0].kubelet == {"uid-1": PodState(terminated=True)}
     assert known[0].runtime_should_be_removed("uid-1")
     assert known[1] is None

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from eviction.telemetry.event_correlator import NodeEvent
-from eviction.telemetry.event_recorder import NotWritten, write
+from eviction.telemetry.event_recorder import EventNotSent, write
 from eviction.telemetry.kubernetes_events import KubernetesEvents
 from reclaim.types import EventReason
 from signals.types import Signal
@@ -42,9 +42,9 @@ def api(authority: Authority) -> Iterator[ApiServer]:
         yield server
 
 
-def refused(server: ApiServer, directory: Path, token: str = BEARER) -> NotWritten:
+def refused(server: ApiServer, directory: Path, token: str = BEARER) -> EventNotSent:
     """Why an event was not taken; the token is not in the sentence, which is one line."""
-    with pytest.raises(NotWritten) as caught:
+    with pytest.raises(EventNotSent) as caught:
         KubernetesEvents(server.kubeconfig(directory, token), "node-1", SHORT_SECONDS).create(MET)
     assert token not in str(caught.value)
     assert str(caught.value).isprintable()
@@ -153,7 +153,7 @@ def test_a_server_that_nobody_vouches_for_gets_no_token(api: ApiServer, tmp_path
     document = json.loads(kubeconfig.read_text())
     document["clusters"][0]["cluster"]["certificate-authority"] = str(Authority(other).certificate)
     kubeconfig.write_text(json.dumps(document))
-    with pytest.raises(NotWritten, match="certificate that is not believed"):
+    with pytest.raises(EventNotSent, match="certificate that is not believed"):
         KubernetesEvents(str(kubeconfig), "node-1").create(MET)
     assert api.requests == []
     document["clusters"][0]["cluster"] = {"server": api.url, "insecure-skip-tls-verify": True}
@@ -166,7 +166,7 @@ def test_a_server_that_is_away_is_said(authority: Authority, tmp_path: Path) -> 
     """Connection refused: to be tried again."""
     with ApiServer(authority) as server:
         kubeconfig = server.kubeconfig(tmp_path)
-    with pytest.raises(NotWritten, match="cannot be reached") as caught:
+    with pytest.raises(EventNotSent, match="cannot be reached") as caught:
         KubernetesEvents(kubeconfig, "node-1").create(MET)
     assert caught.value.again
 
@@ -192,7 +192,7 @@ def test_a_kubeconfig_that_cannot_be_used_is_named_and_not_quoted(
     """It holds credentials; and whoever may write it says which server gets them."""
     kubeconfig = Path(api.kubeconfig(tmp_path))
     spoil(kubeconfig)
-    with pytest.raises(NotWritten) as caught:
+    with pytest.raises(EventNotSent) as caught:
         KubernetesEvents(str(kubeconfig), "node-1").create(MET)
     assert sentence in str(caught.value)
     assert str(kubeconfig) in str(caught.value)
@@ -201,7 +201,7 @@ def test_a_kubeconfig_that_cannot_be_used_is_named_and_not_quoted(
 
 def test_outside_a_pod_there_is_no_service_account(tmp_path: Path) -> None:
     """Without a kubeconfig: one sentence, and it is tried again."""
-    with pytest.raises(NotWritten, match="the service account of this pod cannot be used"):
+    with pytest.raises(EventNotSent, match="the service account of this pod cannot be used"):
         KubernetesEvents("", "node-1").create(MET)
 
 

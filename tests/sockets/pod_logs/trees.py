@@ -1,4 +1,4 @@
-"""Trees to be removed, and the canary beside them that must survive."""
+"""Directory trees to remove, and a canary beside them that must not change."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from reclaim.pod_logs.openat2 import OpenBeneath, open_beneath
-from reclaim.pod_logs.remove_tree import Removal, remove_tree
+from reclaim.pod_logs.remove_tree import TreeRemoval, remove_tree
 
 
 def plant(directory: Path, *paths: str) -> None:
-    """Makes files (and, for a path that ends in `/`, directories) with all that leads to them."""
+    """Makes files (for a path that ends in `/`: directories) with the directories above them."""
     for path in paths:
         whole = directory / path
         (whole if path.endswith("/") else whole.parent).mkdir(parents=True, exist_ok=True)
@@ -21,7 +21,7 @@ def plant(directory: Path, *paths: str) -> None:
 
 
 def contents(directory: Path) -> dict[str, str | None]:
-    """Everything below a directory: files with what is in them, links with where they lead, directories with None."""
+    """Everything below a directory: files with their content, links with their target, directories with None."""
     found: dict[str, str | None] = {}
     for path in sorted(directory.rglob("*")):
         name = str(path.relative_to(directory))
@@ -30,7 +30,7 @@ def contents(directory: Path) -> dict[str, str | None]:
 
 
 class Canary:
-    """A directory with files in it. `unharmed` tells whether it is as it was made."""
+    """A directory with files in it; `unharmed` while nothing has changed in it."""
 
     def __init__(self, directory: Path):
         self.path = directory
@@ -53,8 +53,8 @@ def opened(directory: Path | str) -> Iterator[int]:
         os.close(descriptor)
 
 
-def removed(directory: Path | str, name: str | bytes, how: OpenBeneath = open_beneath) -> Removal:
-    """What `remove_tree` says of an entry of a directory."""
+def removed(directory: Path | str, name: str | bytes, how: OpenBeneath = open_beneath) -> TreeRemoval:
+    """The result of `remove_tree` for an entry of a directory."""
     with opened(directory) as descriptor:
         return remove_tree(descriptor, os.fsencode(name), open_directory=how)
 

@@ -1,11 +1,11 @@
-"""Addresses to listen on, as they are written."""
+"""Addresses and endpoints as they are written: parsed, or refused with the allowed forms."""
 
 from __future__ import annotations
 
 import pytest
 
-from eviction.configuration.address import AddressError, parse_address, parse_healthz_endpoint
 from eviction.configuration.effective import ConfigurationError, load
+from eviction.configuration.validation import AddressError, parse_address, parse_healthz_endpoint
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_anything_else_is_refused(text: str) -> None:
 
 
 def test_the_configuration_names_the_field() -> None:
-    """Where the address stood, and what is allowed."""
+    """The message names its source, the field, and what is allowed."""
     with pytest.raises(ConfigurationError) as refused:
         load(None, {}, {"kubeletConfig": "", "metricsAddress": ":9746"})
     assert str(refused.value).startswith("flags: metricsAddress: must be an address of this machine and a port")
@@ -62,7 +62,7 @@ def test_where_a_kubelets_healthz_is(text: str, where: tuple[str, int] | str | N
 @pytest.mark.parametrize(
     "text", ["unix://", "unix://relative", "unix:///" + "x" * 107, "10248", "http://127.0.0.1:10248"]
 )
-def test_what_is_no_place_of_a_healthz_is_refused(text: str) -> None:
-    """With what is allowed."""
+def test_an_invalid_healthz_endpoint_is_refused(text: str) -> None:
+    """The message says what is allowed."""
     with pytest.raises(AddressError, match=r"^must be an address and a port, like 127\.0\.0\.1:10248, or unix:///path"):
         parse_healthz_endpoint(text)

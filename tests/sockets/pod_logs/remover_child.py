@@ -1,6 +1,6 @@
-"""What the tests of the remover do in a process of their own: one that attacks, and ones that may less than others.
+"""Child processes of the tests of `remove_tree`: an attacker, and removers without some rights.
 
-    python -m tests.sockets.tree_child STORY DIRECTORY [ARGUMENT]
+    python -m tests.sockets.pod_logs.remover_child SCENARIO DIRECTORY [ARGUMENT]
 
 `swap` runs until it is ended; the others print one JSON object.
 """
@@ -30,8 +30,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def swap(directory: str, counter: str) -> None:
-    """Exchanges `doomed/N/directory` and `outside/N` for each N, over and over; adds up in the file `counter`, as a
-    native 8-byte number, how often it could."""
+    """Exchanges `doomed/N/directory` and `outside/N` for each N, over and over; counts in the file `counter`, as a
+    native 8-byte number, how often that worked."""
     os.chdir(directory)
     pairs = [(b"doomed/%d/directory" % number, b"outside/%d" % number) for number in range(PAIRS)]
     renameat2 = _libc.renameat2
@@ -45,13 +45,13 @@ def swap(directory: str, counter: str) -> None:
 
 
 def without_capabilities(directory: str) -> dict[str, Any]:
-    """Root that may no more than anybody else removes `doomed`, which belongs to it."""
+    """Root without capabilities removes `doomed`, which belongs to root."""
     drop_all_capabilities()
     return _removal(directory)
 
 
 def without_openat2(directory: str, error: str) -> dict[str, Any]:
-    """A seccomp profile answers openat2 with this error; `doomed` is removed all the same."""
+    """A seccomp filter refuses openat2 with this error; `doomed` is removed all the same."""
     _refuse_openat2(int(error))
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -62,7 +62,7 @@ def without_openat2(directory: str, error: str) -> dict[str, Any]:
 
 
 def without_openat2_and_proc(directory: str, error: str) -> dict[str, Any]:
-    """Nor does /proc say which mount a descriptor is on."""
+    """As `without_openat2`, and /proc is empty, so the mount of a descriptor is unknown."""
     if not enter_private_mounts().available:
         raise SystemExit("no private mounts")
     mount_tmpfs("/proc", 4096, 2)
@@ -76,7 +76,7 @@ def _removal(directory: str) -> dict[str, Any]:
 
 
 def _refuse_openat2(code: int) -> None:
-    """Has the kernel answer system call 437 with this error from now on."""
+    """Makes the system call 437 (openat2) fail with this error from now on."""
     program = b"".join(
         struct.pack("=HBBI", *instruction)
         for instruction in (
@@ -92,9 +92,9 @@ def _refuse_openat2(code: int) -> None:
         raise OSError(ctypes.get_errno(), "prctl")
 
 
-STORIES: dict[str, Callable[..., dict[str, Any] | None]] = {
-    story.__name__: story for story in (swap, without_capabilities, without_openat2, without_openat2_and_proc)
+SCENARIOS: dict[str, Callable[..., dict[str, Any] | None]] = {
+    scenario.__name__: scenario for scenario in (swap, without_capabilities, without_openat2, without_openat2_and_proc)
 }
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(STORIES[sys.argv[1]](*sys.argv[2:])))
+    sys.stdout.write(json.dumps(SCENARIOS[sys.argv[1]](*sys.argv[2:])))

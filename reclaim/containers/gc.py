@@ -1,0 +1,135 @@
+"""The stages over dead containers, empty sandboxes and pod logs, in the kubelet's order.
+
+They are dead containers, empty sandboxes, log directories of vanished pods, and dangling log symlinks
+(`pkg/kubelet/kuberuntime/kuberuntime_gc.go`, GarbageCollect). Each stage reads lists of its own. Where a stage finds
+nothing to remove, its lists are used by the next one too, for a second at most: nothing has changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from reclaim.clock import Clock
+from reclaim.containers.plan import ContainerGCPolicy, plan_container_gc
+from reclaim.containers.removers import ContainerRemover, SandboxRemover
+from reclaim.containers.sandboxes import plan_sandbox_gc
+from reclaim.execution.executor import Executor
+from reclaim.execution.stages import Stage, StagePlan, Stopwatch
+from reclaim.images.lister import FRESH_SECONDS, Lister
+from reclaim.pod_logs.gc import PodLogGC
+from reclaim.pod_logs.names import LogPaths
+from reclaim.pod_logs.plan import LogPolicy
+from reclaim.pod_logs.removers import ContainerLogs
+from reclaim.pods.states import PodStateProvider, PodStates
+from reclaim.services import RuntimeService
+from reclaim.types import Listing, MeasureDisk, RuntimeUnavailable
+
+
+@dataclass(frozen=True, slots=True)
+class _Observed:
+    """The containers, sandboxes and pods that a stage with nothing to remove has read; `at`: monotonic seconds."""
+
+    listing: Listing
+    pods: PodStates
+    at: float
+
+
+class ContainerGC:
+    """One pass over dead containers, sandboxes and pod logs; `stages` says in which order. For one pass only.
+
+    `evict_non_deleted_pods`: whether the containers of terminated pods that still exist are removed too: under
+    pressure, not periodically.
+    """
+
+    def __init__(
+        self,
+        runtime: RuntimeService,
+        pods: PodStateProvider,
+        lister: Lister,
+        executor: Executor,
+        clock: Clock,
+        policy: ContainerGCPolicy,
+        log_paths: LogPaths,
+        *,
+        evict_non_deleted_pods: bool,
+    ):
+        self._runtime = runtime
+        self._pods = pods
+        self._lister = lister
+        self._executor = executor
+        self._clock = clock
+        self._policy = policy
+        self._log_paths = log_paths
+        self._evict_non_deleted_pods = evict_non_deleted_pods
+        self._observed: _Observed | None = None
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """In the order in which they run."""
+        logs = PodLogGC(
+            self._log_paths,
+            self._runtime,
+            self._pods,
+            self._clock,
+            self._log_policy,
+            self._pods_and_uids_in_runtime,
+            missing_root_is_empty=self._evict_non_deleted_pods,
+        )
+        return self._dead_containers, self._empty_sandboxes, logs.directories, logs.symlinks
+
+    def _dead_containers(self, _: MeasureDisk) -> StagePlan:
+        watch = Stopwatch(self._clock)
+        observed = watch.time(self._containers_and_pods)
+        plan = plan_container_gc(
+            observed.listing,
+            observed.pods,
+            self._policy,
+            self._now_ns(),
+            evict_non_deleted_pods=self._evict_non_deleted_pods,
+        )
+        self._observed = None if plan.remove else observed
+        remover = ContainerRemover(self._runtime, self._pods, self._clock, ContainerLogs(self._log_paths))
+        return StagePlan(plan, remover, list_seconds=watch.seconds)
+
+    def _empty_sandboxes(self, _: MeasureDisk) -> StagePlan:
+        """Reads the lists anew if the first stage had anything to remove: a sandbox that it emptied counts as empty."""
+        watch = Stopwatch(self._clock)
+        observed = watch.time(self._containers_and_pods)
+        plan = plan_sandbox_gc(
+            observed.listing,
+            observed.pods,
+            self._policy,
+            self._now_ns(),
+            evict_non_deleted_pods=self._evict_non_deleted_pods,
+        )
+        self._observed = None if plan.remove else observed
+        remover = SandboxRemover(self._runtime, self._pods, self._clock, self._executor.planned)
+        return StagePlan(plan, remover, list_seconds=watch.seconds)
+
+    def _containers_and_pods(self) -> _Observed:
+        """Reads the pod directories before and after the runtime's lists: a pod exists if either reading has it.
+
+        The lists of the stage before may be used again; the directories are read again all the same.
+        """
+        observed, now = self._observed, self._clock.monotonic()
+        if observed is not None and now - observed.at <= FRESH_SECONDS:
+            return replace(observed, pods=observed.pods.merge(self._pods.pod_states()))
+        before = self._pods.pod_states()
+        listing = self._lister.containers().without(self._executor.planned)
+        return _Observed(listing, before.merge(self._pods.pod_states()), now)
+
+    def _pods_and_uids_in_runtime(self) -> tuple[PodStates, frozenset[str] | None]:
+        """The pods, and the UIDs that have a container or a sandbox; None if the runtime gave no complete lists."""
+        try:
+            observed = self._containers_and_pods()
+        except RuntimeUnavailable:
+            return self._pods.pod_states(), None
+        listing = observed.listing
+        of_containers = {container.pod_uid for container in listing.containers}
+        return observed.pods, frozenset(of_containers | {sandbox.pod_uid for sandbox in listing.sandboxes})
+
+    def _log_policy(self, pods: PodStates) -> LogPolicy:
+        return LogPolicy(cautious=self._policy.guarded(pods), settle_seconds=self._policy.settle_seconds)
+
+    def _now_ns(self) -> int:
+        return int(self._clock.wall() * 1e9)

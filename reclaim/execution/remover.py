@@ -1,0 +1,130 @@
+"""How one object is removed: a last check, one call, and a question whether the object is gone.
+
+A container runtime protects nothing: it removes an image that is in use, kills a running container, and takes the
+prefix of an id for the id. So a remover checks the object once more right before the removal, and sends only a whole
+id that a list has named.
+
+* `check` says that the object may be removed *now*, or why not.
+* `remove` is the one call.
+* `present` asks whether the object is still there: a call that failed may have removed it, and one that succeeded may
+  not have.
+
+Covers: the protocol, and one removal. Does not cover: the order of removals and when they stop (`executor`).
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from reclaim.clock import Clock
+from reclaim.types import Action, Outcome, Reason, RemovalFailed, Result, RuntimeUnavailable, Verdict
+
+STATUS_FRESH_SECONDS = 0.05  # how old the status of one object may be when its removal is sent
+CHECK_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The object may be removed, as of `checked_at` (monotonic seconds)."""
+
+    checked_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Not now: check again after so many seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The object is kept, or is gone already (`result`)."""
+
+    reason: str | None = None
+    result: Result | None = None
+
+
+GONE = Refused(result=Result.ALREADY_GONE)
+
+
+class Remover(Protocol):
+    """How one kind of object is removed.
+
+    `fresh_seconds`: how old a `Ready` may be when the removal is sent. `frees_late`: whether the space may come some
+    time after the removal was answered, although no size was promised.
+    """
+
+    fresh_seconds: float
+    frees_late: bool
+
+    def check(self, verdict: Verdict) -> Ready | Refused | Wait:
+        """Checks the object once more. Raises RuntimeUnavailable. The sum of all waits that it asks for is bounded."""
+
+    def remove(self, verdict: Verdict) -> bool:
+        """The one call, after a `check` that returned Ready. False if there was no such object any more.
+
+        Raises RemovalFailed.
+        """
+
+    def present(self, verdict: Verdict) -> bool:
+        """Whether the object is still there. Raises RuntimeUnavailable when that cannot be told."""
+
+
+def remove_one(
+    verdict: Verdict, remover: Remover, clock: Clock, stopping: threading.Event, *, dry_run: bool
+) -> Outcome:
+    """Removes one object: check, one call, and the question whether it is gone. A dry run leaves out the call.
+
+    Never raises for what the runtime or the filesystem does.
+    """
+    started = clock.monotonic()
+
+    def outcome(result: Result | None, error: str = "") -> Outcome:
+        return Outcome(verdict, result, error, clock.monotonic() - started)
+
+    try:
+        refused = _refusal(verdict, remover, clock, stopping)
+    except RuntimeUnavailable as error:
+        return outcome(Result.UNANSWERED, str(error))
+    if refused is not None:
+        kept = verdict
+        if refused.reason is not None:
+            kept = replace(verdict, action=Action.KEEP, reason=refused.reason, eligible_in_seconds=None)
+        return replace(outcome(refused.result), verdict=kept)
+    if dry_run:
+        return outcome(Result.PLANNED)
+    failure, was_there = "", True
+    try:
+        was_there = remover.remove(verdict)
+    except RemovalFailed as error:
+        failure = str(error)
+    try:
+        if remover.present(verdict):
+            failed = outcome(Result.FAILED, failure or "the runtime reported success but still has it")
+            return replace(failed, may_have_gone=not failure)
+    except RuntimeUnavailable as error:
+        return replace(outcome(Result.UNANSWERED, failure or str(error)), may_have_gone=True)
+    return outcome(Result.REMOVED if was_there else Result.ALREADY_GONE, failure)
+
+
+def _refusal(verdict: Verdict, remover: Remover, clock: Clock, stopping: threading.Event) -> Refused | None:
+    """None if the object may be removed now. Raises RuntimeUnavailable."""
+    attempts = 0
+    while attempts < CHECK_ATTEMPTS:
+        answer = remover.check(verdict)
+        match answer:
+            case Refused():
+                return answer
+            case Wait():
+                if stopping.wait(answer.seconds):
+                    return Refused(Reason.STOPPING)
+            case Ready():
+                if clock.monotonic() - answer.checked_at <= remover.fresh_seconds:
+                    return None
+                attempts += 1
+    raise RuntimeUnavailable(
+        f"no check of it was fresher than {remover.fresh_seconds:g} s when the removal was to be sent"
+    )

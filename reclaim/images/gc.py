@@ -1,0 +1,93 @@
+"""The stage over unused images under pressure, and the detection of images in use that its order needs.
+
+The periodic pass over images is in `periodic_gc`: it frees down to a percentage, which pressure does not ask for.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from reclaim.clock import Clock
+from reclaim.disk_need import NEVER
+from reclaim.execution.executor import ExecutionResult, Executor
+from reclaim.execution.stages import StagePlan, Stopwatch
+from reclaim.images.in_use import images_in_use
+from reclaim.images.lister import Lister
+from reclaim.images.plan import ImageGCPolicy, plan_image_gc
+from reclaim.images.pod_startup import PodStarts
+from reclaim.images.records import ImageRecords
+from reclaim.images.removal_order import ImageRemovalOrder
+from reclaim.images.remover import ImageRemover
+from reclaim.pods.states import PodStateProvider
+from reclaim.services import ImageService, RuntimeService
+from reclaim.types import Listing, MeasureDisk, Result
+
+
+def detect_images(listing: Listing, records: ImageRecords, clock: Clock) -> float:
+    """Records which of these images are in use now (the kubelet's detectImages); when that was, monotonic seconds."""
+    now = clock.monotonic()
+    usage = images_in_use(listing)
+    records.update(listing.images, usage.by_containers | usage.by_sandboxes, now, clock.wall())
+    return now
+
+
+class UnusedImageGC:
+    """One pass over unused images. `order`: kept from pass to pass, as it learns from what was removed."""
+
+    def __init__(
+        self,
+        runtime: RuntimeService,
+        images: ImageService,
+        pods: PodStateProvider,
+        lister: Lister,
+        records: ImageRecords,
+        order: ImageRemovalOrder,
+        executor: Executor,
+        clock: Clock,
+        policy: ImageGCPolicy,
+    ):
+        self._runtime = runtime
+        self._images = images
+        self._pods = pods
+        self._lister = lister
+        self._records = records
+        self._order = order
+        self._executor = executor
+        self._clock = clock
+        self._policy = policy
+
+    def unused_images(self, measure: MeasureDisk) -> StagePlan:
+        """Unused images, the least recently used first, or the largest yield where `measure` says that there is no time
+        for that. Raises RuntimeUnavailable."""
+        watch = Stopwatch(self._clock)
+        planned, policy = self._executor.planned, self._policy
+        listing = watch.time(lambda: self._lister.everything().without(planned))
+        started = detect_images(listing, self._records, self._clock)
+        plan = plan_image_gc(listing, self._records.records, policy, started)
+        need = measure(0).need
+        seconds_to_full = NEVER if need is None else need.seconds_to_full
+        starts = PodStarts(self._runtime, self._pods, self._clock, policy.pod_start_seconds, seconds_to_full)
+        remover = ImageRemover(
+            self._images,
+            self._lister,
+            listing,
+            self._clock,
+            planned,
+            keep=policy.keep,
+            starts=None if self._executor.dry_run else starts,
+        )
+        self._order.start_pass(self._executor.parallel)
+        return StagePlan(
+            plan,
+            remover,
+            self._order,
+            partial(_forget_removed, self._records),
+            list_seconds=watch.seconds,
+            plan_seconds=self._clock.monotonic() - started,
+        )
+
+
+def _forget_removed(records: ImageRecords, executed: ExecutionResult) -> None:
+    """An image that is pulled again later is a new one."""
+    gone = (Result.REMOVED, Result.ALREADY_GONE)
+    records.forget(o.verdict.id for o in executed.outcomes if o.result in gone or o.may_have_gone)

@@ -1,0 +1,102 @@
+"""Before each removal the object is checked once more; afterwards it is asked whether it is gone."""
+
+from __future__ import annotations
+
+import pytest
+
+from reclaim.execution.remover import CHECK_ATTEMPTS, Refused
+from reclaim.types import Reason, Result
+from tests.pure.store import Site, reasons, results
+from tests.pure.values import MIB
+
+
+def test_an_error_whose_object_is_gone_counts_as_removed() -> None:
+    """A call that timed out may have removed it nevertheless; the error is kept for people."""
+    site = Site(1, wanted_mib=10)
+    site.store.errors["a"] = "deadline exceeded"
+    (outcome,) = site.execute().outcomes
+    assert (outcome.result, outcome.error, outcome.freed_bytes) == (Result.REMOVED, "deadline exceeded", 10 * MIB)
+
+
+@pytest.mark.parametrize(("error", "said"), [("busy", "busy"), ("", "the runtime reported success but still has it")])
+def test_an_object_that_is_still_there_counts_as_failed(error: str, said: str) -> None:
+    """Whatever the call answered; the next object is tried."""
+    site = Site(2, wanted_mib=10)
+    site.store.stuck.add("a")
+    if error:
+        site.store.errors["a"] = error
+    executed = site.execute()
+    assert results(executed) == {"a": Result.FAILED, "b": Result.REMOVED}
+    assert executed.outcomes[0].error == said
+    assert executed.relieved
+
+
+@pytest.mark.parametrize("before_the_call", [True, False])
+def test_a_runtime_that_does_not_answer_ends_the_plan(before_the_call: bool) -> None:
+    """The rest is kept: nothing goes that was not looked at, and nobody can look."""
+    site = Site(3, wanted_mib=100)
+    (site.store.silent_checks if before_the_call else site.store.silent_presence).add("b")
+    executed = site.execute()
+    assert results(executed) == {"a": Result.REMOVED, "b": Result.UNANSWERED}
+    assert reasons(executed) == {"c": Reason.INCOMPLETE_LISTING}
+    assert executed.error.startswith("the runtime ")
+    assert site.store.sent == (["a"] if before_the_call else ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("refused", "result", "reason"),
+    [
+        (Refused(Reason.RUNNING), None, Reason.RUNNING),
+        (Refused(Reason.POD_ALIVE), None, Reason.POD_ALIVE),
+        (Refused(Reason.IN_USE, Result.IN_USE), Result.IN_USE, Reason.IN_USE),
+    ],
+)
+def test_what_is_refused_at_the_last_look_stays_with_its_reason(
+    refused: Refused, result: Result | None, reason: Reason
+) -> None:
+    """Nothing is sent for it, and the next object is tried."""
+    site = Site(2, wanted_mib=10)
+    site.store.refused["a"] = refused
+    executed = site.execute()
+    assert site.store.sent == ["b"]
+    assert reasons(executed) == {"a": reason}
+    assert [outcome.result for outcome in executed.kept] == [result]
+
+
+def test_what_is_gone_already_frees_nothing_of_ours() -> None:
+    """Somebody else removed it."""
+    site = Site(2, wanted_mib=10)
+    site.store.refused["a"] = Refused(result=Result.ALREADY_GONE)
+    executed = site.execute()
+    assert results(executed) == {"a": Result.ALREADY_GONE, "b": Result.REMOVED}
+    assert executed.outcomes[0].freed_bytes == 0
+
+
+def test_a_look_that_is_too_old_is_taken_again() -> None:
+    """Three looks of which none is younger than 1 s when the call would be sent: nothing is sent."""
+    site = Site(1, wanted_mib=10)
+    site.store.check_seconds = 1.5
+    executed = site.execute()
+    assert (site.store.checked, site.store.sent) == (["a"] * CHECK_ATTEMPTS, [])
+    assert results(executed) == {"a": Result.UNANSWERED}
+    assert executed.error == "no check of it was fresher than 1 s when the removal was to be sent"
+
+
+def test_an_object_that_is_to_wait_is_looked_at_again_and_goes_then() -> None:
+    """However often it is told to wait: that is no look that was too old."""
+    site = Site(1, wanted_mib=10)
+    site.store.waits["a"] = [1.0] * (2 * CHECK_ATTEMPTS)
+    began = site.clock.monotonic()
+    assert results(site.execute()) == {"a": Result.REMOVED}
+    assert site.clock.monotonic() - began >= 2 * CHECK_ATTEMPTS
+    assert len(site.store.checked) == 2 * CHECK_ATTEMPTS + 1
+
+
+def test_a_stop_ends_the_wait_and_the_object_stays() -> None:
+    """SIGTERM is not kept waiting for somebody else's pod."""
+    site = Site(2, wanted_mib=20)
+    site.store.waits["a"] = [1.0]
+    site.store.on_check = lambda _: site.stopping.set()
+    executed = site.execute()
+    assert site.store.sent == []
+    assert reasons(executed) == {"a": Reason.STOPPING, "b": Reason.STOPPING}

@@ -1,0 +1,108 @@
+"""Right before its removal an image is checked against a fresh list of containers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from reclaim.execution.remover import Ready, Refused, Wait
+from reclaim.images.lister import Lister
+from reclaim.images.pod_startup import PodStarts
+from reclaim.images.remover import ImageRemover
+from reclaim.types import Action, ContainerState, Kind, PodSandboxState, Reason, Result, RuntimeUnavailable, Verdict
+from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
+from tests.pure.values import SteppedClock, container, image, image_id, sandbox
+
+UNUSED = Verdict(Kind.IMAGE, image_id(1), image_id(1), Action.REMOVE, Reason.UNUSED)
+
+
+class Node:
+    """A runtime in memory with two images and a dead sandbox."""
+
+    def __init__(self) -> None:
+        self.clock = SteppedClock(at=50.0)
+        self.runtime = MemoryRuntime(self.clock)
+        self.pods = MemoryPods()
+        self.runtime.hold(sandbox("s"), image(1, "app:1"), image(2, "other:1"))
+
+    def images(self) -> ImageRemover:
+        """The remover of images, made with the lists of this moment."""
+        lister = Lister(self.runtime, self.runtime, self.clock)
+        return ImageRemover(self.runtime, lister, lister.everything(), self.clock)
+
+
+def test_an_image_that_nothing_uses_may_go() -> None:
+    """As of a list of containers that was asked for at 50 s."""
+    assert Node().images().check(UNUSED) == Ready(50.0)
+
+
+@pytest.mark.parametrize("state", ContainerState)
+def test_an_image_that_a_new_container_uses_stays(state: ContainerState) -> None:
+    """The container started between plan and removal."""
+    node = Node()
+    remover = node.images()
+    node.runtime.hold(container("c", state=state, references=("app:1",)))
+    assert remover.check(UNUSED) == Refused(Reason.IN_USE, Result.IN_USE)
+
+
+def test_a_new_container_whose_image_cannot_be_told_stops_every_image() -> None:
+    """It says nothing about its image at all."""
+    node = Node()
+    remover = node.images()
+    node.runtime.hold(container("c"))
+    assert remover.check(UNUSED) == Refused(Reason.UNRESOLVED_IMAGE)
+
+
+def test_no_image_may_go_while_a_pod_is_being_made() -> None:
+    """Its sandbox came up 0.25 s ago; what it is about to use cannot be known. When that is over it may go."""
+    node = Node()
+    lister = Lister(node.runtime, node.runtime, node.clock)
+    node.runtime.containers.clear()
+    listing = lister.everything()
+    starts = PodStarts(node.runtime, node.pods, node.clock, 1.0)
+    remover = ImageRemover(node.runtime, lister, listing, node.clock, starts=starts)
+    began_ns = int((node.clock.wall() - 0.25) * 1e9)
+    node.runtime.hold(replace(sandbox("new", state=PodSandboxState.READY), created_at_ns=began_ns))
+    answer = remover.check(UNUSED)
+    assert isinstance(answer, Wait)
+    assert answer.seconds == pytest.approx(0.75, abs=1e-3)
+    node.clock.step(answer.seconds + 1e-3)
+    assert isinstance(remover.check(UNUSED), Wait), "the sandbox has no container yet"
+    node.runtime.hold(container("app", sandbox_id="new", references=(image_id(2),)))
+    node.clock.step(0.2)
+    assert isinstance(remover.check(UNUSED), Ready)
+
+
+def test_the_list_of_containers_is_at_most_half_a_second_old() -> None:
+    """A list that took 0.1 s is used for 0.4 s more, then read anew."""
+    node = Node()
+    remover = node.images()
+    node.runtime.call_seconds = 0.1
+    remover.check(UNUSED)
+    node.runtime.calls.clear()
+    for seconds, lists in ((0.2, 0), (0.3, 1)):
+        node.clock.step(seconds)
+        remover.check(UNUSED)
+        assert node.runtime.calls.count("list_containers") == lists
+
+
+def test_an_image_is_removed_by_one_call_with_the_whole_id_and_is_absent_then() -> None:
+    """Never by name: by name one runtime drops all tags and another only one."""
+    node = Node()
+    images = node.images()
+    assert images.present(UNUSED)
+    images.check(UNUSED)
+    node.runtime.calls.clear()
+    images.remove(UNUSED)
+    assert node.runtime.calls == [f"remove_image {image_id(1)}"]
+    assert not images.present(UNUSED)
+
+
+def test_without_an_answer_of_the_runtime_no_image_is_ready() -> None:
+    """A check that could not be made permits nothing."""
+    node = Node()
+    images = node.images()
+    node.runtime.away = True
+    with pytest.raises(RuntimeUnavailable):
+        images.check(UNUSED)

@@ -1,0 +1,31 @@
+"""The table of reclaim functions, and that the reclaim table calls no other."""
+
+from __future__ import annotations
+
+import pytest
+
+from eviction.decision.reclaim_table import RECLAIM_TABLE, functions_of
+from reclaim.functions import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, FUNCTIONS, Filesystem, table_of
+from reclaim.types import Kind
+from signals.types import FilesystemRole
+
+
+def test_the_rows_call_exactly_these_functions() -> None:
+    """A name without an entry could not be called, and an entry that no row names would never be."""
+    assert functions_of(RECLAIM_TABLE) == FUNCTIONS.keys()
+
+
+def test_what_a_function_frees_is_on_a_filesystem_of_the_node() -> None:
+    """`reclaim` imports nothing of `signals`: the two lists of words are held together here."""
+    assert {str(role) for role in Filesystem} == {str(role) for role in FilesystemRole}
+
+
+def test_every_kind_of_object_belongs_to_a_function() -> None:
+    """Metrics count removals by the kinds that the functions name."""
+    assert {kind for function in FUNCTIONS.values() for kind in function.kinds} == set(Kind)
+
+
+def test_a_name_stands_for_one_function() -> None:
+    """Two of one name would hide each other."""
+    with pytest.raises(ValueError, match="two reclaim functions have one name"):
+        table_of(DELETE_UNUSED_IMAGES, DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
