@@ -137,7 +137,7 @@ def test_a_pressure_takes_its_amount(grows: str) -> None:
         assert (inodes >= 300) if grows == "inodes" else (size >= expected)
 
 
-@pytest.mark.parametrize("change", [{"amount": "full"}, {"amount": "1Gi", "for": "300ms"}])
+@pytest.mark.parametrize("change", [{"amount": "full"}, {"amount": "1Gi", "for": "3s"}])
 def test_a_pressure_ends_when_the_disk_is_full_or_its_time_is_over(change: dict[str, str]) -> None:
     """With `remains: false` the space is free again."""
     pressure = {**document()["pressure"], "rate": "1Gi", "remains": False, **change}
