@@ -27,6 +27,7 @@ from eviction.cli.options import (
     log_of,
     say,
 )
+from eviction.drill.runtime.extra import missing_extra
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, enter_private_mounts
 from eviction.drill.scenario.amounts import ScenarioError
 from eviction.drill.scenario.library import find_scenario, library
@@ -99,14 +100,15 @@ def _add_real_node(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs the command. Exit 0: everything held; 1: not; 2: a scenario or a report is refused."""
+    """Runs the command. Exit 0: everything held; 1: not; 2: a scenario or a report is refused, or the extra `drill` is
+    not installed."""
     words: list[str] = arguments.scenario
     if words[:1] == [COMPARE]:
         return compare(words[1:], arguments)
     if arguments.observe and arguments.fill is None:
         if words or arguments.all or arguments.list or arguments.check is not None:
             leave(EXIT_USAGE, "--observe takes a scenario only together with --fill; alone it only measures")
-        from eviction.cli.drill_observe import observe  # imports gRPC, which starts threads
+        from eviction.cli.drill_observe import observe
 
         return observe(arguments)
     if arguments.fill is None:
@@ -127,9 +129,16 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.fill is not None:
         if len(scenarios) != 1 or arguments.container_runtime_endpoint is None:
             leave(EXIT_USAGE, "--fill takes one scenario, and --runtime names the runtime; nothing was changed")
-        from eviction.cli.drill_fill import fill  # imports gRPC, which starts threads
+        from eviction.cli.drill_fill import fill
 
         return fill(scenarios[0], arguments)
+    return _drill_embedded(scenarios, arguments)
+
+
+def _drill_embedded(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> int:
+    """Runs each scenario on an embedded node of its own. Exits with 2 if the extra `drill` is not installed."""
+    if (missing := missing_extra()) is not None:
+        leave(EXIT_USAGE, missing)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the node is removed again
     mounts = enter_private_mounts()  # must be called before the first thread starts
     held = [_drill(scenario, mounts, arguments) for scenario in scenarios]
@@ -170,7 +179,7 @@ def compare(paths: Sequence[str], arguments: argparse.Namespace) -> int:
 
 def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namespace) -> bool:
     """Runs one scenario and writes its report. True if everything held."""
-    # Imported here: these import gRPC, which starts threads.
+    # Imported here: these import grpcio, which starts threads.
     from eviction.drill.node.embedded_node import EmbeddedNode
     from eviction.drill.report.to_json import result_json
     from eviction.drill.run.embedded import Drill

@@ -322,7 +322,7 @@ def test_a_fill_that_is_lost_is_no_relief(place: Place) -> None:
         os.kill(pid, signal.SIGKILL)
     printed, _ = process.communicate(timeout=30.0)
     assert process.returncode == 1, printed
-    assert "the disk was not filled as it should" in printed
+    assert "the disk was not filled as planned" in printed
     assert place.left_behind == []
 
 

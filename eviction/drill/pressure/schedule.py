@@ -19,6 +19,15 @@ TICK_SECONDS = 0.005
 
 
 @dataclass(frozen=True, slots=True)
+class FaultOccurrence:
+    """A fault that occurred, `seconds` after the first pressure began: injected by the drill, or on a real node an
+    outage of its runtime."""
+
+    what: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class PressurePeriod:
     """One pressure that was applied: its times in seconds since the first one began (`ended` is None while it lasts),
     and what it has `written`, in bytes or files."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,7 +50,7 @@ def test_a_removal_is_recorded_once_and_a_pod_ends_with_its_last_ready_sandbox(t
     """An image removed, a sandbox no longer READY, and another one replaced by its next attempt."""
     made = runtime()
     poller = started_poller(made, tmp_path)
-    made.hold(replace(WEB, state=PodSandboxState.NOTREADY), replace(JOB, id="s3", attempt=1))
+    made.hold(WEB._replace(state=PodSandboxState.NOTREADY), JOB._replace(id="s3", attempt=1))
     made.sandboxes.pop("s2")
     made.images.clear()
     assert came_true(lambda: poller.changes >= 3, 5.0)
@@ -68,7 +67,7 @@ def test_an_image_that_loses_its_names_first_is_recorded_by_its_last_name(tmp_pa
     """containerd removes the tags before the image; a list in between has an image without a name."""
     made = runtime()
     poller = started_poller(made, tmp_path)
-    made.hold(replace(OLD, repo_tags=()))
+    made.hold(OLD._replace(repo_tags=()))
     time.sleep(0.1)  # it was listed so, several times
     made.images.clear()
     poller.stop()
