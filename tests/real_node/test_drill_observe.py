@@ -112,8 +112,8 @@ def test_an_observation_touches_nothing_and_ends_when_told(containerd_on_ext4: N
     assert (node.cri.image_ids(), containers_of(node)) == before[:2]
     assert set(images) <= node.cri.image_ids()
     assert observing.report()["from_crossing_to_relief_seconds"] is None
-    assert observing.report()["crossed_seconds"] < 10.0, "it was under pressure from the first look on"
-    assert "not seen" in printed
+    assert observing.report()["crossed_seconds"] < 10.0, "it was under pressure from the first observation on"
+    assert "not measured" in printed
 
 
 def test_an_observation_ends_after_its_time(containerd_on_ext4: Node, tmp_path: Path) -> None:
@@ -143,7 +143,9 @@ def test_the_lists_missing_for_a_while_are_told_and_no_removal(containerd_on_ext
     assert code == 0
     document = observing.report()
     assert document["removals"] == []
-    assert [fault["what"].partition(":")[0] for fault in document["faults"]] == ["the runtime's lists are not there"]
+    assert [fault["what"].partition(":")[0] for fault in document["faults"]] == [
+        "the runtime's lists are not available"
+    ]
 
 
 def test_no_runtime_is_exit_3(containerd_on_ext4: Node, tmp_path: Path) -> None:

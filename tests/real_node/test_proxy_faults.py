@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from eviction.drill.runtime.distortions import Distortion
-from eviction.drill.runtime.failpoints import ActThenFail, Cut, Delay, Distort, Fail, Fault, When
+from eviction.drill.runtime.failpoints import ActThenFail, Cut, Delay, Distort, Fail, MethodFault, When
 from tests.faults.proxy import Proxy
 from tests.nodes.real_node import Node
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, random_layer
@@ -149,8 +149,8 @@ def test_bursts_of_unavailable_are_waited_out_by_the_daemon(behind: Behind) -> N
     """Every method fails for 1.5 s, then now and then: the daemon goes on until all three images have gone."""
     for number, method in enumerate(("ListContainers", "ListImages", "ListPodSandbox", "ImageStatus", "RemoveImage")):
         lost = Fail(grpc.StatusCode.UNAVAILABLE, "error reading from server: EOF")
-        behind.failpoints.add(Fault(method, lost, When(for_seconds=1.5)))
-        behind.failpoints.add(Fault(method, lost, When(after_seconds=1.5, probability=0.2, seed=number)))
+        behind.failpoints.add(MethodFault(method, lost, When(for_seconds=1.5)))
+        behind.failpoints.add(MethodFault(method, lost, When(after_seconds=1.5, probability=0.2, seed=number)))
     with Daemon("--config", behind.configuration) as daemon:
         assert came_true(lambda: not behind.spare_left())
         behind.failpoints.clear()

@@ -13,7 +13,17 @@ import pytest
 from eviction.configuration.effective import Extent
 from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from eviction.drill.runtime.distortions import Distortion
-from eviction.drill.runtime.failpoints import ActThenFail, Delay, Distort, Fail, Failpoint, Fault, Hang, Pretend, When
+from eviction.drill.runtime.failpoints import (
+    ActThenFail,
+    Delay,
+    Distort,
+    Fail,
+    Failpoint,
+    Hang,
+    MethodFault,
+    Pretend,
+    When,
+)
 from eviction.node.responder import Request
 from reclaim.cri import cri_pb2 as pb
 from reclaim.functions import FUNCTIONS
@@ -254,7 +264,7 @@ def test_an_image_pulled_again_after_an_unanswered_question_is_new(small_node: S
     (image,) = small_node.add_images(1)
     small_node.run(small_node.run_pod("app"))
     node = small_node.node()
-    small_node.failpoints.add(Fault("ImageStatus", Fail(grpc.StatusCode.INTERNAL, times=1), When(from_call=2)))
+    small_node.failpoints.add(MethodFault("ImageStatus", Fail(grpc.StatusCode.INTERNAL, times=1), When(from_call=2)))
     record = relieve(node, IMAGES)
     assert result_of(record, image) == "unanswered"
     assert small_node.removed("image") == [image]
@@ -268,7 +278,7 @@ def test_an_image_pulled_again_before_its_removal_is_verified_is_new(small_node:
     (image,) = small_node.add_images(1)
     small_node.run(small_node.run_pod("app"))
     node = small_node.node()
-    small_node.failpoints.add(Fault("ImageStatus", Hang(times=1), When(from_call=2)))
+    small_node.failpoints.add(MethodFault("ImageStatus", Hang(times=1), When(from_call=2)))
     with small_node.relieving(node, IMAGES) as going:
         small_node.wait_for("ImageStatus", 2)
         small_node.add_image("registry.example/old/0:1")
