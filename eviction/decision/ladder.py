@@ -1,4 +1,4 @@
-"""The ladder of marks on a filesystem, and which of ours come later than the kubelet's (pure).
+"""The ladder of marks on a filesystem, and which of ours come later than the kubelet's.
 
 A disk that fills goes down the ladder: first our marks, then the kubelet's image garbage collection, then its soft and
 hard thresholds. A mark of ours below the kubelet's own for the same signal means that the kubelet acts first.

@@ -1,4 +1,4 @@
-"""The signal -> reclaim functions table (pure).
+"""The signal -> reclaim functions table.
 
 When a signal is under pressure, these functions are called, in this order (kubelet,
 `pkg/kubelet/eviction/helpers.go`, buildSignalToNodeReclaimFuncs):

@@ -1,4 +1,4 @@
-"""What is remembered between looks, and the decision (pure).
+"""What is remembered between looks, and the decision.
 
 `synchronize` is one pass of the kubelet's eviction manager (`pkg/kubelet/eviction/eviction_manager.go`) up to the
 point where it acts: no clock, no I/O, no log in it. The same state and observations give the same decision.

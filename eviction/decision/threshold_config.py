@@ -1,4 +1,4 @@
-"""Four maps from signal to text -> thresholds (pure).
+"""Four maps from signal to text -> thresholds.
 
 Rules (kubelet, `pkg/kubelet/eviction/helpers.go`, ParseThresholdConfig):
 

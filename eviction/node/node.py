@@ -29,7 +29,8 @@ from reclaim.images.pod_startup import PodStarts
 from reclaim.images.records import ImageRecords, containerd_witness
 from reclaim.images.records_file import RecordFile
 from reclaim.pod_logs.names import LogPaths
-from reclaim.pods.states import KubeletDirectories, PodStateProvider
+from reclaim.pods.kubelet_directories import KubeletDirectories
+from reclaim.pods.states import PodStateProvider
 from reclaim.types import RuntimeUnavailable
 from signals.clock import Clock
 from signals.filesystems import FilesystemPaths

@@ -1,4 +1,4 @@
-"""How many events become how few objects at the API server (pure): the same one is counted, and all are rate-limited.
+"""How many events become how few objects at the API server: the same one is counted, and all are rate-limited.
 
 The rules are those of client-go (`tools/record/events_cache.go`): what is the same becomes one object with a count,
 and beyond a burst of 25 about one node only one event in 5 minutes is sent.

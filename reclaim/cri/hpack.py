@@ -1,4 +1,4 @@
-"""HPACK: how HTTP/2 writes header fields (pure).
+"""HPACK: how HTTP/2 writes header fields.
 
 Ours and not a library's, as the emergency hook starts with it and pays for every import. Fields are written plainly,
 which every reader takes; what a server writes is read in all its forms.

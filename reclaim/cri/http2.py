@@ -1,4 +1,4 @@
-"""A conversation over HTTP/2, one call at a time (pure): bytes in, messages and bytes to send out.
+"""A conversation over HTTP/2, one call at a time: bytes in, messages and bytes to send out.
 
 Covers
 * what gRPC needs of HTTP/2: frames, settings, pings, flow control both ways, a call's messages and its trailers;

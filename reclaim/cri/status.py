@@ -1,4 +1,4 @@
-"""Status of a gRPC call: the codes, and the error that carries one (pure).
+"""Status of a gRPC call: the codes, and the error that carries one.
 
 Source: https://github.com/grpc/grpc/blob/master/doc/statuscodes.md
 """

@@ -1,4 +1,4 @@
-"""What was expected against what was seen (pure)."""
+"""What was expected against what was seen."""
 
 from __future__ import annotations
 

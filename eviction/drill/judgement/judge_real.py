@@ -1,4 +1,4 @@
-"""The expectations of a scenario on a node that it did not build: what can be judged there, and what cannot (pure).
+"""The expectations of a scenario on a node that it did not build: what can be judged there, and what cannot.
 
 Judged as on the embedded node: relief, the first removal, the lowest point (percentages of this node's sizes), quiet,
 and objects that are named and there. The condition only where the daemon that reports it runs in the drill. That no

@@ -1,4 +1,4 @@
-"""The kubelet's restart rule: which containers it would start now (pure).
+"""The kubelet's restart rule: which containers it would start now.
 
 A collector can do harm that no list shows: it removes the last trace of a container that has done its work, and the
 kubelet runs it again. So the drill asks the kubelet's own rule before and after.

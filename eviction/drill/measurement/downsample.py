@@ -1,4 +1,4 @@
-"""Fewer samples of the same run (pure): what is left out is never a lowest point of any filesystem."""
+"""Fewer samples of the same run: what is left out is never a lowest point of any filesystem."""
 
 from __future__ import annotations
 

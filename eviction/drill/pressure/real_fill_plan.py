@@ -1,4 +1,4 @@
-"""How a scenario's pressure is put on a real node (pure): what is set aside first, what is written then, what is left.
+"""How a scenario's pressure is put on a real node: what is set aside first, what is written then, what is left.
 
 The scenario's amounts and rates stay as they are written; what differs from node to node is set aside before the clock
 starts. So much that the first pressure crosses the highest mark when half of it is written: the mark is crossed at the

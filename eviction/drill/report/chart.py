@@ -1,4 +1,4 @@
-"""Lines over time as inline SVG (pure): what was available, marks, bands, ticks with names on hover.
+"""Lines over time as inline SVG: what was available, marks, bands, ticks with names on hover.
 
 No script and nothing from outside: a `<title>` is what a browser shows on hover, and colours are classes of the page.
 Everything that is a text is escaped here.

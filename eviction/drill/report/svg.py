@@ -1,4 +1,4 @@
-"""The timeline of a drill as one SVG file (pure): for a README, a ticket, a slide. Nothing is loaded, nothing runs.
+"""The timeline of a drill as one SVG file: for a README, a ticket, a slide. Nothing is loaded, nothing runs.
 
 The first chart of the page and what happened when, below each other on a sheet; light and dark as the page.
 """

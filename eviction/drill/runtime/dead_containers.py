@@ -1,4 +1,4 @@
-"""Dead containers by the thousand: records in the lists, with nothing on the disk (pure).
+"""Dead containers by the thousand: records in the lists, with nothing on the disk.
 
 A container of these looks like one of a kubelet's, labels and annotations included: about 1.1 KB on the wire, as
 measured on containerd. Making 50 000 takes a second, where 50 000 writable layers would take minutes and inodes.

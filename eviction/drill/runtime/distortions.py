@@ -1,4 +1,4 @@
-"""Answers that are wrong on purpose: what a broken runtime says instead of the truth (pure, over messages).
+"""Answers that are wrong on purpose: what a broken runtime says instead of the truth.
 
 Each distortion changes a copy of one answer; what is on the node stays as it is, so a test can compare both. A list
 without an error that leaves entries out (`half_list`) cannot be told from a true one: it is what a cut delivers before
