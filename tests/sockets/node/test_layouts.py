@@ -101,7 +101,7 @@ def test_in_the_dedicated_layout_both_functions_free_imagefs(make_small_node: Sm
 def test_a_filesystem_mounted_over_the_images_while_running_changes_the_layout(
     make_small_node: SmallNodeFactory,
 ) -> None:
-    """The layout follows the mounts of each look; decided once it would be wrong later."""
+    """The layout follows the mounts at each observation; decided once it would be wrong later."""
     small = make_small_node(SINGLE)
     crowd(small)
     node = small.node(Signal.NODEFS_AVAILABLE, above=40 * MIB)
