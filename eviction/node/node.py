@@ -18,7 +18,7 @@ from eviction.node.responder import Responder
 from eviction.node.view import NodeSight, eviction_config
 from eviction.reporting.disk_survey import ASK_SECONDS, Places, Whereabouts
 from eviction.types import Threshold
-from reclaim.containers.plan import ContainerGCPolicy
+from reclaim.containers.policy import ContainerGCPolicy
 from reclaim.cri.calls import READ_DEADLINE_SECONDS
 from reclaim.cri.client import CriClient
 from reclaim.execution.executor import Executor

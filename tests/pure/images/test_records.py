@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.containers.plan import ContainerGCPolicy
+from reclaim.containers.policy import ContainerGCPolicy
 from reclaim.execution.executor import Executor
 from reclaim.execution.stages import never_relieved
 from reclaim.functions import Collector, Policies, ReclaimContext
