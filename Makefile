@@ -22,7 +22,7 @@ run: environment
 	@$(BIN)/reclaimd drill
 
 environment:
-	@.ci/venv $(VENV) $(PYTHON)
+	@.ci/venv $(VENV) $(PYTHON) drill
 
 development:
 	@.ci/venv $(VENV) $(PYTHON) dev
@@ -48,7 +48,8 @@ install: install-program install-files
 	systemctl daemon-reload
 	systemctl enable --now reclaimd
 
-# EXTRAS=[kubernetes] for events to the API server, EXTRAS=[ui] for a coloured top, EXTRAS=[kubernetes,ui] for both.
+# EXTRAS=[kubernetes] for events to the API server, [ui] for a coloured top, [drill] for drills on an embedded node;
+# EXTRAS=[kubernetes,ui] for two of them.
 install-program:
 	$(PYTHON) -m venv $(DESTDIR)/opt/reclaimd
 	$(DESTDIR)/opt/reclaimd/bin/python -m pip install --quiet --disable-pip-version-check ".$(EXTRAS)"

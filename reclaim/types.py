@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from reclaim.disk_need import Need, OrderDecision
-from reclaim.fast_values import fast_value
 
 
 class ReclaimError(Exception):
@@ -68,8 +68,7 @@ Identity = tuple[str, str, int]
 What a list says of it under an id, the status of that id must say too."""
 
 
-@fast_value(frozen=True, slots=True)
-class Container:
+class Container(NamedTuple):
     """A container as the runtime lists it.
 
     `pod_uid` is the label `io.kubernetes.pod.uid`, empty when the container is not a kubelet's.
@@ -100,8 +99,7 @@ class Container:
         return f"{pod}{self.name}#{self.attempt}"
 
 
-@fast_value(frozen=True, slots=True)
-class PodSandbox:
+class PodSandbox(NamedTuple):
     """A pod sandbox as the runtime lists it. `pod_uid` is that of its metadata; `labelled` tells whether it also
     carries the kubelet's label `io.kubernetes.pod.uid`."""
 
@@ -125,8 +123,7 @@ class PodSandbox:
         return f"{self.pod_namespace}/{self.pod_name}#{self.attempt}"
 
 
-@fast_value(frozen=True, slots=True)
-class Image:
+class Image(NamedTuple):
     """An image as the runtime lists it. `size_bytes` counts shared layers once per image."""
 
     id: str
@@ -237,8 +234,7 @@ class Rule(StrEnum):
     GUARD = "guard"
 
 
-@fast_value(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What is to happen to one object, and why. `age_seconds` is the age that the decision looked at, where it did.
 
     `pod_uid` is set for what belongs to a pod.

@@ -1,4 +1,4 @@
-"""A server of gRPC by another implementation of HTTP/2, and one that says over a socket whatever a test wants."""
+"""A server of gRPC over h2, and one that says over a socket whatever a test wants."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ HEADER = [(":status", "200"), ("content-type", "application/grpc")]
 OK = [("grpc-status", "0"), ("grpc-message", "")]
 INITIAL_WINDOW = h2.settings.SettingCodes.INITIAL_WINDOW_SIZE
 PREFIX_BYTES = 5
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
 def prefixed(message: bytes) -> bytes:

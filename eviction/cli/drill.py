@@ -25,6 +25,7 @@ from eviction.cli.options import (
     log_of,
     say,
 )
+from eviction.drill.runtime.extra import missing_extra
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, enter_private_mounts
 from eviction.drill.scenario.amounts import ScenarioError
 from eviction.drill.scenario.library import find_scenario, library
@@ -95,14 +96,14 @@ def _add_node(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0 everything held, 1 not, 2 a scenario or a report is refused."""
+    """Exit 0 everything held, 1 not, 2 a scenario or a report is refused, or the extra `drill` is not installed."""
     words: list[str] = arguments.scenario
     if words[:1] == [COMPARE]:
         return compare(words[1:], arguments)
     if arguments.observe and arguments.fill is None:
         if words or arguments.all or arguments.list or arguments.check is not None:
             leave(EXIT_USAGE, "--observe takes a scenario only together with --fill; alone it measures, whatever fills")
-        from eviction.cli.drill_node import observe  # brings gRPC, and with it threads
+        from eviction.cli.drill_node import observe
 
         return observe(arguments)
     if arguments.fill is None:
@@ -123,9 +124,16 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.fill is not None:
         if len(scenarios) != 1 or arguments.container_runtime_endpoint is None:
             leave(EXIT_USAGE, "--fill takes one scenario, and --runtime names the runtime; nothing was touched")
-        from eviction.cli.drill_fill import fill  # brings gRPC, and with it threads
+        from eviction.cli.drill_fill import fill
 
         return fill(scenarios[0], arguments)
+    return _drill_embedded(scenarios, arguments)
+
+
+def _drill_embedded(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> int:
+    """Each scenario on an embedded node of its own. Leaves with 2 where the extra `drill` is not installed."""
+    if (missing := missing_extra()) is not None:
+        leave(EXIT_USAGE, missing)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what was made is taken away again
     mounts = enter_private_mounts()  # before the first thread: see there
     held = [_drill(scenario, mounts, arguments) for scenario in scenarios]
@@ -164,7 +172,7 @@ def compare(paths: Sequence[str], arguments: argparse.Namespace) -> int:
 
 def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namespace) -> bool:
     """One scenario from its head to its report; whether everything held."""
-    # Imported late: these bring gRPC, and with it threads.
+    # Imported late: these bring grpcio, and with it threads.
     from eviction.drill.node.embedded_node import EmbeddedDrillNode
     from eviction.drill.report.to_json import result_json
     from eviction.drill.run.embedded import Drill

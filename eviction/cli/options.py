@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
@@ -15,11 +16,7 @@ from eviction.configuration.effective import Configuration, ConfigurationError, 
 from eviction.configuration.sources import parse_pairs
 from eviction.reporting.log import Log, escaped, goes_to_journal
 from reclaim.cri.calls import EndpointError, socket_path
-from reclaim.lazy_imports import lazily
 from signals.clock import SystemClock
-
-with lazily("bz2", "lzma"):  # for archives, of which shutil knows; argparse imports it in any case
-    import shutil
 
 STDERR = 2
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gc
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -54,11 +53,7 @@ def run_command(arguments: Sequence[str]) -> int:
     if command is None:
         build_parser().parse_args(arguments)
         return EXIT_USAGE
-    gc.disable()  # what imports make is no garbage, and to look for some takes a tenth of the start
-    try:
-        module = import_module(f"eviction.cli.{command}")
-    finally:
-        gc.enable()
+    module = import_module(f"eviction.cli.{command}")
     parser = Parser(prog=f"reclaimd {command}", description=COMMANDS[command], allow_abbrev=False)
     module.add_arguments(parser)
     return int(module.run(parser.parse_args(arguments[1:])))

@@ -67,7 +67,7 @@ class KubeletConfiguration:
 class _File(Model):
     """The fields that reclaimd needs; all others are ignored."""
 
-    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+    model_config = ConfigDict(extra="ignore")
 
     evictionHard: dict[str, str] | None = None  # noqa: N815 # the names of fields are the file's
     evictionSoft: dict[str, str] | None = None  # noqa: N815

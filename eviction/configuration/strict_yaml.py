@@ -28,9 +28,9 @@ class DocumentError(EvictionError):
 
 
 class StrictModel(Model):
-    """A model that refuses unknown fields and does not convert types."""
+    """A model that also refuses unknown fields."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid")
 
 
 class _StrictLoader(yaml.SafeLoader):

@@ -8,7 +8,8 @@
 
 Each test has a node of its own. Its filesystems are mounted in a mount namespace of the pytest process, which is
 entered before the first test if a test asks for one of the fixtures; where that is not allowed the tests are skipped
-and say why. Everything else is imported when a fixture is used: a suite that does not pays nothing.
+and say why. Without the extra `drill` (grpcio) they fail and say how to install it. Everything else is imported when a
+fixture is used: a suite that does not pays nothing.
 """
 
 from __future__ import annotations
@@ -50,10 +51,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @pytest.fixture
 def embedded_runtime(request: pytest.FixtureRequest) -> Iterator[GuestNode]:
     """The node of the test's scenario: see `GuestNode`."""
+    from eviction.drill.runtime.extra import missing_extra
+
+    if (missing := missing_extra()) is not None:
+        pytest.fail(missing, pytrace=False)
     mounts = request.config.stash.get(_MOUNTS, None)
     if mounts is None or not mounts.available:
         pytest.skip(NO_ROOT if mounts is None else f"needs filesystems of its own: {mounts.reason}")
-    from eviction.drill.guest_node import guest_node  # brings gRPC, and with it threads
+    from eviction.drill.guest_node import guest_node  # brings grpcio, and with it threads
 
     with guest_node(_scenario_of(request), mounts) as node:
         yield node

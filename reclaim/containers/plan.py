@@ -70,7 +70,7 @@ def plan_container_gc(
     exact = _decide(listing, pods, policy, now_ns, evict_non_deleted_pods, guarded=False)
     removed = {verdict.id for verdict in exact.remove}
     return replace(
-        plan, keep=tuple(replace(v, rule=Rule.GUARD if v.id in removed else Rule.KUBELET) for v in plan.keep)
+        plan, keep=tuple(v._replace(rule=Rule.GUARD if v.id in removed else Rule.KUBELET) for v in plan.keep)
     )
 
 

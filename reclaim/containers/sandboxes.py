@@ -16,7 +16,6 @@ The lists must be read after the containers were removed, so that a sandbox empt
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 
 from reclaim.containers.policy import NANOSECOND, ContainerGCPolicy, missing_age, pods_with_living_parts, why_removable
 from reclaim.pods.states import PodStates
@@ -56,11 +55,10 @@ def plan_sandbox_gc(
             settle = policy.settle_seconds if guarded and pod_removable is Reason.POD_GONE else float("-inf")
             verdict = _judge(sandbox, pod_removable, newest_first[0], occupied, guarded=guarded, now_ns=now_ns)
             if verdict.reason is Reason.NEWEST_SANDBOX and (held_by_guard or not pods.known):
-                verdict = replace(verdict, rule=Rule.GUARD)
+                verdict = verdict._replace(rule=Rule.GUARD)
             wait = missing_age(sandbox.created_at_ns, settle, now_ns, guarded=guarded)
             if verdict.action is Action.REMOVE and pod_removable is Reason.POD_GONE and wait > 0:
-                verdict = replace(
-                    verdict,
+                verdict = verdict._replace(
                     action=Action.KEEP,
                     reason=Reason.TOO_YOUNG,
                     eligible_in_seconds=wait,

@@ -12,6 +12,8 @@ goes wrong with one is nobody else's.
 
 from __future__ import annotations
 
+import math
+import select
 import socket
 import struct
 import threading
@@ -19,7 +21,7 @@ import time
 from collections.abc import Generator, Iterator
 from contextlib import closing, suppress
 
-from reclaim.cri.http2 import BrokenConversation, Conversation
+from reclaim.cri.http2_client import Http2Client, ProtocolBroken
 from reclaim.cri.status import CallError, Code
 
 CONNECT_SECONDS = 5.0
@@ -29,9 +31,9 @@ KEPT_SECONDS = 30.0
 """A connection that was not used for so long is closed with the next call."""
 
 _RECEIVE_BYTES = 65536
+_IDLE_READS = 4  # more than that is not said to a client that asks nothing
 _HUNG_UP = "the connection was closed"
 _CLOSED = "the channel was closed"
-_FOR_EVER = struct.pack("@ll", 0, 0)  # unix(7): a timeout of 0 is none
 
 
 class Channel:
@@ -133,14 +135,15 @@ class _Connection:
 
     def __init__(self) -> None:
         self.used = 0.0
-        self._conversation = Conversation()
+        self._http2 = Http2Client()
         self._socket = socket.socket(socket.AF_UNIX)
+        self._poll = select.poll()
         self._ready = False  # greeted, and no call in the middle
 
     @property
     def reusable(self) -> bool:
         """Whether another call can be made: the last one ended well or was answered with an error."""
-        return self._ready and not self._conversation.leaving
+        return self._ready and not self._http2.leaving
 
     def connect(self, path: str, ends: float | None, connect_seconds: float) -> None:
         """Connects and waits for the greeting. Raises CallError: UNAVAILABLE, DEADLINE_EXCEEDED."""
@@ -151,49 +154,51 @@ class _Connection:
             # does not block fails at once where the backlog is full. This one is the kernel's, unix(7).
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(_left(until)))
             self._socket.connect(path)
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _FOR_EVER)
-            while not self._conversation.greeted:
+            self._socket.setblocking(False)
+            while not self._http2.greeted:
                 self._exchange(until)
-            self._send(until)
         except (TimeoutError, BlockingIOError) as error:
             if until == ends:
                 raise CallError(Code.DEADLINE_EXCEEDED, "the deadline is over") from error
             details = f"what listens there did not greet within {connect_seconds:g} s"
             raise CallError(Code.UNAVAILABLE, details) from error
-        except (OSError, BrokenConversation) as error:
+        except (OSError, ProtocolBroken) as error:
             raise CallError(Code.UNAVAILABLE, _words(error)) from error
         self._ready = True
 
     def is_alive(self) -> bool:
-        """Reads what the server said since, without waiting: False where it has hung up or wants to."""
+        """Reads what the server said since, without waiting: False where it has hung up, wants to, or says too much."""
         try:
-            self._socket.settimeout(0)
-            while data := self._socket.recv(_RECEIVE_BYTES):
-                self._conversation.receive(data)
+            for _ in range(_IDLE_READS):
+                data = self._socket.recv(_RECEIVE_BYTES)
+                if not data:
+                    break
+                self._http2.receive(data)
         except BlockingIOError:
             return self.reusable
-        except (OSError, BrokenConversation):
+        except (OSError, ProtocolBroken):
             pass
         self._ready = False
         return False
 
     def call(self, method: str, request: bytes, ends: float | None) -> Iterator[bytes]:
         """The messages of one call. Raises CallError; whoever stops reading has used the connection up."""
-        conversation, self._ready = self._conversation, False
+        http2, self._ready = self._http2, False
         try:
-            conversation.ask(method, request, None if ends is None else _left(ends))
-            while conversation.ended is None:
+            http2.ask(method, request, None if ends is None else _left(ends))
+            while http2.ended is None:
                 self._exchange(ends)
-                messages, conversation.messages = conversation.messages, []
+                messages, http2.messages = http2.messages, []
                 yield from messages
-            self._send_what_goes_at_once()
         except TimeoutError as error:
             raise CallError(Code.DEADLINE_EXCEEDED, "the deadline is over") from error
-        except (OSError, BrokenConversation) as error:
+        except (OSError, ProtocolBroken) as error:
             raise CallError(Code.UNAVAILABLE, _words(error)) from error
+        with suppress(OSError):  # the answer has come; whoever makes the next call sees what became of the connection
+            self._send_what_goes_at_once()
         self._ready = True
-        if conversation.ended.code is not Code.OK:
-            raise conversation.ended
+        if http2.ended.code is not Code.OK:
+            raise http2.ended
 
     def hang_up(self) -> None:
         """Ends the call that another thread has in flight: its next read finds the end."""
@@ -206,32 +211,33 @@ class _Connection:
         self._socket.close()
 
     def _exchange(self, ends: float | None) -> None:
-        """Sends what is to be sent, waits for bytes and takes them. Raises OSError and BrokenConversation."""
-        self._send(ends)
-        self._socket.settimeout(None if ends is None else _left(ends))
+        """Sends what can be sent, and takes what has come, or waits for either. Raises OSError and ProtocolBroken.
+
+        It never waits for the server to read alone: one that only speaks is heard, and told off when it says too much.
+        """
+        self._send_what_goes_at_once()
+        self._poll.register(self._socket, select.POLLIN | (select.POLLOUT if self._http2.out else 0))
+        left = None if ends is None else math.ceil(_left(ends) * 1000)
+        for _, happened in self._poll.poll(left):
+            if happened & ~select.POLLOUT:
+                self._receive()
+
+    def _receive(self) -> None:
         data = self._socket.recv(_RECEIVE_BYTES)
         if not data:
             raise ConnectionError(_HUNG_UP)
-        self._conversation.receive(data)
-
-    def _send(self, ends: float | None) -> None:
-        out = self._conversation.out
-        if out:
-            self._socket.settimeout(None if ends is None else _left(ends))
-            self._socket.sendall(out)
-            out.clear()
+        self._http2.receive(data)
 
     def _send_what_goes_at_once(self) -> None:
-        """The answer to a ping, say. The rest goes with the next call: no answer that has come is put at risk."""
-        out = self._conversation.out
+        """Without waiting; the rest goes later, or with the next call."""
+        out = self._http2.out
         if out:
-            self._socket.settimeout(0)
             with suppress(BlockingIOError):
                 del out[: self._socket.send(out)]
 
 
 def _left(ends: float) -> float:
-    """Seconds until then. Raises TimeoutError when it is over: a timeout of 0 would mean not to wait."""
+    """Seconds until then. Raises TimeoutError when it is over."""
     left = ends - time.monotonic()
     if left <= 0:
         raise TimeoutError("the deadline is over")

@@ -240,6 +240,6 @@ class _Execution:
 
     def _keep(self, verdicts: Sequence[Verdict], reason: Reason) -> None:
         self._kept += [
-            Outcome(replace(verdict, action=Action.KEEP, reason=reason, eligible_in_seconds=None, rule=Rule.GUARD))
+            Outcome(verdict._replace(action=Action.KEEP, reason=reason, eligible_in_seconds=None, rule=Rule.GUARD))
             for verdict in verdicts
         ]

@@ -92,7 +92,7 @@ def remove_one(
     if refused is not None:
         kept = verdict
         if refused.reason is not None:
-            kept = replace(verdict, action=Action.KEEP, reason=refused.reason, eligible_in_seconds=None)
+            kept = verdict._replace(action=Action.KEEP, reason=refused.reason, eligible_in_seconds=None)
         return replace(outcome(refused.result), verdict=kept)
     if dry_run:
         return outcome(Result.PLANNED)

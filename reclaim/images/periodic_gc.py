@@ -214,7 +214,7 @@ class _Part:
         """Adds what became of one image; whether it is gone."""
         match outcome.result:
             case None | Result.IN_USE:  # the check right before the removal is a guard of ours
-                self.kept.append(replace(outcome, verdict=replace(outcome.verdict, rule=Rule.GUARD)))
+                self.kept.append(replace(outcome, verdict=outcome.verdict._replace(rule=Rule.GUARD)))
                 return False
             case Result.FAILED | Result.UNANSWERED:
                 self.outcomes.append(outcome)
@@ -233,7 +233,7 @@ class _Part:
         """These are kept after all. That enough was freed is the kubelet's rule, other reasons are ours."""
         self.cut_short = self.cut_short or reason in (Reason.STOPPING, Reason.INCOMPLETE_LISTING)
         rule = Rule.KUBELET if reason is Reason.ENOUGH_FREED else Rule.GUARD
-        self.kept += [Outcome(replace(verdict, action=Action.KEEP, reason=reason, rule=rule)) for verdict in verdicts]
+        self.kept += [Outcome(verdict._replace(action=Action.KEEP, reason=reason, rule=rule)) for verdict in verdicts]
 
 
 def _result(

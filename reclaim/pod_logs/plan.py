@@ -33,7 +33,7 @@ Covers: verdicts and their order. Does not cover: reading (`reader`), the checks
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from reclaim.pod_logs.names import (
@@ -147,11 +147,11 @@ def _judge_entry(
         pod_uid=printable_text(uid),
     )
     if not pods.sources_ready:
-        return replace(verdict, reason=Reason.HELD_OFF)
+        return verdict._replace(reason=Reason.HELD_OFF)
     listed = pods.known and uid in (pods.kubelet or {})
     if listed or (pods.known and not policy.cautious):
         return _by_kubelet_rules(verdict, uid, pods)
-    return _by_guards(replace(verdict, rule=Rule.GUARD), entry.name, pods, policy, in_runtime)
+    return _by_guards(verdict._replace(rule=Rule.GUARD), entry.name, pods, policy, in_runtime)
 
 
 def _by_kubelet_rules(verdict: Verdict, uid: str, pods: PodStates) -> Verdict:
@@ -161,10 +161,10 @@ def _by_kubelet_rules(verdict: Verdict, uid: str, pods: PodStates) -> Verdict:
         reason = Reason.POD_GONE
         if state is not None:
             reason = Reason.POD_EVICTED if state.evicted else Reason.POD_TERMINATED
-        return replace(verdict, action=Action.REMOVE, reason=reason)
+        return verdict._replace(action=Action.REMOVE, reason=reason)
     if state is None and not pods.synced:
-        return replace(verdict, reason=Reason.HELD_OFF)
-    return replace(verdict, rule=Rule.KUBELET if state is not None else Rule.GUARD)
+        return verdict._replace(reason=Reason.HELD_OFF)
+    return verdict._replace(rule=Rule.KUBELET if state is not None else Rule.GUARD)
 
 
 def _by_guards(
@@ -173,16 +173,16 @@ def _by_guards(
     uid = uid_of_kubelets_log_directory(name)
     age = verdict.age_seconds or 0.0
     if uid is None:
-        return replace(verdict, reason=Reason.NOT_KUBELETS)
+        return verdict._replace(reason=Reason.NOT_KUBELETS)
     if not pods.gone(uid):
-        return verdict if pods.synced else replace(verdict, reason=Reason.HELD_OFF)
+        return verdict if pods.synced else verdict._replace(reason=Reason.HELD_OFF)
     if in_runtime is None:
-        return replace(verdict, reason=Reason.INCOMPLETE_LISTING)
+        return verdict._replace(reason=Reason.INCOMPLETE_LISTING)
     if uid in in_runtime:
-        return replace(verdict, reason=Reason.HAS_CONTAINERS)
+        return verdict._replace(reason=Reason.HAS_CONTAINERS)
     if age < policy.settle_seconds:
-        return replace(verdict, reason=Reason.TOO_YOUNG, eligible_in_seconds=policy.settle_seconds - age)
-    return replace(verdict, action=Action.REMOVE, reason=Reason.POD_GONE)
+        return verdict._replace(reason=Reason.TOO_YOUNG, eligible_in_seconds=policy.settle_seconds - age)
+    return verdict._replace(action=Action.REMOVE, reason=Reason.POD_GONE)
 
 
 def plan_log_symlinks(links: Sequence[LogSymlink], answers: Mapping[str, StatusAnswer], policy: LogPolicy) -> Plan:
@@ -206,9 +206,9 @@ def judge_link(link: LogSymlink, answers: Mapping[str, StatusAnswer], policy: Lo
         case TargetState.EXISTS:
             return verdict
         case TargetState.UNREADABLE:
-            return replace(verdict, reason=Reason.UNREADABLE)
+            return verdict._replace(reason=Reason.UNREADABLE)
         case TargetState.FOREIGN:
-            return replace(verdict, reason=Reason.NOT_KUBELETS, rule=Rule.GUARD)
+            return verdict._replace(reason=Reason.NOT_KUBELETS, rule=Rule.GUARD)
         case TargetState.MISSING:
             return _judge_dangling(verdict, link, answers, policy)
 
@@ -216,11 +216,11 @@ def judge_link(link: LogSymlink, answers: Mapping[str, StatusAnswer], policy: Lo
 def _judge_dangling(
     verdict: Verdict, link: LogSymlink, answers: Mapping[str, StatusAnswer], policy: LogPolicy
 ) -> Verdict:
-    gone = replace(verdict, action=Action.REMOVE, reason=Reason.DANGLING)
-    uncertain = replace(verdict, reason=Reason.UNKNOWN_STATE, rule=Rule.GUARD)
+    gone = verdict._replace(action=Action.REMOVE, reason=Reason.DANGLING)
+    uncertain = verdict._replace(reason=Reason.UNKNOWN_STATE, rule=Rule.GUARD)
     if link.container_id is None:
         return uncertain if policy.cautious and is_cut(link.name) else gone
-    unanswered = replace(uncertain, reason=Reason.INCOMPLETE_LISTING)
+    unanswered = uncertain._replace(reason=Reason.INCOMPLETE_LISTING)
     match answers.get(link.container_id):
         case None:
             return unanswered
@@ -229,11 +229,11 @@ def _judge_dangling(
         case NoState.NO_CONTAINER:
             return uncertain if policy.cautious and is_cut(link.name) else gone
         case NoState.NO_STATUS:
-            return replace(verdict, reason=Reason.UNKNOWN_STATE)
+            return verdict._replace(reason=Reason.UNKNOWN_STATE)
         case ContainerState.EXITED:
             return gone
         case ContainerState.CREATED | ContainerState.RUNNING | ContainerState.UNKNOWN:
-            return replace(verdict, reason=Reason.ROTATING)
+            return verdict._replace(reason=Reason.ROTATING)
 
 
 def _plan(verdicts: Sequence[Verdict]) -> Plan:

@@ -15,6 +15,7 @@ ROOMS = ("signals", "reclaim", "eviction")
 
 HOMES = {
     "grpc": {"eviction/drill/runtime/"},
+    "h2": {"reclaim/cri/http2_client.py"},
     "google": {
         "reclaim/cri/messages.py",
         "reclaim/cri/cri_pb2.py",

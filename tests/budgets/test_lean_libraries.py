@@ -1,4 +1,4 @@
-"""What pydantic and protobuf bring for others is left out for us, and for us alone."""
+"""No plugin of pydantic's runs in the program, and either implementation of protobuf does."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.reclaimd_process import PROGRAM
+
 PLUGIN = """
+print("loaded")
+
+
 class Plugin:
-    def new_schema_validator(self, schema, schema_type, schema_type_path, *_):
-        print(schema_type_path.name.rpartition(".")[2])
+    def new_schema_validator(self, *_):
         return None, None, None
+
 
 plugin = Plugin()
 """
-OURS = "import eviction.configuration.effective, eviction.drill.report.document, eviction.drill.scenario.schema"
 MESSAGES = """
 from google.protobuf.internal import api_implementation
 from reclaim.cri.messages import DecodeError, pb
@@ -40,7 +44,7 @@ def python(program: str, **environment: str) -> list[str]:
 
 @pytest.fixture
 def plugin_path(tmp_path: Path) -> str:
-    """Where a package with a plugin for pydantic is installed that tells which models it was shown."""
+    """Where a package with a plugin for pydantic is installed that says when it is loaded."""
     (tmp_path / "foo.py").write_text(PLUGIN)
     about = tmp_path / "foo-1.0.dist-info"
     about.mkdir()
@@ -49,36 +53,19 @@ def plugin_path(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-def test_a_plugin_of_another_package_sees_no_model_of_ours_and_every_other(plugin_path: str) -> None:
-    """Whoever uses pydantic in this process, before us or after us, has its plugins."""
-    before, after = (f"from pydantic import BaseModel\nclass {name}(BaseModel): ..." for name in ("Before", "After"))
-    assert python(f"{before}\n{OURS}\n{after}", PYTHONPATH=plugin_path) == ["Before", "After"]
-    assert python(f"{OURS}\n{after}", PYTHONPATH=plugin_path) == ["After"]
-
-
-def test_models_of_ours_are_complete_when_they_are_made() -> None:
-    """None is left to be built at its first use, when plugins would be looked for."""
-    program = (
-        f"{OURS}\nimport sys\nfrom eviction.configuration.models import Model\n"
-        "def all_of(model):\n    return [model, *(one for sub in model.__subclasses__() for one in all_of(sub))]\n"
-        "assert len(all_of(Model)) > 20\n"
-        "print([model.__name__ for model in all_of(Model) if not model.__pydantic_complete__])\n"
-        "print('pydantic.plugin._loader' in sys.modules)"
-    )
-    assert python(program) == ["[]", "False"]
-
-
-def test_secrets_are_there_for_who_has_some() -> None:
-    """What is loaded lazily is loaded when it is used, by pydantic or by anybody else."""
-    program = (
-        "import sys, eviction.configuration.models, pydantic\nassert 'hashlib' not in sys.modules\n"
-        "print(pydantic.SecretStr('a') == pydantic.SecretStr('a'))\n"
-        "import secrets\nprint(secrets.compare_digest('a', 'a'))"
-    )
-    assert python(program) == ["True", "True"]
+@pytest.mark.parametrize("variables", [{}, {"PYDANTIC_DISABLE_PLUGINS": "bar"}])
+def test_the_program_loads_no_plugin_of_pydantic(plugin_path: str, variables: dict[str, str]) -> None:
+    """Whatever the environment says of plugins, reclaimd has none; another program has them all the same."""
+    environment = {**os.environ, "PYTHONPATH": plugin_path, **variables}
+    for command, said in (
+        ([PROGRAM, "config"], False),
+        ([sys.executable, "-c", "import eviction.configuration.effective"], True),
+    ):
+        process = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        assert ("loaded" in process.stdout.splitlines()) is said
 
 
 @pytest.mark.parametrize("implementation", ["upb", "python"])
 def test_messages_are_read_and_written_by_either_implementation(implementation: str) -> None:
-    """Where protobuf has to do with pure Python, that is loaded after all."""
+    """The one in C, and the one in Python where that is all there is."""
     assert python(MESSAGES, PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=implementation) == [implementation]

@@ -1,7 +1,7 @@
 """What a start costs, counted in modules: a wall clock on a shared machine would say something else each day.
 
 A module of the standard library costs about 0.3 ms to import, argparse and typing several, dataclasses with inspect
-ten, protobuf twenty, pydantic sixty.
+ten, protobuf twenty, h2 thirty, pydantic sixty.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import pytest
 
 HEAVY = {"argparse", "typing", "dataclasses", "inspect", "email", "importlib.metadata", "http", "ssl", "asyncio"}
 MOST_OF_THE_HOOK = 45  # 37 on Python 3.11: those of json, re and socket
-# What pydantic and protobuf import for others: plugins of whoever is installed, secrets, protobuf in pure Python.
-NOBODYS = {"importlib.metadata", "email", "zipfile", "hashlib", "_hashlib", "google.protobuf.text_format"}
 REMOVING = {
     "eviction.node.node",
     "eviction.reporting.pass_record",
@@ -26,6 +24,7 @@ REMOVING = {
     "reclaim.containers.removers",
     "signals.disk_usage",
 }
+MOST_OF_A_LOOK = 430  # 345 to 386 on Python 3.11: pydantic, protobuf and h2, and what they import
 MOST_OF_HELP = 52  # 44 on Python 3.11: those of argparse and gettext
 
 
@@ -60,6 +59,7 @@ def test_the_hook_asks_with_nothing_but_a_little_of_the_standard_library() -> No
         "eviction",
         "eviction.cli",
         "eviction.cli.ask_daemon",
+        "eviction.configuration",
         "eviction.configuration.fingerprint",
         "eviction.exit_codes",
     }
@@ -86,7 +86,7 @@ def test_a_command_of_one_look_does_not_load_what_only_the_daemon_or_a_failure_n
     assert not {name for name in loaded if name.startswith("eviction.drill")}
     others = {"run", "check", "plan", "status", "config", "drill", "reclaim"} - {command}
     assert not {f"eviction.cli.{other}" for other in others} & loaded
-    assert not NOBODYS & loaded
+    assert len(loaded) <= MOST_OF_A_LOOK, sorted(loaded)
 
 
 def test_a_check_does_not_load_what_removes() -> None:

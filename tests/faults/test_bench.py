@@ -46,7 +46,7 @@ def test_what_a_record_says_falsely_is_found(lived: LivedNode) -> None:
     assert with_first(first) == []
     assert "told as failed and has gone" in with_first(replace(first, result=Result.FAILED))[0]
     assert "is not told" in with_first()[0]
-    invented = replace(first, verdict=replace(first.verdict, id=lived.running))
+    invented = replace(first, verdict=first.verdict._replace(id=lived.running))
     assert any("told as removed and is there" in each for each in with_first(first, invented))
     lived.close()
 

@@ -6,7 +6,7 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-PROPERTIES = 8
+PROPERTIES = 9
 INPUTS = int(os.environ.get("FUZZ_INPUTS", "0"))
 
 if INPUTS:
@@ -20,4 +20,4 @@ if INPUTS:
     )
     settings.load_profile("fuzz")
 else:
-    collect_ignore = ["test_fuzz.py"]
+    collect_ignore = ["test_fuzz.py", "test_http2.py"]

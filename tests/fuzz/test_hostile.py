@@ -44,7 +44,7 @@ IDLE = Decision(frozenset(), (), None, (), FsLayout.SINGLE)
 def record_of(name: str, words: str) -> Pass:
     """A pass in which one object failed, with the runtime's words, and one stayed."""
     went = Verdict(Kind.POD_LOG, name, name, Action.REMOVE, Reason.POD_GONE, 1, 1.0)
-    stayed = replace(went, action=Action.KEEP, reason=Reason.RUNNING)
+    stayed = went._replace(action=Action.KEEP, reason=Reason.RUNNING)
     function = ReclaimResult(
         "delete_all_unused_containers",
         outcomes=(Outcome(went, Result.FAILED, words),),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from reclaim.pods.states import PodStates
 from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, PodSandboxStatus, RuntimeVersion
@@ -40,7 +39,7 @@ class MemoryRuntime:
 
     def set_state(self, container_id: str, state: ContainerState) -> None:
         """Puts a container into another state."""
-        self.containers[container_id] = replace(self.containers[container_id], state=state)
+        self.containers[container_id] = self.containers[container_id]._replace(state=state)
 
     def _called(self, call: str) -> None:
         self.calls.append(call)

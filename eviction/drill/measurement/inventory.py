@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from eviction.drill.measurement.measurements import EndedPod, NamedObject, RemovalSeen
-from eviction.drill.pressure.fault_schedule import Strike
+from eviction.drill.pressure.schedule import Strike
 from reclaim.services import ImageService, RuntimeService
 from reclaim.types import Kind, PodSandboxState, RuntimeUnavailable
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from eviction.drill.pressure.fault_schedule import Strike
-from eviction.drill.pressure.schedule import Period
+from eviction.drill.pressure.schedule import Period, Strike
 from eviction.reporting.pass_record import Pass
 from eviction.types import NodeCondition, Threshold
 from signals.types import FilesystemRole, FsStats, Signal, SignalObservations

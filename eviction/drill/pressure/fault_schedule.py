@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
 from typing import assert_never
 
+from eviction.drill.pressure.schedule import Strike
 from eviction.drill.runtime.distortions import Distortion
 from eviction.drill.runtime.faults import CODES, ActThenFail, Cut, Delay, Distort, Fail, Failpoint, Hang, Pretend
 from eviction.drill.runtime.server import EmbeddedServer
@@ -18,14 +18,6 @@ from eviction.drill.scenario.types import Fault, FaultAction
 from signals.quantity import format_duration
 
 WAIT_SECONDS = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Strike:
-    """A fault that struck, in seconds since the first pressure began."""
-
-    what: str
-    seconds: float
 
 
 def words_of(fault: Fault) -> str:

@@ -18,6 +18,14 @@ TICK_SECONDS = 0.005
 
 
 @dataclass(frozen=True, slots=True)
+class Strike:
+    """A fault that struck, in seconds since the first pressure began."""
+
+    what: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Period:
     """One pressure that was put on: seconds since the first began; `written` in bytes or files. `ended`: None while it
     goes on."""

@@ -31,7 +31,7 @@ class ReportError(EvictionError):
 
 
 class _Part(Model):
-    model_config = ConfigDict(extra="ignore", strict=True, frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
 
 class CheckPart(_Part):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,7 +50,7 @@ def test_what_goes_is_seen_once_and_a_pod_ends_with_its_last_ready_sandbox(tmp_p
     """An image gone, a sandbox no longer READY, and another one replaced by its next attempt."""
     made = runtime()
     watch = watching(made, tmp_path)
-    made.hold(replace(WEB, state=PodSandboxState.NOTREADY), replace(JOB, id="s3", attempt=1))
+    made.hold(WEB._replace(state=PodSandboxState.NOTREADY), JOB._replace(id="s3", attempt=1))
     made.sandboxes.pop("s2")
     made.images.clear()
     assert came_true(lambda: watch.news >= 3, 5.0)
@@ -68,7 +67,7 @@ def test_an_image_that_loses_its_names_first_goes_by_the_one_that_it_had(tmp_pat
     """containerd takes the tags away before the image; who asks in between sees an image without a name."""
     made = runtime()
     watch = watching(made, tmp_path)
-    made.hold(replace(OLD, repo_tags=()))
+    made.hold(OLD._replace(repo_tags=()))
     time.sleep(0.1)  # it was listed so, several times
     made.images.clear()
     watch.stop()

@@ -15,8 +15,7 @@ from eviction.drill.judgement.judge import Check
 from eviction.drill.judgement.result import DrillResult, Response
 from eviction.drill.measurement.downsample import thinned
 from eviction.drill.measurement.measurements import EndedPod, Episode, FilesystemSeen, RemovalSeen, Sample
-from eviction.drill.pressure.fault_schedule import Strike
-from eviction.drill.pressure.schedule import Period
+from eviction.drill.pressure.schedule import Period, Strike
 from eviction.drill.report.document import Report, ReportError, read_report, report_of
 from eviction.drill.report.html import page
 from eviction.drill.report.junit import junit_xml

@@ -154,7 +154,7 @@ def test_young_containers_do_not_count_against_the_number_to_keep() -> None:
 
 def test_a_container_without_a_creation_time_is_young() -> None:
     """Its age is not known, so no age has been reached, not even of a vanished pod."""
-    made = plan(replace(container("c"), created_at_ns=0), pods=EMPTY)
+    made = plan(container("c")._replace(created_at_ns=0), pods=EMPTY)
     assert kept(made) == {"c": Reason.TOO_YOUNG}
 
 

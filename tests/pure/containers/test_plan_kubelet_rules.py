@@ -181,7 +181,7 @@ def test_checklist_6_a_container_without_a_pod_uid_counts_as_one_of_a_removed_po
 
 def test_the_attempt_number_plays_no_part() -> None:
     """Newest is by creation time."""
-    listing = Listing(containers=(replace(one("first", age=50), attempt=7), replace(one("second", age=40), attempt=2)))
+    listing = Listing(containers=(one("first", age=50)._replace(attempt=7), one("second", age=40)._replace(attempt=2)))
     assert removed(plan_container_gc(listing, LIVE, ContainerGCPolicy(), NOW_NS)) == "first"
 
 

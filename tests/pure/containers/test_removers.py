@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from reclaim.containers.removers import ContainerRemover, SandboxRemover
@@ -168,7 +166,7 @@ def test_a_container_whose_log_cannot_be_deleted_stays() -> None:
 def test_only_what_was_planned_in_its_state_goes_without_being_exited(state: ContainerState) -> None:
     """A plan of the kubelet's own rules may name CREATED and UNKNOWN; any other state by now, and it stays."""
     node = Node()
-    planned = replace(ORPHAN, state=state)
+    planned = ORPHAN._replace(state=state)
     for now in ContainerState:
         node.runtime.set_state("old", now)
         allowed = now in (state, ContainerState.EXITED)
@@ -180,7 +178,7 @@ def test_an_unknown_container_is_stopped_and_must_have_exited() -> None:
     node = Node()
     node.runtime.set_state("old", ContainerState.UNKNOWN)
     remover = node.containers()
-    planned = replace(ORPHAN, state=ContainerState.UNKNOWN)
+    planned = ORPHAN._replace(state=ContainerState.UNKNOWN)
     remover.check(planned)
     node.runtime.calls.clear()
     remover.remove(planned)
@@ -193,7 +191,7 @@ def test_an_unknown_container_that_does_not_stop_stays() -> None:
     node.runtime.stops = False
     node.runtime.set_state("old", ContainerState.UNKNOWN)
     remover = node.containers()
-    planned = replace(ORPHAN, state=ContainerState.UNKNOWN)
+    planned = ORPHAN._replace(state=ContainerState.UNKNOWN)
     remover.check(planned)
     with pytest.raises(RemovalFailed, match="it was stopped, but is UNKNOWN"):
         remover.remove(planned)

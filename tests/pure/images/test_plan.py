@@ -142,7 +142,7 @@ def test_what_the_runtime_resolves_is_in_use() -> None:
 
 def test_a_pinned_image_stays() -> None:
     """And a pin shows which image the sandboxes need."""
-    made = plan(Listing(images=(replace(PAUSE, pinned=True), UNUSED)))
+    made = plan(Listing(images=(PAUSE._replace(pinned=True), UNUSED)))
     assert removed(made) == [UNUSED.id]
     assert kept(made) == {PAUSE.id: Reason.PINNED}
 
@@ -188,21 +188,21 @@ def test_the_image_whose_last_use_is_longest_ago_goes_first() -> None:
 
 def test_one_id_listed_twice_is_one_image() -> None:
     """It goes once, and not at all if either entry is pinned."""
-    twice = (UNUSED, replace(UNUSED, repo_tags=("other:1",)), PAUSE)
+    twice = (UNUSED, UNUSED._replace(repo_tags=("other:1",)), PAUSE)
     assert removed(plan(Listing(twice, sandbox_image_references=KNOWN))) == [UNUSED.id]
     for pins in ((True, False), (False, True)):
-        images = tuple(replace(one, pinned=pin) for one, pin in zip(twice[:2], pins, strict=True))
+        images = tuple(one._replace(pinned=pin) for one, pin in zip(twice[:2], pins, strict=True))
         assert plan(Listing(images, sandbox_image_references=KNOWN)).remove == ()
 
 
 def test_the_later_entry_of_one_id_says_its_size_and_a_pin_on_either_is_ours() -> None:
     """As the kubelet: one record, later size, later pin; we hold to both pins."""
-    first, second = replace(UNUSED, size_bytes=10, pinned=True), replace(UNUSED, size_bytes=20)
+    first, second = UNUSED._replace(size_bytes=10, pinned=True), UNUSED._replace(size_bytes=20)
     (verdict,) = (
         v for v in plan(Listing((first, second, PAUSE), sandbox_image_references=KNOWN)).keep if v.size_bytes == 20
     )
     assert (verdict.id, verdict.reason, verdict.rule) == (UNUSED.id, Reason.PINNED, Rule.GUARD)
-    later = replace(first, pinned=False), replace(second, pinned=True)
+    later = first._replace(pinned=False), second._replace(pinned=True)
     (verdict,) = (v for v in plan(Listing((*later, PAUSE), sandbox_image_references=KNOWN)).keep if v.id == UNUSED.id)
     assert (verdict.reason, verdict.rule) == (Reason.PINNED, Rule.KUBELET)
 

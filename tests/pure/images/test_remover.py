@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from reclaim.execution.remover import Ready, Refused, Wait
@@ -63,7 +61,7 @@ def test_no_image_may_go_while_a_pod_is_being_made() -> None:
     starts = PodStarts(node.runtime, node.pods, node.clock, 1.0)
     remover = ImageRemover(node.runtime, lister, listing, node.clock, starts=starts)
     began_ns = int((node.clock.wall() - 0.25) * 1e9)
-    node.runtime.hold(replace(sandbox("new", state=PodSandboxState.READY), created_at_ns=began_ns))
+    node.runtime.hold(sandbox("new", state=PodSandboxState.READY)._replace(created_at_ns=began_ns))
     answer = remover.check(UNUSED)
     assert isinstance(answer, Wait)
     assert answer.seconds == pytest.approx(0.75, abs=1e-3)

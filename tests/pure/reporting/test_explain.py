@@ -139,7 +139,7 @@ def test_a_pass_is_told_from_signal_to_result() -> None:
 def test_a_name_of_one_mebibyte_makes_no_table_of_megabytes() -> None:
     """Every row of the plan was as wide as the longest name: 100 objects, one of them named so, printed 100 MiB."""
     named = [Verdict(Kind.IMAGE, str(number), "x", Action.KEEP, Reason.RUNNING) for number in range(100)]
-    named[0] = replace(named[0], name="x" * (1 << 20))
+    named[0] = named[0]._replace(name="x" * (1 << 20))
     assert sum(map(len, outcomes_table(map(Outcome, named)))) < 100 * 1024
 
 

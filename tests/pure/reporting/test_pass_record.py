@@ -111,7 +111,7 @@ def test_an_outcome_says_what_became_of_an_object() -> None:
 
 def test_kept_objects_are_counted_by_reason() -> None:
     """In the order of the words."""
-    pinned = replace(STAYS, verdict=replace(STAYS.verdict, reason=Reason.PINNED))
+    pinned = replace(STAYS, verdict=STAYS.verdict._replace(reason=Reason.PINNED))
     assert kept_by_reason([STAYS, pinned, STAYS]) == {"pinned": 1, "running": 2}
 
 
@@ -179,7 +179,7 @@ def test_a_pass_of_fifty_thousand_removals_made_a_line_of_17_megabytes() -> None
     """Journald cuts at 48 KiB, and twenty such passes were kept for the control socket: now the first 32 removals are
     told, of all of them the numbers, also where names and errors are as long as they may be."""
     long = replace(
-        GONE, verdict=replace(GONE.verdict, id="sha256:" + "7" * 64, name="n" * 10_000), error="refused" * 1000
+        GONE, verdict=GONE.verdict._replace(id="sha256:" + "7" * 64, name="n" * 10_000), error="refused" * 1000
     )
     seen = look(observation(Signal.NODEFS_AVAILABLE, GIB))
     functions = (

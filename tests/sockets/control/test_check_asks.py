@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from signals.types import Signal
-from tests.budgets.test_start import NOBODYS, REMOVING
+from tests.budgets.test_start import REMOVING
 from tests.nodes.small_node import LONGEST_SECONDS, MIB, SmallNode
 from tests.reclaimd_process import ENVIRONMENT, Daemon, answer, came_true, reclaimd
 from tests.sockets.control.test_hook_asks import conversation, located
 
 MOST_MEBIBYTES = 32  # of a check that asks; 11 on Python 3.11
-MOST_MEBIBYTES_ALONE = 34  # of one that looks itself; 31.3 on Python 3.11 with pydantic 2.14 and protobuf 5.29
+MOST_MEBIBYTES_ALONE = 45  # of one that looks itself; 39 on Python 3.11
 CHANGING = ("time", "available")
 
 
@@ -79,10 +79,9 @@ def test_a_check_that_asks_imports_little_and_needs_little_memory(file: str, dae
 
 @pytest.mark.parametrize("output", ["table", "json"])
 def test_a_check_that_looks_itself_needs_little_memory_too(file: str, output: str) -> None:
-    """At most 34 MiB at its peak, to its end without what removes and without what the libraries bring for others."""
+    """At most 45 MiB at its peak, and to its end without what removes."""
     loaded, peak = imports(file, "--standalone", "-o", output)
     assert not REMOVING & loaded
-    assert not NOBODYS & loaded
     assert peak <= MOST_MEBIBYTES_ALONE
 
 

@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from hyperframe.frame import DataFrame, GoAwayFrame, SettingsFrame
 
 from reclaim.cri.channel import Channel
-from reclaim.cri.http2 import PREFACE, Kind, frame
 from reclaim.cri.status import CallError, Code
-from tests.http2_server import HEADER, Server, listening, prefixed, speak
+from tests.http2_server import HEADER, PREFACE, Server, listening, prefixed, speak
 
 METHOD = "/runtime.v1.RuntimeService/Version"
 SOON = 5.0  # seconds in which something ends that must not hang; alone it takes milliseconds
@@ -107,7 +107,7 @@ def test_after_a_goodbye_another_connection_is_made(tmp_path: Path) -> None:
         while data := client.recv(65536):
             server.take(data)
             if server.asked:
-                client.sendall(frame(Kind.GOAWAY, 0, 0, (2**31 - 1).to_bytes(4, "big") + bytes(4)))
+                client.sendall(GoAwayFrame(0, last_stream_id=2**31 - 1).serialize())
             client.sendall(server.h2.data_to_send())
 
     with listening(tmp_path / "s", once) as listener:
@@ -202,7 +202,10 @@ def test_a_backlog_that_is_full_is_waited_for(tmp_path: Path) -> None:
     ("said", "words"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak HTTP/2"),
-        (frame(Kind.SETTINGS, 0, 0, b"") + frame(Kind.DATA, 0, 1, b""), "a frame for stream 1, which is not open"),
+        (
+            SettingsFrame().serialize() + DataFrame(1).serialize(),
+            "it broke the rules of HTTP/2: ProtocolError: Invalid input",
+        ),
         (b"", "the connection was closed"),
     ],
 )

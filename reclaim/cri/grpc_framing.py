@@ -1,0 +1,107 @@
+"""gRPC as it stands in an HTTP/2 stream: request headers, length-prefixed messages, the status in the trailers (pure).
+
+Sources: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md,
+https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from urllib.parse import unquote
+
+from reclaim.cri.status import CallError, Code
+
+LARGEST_MESSAGE_BYTES = 256 * 1024 * 1024
+
+_PREFIX = struct.Struct(">?L")  # of a message: compressed, length
+_LONGEST_TIMEOUT = 99_999_999  # eight digits are allowed
+
+_CODES = {b"%d" % code: code for code in Code}
+_CODE_OF_RESET = {
+    7: Code.UNAVAILABLE,  # REFUSED_STREAM
+    8: Code.CANCELLED,
+    11: Code.RESOURCE_EXHAUSTED,  # ENHANCE_YOUR_CALM
+    12: Code.PERMISSION_DENIED,  # INADEQUATE_SECURITY
+}
+_CODE_OF_HTTP_STATUS = {
+    b"400": Code.INTERNAL,
+    b"401": Code.UNAUTHENTICATED,
+    b"403": Code.PERMISSION_DENIED,
+    b"404": Code.UNIMPLEMENTED,
+    b"429": Code.UNAVAILABLE,
+    b"502": Code.UNAVAILABLE,
+    b"503": Code.UNAVAILABLE,
+    b"504": Code.UNAVAILABLE,
+}
+
+
+def request_headers(method: str, timeout_seconds: float | None) -> list[tuple[bytes, bytes]]:
+    """The header fields of a call; without a timeout the server has none either."""
+    fields = [
+        (b":method", b"POST"),
+        (b":scheme", b"http"),
+        (b":path", method.encode()),
+        (b":authority", b"localhost"),
+        (b"te", b"trailers"),
+        (b"content-type", b"application/grpc"),
+        (b"user-agent", b"reclaimd"),
+    ]
+    if timeout_seconds is not None:
+        fields.append((b"grpc-timeout", b"%dm" % max(1, min(int(timeout_seconds * 1000), _LONGEST_TIMEOUT))))
+    return fields
+
+
+def prefixed(message: bytes) -> bytes:
+    """A message as it stands in the stream: a flag and its length in five bytes, then the message."""
+    return _PREFIX.pack(False, len(message)) + message
+
+
+class MessageReader:
+    """Cuts the bytes of one stream into messages. Holds at most one message of LARGEST_MESSAGE_BYTES and one frame."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    @property
+    def in_the_middle(self) -> bool:
+        """Whether a message has begun that has not ended."""
+        return bool(self._bytes)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The messages that are whole now.
+
+        Raises CallError: INTERNAL for a compressed message, RESOURCE_EXHAUSTED for one that is too large.
+        """
+        self._bytes += data
+        messages: list[bytes] = []
+        while len(self._bytes) >= _PREFIX.size:
+            compressed, size = _PREFIX.unpack_from(self._bytes)
+            if compressed:
+                raise CallError(Code.INTERNAL, "the answer is compressed, which was not asked for")
+            if size > LARGEST_MESSAGE_BYTES:
+                details = f"a message of {size} bytes, {LARGEST_MESSAGE_BYTES} are allowed"
+                raise CallError(Code.RESOURCE_EXHAUSTED, details)
+            end = _PREFIX.size + size
+            if len(self._bytes) < end:
+                break
+            with memoryview(self._bytes) as view:
+                messages.append(bytes(view[_PREFIX.size : end]))
+            del self._bytes[:end]
+        return messages
+
+
+def status_of(fields: Mapping[bytes, bytes]) -> CallError:
+    """How a call ended by its trailers; where the server is not one of gRPC, by its HTTP status."""
+    number = fields.get(b"grpc-status")
+    if number is None:
+        status = fields.get(b":status", b"")
+        code = _CODE_OF_HTTP_STATUS.get(status, Code.UNKNOWN)
+        return CallError(code, f"an answer without a status of gRPC, HTTP status {status.decode(errors='replace')}")
+    details = unquote(fields.get(b"grpc-message", b""), errors="replace")
+    return CallError(_CODES.get(number, Code.UNKNOWN), details)
+
+
+def status_of_reset(reason: int) -> CallError:
+    """How a call ended that the server reset with this HTTP/2 error code."""
+    return CallError(_CODE_OF_RESET.get(reason, Code.INTERNAL), f"the call was reset with HTTP/2 error {reason}")

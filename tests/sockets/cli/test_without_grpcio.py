@@ -1,0 +1,104 @@
+"""A node without the extra `drill`: no grpcio is there, and everything but a drill on an embedded node works.
+
+A process in which every import of grpc is refused; the runtime that it speaks to is the embedded one, out here.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from signals.types import Signal
+from tests.drill.documents import document
+from tests.nodes.small_node import MIB, SmallNode
+from tests.reclaimd_process import ENVIRONMENT, Daemon, answer, reclaimd
+
+MISSING = "the embedded runtime needs grpcio, which is not installed: pip install 'reclaimd[drill]'"
+REFUSING = """
+import sys
+
+
+class NoGrpc:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "grpc":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return None
+
+
+sys.meta_path.insert(0, NoGrpc())
+"""
+
+
+@pytest.fixture
+def without(tmp_path: Path) -> str:
+    """The PYTHONPATH of a process in which there is no grpc: Python imports sitecustomize as it starts."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(REFUSING)
+    path = str(tmp_path / "site")
+    command = [sys.executable, "-c", "import grpc"]
+    process = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
+    assert "ModuleNotFoundError: No module named 'grpc'" in process.stderr, "it is really refused"
+    return path
+
+
+def test_a_node_is_looked_at_planned_and_relieved(small_node: SmallNode, without: str) -> None:
+    """`check`, `plan` and `reclaim`, each alone."""
+    small_node.add_images(3)
+    file = small_node.configuration(Signal.NODEFS_AVAILABLE, 2 * MIB)
+    assert reclaimd("check", "--config", file, PYTHONPATH=without).returncode == 1
+    plan = reclaimd("plan", "--config", file, "-o", "json", PYTHONPATH=without)
+    assert plan.returncode == 0, plan.stderr
+    assert answer(plan)
+    assert reclaimd("reclaim", "--config", file, "--now", PYTHONPATH=without).returncode == 0
+    assert small_node.removed("image")
+
+
+def test_the_daemon_relieves_a_node(small_node: SmallNode, without: str) -> None:
+    """`run`, with metrics."""
+    small_node.add_images(3)
+    file = small_node.configuration(Signal.NODEFS_AVAILABLE, 2 * MIB, metricsAddress="127.0.0.1:0")
+    with Daemon("--config", file, PYTHONPATH=without) as daemon:
+        daemon.wait_for(lambda event: event.get("result") == "satisfied", 20.0)
+    assert small_node.removed("image")
+
+
+def test_a_drill_on_the_embedded_node_says_what_is_missing(without: str, tmp_path: Path) -> None:
+    """One sentence, exit 2, before anything is made."""
+    for arguments in ((), ("--all",), ("pressured-node", "-o", "json")):
+        process = reclaimd("drill", *arguments, "--report", str(tmp_path / "report"), PYTHONPATH=without)
+        assert (process.returncode, process.stdout) == (2, "")
+        assert process.stderr == f"reclaimd: {MISSING}\n"
+    assert not (tmp_path / "report").exists()
+
+
+def test_what_needs_no_embedded_node_goes_on(small_node: SmallNode, without: str, tmp_path: Path) -> None:
+    """The list, the check of a file, and the measurement of a node that is there."""
+    assert reclaimd("drill", "--list", PYTHONPATH=without).returncode == 0
+    scenario = tmp_path / "small.yaml"
+    scenario.write_text(str(document(name="small")))
+    checked = reclaimd("drill", "--check", str(scenario), PYTHONPATH=without)
+    assert checked.returncode == 0, checked.stderr
+    file = small_node.configuration()
+    arguments = ("--observe", "--for", "200ms", "--config", file, "--report", str(tmp_path / "report"))
+    observed = reclaimd("drill", *arguments, PYTHONPATH=without)
+    assert observed.returncode == 0, observed.stderr
+    report = str(next((tmp_path / "report").glob("*.json")))
+    compared = reclaimd("drill", "compare", report, report, "--report", str(tmp_path / "compared"), PYTHONPATH=without)
+    assert compared.returncode == 0, compared.stderr
+
+
+def test_the_pytest_plugin_fails_with_the_same_sentence(without: str, tmp_path: Path) -> None:
+    """A test that uses its fixtures; others run."""
+    suite = tmp_path / "test_theirs.py"
+    suite.write_text("def test_node(embedded_runtime):\n    pass\n\n\ndef test_other():\n    pass\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(suite)]
+    environment = {**ENVIRONMENT, "PYTHONPATH": without}
+    process = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert MISSING in process.stdout
+    assert "1 passed, 1 error" in process.stdout

@@ -1,0 +1,139 @@
+"""A server that breaks the rules costs one call, in bounded time and memory, and nothing else."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hyperframe.frame import PingFrame
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reclaim.cri.channel import Channel
+from reclaim.cri.status import CallError, Code
+from tests.hostile_http2 import ANY_BYTES, GREETING, HOSTILE, STATUS, assert_clean, data, hostile_talk, raw
+from tests.http2_server import Server, Talk, answering, listening
+
+METHOD = "/runtime.v1.RuntimeService/Version"
+SOON = 30.0  # seconds in which something ends that must not hang; alone it takes one at most
+MIB = 1024 * 1024
+
+
+def one_after_the_other(*talks: Talk) -> Talk:
+    """Each connection is talked to by the next one, and the others by a server that answers."""
+    left = list(talks)
+
+    def talk(client: socket.socket) -> None:
+        (left.pop(0) if left else answering)(client)
+
+    return talk
+
+
+def failure(call: Callable[[], object]) -> CallError:
+    """What a call fails with; any other exception ends the test."""
+    began = time.monotonic()
+    with pytest.raises(CallError) as error:
+        call()
+    assert time.monotonic() - began < SOON
+    return error.value
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_whatever_a_server_says_is_an_error_of_that_call_alone(name: str, tmp_path: Path) -> None:
+    """A removal, which has no deadline, ends in bounded memory; the call beside it goes on, and so does the next."""
+    hostile = HOSTILE[name]
+    talk = one_after_the_other(answering, hostile_talk(hostile.say(), hold=hostile.seconds is not None))
+    with listening(tmp_path / "s", talk) as listener:
+        channel = Channel(str(listener.path))
+        beside = channel.stream(METHOD, b"beside", SOON)
+        first = next(beside)
+        tracemalloc.start()
+        error = failure(lambda: channel.unary(METHOD, b"the question", hostile.seconds))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert (first, list(beside)) == (b"beside", [])
+        assert channel.unary(METHOD, b"after", SOON) == b"after"
+        assert listener.accepted == 2
+        assert listener.wait_for_talking(1)
+        channel.close()
+    print(f"{name}: {error.code.name}: {error.details}; {peak / MIB:.1f} MiB")
+    assert error.code is hostile.code
+    assert hostile.words in error.details
+    assert peak < hostile.most_mib * MIB
+
+
+@pytest.mark.parametrize("frame", [PingFrame(0, b"12345678").serialize(), GREETING, STATUS + data(b"")])
+def test_a_flood_does_not_stretch_a_deadline(frame: bytes, tmp_path: Path) -> None:
+    """One that comes slowly enough not to be told off: the deadline ends the call."""
+
+    def slowly() -> Iterator[bytes]:
+        yield frame
+        while True:
+            yield frame.removeprefix(STATUS)
+            time.sleep(0.002)
+
+    with listening(tmp_path / "s", hostile_talk(slowly())) as listener:
+        channel = Channel(str(listener.path))
+        error = failure(lambda: channel.unary(METHOD, b"the question", 0.3))
+        assert error.code is Code.DEADLINE_EXCEEDED
+        channel.close()
+
+
+def test_a_flood_on_an_idle_connection_costs_the_connection_and_no_call(tmp_path: Path) -> None:
+    """What came in between is looked at before anything is asked: too much of it, and another connection is made."""
+    flooded = threading.Event()
+
+    def flood(client: socket.socket) -> None:
+        server = Server()
+        client.sendall(server.h2.data_to_send())
+        while not server.asked:
+            server.take(client.recv(65536))
+        client.sendall(server.h2.data_to_send())
+        client.setblocking(False)
+        ping = PingFrame(0, b"12345678").serialize() * 4000
+        while not flooded.is_set():
+            try:
+                client.send(ping)
+            except BlockingIOError:
+                flooded.set()
+        client.setblocking(True)
+        client.sendall(ping * 1000)
+
+    with listening(tmp_path / "s", one_after_the_other(flood)) as listener:
+        channel = Channel(str(listener.path))
+        assert channel.unary(METHOD, b"first", SOON) == b"first"
+        assert flooded.wait(SOON)
+        assert channel.unary(METHOD, b"second", SOON) == b"second"
+        assert listener.accepted == 2
+        channel.close()
+
+
+@pytest.mark.parametrize(
+    ("settings_of_the_server", "words"),
+    [
+        (raw(4, 0, 0, struct.pack(">HL", 3, 0)), "TooManyStreamsError"),
+        (raw(4, 0, 0, struct.pack(">HL", 5, 1)), "InvalidSettingsValueError"),
+        (raw(4, 0, 0, bytes(6) * 2000), "settings of 12000 bytes, 6000 are allowed"),
+    ],
+)
+def test_settings_that_allow_no_call_are_unavailable(tmp_path: Path, settings_of_the_server: bytes, words: str) -> None:
+    """No stream at all, frames of one byte, settings without end: the call says it."""
+    with listening(tmp_path / "s", hostile_talk((), settings_of_the_server)) as listener:
+        channel = Channel(str(listener.path))
+        error = failure(lambda: channel.unary(METHOD, b"x", None))
+        assert error.code is Code.UNAVAILABLE
+        assert words in error.details
+        channel.close()
+
+
+@settings(max_examples=150, deadline=None)
+@given(ANY_BYTES, st.booleans())
+def test_any_bytes_are_an_answer_or_an_error_of_the_call(said: bytes, greeted: bool) -> None:
+    """With a greeting before them or without: nothing but CallError leaves the channel, and nothing hangs."""
+    assert_clean(said, greeted)
