@@ -1,4 +1,4 @@
-"""gRPC as it stands in an HTTP/2 stream: request headers, length-prefixed messages, the status in the trailers (pure).
+"""gRPC as it stands in an HTTP/2 stream: request headers, length-prefixed messages, the status in the trailers.
 
 Sources: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md,
 https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md

@@ -1,4 +1,4 @@
-"""The client's side of one HTTP/2 connection, one call at a time (pure): bytes in, messages and bytes to send out.
+"""The client's side of one HTTP/2 connection, one call at a time: bytes in, messages and bytes to send out.
 
 The library h2 speaks the protocol. Around it:
 * a GOAWAY does not end the call that it covers. h2 takes it for the end of the connection
