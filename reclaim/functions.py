@@ -18,7 +18,7 @@ from typing import Final
 
 from reclaim.clock import Clock
 from reclaim.containers.gc import ContainerGC
-from reclaim.containers.plan import ContainerGCPolicy
+from reclaim.containers.policy import ContainerGCPolicy
 from reclaim.execution.executor import Executor
 from reclaim.execution.stages import Stage, never_relieved, run_stages
 from reclaim.images.gc import UnusedImageGC, detect_images

@@ -235,12 +235,13 @@ class Rule(StrEnum):
 
 
 class Verdict(NamedTuple):
-    """What is to happen to one object, and why. `age_seconds` is the age that the decision looked at, where it did.
+    """What is to be done with one object, and why.
 
-    `pod_uid` is set for what belongs to a pod.
-    `eligible_in_seconds` is set where time alone will change the verdict. `superseded_by` is the id of the newer copy
-    because of which an older one may go: it must still be there when the older one goes. `state` is a container's when
-    the plan was made. `rule` says whose rule it was. `identity` is a container's or a sandbox's, as it was listed.
+    `kind` and `reason` are words of `Kind` and `Reason`, or a function's own. `age_seconds` is set where the decision
+    depended on the age, `eligible_in_seconds` where time alone will change the verdict, `pod_uid` for a part of a pod.
+    `superseded_by`: the id of the newer copy that lets an older one be removed, and that must still be there then.
+    `state`: a container's when the plan was made. `rule`: whose rule decided. `identity`: a container's or a sandbox's,
+    as it was listed.
     """
 
     kind: str

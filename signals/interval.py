@@ -1,4 +1,4 @@
-"""How soon to read a filesystem again (pure).
+"""How soon to read a filesystem again.
 
 A reading costs microseconds, so the next one is due when the filesystem *could* have come half the way to its next
 threshold: the distance to it divided by the fastest fill, halved, between a floor and a ceiling. Far from the

@@ -1,4 +1,4 @@
-"""Decides between two observations, poll by poll, when a filesystem near a threshold must be observed again (pure).
+"""Decides between two observations, poll by poll, when a filesystem near a threshold must be observed again.
 
 An observation reads everything and is followed by a decision; that is too expensive to do a hundred times a second.
 A poll reads the bytes available and the inodes free of one filesystem and compares them with two numbers. The

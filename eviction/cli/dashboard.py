@@ -1,4 +1,4 @@
-"""The screen of `reclaimd top` as panels of text, bars and sparklines, from an answer of the control socket (pure).
+"""The screen of `reclaimd top` as panels of text, bars and sparklines, from an answer of the control socket.
 
 A panel has a title and lines; a line is pieces of text, each with the name of a style. `top` draws the same panels as
 plain text or in colour.

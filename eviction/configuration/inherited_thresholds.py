@@ -1,4 +1,4 @@
-"""The effective thresholds: the kubelet's plus the margin, and our own in place of them (pure).
+"""The effective thresholds: the kubelet's plus the margin, and our own in place of them.
 
 * Inherited are the kubelet's effective thresholds; without a kubelet configuration its defaults on Linux. They are
   raised by the margin, so that reclaimd acts before the kubelet does.

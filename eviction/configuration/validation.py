@@ -1,4 +1,4 @@
-"""Checks of the fields that say where something is: paths, addresses, the name of the Node (pure).
+"""Checks of the fields that say where something is: paths, addresses, the name of the Node.
 
 Covers: `127.0.0.1:9746`, `[::1]:9746`, `localhost:9746`, `unix:///path`, and what is wrong with such a field. Does not
 cover: whether something is there.

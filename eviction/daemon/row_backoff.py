@@ -1,4 +1,4 @@
-"""How long a row of the reclaim table is not called again after a pass (pure)."""
+"""How long a row of the reclaim table is not called again after a pass."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Decides which thresholds are met, which one is acted on, and by which reclaim functions (pure)."""
+"""Decides which thresholds are met, which one is acted on, and by which reclaim functions."""

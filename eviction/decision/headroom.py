@@ -1,4 +1,4 @@
-"""How far each amount is above its thresholds, and how fast it falls: when to observe, what has to come free (pure).
+"""How far each amount is above its thresholds, and how fast it falls: when to observe, what has to come free.
 
 Covers: fill rates, headrooms, the levels that the polls compare with, what is missing to a threshold that is met. Does
 not cover: the arithmetic of the interval (`signals.interval`), who polls (`signals.probe`).

@@ -1,5 +1,4 @@
-"""The ladder: all marks of a filesystem, ours and the kubelet's, in the order in which a filling disk meets them
-(pure).
+"""The ladder: all marks of a filesystem, ours and the kubelet's, in the order in which a filling disk meets them.
 
 It should meet our marks first, then the kubelet's image garbage collection, then the kubelet's soft and hard
 thresholds. Where a mark of ours is below the kubelet's own for the same signal, the kubelet acts first;

@@ -1,4 +1,4 @@
-"""The table of reclaim functions by signal and layout (pure).
+"""The table of reclaim functions by signal and layout.
 
 When a signal is under pressure, the functions of its row are called in order (kubelet,
 `pkg/kubelet/eviction/helpers.go`, buildSignalToNodeReclaimFuncs):

@@ -1,4 +1,4 @@
-"""The state of the eviction manager between observations, and its decision (pure).
+"""The state of the eviction manager between observations, and its decision.
 
 `synchronize` is one pass of the kubelet's eviction manager (`pkg/kubelet/eviction/eviction_manager.go`) up to the
 point where it acts, without clock, I/O or log. The same state and observations give the same decision.

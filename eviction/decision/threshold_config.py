@@ -1,4 +1,4 @@
-"""Parses the four eviction maps (signal -> text) into thresholds (pure).
+"""Parses the four eviction maps (signal -> text) into thresholds.
 
 Rules (kubelet, `pkg/kubelet/eviction/helpers.go`, ParseThresholdConfig):
 

@@ -1,4 +1,4 @@
-"""Threshold arithmetic (pure).
+"""Threshold arithmetic.
 
 Rules (kubelet, `pkg/kubelet/eviction/helpers.go`):
 

@@ -1,4 +1,4 @@
-"""Checks of filesystems, thresholds and the image store (pure)."""
+"""Checks of filesystems, thresholds and the image store."""
 
 from __future__ import annotations
 

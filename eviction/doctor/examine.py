@@ -1,4 +1,4 @@
-"""Runs all checks over the facts of a node (pure).
+"""Runs all checks over the facts of a node.
 
 Covers: which checks there are, and the order of their findings. Does not cover: gathering the facts (`facts`).
 """

@@ -1,4 +1,4 @@
-"""Checks of the runtime, its socket, permissions, the clock, inotify and the daemon (pure)."""
+"""Checks of the runtime, its socket, permissions, the clock, inotify and the daemon."""
 
 from __future__ import annotations
 

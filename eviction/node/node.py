@@ -18,7 +18,7 @@ from eviction.node.responder import Responder
 from eviction.node.view import NodeView, eviction_config
 from eviction.reporting.disk_survey import ASK_SECONDS, DiskSurvey, Places
 from eviction.types import Threshold
-from reclaim.containers.plan import ContainerGCPolicy
+from reclaim.containers.policy import ContainerGCPolicy
 from reclaim.cri.calls import READ_DEADLINE_SECONDS
 from reclaim.cri.client import CriClient
 from reclaim.execution.executor import Executor
@@ -29,7 +29,8 @@ from reclaim.images.pod_startup import PodStarts
 from reclaim.images.records import ImageRecords, containerd_witness
 from reclaim.images.records_file import RecordFile
 from reclaim.pod_logs.names import LogPaths
-from reclaim.pods.states import KubeletDirectories, PodStateProvider
+from reclaim.pods.kubelet_directories import KubeletDirectories
+from reclaim.pods.states import PodStateProvider
 from reclaim.types import RuntimeUnavailable
 from signals.clock import Clock
 from signals.filesystems import FilesystemPaths

@@ -1,4 +1,4 @@
-"""What the bytes of a filesystem are used for, and what can be done about each part (pure).
+"""What the bytes of a filesystem are used for, and what can be done about each part.
 
 The parts of a filesystem add up to its used bytes; what no other part explains is *everything else*. Some figures are
 measured on the disk. Others come from the runtime, which counts layers that images share once for each image. So:

@@ -1,4 +1,4 @@
-"""Aggregates equal events to one object with a count, and limits their rate (pure).
+"""Aggregates equal events to one object with a count, and limits their rate.
 
 The rules are those of client-go (`tools/record/events_cache.go`): equal events become one object with a count, and
 beyond a burst of 25 events about one node only one in 5 minutes is sent.

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from reclaim.clock import Clock
-from reclaim.containers.plan import ContainerGCPolicy, plan_container_gc
+from reclaim.containers.plan import plan_container_gc
+from reclaim.containers.policy import ContainerGCPolicy
 from reclaim.containers.removers import ContainerRemover, SandboxRemover
 from reclaim.containers.sandboxes import plan_sandbox_gc
 from reclaim.execution.executor import Executor

@@ -7,7 +7,7 @@ The kubelet's rules (`evictSandboxes` in `pkg/kubelet/kuberuntime/kuberuntime_gc
   inactive sandbox is removed. Of another pod the newest is kept in any case, and every inactive older one is removed.
 * There is no minimum age and no number to keep.
 
-Where the kubelet's own state is not known, or the policy is cautious, the guards of `containers.plan` hold here too: a
+Where the kubelet's own state is not known, or the policy is cautious, the guards of `plan` hold here too: a
 pod is gone only when nothing of it lives and it has settled, and a sandbox without the UID of a pod is kept.
 
 The lists must be read after the containers were removed, so that a sandbox emptied a moment ago counts as empty.
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from reclaim.containers.plan import NANOSECOND, ContainerGCPolicy, missing_age, pods_with_living_parts, why_removable
+from reclaim.containers.policy import NANOSECOND, ContainerGCPolicy, missing_age, pods_with_living_parts, why_removable
 from reclaim.pods.states import PodStates
 from reclaim.types import Action, Kind, Listing, Plan, PodSandbox, PodSandboxState, Reason, Rule, Verdict
 

@@ -1,4 +1,4 @@
-"""Splits the response of a list call into its entries, so that 50 000 containers are never all held as messages (pure).
+"""Splits the response of a list call into its entries, so that 50 000 containers are never all held as messages.
 
 The responses of CRI's list calls have their entries in field 1, and no other field is needed. Each message of their
 streaming variants (KEP-5825) has one entry in field 1.

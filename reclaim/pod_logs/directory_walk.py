@@ -13,13 +13,11 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from reclaim.pod_logs.names import Identity
 from reclaim.pod_logs.openat2 import OpenBeneath
 
 CHECK_LEVELS = 8  # how many directories, from the lowest up, `check` compares; as many stay open
 _PATH_BYTES = 200
-
-Identity = tuple[int, int]
-"""Device and inode."""
 
 
 class DirectoryMoved(Exception):

@@ -17,11 +17,9 @@ https://github.com/kubernetes/kubernetes/issues/107717; containers could choose 
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 
-from reclaim.pod_logs.openat2 import is_entry_name
 from reclaim.pods.states import is_pod_uid
 
 LOG_SUFFIX = ".log"
@@ -32,6 +30,10 @@ _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)  # RFC 
 _POD_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?", re.ASCII)  # RFC 1123 subdomain
 _LOG_FILE = re.compile(r"[0-9]{1,10}\.log", re.ASCII)
 _GLOB_CHARACTERS = frozenset("*?[]\\\0")
+
+
+Identity = tuple[int, int]
+"""Device and inode of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,31 @@ class ContainerLogLocation:
     file: bytes
 
 
+def _text(name: bytes) -> str:
+    """A name as text that leads back to the same bytes, as Linux names are UTF-8 to the kubelet."""
+    return name.decode("utf-8", "surrogateescape")
+
+
+def _bytes(text: str) -> bytes:
+    """The bytes of a name. Raises UnicodeEncodeError for text that no name can be."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def is_entry_name(name: bytes) -> bool:
+    """Whether this can be the name of an entry of a directory: one component, not empty, no `.` or `..`, no NUL."""
+    return name not in (b"", b".", b"..") and b"/" not in name and b"\0" not in name
+
+
+def printable(name: bytes) -> str:
+    """A name as text, different for each name: bytes that are not UTF-8 become `\\xNN`, a backslash is doubled."""
+    return name.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
+
+
+def printable_text(text: str) -> str:
+    """The same for a name that was decoded."""
+    return printable(_bytes(text))
+
+
 def log_directory_name(namespace: str, name: str, uid: str) -> str:
     """The kubelet's name for the log directory of a pod."""
     return f"{namespace}_{name}_{uid}"
@@ -58,12 +85,12 @@ def log_directory_name(namespace: str, name: str, uid: str) -> str:
 
 def uid_of_log_directory(name: bytes) -> str:
     """The UID that the kubelet reads from an entry of the pod log root: the text after the last `_`, or all of it."""
-    return os.fsdecode(name.rpartition(b"_")[2])
+    return _text(name.rpartition(b"_")[2])
 
 
 def uid_of_kubelets_log_directory(name: bytes) -> str | None:
     """The UID if the name has exactly the form that the kubelet gives, with a valid UID; else None."""
-    namespace, _, rest = os.fsdecode(name).partition("_")
+    namespace, _, rest = _text(name).partition("_")
     pod_name, _, uid = rest.partition("_")
     formed = _NAMESPACE.fullmatch(namespace) and _POD_NAME.fullmatch(pod_name) and is_pod_uid(uid)
     return uid if formed and "_" not in uid else None
@@ -74,8 +101,8 @@ def symlink_name(pod: str, namespace: str, container: str, container_id: str) ->
 
     With the longest names nothing of the id is left, and several containers share one name.
     """
-    stem = os.fsencode(f"{pod}_{namespace}_{container}-{container_id}")[:SYMLINK_STEM_BYTES]
-    return os.fsdecode(stem) + LOG_SUFFIX
+    stem = _bytes(f"{pod}_{namespace}_{container}-{container_id}")[:SYMLINK_STEM_BYTES]
+    return _text(stem) + LOG_SUFFIX
 
 
 def is_cut(link_name: bytes) -> bool:
@@ -89,7 +116,7 @@ def container_id_of_symlink(path: str) -> str | None:
     It is the text after the last `-`, without `.log`. It may be a prefix of an id; without any `-` it is the path.
     """
     container_id = path.rpartition("-")[2].removesuffix(LOG_SUFFIX)
-    return container_id if path.endswith(LOG_SUFFIX) and len(os.fsencode(container_id)) >= SHORTEST_ID else None
+    return container_id if path.endswith(LOG_SUFFIX) and len(_bytes(container_id)) >= SHORTEST_ID else None
 
 
 def container_log_location(log_path: str, root: str) -> ContainerLogLocation | None:
@@ -102,11 +129,11 @@ def container_log_location(log_path: str, root: str) -> ContainerLogLocation | N
     if not root.startswith("/") or not log_path.startswith(directory) or _GLOB_CHARACTERS & set(log_path):
         return None
     try:
-        names = os.fsencode(log_path.removeprefix(directory)).split(b"/")
+        names = _bytes(log_path.removeprefix(directory)).split(b"/")
     except UnicodeEncodeError:
         return None
     if len(names) != 3 or not all(is_entry_name(name) for name in names):
         return None
-    if not _LOG_FILE.fullmatch(os.fsdecode(names[2])):
+    if not _LOG_FILE.fullmatch(_text(names[2])):
         return None
     return ContainerLogLocation(*names)

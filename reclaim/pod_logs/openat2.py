@@ -16,6 +16,8 @@ import errno
 import os
 from collections.abc import Callable
 
+from reclaim.pod_logs.names import is_entry_name
+
 OpenBeneath = Callable[[int, bytes], int]
 """Opens the directory of this name beneath an opened directory and returns a descriptor to be closed by the caller.
 
@@ -40,11 +42,6 @@ class _OpenHow(ctypes.Structure):
 
 
 _HOW = _OpenHow(_FLAGS, 0, _NO_XDEV | _NO_MAGICLINKS | _NO_SYMLINKS | _BENEATH)
-
-
-def is_entry_name(name: bytes) -> bool:
-    """Whether this can be the name of an entry of a directory: one component, not empty, no `.` or `..`, no NUL."""
-    return name not in (b"", b".", b"..") and b"/" not in name and b"\0" not in name
 
 
 _MAYBE_A_RACE = (errno.EAGAIN, errno.EINTR, errno.EXDEV)

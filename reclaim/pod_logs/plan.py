@@ -1,4 +1,4 @@
-"""Which pod log directories and log symlinks may be removed: the plans (pure), and the values they are made from.
+"""Which pod log directories and log symlinks may be removed: the plans, and the values they are made from.
 
 The kubelet's rules (`pkg/kubelet/kuberuntime/kuberuntime_gc.go`, evictPodLogsDirectories):
 
@@ -32,14 +32,18 @@ Covers: verdicts and their order. Does not cover: reading (`reader`), the checks
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from reclaim.pod_logs.directory_walk import Identity
-from reclaim.pod_logs.names import is_cut, uid_of_kubelets_log_directory, uid_of_log_directory
-from reclaim.pod_logs.remove_tree import printable
+from reclaim.pod_logs.names import (
+    Identity,
+    is_cut,
+    printable,
+    printable_text,
+    uid_of_kubelets_log_directory,
+    uid_of_log_directory,
+)
 from reclaim.pods.states import PodStates
 from reclaim.types import Action, ContainerState, Kind, Plan, Reason, Rule, Verdict
 
@@ -140,7 +144,7 @@ def _judge_entry(
         Action.KEEP,
         Reason.POD_ALIVE,
         age_seconds=age,
-        pod_uid=printable(os.fsencode(uid)),
+        pod_uid=printable_text(uid),
     )
     if not pods.sources_ready:
         return verdict._replace(reason=Reason.HELD_OFF)

@@ -15,9 +15,8 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from reclaim.pod_logs.directory_walk import identity_of
-from reclaim.pod_logs.names import LOG_SUFFIX, LogPaths, container_id_of_symlink, uid_of_log_directory
+from reclaim.pod_logs.names import LOG_SUFFIX, LogPaths, container_id_of_symlink, printable, uid_of_log_directory
 from reclaim.pod_logs.plan import LogEntry, LogPolicy, LogSymlink, NoState, StatusAnswer, TargetState, ids_to_ask
-from reclaim.pod_logs.remove_tree import printable
 from reclaim.services import ContainerStatus
 from reclaim.types import ReclaimError, RuntimeUnavailable
 

@@ -20,8 +20,9 @@ import errno
 import os
 from dataclasses import dataclass, field
 
-from reclaim.pod_logs.directory_walk import DirectoryMoved, DirectoryWalk, Identity, identity_of
-from reclaim.pod_logs.openat2 import OpenBeneath, is_entry_name, open_beneath
+from reclaim.pod_logs.directory_walk import DirectoryMoved, DirectoryWalk, identity_of
+from reclaim.pod_logs.names import Identity, is_entry_name, printable
+from reclaim.pod_logs.openat2 import OpenBeneath, open_beneath
 
 CHECK_EVERY = 64
 BATCH = 1024  # how many subdirectories of one directory are held in memory at a time
@@ -56,11 +57,6 @@ class TreeRemoval:
             return ""
         more = f", and {self.failed - 1} more" if self.failed > 1 else ""
         return f"{self.failures[0].path}: {self.failures[0].error}{more}"
-
-
-def printable(name: bytes) -> str:
-    """A name as text, different for each name: bytes that are not UTF-8 become `\\xNN`, a backslash is doubled."""
-    return name.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
 
 
 def remove_tree(

@@ -21,13 +21,15 @@ from reclaim.pod_logs.names import (
     ContainerLogLocation,
     LogPaths,
     container_log_location,
+    is_entry_name,
+    printable,
     symlink_name,
     uid_of_log_directory,
 )
-from reclaim.pod_logs.openat2 import is_entry_name, open_beneath
+from reclaim.pod_logs.openat2 import open_beneath
 from reclaim.pod_logs.plan import LogEntry, LogPolicy, LogSymlink, NoState, StatusAnswer, TargetState, judge_link
 from reclaim.pod_logs.reader import ContainerStatusSource, ask_state, opened, read_entry, read_link
-from reclaim.pod_logs.remove_tree import printable, remove_tree, unlink_files
+from reclaim.pod_logs.remove_tree import remove_tree, unlink_files
 from reclaim.pods.states import PodStateProvider, is_pod_uid
 from reclaim.services import ContainerStatus
 from reclaim.types import Action, ContainerState, Reason, RemovalFailed, RuntimeUnavailable, Verdict

@@ -1,4 +1,4 @@
-"""Parses the kubelet's pod list, the answer to `GET /pods`, into a state for each pod (pure).
+"""Parses the kubelet's pod list, the answer to `GET /pods`, into a state for each pod.
 
 The answer is a v1 PodList (`pkg/kubelet/server/server.go`, encodePods; `items` is null when there are none). An answer
 that is incomplete or malformed anywhere is refused as a whole: the missing pods of half a list would count as gone.

@@ -10,7 +10,8 @@ import time
 import tracemalloc
 from collections.abc import Callable
 
-from reclaim.containers.plan import ContainerGCPolicy, plan_container_gc
+from reclaim.containers.plan import plan_container_gc
+from reclaim.containers.policy import ContainerGCPolicy
 from reclaim.containers.sandboxes import plan_sandbox_gc
 from reclaim.images.plan import ImageGCPolicy, plan_image_gc
 from reclaim.pods.states import PodStates

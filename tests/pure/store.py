@@ -66,7 +66,7 @@ class Store:
         self.sent: list[str] = []
         self.checked: list[str] = []
         self.refused: dict[str, Refused] = {}
-        self.waits: dict[str, list[float]] = {}  # what it asks to wait before its next looks
+        self.waits: dict[str, list[float]] = {}  # what it asks to wait before its next checks
         self.errors: dict[str, str] = {}  # the call ends with this error, the object goes nevertheless
         self.stuck: set[str] = set()  # the call does not take the object away
         self.silent_checks: set[str] = set()
@@ -77,7 +77,7 @@ class Store:
         self.on_remove: Callable[[str], None] = lambda _: None
 
     def check(self, verdict: Verdict) -> Ready | Refused | Wait:
-        """Looks again; takes `check_seconds` after the look."""
+        """Checks the object, then takes `check_seconds`."""
         self.checked.append(verdict.id)
         self.on_check(verdict.id)
         if verdict.id in self.silent_checks:

@@ -1,4 +1,4 @@
-"""Judges each expectation of a scenario against the measurements of a run (pure)."""
+"""Judges each expectation of a scenario against the measurements of a run."""
 
 from __future__ import annotations
 

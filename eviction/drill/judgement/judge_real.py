@@ -1,4 +1,4 @@
-"""Judges the expectations of a scenario on a real node, as far as they can be judged there (pure).
+"""Judges the expectations of a scenario on a real node, as far as they can be judged there.
 
 Judged as on the embedded node: relief, the first removal, the lowest point (percentages of this node's sizes), quiet,
 and objects of a name that exists. The condition is judged only if the daemon that reports it runs in the drill. In

@@ -1,4 +1,4 @@
-"""The kubelet's restart rule: which containers it would start now (pure).
+"""The kubelet's restart rule: which containers it would start now.
 
 A garbage collector can do harm that no list shows: if it removes the last record of a container that has done its work,
 the kubelet runs that container again. So the drill applies the kubelet's own rule before and after a run.

@@ -1,4 +1,4 @@
-"""Fewer samples of the same run (pure). The lowest sample of every filesystem is always kept."""
+"""Fewer samples of the same run. The lowest sample of every filesystem is always kept."""
 
 from __future__ import annotations
 

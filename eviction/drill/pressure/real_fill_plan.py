@@ -1,4 +1,4 @@
-"""How the pressure of a scenario is applied to a real node (pure): the prefill, the pressures, and the reserve.
+"""How the pressure of a scenario is applied to a real node: the prefill, the pressures, and the reserve.
 
 The amounts and rates of the scenario stay as they are written. A prefill before the clock starts makes up for the size
 of the node: after it, the first pressure crosses the highest mark when half of it is written. So the mark is crossed at

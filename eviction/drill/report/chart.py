@@ -1,4 +1,4 @@
-"""Charts over time as inline SVG (pure): lines, marks, bands, and ticks whose names show on hover.
+"""Charts over time as inline SVG: lines, marks, bands, and ticks whose names show on hover.
 
 No script, and nothing is loaded: a browser shows `<title>` on hover, and colours are CSS classes of the page. Every
 text is escaped here.

@@ -1,4 +1,4 @@
-"""The report of a drill as one self-contained HTML page (pure): nothing is loaded, nothing runs.
+"""The report of a drill as one self-contained HTML page: nothing is loaded, nothing runs.
 
 Every text that comes from a scenario, a runtime or a pod is escaped.
 """

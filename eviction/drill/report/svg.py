@@ -1,4 +1,4 @@
-"""The timeline of a drill as one SVG file (pure), for a README, a ticket or a slide. Nothing is loaded, no script runs.
+"""The timeline of a drill as one SVG file, for a README, a ticket or a slide. Nothing is loaded, no script runs.
 
 It shows the first chart of the page and the events below it; light or dark as the page.
 """

@@ -1,4 +1,4 @@
-"""Thousands of dead containers as records in the lists, without files on the disk (pure).
+"""Thousands of dead containers as records in the lists, without files on the disk.
 
 Each has the labels and annotations of a kubelet's container: about 1.1 KB on the wire, as measured on containerd.
 Making 50 000 of them takes a second; 50 000 writable layers would take minutes and as many inodes.

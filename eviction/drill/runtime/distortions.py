@@ -1,4 +1,4 @@
-"""Wrong answers on purpose: what a broken runtime returns in place of the true answer (pure, over messages).
+"""Wrong answers on purpose: what a broken runtime returns in place of the true answer.
 
 Each distortion changes a copy of one answer. The node itself is not changed, so a test can compare both. A list that
 lacks entries without an error (`half_list`) cannot be told from a true one; the fault `cut` sends such a list before

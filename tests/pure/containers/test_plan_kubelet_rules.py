@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import pytest
 
-from reclaim.containers.plan import ContainerGCPolicy, plan_container_gc
+from reclaim.containers.plan import plan_container_gc
+from reclaim.containers.policy import ContainerGCPolicy
 from reclaim.containers.sandboxes import plan_sandbox_gc
 from reclaim.pods.states import PodState, PodStates
 from reclaim.types import Container, ContainerState, Listing, Plan, PodSandboxState, PolicyError, Reason

@@ -29,7 +29,7 @@ def test_it_stops_when_relieved() -> None:
     assert (executed.relieved, executed.error) == (True, "")
 
 
-def test_where_there_is_no_time_the_largest_goes_next_and_what_stays_is_told_as_ever() -> None:
+def test_where_there_is_no_time_the_largest_goes_next_and_the_rest_is_kept_as_usual() -> None:
     """1, 2 and 40 MiB; the disk is full in 0.1 s, and a removal takes 0.2 s: the last one goes, and is enough."""
     site = Site(3, wanted_mib=30)
     site.sizes |= {"a": MIB, "b": 2 * MIB, "c": 40 * MIB}
@@ -44,7 +44,7 @@ def test_where_there_is_no_time_the_largest_goes_next_and_what_stays_is_told_as_
     assert order.history.by_repository == {"name of c": (1.0, 0.0)}
 
 
-def test_outcomes_are_told_in_the_order_in_which_they_went() -> None:
+def test_outcomes_are_in_the_order_of_the_removals() -> None:
     """The largest of three first, then, with time again, the one whose last use is longest ago."""
     site = Site(3, wanted_mib=45)
     site.sizes |= {"a": 5 * MIB, "b": 10 * MIB, "c": 40 * MIB}
@@ -62,7 +62,7 @@ def test_outcomes_are_told_in_the_order_in_which_they_went() -> None:
 
 
 def test_relieved_before_it_begins_nothing_goes() -> None:
-    """Not even a look at an object is taken."""
+    """No object is even checked."""
     site = Site(3, wanted_mib=0)
     executed = site.execute()
     assert (site.store.sent, site.store.checked) == ([], [])
@@ -99,7 +99,7 @@ def test_a_defect_in_one_removal_is_an_outcome() -> None:
 
 
 def test_a_dry_run_sends_nothing_and_credits_nominal_sizes() -> None:
-    """25 MiB are wanted: three objects of 10 MiB would go; each was looked at."""
+    """25 MiB are wanted: three objects of 10 MiB would be removed; each was checked."""
     site = Site(5, wanted_mib=25, dry_run=True, parallel=4)
     executed = site.execute()
     assert (site.store.sent, site.store.checked) == ([], ["a", "b", "c"])
@@ -164,8 +164,8 @@ def test_every_object_has_one_outcome_and_no_more_goes_than_needed(
     site.store.stuck = {str(place) for place in stuck}
     site.store.refused = {str(place): Refused(Reason.RUNNING) for place in refused}
     executed = site.execute()
-    told = [outcome.verdict.id for outcome in executed.outcomes + executed.kept]
-    assert sorted(told) == sorted(site.sizes)
+    reported = [outcome.verdict.id for outcome in executed.outcomes + executed.kept]
+    assert sorted(reported) == sorted(site.sizes)
     gone = {name for name, result in results(executed).items() if result is Result.REMOVED}
     assert gone == set(site.sizes) - set(site.store.sizes)
     assert executed.relieved is (sum(site.sizes[name] for name in gone) >= wanted)
@@ -183,7 +183,7 @@ def test_an_outcome_keeps_the_verdict_of_the_plan() -> None:
     assert outcome == replace(outcome, duration_seconds=0.0)
 
 
-def test_a_defect_in_a_look_leaves_nothing_in_flight() -> None:
+def test_a_defect_in_a_measurement_leaves_nothing_in_flight() -> None:
     """The error comes out, what was sent is waited for, and the next plan is executed out as usual."""
     site = Site(3, wanted_mib=30, parallel=2)
     states = iter((site.disk.measure(0), site.disk.measure(0)))

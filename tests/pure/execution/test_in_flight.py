@@ -14,7 +14,7 @@ from reclaim.types import Reason, Result
 from tests.pure.store import Site, plan_of, reasons, results
 from tests.pure.values import MIB
 
-HURRY = Need(missing=1000 * MIB, left=100 * MIB, fill_per_second=100.0 * MIB)  # full in a second
+URGENT = Need(missing=1000 * MIB, left=100 * MIB, fill_per_second=100.0 * MIB)  # full in a second
 
 
 def test_what_promises_nothing_goes_side_by_side_from_the_start() -> None:
@@ -28,16 +28,16 @@ def test_what_promises_nothing_goes_side_by_side_from_the_start() -> None:
     assert results(site.execute(sized=False)) == dict.fromkeys("ab", Result.REMOVED)
 
 
-@pytest.mark.parametrize("hurry", [False, True])
+@pytest.mark.parametrize("urgent", [False, True])
 @pytest.mark.parametrize("wanted_mib", [40, 41])
-def test_in_a_hurry_a_promised_byte_is_taken_to_free_four_until_one_removal_has_shown_it(
-    wanted_mib: int, hurry: bool
+def test_on_a_disk_that_is_almost_full_a_promised_byte_is_taken_to_free_four_until_one_removal_has_shown_it(
+    wanted_mib: int, urgent: bool
 ) -> None:
     """Objects of 10 MiB, of which each might free 40: the second waits for the first where that would be enough, and
     always where there is time."""
     site, second = Site(6, wanted_mib=wanted_mib, parallel=2), threading.Event()
-    site.disk.need = HURRY if hurry else None
-    alone = not hurry or wanted_mib == 40
+    site.disk.need = URGENT if urgent else None
+    alone = not urgent or wanted_mib == 40
 
     def remove(name: str) -> None:
         if name == "b":
@@ -50,13 +50,13 @@ def test_in_a_hurry_a_promised_byte_is_taken_to_free_four_until_one_removal_has_
 
 
 @pytest.mark.parametrize(("seconds_each", "expected"), [(0.0, 2), (0.05, 3), (0.25, 4)])
-def test_in_a_hurry_what_earlier_plans_freed_counts_and_what_is_written_meanwhile(
+def test_on_a_disk_that_is_almost_full_what_earlier_plans_freed_counts_and_what_is_written_meanwhile(
     seconds_each: float, expected: int
 ) -> None:
     """Objects of 10 MiB that freed 20 each before, and 40 MiB are wanted: two at once, and as many more as make up for
     100 MiB a second while one removal goes on."""
     site, together = Site(6, wanted_mib=40, parallel=2), threading.Barrier(expected)
-    site.disk.need = HURRY
+    site.disk.need = URGENT
     in_flight: list[int] = []
 
     def remove(name: str) -> None:
@@ -93,7 +93,7 @@ def test_nothing_is_started_that_what_is_in_flight_may_make_needless() -> None:
 def test_on_a_disk_that_is_full_within_a_minute_eight_times_as_many_go_side_by_side_from_the_start() -> None:
     """Sixteen of 18 for a bound of 2, as even at four bytes for each that is promised all of them are not enough."""
     site, together = Site(18, wanted_mib=1000, parallel=2), threading.Barrier(16)
-    site.disk.need = HURRY
+    site.disk.need = URGENT
 
     def remove(name: str) -> None:
         if name <= "p":
@@ -103,7 +103,7 @@ def test_on_a_disk_that_is_full_within_a_minute_eight_times_as_many_go_side_by_s
     assert results(site.execute()) == dict.fromkeys("abcdefghijklmnopqr", Result.REMOVED)
 
 
-def test_of_inodes_no_more_are_started_than_those_in_flight_are_expected_to_bring() -> None:
+def test_of_inodes_no_more_are_started_than_those_in_flight_are_expected_to_free() -> None:
     """An image brings 474 inodes, by what is known after the first, which goes alone and brings none; 1300 are missing:
     three go side by side, and the fourth is not started with them."""
     site, together = Site(8, wanted_mib=1000, parallel=8), threading.Barrier(3)
@@ -125,7 +125,7 @@ def test_of_inodes_no_more_are_started_than_those_in_flight_are_expected_to_brin
 @pytest.mark.parametrize(
     ("seconds", "parallel", "expected"), [(59.0, 2, 16), (61.0, 2, 2), (59.0, 1, 1), (59.0, 8, 32), (59.0, 64, 64)]
 )
-def test_how_many_go_side_by_side_in_a_hurry(seconds: float, parallel: int, expected: int) -> None:
+def test_how_many_go_side_by_side_on_a_disk_that_is_almost_full(seconds: float, parallel: int, expected: int) -> None:
     """Eight times as many, up to 32; one stays one."""
     need = Need(missing=1, left=int(seconds * MIB), fill_per_second=MIB)
     assert need.max_in_flight(parallel) == expected
@@ -136,7 +136,7 @@ def test_what_brought_little_so_far_may_bring_all_that_it_promises() -> None:
     """Three of 10 MiB that shared all but 1 KiB are gone, and 15 MiB are missing: two more side by side, and no third,
     though by what was seen a hundred would not be enough."""
     site = Site(8, wanted_mib=15, parallel=8)
-    site.disk.need = HURRY
+    site.disk.need = URGENT
     site.store.sizes |= dict.fromkeys("abc", 1024)
     site.store.on_remove = lambda name: time.sleep(0.5 if name > "c" else 0.0)
     assert set(results(site.execute())) <= set("abcde")

@@ -33,7 +33,7 @@ def test_an_object_that_is_still_there_counts_as_failed(error: str, said: str) -
 
 @pytest.mark.parametrize("before_the_call", [True, False])
 def test_a_runtime_that_does_not_answer_ends_the_plan(before_the_call: bool) -> None:
-    """The rest is kept: nothing goes that was not looked at, and nobody can look."""
+    """The rest is kept: nothing is removed without a check, and a check needs answers."""
     site = Site(3, wanted_mib=100)
     (site.store.silent_checks if before_the_call else site.store.silent_presence).add("b")
     executed = site.execute()
@@ -51,7 +51,7 @@ def test_a_runtime_that_does_not_answer_ends_the_plan(before_the_call: bool) -> 
         (Refused(Reason.IN_USE, Result.IN_USE), Result.IN_USE, Reason.IN_USE),
     ],
 )
-def test_what_is_refused_at_the_last_look_stays_with_its_reason(
+def test_what_the_last_check_refuses_is_kept_with_its_reason(
     refused: Refused, result: Result | None, reason: Reason
 ) -> None:
     """Nothing is sent for it, and the next object is tried."""
@@ -72,8 +72,8 @@ def test_what_is_gone_already_frees_nothing_of_ours() -> None:
     assert executed.outcomes[0].freed_bytes == 0
 
 
-def test_a_look_that_is_too_old_is_taken_again() -> None:
-    """Three looks of which none is younger than 1 s when the call would be sent: nothing is sent."""
+def test_a_check_that_is_too_old_is_repeated() -> None:
+    """Five checks of which none is younger than 1 s when the call would be sent: nothing is sent."""
     site = Site(1, wanted_mib=10)
     site.store.check_seconds = 1.5
     executed = site.execute()
@@ -82,8 +82,8 @@ def test_a_look_that_is_too_old_is_taken_again() -> None:
     assert executed.error == "no check of it was fresher than 1 s when the removal was to be sent"
 
 
-def test_an_object_that_is_to_wait_is_looked_at_again_and_goes_then() -> None:
-    """However often it is told to wait: that is no look that was too old."""
+def test_an_object_that_has_to_wait_is_checked_again_and_removed_then() -> None:
+    """However often it has to wait: a wait is not a check that was too old."""
     site = Site(1, wanted_mib=10)
     site.store.waits["a"] = [1.0] * (2 * CHECK_ATTEMPTS)
     began = site.clock.monotonic()

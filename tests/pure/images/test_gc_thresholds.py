@@ -95,7 +95,7 @@ def test_reaching_the_target_is_success() -> None:
 
 
 def test_less_than_the_target_is_an_event_and_an_error_with_the_same_text() -> None:
-    """The text has the usage in percent, the capacity for people, the bytes freed, and where else to look."""
+    """The text has the usage in percent, the capacity for people, the bytes freed, and what else may use the space."""
     outcome = free_space_outcome(FULL, 123, [])
     assert outcome.event is not None
     assert outcome.error == outcome.event.message

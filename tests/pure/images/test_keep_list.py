@@ -71,7 +71,7 @@ NUMBERS = {one.id: number for number, one in enumerate(ALL, start=1)}
     ],
 )
 def test_what_an_entry_keeps(entry: str, form: KeepForm, kept: set[int]) -> None:
-    """By its form; and an entry that keeps nothing can be told."""
+    """By its form; and an entry that keeps nothing is reported."""
     keep = parse_keep_list([entry])
     assert keep.entries[0].form is form
     assert {NUMBERS[image_id] for image_id in keep.kept_ids(ALL)} == kept

@@ -185,7 +185,7 @@ def test_equal_marks_with_a_target_below_0_still_cost_one_image() -> None:
 
 
 def test_a_target_below_0_goes_on_after_a_failed_removal() -> None:
-    """The sum is looked at after a removal that succeeded."""
+    """The sum is compared after a removal that succeeded."""
     story = Story(1, 2, 3)
     story.available = 205 * MIB
     story.runtime.broken = {image_id(1)}
@@ -445,7 +445,7 @@ def test_what_another_pass_removed_meanwhile_is_no_failure_and_frees_nothing() -
 
 
 def test_what_the_age_sweep_found_in_use_is_not_tried_again_for_space() -> None:
-    """While the first image goes a container of the second starts; the second is told once, as in use."""
+    """While the first image is removed a container of the second starts; the second is reported once, as in use."""
     story = Story(1, 2)
     late = container("late", state=ContainerState.RUNNING, references=(image_id(2),))
 
@@ -456,8 +456,8 @@ def test_what_the_age_sweep_found_in_use_is_not_tried_again_for_space() -> None:
     story.runtime.meanwhile[image_id(1)] = a_second_passes
     result = story.run(AGED)
     assert results(result) == {1: Result.REMOVED}
-    told = [o.verdict.reason for o in result.reclaim.kept if o.verdict.id == image_id(2)]
-    assert told == [Reason.IN_USE]
+    reasons = [o.verdict.reason for o in result.reclaim.kept if o.verdict.id == image_id(2)]
+    assert reasons == [Reason.IN_USE]
 
 
 def test_a_dry_run_is_the_same_pass_without_the_one_call() -> None:

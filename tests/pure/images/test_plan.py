@@ -119,7 +119,7 @@ def test_what_the_runtime_has_no_image_for_protects_nothing() -> None:
 
 
 def test_a_name_that_the_runtime_does_not_know_any_more_stays_in_doubt() -> None:
-    """A tag may have moved since the container was made: which image it uses cannot be told, so none goes."""
+    """A tag may have moved since the container was made: which image it uses is not known, so none is removed."""
     one = container("c", references=("moved:1",))
     listing = Listing((UNUSED, PAUSE), (one,), sandbox_image_references=KNOWN, resolved={"moved:1": None})
     assert removed(plan(listing)) == []
@@ -141,7 +141,7 @@ def test_what_the_runtime_resolves_is_in_use() -> None:
 
 
 def test_a_pinned_image_stays() -> None:
-    """And a pin tells which image the sandboxes need."""
+    """And a pin shows which image the sandboxes need."""
     made = plan(Listing(images=(PAUSE._replace(pinned=True), UNUSED)))
     assert removed(made) == [UNUSED.id]
     assert kept(made) == {PAUSE.id: Reason.PINNED}
@@ -222,7 +222,7 @@ def test_what_only_the_union_finds_in_use_is_a_guard(reference: str) -> None:
 
 
 def test_a_second_reference_that_is_an_id_is_a_guard() -> None:
-    """The kubelet looks at the image id, or else the image reference: what stands behind it plays no part there."""
+    """The kubelet compares the image id, or else the image reference, and none of the other fields."""
     one = container("c", references=("app:1", APP.id))
     made = plan(Listing((APP, PAUSE), (one,), sandbox_image_references=KNOWN))
     assert rules(made)[APP.id] == (Reason.IN_USE, Rule.GUARD)
@@ -256,7 +256,7 @@ def test_each_kept_image_says_whose_rule_keeps_it() -> None:
 
 @pytest.mark.parametrize(("last_used", "goes"), [(NOW - 0.001, True), (NOW, False), (NOW + 5.0, False)])
 def test_an_image_that_was_seen_used_since_the_pass_began_is_skipped(last_used: float, goes: bool) -> None:
-    """Kubelet, freeSpace: last use at or after the start of the pass; another thread may have looked meanwhile."""
+    """Kubelet, freeSpace: last use at or after the start of the pass, by another thread."""
     made = plan(Listing((UNUSED,), sandbox_image_references=KNOWN), {UNUSED.id: ImageRecord(0.0, last_used)})
     assert (removed(made) == [UNUSED.id]) is goes
     if not goes:
@@ -284,7 +284,7 @@ def test_the_maximum_age_plays_no_part_under_pressure() -> None:
     ],
 )
 def test_a_policy_that_contradicts_itself_is_refused(arguments: dict[str, float], named: str) -> None:
-    """In the order of the kubelet's constructor: high, low, low against high; the first failure is told."""
+    """In the order of the kubelet's constructor: high, low, low against high; the first failure is reported."""
     with pytest.raises(PolicyError, match=named):
         ImageGCPolicy(**arguments)  # type: ignore[arg-type] # the table holds values of several fields
 
@@ -342,7 +342,7 @@ def test_nothing_goes_that_is_used_pinned_kept_or_a_sandboxs(
     listing: Listing, records: dict[str, ImageRecord], keep: KeepList, aged: bool, exact: bool
 ) -> None:
     """Whatever is listed, for space or for age: each image gets one verdict, and what goes is free, old, on no
-    keep-list, and told apart with certainty."""
+    keep-list, and whose users are all known."""
     policy = replace(POLICY, max_age_seconds=500.0, keep=keep)
     if aged:
         made = plan_maximum_age(listing, records, policy, NOW, 0.0, exact=exact)

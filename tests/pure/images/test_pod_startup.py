@@ -111,7 +111,7 @@ def test_on_a_disk_that_is_soon_full_nobody_is_waited_for_long() -> None:
 
 
 def test_a_ready_sandbox_without_a_container_is_a_pod_that_is_being_made() -> None:
-    """A sandbox that took seconds to come up is old when the kubelet looks for the image. With a container it is done;
+    """A sandbox that took seconds to come up is old when the kubelet checks for the image. With a container it is done;
     after half a minute somebody else waits for it."""
     node = Node()
     node.sandbox_comes_up("slow", 5.0, occupied=False)

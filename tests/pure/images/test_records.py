@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.containers.plan import ContainerGCPolicy
+from reclaim.containers.policy import ContainerGCPolicy
 from reclaim.execution.executor import Executor
 from reclaim.execution.stages import never_relieved
 from reclaim.functions import Collector, Policies, ReclaimContext
@@ -153,7 +153,7 @@ def test_what_this_process_knows_is_not_overwritten_by_what_is_brought_back() ->
 def test_what_was_brought_back_is_no_older_than_the_witness_says(
     witnessed: float | None, expected: ImageRecord
 ) -> None:
-    """It may have been removed and pulled again while nobody looked."""
+    """It may have been removed and pulled again while no process detected images."""
     records = ImageRecords(witness=lambda _: witnessed)
     records.restore({ONE: ImageRecord(-500.0, -100.0)})
     assert records.update([image(1)], NONE, 10.0, 5000.0) == {ONE: expected}
@@ -195,7 +195,7 @@ def test_two_threads_share_the_records() -> None:
                 records.update([image(1), image(own)], frozenset({ONE}), float(step), 0.0)
                 records.forget([image_id(own)])
                 assert records.records[ONE].last_used is not None
-        except BaseException as error:  # noqa: BLE001 # what a thread raised is told by the test
+        except BaseException as error:  # noqa: BLE001 # the test reports what a thread raised
             errors.append(error)
 
     threads = [threading.Thread(target=work, args=(own,)) for own in (2, 3)]
@@ -208,10 +208,10 @@ def test_two_threads_share_the_records() -> None:
 
 
 @given(st.lists(st.tuples(st.frozensets(st.integers(1, 4)), st.frozensets(st.integers(1, 4)), st.floats(0, 100))))
-def test_times_never_lie_in_the_future(told: list[tuple[frozenset[int], frozenset[int], float]]) -> None:
+def test_times_never_lie_in_the_future(detections: list[tuple[frozenset[int], frozenset[int], float]]) -> None:
     """After any history: listed ids have a record, first seen at most now, last used between."""
     records, now = ImageRecords(), 0.0
-    for listed, used, step in told:
+    for listed, used, step in detections:
         now += step
         found = records.update([image(n) for n in listed], frozenset(map(image_id, used)), now, 0.0)
         assert found.keys() == {image_id(n) for n in listed}

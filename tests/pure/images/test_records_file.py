@@ -174,7 +174,7 @@ def test_a_file_in_place_of_the_directory_is_said(path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
 def test_a_file_that_others_may_write_is_not_believed(path: Path, mode: int) -> None:
-    """Whoever can write it could make young images look old."""
+    """A user who can write it could make young images seem old."""
     saved(path)
     path.chmod(mode)
     loaded = RecordFile(str(path), SteppedClock(), "boot-1").load()
@@ -227,7 +227,7 @@ def test_a_save_after_a_failed_one_saves(path: Path) -> None:
 
 
 def test_this_boot_has_an_id() -> None:
-    """The same at each look, as the kernel writes it."""
+    """The same at each reading, as the kernel writes it."""
     assert current_boot_id() == current_boot_id()
     assert len(current_boot_id()) == 36
 

@@ -76,7 +76,7 @@ def test_after_a_reboot_with_the_clock_an_hour_behind_old_images_stay_old() -> N
 
 
 def test_after_a_reboot_with_a_dead_clock_everything_is_young() -> None:
-    """The wall clock lies before all that the text tells: nothing is older than that."""
+    """The wall clock is before all times of the text: no image is older than that."""
     assert loaded(20.0, -20_000 * DAY, "boot-2") == {ONE: (0.0, 0.0), TWO: (0.0, None)}
 
 
@@ -153,7 +153,7 @@ def test_a_time_after_the_save_is_as_young_as_can_be() -> None:
 
 
 def test_an_image_that_was_used_before_it_was_first_seen_was_there() -> None:
-    """Of two times that contradict each other the earlier is the first sight."""
+    """Of two times that contradict each other the earlier is the first detection."""
     text = changed({}, {"first_detected": SAVED.wall - 5.0, "last_used": SAVED.wall - 50.0})
     assert ages(records_from_json(text, SAVED), SAVED.monotonic) == {ONE: (50.0, 50.0)}
 

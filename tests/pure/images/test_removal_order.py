@@ -66,7 +66,7 @@ def test_too_late_the_largest_yield_goes_first_and_says_why() -> None:
 
 
 def test_as_soon_as_there_is_time_the_least_recently_used_goes_again() -> None:
-    """Each removal is chosen anew; what is told is the hurry."""
+    """Each removal is chosen anew; the decision reported is the one for the largest yield."""
     plan, order = images(10 * MIB, 500 * MIB, 20 * MIB), ImageRemovalOrder(FIFTH, 1)
     assert order.next_index(plan, Need(400 * MIB, 10 * MIB, 100.0 * MIB)) == 1
     del plan[1]
@@ -84,13 +84,13 @@ def test_where_not_even_everything_is_enough_and_the_disk_is_full_before_its_end
 
 
 def test_where_everything_goes_in_time_the_order_stays() -> None:
-    """Not even everything is enough, but all of it has gone long before the disk is full: no hurry is told."""
+    """Not even everything is enough, but all is removed long before the disk is full: least recently used first."""
     assert not choose(images(MIB, 2 * MIB), TENTH, Need(GIB, GIB, 1.0 * MIB)).by_yield
 
 
 @pytest.mark.parametrize("fill", [0.0, -5.0])
 def test_a_disk_that_does_not_fill_leaves_the_order_alone(fill: float) -> None:
-    """It is never full, so there is no hurry, even where everything is not enough."""
+    """It is never full, so there is time, even if removing everything is not enough."""
     found = choose(images(MIB, 2 * MIB), TENTH, Need(GIB, 0, fill))
     assert (found.by_yield, found.seconds_to_full) == (False, NEVER)
 
@@ -101,7 +101,7 @@ def test_what_is_relieved_already_is_left_alone() -> None:
 
 
 def test_without_a_need_nothing_is_chosen() -> None:
-    """Who hands in no need gets the order of the plan, and none is told."""
+    """Without a need the order is that of the plan, and no decision is reported."""
     order = ImageRemovalOrder(TENTH, 1)
     assert order.next_index(images(MIB, GIB), None) == 0
     assert order.decision is None
@@ -155,7 +155,7 @@ def test_removals_teach_what_a_promised_byte_brings() -> None:
 
 
 def test_one_removal_that_freed_nothing_does_not_make_all_images_worthless() -> None:
-    """Its layers were shared: others are still told apart by their size."""
+    """Its layers were shared: others still differ by their size."""
     known = record_removal(removed(image(0, 10 * MIB), 0, 0, 0.01), RemovalHistory())
     assert 0 < known.expected_yield(image(1, MIB), inodes=False) < known.expected_yield(image(2, 2 * MIB), inodes=False)
 
@@ -204,7 +204,7 @@ def test_a_repository_is_the_name_without_tag_and_digest(name: str, expected: st
 def test_every_image_goes_once_and_the_next_one_brings_most_or_was_used_longest_ago(
     sizes: list[int], seconds: float, missing: int, left: int, fill: float, parallel: int
 ) -> None:
-    """Nothing is added or lost; times are no NaN; a hurry is told only of a disk that fills."""
+    """Nothing is added or lost; times are no NaN; the largest yield goes first only on a disk that fills."""
     plan, need = images(*sizes), Need(missing, left, fill)
     order = ImageRemovalOrder(RemovalHistory(seconds=seconds), parallel)
     place = order.next_index(plan, need)

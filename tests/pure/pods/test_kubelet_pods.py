@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclaim.pods.kubelet_client import KubeletUnavailable
+from reclaim.pods.kubelet_directories import KubeletDirectories
 from reclaim.pods.kubelet_pods import PAUSE_SECONDS, KubeletPods
-from reclaim.pods.states import KubeletDirectories, PodState, PodStates
+from reclaim.pods.states import PodState, PodStates
 from tests.pure.values import SteppedClock
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.pods.states import KubeletDirectories, PodStates
+from reclaim.pods.kubelet_directories import KubeletDirectories
+from reclaim.pods.states import PodStates
 
 UID = "6b6a1b0a-4bd8-4b1a-a0a3-1c5f2f0f8e11"
 

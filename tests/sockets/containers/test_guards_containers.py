@@ -41,7 +41,7 @@ def test_only_a_container_that_has_exited_goes(small_node: SmallNode, state: str
 
 
 def test_a_dead_container_stays_while_another_of_its_pod_lives(small_node: SmallNode) -> None:
-    """A RUNNING container can sit in a NOTREADY sandbox: its pod is not gone, whatever else looks so."""
+    """A RUNNING container can sit in a NOTREADY sandbox: its pod is not gone, whatever else says so."""
     pod = small_node.run_pod("web")
     dead, living = small_node.exited(pod), small_node.run(pod, name="side")
     small_node.vanish(pod)
@@ -101,7 +101,7 @@ def test_an_id_that_is_the_prefix_of_another_removes_only_itself(make_small_node
 def test_a_prefix_whose_own_object_has_gone_is_not_sent(make_small_node: SmallNodeFactory) -> None:
     """When the dead `c0ffee` vanishes after the list, its id means the running `c0ffee1`, and no removal is sent."""
     small = make_small_node(runtime=GivenIds, ids=["c0ffee1", "c0ffee"])
-    running = small.exited(small.run_pod("web"))  # dead as well, so that only its id tells it apart
+    running = small.exited(small.run_pod("web"))  # dead as well, so that only its id differs
     dead = small.gone_pod("old")
     small.failpoints["ContainerStatus"] = Hang(times=1)
     with small.relieving(small.node(), CONTAINERS) as going:
@@ -150,7 +150,7 @@ def test_an_older_copy_stays_when_the_newer_one_vanishes_before_its_removal(smal
 
 
 def test_a_pod_whose_directory_appears_before_the_removal_keeps_its_parts(small_node: SmallNode) -> None:
-    """A pod's parts appear before the pod does: the directory is looked for again right before each removal."""
+    """A pod's parts appear before the pod does: the directory is checked again right before each removal."""
     first, second = small_node.gone_pod("first"), small_node.gone_pod("second")
     small_node.failpoints["RemoveContainer"] = Hang(times=1)
     with small_node.relieving(small_node.node(), CONTAINERS) as going:
@@ -165,7 +165,7 @@ def test_a_pod_whose_directory_appears_before_the_removal_keeps_its_parts(small_
 
 
 def test_a_pod_whose_directory_appears_between_the_lists_keeps_its_parts(small_node: SmallNode) -> None:
-    """The directories are read before and after the runtime's lists: a pod exists if either look saw it."""
+    """The directories are read before and after the runtime's lists: a pod exists if either reading has it."""
     container = small_node.gone_pod("web")
     small_node.failpoints["ListPodSandbox"] = Hang(times=1)
     with small_node.relieving(small_node.node(), CONTAINERS) as going:
@@ -178,7 +178,7 @@ def test_a_pod_whose_directory_appears_between_the_lists_keeps_its_parts(small_n
 
 
 def test_a_sandbox_whose_pod_comes_back_stays(small_node: SmallNode) -> None:
-    """The directory is looked for again before a sandbox goes as well."""
+    """The directory is checked again before a sandbox is removed as well."""
     pod = small_node.run_pod("web")
     other = small_node.run_pod("other")
     for each in (pod, other):

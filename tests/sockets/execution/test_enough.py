@@ -67,7 +67,7 @@ def test_dead_containers_that_are_enough_cost_no_image(small_node: SmallNode) ->
 def test_measured_bytes_are_those_of_the_filesystem_and_nominal_ones_count_shared_layers_twice(
     small_node: SmallNode,
 ) -> None:
-    """Sizes count shared layers once an image: believed is only statvfs, to a mebibyte, and both are told."""
+    """Sizes count shared layers once an image: only statvfs counts, to a mebibyte, and both are reported."""
     images = small_node.add_images(4, size_bytes=2 * MIB, shared_bytes=8 * MIB)
     small_node.run(small_node.run_pod("web"))
     before = small_node.available()

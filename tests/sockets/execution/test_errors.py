@@ -42,12 +42,12 @@ def test_a_removal_that_acts_and_then_fails_counts_as_removed(
     assert {str(outcome.result) for outcome in record.removals} == {"removed"}
     assert record.nominal_bytes == 12 * MIB
     failed = {"RemoveImage": "image", "RemoveContainer": "container", "RemovePodSandbox": "sandbox"}[method]
-    assert all(bool(o.error) == (o.verdict.kind == failed) for o in record.removals), "the error is still told"
+    assert all(bool(o.error) == (o.verdict.kind == failed) for o in record.removals), "the error is still reported"
 
 
 @pytest.mark.parametrize("code", CODES)
 def test_an_image_that_cannot_be_removed_does_not_stop_the_next(small_node: SmallNode, code: grpc.StatusCode) -> None:
-    """One error does not fail it all: the first image stays and is told as failed, the others go."""
+    """One error does not fail it all: the first image is kept and reported as failed, the others are removed."""
     images, _ = crowd(small_node)
     small_node.failpoints["RemoveImage"] = Fail(code, "the snapshot is busy", times=1)
     record = relieve(small_node.node(Signal.NODEFS_AVAILABLE, above=40 * MIB), IMAGES)

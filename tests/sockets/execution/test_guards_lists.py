@@ -1,4 +1,4 @@
-"""Only complete answers license a removal: an answer that fails or makes no sense leaves everything where it is."""
+"""Only complete answers permit a removal: after an answer that fails or makes no sense nothing is removed."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_no_image_goes_when_any_answer_about_images_in_use_fails(
 
 @pytest.mark.parametrize("method", ["ListContainers", "ListPodSandbox"])
 def test_no_container_goes_when_a_list_fails(small_node: SmallNode, method: str) -> None:
-    """A pod of which only half is seen looks gone: without both lists neither container nor sandbox goes."""
+    """A pod of which only half is listed seems gone: without both lists neither container nor sandbox is removed."""
     crowd(small_node)
     node = small_node.node(Signal.NODEFS_AVAILABLE, above=40 * MIB)
     small_node.failpoints[method] = Fail(grpc.StatusCode.RESOURCE_EXHAUSTED, "message larger than max")

@@ -73,7 +73,7 @@ def test_an_image_is_in_use_however_a_container_names_it(
 
 @pytest.mark.parametrize("state", ["running", "exited"])
 def test_an_image_that_is_mounted_as_a_volume_is_in_use(small_node: SmallNode, state: str) -> None:
-    """An image volume uses an image that is no container's image; only the status of the container tells of it."""
+    """An image volume uses an image that is no container's image; only the status of the container names it."""
     data = small_node.add_image("registry.example/data:1")
     pod = small_node.run_pod("web")
     mount = pb.Mount(container_path="/data", image=pb.ImageSpec(image="registry.example/data:1"))
@@ -138,7 +138,7 @@ def test_an_image_whose_pod_starts_before_its_removal_stays(small_node: SmallNod
 
 @pytest.mark.parametrize("sees", ["the directory", "the sandbox"])
 def test_images_wait_for_a_pod_that_is_being_made(small_node: SmallNode, sees: str) -> None:
-    """Nothing tells yet which image it will use: none goes until it has had time to take it."""
+    """Nothing shows yet which image it will use: none is removed until it has had time to use it."""
     used, unused = small_node.add_images(2)
     settled = small_node.run_pod("app")
     small_node.run(settled)
@@ -184,7 +184,7 @@ def test_a_pod_made_before_its_image_is_removed_keeps_the_image_in_every_state(s
         (False, False, True, "sandbox_image_unknown"),
         (False, False, False, "sandbox_image_unknown"),
     ],
-    ids=["configured, not pinned", "pinned, not told", "all three", "nothing tells", "nothing tells, no pod"],
+    ids=["configured, not pinned", "pinned, not configured", "all three", "no source", "no source, no pod"],
 )
 def test_the_sandbox_image_stays_and_a_new_pod_starts_after_a_purge(
     make_small_node: SmallNodeFactory, pins: bool, reports: bool, ready_pod: bool, reason: str

@@ -18,13 +18,13 @@ from typing import Any
 
 import pytest
 
-from reclaim.pod_logs.openat2 import OpenBeneath, is_entry_name, open_by_comparison, open_by_openat2
+from reclaim.pod_logs.names import is_entry_name, printable
+from reclaim.pod_logs.openat2 import OpenBeneath, open_by_comparison, open_by_openat2
 from reclaim.pod_logs.remove_tree import (
     BATCH,
     FAILURES_LISTED,
     Failure,
     TreeRemoval,
-    printable,
     remove_tree,
     unlink_files,
 )

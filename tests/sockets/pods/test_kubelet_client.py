@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from reclaim.pods.kubelet_client import get_pods
+from reclaim.pods.kubelet_directories import KubeletDirectories
 from reclaim.pods.kubelet_endpoint import KubeletEndpoint
 from reclaim.pods.kubelet_pods import KubeletPods
-from reclaim.pods.states import KubeletDirectories, PodState
+from reclaim.pods.states import PodState
 from signals.clock import SystemClock
 from tests.sockets.kubelet_server import (
     BEARER,
