@@ -37,7 +37,7 @@ PAUSE = "registry.k8s.io/pause:3.10"
 APP = "registry.example/app:1"
 AN_HOUR = 3600.0
 DEAD_SECONDS = 600.0
-LONGEST_SECONDS = 30.0
+LONGEST_SECONDS = 60.0
 CONSTRUCTOR_OPTIONS = (
     "dry_run",
     "stopping",

@@ -12,7 +12,7 @@ import pytest
 from eviction.drill.runtime.failpoints import Fail
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
-from tests.reclaimd_process import ENVIRONMENT, PROGRAM, answer, reclaimd
+from tests.reclaimd_process import ENVIRONMENT, PROGRAM, answer, reclaimd, reclaimd_here
 
 HEAD = "apiVersion: reclaimd.io/v1alpha1\nkind: ReclaimdConfiguration\n"
 CONFIG = "CONFIG"  # stands for the path of a good configuration, under pressure
@@ -109,7 +109,7 @@ def test_a_wrong_command_line_is_one_sentence(pressured: tuple[SmallNode, str], 
     """The exit code of the table, the sentence on stderr, nothing on stdout and nothing removed."""
     small_node, configuration = pressured
     arguments, code, texts = ARGUMENTS[wrong]
-    process = reclaimd(*(configuration if each == CONFIG else each for each in arguments))
+    process = reclaimd_here(*(configuration if each == CONFIG else each for each in arguments))
     assert process.returncode == code, process.stderr
     assert process.stdout == ""
     said_once(process.stderr, *texts)
@@ -122,7 +122,7 @@ def test_a_wrong_file_is_one_sentence_with_its_name(tmp_path: Path, wrong: str) 
     text, texts = FILES[wrong]
     path = tmp_path / "reclaimd.yaml"
     path.write_text(HEAD + text + "\n")
-    process = reclaimd("check", "--config", str(path))
+    process = reclaimd_here("check", "--config", str(path))
     assert process.returncode == 2, process.stdout
     assert process.stdout == ""
     said_once(process.stderr, *texts)
@@ -196,7 +196,7 @@ def test_hostile_words_of_a_runtime_stay_one_event_in_the_log(small_node: SmallN
         time.sleep(0.5)
     finally:
         daemon.terminate()
-        _, log = daemon.communicate(timeout=30)
+        _, log = daemon.communicate(timeout=60.0)
     lines = log.splitlines()
     assert daemon.returncode == 0
     assert any("evil" in line for line in lines)

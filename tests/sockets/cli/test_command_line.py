@@ -221,7 +221,7 @@ def test_sigterm_during_reclaim_finishes_the_removal_in_flight(crowded: SmallNod
     ) as process:
         crowded.wait_for("RemoveImage")
         process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=30)
+        output, _ = process.communicate(timeout=60.0)
     assert process.returncode == 1
     assert len(crowded.removed("image")) == 1
     assert crowded.failpoints.calls["RemoveImage"] == 1
@@ -235,7 +235,7 @@ def test_a_reader_that_leaves_is_no_failure(crowded: SmallNode) -> None:
         ["sh", "-c", f"{PROGRAM} plan --config {crowded.configuration()} | head -1"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60.0,
         check=False,
         env=ENVIRONMENT,
     )

@@ -258,10 +258,10 @@ def test_an_alert_of_a_real_alertmanager_has_the_node_relieved(
         )
         with Alertmanager(program, tmp_path, configuration) as alertmanager:
             alertmanager.fire(alertname="NodeFilesystemSpaceFillingUp", instance="node-2:9100")
-            assert came_true(lambda: len(inetd.codes) == 1, 30.0)
+            assert came_true(lambda: len(inetd.codes) == 1)
             assert small_node.removed() == []
             alertmanager.fire(alertname="NodeFilesystemSpaceFillingUp", instance="node-1:9100")
-            assert came_true(lambda: len(inetd.codes) == 2, 30.0)
+            assert came_true(lambda: len(inetd.codes) == 2)
         assert inetd.codes == [0, 0]
         assert "satisfied" in inetd.words
     assert small_node.removed("image")

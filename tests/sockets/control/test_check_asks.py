@@ -17,7 +17,7 @@ import pytest
 
 from signals.types import Signal
 from tests.budgets.test_start import REMOVING
-from tests.nodes.small_node import LONGEST_SECONDS, MIB, SmallNode
+from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import ENVIRONMENT, Daemon, answer, came_true, reclaimd
 from tests.sockets.control.test_hook_asks import conversation, located
 
@@ -39,7 +39,7 @@ def file(small_node: SmallNode, tmp_path: Path) -> str:
 def daemon(file: str) -> Iterator[Daemon]:
     """A daemon on the node, that knows where the images are."""
     with Daemon("--config", file) as running:
-        assert came_true(lambda: located(file), LONGEST_SECONDS)
+        assert came_true(lambda: located(file))
         yield running
 
 

@@ -23,7 +23,7 @@ from eviction.control.reclaim_queue import MOST_WAITING
 from eviction.drill.runtime.failpoints import Hang
 from signals.types import Signal
 from tests.nodes.small_node import LONGEST_SECONDS, MIB, SmallNode
-from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, answer, came_true, reclaimd
+from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, answer, came_true, reclaimd, reclaimd_here
 
 
 class Desk:
@@ -47,7 +47,7 @@ class Desk:
 
     def by_daemon(self, daemon: Daemon, record: dict[str, Any]) -> bool:
         """Whether the pass that a hook printed is one of the daemon's."""
-        return came_true(lambda: record["id"] in [each["id"] for each in daemon.passes], 5.0)
+        return came_true(lambda: record["id"] in [each["id"] for each in daemon.passes])
 
 
 @pytest.fixture
@@ -60,12 +60,12 @@ def desk(small_node: SmallNode, tmp_path: Path) -> Desk:
 def daemon(desk: Desk) -> Iterator[Daemon]:
     """A daemon on the node, that knows where the images are."""
     with Daemon("--config", desk.file) as running:
-        assert came_true(lambda: located(desk.file), LONGEST_SECONDS)
+        assert came_true(lambda: located(desk.file))
         yield running
 
 
 def located(file: str) -> bool:
-    process = reclaimd("status", "--config", file, "-o", "json")
+    process = reclaimd_here("status", "--config", file, "-o", "json")
     return process.returncode == 0 and answer(process)["layout"] is not None
 
 
@@ -143,7 +143,7 @@ def test_a_file_that_changed_since_the_daemon_read_it_is_another_one(desk: Desk,
     process = desk.hook("--dry-run", "-o", "json")
     assert "another configuration" in process.stderr
     daemon.process.send_signal(signal.SIGHUP)
-    daemon.wait_for(lambda event: "was reloaded" in event["message"], LONGEST_SECONDS)
+    daemon.wait_for(lambda event: "was reloaded" in event["message"])
     process = desk.hook("--dry-run", "-o", "json")
     assert (process.returncode, process.stderr) == (0, "")
 
@@ -240,7 +240,7 @@ def test_a_request_during_a_pass_waits_its_turn_and_says_so(desk: Desk, daemon: 
         first = pool.submit(desk.hook, "-o", "json")
         desk.small.wait_for("RemoveImage")
         second = pool.submit(desk.hook, "-o", "json")
-        assert came_true(lambda: waits(desk.file), LONGEST_SECONDS)
+        assert came_true(lambda: waits(desk.file))
         time.sleep(1.5)
         assert not second.done()
         desk.small.failpoints.clear()
@@ -250,7 +250,7 @@ def test_a_request_during_a_pass_waits_its_turn_and_says_so(desk: Desk, daemon: 
 
 
 def waits(file: str) -> bool:
-    return bool(answer(reclaimd("status", "--config", file, "-o", "json"))["requests_waiting"])
+    return bool(answer(reclaimd_here("status", "--config", file, "-o", "json"))["requests_waiting"])
 
 
 def test_an_asker_that_leaves_before_its_turn_is_forgotten(desk: Desk, daemon: Daemon) -> None:
@@ -265,13 +265,13 @@ def test_an_asker_that_leaves_before_its_turn_is_forgotten(desk: Desk, daemon: D
             for _ in range(MOST_WAITING)
         ]
         status = ["status", "--config", desk.file, "-o", "json"]
-        assert came_true(lambda: answer(reclaimd(*status))["requests_waiting"] == MOST_WAITING, LONGEST_SECONDS)
+        assert came_true(lambda: answer(reclaimd_here(*status))["requests_waiting"] == MOST_WAITING)
         with conversation(desk.control, {"options": {}, "told": {}}) as lines:
             assert json.loads(lines.readline()) == {"refused": f"{MOST_WAITING} requests wait already"}
         for process in waiting:
             process.kill()
             process.wait()
-        assert came_true(lambda: answer(reclaimd(*status))["requests_waiting"] == 0, LONGEST_SECONDS)
+        assert came_true(lambda: answer(reclaimd_here(*status))["requests_waiting"] == 0)
         desk.small.failpoints.clear()
         assert answer(first.result())["result"] == "satisfied"
     assert len(desk.small.removed("image")) == 2, "none of the four went to the end"

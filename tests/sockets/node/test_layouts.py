@@ -132,5 +132,5 @@ def test_until_the_runtime_has_said_where_its_images_are_nothing_is_called(small
     assert (decision.layout, decision.acted_on, decision.row) == (None, None, ())
     assert {str(each.role) for each in observations.unavailable} == {"imagefs", "containerfs"}
     small_node.server.start()
-    assert came_true(lambda: node.locate() is None, 10.0)
+    assert came_true(lambda: node.locate() is None)
     assert node.responder.look()[1].layout is SINGLE

@@ -14,7 +14,7 @@ from eviction.reporting.attribution import Use
 from eviction.reporting.pass_record import PassResult
 from signals.types import FsLayout, Signal
 from tests.nodes.small_node import MIB, SmallNode, relieve
-from tests.reclaimd_process import Daemon, answer, reclaimd
+from tests.reclaimd_process import Daemon, answer, reclaimd, reclaimd_here
 from tests.sockets.conftest import SmallNodeFactory
 
 
@@ -65,14 +65,14 @@ EXPECTED = {
 def test_the_plan_says_where_the_bytes_are(crowded: SmallNode) -> None:
     """Every part within half a MiB of what was put there, as JSON and as a table; all of it within a few seconds."""
     file = crowded.configuration(podLogsDir=str(crowded.disk / "logs"))
-    document = answer(reclaimd("plan", "--config", file, "-o", "json"))
+    document = answer(reclaimd_here("plan", "--config", file, "-o", "json"))
     (attribution,) = document["attribution"]
     assert attribution["filesystems"] == ["nodefs", "imagefs", "containerfs"]
     found = shares(attribution)
     for use, size in EXPECTED.items():
         assert found[use] == pytest.approx(size, abs=MIB // 2), use
     assert sum(found.values()) == attribution["used"]
-    table = reclaimd("plan", "--config", file).stdout
+    table = reclaimd_here("plan", "--config", file).stdout
     assert "where the bytes are: " in table
     assert "logs of pods that are gone" in table
 
@@ -86,7 +86,7 @@ def test_split_layouts_are_told_apart(make_small_node: SmallNodeFactory) -> None
     file = node.configuration(podLogsDir=str(node.disk / "logs"))
     by_roles = {
         tuple(attribution["filesystems"]): shares(attribution)
-        for attribution in answer(reclaimd("plan", "--config", file, "-o", "json"))["attribution"]
+        for attribution in answer(reclaimd_here("plan", "--config", file, "-o", "json"))["attribution"]
     }
     assert by_roles["imagefs",][Use.IMAGES_MAY_GO] == pytest.approx(4 * MIB, abs=MIB // 4)
     assert Use.CONTAINERS_LIVE not in by_roles["imagefs",]
@@ -113,10 +113,10 @@ def test_the_daemon_explains_it_in_its_log_and_its_record(crowded: SmallNode, tm
         Signal.NODEFS_AVAILABLE, 60 * MIB, podLogsDir=str(crowded.disk / "logs"), controlSocket=control
     )
     with Daemon("--config", file) as daemon:
-        event = daemon.wait_for(lambda event: event["message"].startswith("why it was not enough: "), 30.0)
+        event = daemon.wait_for(lambda event: event["message"].startswith("why it was not enough: "))
         assert "everything else" in event["message"]
         assert shares(event["attribution"])[Use.LOGS_OF_GONE_PODS] == pytest.approx(2 * MIB, abs=MIB // 2)
-        status = answer(reclaimd("status", "--config", file, "-o", "json"))
+        status = answer(reclaimd_here("status", "--config", file, "-o", "json"))
         (explained,) = [record for record in status["passes"] if "attribution" in record]
         assert explained["id"] == event["pass"]
         assert daemon.stop() == 0
@@ -137,7 +137,7 @@ def test_a_runtime_without_statistics_costs_only_their_part(crowded: SmallNode) 
     """ListContainerStats fails: writable layers are in the images' part or everything else; all else is told."""
     crowded.failpoints["ListContainerStats"] = Fail(grpc.StatusCode.UNIMPLEMENTED)
     file = crowded.configuration(podLogsDir=str(crowded.disk / "logs"))
-    (attribution,) = answer(reclaimd("plan", "--config", file, "-o", "json"))["attribution"]
+    (attribution,) = answer(reclaimd_here("plan", "--config", file, "-o", "json"))["attribution"]
     found = shares(attribution)
     assert Use.CONTAINERS_LIVE not in found
     assert found[Use.LOGS_OF_GONE_PODS] == pytest.approx(2 * MIB, abs=MIB // 2)

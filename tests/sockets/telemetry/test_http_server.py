@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,7 +30,7 @@ from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import Daemon, came_true
 
-SLACK_SECONDS = 5.0  # the machine is shared
+SLACK_SECONDS = 30.0  # the machine is shared
 
 
 def broken() -> Page:
@@ -134,13 +133,12 @@ def test_slow_clients_are_disconnected_after_two_seconds(server: HttpServer) -> 
     dripping = threading.Thread(target=drip)
     dripping.start()
     try:
-        time.sleep(0.2)
-        assert said(server, b"GET /livez HTTP/1.1\r\n\r\n") == b""
+        assert came_true(lambda: said(server, b"GET /livez HTTP/1.1\r\n\r\n") == b"")
 
         def served() -> bool:
             return said(server, b"GET /livez HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 200")
 
-        assert came_true(served, TIMEOUT_SECONDS + SLACK_SECONDS)
+        assert came_true(served)
     finally:
         stop.set()
         dripping.join()
@@ -211,7 +209,7 @@ def test_readyz_fails_while_pressure_would_not_be_relieved(located: bool, held_o
 
 def address_of(daemon: Daemon) -> str:
     """Where a daemon serves its pages."""
-    event = daemon.wait_for(lambda event: "metrics and health are served" in event["message"], 20.0)
+    event = daemon.wait_for(lambda event: "metrics and health are served" in event["message"])
     return str(event["address"])
 
 
@@ -221,8 +219,8 @@ def test_a_running_daemon_is_scraped_and_probed(small_node: SmallNode) -> None:
     file = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB, metricsAddress="127.0.0.1:0")
     with Daemon("--config", file) as daemon:
         address = address_of(daemon)
-        daemon.wait_for(lambda event: event.get("result") == "satisfied", 20.0)
-        assert came_true(lambda: got(address, "/readyz")[0] == 200, 10.0)
+        daemon.wait_for(lambda event: event.get("result") == "satisfied")
+        assert came_true(lambda: got(address, "/readyz")[0] == 200)
         assert got(address, "/livez") == (200, b"ok\n")
         status, body = got(address, "/metrics")
         assert status == 200
@@ -250,7 +248,7 @@ def test_a_held_off_daemon_is_alive_and_not_ready(small_node: SmallNode) -> None
     with Daemon("--config", file) as daemon:
         address = address_of(daemon)
         assert got(address, "/livez")[0] == 200
-        assert came_true(lambda: b"held off: " in got(address, "/readyz")[1], 10.0)
+        assert came_true(lambda: b"held off: " in got(address, "/readyz")[1])
         assert got(address, "/readyz")[0] == 503
 
 
@@ -259,8 +257,8 @@ def test_a_daemon_without_its_port_still_works(small_node: SmallNode, server: Ht
     small_node.add_images(3)
     file = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB, metricsAddress=server.address)
     with Daemon("--config", file) as daemon:
-        daemon.wait_for(lambda event: event["message"].startswith(f"no metrics: {server.address}: "), 20.0)
-        daemon.wait_for(lambda event: event.get("result") == "satisfied", 20.0)
+        daemon.wait_for(lambda event: event["message"].startswith(f"no metrics: {server.address}: "))
+        daemon.wait_for(lambda event: event.get("result") == "satisfied")
 
 
 def test_serving_makes_no_file(tmp_path: Path, server: HttpServer) -> None:

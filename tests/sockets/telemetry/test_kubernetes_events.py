@@ -142,7 +142,7 @@ def test_a_failure_of_the_server_is_one_sentence(authority: Authority, tmp_path:
         refusal = refused(server, tmp_path)
     assert sentence in str(refusal)
     assert refusal.retriable
-    assert time.monotonic() - began < SHORT_SECONDS + 5.0  # the machine is shared
+    assert time.monotonic() - began < 20 * SHORT_SECONDS  # the machine is shared
 
 
 def test_a_server_that_is_not_trusted_gets_no_token(api: ApiServer, tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_in_a_pod_the_service_account_is_used(
     variables = {**ENVIRONMENT, **pod, "CA": str(authority.certificate), "BEARER": BEARER}
     before = ["unshare", "--mount", "sh", "-c", IN_A_POD, "sh"]
     with Daemon("--config", file, before=before, environment=variables) as daemon:
-        assert came_true(lambda: bool(api.events), 20.0)
+        assert came_true(lambda: bool(api.events))
         (event,) = api.events.values()
         assert event["involvedObject"]["name"] == "node-7"
         assert daemon.stop() == 0
@@ -244,8 +244,8 @@ def test_a_daemon_under_pressure_sends_an_event(api: ApiServer, small_node: Smal
     """The kubelet's event before it reclaims arrives; no other request is sent, and no condition is changed."""
     small_node.add_images(3)
     with Daemon("--config", told(small_node, api, tmp_path)) as daemon:
-        daemon.wait_for(lambda event: event.get("result") == "satisfied", 20.0)
-        assert came_true(lambda: bool(api.events), 20.0)
+        daemon.wait_for(lambda event: event.get("result") == "satisfied")
+        assert came_true(lambda: bool(api.events))
         (event,) = api.events.values()
         assert (event["reason"], event["message"]) == (
             "EvictionThresholdMet",
@@ -267,10 +267,10 @@ def test_failures_of_an_api_server_do_not_affect_the_daemon(
         ApiServer(authority, BAD_DAYS[day][0]) as server,
         Daemon("--config", told(small_node, server, tmp_path)) as daemon,
     ):
-        daemon.wait_for(lambda event: event.get("result") == "satisfied", 20.0)
-        assert came_true(lambda: bool(server.requests), 20.0)
+        daemon.wait_for(lambda event: event.get("result") == "satisfied")
+        assert came_true(lambda: bool(server.requests))
         assert daemon.said("Attempting to reclaim ephemeral-storage")
         began = time.monotonic()
         assert daemon.stop() == 0
-        assert time.monotonic() - began < 2.0 + 3.0  # the machine is shared
+        assert time.monotonic() - began < 20.0  # ten times the 2 s that it has
     assert small_node.removed("image")
