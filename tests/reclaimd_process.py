@@ -133,8 +133,8 @@ class Daemon:
         """The records of the passes so far."""
         return [event["record"] for event in list(self.events) if "record" in event]
 
-    def said(self, text: str) -> bool:
-        """Whether any event's sentence holds this text."""
+    def logged(self, text: str) -> bool:
+        """True if the message of any log event contains this text."""
         return any(text in event["message"] for event in list(self.events))
 
     def wait_for(

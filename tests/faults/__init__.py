@@ -1,1 +1,1 @@
-"""Faults: a runtime, a filesystem and a machine that misbehave, and what the product is seen to do then."""
+"""Faults: a runtime, a filesystem and a machine that misbehave, and what the product does then."""

@@ -1,12 +1,12 @@
-"""Meters on a process: descriptors, threads, memory, and how long its heart stood still.
+"""Meters on a process: descriptors, threads, memory, and the longest stall of its heartbeat.
 
     with Meters(daemon.process.pid, control_heartbeat(socket)) as meters:
         ...
     print(meters.report)
 
-Covers: samples of one process every few milliseconds, from outside, and a report that says what grew.
+Covers: samples of one process every few milliseconds, from outside, and a report of what grew.
 
-Does not cover: whose fault it is, and limits: a test compares the numbers itself.
+Does not cover: limits; a test compares the numbers itself.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was measured: at the beginning, at the end, and the largest of each in between.
+    """What was measured: at the beginning, at the end, and the largest value of each in between.
 
-    `longest_stall_seconds`: the greatest age of the heartbeat that was seen; None without a heartbeat. `ended`: the
-    process was gone before the meters were read the last time.
+    `longest_stall_seconds`: the greatest observed age of the heartbeat; None without a heartbeat. `ended`: the process
+    had ended before the last reading.
     """
 
     first: Reading
@@ -84,8 +84,8 @@ class Report:
 class Meters:
     """Reads a process every `every_seconds` while the `with` block lasts; `report` afterwards.
 
-    Of this very process garbage is collected before the first and the last reading, so that what only waits for that
-    does not count.
+    When it measures its own process it collects garbage before the first and the last reading, so that garbage does not
+    count.
     """
 
     def __init__(self, pid: int, heartbeat: Heartbeat | None = None, every_seconds: float = EVERY_SECONDS) -> None:
@@ -163,12 +163,12 @@ def control_heartbeat(socket: str) -> Heartbeat:
 
 
 def high_water_bytes(pid: int) -> int:
-    """The most memory that a process has had resident at one moment of its life, by the kernel's own account."""
+    """The peak resident memory of a process, by the kernel's account (VmHWM)."""
     with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
 
 
 def longest_gap(times: Sequence[float], began: float, ended: float) -> float:
-    """The longest time without any of these moments between two others, in seconds: the stall that a log shows."""
+    """The longest gap in seconds between neighbours of `began`, `times` and `ended`: the stall that a log shows."""
     moments = sorted([began, *times, ended])
     return max(later - earlier for earlier, later in itertools.pairwise(moments))

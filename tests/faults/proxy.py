@@ -1,10 +1,10 @@
-"""A proxy with failpoints before any CRI runtime: bytes in, bytes out, so a real runtime can be made to misbehave.
+"""A proxy with failpoints in front of any CRI runtime: it passes bytes on, and makes a real runtime misbehave.
 
-Covers: every method of whatever service, also those that this project does not know, by passing requests, answers and
-errors on as they are. Only a fault that changes an answer reads it, and what it does not know of it stays.
+Covers: every method of every service, also those that this project does not know: requests, answers and errors are
+passed on as they are. Only a fault that changes an answer parses it, and keeps its unknown fields.
 
-Does not cover: streams of requests (`Exec` and the like are single calls in CRI). A caller that gives up does not end
-the call behind the proxy: a runtime goes on with most things too.
+Does not cover: streams of requests (`Exec` and the like are single calls in CRI). A caller that gives up does not
+cancel the call behind the proxy; a runtime also continues most of its work.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Proxy:
 
         def behind() -> bytes:
             left = context.time_remaining()
-            # A call without a deadline is shown as one of centuries, which gRPC would take for one that is over.
+            # gRPC shows a missing deadline as one of centuries, and would take that value as already over.
             deadline = left if left < LONGEST_SECONDS else None
             ask: Any = self._behind.unary_unary(path)  # without serializers bytes stay bytes
             answer: bytes = ask(request, timeout=deadline)
@@ -85,7 +85,7 @@ class Proxy:
 
 
 class _Everything(grpc.GenericRpcHandler):
-    """Takes every method there is."""
+    """Accepts every method."""
 
     def __init__(self, proxy: Proxy) -> None:
         self._proxy = proxy

@@ -1,11 +1,11 @@
-"""A filesystem that falls silent: a FUSE server in a few lines of Python, straight on /dev/fuse.
+"""A filesystem that stops answering: a FUSE server in a few lines of Python, directly on /dev/fuse.
 
 It is mounted on a directory in the private mount namespace of the tests and answers as an empty directory of a given
-size. Then it can be told to answer no more, in one of two ways that the kernel treats differently:
+size. `fall_silent` makes it stop answering, in one of two ways that the kernel treats differently:
 
-* `UNREAD`: requests are not even taken. A process that waits for one can still be killed: so it is with a program that
-  has stopped, and with most dead network filesystems.
-* `SWALLOWED`: requests are taken and never answered. The kernel then waits for the answer whatever signal comes: a
+* `UNREAD`: requests are not read. A process that waits for one can still be killed, as with a stopped program and with
+  most dead network filesystems.
+* `SWALLOWED`: requests are read and never answered. The kernel then waits for the answer whatever signal comes: a
   thread in such a call outlives SIGKILL, and so does its process, until the filesystem is aborted.
 
 When the `with` block ends the device is closed, which aborts the connection: every call that hangs fails with
@@ -50,7 +50,7 @@ _libc.mount.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctype
 
 
 class Silence(Enum):
-    """How it says nothing."""
+    """How it stops answering."""
 
     UNREAD = "unread"
     SWALLOWED = "swallowed"
@@ -86,13 +86,13 @@ class SilentFilesystem:
         self.abort()
 
     def fall_silent(self, silence: Silence) -> None:
-        """Answer nothing any more."""
+        """Stop answering."""
         self._silence = silence
         if silence is Silence.UNREAD:
             self._stop_serving()
 
     def abort(self) -> None:
-        """End the filesystem: whatever hangs fails with ENOTCONN. May be called twice."""
+        """End the filesystem: every call that hangs fails with ENOTCONN. May be called twice."""
         self._stop_serving()
         if self._device >= 0:
             os.close(self._device)
@@ -101,7 +101,7 @@ class SilentFilesystem:
 
     @property
     def statfs_requests(self) -> int:
-        """How many requests for numbers have been taken so far."""
+        """How many statfs requests have been read so far."""
         return self.requests[_STATFS]
 
     def _stop_serving(self) -> None:

@@ -1,4 +1,4 @@
-"""What a daemon holds stays bounded: events of inotify, passes and restarts of the runtime leave nothing behind."""
+"""Descriptors, threads and memory of a daemon stay bounded over inotify events, passes and runtime restarts."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.sockets.conftest import SmallNodeFactory
 
 GROWTH_BYTES = 4 * MIB
 LONGEST_SETTLING_SECONDS = 60.0
-ENDING_SECONDS = 0.03  # a pass that sees the next image come would call itself fruitless, and wait a second
+ENDING_SECONDS = 0.03  # a pass during which the next image arrives would count as fruitless, and back off for a second
 SMALL_BYTES = 256 << 10
 
 
 def metered(daemon: Daemon, warm: Callable[[], None], long: Callable[[], None]) -> Report:
-    """What the daemon holds after `long` beyond what it held after `warm`, which fills its caches."""
+    """What the daemon holds after `long` compared with after `warm`, which fills its caches."""
     warm()
     with Meters(daemon.process.pid, every_seconds=0.5) as meters:
         long()
@@ -33,8 +33,8 @@ def metered(daemon: Daemon, warm: Callable[[], None], long: Callable[[], None]) 
 
 
 def lowest(daemon: Daemon, threads: int) -> Reading:
-    """What the daemon holds in a moment in which it has not more threads than that; in the best one of a while where
-    there is none. A question to the runtime, a removal and gRPC's own work have threads while they last."""
+    """The first reading with at most `threads` threads; after a minute without one, the reading with the fewest. A
+    CRI call, a removal and gRPC's own work each have a thread while they last."""
     process = psutil.Process(daemon.process.pid)
     readings: list[Reading] = []
 
@@ -48,29 +48,29 @@ def lowest(daemon: Daemon, threads: int) -> Reading:
 
 
 def assert_nothing_kept(report: Report) -> None:
-    """No descriptor and no thread more."""
+    """Descriptors and threads have not increased."""
     assert report.descriptors_more <= 0, str(report)
     assert report.threads_more <= 0, str(report)
 
 
-def lived_in(small: SmallNode) -> SmallNode:
-    """With a pod, so that only what a burden brings may go."""
+def with_a_pod(small: SmallNode) -> SmallNode:
+    """Runs a pod, so that only what the load adds is removable."""
     small.run(small.run_pod("web"))
     return small
 
 
-def soon_gone(small: SmallNode, image: str) -> bool:
-    """Whether the image is reclaimed; of many removals only the last ones are looked through."""
+def soon_removed(small: SmallNode, image: str) -> bool:
+    """Waits until the image is among the last eight removals; False if it never is."""
     return came_true(lambda: image in [each.id for each in small.runtime.removals[-8:]])
 
 
-def pressed(small: SmallNode) -> str:
-    """A configuration whose mark the next image crosses."""
+def almost_under_pressure(small: SmallNode) -> str:
+    """A configuration whose threshold the next image crosses."""
     return small.configuration(Signal.NODEFS_AVAILABLE, above=-(SMALL_BYTES // 2), pollCeiling="10ms")
 
 
 def under_events(small: SmallNode, count: int) -> Report:
-    """So many events in a directory that the daemon watches."""
+    """`count` inotify events in a directory that the daemon watches."""
     watched = small.root_directory / "pods"
 
     def events(number: int) -> None:
@@ -93,7 +93,7 @@ def under_events(small: SmallNode, count: int) -> Report:
 
 
 def under_passes(small: SmallNode, count: int) -> Report:
-    """So many passes that each remove an image: whenever it has gone, another one crosses the mark again."""
+    """`count` passes that each remove an image: after each removal another image crosses the threshold again."""
     serial = 0
 
     def passes(number: int) -> None:
@@ -101,10 +101,10 @@ def under_passes(small: SmallNode, count: int) -> Report:
         for _ in range(number):
             serial += 1
             image = small.add_image(f"registry.example/pass/{serial}:1", SMALL_BYTES)
-            assert soon_gone(small, image)
+            assert soon_removed(small, image)
             time.sleep(ENDING_SECONDS)
 
-    with Daemon("--config", pressed(small)) as daemon:
+    with Daemon("--config", almost_under_pressure(small)) as daemon:
         small.wait_for("ListPodSandbox")
         report = metered(daemon, lambda: passes(max(count // 10, 40)), lambda: passes(count))
         done = len(daemon.passes)
@@ -114,7 +114,7 @@ def under_passes(small: SmallNode, count: int) -> Report:
 
 
 def under_restarts(small: SmallNode, count: int) -> Report:
-    """So many restarts of the runtime, each under pressure that is relieved after it."""
+    """`count` restarts of the runtime, each followed by pressure that is relieved."""
     serial = 0
 
     def restarts(number: int) -> None:
@@ -123,43 +123,43 @@ def under_restarts(small: SmallNode, count: int) -> Report:
             serial += 1
             small.server.restart()
             image = small.add_image(f"registry.example/restart/{serial}:1", SMALL_BYTES)
-            assert soon_gone(small, image)
+            assert soon_removed(small, image)
 
-    with Daemon("--config", pressed(small)) as daemon:
+    with Daemon("--config", almost_under_pressure(small)) as daemon:
         small.wait_for("ListPodSandbox")
         report = metered(daemon, lambda: restarts(max(count // 2, 5)), lambda: restarts(count))
         assert daemon.stop() == 0
     return report
 
 
-Burden = tuple[Callable[[SmallNode, int], Report], int]
-BURDENS: dict[str, Burden] = {
+Load = tuple[Callable[[SmallNode, int], Report], int]
+LOADS: dict[str, Load] = {
     "inotify events": (under_events, 10_000),
     "passes": (under_passes, 40),
     "restarts of the runtime": (under_restarts, 4),
 }
-SOAK: dict[str, Burden] = {
+SOAK: dict[str, Load] = {
     "inotify events": (under_events, 1_000_000),
     "passes": (under_passes, 10_000),
     "restarts of the runtime": (under_restarts, 200),
 }
 
 
-@pytest.mark.parametrize("name", BURDENS)
+@pytest.mark.parametrize("name", LOADS)
 def test_what_a_daemon_holds_stays_bounded(make_small_node: SmallNodeFactory, name: str) -> None:
-    """A short while of each burden: no descriptor and no thread more."""
-    burden, count = BURDENS[name]
-    assert_nothing_kept(burden(lived_in(make_small_node()), count))
+    """A short run of each load adds no descriptor and no thread."""
+    load, count = LOADS[name]
+    assert_nothing_kept(load(with_a_pod(make_small_node()), count))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", SOAK)
 def test_what_a_daemon_holds_stays_bounded_for_long(make_small_node: SmallNodeFactory, name: str) -> None:
-    """A million events, 10 000 passes, 200 restarts: no 4 MiB more either."""
-    burden, count = SOAK[name]
+    """A million events, 10 000 passes, 200 restarts add no descriptor, no thread and less than 4 MiB."""
+    load, count = SOAK[name]
     began = time.monotonic()
-    report = burden(lived_in(make_small_node()), count)
+    report = load(with_a_pod(make_small_node()), count)
     print(f"{count} {name} in {time.monotonic() - began:.0f} s:\n{report}")
     assert_nothing_kept(report)
     assert report.last.rss_bytes - report.first.rss_bytes <= GROWTH_BYTES, str(report)

@@ -1,4 +1,4 @@
-"""kill -9 in the middle of a reclaim, and many starts at once: nothing is left to repair, and exactly one lives."""
+"""SIGKILL in the middle of a reclaim leaves nothing to repair; of many daemons started at once exactly one runs on."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ import pytest
 
 from eviction.control.socket import ask
 from signals.types import Signal
-from tests.faults.bench import LivedNode
+from tests.faults.pass_check import PopulatedNode
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, answer, came_true, reclaimd, write_configuration
 from tests.sockets.mounts import need_mounts
 
 KILLS, KILLS_OF_SOAK = 10, 200
-LONGEST_STEP_SECONDS = 0.005  # between two questions
+LONGEST_STEP_SECONDS = 0.005  # between two calls to the runtime
 STARTS = 50
 STARVED_PASSES = 5
 WHOLE_ROW = ("--signal", "nodefs.available", "--all", "--now", "-o", "json")
-LEAVES_SECONDS = 5.0  # of processor time; alone it is 0.3 s
+EXIT_SECONDS = 5.0  # of processor time; 0.3 s on an idle machine
 
 
-def has_asked(node: LivedNode, process: subprocess.Popen[bytes], times: int) -> bool:
-    """Whether the runtime has been asked more often than that, or nothing more will be."""
+def has_asked(node: PopulatedNode, process: subprocess.Popen[bytes], times: int) -> bool:
+    """True once the runtime has been called more than `times` times, or the process has ended."""
     return node.failpoints.calls.total() > times or process.poll() is not None
 
 
-def whole_pass(configuration: str) -> Any:
-    """The record of one pass that nobody disturbs. Where the machine is so busy that no look at an object was fresh
-    enough for its removal the pass gives up and says so; that is no pass, and it is made again."""
+def undisturbed_pass(configuration: str) -> Any:
+    """The record of one undisturbed pass. On a machine so busy that the reading of an object was too old for its
+    removal the pass gives up with an error; then it is repeated."""
     record: Any = {}
     for _ in range(STARVED_PASSES):
         process = reclaimd("reclaim", "--config", configuration, *WHOLE_ROW)
@@ -48,19 +48,19 @@ def whole_pass(configuration: str) -> Any:
 
 
 def killed_at_random(directory: Path, kills: int, seed: int) -> list[int]:
-    """So many reclaims, each killed right after a random one of its questions to the runtime, and each followed by a
-    whole one. How many objects had gone when it was killed, kill by kill."""
+    """Runs `kills` reclaims, each killed right after a random one of its calls to the runtime, and each followed by a
+    whole one. Returns how many objects each had removed when it was killed."""
     need_mounts()
-    chance = random.Random(seed)  # noqa: S311 # a story to be told again, no secret
-    node = LivedNode(directory)
-    gone_before: list[int] = []
+    chance = random.Random(seed)  # noqa: S311 # a repeatable sequence, no secret
+    node = PopulatedNode(directory)
+    removed_before_kill: list[int] = []
     try:
         node.populate()
         asked = node.failpoints.calls.total()
-        whole_pass(node.configuration(Signal.NODEFS_AVAILABLE, above=1))
-        questions = node.failpoints.calls.total() - asked
+        undisturbed_pass(node.configuration(Signal.NODEFS_AVAILABLE, above=1))
+        calls = node.failpoints.calls.total() - asked
         for _ in range(kills):
-            may_go = node.populate()
+            removable = node.populate()
             configuration = node.configuration(Signal.NODEFS_AVAILABLE, above=1)
             already, asked = len(node.removed()), node.failpoints.calls.total()
             process = subprocess.Popen(
@@ -69,27 +69,27 @@ def killed_at_random(directory: Path, kills: int, seed: int) -> list[int]:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
-            last = asked + chance.randrange(questions)
+            last = asked + chance.randrange(calls)
             assert came_true(partial(has_asked, node, process, last), 20.0, every_seconds=0.0005)
             time.sleep(chance.uniform(0.0, LONGEST_STEP_SECONDS))
             process.kill()
             process.wait(60.0)
-            gone_before.append(len(node.removed()) - already)
+            removed_before_kill.append(len(node.removed()) - already)
             assert node.protected <= node.present(), node.protected - node.present()
 
-            record = whole_pass(configuration)
-            left = may_go & node.leftovers()
-            told = [each for each in (*record["removals"], *record["kept"]) if each["id"] in left]
-            assert not left, [(each["kind"], each["result"], each["reason"], each["error"]) for each in told]
+            record = undisturbed_pass(configuration)
+            left = removable & node.leftovers()
+            reported = [each for each in (*record["removals"], *record["kept"]) if each["id"] in left]
+            assert not left, [(each["kind"], each["result"], each["reason"], each["error"]) for each in reported]
             assert {each["result"] for each in record["removals"]} <= {"removed", "already_gone"}
             assert node.protected <= node.present()
     finally:
         node.close()
-    return gone_before
+    return removed_before_kill
 
 
 def test_a_reclaim_that_is_killed_leaves_nothing_to_repair(tmp_path: Path) -> None:
-    """Ten kills at random moments: the next start converges in one pass, and nothing that must stay goes."""
+    """Ten kills at random moments: the next start converges in one pass, and removes nothing that must be kept."""
     gone = killed_at_random(tmp_path / "node", KILLS, seed=7)
     assert len(gone) == KILLS
 
@@ -97,7 +97,7 @@ def test_a_reclaim_that_is_killed_leaves_nothing_to_repair(tmp_path: Path) -> No
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_two_hundred_reclaims_that_are_killed_leave_nothing_to_repair(tmp_path: Path) -> None:
-    """Another seed each time; it is printed."""
+    """200 kills with a new seed each time, which is printed."""
     seed = time.time_ns()
     print(f"seed {seed}")
     gone = killed_at_random(tmp_path / "node", KILLS_OF_SOAK, seed)
@@ -108,26 +108,26 @@ def test_two_hundred_reclaims_that_are_killed_leave_nothing_to_repair(tmp_path: 
 
 @dataclass(slots=True)
 class Start:
-    """One of many starts. `cpu_seconds`: what the processor did for it from beginning to end, which is how long it
-    takes on a core of its own; None while it lives."""
+    """One of many daemons started at once. `cpu_seconds`: the processor time it used, None while it runs. `stderr`:
+    all that it printed there."""
 
     process: subprocess.Popen[str]
     cpu_seconds: float | None = None
-    words: str = ""
+    stderr: str = ""
 
     def follow(self) -> None:
-        """Reads to its end."""
+        """Reads standard error to its end, then waits for the process."""
         assert self.process.stderr is not None
-        with self.process.stderr as words:
-            for line in words:
-                self.words += line
+        with self.process.stderr as lines:
+            for line in lines:
+                self.stderr += line
         _, status, usage = os.wait4(self.process.pid, 0)
         self.process.returncode = os.waitstatus_to_exitcode(status)
         self.cpu_seconds = usage.ru_utime + usage.ru_stime
 
 
 def started_at_once(configuration: str, count: int) -> list[Start]:
-    """So many daemons, each followed by a thread."""
+    """Starts `count` daemons, each followed by a thread."""
     starts = [
         Start(
             subprocess.Popen(
@@ -142,7 +142,7 @@ def started_at_once(configuration: str, count: int) -> list[Start]:
 
 
 def idle_configuration(tmp_path: Path) -> tuple[str, str]:
-    """A node that needs nothing and whose runtime is away; its control socket."""
+    """A configuration without pressure and without a runtime, and its control socket."""
     (tmp_path / "kubelet").mkdir()
     control = str(tmp_path / "control.sock")
     path = write_configuration(
@@ -156,8 +156,8 @@ def idle_configuration(tmp_path: Path) -> tuple[str, str]:
 
 
 def one_of_many_lives(tmp_path: Path, count: int) -> float:
-    """Starts so many at once. Exactly one lives, and works on; the others leave with 75 and one sentence. The most
-    that the processor did for one of those, in seconds."""
+    """Starts `count` daemons at once: exactly one runs on, the others exit with 75 and one sentence. Returns the most
+    processor time that one of those took, in seconds."""
     configuration, control = idle_configuration(tmp_path)
     starts = started_at_once(configuration, count)
     try:
@@ -165,13 +165,13 @@ def one_of_many_lives(tmp_path: Path, count: int) -> float:
         (alive,) = (start for start in starts if start.cpu_seconds is None)
         left = [start for start in starts if start is not alive]
         for start in left:
-            assert start.process.returncode == 75, start.words
-            assert "another instance holds the node" in start.words
-            assert start.words.count("\n") == 1
+            assert start.process.returncode == 75, start.stderr
+            assert "another instance holds the node" in start.stderr
+            assert start.stderr.count("\n") == 1
         assert ask(control, "status")["heartbeat_age_seconds"] < 60
         alive.process.send_signal(signal.SIGTERM)
         assert came_true(lambda: alive.cpu_seconds is not None)
-        assert alive.process.returncode == 0, alive.words
+        assert alive.process.returncode == 0, alive.stderr
         return max(start.cpu_seconds or 0.0 for start in left)
     finally:
         for start in starts:
@@ -180,26 +180,26 @@ def one_of_many_lives(tmp_path: Path, count: int) -> float:
 
 
 def test_of_six_starts_at_once_exactly_one_lives(tmp_path: Path) -> None:
-    """Each of the others leaves as soon as it knows, Python's own start included."""
-    assert one_of_many_lives(tmp_path, 6) < LEAVES_SECONDS
+    """Each of the others exits within 5 s of processor time, Python's own start included."""
+    assert one_of_many_lives(tmp_path, 6) < EXIT_SECONDS
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_of_fifty_starts_at_once_exactly_one_lives(tmp_path: Path) -> None:
-    """49 leave with 75."""
+    """49 exit with 75."""
     most = one_of_many_lives(tmp_path, STARTS)
-    print(f"{STARTS} starts at once: one lives, the others leave with 75 after at most {most:.2f} s of processor time")
-    assert most < LEAVES_SECONDS
+    print(f"{STARTS} starts at once: one runs on, the others exit with 75 after at most {most:.2f} s of processor time")
+    assert most < EXIT_SECONDS
 
 
 def test_the_first_instance_is_undisturbed_by_a_second_one(tmp_path: Path) -> None:
-    """Its log says nothing of it, it answers, and it ends as ever."""
+    """The first logs nothing about the second, answers its control socket, and exits with 0 on SIGTERM."""
     configuration, control = idle_configuration(tmp_path)
     with Daemon("--config", configuration) as first:
         assert came_true(lambda: "cannot be asked" in str(first.events))
-        said = len(first.events)
+        logged = len(first.events)
         assert reclaimd("run", "--config", configuration).returncode == 75
-        assert len(first.events) == said
+        assert len(first.events) == logged
         assert ask(control, "status")["conditions"] == []
         assert first.stop() == 0

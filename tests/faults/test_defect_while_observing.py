@@ -18,7 +18,7 @@ from tests.reclaimd_process import came_true
 
 
 class Defective(NodeSummary):
-    """A summary that raises an exception until it is mended."""
+    """A summary whose `observe` raises until `mended` is set."""
 
     def __init__(self, paths: FilesystemPaths, probes: Probes, clock: Clock) -> None:
         super().__init__(paths, probes, clock)
@@ -26,7 +26,7 @@ class Defective(NodeSummary):
         self.attempts = 0
 
     def observe(self) -> SignalObservations:
-        """The observations, or the exception."""
+        """The observations; ZeroDivisionError until `mended` is set."""
         self.attempts += 1
         if not self.mended.is_set():
             raise ZeroDivisionError("a filesystem without blocks")

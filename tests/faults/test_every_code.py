@@ -1,7 +1,7 @@
 """Every method of the runtime fails with every code of gRPC, once before it acts and once after.
 
-The whole table is told at once, one small node a method side by side, as most of a pass is waiting for late space; the
-tests then look at one row each.
+The whole table is run at once, the methods in parallel on a small node each, as a pass mostly waits for late space;
+each test then checks one row.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import pytest
 
 from eviction.drill.runtime.failpoints import ActThenFail, Cut, Fail, Failpoint
 from eviction.drill.runtime.faults import CODES
-from tests.faults.bench import SIDE_BY_SIDE, Findings, LivedNode, pass_under_fault
 from tests.faults.meters import Meters, Report
+from tests.faults.pass_check import SIDE_BY_SIDE, Findings, PopulatedNode, pass_under_fault
 from tests.repository import ROOT
 from tests.sockets.mounts import need_mounts
 
@@ -43,8 +43,8 @@ TABLE = [(method, how, code) for method, how in ROWS for code in CODES] + [
 Row = tuple[str, str, str]
 
 
-class Told:
-    """What came of the whole table."""
+class TableResults:
+    """The findings of the whole table by row, and by method and way what the last pass left over."""
 
     def __init__(self) -> None:
         self.rows: dict[Row, Findings] = {}
@@ -52,10 +52,10 @@ class Told:
         self.report: Report | None = None
 
 
-def tell(method: str, how: str, directory: Path) -> tuple[dict[Row, Findings], set[str]]:
-    """All rows of one method on one node, and what a pass without faults left over afterwards."""
+def run_rows(method: str, how: str, directory: Path) -> tuple[dict[Row, Findings], set[str]]:
+    """All rows of one method on one node, and what a pass without faults leaves over afterwards."""
     rows: dict[Row, Findings] = {}
-    node = LivedNode(directory)
+    node = PopulatedNode(directory)
     try:
         for row in TABLE:
             if row[:2] != (method, how):
@@ -72,44 +72,44 @@ def tell(method: str, how: str, directory: Path) -> tuple[dict[Row, Findings], s
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
-    """The table, told once."""
+def results(tmp_path_factory: pytest.TempPathFactory) -> TableResults:
+    """The table, run once."""
     need_mounts()
-    told = Told()
+    results = TableResults()
     base = tmp_path_factory.mktemp("codes")
-    LivedNode(base / "warm").close()  # what a first channel and server make for the whole process does not count
+    PopulatedNode(base / "warm").close()  # what a first channel and server make for the whole process does not count
     gc.collect()
     with Meters(os.getpid()) as meters:
         with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-            going = {
-                (method, how): pool.submit(tell, method, how, base / f"{method}-{how}")
+            running = {
+                (method, how): pool.submit(run_rows, method, how, base / f"{method}-{how}")
                 for method, how in ROWS + CUT_ROWS
             }
-        for (method, how), future in going.items():
+        for (method, how), future in running.items():
             rows, left = future.result()
-            told.rows |= rows
-            told.left[f"{method} {how}"] = left
-    told.report = meters.report
-    return told
+            results.rows |= rows
+            results.left[f"{method} {how}"] = left
+    results.report = meters.report
+    return results
 
 
 @pytest.mark.parametrize("row", TABLE, ids=" ".join)
-def test_a_pass_keeps_its_promises_whatever_fails_how(told: Told, row: Row) -> None:
-    """It ends, nothing that must stay goes, the record says what is true, and its line of the log can be read."""
-    assert told.rows[row].wrong == []
+def test_a_pass_under_any_error_code_removes_and_reports_only_what_is_right(results: TableResults, row: Row) -> None:
+    """It ends, removes nothing that must be kept, reports what is true, and its log line can be read."""
+    assert results.rows[row].wrong == []
 
 
 @pytest.mark.parametrize(("method", "how"), ROWS + CUT_ROWS)
-def test_the_work_goes_on_when_the_fault_is_over(told: Told, method: str, how: str) -> None:
-    """After 16 faulty passes one without a fault removes all that the faults had left over."""
-    assert told.rows[method, how, "none"].wrong == []
-    assert told.left[f"{method} {how}"] == set()
+def test_the_pass_after_the_faults_removes_all_that_is_left(results: TableResults, method: str, how: str) -> None:
+    """After 16 faulty passes one without a fault removes everything removable."""
+    assert results.rows[method, how, "none"].wrong == []
+    assert results.left[f"{method} {how}"] == set()
 
 
 @pytest.mark.parametrize("method", ["ListContainers", "ListImages", "ListPodSandbox"])
-def test_a_list_that_fails_licenses_nothing(told: Told, method: str) -> None:
-    """Not one object was removed under any code; NOT_FOUND of a list is no empty list."""
-    for (failed, _, code), findings in told.rows.items():
+def test_nothing_is_removed_by_a_list_that_fails(results: TableResults, method: str) -> None:
+    """No object is removed under any code; NOT_FOUND of a list is not an empty list."""
+    for (failed, _, code), findings in results.rows.items():
         if failed == method and code != "none":
             assert findings.record is not None
             removed = [outcome for outcome in findings.record.removals if str(outcome.result) == "removed"]
@@ -119,19 +119,19 @@ def test_a_list_that_fails_licenses_nothing(told: Told, method: str) -> None:
             assert str(findings.record.result) in ("failed", "not_enough"), code
 
 
-def test_after_the_whole_table_no_descriptor_and_no_thread_is_left(told: Told) -> None:
-    """About 300 passes by as many clients, of which each was closed: what they opened is closed too."""
-    assert told.report is not None
-    assert told.report.descriptors_more <= 0, str(told.report)
-    assert told.report.threads_more <= 0, str(told.report)
+def test_after_the_whole_table_no_descriptor_and_no_thread_is_left(results: TableResults) -> None:
+    """About 300 passes by as many clients leave no descriptor and no thread once each client is closed."""
+    assert results.report is not None
+    assert results.report.descriptors_more <= 0, str(results.report)
+    assert results.report.threads_more <= 0, str(results.report)
 
 
-def test_the_table_is_whole() -> None:
-    """All 16 codes that an error can have, and every method that the product calls."""
+def test_the_table_has_every_code_and_every_method() -> None:
+    """It has all 16 error codes, and every method that the product calls."""
     assert len(CODES) == len(list(grpc.StatusCode)) - 1
     source = ROOT / "reclaim" / "cri" / "client.py"
     called = {part.split('"')[0] for part in source.read_text().split('_RUNTIME + "')[1:]}
     called |= {part.split('"')[0] for part in source.read_text().split('_IMAGE + "')[1:]}
-    # only with the kubelet's own state is anything stopped; statistics are asked for after a pass, on a connection of
-    # their own, to explain it
+    # StopContainer is called only with the kubelet's own state; ListContainerStats after a pass, on a connection of its
+    # own, to explain the pass.
     assert called - {"StopContainer", "ListContainerStats"} == {*ASKED, *REMOVING}

@@ -1,4 +1,4 @@
-"""Not a byte, or not an inode, left on a tmpfs; and that nothing on the way to the first removal creates a file."""
+"""A tmpfs without a free byte or inode is relieved, and nothing before the first removal creates a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.reclaimd_process import PROGRAM, came_true
 from tests.sockets.mounts import mounted_tmpfs, need_mounts
 
 RUNS_OF_SOAK = 20
-SPARE = 3
+REMOVABLE_IMAGES = 3
 WIDE_SECONDS = 30.0  # the machine is shared; the soak prints the times
 ROOT = Path(cli.__file__).parents[2]
 CREATING = (
@@ -30,9 +30,9 @@ PACKAGES = ("eviction", "reclaim", "signals")
 
 
 def relieved(small: SmallNode, number: int, *, inodes: bool) -> Relief:
-    """Three images that hold bytes and inodes are there, the filesystem is full, and is relieved: by a cold start,
-    then by a daemon that runs already, in turn."""
-    for image in range(SPARE + 2 - len(small.images())):  # two are the pause image and that of the pod
+    """Fills a filesystem that has three removable images, and relieves it: by `reclaimd reclaim` when `number` is even,
+    by a running daemon when it is odd."""
+    for image in range(REMOVABLE_IMAGES + 2 - len(small.images())):  # two are the pause image and that of the pod
         small.add_image(f"registry.example/spare/{number}/{image}:1", 8 * MIB, files=400)
     signal = Signal.NODEFS_INODES_FREE if inodes else Signal.NODEFS_AVAILABLE
     configuration = small.configuration(
@@ -52,7 +52,7 @@ def relieved(small: SmallNode, number: int, *, inodes: bool) -> Relief:
 
 @pytest.mark.parametrize("inodes", [False, True], ids=["bytes", "inodes"])
 def test_a_full_tmpfs_is_relieved_by_a_cold_start_and_by_a_running_daemon(small_node: SmallNode, inodes: bool) -> None:
-    """Working directory, HOME, TMPDIR, state and control socket on it: one run of each."""
+    """One run of each, with working directory, HOME, TMPDIR, state file and control socket on the full tmpfs."""
     small_node.run(small_node.run_pod("web"))
     for number in range(2):
         assert relieved(small_node, number, inodes=inodes).first_freed_seconds < WIDE_SECONDS
@@ -62,7 +62,7 @@ def test_a_full_tmpfs_is_relieved_by_a_cold_start_and_by_a_running_daemon(small_
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("inodes", [False, True], ids=["bytes", "inodes"])
 def test_a_full_tmpfs_is_relieved_20_times_of_20(small_node: SmallNode, inodes: bool) -> None:
-    """Ten cold starts and ten daemons in turn; none fails."""
+    """Ten cold starts and ten running daemons, alternating; none fails."""
     small_node.run(small_node.run_pod("web"))
     times = [relieved(small_node, number, inodes=inodes).first_freed_seconds for number in range(RUNS_OF_SOAK)]
     cold, woken = sorted(times[::2]), sorted(times[1::2])
@@ -75,8 +75,8 @@ def test_a_full_tmpfs_is_relieved_20_times_of_20(small_node: SmallNode, inodes: 
 
 
 def created(trace: Path) -> list[str]:
-    """What made a name in a filesystem, of a trace by strace; calls that failed are attempts and count too. Of a call
-    that another thread interrupted the second line, `<... openat resumed>`, has the result alone."""
+    """The calls of an strace log that create a name in a filesystem, failed attempts included. The second line of a
+    call that another thread interrupted, `<... openat resumed>`, has only the result and is left out."""
     lines = [line for line in trace.read_text(errors="replace").splitlines() if " resumed>" not in line]
     return [
         line for line in lines if not re.search(r"\bopen(at2?)?\(", line) or "O_CREAT" in line or "O_TMPFILE" in line
@@ -84,7 +84,7 @@ def created(trace: Path) -> list[str]:
 
 
 def traced(trace: Path, *command: str) -> list[str]:
-    """The beginning of a command line that writes down each system call that can create a file."""
+    """`command` under strace, which logs to `trace` each system call that can create a file."""
     if shutil.which("strace") is None:
         pytest.skip("needs strace")
     return [
@@ -106,8 +106,8 @@ def traced(trace: Path, *command: str) -> list[str]:
 def test_nothing_from_the_start_to_the_last_removal_creates_a_file(
     small_node: SmallNode, tmp_path: Path, command: list[str]
 ) -> None:
-    """Every system call that could is written down: there is none, not even one that fails, although Python may write
-    its bytecode as far as the environment says."""
+    """strace records no system call that could create a file, not even a failed one, although the environment lets
+    Python write its bytecode."""
     need_mounts()
     subprocess.run([sys.executable, "-m", "compileall", "-q", *(str(ROOT / each) for each in PACKAGES)], check=True)
     small_node.run(small_node.run_pod("web"))
@@ -133,8 +133,8 @@ def test_nothing_from_the_start_to_the_last_removal_creates_a_file(
 
 
 def test_a_start_on_a_full_disk_left_half_a_module_behind(tmp_path: Path) -> None:
-    """Python before 3.12.8 puts what fits of a module's bytecode in place; every later start then ended with `EOFError:
-    marshal data too short`. Now the program writes none but that of its first two modules, which are a block each."""
+    """Python before 3.12.8 leaves the part of a module's bytecode that fits; every later start then ended with
+    `EOFError: marshal data too short`. Now only the bytecode of the first two modules is written, a block each."""
     disk = tmp_path / "disk"
     mounted_tmpfs(str(disk), 16 * MIB, 4000)
     try:
@@ -156,7 +156,7 @@ def test_a_start_on_a_full_disk_left_half_a_module_behind(tmp_path: Path) -> Non
 
 
 def start(disk: Path) -> subprocess.CompletedProcess[str]:
-    """The program as it lies there, as its console script starts it."""
+    """Runs `--help` of the program's copy in `disk`, as its console script would."""
     program = f"import sys; sys.path.insert(0, {str(disk)!r}); from eviction.__main__ import main; main()"
     return subprocess.run(
         [sys.executable, "-c", program, "--help"],

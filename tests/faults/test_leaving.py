@@ -1,4 +1,4 @@
-"""SIGTERM while a removal is on its way: it is waited for, and it finishes."""
+"""SIGTERM during a removal: the daemon waits until the removal has finished."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.reclaimd_process import Daemon
 
 
 def test_a_removal_in_flight_is_waited_for_after_sigterm(small_node: SmallNode) -> None:
-    """The daemon stays until the runtime has answered, starts nothing new, and ends with 0."""
+    """The daemon runs until the runtime has answered, starts no other removal, and exits with 0."""
     small_node.add_images(3)
     small_node.failpoints["RemoveImage"] = Hang()
     configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=10 * MIB)
@@ -26,4 +26,4 @@ def test_a_removal_in_flight_is_waited_for_after_sigterm(small_node: SmallNode) 
         small_node.failpoints.clear()
         assert daemon.stop() == 0
         assert len(small_node.removed("image")) == small_node.failpoints.calls["RemoveImage"] == 1
-        assert daemon.said("stopped")
+        assert daemon.logged("stopped")

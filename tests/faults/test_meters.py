@@ -1,4 +1,4 @@
-"""The meters themselves: what leaks is seen, what does not is not, and a heart that stands still is timed."""
+"""The meters themselves: they count leaks, ignore what is released again, and time a heartbeat that stops."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_what_a_process_leaks_is_counted() -> None:
     assert "not measured" in str(report)
 
 
-def test_what_comes_and_goes_is_a_peak_and_no_leak() -> None:
-    """20 descriptors that are closed again show at most, not at last; the meters' own thread is not counted."""
+def test_what_is_released_again_is_a_peak_and_no_leak() -> None:
+    """20 descriptors that are closed again show in the peak, not at the end; the meters' own thread is not counted."""
     with Meters(os.getpid(), every_seconds=0.005) as meters:
         opened = [os.open("/dev/null", os.O_RDONLY) for _ in range(20)]
         assert came_true(lambda: meters.report.samples >= 5)
@@ -56,8 +56,8 @@ def test_what_comes_and_goes_is_a_peak_and_no_leak() -> None:
     assert report.peak.threads == report.first.threads
 
 
-def test_a_heart_that_stands_still_is_timed() -> None:
-    """A heartbeat that is 0.3 s old, then one that cannot be asked for 0.2 s: the longest is reported."""
+def test_a_heartbeat_that_stops_is_timed() -> None:
+    """The longest stall is reported: of a heartbeat that is 0.3 s old, and of one that does not answer."""
     ages, asked = [0.01, 0.3, 0.02, 0.0], threading.Event()
 
     def age() -> float:
@@ -77,8 +77,8 @@ def test_a_heart_that_stands_still_is_timed() -> None:
     assert f"{stall:.3f} s" in str(meters.report)
 
 
-def test_a_process_that_ends_is_told_apart_from_one_that_shrank() -> None:
-    """The last reading is that of the living process, and the report says that it has ended."""
+def test_a_process_that_ended_is_marked_as_ended() -> None:
+    """The last reading is from before the end, and the report says that the process has ended."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     with Meters(process.pid, every_seconds=0.01) as meters:
         process.communicate(b"\n")
@@ -88,13 +88,13 @@ def test_a_process_that_ends_is_told_apart_from_one_that_shrank() -> None:
 
 
 def test_the_longest_gap_of_a_log_counts_its_ends_too() -> None:
-    """Events at 1, 2 and 5 s of a watch from 0 to 6 s: the gap is 3 s; with none it is the whole watch."""
+    """Events at 1, 2 and 5 s between 0 and 6 s: the gap is 3 s; without events it is the whole time."""
     assert longest_gap([2.0, 1.0, 5.0], 0.0, 6.0) == 3.0
     assert longest_gap([], 0.0, 6.0) == 6.0
     assert longest_gap([1.0], 0.0, 6.0) == 5.0
 
 
-def test_a_thread_that_stays_is_a_thread_more() -> None:
+def test_a_thread_that_is_still_alive_at_the_end_counts() -> None:
     """A thread of this process that has not ended by the end counts."""
     release = threading.Event()
     thread = threading.Thread(target=release.wait)

@@ -1,4 +1,4 @@
-"""The proxy itself: what it passes on is what was sent, and only a fault changes anything."""
+"""The proxy itself passes on what was sent, and only a fault changes anything."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def node(tmp_path: Path) -> Iterator[BareRuntime]:
 
 @pytest.fixture
 def proxy(node: BareRuntime, tmp_path: Path) -> Iterator[Proxy]:
-    """A proxy before it."""
+    """A proxy in front of it."""
     with Proxy(node.server.socket_path, str(tmp_path / "proxy.sock")) as serving:
         yield serving
 
 
 def raw(endpoint: str, method: str, request: bytes, timeout_seconds: float | None = 5.0) -> bytes:
-    """One call with bytes alone."""
+    """One call whose request and answer are bytes."""
     options = [("grpc.default_authority", "localhost")]
     with grpc.insecure_channel(endpoint.replace("unix://", "unix:"), options=options) as channel:
         ask: Any = channel.unary_unary(method)
@@ -45,16 +45,16 @@ def raw(endpoint: str, method: str, request: bytes, timeout_seconds: float | Non
         return answer
 
 
-def test_bytes_come_through_as_they_are(node: BareRuntime, proxy: Proxy) -> None:
-    """The answer is the runtime's to the byte, also for a request with a field that nobody here knows."""
+def test_bytes_pass_unchanged(node: BareRuntime, proxy: Proxy) -> None:
+    """The answer is the runtime's to the byte, also for a request with an unknown field."""
     request = cri_pb2.StatusRequest(verbose=True).SerializeToString() + UNKNOWN_FIELD
     method = "/runtime.v1.RuntimeService/Status"
     assert raw(proxy.endpoint, method, request) == raw(node.server.target, method, request)
     assert proxy.failpoints.calls["Status"] == 1
 
 
-def test_an_error_comes_through_with_code_and_words(node: BareRuntime, proxy: Proxy) -> None:
-    """NOT_FOUND of the runtime is NOT_FOUND behind the proxy; a method that it lacks is UNIMPLEMENTED."""
+def test_an_error_passes_with_code_and_message(node: BareRuntime, proxy: Proxy) -> None:
+    """NOT_FOUND of the runtime is NOT_FOUND for the caller; a method that it lacks is UNIMPLEMENTED."""
     request = cri_pb2.ContainerStatusRequest(container_id="c0ffee").SerializeToString()
     with pytest.raises(grpc.RpcError) as caught:
         raw(proxy.endpoint, "/runtime.v1.RuntimeService/ContainerStatus", request)
@@ -66,7 +66,7 @@ def test_an_error_comes_through_with_code_and_words(node: BareRuntime, proxy: Pr
 
 
 def test_a_call_without_a_deadline_has_none_behind_the_proxy_either(node: BareRuntime, proxy: Proxy) -> None:
-    """A removal that takes 0.5 s is waited for, and is done."""
+    """A removal that takes 0.5 s succeeds."""
     node.server.failpoints["RemoveImage"] = Delay(0.5)
     client = CriClient(proxy.endpoint)
     assert client.remove_image(node.app_id) is True
@@ -75,7 +75,7 @@ def test_a_call_without_a_deadline_has_none_behind_the_proxy_either(node: BareRu
 
 
 def test_a_deadline_holds_behind_the_proxy_too(node: BareRuntime, proxy: Proxy) -> None:
-    """A list that hangs in the runtime fails in the time that its caller gave it."""
+    """A list that hangs in the runtime fails at its caller's deadline."""
     node.server.failpoints["ListImages"] = Delay(30.0)
     began = time.monotonic()
     with pytest.raises(grpc.RpcError) as caught:
@@ -86,7 +86,7 @@ def test_a_deadline_holds_behind_the_proxy_too(node: BareRuntime, proxy: Proxy) 
 
 
 def test_faults_of_the_proxy_do_not_reach_the_runtime(node: BareRuntime, proxy: Proxy) -> None:
-    """A failure and a pretence are not passed on; a distortion and a cut are made of the runtime's own answer."""
+    """Fail and Pretend do not call the runtime; Distort and Cut change the runtime's own answer."""
     client = CriClient(proxy.endpoint)
     proxy.failpoints["ListImages"] = Fail(grpc.StatusCode.INTERNAL, "on purpose")
     with pytest.raises(RuntimeUnavailable, match="on purpose"):

@@ -1,4 +1,4 @@
-"""A runtime that is slow to accept a connection, as it is while its own disk stalls: waited for, not given up."""
+"""A runtime that is slow to accept a connection, as while its own disk stalls, is waited for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from reclaim.cri.client import CriClient
 from tests.nodes.small_node import SmallNode
 
-STALL_SECONDS = 0.6  # at least; the front is opened only when the client has waited for so long
+STALL_SECONDS = 0.6  # at least: `opened` is set only after the client has waited for so long
 
 
 @contextmanager
@@ -68,8 +68,8 @@ def slow_front(path: Path, behind: str, opened: threading.Event) -> Iterator[Non
 def test_a_runtime_that_took_longer_than_100_ms_to_accept_was_unreachable(
     small_node: SmallNode, tmp_path: Path
 ) -> None:
-    """On a btrfs that was full containerd stood still for a moment, and the hook left with 3: the shortest back-off of
-    grpc is also its longest patience with a new connection. Now it has seconds."""
+    """containerd stalled for a moment on a full btrfs, and `reclaimd reclaim` exited with 3: grpc's shortest back-off
+    also limits how long a new connection may take. Now a connection has 5 s."""
     front, opened = tmp_path / "front.sock", threading.Event()
     with slow_front(front, small_node.server.socket_path, opened), ThreadPoolExecutor(1) as pool:
         client = CriClient(f"unix://{front}")

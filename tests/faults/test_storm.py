@@ -1,4 +1,4 @@
-"""A daemon in a storm: every method fails, lags or lies now and then, and the disk is under pressure throughout."""
+"""A daemon under constant disk pressure while calls of every method fail, are late, or answer wrongly at random."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from eviction.drill.runtime.distortions import Distortion
 from eviction.drill.runtime.failpoints import ActThenFail, Cut, Delay, Distort, Fail, Failpoint, MethodFault, When
 from eviction.drill.runtime.server import METHODS
 from signals.types import Signal
-from tests.faults.bench import LivedNode
 from tests.faults.meters import MIB, Meters, control_heartbeat
+from tests.faults.pass_check import PopulatedNode
 from tests.reclaimd_process import Daemon, came_true
 from tests.sockets.mounts import need_mounts
 
@@ -24,7 +24,8 @@ CODES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.St
 
 
 def storm(seed: int) -> list[MethodFault]:
-    """Of each method's calls: every tenth fails before it acts, after it, lags, is cut, or has each entry twice."""
+    """Five faults for every method, each with probability 0.1: an error before or after acting, a delay, a cut answer,
+    and duplicate entries."""
     faults: list[MethodFault] = []
     for number, method in enumerate(each.name for each in METHODS if each.name not in MADE_BY_KUBELET):
         code = CODES[number % len(CODES)]
@@ -41,18 +42,18 @@ def storm(seed: int) -> list[MethodFault]:
 
 
 def answers(control: str) -> bool:
-    """Whether the daemon's control socket is up."""
+    """Whether the daemon answers on its control socket."""
     try:
         return bool(ask(control, "status"))
     except ControlUnavailable:
         return False
 
 
-def test_a_daemon_comes_through_a_storm(tmp_path: Path) -> None:
-    """Nothing that must stay goes, its heart goes on, nothing leaks, every line is one JSON object;
-    and when the storm is over all that may go has gone."""
+def test_a_daemon_survives_random_faults_of_every_method(tmp_path: Path) -> None:
+    """It removes nothing that must be kept, its heartbeat continues, nothing leaks, every log line is one JSON object.
+    When the faults are cleared it removes everything removable."""
     need_mounts()
-    node = LivedNode(tmp_path / "node", size_bytes=128 * MIB)
+    node = PopulatedNode(tmp_path / "node", size_bytes=128 * MIB)
     control = str(tmp_path / "control.sock")
     configuration = node.configuration(Signal.NODEFS_AVAILABLE, above=64 * MIB, controlSocket=control)
     with Daemon("--config", configuration) as daemon:
@@ -72,10 +73,10 @@ def test_a_daemon_comes_through_a_storm(tmp_path: Path) -> None:
     report = meters.report
     assert report.longest_stall_seconds is not None
     assert report.longest_stall_seconds < LONGEST_STALL_SECONDS, str(report)
-    assert report.threads_more <= 6, str(report)  # a pass with its removals, and whoever asks the control socket
+    assert report.threads_more <= 6, str(report)  # a pass with its removals, and clients of the control socket
     assert report.descriptors_more <= 4, str(report)
-    assert not daemon.said("NOT AN EVENT"), "every line is one JSON object"
-    told = [o["id"] for each in daemon.passes for o in each["removals"] if o["result"] == "removed"]
-    assert len(told) == len(set(told)), "nothing is counted twice"
-    assert set(told) <= set(node.removed()), "removed is what is absent"
+    assert not daemon.logged("NOT AN EVENT"), "every line is one JSON object"
+    reported = [o["id"] for each in daemon.passes for o in each["removals"] if o["result"] == "removed"]
+    assert len(reported) == len(set(reported)), "nothing is counted twice"
+    assert set(reported) <= set(node.removed()), "removed is what is absent"
     node.close()

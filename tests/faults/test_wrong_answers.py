@@ -1,6 +1,6 @@
-"""A runtime that answers nonsense: wrong, doubled and shortened ids, absurd sizes and times, names from elsewhere.
+"""A runtime with wrong answers: wrong, duplicate and shortened ids, absurd sizes and times, hostile names and paths.
 
-As in the table of codes all of it is told at once, and the tests look at one row each.
+As in `test_every_code` the whole table is run at once, and each test checks one row.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 from eviction.drill.runtime.dialects import CONTAINERD_1_6, CONTAINERD_2, CRI_O_1_31, Dialect
 from eviction.drill.runtime.distortions import Distortion
 from eviction.drill.runtime.failpoints import Distort
-from tests.faults.bench import SIDE_BY_SIDE, Findings, LivedNode, pass_under_fault
+from tests.faults.pass_check import SIDE_BY_SIDE, Findings, PopulatedNode, pass_under_fault
 from tests.sockets.mounts import need_mounts
 
 DIALECTS: dict[str, Dialect] = {"containerd-1.6": CONTAINERD_1_6, "containerd-2": CONTAINERD_2, "cri-o": CRI_O_1_31}
@@ -23,8 +23,8 @@ SIZES = ("zero_sizes", "largest_sizes")
 TIMES = ("zero_times", "negative_times", "largest_times")
 NAMES = ("empty_names", "huge_names", "control_names")
 PATHS = ("empty_paths", "hostile_paths")
-# What an answer has that can be wrong. A list that leaves entries out and says that it is whole is not among it: it
-# cannot be told from the truth.
+# The distortions that apply to each method's answer. A list that leaves entries out is not among them: it cannot be
+# distinguished from a complete one.
 WAYS = {
     "ListContainers": (*ENTRIES, *IDS, *TIMES, *NAMES),
     "ListPodSandbox": (*ENTRIES, *IDS, *TIMES, *NAMES),
@@ -42,9 +42,9 @@ TABLE = [(name, method, how) for name, method in NODES for how in WAYS[method]]
 Row = tuple[str, str, str]
 
 
-def tell(dialect: str, method: str, directory: Path) -> dict[Row, Findings]:
-    """All ways of one method on one node."""
-    node = LivedNode(directory, dialect=DIALECTS[dialect])
+def run_rows(dialect: str, method: str, directory: Path) -> dict[Row, Findings]:
+    """All distortions of one method on one node, then a pass without any."""
+    node = PopulatedNode(directory, dialect=DIALECTS[dialect])
     rows: dict[Row, Findings] = {}
     try:
         for how in WAYS[method]:
@@ -60,33 +60,33 @@ def tell(dialect: str, method: str, directory: Path) -> dict[Row, Findings]:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[Row, Findings]:
-    """The table, told once."""
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[Row, Findings]:
+    """The table, run once."""
     need_mounts()
     base = tmp_path_factory.mktemp("wrong")
     rows: dict[Row, Findings] = {}
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        going = [pool.submit(tell, name, method, base / f"{name}-{method}") for name, method in NODES]
-    for future in going:
+        running = [pool.submit(run_rows, name, method, base / f"{name}-{method}") for name, method in NODES]
+    for future in running:
         rows |= future.result()
     return rows
 
 
 @pytest.mark.parametrize("row", TABLE, ids=" ".join)
-def test_a_guard_holds_whatever_an_answer_says(told: dict[Row, Findings], row: Row) -> None:
-    """Nothing that must stay goes, the record says what is true, and its line of the log can be read."""
-    assert told[row].wrong == []
+def test_a_wrong_answer_removes_nothing_that_must_be_kept(results: dict[Row, Findings], row: Row) -> None:
+    """Nothing that must be kept is removed, the record is true, and its log line can be read."""
+    assert results[row].wrong == []
 
 
 @pytest.mark.parametrize(("dialect", "method"), NODES)
-def test_the_work_goes_on_when_the_answers_are_right_again(
-    told: dict[Row, Findings], dialect: str, method: str
+def test_the_pass_after_the_wrong_answers_removes_all_that_is_left(
+    results: dict[Row, Findings], dialect: str, method: str
 ) -> None:
-    """One pass with true answers removes all that was left over."""
-    assert told[dialect, method, "none"].wrong == []
+    """One pass with right answers removes everything removable."""
+    assert results[dialect, method, "none"].wrong == []
 
 
 def test_every_distortion_has_its_row() -> None:
-    """What can be wrong is tried; only the list that looks whole is not."""
+    """Every distortion is used, except the list that leaves entries out."""
     tried = {how for ways in WAYS.values() for how in ways}
     assert tried == set(Distortion) - {Distortion.HALF_LIST}

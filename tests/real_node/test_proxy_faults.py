@@ -155,8 +155,8 @@ def test_bursts_of_unavailable_are_waited_out_by_the_daemon(behind: Behind) -> N
         assert came_true(lambda: not behind.spare_left())
         behind.failpoints.clear()
         assert daemon.process.poll() is None
-        assert not daemon.said("NOT AN EVENT"), "every line is one JSON object"
-        assert not daemon.said("Error"), "no defect came to light"
+        assert not daemon.logged("NOT AN EVENT"), "every line is one JSON object"
+        assert not daemon.logged("Error"), "no defect came to light"
         told = [o["id"] for p in daemon.passes for o in p["removals"] if o["result"] == "removed"]
         assert sorted(told) == sorted(set(told)), "nothing is counted twice"
         assert daemon.stop() == 0

@@ -95,7 +95,7 @@ def test_with_image_gc_at_100_percent_and_no_periodic_loop_pressure_still_reclai
         assert came_true(lambda: node.filesystem.available_bytes() >= mark), "it is relieved"
         time.sleep(0.5)
         assert daemon.stop() == 0
-        assert daemon.said("DiskPressure: imagefs.available")
+        assert daemon.logged("DiskPressure: imagefs.available")
         records = daemon.passes
     assert all(record["layout"] == "single" for record in records)
     assert records[0]["acted_on"]["signal"] == "imagefs.available"

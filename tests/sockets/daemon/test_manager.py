@@ -147,7 +147,7 @@ def test_a_daemon_beside_a_hung_runtime_ends_on_sigterm(small_node: SmallNode) -
     with Daemon("--config", configuration) as daemon:
         small_node.wait_for("ListContainers")
         assert daemon.stop() == 0
-        assert daemon.said("stopped")
+        assert daemon.logged("stopped")
     assert small_node.removed() == []
 
 
@@ -248,4 +248,4 @@ def test_inotify_wakes_the_loop_and_without_it_the_interval_does(small_node: Sma
             assert daemon.passes[0]["trigger"] == "watch"
         else:
             time.sleep(2.0)
-            assert not daemon.said("DiskPressure")
+            assert not daemon.logged("DiskPressure")

@@ -254,7 +254,7 @@ def test_a_daemon_under_pressure_sends_an_event(api: ApiServer, small_node: Smal
         assert event["involvedObject"]["name"] == "node-1"
         assert daemon.stop() == 0
     assert {path for _, path, _ in api.requests} == {EVENTS}
-    assert not daemon.said("NOT AN EVENT")
+    assert not daemon.logged("NOT AN EVENT")
 
 
 @pytest.mark.parametrize("day", ["hangs", "says nonsense", "fails without end"])
@@ -269,7 +269,7 @@ def test_failures_of_an_api_server_do_not_affect_the_daemon(
     ):
         daemon.wait_for(lambda event: event.get("result") == "satisfied")
         assert came_true(lambda: bool(server.requests))
-        assert daemon.said("Attempting to reclaim ephemeral-storage")
+        assert daemon.logged("Attempting to reclaim ephemeral-storage")
         began = time.monotonic()
         assert daemon.stop() == 0
         assert time.monotonic() - began < 20.0  # ten times the 2 s that it has
