@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.bench.effort import Effort
 from tests.bench.measure import Row
 from tests.bench.responders import Disk, Everything, KubeletsWay, Pruner, Responder, Spin
-from tests.nodes.bench_stage import Crossing, Stage, stage
+from tests.nodes.bench_node import BenchNode, Crossing, populated_node
 from tests.real_node.test_relief import configure
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd
 
@@ -26,7 +26,7 @@ AS_THE_UNIT = ("nice", "-n", "-5")  # Nice= of config/systemd/reclaimd.service
 def side_by_side(effort: Effort) -> list[Row]:
     """All of them with few objects, ours and everything at once with many."""
     rows: list[Row] = []
-    with stage(effort.small) as small:
+    with populated_node(effort.small) as small:
         disk = small.disk()
         for rate in effort.rates:
             spin = Spin(small.node.cri)
@@ -44,7 +44,7 @@ def side_by_side(effort: Effort) -> list[Row]:
         for rate in effort.pruners:
             pruner = Pruner(small.node.cri, effort.pruner_seconds / 2)  # the middle of its minute
             rows += _rows(small, f"a pruner each minute, {rate} MiB/s", _others(small, disk, rate, [pruner]))
-    with stage(effort.large) as large:
+    with populated_node(effort.large) as large:
         disk = large.disk()
         rows += _ours(large, disk, effort, {"polling": WAYS["polling"]})
         for rate in effort.rates:
@@ -53,11 +53,11 @@ def side_by_side(effort: Effort) -> list[Row]:
     return rows
 
 
-def _others(on: Stage, disk: Disk, rate: int, responders: Sequence[Responder]) -> list[Crossing]:
+def _others(on: BenchNode, disk: Disk, rate: int, responders: Sequence[Responder]) -> list[Crossing]:
     return [on.cross(disk, rate, KUBELET_SECONDS, responder) for responder in responders]
 
 
-def _ours(on: Stage, disk: Disk, effort: Effort, ways: dict[str, tuple[str, ...]]) -> list[Row]:
+def _ours(on: BenchNode, disk: Disk, effort: Effort, ways: dict[str, tuple[str, ...]]) -> list[Row]:
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
         configuration = configure(
@@ -80,12 +80,12 @@ def _located(configuration: str) -> bool:
     return answer(reclaimd("status", "--config", configuration, "-o", "json"))["layout"] is not None
 
 
-def _by_daemon(on: Stage, disk: Disk, rate: int, daemon: Daemon) -> Crossing:
+def _by_daemon(on: BenchNode, disk: Disk, rate: int, daemon: Daemon) -> Crossing:
     passes = len(daemon.passes)
     return on.cross(disk, rate, OURS_SECONDS, finished=lambda: len(daemon.passes) > passes)
 
 
-def _rows(on: Stage, who: str, crossings: Sequence[Crossing]) -> list[Row]:
+def _rows(on: BenchNode, who: str, crossings: Sequence[Crossing]) -> list[Row]:
     """Four rows; a run that was given up has no time, and the row tells of how many it is."""
 
     def row(what: str, unit: str, value: Callable[[Crossing], float | None]) -> Row:

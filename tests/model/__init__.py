@@ -1,1 +1,1 @@
-"""A stateful model of a node: whatever happens around a pass, and in the middle of it, nothing is harmed."""
+"""A stateful model of a node: whatever happens around and during a pass, nothing that must be kept is removed."""

@@ -1,4 +1,4 @@
-"""Files beside the logs that a careless hand would take along: log links, directories and paths lead to them."""
+"""Files outside the logs, to which links among the logs lead: a careless removal would follow them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FILES = ("a.log", "app/0.log", "app/1.log", "init0/0.log", "deep/er/0.log")
 
 
 class Canary:
-    """A tree outside the logs, and what leads to it from inside. Nothing in it may ever change."""
+    """A tree outside the logs, and links that lead to it from inside. Nothing in it may ever change."""
 
     def __init__(self, directory: Path, pod_logs: Path, container_logs: Path) -> None:
         self.directory = directory
@@ -27,7 +27,7 @@ class Canary:
         self._before = self._as_it_is()
 
     def touched(self) -> list[str]:
-        """Directories and files of the tree that are not as they were."""
+        """Directories and files of the tree that have changed."""
         now = self._as_it_is()
         if now == self._before:
             return []

@@ -1,6 +1,6 @@
 """What can happen on a node, each as one small step: between two passes, and between two calls of a pass.
 
-A step takes the world and a number that decides what it happens to. It answers whether anything happened.
+A step takes the world and a number that chooses the object. It returns whether anything happened.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SECONDS = (0.06, 1.2, 3.0, 11.0, 30.0, 125.0, 700.0)
 
 
 def one_of(things: Sequence[Thing], pick: int) -> Thing | None:
-    """The thing that a number picks."""
+    """The element that a number picks, None of an empty sequence."""
     return things[pick % len(things)] if things else None
 
 
@@ -43,10 +43,10 @@ def _live(world: World) -> list[Pod]:
     return [pod for pod in world.kubelet.pods.values() if not pod.over]
 
 
-def pod_comes(world: World, pick: int) -> bool:
+def pod_is_created(world: World, pick: int) -> bool:
     """A pod is admitted: its directory is there, and nothing else of it yet."""
     if len(world.kubelet.pods) >= MOST_PODS:
-        return pod_goes(world, pick)
+        return pod_is_deleted(world, pick)
     image = IMAGES[pick % len(IMAGES)]
     mounts = world.dialect.runtime_version != "1.6.20" and pick % 3 == 0
     volume = IMAGES[(pick + 1) % len(IMAGES)] if mounts else ""
@@ -59,7 +59,7 @@ def kubelet_syncs(world: World, pick: int) -> bool:
     """The kubelet takes its next step for a pod."""
     pod = one_of(list(world.kubelet.pods.values()), pick)
     if pod is None:
-        return pod_comes(world, pick)
+        return pod_is_created(world, pick)
     world.kubelet.sync(pod)
     return True
 
@@ -68,11 +68,11 @@ def kubelet_syncs_all(world: World, pick: int) -> bool:
     """The kubelet takes a step or two for every pod."""
     for pod in list(world.kubelet.pods.values()) * (1 + pick % 3):
         world.kubelet.sync(pod)
-    return bool(world.kubelet.pods) or pod_comes(world, pick)
+    return bool(world.kubelet.pods) or pod_is_created(world, pick)
 
 
 def container_ends(world: World, pick: int) -> bool:
-    """A container ends well, or badly: an init container, a job, a crash."""
+    """A container exits with 0 or 1: an init container, a job, a crash."""
     container = one_of(_running(world), pick)
     if container is None:
         return kubelet_syncs_all(world, 2)
@@ -107,11 +107,11 @@ def sandbox_dies(world: World, pick: int) -> bool:
     return sandbox is not None
 
 
-def pod_goes(world: World, pick: int) -> bool:
+def pod_is_deleted(world: World, pick: int) -> bool:
     """A pod is deleted, or evicted; the kubelet begins to wind it up."""
     pod = one_of(list(world.kubelet.pods.values()), pick)
     if pod is None:
-        return pod_comes(world, pick)
+        return pod_is_created(world, pick)
     if pick // 3 % 4 == 0 and not pod.over:
         pod.phase, pod.reason = "Failed", "Evicted"
     else:
@@ -121,8 +121,8 @@ def pod_goes(world: World, pick: int) -> bool:
     return True
 
 
-def pod_vanishes(world: World, pick: int) -> bool:
-    """Somebody clears the kubelet's directory of a pod whose containers run on."""
+def pod_directory_is_removed(world: World, pick: int) -> bool:
+    """The kubelet's directory of a pod is removed by hand while its containers run on."""
     pod = one_of(list(world.kubelet.pods.values()), pick)
     if pod is not None:
         world.kubelet.forget(pod)
@@ -147,8 +147,8 @@ def kubelet_collects(world: World, pick: int) -> bool:
     return image is not None
 
 
-def somebody_removes(world: World, pick: int) -> bool:
-    """Somebody removes a dead container by hand, even the newest copy; that it was done is then forgotten."""
+def dead_container_is_removed_by_hand(world: World, pick: int) -> bool:
+    """A dead container is removed by hand, even the newest copy; the model no longer counts it as done."""
     container = one_of([each for each in world.runtime.every_container() if each.state == pb.CONTAINER_EXITED], pick)
     if container is not None:
         world.runtime.remove_container(pb.RemoveContainerRequest(container_id=container.id))
@@ -158,7 +158,7 @@ def somebody_removes(world: World, pick: int) -> bool:
     return container is not None
 
 
-def image_comes(world: World, pick: int) -> bool:
+def image_is_pulled(world: World, pick: int) -> bool:
     """An image is pulled; or a pull begins, and ends later."""
     name = IMAGES[pick % len(IMAGES)]
     if pick // 6 % 3:
@@ -200,7 +200,7 @@ def node_reboots(world: World, pick: int) -> bool:
 
 
 BETWEEN_CALLS: tuple[Step, ...] = (
-    pod_comes,
+    pod_is_created,
     kubelet_syncs,
     kubelet_syncs_all,
     kubelet_syncs_all,
@@ -208,11 +208,11 @@ BETWEEN_CALLS: tuple[Step, ...] = (
     container_writes,
     container_is_lost,
     sandbox_dies,
-    pod_goes,
-    pod_vanishes,
+    pod_is_deleted,
+    pod_directory_is_removed,
     kubelet_collects,
-    somebody_removes,
-    image_comes,
+    dead_container_is_removed_by_hand,
+    image_is_pulled,
     image_is_tagged,
     image_is_tagged,
     image_is_pinned,

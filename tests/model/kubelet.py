@@ -1,9 +1,9 @@
-"""A kubelet in small steps: what it makes of a pod, in its order, so that a pass may fall between any two of them.
+"""A kubelet in small steps: it makes a pod in the kubelet's order, so that a pass may run between any two steps.
 
 The directory of the pod first, then the log directory, the sandbox, each container created and then started, its log
 and the symlink to it; init containers one after the other before the others. Which containers it starts is decided by
-its restart rule (`tests.restart_rule`) on what the runtime still knows. A pod that is deleted is stopped, and its
-directory goes last; its dead containers, its sandbox and its logs are left to the garbage collection.
+its restart rule (`tests.restart_rule`) from what the runtime still lists. A pod that is deleted is stopped, and its
+directory is removed last; its dead containers, its sandbox and its logs are left to the garbage collection.
 
 Sources: kubelet, `pkg/kubelet/kuberuntime/kuberuntime_manager.go` (computePodActions), `pkg/kubelet/kubelet.go`
 (SyncPod),
@@ -34,7 +34,7 @@ INIT, APP, SIDE = "init", "app", "side"
 
 @dataclass(slots=True)
 class Pod:
-    """A pod of the kubelet's. `log_root`: where its logs go. `phase` is empty until the pod is over."""
+    """A pod of the kubelet's. `log_directory`: where its logs are. `phase` is empty until the pod is over."""
 
     name: str
     spec: PodSpec
@@ -58,7 +58,7 @@ class Pod:
 
 
 class Kubelet:
-    """The kubelet of one node. `wrong`: what it was made to do that it should never have to."""
+    """The kubelet of one node. `wrong`: steps that it had to take and never should have."""
 
     def __init__(self, runtime: TrueRuntime, root: Path, logs: Path, pull: Callable[[str], object]) -> None:
         self.runtime = runtime
@@ -76,7 +76,7 @@ class Kubelet:
         runtime.pod_exists = self.pods.__contains__
 
     def would_start(self, uid: str) -> frozenset[str]:
-        """What the restart rule says of a pod; nothing is started of one that is over or forgotten."""
+        """The containers of a pod that the restart rule would start; none of a pod that is over or forgotten."""
         pod = self.pods.get(uid)
         if pod is None or pod.over:
             return frozenset()
@@ -93,7 +93,7 @@ class Kubelet:
         return pod
 
     def sync(self, pod: Pod) -> None:
-        """The next step of the kubelet's for a pod; none if it is as it should be."""
+        """The kubelet's next step for a pod; none if the pod is in its desired state."""
         if pod.uid not in self.pods:
             return
         if pod.over:
@@ -114,7 +114,7 @@ class Kubelet:
             self.forget(pod)
 
     def forget(self, pod: Pod) -> None:
-        """The directory of a pod goes, and with it all that the kubelet knows of it."""
+        """Removes the directory of a pod and all that the kubelet knows of it."""
         (self._directories / pod.uid).rmdir()
         del self.pods[pod.uid]
 
@@ -131,7 +131,7 @@ class Kubelet:
             return
         starts = self.would_start(pod.uid)
         if not starts:
-            self._look_for_the_end(pod, newest)
+            self._check_for_the_end(pod, newest)
         elif not ready:
             self._run_sandbox(pod)
         else:
@@ -159,7 +159,7 @@ class Kubelet:
             self.wrong.append(f"no sandbox for {pod.name}: {error}")
 
     def _create(self, pod: Pod, name: str, before: Container | None, sandbox_id: str) -> None:
-        """CreateContainer, by the ids of its images; one that is not there is pulled, and that is all for now."""
+        """CreateContainer, by the ids of its images. If one is missing it is only pulled, and the next step creates."""
         if name in pod.done:
             self.wrong.append(f"{pod.name}/{name} was done, and runs again")
         needed = [reference for reference in (pod.image, pod.volume) if reference]
@@ -189,7 +189,7 @@ class Kubelet:
         name = symlink_name(pod.name, "default", container.config.metadata.name, container.id)
         (self.container_logs / name).symlink_to(log)
 
-    def _look_for_the_end(self, pod: Pod, newest: dict[str, Container]) -> None:
+    def _check_for_the_end(self, pod: Pod, newest: dict[str, Container]) -> None:
         if all(name in newest and _is(newest[name], "EXITED") for name in pod.spec.containers):
             pod.phase = "Succeeded" if all(newest[n].exit_code == 0 for n in pod.spec.containers) else "Failed"
 
@@ -229,7 +229,7 @@ class Kubelet:
         return wrong
 
     def pod_list(self) -> bytes:
-        """What it answers to GET /pods."""
+        """The answer to GET /pods."""
         items: list[Any] = []
         for pod in self.pods.values():
             running = {

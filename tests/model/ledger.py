@@ -1,4 +1,4 @@
-"""What is written down of each removal, and the terms in which it is judged."""
+"""The record of each removal, and the policy by which it is judged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STATES = {
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One removal. `state` is that of the object when it went; `wrong` is empty if it was allowed to go."""
+    """One removal. `state` is that of the object when it was removed; `wrong` is empty if the removal was allowed."""
 
     kind: Literal["container", "sandbox", "image"]
     id: str
@@ -38,13 +38,14 @@ class Since:
 
 @dataclass(slots=True)
 class Licence:
-    """What reclaimd is configured to do, and so may do.
+    """What reclaimd is configured to remove, and so may remove.
 
-    `exact`: it goes the kubelet's way with the kubelet's own state, and may remove what is CREATED. `told`: it is told
-    by the kubelet which pods have terminated. `keep`: tags that stay. `min_age_seconds`: of an image.
+    `exact`: it follows the kubelet's rules with the kubelet's own state, and may remove CREATED containers.
+    `from_kubelet`: it learns from the kubelet which pods have terminated. `keep`: tags that are kept.
+    `min_age_seconds`: of an image.
     """
 
     exact: bool = False
-    told: bool = False
+    from_kubelet: bool = False
     keep: frozenset[str] = frozenset()
     min_age_seconds: float = 0.0

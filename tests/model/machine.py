@@ -1,6 +1,6 @@
-"""The machine: hypothesis puts what can happen on a node into any order, and after every step all must be well.
+"""The state machine: hypothesis orders the events of a node at random, and checks the invariant after every step.
 
-The numbers in a step decide what it happens to, so that the same numbers always mean the same story.
+The numbers in a step choose the object, so that the same numbers always repeat the same run.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from eviction.drill.runtime.failpoints import (
 from eviction.drill.runtime.server import METHODS
 from tests.model import events
 from tests.model.world import KIB, World
-from tests.nodes.model_stage import Stage
+from tests.nodes.model_node import SharedParts
 
 CODES = [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK]
 CALLED = [
     method.name for method in METHODS if method.name not in ("CreateContainer", "StartContainer", "RunPodSandbox")
 ]
 DISTORTIONS = [how for how in Distortion if how is not Distortion.HUGE_NAMES]  # a MiB each: only slow
-BREAKS = (events.container_is_lost, events.sandbox_dies, events.pod_vanishes, events.node_reboots)
+BREAKS = (events.container_is_lost, events.sandbox_dies, events.pod_directory_is_removed, events.node_reboots)
 LATEST_CALL = 40  # of a pass in which something happens
 
 numbers = st.integers(0, 2**16 - 1)
@@ -43,7 +43,7 @@ small = st.integers(0, 255)
 
 
 def failpoint(kind: int, how: int, times: int) -> Failpoint:
-    """What happens to a call, from three numbers. Most often an error; what costs a deadline is rare."""
+    """The fault of a call, from three numbers. Most are errors; those that cost a deadline are rare."""
     code = CODES[how % len(CODES)]
     match kind % 16:
         case 0 | 1 | 2 | 3:
@@ -81,19 +81,18 @@ troubles = st.tuples(
 
 
 class NodeMachine(RuleBasedStateMachine):
-    """One node from its beginning. `stage` is set before the machine is run; `steps` and `passes` count through all."""
+    """One node from its beginning. `shared` is set before the first run; the counts are sums over all nodes."""
 
-    stage: Stage
+    shared: SharedParts
     steps = 0
     passes = 0
     removed = 0
-    struck = 0
+    triggered = 0
     harmed = False
 
     def __init__(self) -> None:
         super().__init__()
         self.world: World | None = None
-        self._told = 0
 
     @property
     def node(self) -> World:
@@ -102,7 +101,7 @@ class NodeMachine(RuleBasedStateMachine):
         return self.world
 
     def teardown(self) -> None:
-        """The node is taken away."""
+        """The node is removed."""
         if self.world is not None:
             type(self).passes += self.world.passes
             type(self).removed += sum(entry.by_reclaimd for entry in self.world.runtime.ledger)
@@ -111,9 +110,9 @@ class NodeMachine(RuleBasedStateMachine):
     @initialize(dialect=small, mode=small, pods=st.lists(numbers, min_size=1, max_size=3))
     def begin(self, dialect: int, mode: int, pods: list[int]) -> None:
         """A runtime of some kind, a configuration, and the first pods."""
-        self.world = World(self.stage, dialect, mode)
+        self.world = World(self.shared, dialect, mode)
         for pick in pods:
-            events.pod_comes(self.world, pick)
+            events.pod_is_created(self.world, pick)
         events.kubelet_syncs_all(self.world, 2)
         events.kubelet_syncs_all(self.world, 2)
 
@@ -123,9 +122,9 @@ class NodeMachine(RuleBasedStateMachine):
         type(self).steps += happened
 
     @rule(pick=numbers)
-    def pod_comes(self, pick: int) -> None:
-        """A pod is created."""
-        self._step(events.pod_comes, pick)
+    def pod_is_created(self, pick: int) -> None:
+        """A pod is admitted."""
+        self._step(events.pod_is_created, pick)
 
     @rule(pick=numbers)
     def kubelet_syncs(self, pick: int) -> None:
@@ -149,13 +148,13 @@ class NodeMachine(RuleBasedStateMachine):
 
     @rule(pick=numbers)
     def something_breaks(self, pick: int) -> None:
-        """A container is lost, a sandbox dies, a pod's directory is cleared, or the node reboots."""
+        """A container is lost, a sandbox dies, a pod's directory is removed, or the node reboots."""
         self._step(BREAKS[pick % len(BREAKS)], pick // len(BREAKS))
 
     @rule(pick=numbers)
-    def pod_goes(self, pick: int) -> None:
+    def pod_is_deleted(self, pick: int) -> None:
         """A pod is deleted or evicted."""
-        self._step(events.pod_goes, pick)
+        self._step(events.pod_is_deleted, pick)
 
     @rule(pick=numbers)
     def kubelet_collects(self, pick: int) -> None:
@@ -163,9 +162,9 @@ class NodeMachine(RuleBasedStateMachine):
         self._step(events.kubelet_collects, pick)
 
     @rule(pick=numbers)
-    def image_comes(self, pick: int) -> None:
+    def image_is_pulled(self, pick: int) -> None:
         """A pull, its beginning or its end."""
-        self._step(events.image_comes, pick)
+        self._step(events.image_is_pulled, pick)
 
     @rule(pick=numbers)
     def image_changes(self, pick: int) -> None:
@@ -181,14 +180,14 @@ class NodeMachine(RuleBasedStateMachine):
     def something_restarts(self, pick: int) -> None:
         """reclaimd, with its records in a file; or, more rarely as it takes long, the runtime."""
         if pick % 16 == 0:
-            self.stage.server.restart()
+            self.shared.server.restart()
         else:
             self.node.restart_product()
         type(self).steps += 1
 
     @rule(keep=small)
     def keep_list_changes(self, keep: int) -> None:
-        """Another configuration is taken into force."""
+        """Another configuration is loaded."""
         self.node.use_keep_list(keep)
         type(self).steps += 1
 
@@ -200,13 +199,13 @@ class NodeMachine(RuleBasedStateMachine):
 
     @rule(fault=faults)
     def fault_is_armed(self, fault: MethodFault) -> None:
-        """Some method misbehaves in some way, once or a few times."""
+        """One method gets a fault for one to three calls."""
         self.node.arm(fault)
         type(self).steps += 1
 
     @rule()
     def faults_are_cleared(self) -> None:
-        """All is as it should be again."""
+        """No method has a fault any more."""
         self.node.failpoints.clear()
         type(self).steps += 1
 
@@ -219,7 +218,7 @@ class NodeMachine(RuleBasedStateMachine):
 
     @rule(trouble=troubles)
     def pass_to_the_end(self, trouble: Trouble) -> None:
-        """reclaimd goes to the end of the row."""
+        """reclaimd runs every function of the row."""
         self._trouble(trouble)
         self.node.relieve(KIB, Extent.ALL)
         self._after_a_pass()
@@ -239,7 +238,7 @@ class NodeMachine(RuleBasedStateMachine):
         self._after_a_pass()
 
     def _trouble(self, trouble: Trouble) -> None:
-        """Arms faults, and says what happens in the middle of the next pass."""
+        """Arms faults, and sets what happens in the middle of the next pass."""
         node = self.node
         interruptions, armed = trouble
         for fault in armed:
@@ -249,14 +248,14 @@ class NodeMachine(RuleBasedStateMachine):
 
     def _after_a_pass(self) -> None:
         type(self).steps += 1
-        type(self).struck += len(self.node.failpoints.struck)
+        type(self).triggered += len(self.node.failpoints.triggered)
 
     @invariant()
     def nothing_is_harmed(self) -> None:
-        """The ledger, the kubelet, the files and the records agree, and nothing went that must stay."""
+        """Ledger, kubelet, files and records agree, and nothing was removed that must be kept."""
         if self.world is not None:
             harm = self.world.harm()
             if harm and not self.harmed:
                 type(self).harmed = True
-                print("model: harm was done; the story is being made shorter, which takes minutes", *harm, sep="\n  ")
+                print("model: the invariant is broken; shortening the steps takes minutes", *harm, sep="\n  ")
             assert not harm, "\n".join(harm)

@@ -1,6 +1,6 @@
-"""The model is run: 4 000 steps with the suite, 200 000 in a soak with a new seed each time.
+"""Runs the model: 4 000 steps with the suite, 200 000 in a soak with a new seed each time.
 
-A run that fails prints the story, made as short as hypothesis can make it, and how to run it again.
+A run that fails prints its steps, as few as hypothesis can find, and how to run it again.
 RECLAIMD_MODEL_SEED and RECLAIMD_MODEL_STEPS make the first test that run.
 """
 
@@ -19,10 +19,10 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.model.machine import NodeMachine
-from tests.nodes.model_stage import Stage
+from tests.nodes.model_node import SharedParts
 
-STEPS_OF_A_STORY = 60
-STORIES_AT_A_TIME = 25
+STEPS_OF_A_RUN = 60
+RUNS_AT_A_TIME = 25
 SUITE_STEPS = 4_000
 SUITE_SEED = 20261121
 SOAK_STEPS = 200_000
@@ -31,22 +31,22 @@ SOAK_PROCESSES = 2
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a run had."""
+    """What happened in a run."""
 
     steps: int
     passes: int
     removed: int
-    struck: int
+    triggered: int
 
 
 def run_model(directory: Path, steps: int, number: int) -> Counts:
-    """Runs stories until they have so many steps together. `number`: the seed."""
+    """Runs the machine until all runs together have `steps` steps. `number`: the seed."""
     counted: type[NodeMachine] = type("NodeMachine", (NodeMachine,), {})
     directory.mkdir(exist_ok=True)
-    counted.stage = Stage(directory)
-    stories = settings(
-        max_examples=STORIES_AT_A_TIME,
-        stateful_step_count=STEPS_OF_A_STORY,
+    counted.shared = SharedParts(directory)
+    run_settings = settings(
+        max_examples=RUNS_AT_A_TIME,
+        stateful_step_count=STEPS_OF_A_RUN,
         deadline=None,
         database=None,
         print_blob=False,
@@ -56,39 +56,39 @@ def run_model(directory: Path, steps: int, number: int) -> Counts:
     )
     began, rounds = time.monotonic(), 0
 
-    def say(more: str = "") -> None:
+    def print_counts(more: str = "") -> None:
         counts = f"{counted.steps} steps, {counted.passes} passes, {counted.removed} objects removed"
         took = time.monotonic() - began
-        print(f"model: seed {number}: {counts}, {counted.struck} faults struck, {took:.0f} s{more}", flush=True)
+        print(f"model: seed {number}: {counts}, {counted.triggered} faults triggered, {took:.0f} s{more}", flush=True)
 
-    say(f"; again with RECLAIMD_MODEL_SEED={number} RECLAIMD_MODEL_STEPS={steps}")
+    print_counts(f"; again with RECLAIMD_MODEL_SEED={number} RECLAIMD_MODEL_STEPS={steps}")
     try:
         while counted.steps < steps:
-            run_state_machine_as_test(seed(number + rounds)(counted), settings=stories)
+            run_state_machine_as_test(seed(number + rounds)(counted), settings=run_settings)
             rounds += 1
             if rounds % 10 == 0:
-                say()
+                print_counts()
     finally:
-        counted.stage.close()
-        say()
-    return Counts(counted.steps, counted.passes, counted.removed, counted.struck)
+        counted.shared.close()
+        print_counts()
+    return Counts(counted.steps, counted.passes, counted.removed, counted.triggered)
 
 
 @pytest.mark.timeout(1800)
 def test_four_thousand_steps_harm_nothing(tmp_path: Path) -> None:
-    """Whatever happens around a pass and in the middle of it: what must stay stays, and what is told is true."""
+    """Whatever happens around and during a pass, what must be kept is kept, and the reports are true."""
     number = int(os.environ.get("RECLAIMD_MODEL_SEED", SUITE_SEED))
     steps = int(os.environ.get("RECLAIMD_MODEL_STEPS", SUITE_STEPS))
     counts = run_model(tmp_path, steps, number)
-    assert counts.passes > counts.steps // 20, "most of it was something else than passes"
+    assert counts.passes > counts.steps // 20, "too few of the steps were passes"
     assert counts.removed > counts.steps // 100, "hardly anything was removed"
-    assert counts.struck > counts.steps // 200, "hardly a fault struck"
+    assert counts.triggered > counts.steps // 200, "hardly any fault triggered"
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 def test_two_hundred_thousand_steps_harm_nothing(tmp_path: Path) -> None:
-    """The same fifty times over, in two processes side by side, with seeds that nobody has chosen."""
+    """Fifty times as many steps, in two parallel processes, with random seeds."""
     numbers = [random.SystemRandom().randrange(2**32) for _ in range(SOAK_PROCESSES)]
     with ProcessPoolExecutor(SOAK_PROCESSES, mp_context=get_context("spawn")) as pool:
         share = SOAK_STEPS // SOAK_PROCESSES

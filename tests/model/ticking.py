@@ -1,4 +1,4 @@
-"""Time for the model: it passes when the story says so, and a little with every look at it, as on a real machine."""
+"""Time for the model: it passes when a step says so, and a little with every reading, as on a real machine."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 
 TICK_SECONDS = 1e-4
 COARSE_SECONDS = 0.1  # a wait for late space is over after a few of these; here space is never late
-AHEAD_SECONDS = 60.0  # files carry the machine's time: to this clock none of them is from the future
+AHEAD_SECONDS = 60.0  # files carry the machine's time; this clock is ahead, so that none is from the future
 
 
 class TickingClock:
-    """A clock that is stepped, and that no two readings find at the same time. Thread-safe. Times are seconds."""
+    """A clock that is stepped by hand, and by a tick with every reading. Thread-safe. Times are seconds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -27,7 +27,7 @@ class TickingClock:
         return self.step(TICK_SECONDS)[1]
 
     def step(self, seconds: float) -> tuple[float, float]:
-        """Lets time pass; both times after it."""
+        """Advances both times by `seconds`, and returns them."""
         with self._lock:
             self._monotonic += seconds
             self._wall += seconds
@@ -35,7 +35,7 @@ class TickingClock:
 
 
 class CoarseEvent(threading.Event):
-    """An event whose waits with a limit take no time of the machine: they step a clock, by at least 0.1 s."""
+    """An event whose waits with a timeout take no real time: they step a clock, by at least 0.1 s."""
 
     def __init__(self, clock: TickingClock) -> None:
         super().__init__()

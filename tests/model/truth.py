@@ -1,8 +1,8 @@
 """The embedded runtime with a ledger: every removal with the state in which the object was, and what was wrong with it.
 
-What is wrong is told by the truth of the tables at the very moment of the removal, under their lock, never by what a
-list said. One allowance is made, because nobody can do without it: what has come into being only after reclaimd's last
-look could not be seen by it. That look must then be recent, see FRESH_SECONDS.
+What is wrong is decided by the runtime's own tables at the moment of the removal, under their lock, never by a list
+that was sent. One allowance is unavoidable: reclaimd cannot know what came into being after its last reading. That
+reading must then be recent, see FRESH_SECONDS.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.restart_rule import Copy
 
 
 class TrueRuntime(EmbeddedRuntime):
-    """A runtime that knows who asks it, and writes down what goes.
+    """A runtime that knows whether reclaimd or the kubelet calls it, and records every removal.
 
     `restarts`: the containers (by pod UID) that the kubelet would start now, by its restart rule. `pod_exists`: whether
     the pod with this UID has its directory.
@@ -38,10 +38,12 @@ class TrueRuntime(EmbeddedRuntime):
         self.pod_exists: Callable[[str], bool] = lambda _: False
         self.ledger: list[Entry] = []
         self.calls = 0
-        self.looked: dict[str, int] = {}  # method, or id of an image whose status was asked -> number of the call
-        self.looked_at: dict[str, float] = {}  # method -> when it was answered last
+        self.answered_calls: dict[
+            str, int
+        ] = {}  # method, or id of an image whose status was asked -> number of the call
+        self.answered_at: dict[str, float] = {}  # method -> when it was answered last
         self.arrived = 0.0
-        self.listed_images = 0  # the number of the call with which reclaimd's last complete look at images began
+        self.listed_images = 0  # the number of the call with which reclaimd's last complete listing of images began
         self._clock = clock
         self._who = threading.local()
         self._making = ""
@@ -53,11 +55,11 @@ class TrueRuntime(EmbeddedRuntime):
         self._dropped: dict[str, Since] = {}
         self._begun: tuple[Sequence[str], Sequence[LayerSpec], list[str]] | None = None
 
-    # ---- who asks
+    # ---- who calls
 
     @contextmanager
     def as_the_kubelet(self) -> Iterator[None]:
-        """What this thread does meanwhile is the kubelet's, not reclaimd's."""
+        """Within the block the calls of this thread are the kubelet's, not reclaimd's."""
         before = getattr(self._who, "kubelet", False)
         self._who.kubelet = True
         try:
@@ -157,8 +159,8 @@ class TrueRuntime(EmbeddedRuntime):
                 self._pinned[image_id] = self.now()
 
     def _arrived(self, image_id: str) -> None:
-        """Notes since when an image and its tags are there. One that went without reclaimd's doing, and came back
-        before it had a complete look at the images again, was never away to it."""
+        """Notes since when an image and its tags are there. An image that was removed by others and pulled again
+        before reclaimd's next complete listing of images was, for reclaimd, never away."""
         now = self.now()
         with self._lock:
             image = self._images.get(image_id)
@@ -172,7 +174,7 @@ class TrueRuntime(EmbeddedRuntime):
                 }
                 self._tagged.setdefault((image_id, tag), now)
 
-    # ---- what goes
+    # ---- removals
 
     def _new_id(self, kind: str) -> str:
         made = super()._new_id(kind)
@@ -189,7 +191,7 @@ class TrueRuntime(EmbeddedRuntime):
 
     def _image_item(self, image: Image) -> pb.Image:
         if getattr(self._who, "asks_status", False):
-            self.looked[image.id] = self.calls
+            self.answered_calls[image.id] = self.calls
         return super()._image_item(image)
 
     def asking(self, method: str) -> None:
@@ -202,7 +204,7 @@ class TrueRuntime(EmbeddedRuntime):
 
     @property
     def is_failing(self) -> bool:
-        """The same, for who carries it out."""
+        """Whether the call of this thread will be answered with an error."""
         return getattr(self._who, "failing", False)
 
     def _drop_container(self, container: Container) -> None:
@@ -211,7 +213,7 @@ class TrueRuntime(EmbeddedRuntime):
         if state is not ContainerState.EXITED and not (state is ContainerState.CREATED and self.licence.exact):
             wrong.append(f"it was {state}")
         same = [each for each in self.containers_of(uid) if each.config.metadata.name == container.config.metadata.name]
-        if not self.licence.told and self.pod_exists(uid) and same[0] is container:
+        if not self.licence.from_kubelet and self.pod_exists(uid) and same[0] is container:
             wrong.append("it was the newest copy, and its pod exists")
         before = self.restarts(uid)
         super()._drop_container(container)
@@ -224,7 +226,7 @@ class TrueRuntime(EmbeddedRuntime):
         held = [each for each in self.containers_of(uid) if each.sandbox_id == sandbox.id]
         if any(self._could_be_seen(self._created[each.id], "ListContainers") for each in held):
             wrong.append("it held containers")
-        if not self.licence.told and self.pod_exists(uid) and self.sandboxes_of(uid)[0] is sandbox:
+        if not self.licence.from_kubelet and self.pod_exists(uid) and self.sandboxes_of(uid)[0] is sandbox:
             wrong.append("it was the newest sandbox, and its pod exists")
         super()._drop_sandbox(sandbox)
         self._enter("sandbox", sandbox.id, "READY" if sandbox.ready else "NOTREADY", wrong)
@@ -232,7 +234,7 @@ class TrueRuntime(EmbeddedRuntime):
     def _drop_image(self, image: Image) -> None:
         wrong = []
         now = self._clock.monotonic()
-        age_of_list = self.arrived - self.looked_at.get("ListContainers", float("-inf"))
+        age_of_list = self.arrived - self.answered_at.get("ListContainers", float("-inf"))
         if age_of_list > FRESH_SECONDS:
             wrong.append(f"the last list of containers was {age_of_list:.1f} s old")
         for user in self.users_of(image):
@@ -249,15 +251,15 @@ class TrueRuntime(EmbeddedRuntime):
         if age < self.licence.min_age_seconds:
             wrong.append(f"it had been there for {age:.0f} s")
         super()._drop_image(image)
-        told = self._by_reclaimd and not self.is_failing
-        self._dropped[image.id] = Since(-1 if told else self.calls, now)  # -1: reclaimd knows
+        known = self._by_reclaimd and not self.is_failing
+        self._dropped[image.id] = Since(-1 if known else self.calls, now)  # -1: reclaimd knows
         for tag in image.tags:
             self._tagged.pop((image.id, tag), None)
         self._pinned.pop(image.id, None)
         self._enter("image", image.id, "", wrong)
 
-    def _could_be_seen(self, since: Since, *looks: str) -> bool:
-        return since.call <= max(self.looked.get(look, 0) for look in looks)
+    def _could_be_seen(self, since: Since, *readings: str) -> bool:
+        return since.call <= max(self.answered_calls.get(each, 0) for each in readings)
 
     def _enter(
         self, kind: Literal["container", "sandbox", "image"], object_id: str, state: str, wrong: list[str]

@@ -1,6 +1,6 @@
-"""One node of the model: runtime and kubelet, the product on it, a canary beside it, and whether anything is harmed.
+"""One node of the model: runtime and kubelet, the product on it, a canary beside it, and a check of all of them.
 
-Between two calls of a pass other things may happen, see `interrupt`: that is how a pod starts in the middle of it.
+Other steps may run between two calls of a pass, see `interrupt`: that is how a pod starts in the middle of a pass.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.model.kubelet import Kubelet
 from tests.model.ledger import Licence
 from tests.model.ticking import CoarseEvent, TickingClock
 from tests.model.truth import TrueRuntime
-from tests.nodes.model_stage import Interruptions, Stage
+from tests.nodes.model_node import Interruptions, SharedParts
 from tests.pure.values import threshold
 
 DIALECTS = (CONTAINERD_2, CONTAINERD_1_6, CRI_O_1_31, CRI_O_1_28)
@@ -48,25 +48,25 @@ STATUS_CALLS = ("ContainerStatus", "ImageStatus", "PodSandboxStatus")
 
 
 class World:
-    """A node with its product. `mode` counts through extents and sources of pods, `dialect` through DIALECTS."""
+    """A node with its product. `mode` selects extent, source of pods and minimum age; `dialect` one of DIALECTS."""
 
-    def __init__(self, stage: Stage, dialect: int, mode: int) -> None:
+    def __init__(self, shared: SharedParts, dialect: int, mode: int) -> None:
         self.clock = TickingClock()
-        self._stage = stage
-        self.directory = stage.next_directory()
+        self._shared = shared
+        self.directory = shared.next_directory()
         self.dialect = DIALECTS[dialect % len(DIALECTS)]
         self.runtime = TrueRuntime(str(self.directory / "images"), self.clock, dialect=self.dialect)
         self.failpoints = Interruptions(self.runtime, lambda: self.clock.step(0.0)[0])
-        stage.server.runtime, stage.server.failpoints = self.runtime, self.failpoints
+        shared.server.runtime, shared.server.failpoints = self.runtime, self.failpoints
         logs = self.directory / "log"
         self.kubelet = Kubelet(self.runtime, self.directory / "kubelet", logs, self.pull)
         self.kubelet_answers = 0
-        stage.answer = self._answer
+        shared.answer = self._answer
         self.canary = Canary(self.directory / "canary", self.kubelet.pod_logs, self.kubelet.container_logs)
         self.wrong: list[str] = []
         self.passes = 0
         self.extent = (Extent.ENOUGH, Extent.ALL)[mode % 2]
-        self.told = mode // 2 % 2 == 1
+        self.from_kubelet = mode // 2 % 2 == 1
         self.keep = KEEPS[0]
         self.min_age = MIN_AGES[mode // 4 % 2]
         self.runtime.add_image([PAUSE], [LayerSpec("pause", 4 * KIB)])
@@ -77,7 +77,7 @@ class World:
         self.product = self._make_product()
 
     def close(self) -> None:
-        """Takes the product and the node away."""
+        """Closes the product and removes the node's directory."""
         self.failpoints.clear()
         self.product.close()
         shutil.rmtree(self.directory)
@@ -95,7 +95,7 @@ class World:
         return self.runtime.add_image([name], self.layers(name))
 
     def _answer(self) -> tuple[int, bytes]:
-        """What the kubelet says: the truth, only an empty list (after its start), an error, or half of an answer."""
+        """The kubelet's answer: the pods, an empty list (as after its start), an error, or half of the answer."""
         body = self.kubelet.pod_list()
         match self.kubelet_answers % 4:
             case 1:
@@ -133,8 +133,8 @@ class World:
 
     def _licence(self) -> Licence:
         keep = {KEPT_TAG if "*" in each else each for each in self.keep}
-        exact = self.told and self.extent is Extent.ALL
-        return Licence(exact, self.told, frozenset(keep), 120.0 if self.min_age == "2m" else 0.0)
+        exact = self.from_kubelet and self.extent is Extent.ALL
+        return Licence(exact, self.from_kubelet, frozenset(keep), 120.0 if self.min_age == "2m" else 0.0)
 
     def _fields(self) -> dict[str, Any]:
         fields: dict[str, Any] = {
@@ -142,7 +142,7 @@ class World:
             "podLogsDir": str(self.kubelet.pod_logs),
             "containerLogsDir": str(self.kubelet.container_logs),
             "stateFile": str(self.state_file),
-            "containerRuntimeEndpoint": f"unix://{self._stage.server.socket_path}",
+            "containerRuntimeEndpoint": f"unix://{self._shared.server.socket_path}",
             "evictionHard": dict.fromkeys(map(str, KUBELET_EVICTION_HARD), "0%"),
             "extent": str(self.extent),
             "imageMinimumGCAge": self.min_age,
@@ -150,8 +150,8 @@ class World:
             "imageGCLowThresholdPercent": 0,
             "keepImages": list(self.keep),
         }
-        if self.told:
-            fields["kubeletEndpoint"] = self._stage.kubelet_endpoint
+        if self.from_kubelet:
+            fields["kubeletEndpoint"] = self._shared.kubelet_endpoint
         return fields
 
     # ---- a pass
@@ -168,7 +168,7 @@ class World:
         measured = (record.measured_bytes, record.measured_inodes)
         true = (after[0] - before[0], after[1] - before[1])
         if abs(measured[0] - true[0]) >= PAGE_BYTES or measured[1] != true[1]:
-            self.wrong.append(f"{measured} bytes and inodes are told, and the filesystem has {true} more")
+            self.wrong.append(f"{measured} bytes and inodes are reported, and the filesystem has {true} more")
         listed = any(each.operation == DELETE_UNUSED_IMAGES.name and not each.error for each in record.functions)
         self._end(record.removals, record.kept, listed_images=listed)
         self._check_nominal(record)
@@ -187,7 +187,7 @@ class World:
         self._end(result.outcomes, result.kept, listed_images=images and not result.error)
 
     def interrupt(self, steps: dict[int, Callable[[], object]]) -> None:
-        """In the next pass: what happens before its nth call, from 1 on. With such steps one removal goes at a time."""
+        """Sets what happens before the nth call (from 1 on) of the next pass; removals are then not parallel."""
         first = self.runtime.calls
         self.product.executor.parallel = 1 if steps else 2
 
@@ -199,7 +199,7 @@ class World:
         self.failpoints.before_call = before_call
 
     def arm(self, fault: MethodFault) -> None:
-        """A fault is armed, unless it would hang for ever or lie in a way that nobody can tell from the truth."""
+        """Arms a fault, unless it would hang for ever or give an undetectable wrong answer."""
         removing = fault.method.startswith(("Remove", "Stop"))
         list_of_containers = fault.method == "ListContainers"
         match fault.action:
@@ -213,42 +213,44 @@ class World:
 
     def _begin(self) -> None:
         self.passes += 1
-        self._went = len(self.runtime.ledger)
-        self.failpoints.struck.clear()
+        self._removals_before = len(self.runtime.ledger)
+        self.failpoints.triggered.clear()
 
     def _end(self, removals: Iterable[Outcome], kept: Iterable[Outcome], *, listed_images: bool) -> None:
         self.failpoints.before_call = lambda _: None
         if listed_images:
-            self.runtime.listed_images = self.runtime.looked.get("ListImages", 0)
-        went = {entry.id for entry in self.runtime.ledger[self._went :] if entry.by_reclaimd}
-        for outcome in () if self._lied() else removals:
+            self.runtime.listed_images = self.runtime.answered_calls.get("ListImages", 0)
+        removed = {entry.id for entry in self.runtime.ledger[self._removals_before :] if entry.by_reclaimd}
+        for outcome in () if self._answered_wrongly() else removals:
             there = self.runtime.has(outcome.verdict.id)
-            if outcome.result is Result.REMOVED and there and outcome.verdict.id not in went:
-                self.wrong.append(f"{outcome.verdict.id} is told as removed, and is there")
-            if outcome.result is Result.FAILED and outcome.verdict.id in went and not there:
-                self.wrong.append(f"{outcome.verdict.id} is told as failed, and has gone: {outcome.error}")
-        told = {outcome.verdict.id for outcome in removals}
+            if outcome.result is Result.REMOVED and there and outcome.verdict.id not in removed:
+                self.wrong.append(f"{outcome.verdict.id} is reported as removed, and is there")
+            if outcome.result is Result.FAILED and outcome.verdict.id in removed and not there:
+                self.wrong.append(f"{outcome.verdict.id} is reported as failed, and was removed: {outcome.error}")
+        reported = {outcome.verdict.id for outcome in removals}
         self.wrong += [
-            f"{each.verdict.id} is told as kept, and has gone" for each in kept if each.verdict.id in went - told
+            f"{each.verdict.id} is reported as kept, and was removed"
+            for each in kept
+            if each.verdict.id in removed - reported
         ]
-        self.wrong += [f"{each} has gone, and nothing is told of it" for each in went - told]
+        self.wrong += [f"{each} was removed, and is not reported" for each in removed - reported]
 
-    def _lied(self) -> bool:
-        """Whether the runtime has said in this pass of something that is there that it is not, or the reverse."""
-        return any(method in STATUS_CALLS and _is_a_lie(action) for method, action in self.failpoints.struck)
+    def _answered_wrongly(self) -> bool:
+        """Whether a status in this pass reported an object that is there as absent, or the reverse."""
+        return any(method in STATUS_CALLS and _is_wrong_answer(action) for method, action in self.failpoints.triggered)
 
     def _check_nominal(self, record: Pass) -> None:
         removed = [each for each in record.removals if each.result is Result.REMOVED]
         nominal = sum(each.verdict.size_bytes or 0 for each in removed)
         if record.nominal_bytes != nominal:
-            self.wrong.append(f"{record.nominal_bytes} nominal bytes are told of {nominal}")
+            self.wrong.append(f"{record.nominal_bytes} nominal bytes are reported of {nominal}")
 
     def _free(self) -> tuple[int, int]:
         found = os.statvfs(self.directory)
         return found.f_bavail * found.f_frsize, found.f_ffree
 
     def harm(self) -> list[str]:
-        """What is wrong by now; nothing, if all is well."""
+        """All that is wrong by now; empty if nothing is."""
         wrong = [f"{each.kind} {each.id}: {', '.join(each.wrong)}" for each in self.runtime.ledger if each.wrong]
         wrong += self.wrong + self.kubelet.wrong + self.kubelet.missing_logs()
         wrong += self.canary.touched()
@@ -258,7 +260,7 @@ class World:
         return wrong
 
 
-def _is_a_lie(action: Failpoint) -> bool:
+def _is_wrong_answer(action: Failpoint) -> bool:
     match action:
         case Pretend() | Distort():
             return True

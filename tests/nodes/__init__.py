@@ -7,6 +7,6 @@
 * `real_node`: a real containerd on a loop-mounted filesystem, with a pretended kubelet. For what only a real runtime
   shows; needs root.
 * `crowded_node`: a `real_node` with images and pods of every state on it.
-* `model_stage`: what all nodes of the model share because it takes long to make. Only for `tests/model`.
-* `bench_stage`: a `real_node` that is filled again and again and restored in between. Only for `tests/bench`.
+* `model_node`: what all nodes of the model share because it takes long to make. Only for `tests/model`.
+* `bench_node`: a `real_node` that is filled again and again and restored in between. Only for `tests/bench`.
 """

@@ -33,24 +33,24 @@ class BareRuntime:
         self.error = self.calls.error
 
     def close(self) -> None:
-        """Hang up, and stop serving."""
+        """Close the client, and stop the server."""
         self.calls.__exit__(None, None, None)
         self.server.close()
 
     def containers(self, **wanted: Any) -> list[Any]:
-        """What ListContainers says under a filter."""
+        """The answer of ListContainers under a filter."""
         return list(self.call("ListContainers", filter=wanted).containers)
 
     def sandboxes(self, **wanted: Any) -> list[Any]:
-        """What ListPodSandbox says under a filter."""
+        """The answer of ListPodSandbox under a filter."""
         return list(self.call("ListPodSandbox", filter=wanted).items)
 
     def images(self) -> list[Any]:
-        """What ListImages says."""
+        """The answer of ListImages."""
         return list(self.call("ListImages").images)
 
     def status(self, container_id: str) -> Any:
-        """What ContainerStatus says."""
+        """The answer of ContainerStatus."""
         return self.call("ContainerStatus", container_id=container_id).status
 
     def has_layer(self, layer: LayerSpec) -> bool:

@@ -1,6 +1,6 @@
-"""The node of the crowded-disk story: live pods, dead copies of containers, a dead pod, and twenty images nobody uses.
+"""A node with a crowded disk: live pods, dead copies of containers, a dead pod, and twenty unused images.
 
-Every object is known by its role, so a test can say what must go and what must stay.
+Every object is known by its role, so a test can name what must be removed and what must be kept.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ class SmallNode:
         self.app_id = self.add_image(APP, MIB)
 
     def close(self) -> None:
-        """Hangs up, stops serving, and takes the filesystems away."""
+        """Closes the clients, stops the server, and unmounts the filesystems."""
         self.failpoints.clear()
         for node in self._nodes:
             node.close()
@@ -146,7 +146,7 @@ class SmallNode:
         (self.root_directory / "pods" / uid).mkdir(exist_ok=True)
 
     def forget(self, uid: str) -> None:
-        """The kubelet takes the directory of a pod away, after everything else of it."""
+        """The kubelet removes the directory of a pod, after everything else of it."""
         (self.root_directory / "pods" / uid).rmdir()
 
     def run_pod(self, name: str, attempt: int = 0) -> Pod:
@@ -183,13 +183,13 @@ class SmallNode:
         return container_id
 
     def vanish(self, pod: Pod) -> None:
-        """The pod's sandbox dies, and the kubelet has forgotten it ten minutes later."""
+        """The pod's sandbox died ten minutes ago, and the kubelet has removed the pod's directory."""
         self.runtime.kill_sandbox(pod.sandbox_id)
         self.runtime.age(pod.sandbox_id, DEAD_SECONDS)
         self.forget(pod.uid)
 
     def gone_pod(self, name: str, image: str = APP, writes: int = 0) -> str:
-        """A dead container of a pod that is gone; its id."""
+        """A dead container of a deleted pod; its id."""
         pod = self.run_pod(name)
         container_id = self.exited(pod, image, writes=writes)
         self.vanish(pod)
@@ -215,7 +215,7 @@ class SmallNode:
         self.runtime.start_container(pb.StartContainerRequest(container_id=container_id))
 
     def fill(self, size_bytes: int = 0, inodes: int = 0, directory: Path | None = None) -> None:
-        """So many bytes, or so many empty files, on the kubelet's filesystem or in another directory."""
+        """Writes `size_bytes` bytes and `inodes` empty files on the kubelet's filesystem or in another directory."""
         where = directory or self.disk
         if size_bytes:
             with open(where / "grown", "ab") as file:
@@ -274,7 +274,7 @@ class SmallNode:
         }
 
     def configuration(self, signal: Signal | None = None, above: int = 0, **fields: Any) -> str:
-        """Path of a configuration file for the program, to which the images of now are old enough."""
+        """Path of a configuration file for the program, under which the images of now are old enough to be removed."""
         store = self.image_disk / "io.containerd.content.v1.content" / "blobs" / "sha256"
         store.mkdir(parents=True, exist_ok=True)
         own = (self.app_id, self.pause_id)  # the youngest
@@ -285,8 +285,8 @@ class SmallNode:
         return str(write_configuration(path, **given))
 
     def _witness(self, file: Path) -> None:
-        """A file as containerd writes it at the pull: the program has no other way to know an age. Each is younger than
-        the one before, which takes a tick of the kernel's clock."""
+        """A file as containerd writes it at the pull, from which the program takes the age of an image. Each is
+        younger than the one before, which takes a tick of the kernel's clock."""
         file.touch()
         while file.stat().st_ctime_ns <= self._witnessed_ns:
             time.sleep(0.001)
@@ -306,7 +306,7 @@ class SmallNode:
 
     @contextmanager
     def relieving(self, node: Node, request: Request | None = None) -> Iterator[Future[Pass]]:
-        """A pass on a thread of its own, so that the world can change while it hangs at a failpoint."""
+        """A pass on a thread of its own, so that a test can change the node while the pass hangs at a failpoint."""
         with ThreadPoolExecutor(1) as pool:
             try:
                 yield pool.submit(relieve, node, request)
@@ -314,26 +314,26 @@ class SmallNode:
                 self.failpoints.clear()
 
     def wait_for(self, method: str, count: int = 1) -> None:
-        """Waits until a method has been called so often."""
+        """Waits until a method has been called `count` times."""
         assert self.failpoints.wait_for_calls(method, count, LONGEST_SECONDS), f"{method} was not called"
 
 
 def relieve(node: Node, request: Request | None = None) -> Pass:
-    """One pass on the product: look, decide, act, look again."""
+    """One pass of the product: observe, decide, reclaim, observe again."""
     node.locate()
     observations, decision = node.responder.synchronize()
     return node.responder.reclaim(observations, decision, Trigger.INTERVAL, request)
 
 
 def outcome_of(record: Pass, object_id: str) -> Outcome:
-    """What became of one object in a pass."""
+    """The outcome of one object in a pass."""
     found = [outcome for outcome in (*record.removals, *record.kept) if outcome.verdict.id == object_id]
     assert len(found) == 1, f"{object_id} has {len(found)} outcomes"
     return found[0]
 
 
 def reason_of(record: Pass, object_id: str) -> str:
-    """Why one object went or stayed."""
+    """Why one object was removed or kept."""
     return str(outcome_of(record, object_id).verdict.reason)
 
 
@@ -343,7 +343,7 @@ def result_of(record: Pass, object_id: str) -> str:
 
 
 class GivenIds(EmbeddedRuntime):
-    """A runtime that gives its containers the ids that it is told, then ids of its own."""
+    """A runtime that gives its containers the ids in `ids`, then ids of its own."""
 
     def __init__(self, images_root: str, *, ids: Sequence[str], **options: Any) -> None:
         super().__init__(images_root, **options)

@@ -1,6 +1,6 @@
-"""The node on which all of them are measured: one containerd on one loop-mounted ext4, its population, and one fill.
+"""The node on which every responder is measured: one containerd on a loop-mounted ext4, its population, and one fill.
 
-After each fill what was removed is imported again, so that each meets the same node.
+After each fill the removed images are imported again, so that every responder has the same node.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.reclaimd_process import came_true
 DISK_BYTES = 8 * GIB
 HEADROOM_BYTES = 288 * MIB  # between what is available and the mark, before a fill
 LEAD_SECONDS = 0.5  # from the beginning of the paced fill to the mark
-SETTLED_SECONDS = 0.5  # a daemon that was `HEADROOM_BYTES` away has looked again by then
+SETTLED_SECONDS = 0.5  # by then a daemon that was `HEADROOM_BYTES` away has polled again
 MARGIN_BYTES = 2 * GIB  # below the mark: where the fill ends by itself
 CONTAINERS_A_POD = 20
 AFTER_SECONDS = 10.0
@@ -41,9 +41,8 @@ _REMOVE_IMAGE = re.compile(
 
 @dataclass(frozen=True)
 class Crossing:
-    """One fill across the mark: milliseconds from the crossing to the first removal that containerd's log tells of, to
-    the first byte freed and to the minimum reclaim, and the deepest point below the mark in MiB. None: did not happen
-    as long as was waited."""
+    """One fill across the mark: milliseconds from the crossing to the first removal in containerd's log, to the first
+    byte freed and to the minimum reclaim, and the deepest point below the mark in MiB. None: did not happen in time."""
 
     sent: float | None
     first_byte: float | None
@@ -51,7 +50,7 @@ class Crossing:
     below: float
 
 
-class Stage:
+class BenchNode:
     """A node with its population. `tars` holds each image, so that it can be brought back."""
 
     def __init__(self, node: RealNode, population: Population, tars: Path):
@@ -62,7 +61,7 @@ class Stage:
         self._all = tars
 
     def populate(self) -> None:
-        """Images by one import, then containers that were created and never started: they are listed, and stay."""
+        """Images by one import, then containers that are never started: they are listed and kept."""
         images = [
             Image(f"reclaimd.test/bench/{number}:1", (random_layer(number, self.population.image_bytes),))
             for number in range(self.population.images)
@@ -98,11 +97,11 @@ class Stage:
             came_true(lambda: self._images.keys() <= self.node.cri.image_ids(), SHOWN_SECONDS)
 
     def unused(self) -> list[str]:
-        """The ids of the images that may go."""
+        """The ids of the images that may be removed."""
         return list(self._images)
 
     def disk(self) -> Disk:
-        """The mark: so far below what is available on the populated node that every rate has its lead."""
+        """The mark, `HEADROOM_BYTES` below what is available on the populated node."""
         mark = self.node.filesystem.available_bytes() - HEADROOM_BYTES
         return Disk(str(self.node.mountpoint), mark, mark + self.population.relief_bytes)
 
@@ -114,8 +113,9 @@ class Stage:
         responder: Responder | None = None,
         finished: Callable[[], bool] = lambda: True,
     ) -> Crossing:
-        """One fill at this rate, from just above the mark until relief, or for so long, or until the responder has
-        done all that it does; `responder` None: a daemon runs, and has `finished`. The disk is as before afterwards."""
+        """One fill at this rate, from just above the mark until relief, until the responder has returned, or for
+        `wait_seconds`; `responder` None: a daemon runs, and `finished` says when its pass is over. The disk is as
+        before afterwards."""
         rate, log = rate_mib * MIB, self.node.containerd.log
         log_bytes = log.stat().st_size
         fills: list[Fill] = []
@@ -140,7 +140,7 @@ class Stage:
             for fill in fills:
                 fill.remove()
         if not came_true(finished, AFTER_SECONDS):
-            raise RuntimeError("the daemon has told no pass")
+            raise RuntimeError("the daemon has logged no pass")
         sent_at = _first_removal(log, log_bytes)
         self.restore()
         return _crossing(observer, sent_at)
@@ -151,7 +151,7 @@ def _has_ended(thread: threading.Thread | None) -> bool:
 
 
 def _first_removal(log: Path, log_bytes: int) -> float | None:
-    """When containerd began the first RemoveImage that its log tells of after so many bytes; monotonic seconds."""
+    """When containerd began the first RemoveImage in its log after `log_bytes` bytes; monotonic seconds."""
     with open(log, "rb") as file:
         file.seek(log_bytes)
         found = _REMOVE_IMAGE.search(file.read().decode(errors="replace"))
@@ -173,13 +173,13 @@ def _crossing(observer: Observer, sent_at: float | None) -> Crossing:
 
 
 @contextmanager
-def stage(population: Population) -> Iterator[Stage]:
-    """A populated node; all of it is gone afterwards."""
+def populated_node(population: Population) -> Iterator[BenchNode]:
+    """A populated node, removed afterwards."""
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as directory,
         tempfile.TemporaryDirectory(prefix="bench-tars-") as tars,
         running_node(Path(directory), DISK_BYTES) as node,
     ):
-        made = Stage(node, population, Path(tars))
+        made = BenchNode(node, population, Path(tars))
         made.populate()
         yield made

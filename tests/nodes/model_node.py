@@ -1,6 +1,6 @@
 """What all nodes of the model share, as it takes long to make: a small filesystem, a socket, a kubelet's endpoint.
 
-One node after the other stands on it, each with directories of its own.
+One node after the other uses it, each with directories of its own.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ MIB = 1 << 20
 
 
 class Interruptions(Failpoints):
-    """Failpoints that count each call for the ledger, and let something happen in the middle of a pass first.
+    """Failpoints that count each call for the ledger, and first run a callback in the middle of a pass.
 
-    `before_call`: called with the number of the call, 1 being the first of reclaimd's at all. `struck`: which faults
-    have taken a call since it was last cleared.
+    `before_call`: called with the number of the call, 1 for the first of all. `triggered`: the faults that were
+    applied to a call since the list was last cleared.
     """
 
     def __init__(self, runtime: TrueRuntime, now: Callable[[], float]) -> None:
@@ -33,10 +33,10 @@ class Interruptions(Failpoints):
         self._now = now
         self._one = threading.Lock()
         self.before_call: Callable[[int], None] = lambda _: None
-        self.struck: list[tuple[str, Failpoint]] = []
+        self.triggered: list[tuple[str, Failpoint]] = []
 
     def apply(self, method: str, call: Call[Any]) -> Any:
-        """The call, after what happens before it, and as the fault that takes it will have it."""
+        """Runs `before_call`, then the call under the fault that applies to it, if any."""
         runtime = self._runtime
         with self._one:
             runtime.calls += 1
@@ -52,8 +52,8 @@ class Interruptions(Failpoints):
             finally:
                 runtime.asking("")
                 if not runtime.is_failing:
-                    runtime.looked[method] = max(runtime.looked.get(method, 0), number)
-                    runtime.looked_at[method] = self._now()
+                    runtime.answered_calls[method] = max(runtime.answered_calls.get(method, 0), number)
+                    runtime.answered_at[method] = self._now()
 
         return super().apply(method, Call(act, call.empty, call.distort))
 
@@ -61,11 +61,11 @@ class Interruptions(Failpoints):
         armed = super()._arrive(method)
         self._runtime.failing(failing=armed is not None and isinstance(armed.fault.action, ActThenFail | Cut))
         if armed is not None:
-            self.struck.append((method, armed.fault.action))
+            self.triggered.append((method, armed.fault.action))
         return armed
 
 
-class Stage:
+class SharedParts:
     """A tmpfs, a CRI socket and an HTTP endpoint. `answer`: the status and the body of the kubelet's GET /pods."""
 
     def __init__(self, directory: Path) -> None:
@@ -75,21 +75,21 @@ class Stage:
         idle = EmbeddedRuntime(str(self.disk / "idle"))
         self.server = EmbeddedServer(idle, str(directory / "cri.sock"))
         self.server.start()
-        stage = self
+        parts = self
 
         class Handler(BaseHTTPRequestHandler):
             """GET /pods."""
 
             def do_GET(self) -> None:
-                """Answers as the stage is told to."""
-                status, body = stage.answer()
+                """Sends `answer`."""
+                status, body = parts.answer()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
-                """Says nothing."""
+                """Logs nothing."""
 
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.kubelet_endpoint = f"http://127.0.0.1:{self._http.server_address[1]}"
@@ -105,7 +105,7 @@ class Stage:
         return made
 
     def close(self) -> None:
-        """Takes everything away."""
+        """Stops the servers and unmounts the filesystem."""
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
