@@ -1,4 +1,4 @@
-"""The rule of this ring: every test here needs a real node; where none can be built, all are skipped and say why."""
+"""Every test of this ring needs a real node; where none can be built, all are skipped with the reason."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NodeFactory = Callable[..., RealNode]
 
 @functools.cache
 def what_is_missing() -> str | None:
-    """One sentence that names what this machine lacks for a real node, or None. Found out once."""
+    """One sentence that names what this machine lacks for a real node, or None. Cached."""
     missing = [] if os.geteuid() == 0 else ["root"]
     missing += [tool for tool in TOOLS if find_tool(tool) is None]
     if not missing:

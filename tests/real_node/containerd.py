@@ -1,9 +1,9 @@
-"""A containerd of one's own: its data on the filesystem under test, everything else beside it.
+"""A containerd for one test: its data on the filesystem under test, everything else outside it.
 
-What this covers: start, readiness, import of images, SIGSTOP and SIGCONT, SIGKILL and a new start on the same data, and
-an end that leaves no process, mount, control group or socket behind.
+Covers: start, readiness, import of images, SIGSTOP and SIGCONT, SIGKILL and a new start on the same data, and an end
+that leaves no process, mount, control group or socket behind.
 
-What it does not: networks (pods use the host's), registries (none is asked).
+Does not cover: networks (pods use the host's), registries (none is contacted).
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class ContainerdError(RuntimeError):
 
 
 class Containerd:
-    """A containerd whose data lies in `root`; state, socket, configuration and log lie in a directory of its own.
+    """A containerd with its data in `root`; state, socket, configuration and log are in a directory of its own.
 
-    As a context manager it is ready on entry (CRI answers Version within `ready_seconds`) and gone on exit, whatever
+    As a context manager it is ready on entry (CRI answers Version within `ready_seconds`) and removed on exit, whatever
     happened in between. `cri` is a client on its socket; `cgroup_parent` the parent of everything that its pods run.
     """
 
@@ -55,7 +55,7 @@ class Containerd:
         self.root = root
         self.sandbox_image = sandbox_image
         self.ready_seconds = ready_seconds
-        self.run_directory = Path(tempfile.mkdtemp(prefix="rn-"))  # short: sockets live here
+        self.run_directory = Path(tempfile.mkdtemp(prefix="rn-"))  # short: it holds sockets
         self.state = self.run_directory / "state"
         self.socket = self.run_directory / "c.sock"
         self.log = self.run_directory / "containerd.log"
@@ -104,7 +104,7 @@ class Containerd:
     def import_image(self, tar: ImageTar, keep: bool = False) -> str:
         """Bring an image in, delete its tar unless `keep`, and return its id once CRI shows it.
 
-        ToolError when ctr refuses; ContainerdError when CRI has not heard of it within 10 s (it learns by event).
+        ToolError when ctr refuses; ContainerdError when CRI does not list it within 10 s (it learns by event).
         """
         try:
             run_tool("ctr", "--address", self.socket, "--namespace", NAMESPACE, "images", "import", tar.path)
@@ -119,22 +119,22 @@ class Containerd:
         return image.id
 
     def pause(self) -> None:
-        """Stop containerd in its tracks (SIGSTOP): calls hang, pods go on. Every thread stands when this returns.
+        """Stop containerd by SIGSTOP: calls hang, pods go on. Every thread is stopped when this returns.
 
-        ContainerdError when it still moves after 5 s.
+        ContainerdError when one still runs after 5 s.
         """
         self._signal(signal.SIGSTOP)
         for _ in until(lambda: all_threads_stopped(self.pid), seconds=5, pause_seconds=0.002):
             pass
         if not all_threads_stopped(self.pid):
-            raise ContainerdError("containerd still moves 5 s after SIGSTOP")
+            raise ContainerdError("containerd still runs 5 s after SIGSTOP")
 
     def resume(self) -> None:
-        """Let it go on (SIGCONT)."""
+        """Continue it (SIGCONT)."""
         self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End containerd with SIGKILL; shims, pods and data stay. `start` brings it back."""
+        """End containerd with SIGKILL; shims, pods and data are kept. `start` starts it again."""
         self._signal(signal.SIGKILL)
         self._reap(5)
 
@@ -156,7 +156,7 @@ class Containerd:
         return "\n".join(text.splitlines()[-lines:])
 
     def stop(self) -> None:
-        """Take all of it away: pods over CRI, containerd, shims, processes, mounts, control groups.
+        """Remove all of it: pods over CRI, containerd, shims, processes, mounts, control groups.
 
         Safe to call twice, in any state. ToolError when a mount below its directories cannot be undone.
         """
@@ -184,7 +184,7 @@ class Containerd:
         shutil.rmtree(self.run_directory, ignore_errors=True)
 
     def _remove_pods(self, budget_seconds: float) -> None:
-        """Stop and remove every pod, as far as the runtime lets us: the rest is ended by process id afterwards."""
+        """Stop and remove every pod, as far as the runtime answers; the rest is killed by process id afterwards."""
         deadline = time.monotonic() + budget_seconds
         with contextlib.suppress(grpc.RpcError):
             for sandbox in self.cri.list_sandboxes():

@@ -1,7 +1,7 @@
-"""A plain CRI client for the tests: one blocking call a method, no retry, no judgement.
+"""A plain CRI client for the tests: one blocking call a method, without retries.
 
-It is separate from the client under test on purpose: what a test believes about the node must not come from the code
-that it checks. Errors are grpc.RpcError, as the runtime gave them.
+It is separate from the client under test on purpose: a test must not observe the node through the code that it checks.
+Errors are grpc.RpcError, as the runtime gave them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class CriClient:
         return cast(Answer, stub(request, timeout=timeout_seconds or self.timeout_seconds))
 
     def version(self, timeout_seconds: float | None = None) -> cri.VersionResponse:
-        """Who answers."""
+        """Name and version of the runtime."""
         return self.call("RuntimeService/Version", cri.VersionRequest(), cri.VersionResponse, timeout_seconds)
 
     def runtime_config(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class CriClient:
         self.call("ImageService/RemoveImage", request, cri.RemoveImageResponse)
 
     def image_filesystems(self) -> cri.ImageFsInfoResponse:
-        """ImageFsInfo as answered."""
+        """The answer of ImageFsInfo."""
         return self.call("ImageService/ImageFsInfo", cri.ImageFsInfoRequest(), cri.ImageFsInfoResponse)
 
     def list_containers(self) -> list[cri.Container]:

@@ -1,4 +1,4 @@
-"""A neighbour that fills a disk: a child process that writes until so much is left, at a given rate.
+"""Fills a disk: a child process that writes at a given rate until a given amount is left.
 
 Run as a program it is the child itself (standard library only, so that it starts in 20 ms):
 `fill.py bytes|inodes <directory> <until> <rate> <fast>`.
@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BLOCK_BYTES = 1 << 20
-STEPS_PER_SECOND = 50  # a paced fill moves in steps of 20 ms, so that an observer sees a slope and not stairs
+STEPS_PER_SECOND = 50  # a paced fill writes every 20 ms, so that an observer sees a slope and not stairs
 
 
 @dataclass
 class Fill:
-    """A fill under way, or done. `directory` holds what it wrote and nothing else."""
+    """A fill that runs or has ended. `directory` holds what it wrote and nothing else."""
 
     directory: Path
     process: subprocess.Popen[bytes]
@@ -58,14 +58,14 @@ class Fill:
         return self.amount()
 
     def stop(self) -> int:
-        """End the child if it still runs and return the amount; what it wrote stays."""
+        """End the child if it still runs and return the amount; what it wrote is kept."""
         if self.running:
             os.kill(self.pid, signal.SIGTERM)
         self.process.wait(60)
         return self.amount()
 
     def remove(self) -> int:
-        """End the child, delete what it wrote, and return the amount that this gave back."""
+        """End the child, delete what it wrote, and return the amount that this freed."""
         amount = self.stop()
         shutil.rmtree(self.directory)
         return amount
@@ -74,18 +74,17 @@ class Fill:
 def fill_bytes(
     directory: Path, until_available_bytes: int, rate_bytes_per_second: int | None = None, fast: bool = False
 ) -> Fill:
-    """Write incompressible bytes into one file in `directory` (made here) until no more than so many are available.
+    """Write incompressible bytes into one file in `directory` (made here) until `until_available_bytes` are available.
 
-    The last write is cut to size: the mark is met, not overshot. Without a rate it writes as fast as it can. With
-    `fast` the space is allocated, not written. It ends at the mark,
-    once, also if space comes back later; ENOSPC ends it too.
-    btrfs accounts for written data at its next commit only, so there the mark is overshot.
+    The last write is cut to size, so that the mark is met and not overshot. Without a rate it writes as fast as it can.
+    With `fast` the space is allocated, not written. It ends once it reaches the mark, also if space becomes free later;
+    ENOSPC ends it too. btrfs accounts for written data at its next commit only, so there the mark is overshot.
     """
     return _start("bytes", directory, until_available_bytes, rate_bytes_per_second, fast)
 
 
 def fill_inodes(directory: Path, until_inodes_free: int, rate_inodes_per_second: int | None = None) -> Fill:
-    """Make empty files in `directory` (made here) until no more than so many inodes are free. Ends as `fill_bytes`."""
+    """Make empty files in `directory` (made here) until `until_inodes_free` inodes are free. Ends as `fill_bytes`."""
     return _start("inodes", directory, until_inodes_free, rate_inodes_per_second, False)
 
 
@@ -98,7 +97,7 @@ def _start(what: str, directory: Path, until: int, rate: int | None, fast: bool)
 
 
 class _Pace:
-    """Sleeps so that no more than `rate` a second is spent; 0 is no limit."""
+    """Limits spending to `rate` a second by sleeping; 0 is no limit."""
 
     def __init__(self, rate: int) -> None:
         self.rate = rate

@@ -1,7 +1,7 @@
-"""What a containerd leaves behind: its shims, their sockets, the control groups of its pods and the processes in them.
+"""What a containerd leaves: its shims, their sockets, the control groups of its pods and the processes in them.
 
-Everything is known by a name that belongs to one instance only (its socket, its state directory, its cgroup parent), so
-that an end never touches another containerd on the same machine.
+Everything is found by a name that belongs to one instance only (its socket, its state directory, its cgroup parent), so
+that removing it never touches another containerd on the same machine.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def processes_in(groups: list[Path]) -> list[int]:
 
 
 def all_threads_stopped(pid: int) -> bool:
-    """Whether SIGSTOP has reached every thread: a signal is sent at once and obeyed a little later."""
+    """Whether SIGSTOP has stopped every thread, which takes a moment after the signal."""
     states = (read_text(task / "stat").rpartition(")")[2].split()[:1] for task in Path(f"/proc/{pid}/task").iterdir())
     return all(state in ([], ["T"]) for state in states)
 
@@ -66,7 +66,7 @@ def kill_if_there(pid: int) -> None:
 
 
 def until(done: Callable[[], bool], seconds: float, pause_seconds: float = 0.02) -> Iterator[None]:
-    """Turns of `pause_seconds` until `done()` is true or `seconds` have passed."""
+    """Yields every `pause_seconds` until `done()` is true or `seconds` have passed."""
     deadline = time.monotonic() + seconds
     while not done() and time.monotonic() < deadline:
         yield

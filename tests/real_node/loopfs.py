@@ -1,8 +1,8 @@
 """A small real filesystem in a file, mounted by loop; and what is mounted where.
 
-What this covers: ext4, xfs and btrfs of a chosen size and inode count, made and taken away again, also after a failure.
+Covers: ext4, xfs and btrfs of a chosen size and inode count, created and removed again, also after a failure.
 
-What it does not: quota, encryption, device-mapper.
+Does not cover: quota, encryption, device-mapper.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAKE = {"ext4": ("mkfs.ext4", "-q", "-F"), "xfs": ("mkfs.xfs", "-q", "-f"), "btr
 
 
 class ToolError(RuntimeError):
-    """A tool of the node ended with an error; the message carries its words."""
+    """A tool of the node ended with an error; the message quotes it."""
 
 
 def search_path() -> str:
@@ -67,8 +67,8 @@ def mounts_below(path: Path) -> list[Path]:
 
 
 def holders_of(device_id: int) -> list[str]:
-    """Who keeps the filesystem with this `st_dev` mounted: processes with something open in it or with their directory
-    there, and those in whose own mount namespace it is still mounted. For an error that says why."""
+    """The processes that keep the filesystem with this `st_dev` mounted: with an open file or their directory in it, or
+    with a mount namespace in which it is still mounted. For an error message."""
     number, found = f"{os.major(device_id)}:{os.minor(device_id)}", []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         paths = [f"/proc/{pid}/cwd", f"/proc/{pid}/root", f"/proc/{pid}/exe"]
@@ -76,7 +76,7 @@ def holders_of(device_id: int) -> list[str]:
             paths += [f"/proc/{pid}/fd/{each}" for each in os.listdir(f"/proc/{pid}/fd")]
             mounts = Path(f"/proc/{pid}/mountinfo").read_text(errors="replace").splitlines()
             command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:80]
-        except OSError:  # it has ended, or is not ours to look at
+        except OSError:  # it has ended, or we may not read it
             continue
         ways = [os.path.relpath(path, f"/proc/{pid}") for path in paths if _device_of(path) == device_id]
         ways += ["a mount"] * any(line.split(" ", 3)[2] == number for line in mounts)
@@ -166,8 +166,8 @@ class LoopFilesystem:
     def close(self) -> None:
         """Unmount everything below, detach the loop device, delete the file. Safe to call twice, and half made.
 
-        A process that was killed may still be writing out what it wrote and so hold the filesystem for a while on a
-        busy machine; ToolError after half a minute, which names who holds it.
+        A killed process may still be writing back and so hold the filesystem for a while on a busy machine; ToolError
+        after half a minute, which names the processes that hold it.
         """
         mounted = self.mountpoint in mounts_below(self.mountpoint)
         device_id = _device_of(str(self.mountpoint)) if mounted else None
@@ -177,9 +177,11 @@ class LoopFilesystem:
         while self.image.exists() and (devices := loop_devices_of(self.image)):
             if time.monotonic() > deadline:
                 held = "; ".join(holders_of(device_id)) if device_id is not None else ""
-                raise ToolError(f"{self.image} is still attached to {', '.join(devices)}; held by: {held or 'nobody'}")
+                raise ToolError(
+                    f"{self.image} is still attached to {', '.join(devices)}; held by: {held or 'no process'}"
+                )
             for device in devices:
-                with suppress(ToolError):  # it may just have detached itself; whether it has is asked above
+                with suppress(ToolError):  # it may just have detached itself; the loop condition checks
                     run_tool("losetup", "--detach", device)
             time.sleep(0.05)
         self.image.unlink(missing_ok=True)

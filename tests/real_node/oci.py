@@ -1,9 +1,9 @@
-"""Container images made of nothing: OCI image-layout tars that `ctr images import` accepts.
+"""Generated container images: OCI image-layout tars that `ctr images import` accepts.
 
-What this covers: layers of incompressible bytes or of many small files, a base layer with a static busybox so that a
-container can run, manifests and configurations with right digests, the annotations that give the import its reference.
+Covers: layers of incompressible bytes or of many small files, a base layer with a static busybox so that a container
+can run, manifests and configurations with right digests, the annotations that give the import its reference.
 
-What it does not: compression (layers are plain tars: the bytes written are the bytes stored), registries, signatures.
+Does not cover: compression (layers are plain tars: the bytes written are the bytes stored), registries, signatures.
 
 Format: https://github.com/opencontainers/image-spec (image-layout.md, manifest.md, config.md).
 """
@@ -100,7 +100,7 @@ def write_image(image: Image, directory: Path) -> ImageTar:
 
 
 def write_images(images: Sequence[Image], directory: Path) -> list[ImageTar]:
-    """Write all of them into one tar, which one import brings in; errors as of `write_image`."""
+    """Write all of them into one tar for one import; errors as of `write_image`."""
     names = "\n".join(image.reference for image in images)
     path = directory / (hashlib.sha256(names.encode()).hexdigest()[:16] + ".tar")
     with tarfile.open(path, mode="w", format=tarfile.GNU_FORMAT) as archive:

@@ -1,7 +1,7 @@
 """The kubelet's side of a pod, over CRI: its directory, its sandbox, its containers, in the kubelet's order.
 
-The order matters: the kubelet makes `<root-dir>/pods/<uid>` before it asks for a sandbox and takes it away only after
-the pod is gone, so the directory is what tells a live pod from a dead one
+The order matters: the kubelet makes `<root-dir>/pods/<uid>` before it asks for a sandbox and removes it only after the
+pod is gone, so the directory distinguishes a live pod from a dead one
 (https://github.com/kubernetes/kubernetes, pkg/kubelet/kubelet.go, SyncPod).
 """
 
@@ -64,7 +64,7 @@ class PretendKubelet:
         return directory
 
     def forget_pod(self, uid: str) -> None:
-        """Remove the pod's directory: from here on the pod is gone. FileNotFoundError when it was never admitted."""
+        """Remove the pod's directory, after which the pod is gone. FileNotFoundError when it was never admitted."""
         shutil.rmtree(self.pod_directory(uid))
 
     def run_pod(self, name: str, uid: str, attempt: int = 0) -> Sandbox:

@@ -1,6 +1,6 @@
-"""What goes and what stays of thirty pods on a real containerd, in both modes, is exactly what was written down before.
+"""What is removed and kept of thirty pods on a real containerd, in both modes, is exactly what was written down before.
 
-And afterwards the kubelet's restart rule finds no container that would run again because of it.
+Afterwards the kubelet's restart rule starts no container that it would not have started before.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.sockets import kubelet_server
 
 @pytest.fixture
 def pods(make_node: NodeFactory) -> ThirtyPods:
-    """Thirty pods, the youngest old enough to count as settled."""
+    """Thirty pods, the youngest old enough that its parts may be removed."""
     node: RealNode = make_node(GIB)
     image = node.import_image(Image("reclaimd.test/app:1", (BASE,)))
     built = build_thirty_pods(node, image)
@@ -38,7 +38,7 @@ def would_run(pods: ThirtyPods) -> dict[str, frozenset[str]]:
 
 
 def collect(pods: ThirtyPods, path: Path, **fields: Any) -> dict[str, Any]:
-    """One pass to the end of the row; its record."""
+    """One pass over the whole row; its record."""
     configuration = configure(path, pods.node, **fields)
     process = reclaimd("reclaim", "--config", configuration, "--signal", "nodefs.available", "--now", "-o", "json")
     assert process.returncode == 0, process.stderr
@@ -53,34 +53,34 @@ def logs_of(pods: ThirtyPods) -> dict[str, str]:
 
 
 def test_without_the_kubelets_state_the_stricter_guards_decide(pods: ThirtyPods, tmp_path: Path) -> None:
-    """Older copies and all of deleted pods go; of completed pods, whose directory is there, everything stays."""
+    """Older copies and all of deleted pods are removed; completed pods, whose directory is there, keep everything."""
     before, starts, logs = pods.objects(), would_run(pods), pods.log_directories()
     plan = answer(reclaimd_here("plan", "--config", configure(tmp_path, pods.node, **logs_of(pods)), "-o", "json"))
     record = collect(pods, tmp_path, **logs_of(pods))
-    assert before - pods.objects() == pods.goes_always
+    assert before - pods.objects() == pods.always_removed
     assert logs - pods.log_directories() == pods.logs_of_deleted
-    assert would_run(pods) == starts, "no container would run again because of it"
+    assert would_run(pods) == starts, "the restart rule starts nothing more than before"
     removed = {
         o["id"] for o in record["removals"] if o["result"] == "removed" and o["kind"] in ("container", "sandbox")
     }
-    assert removed == pods.goes_always
-    over = [o for o in plan["kept"] if o["id"] in pods.goes_when_known and o["kind"] == "container"]
+    assert removed == pods.always_removed
+    over = [o for o in plan["kept"] if o["id"] in pods.removed_with_kubelet and o["kind"] == "container"]
     assert over
-    assert {o["rule"] for o in over} == {"guard"}, "a guard keeps what only the kubelet knows to be over"
+    assert {o["rule"] for o in over} == {"guard"}, "a guard keeps what only the kubelet knows to be terminated"
     assert plan["pods"] == {"told_by": "directories", "problem": None}
 
 
 def test_with_the_kubelets_state_and_extent_all_it_is_the_kubelet_object_for_object(
     pods: ThirtyPods, tmp_path: Path
 ) -> None:
-    """Terminated pods lose their containers and sandboxes too; their logs stay, as they are not deleted."""
+    """Terminated pods lose their containers and sandboxes too; their logs are kept, as the pods are not deleted."""
     before, starts, logs = pods.objects(), would_run(pods), pods.log_directories()
-    told = kubelet_server.answer(kubelet_server.pod_list(*pods.pod_list))
-    with kubelet_server.KubeletServer(told) as kubelet:
+    listed = kubelet_server.answer(kubelet_server.pod_list(*pods.pod_list))
+    with kubelet_server.KubeletServer(listed) as kubelet:
         fields = {**logs_of(pods), "kubeletEndpoint": kubelet.url, "extent": "all"}
         plan = answer(reclaimd_here("plan", "--config", configure(tmp_path, pods.node, **fields), "-o", "json"))
         collect(pods, tmp_path, **fields)
-    assert before - pods.objects() == pods.goes_always | pods.goes_when_known
+    assert before - pods.objects() == pods.always_removed | pods.removed_with_kubelet
     assert logs - pods.log_directories() == pods.logs_of_deleted
     assert would_run(pods) == starts
     assert plan["pods"] == {"told_by": "kubelet", "problem": None}

@@ -1,4 +1,4 @@
-"""Deciding on a real node: grace periods, minimum reclaim, the transition period, a layout that changes."""
+"""Eviction on a real node: grace periods, minimum reclaim, the transition period, a layout that changes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ MIB = 1 << 20
 SLACK_SECONDS = 10.0  # the machine is shared
 
 
-def spare_images(node: RealNode, count: int) -> list[str]:
-    """Unused images of 20 MiB, on disk as blob and as snapshot, old enough to go; the oldest first."""
+def unused_images(node: RealNode, count: int) -> list[str]:
+    """Unused images of 20 MiB, on disk as blob and as snapshot, old enough to be removed; the oldest first."""
     images = [
         node.import_image(Image(f"reclaimd.test/spare/{number}:1", (random_layer(number, 20 * MIB),)))
         for number in range(count)
@@ -27,16 +27,16 @@ def spare_images(node: RealNode, count: int) -> list[str]:
 
 
 def status(configuration: str) -> Any:
-    """What the daemon says of itself, as soon as it answers."""
+    """The daemon's status, as soon as it answers."""
     arguments = ("status", "--config", configuration, "-o", "json")
     assert came_true(lambda: reclaimd_here(*arguments).returncode == 0)
     return answer(reclaimd_here(*arguments))
 
 
 def test_a_soft_threshold_acts_after_its_grace_and_not_before(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
-    """A grace of 3 s: the condition at once, the first removal 3 s later and not long after."""
+    """A grace period of 3 s: the condition is logged at once, the first image removed 3 s later."""
     node = containerd_on_ext4
-    images = spare_images(node, 2)
+    images = unused_images(node, 2)
     configuration = configure(
         tmp_path,
         node,
@@ -51,16 +51,18 @@ def test_a_soft_threshold_acts_after_its_grace_and_not_before(containerd_on_ext4
         took = time.monotonic() - seen
         record = daemon.wait_for(lambda event: event.get("result") == "satisfied")["record"]
         assert daemon.stop() == 0
-    assert took >= 2.0, "the condition was told after it was seen"
+    assert took >= 2.0, "the condition was logged later than it was observed"
     assert (record["acted_on"]["hard"], record["acted_on"]["grace_seconds"]) == (False, 3.0)
-    assert len(daemon.passes) == 1, "nothing was tried before"
+    assert len(daemon.passes) == 1, "no pass ran before"
     assert removed(record, "image") == images[:1]
 
 
-def test_pressure_that_ends_within_the_grace_costs_nothing(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
-    """A file that comes and goes within a grace of 3 s: no removal, also not later."""
+def test_pressure_that_ends_within_the_grace_period_removes_nothing(
+    containerd_on_ext4: RealNode, tmp_path: Path
+) -> None:
+    """A file that exists for less than a grace period of 3 s causes no removal, also not later."""
     node = containerd_on_ext4
-    images = spare_images(node, 2)
+    images = unused_images(node, 2)
     configuration = configure(
         tmp_path,
         node,
@@ -79,9 +81,9 @@ def test_pressure_that_ends_within_the_grace_costs_nothing(containerd_on_ext4: R
 
 
 def test_release_is_above_trigger_by_the_minimum_reclaim(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
-    """5 MiB are missing, 60 MiB are the minimum reclaim: two images of 40 MiB on disk go, the third stays."""
+    """5 MiB are missing, 60 MiB the minimum reclaim: two images of 40 MiB are removed, the third is kept."""
     node = containerd_on_ext4
-    images = spare_images(node, 3)
+    images = unused_images(node, 3)
     mark = node.filesystem.available_bytes() + 5 * MIB
     configuration = configure(
         tmp_path,
@@ -96,15 +98,15 @@ def test_release_is_above_trigger_by_the_minimum_reclaim(containerd_on_ext4: Rea
         left = node.cri.image_ids()
         (node.mountpoint / "grown").write_bytes(b"x" * (node.filesystem.available_bytes() - mark - 2 * MIB))
         time.sleep(2.0)
-        assert node.cri.image_ids() == left, "the region above the mark, entered from above, is nothing"
+        assert node.cri.image_ids() == left, "above the mark nothing is removed, even below mark and minimum reclaim"
         assert len(daemon.passes) == 1
     assert [image in left for image in images] == [False, False, True]
 
 
 def test_the_condition_stays_for_the_transition_period(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
-    """With a period of 4 s DiskPressure is reported 2 s after the relief, and not any more after 4 s."""
+    """With a period of 4 s DiskPressure is still reported after the relief, and ends after the period."""
     node = containerd_on_ext4
-    spare_images(node, 2)
+    unused_images(node, 2)
     configuration = configure(
         tmp_path,
         node,
@@ -121,16 +123,16 @@ def test_the_condition_stays_for_the_transition_period(containerd_on_ext4: RealN
             assert document["conditions"] == ["DiskPressure"]
         assert [record["result"] for record in document["passes"]] == ["satisfied"]
         daemon.wait_for(lambda event: event["message"] == "no DiskPressure any more")
-        assert time.monotonic() - relieved >= 2.0, "the last look with pressure was before the relief was told"
+        assert time.monotonic() - relieved >= 2.0, "the last observation with pressure was before the relief was logged"
         assert status(configuration)["conditions"] == []
 
 
 def test_a_filesystem_that_is_mounted_over_the_image_root_changes_layout_and_row(
     containerd_on_ext4: RealNode, tmp_path: Path
 ) -> None:
-    """While the daemon runs: single before, dedicated-imagefs after; then nodefs has nothing that relieves it."""
+    """The layout changes from single to dedicated-imagefs; then no function of the row relieves nodefs."""
     node = containerd_on_ext4
-    images = spare_images(node, 1)
+    images = unused_images(node, 1)
     mark = node.filesystem.available_bytes() - 30 * MIB
     configuration = configure(
         tmp_path,
@@ -153,7 +155,7 @@ def test_a_filesystem_that_is_mounted_over_the_image_root_changes_layout_and_row
                 (node.mountpoint / "grown").write_bytes(b"x" * 40 * MIB)
                 daemon.wait_for(lambda event: event["message"].startswith("DiskPressure: nodefs"))
                 time.sleep(1.0)
-                assert daemon.passes == [], "an empty row: the runtime is asked for nothing"
+                assert daemon.passes == [], "the row is empty, so no pass runs"
                 signals = {one["signal"] for one in status(configuration)["thresholds"]}
                 assert signals == {"nodefs.available"}, "containerfs follows imagefs, which has no threshold"
             finally:

@@ -1,4 +1,4 @@
-"""The disk under the node, proved: filesystems that come and go, and fills that stop where they should."""
+"""Tests of the disk tools: filesystems are created and removed, and fills stop at their mark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 
 @pytest.mark.parametrize(("fstype", "size"), [("ext4", 64 * MIB), ("xfs", 320 * MIB), ("btrfs", 256 * MIB)])
-def test_filesystems_come_and_go(tmp_path: Path, fstype: str, size: int) -> None:
+def test_filesystems_are_created_and_removed(tmp_path: Path, fstype: str, size: int) -> None:
     """Each type can be written to, and its loop device is detached even when the test fails inside."""
 
     def write_and_fail() -> None:
@@ -33,7 +33,7 @@ def test_filesystems_come_and_go(tmp_path: Path, fstype: str, size: int) -> None
 
 @pytest.mark.parametrize("fast", [False, True])
 def test_a_byte_fill_stops_at_its_mark(tmp_path: Path, fast: bool) -> None:
-    """A fill until 10 MiB are available ends within 1 MiB below that, and removing it gives the bytes back."""
+    """A fill until 10 MiB are available ends within 1 MiB below that, and removing it frees the bytes."""
     with LoopFilesystem(tmp_path / "fs", 64 * MIB) as filesystem:
         before = filesystem.available_bytes()
         fill = fill_bytes(filesystem.mountpoint / "fill", 10 * MIB, fast=fast)
@@ -45,7 +45,7 @@ def test_a_byte_fill_stops_at_its_mark(tmp_path: Path, fast: bool) -> None:
 
 
 def test_a_paced_fill_keeps_its_rate_and_can_be_stopped(tmp_path: Path) -> None:
-    """At 10 MiB/s a fill writes no more than that in the time that it took, and ends when told."""
+    """At 10 MiB/s a fill writes no more than that in the time that it took, and `stop` ends it."""
     with LoopFilesystem(tmp_path / "fs", 128 * MIB) as filesystem:
         began = time.monotonic()
         fill = fill_bytes(filesystem.mountpoint / "fill", 0, rate_bytes_per_second=10 * MIB)

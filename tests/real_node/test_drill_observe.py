@@ -1,4 +1,4 @@
-"""`reclaimd drill --observe` on a real containerd: somebody else responds, and the drill only measures."""
+"""`reclaimd drill --observe` on a real containerd: another responder acts, and the drill only measures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from tests.nodes.real_node import RealNode
 from tests.real_node.fill import fill_bytes
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image
-from tests.real_node.test_decide import spare_images
+from tests.real_node.test_decide import unused_images
 from tests.real_node.test_relief import MIB, configure, containers_of
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, came_true, reclaimd
 
@@ -36,12 +36,12 @@ class Observing:
                 break
 
     def ended(self, timeout_seconds: float = 60.0) -> tuple[int, str]:
-        """Waited for: the exit code, and what was printed."""
+        """Waits for its end; the exit code, and what was printed."""
         printed, _ = self.process.communicate(timeout=timeout_seconds)
         return self.process.returncode, printed
 
-    def told_to_stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
-        """The same after a signal."""
+    def stopped(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
+        """The same after sending a signal."""
         self.process.send_signal(number)
         return self.ended()
 
@@ -62,12 +62,12 @@ def pod_on(node: RealNode, name: str, image: str) -> Any:
     return sandbox
 
 
-def test_somebody_elses_response_is_measured(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
-    """A fill crosses the mark, a pod is killed, an image is removed: all of it is in the report, with its times, and
-    the observation ends by itself once it is relieved and quiet."""
+def test_the_response_of_another_responder_is_measured(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
+    """A fill crosses the mark, a pod is ended, an image is removed: the report has all of it with its times, and the
+    observation ends by itself once the node is relieved and nothing changes."""
     node = containerd_on_ext4
     app = node.import_image(Image("reclaimd.test/app:1", (BASE,)))
-    images = spare_images(node, 2)
+    images = unused_images(node, 2)
     victim = pod_on(node, "victim", app)
     pod_on(node, "bystander", app)
     mark = node.filesystem.available_bytes() - 30 * MIB
@@ -97,17 +97,17 @@ def test_somebody_elses_response_is_measured(containerd_on_ext4: RealNode, tmp_p
     fill.remove()
 
 
-def test_an_observation_touches_nothing_and_ends_when_told(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
-    """Under pressure that lasts it removes nothing, and SIGINT ends it with its report."""
+def test_an_observation_changes_nothing_and_ends_on_sigint(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
+    """Under lasting pressure it removes nothing, and on SIGINT it writes its report and exits with 0."""
     node = containerd_on_ext4
-    images = spare_images(node, 1)
+    images = unused_images(node, 1)
     configuration = configure(
         tmp_path, node, evictionHard={"nodefs.available": str(node.filesystem.available_bytes() + 10 * MIB)}
     )
     before = node.cri.image_ids(), containers_of(node), sorted(path.name for path in node.mountpoint.rglob("*"))
     observing = Observing(tmp_path / "report", "--config", configuration)
     time.sleep(1.0)
-    code, printed = observing.told_to_stop(signal.SIGINT)
+    code, printed = observing.stopped(signal.SIGINT)
     assert code == 0, printed
     assert (node.cri.image_ids(), containers_of(node)) == before[:2]
     assert set(images) <= node.cri.image_ids()
@@ -117,7 +117,7 @@ def test_an_observation_touches_nothing_and_ends_when_told(containerd_on_ext4: R
 
 
 def test_an_observation_ends_after_its_time(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
-    """--for ends it also where no mark was ever crossed."""
+    """--for ends it also if no mark was crossed."""
     node = containerd_on_ext4
     configuration = configure(tmp_path, node, evictionHard={"nodefs.available": "1Mi"})
     began = time.monotonic()
@@ -127,10 +127,12 @@ def test_an_observation_ends_after_its_time(containerd_on_ext4: RealNode, tmp_pa
     assert "never" in printed
 
 
-def test_the_lists_missing_for_a_while_are_told_and_no_removal(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
-    """A runtime that is killed and comes back leaves no image as gone; that it was away is in the report."""
+def test_lists_missing_for_a_while_are_reported_as_a_fault_and_not_as_removals(
+    containerd_on_ext4: RealNode, tmp_path: Path
+) -> None:
+    """A runtime that is killed and restarted: the report names the outage, and no image as removed."""
     node = containerd_on_ext4
-    spare_images(node, 1)
+    unused_images(node, 1)
     configuration = configure(tmp_path, node, evictionHard={"nodefs.available": "1Mi"})
     observing = Observing(tmp_path / "report", "--config", configuration)
     time.sleep(0.5)
@@ -139,7 +141,7 @@ def test_the_lists_missing_for_a_while_are_told_and_no_removal(containerd_on_ext
     node.containerd.start()
     assert came_true(lambda: len(node.cri.image_ids()) == 2)
     time.sleep(0.5)
-    code, _ = observing.told_to_stop()
+    code, _ = observing.stopped()
     assert code == 0
     document = observing.report()
     assert document["removals"] == []
@@ -149,7 +151,7 @@ def test_the_lists_missing_for_a_while_are_told_and_no_removal(containerd_on_ext
 
 
 def test_no_runtime_is_exit_3(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
-    """One sentence, and nothing written."""
+    """One sentence on stderr, and no report."""
     node = containerd_on_ext4
     configuration = configure(tmp_path, node, evictionHard={"nodefs.available": "1Mi"})
     process = reclaimd(

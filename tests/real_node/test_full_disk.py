@@ -1,5 +1,5 @@
-"""Not a byte, or not an inode, left on a real filesystem with a real containerd: every start, and every daemon,
-relieves it."""
+"""A real filesystem with a real containerd and without a free byte or inode is relieved by every start and every
+daemon."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.real_node.test_relief import configure
 from tests.reclaimd_process import answer, reclaimd
 
 SIZE_BYTES = 400 * MIB
-SPARE = 3
+UNUSED_IMAGES = 3
 RUNS_OF_SOAK = 20  # of each, and all of them succeed
 WIDE_SECONDS = 30.0  # the machine is shared; the soak prints the times
 CLEAR_BYTES = 40 * MIB
@@ -30,7 +30,7 @@ CLEAR_INODES = 500
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A filesystem that runs full. `dead_copy`: a container with a log has died on it, as on every node one has."""
+    """A filesystem that is filled. `dead_copy`: with a dead container that has a log, as on every real node."""
 
     fstype: str
     inodes: bool = False
@@ -51,14 +51,14 @@ DISKS = (
     Disk("ext4", inodes=True, inode_count=8000),
     Disk("xfs"),
     Disk("xfs", inodes=True, mkfs_options=("-i", "maxpct=1")),
-    # Where nothing is overwritten in place containerd's own database needs room to forget an image: only what is
-    # unlinked without the runtime, a log, makes that room (test_a_btrfs_without_a_byte_and_without_a_log...).
+    # btrfs overwrites nothing in place, so containerd's own database needs room to delete an image: only unlinking a
+    # log, without the runtime, makes that room (test_a_btrfs_without_a_byte_and_without_a_log...).
     Disk("btrfs", dead_copy=True),
 )
 
 
 class FullNode:
-    """A node with a running pod; its spare images are brought in anew before each run."""
+    """A node with a running pod; its unused images are imported again before each run."""
 
     def __init__(self, node: RealNode, disk: Disk, outside: Path) -> None:
         self.node, self.disk = node, disk
@@ -76,7 +76,7 @@ class FullNode:
                 ),
                 outside,
             )
-            for number in range(SPARE)
+            for number in range(UNUSED_IMAGES)
         ]
         mark = {"nodefs.inodesFree": str(CLEAR_INODES)} if disk.inodes else {"nodefs.available": str(CLEAR_BYTES)}
         self.configuration = configure(
@@ -91,7 +91,7 @@ class FullNode:
         )
 
     def populate(self) -> None:
-        """All spare images are there."""
+        """Imports the unused images that are missing."""
         there = self.node.cri.image_ids()
         for tar in self._tars:
             if tar.image_id not in there:
@@ -100,7 +100,7 @@ class FullNode:
             self._crash()
 
     def _crash(self) -> None:
-        """Another copy of a container of the pod has died, and has written a log; the one before may go now."""
+        """Another copy of a container of the pod has died and left a log; the copy before is now removable."""
         kubelet, attempt = self.node.kubelet, self._copies
         copy = kubelet.run_container(self._sandbox, "worker", self._app, ("/bin/false",), attempt)
         kubelet.wait_exited(copy)
@@ -110,7 +110,7 @@ class FullNode:
             self._crash()
 
     def run(self, number: int) -> Relief:
-        """Fills the disk and has it relieved: by a cold start, then by a daemon that runs already, in turn."""
+        """Fills the disk and relieves it: by `reclaimd reclaim` if `number` is even, by a running daemon if odd."""
         self.populate()
         disk = self.disk
         if number % 2:
@@ -119,14 +119,14 @@ class FullNode:
             with full(self.where, inodes=disk.inodes, leave_reserve=disk.leave_reserve):
                 relief = hook(self.where, self.configuration, inodes=disk.inodes)
         assert relief.code == 0, relief.said
-        assert self.node.kubelet.state_of(self.running) == 1, "what runs goes on running"
+        assert self.node.kubelet.state_of(self.running) == 1, "the running container still runs"
         assert self.protected <= self.node.cri.image_ids()
         return relief
 
 
 @contextmanager
 def full_node(directory: Path, disk: Disk) -> Iterator[FullNode]:
-    """The node; everything that is not its disk lies elsewhere."""
+    """The node; everything but its disk is outside of it."""
     if find_tool(f"mkfs.{disk.fstype}") is None:
         pytest.skip(f"a real node cannot be built here: no mkfs.{disk.fstype}")
     node = running_node(directory, SIZE_BYTES, disk.inode_count, disk.fstype, disk.mkfs_options)
@@ -138,15 +138,15 @@ def full_node(directory: Path, disk: Disk) -> Iterator[FullNode]:
 
 @pytest.mark.parametrize("disk", DISKS, ids=str)
 def test_a_full_disk_is_relieved_by_a_cold_start_and_by_a_running_daemon(disk: Disk, tmp_path: Path) -> None:
-    """Working directory, HOME, TMPDIR, state and control socket on it: one run of each, and what runs stays."""
+    """One run of each, with working directory, HOME, TMPDIR, state file and control socket on the full disk."""
     with full_node(tmp_path / "node", disk) as node:
         for number in range(2):
             assert node.run(number).first_freed_seconds < WIDE_SECONDS
 
 
-def test_a_btrfs_without_a_byte_and_without_a_log_is_told_and_left_as_it_is(tmp_path: Path) -> None:
-    """containerd cannot write down there that an image is gone: every removal fails, none is told as done, the hook
-    ends with 1 and says whose error it was; with a mebibyte back it all goes."""
+def test_a_btrfs_without_a_byte_and_without_a_log_is_reported_and_keeps_its_images(tmp_path: Path) -> None:
+    """containerd has no room there to delete an image from its database: every removal fails and is reported as failed
+    with containerd's error, and the command exits with 1. With one mebibyte free the removals succeed."""
     with full_node(tmp_path / "node", Disk("btrfs")) as node:
         node.populate()
         images = node.node.cri.image_ids()
@@ -154,7 +154,7 @@ def test_a_btrfs_without_a_byte_and_without_a_log_is_told_and_left_as_it_is(tmp_
             process = reclaimd("reclaim", "--config", node.configuration, "-o", "json")
             record = answer(process)
         assert process.returncode == 1, process.stderr
-        assert record["removals_by_result"] == {"image": {"failed": SPARE}}
+        assert record["removals_by_result"] == {"image": {"failed": UNUSED_IMAGES}}
         assert all("no space left on device" in each["error"] for each in record["removals"])
         assert node.node.cri.image_ids() == images
         mark = available(node.where, inodes=False) + MIB
@@ -169,7 +169,7 @@ def test_a_btrfs_without_a_byte_and_without_a_log_is_told_and_left_as_it_is(tmp_
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("disk", DISKS, ids=str)
 def test_a_full_disk_is_relieved_20_times_of_20(disk: Disk, tmp_path: Path) -> None:
-    """Ten cold starts and ten daemons in turn; none fails."""
+    """Ten cold starts and ten running daemons, alternating; none fails."""
     with full_node(tmp_path / "node", disk) as node:
         began = time.monotonic()
         times = [node.run(number).first_freed_seconds for number in range(RUNS_OF_SOAK)]

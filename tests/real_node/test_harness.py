@@ -1,4 +1,4 @@
-"""The harness, proved on the real thing: what the other tests of this ring take for granted."""
+"""Tests of this ring's own tools against a real containerd."""
 
 from __future__ import annotations
 
@@ -76,19 +76,19 @@ def test_an_image_of_small_files_costs_inodes(containerd_on_ext4: RealNode) -> N
 
 
 def test_a_pod_runs_and_its_container_exits(containerd_on_ext4: RealNode) -> None:
-    """A container runs in a pod, writes its log where the kubelet wants it, and ends with its own exit code."""
+    """A container runs in a pod, writes its log where the kubelet expects it, and exits with its own code."""
     node = containerd_on_ext4
     image = node.import_image(Image("reclaimd.test/app:1", (BASE, random_layer(5, MIB))))
     node.kubelet.admit_pod(UID)
     pod = node.kubelet.run_pod("web-0", UID)
-    stays = node.kubelet.run_container(pod, "web", image, SLEEP_FOR_EVER)
-    ends = node.kubelet.run_container(pod, "job", image, ("/bin/sh", "-c", "echo done; exit 3"))
-    assert node.kubelet.wait_exited(ends).exit_code == 3
-    assert node.kubelet.state_of(stays) == cri.CONTAINER_RUNNING
+    running = node.kubelet.run_container(pod, "web", image, SLEEP_FOR_EVER)
+    exiting = node.kubelet.run_container(pod, "job", image, ("/bin/sh", "-c", "echo done; exit 3"))
+    assert node.kubelet.wait_exited(exiting).exit_code == 3
+    assert node.kubelet.state_of(running) == cri.CONTAINER_RUNNING
     assert "stdout F done" in (pod.log_directory / "job" / "0.log").read_text()
     assert {(c.id, c.state) for c in node.cri.list_containers()} == {
-        (stays, cri.CONTAINER_RUNNING),
-        (ends, cri.CONTAINER_EXITED),
+        (running, cri.CONTAINER_RUNNING),
+        (exiting, cri.CONTAINER_EXITED),
     }
 
 
@@ -98,18 +98,18 @@ def test_pods_run_on_other_filesystems(make_node: NodeFactory, fstype: str) -> N
     node = make_node(512 * MIB, fstype=fstype)
     image = node.import_image(Image("reclaimd.test/app:1", (BASE, random_layer(5, MIB))))
     node.kubelet.admit_pod(UID)
-    ends = node.kubelet.run_container(node.kubelet.run_pod("web-0", UID), "job", image, ("/bin/true",))
-    assert node.kubelet.wait_exited(ends).exit_code == 0
+    exiting = node.kubelet.run_container(node.kubelet.run_pod("web-0", UID), "job", image, ("/bin/true",))
+    assert node.kubelet.wait_exited(exiting).exit_code == 0
 
 
 def test_a_pod_must_be_admitted_first(containerd_on_ext4: RealNode) -> None:
-    """A sandbox without a pod directory is refused: the kubelet never makes one."""
+    """A sandbox without a pod directory is refused, as the kubelet never makes one."""
     with pytest.raises(ValueError, match="admit_pod"):
         containerd_on_ext4.kubelet.run_pod("early", UID)
 
 
-def test_a_paused_containerd_lets_calls_hang_and_goes_on(containerd_on_ext4: RealNode) -> None:
-    """Between pause and resume a call of 0.3 s runs out of time; after resume the same client is answered."""
+def test_calls_to_a_paused_containerd_hang_until_it_is_resumed(containerd_on_ext4: RealNode) -> None:
+    """A call with a deadline of 0.3 s fails while containerd is paused; after resume the same client is answered."""
     node = containerd_on_ext4
     node.containerd.pause()
     with pytest.raises(grpc.RpcError):
@@ -118,7 +118,7 @@ def test_a_paused_containerd_lets_calls_hang_and_goes_on(containerd_on_ext4: Rea
     assert node.cri.version().runtime_name == "containerd"
 
 
-def test_a_killed_containerd_comes_back_with_its_pods(containerd_on_ext4: RealNode) -> None:
+def test_a_killed_containerd_restarts_with_its_pods(containerd_on_ext4: RealNode) -> None:
     """A container outlives the SIGKILL of containerd, and the next start on the same root finds it running."""
     node = containerd_on_ext4
     node.kubelet.admit_pod(UID)
@@ -157,8 +157,8 @@ def test_nothing_is_left_behind(tmp_path: Path, how: str) -> None:
     assert list((tmp_path / "node").iterdir()) == []
 
 
-def test_who_holds_a_filesystem_is_named(tmp_path: Path) -> None:
-    """By its directory, by an open file, or by a mount namespace of its own: what an error of the end has to say."""
+def test_processes_that_hold_a_filesystem_are_named(tmp_path: Path) -> None:
+    """A process holds it by its directory, by an open file, or by a mount namespace of its own."""
     with LoopFilesystem(tmp_path, 32 * MIB) as filesystem:
         device = os.stat(filesystem.mountpoint).st_dev
         by_directory = subprocess.Popen(["sleep", "60"], cwd=filesystem.mountpoint)
@@ -175,8 +175,8 @@ def test_who_holds_a_filesystem_is_named(tmp_path: Path) -> None:
                 process.wait()
 
 
-def test_a_containerd_that_cannot_start_says_why(tmp_path: Path) -> None:
-    """A start that fails is an error with containerd's own words, and leaves nothing behind."""
+def test_a_failed_start_of_containerd_quotes_its_error(tmp_path: Path) -> None:
+    """The error quotes containerd, and nothing is left behind."""
     root = tmp_path / "root"
     root.mkdir()
     (root / "io.containerd.metadata.v1.bolt").write_text("a file where a directory belongs")
@@ -186,30 +186,30 @@ def test_a_containerd_that_cannot_start_says_why(tmp_path: Path) -> None:
     assert not containerd.run_directory.exists()
 
 
-def test_the_crowded_node_is_what_its_roles_say(crowded_node: CrowdedNode) -> None:
+def test_the_objects_of_the_crowded_node_have_the_states_of_their_roles(crowded_node: CrowdedNode) -> None:
     """Every id of the crowded node exists and is in the state that its role names."""
-    story, client = crowded_node, crowded_node.node.cri
+    crowd, client = crowded_node, crowded_node.node.cri
     containers = {container.id: container for container in client.list_containers()}
     running, exited = cri.CONTAINER_RUNNING, cri.CONTAINER_EXITED
     assert {container_id: container.state for container_id, container in containers.items()} == {
-        **dict.fromkeys(story.running_containers, running),
-        story.init_container: exited,
-        story.crashed_older: exited,
-        story.crashed_newest: exited,
-        story.dead_container: exited,
+        **dict.fromkeys(crowd.running_containers, running),
+        crowd.init_container: exited,
+        crowd.crashed_older: exited,
+        crowd.crashed_newest: exited,
+        crowd.dead_container: exited,
     }
-    assert [containers[c].metadata.attempt for c in (story.crashed_older, story.crashed_newest)] == [0, 1]
+    assert [containers[c].metadata.attempt for c in (crowd.crashed_older, crowd.crashed_newest)] == [0, 1]
     assert {sandbox.id: sandbox.state for sandbox in client.list_sandboxes()} == {
-        **dict.fromkeys((*story.running_sandboxes, story.crashed_sandbox), cri.SANDBOX_READY),
-        story.dead_sandbox: cri.SANDBOX_NOTREADY,
+        **dict.fromkeys((*crowd.running_sandboxes, crowd.crashed_sandbox), cri.SANDBOX_READY),
+        crowd.dead_sandbox: cri.SANDBOX_NOTREADY,
     }
-    pods = set(os.listdir(story.node.kubelet.root_dir / "pods"))
-    assert pods == {*story.running_uids, story.crashed_uid}
+    pods = set(os.listdir(crowd.node.kubelet.root_dir / "pods"))
+    assert pods == {*crowd.running_uids, crowd.crashed_uid}
     images = {image.id: image for image in client.list_images()}
-    assert images.keys() == {*story.unused_images, *story.protected_images()}
+    assert images.keys() == {*crowd.unused_images, *crowd.protected_images()}
     assert len(images) == 23
     used = {container.image_ref for container in containers.values()}
-    assert used == {story.app_image, story.init_image}
+    assert used == {crowd.app_image, crowd.init_image}
 
 
 def test_the_sandbox_image_is_known_by_configuration_only(containerd_on_ext4: RealNode) -> None:

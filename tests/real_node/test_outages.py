@@ -1,4 +1,4 @@
-"""A containerd that stands still, dies, and dies again: the heart of the daemon beats on, and work goes on soon."""
+"""While containerd is stopped or killed the daemon's heartbeat continues, and reclaiming resumes soon afterwards."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tests.real_node.test_relief import configure
 from tests.reclaimd_process import Daemon, came_true
 
 MIB = 1 << 20
-BACK_SECONDS = 20.0  # ten times the 2 s that it takes at most where nothing else runs
-HEARTBEAT_SECONDS = 20.0  # a look is due every 0.5 s
+BACK_SECONDS = 20.0  # ten times the 2 s that it takes at most on an idle machine
+HEARTBEAT_SECONDS = 20.0  # the daemon polls every 0.5 s
 KILLS, APART_SECONDS = 6, 5.0
 
 
 class Outage:
-    """A node with a spare image and a daemon whose mark the disk crosses when `press` is called."""
+    """A node with an unused image, and a configuration whose mark the disk crosses when `press` is called."""
 
     def __init__(self, node: RealNode, directory: Path) -> None:
         self.node = node
         self._serial = 0
-        self.spare = self._bring()
+        self.unused = self._import_image()
         mark = node.filesystem.available_bytes() - 64 * MIB
         self.control = str(directory / "control.sock")
         self.configuration = configure(
@@ -38,67 +38,67 @@ class Outage:
             pollCeiling="500ms",
         )
 
-    def _bring(self) -> str:
+    def _import_image(self) -> str:
         self._serial += 1
-        return self.node.import_image(Image(f"reclaimd.test/spare/{self._serial}:1", (random_layer(1, 20 * MIB),)))
+        return self.node.import_image(Image(f"reclaimd.test/unused/{self._serial}:1", (random_layer(1, 20 * MIB),)))
 
     def press(self) -> None:
-        """The disk crosses the mark; the spare image is what relieves it."""
+        """Writes until the disk has crossed the mark; removing the unused image relieves it."""
         (self.node.mountpoint / "grown").write_bytes(b"x" * 70 * MIB)
 
-    def used_again_within(self) -> float:
-        """Seconds from now until the spare image has gone. AssertionError after long."""
+    def seconds_until_removal(self) -> float:
+        """Seconds from now until the unused image is removed. AssertionError after a minute."""
         began = time.monotonic()
-        assert came_true(lambda: self.spare not in self.node.cri.image_ids())
+        assert came_true(lambda: self.unused not in self.node.cri.image_ids())
         return time.monotonic() - began
 
 
-def lived_through(outage: Outage, seconds: float) -> tuple[Report, float]:
-    """An outage by SIGSTOP of so many seconds, with pressure in it; the meters, and how soon work went on."""
+def measured_outage(outage: Outage, seconds: float) -> tuple[Report, float]:
+    """An outage of `seconds` by SIGSTOP, with pressure in it; the meters, and the seconds from its end to relief."""
     containerd = outage.node.containerd
     with Daemon("--config", outage.configuration) as daemon:
         time.sleep(1.0)
         with Meters(daemon.process.pid, control_heartbeat(outage.control)) as meters:
-            assert outage.spare in outage.node.cri.image_ids(), "nothing is reclaimed before"
+            assert outage.unused in outage.node.cri.image_ids(), "nothing is removed before the outage"
             containerd.pause()
             try:
                 outage.press()
                 time.sleep(seconds)
             finally:
                 containerd.resume()
-            back = outage.used_again_within()
+            back = outage.seconds_until_removal()
             time.sleep(1.0)
         assert daemon.stop() == 0
     return meters.report, back
 
 
-def assert_lively(report: Report, back: float) -> None:
-    """No late heartbeat, no threads piled up, back in time."""
+def assert_recovered(report: Report, back: float) -> None:
+    """The heartbeat was never late, threads did not accumulate, and the removal came in time."""
     assert report.longest_stall_seconds is not None
     assert report.longest_stall_seconds <= HEARTBEAT_SECONDS, str(report)
     assert report.peak.threads - report.first.threads <= 6, str(report)
-    assert report.threads_more <= 2, str(report)  # one client of the control socket, a look at the runtime
+    assert report.threads_more <= 2, str(report)  # one client of the control socket, one call to the runtime
     assert back <= BACK_SECONDS
 
 
 def test_after_an_outage_of_1_s_work_goes_on_within_2_s(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
-    """The heartbeat goes on, threads do not grow."""
-    assert_lively(*lived_through(Outage(containerd_on_ext4, tmp_path), 1.0))
+    """The heartbeat continues, and threads do not accumulate."""
+    assert_recovered(*measured_outage(Outage(containerd_on_ext4, tmp_path), 1.0))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_after_an_outage_of_40_s_work_goes_on_within_2_s(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
-    """Longer than every back-off and deadline of ours."""
-    report, back = lived_through(Outage(containerd_on_ext4, tmp_path), 40.0)
+    """40 s are longer than every back-off and deadline of reclaimd's."""
+    report, back = measured_outage(Outage(containerd_on_ext4, tmp_path), 40.0)
     print(f"outage of 40 s: back after {back:.2f} s; {report}")
-    assert_lively(report, back)
+    assert_recovered(report, back)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_after_six_sigkills_5_s_apart_work_goes_on_within_2_s(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
-    """Started again after each; the last time under pressure."""
+    """containerd is restarted after each; the last outage is under pressure."""
     outage = Outage(containerd_on_ext4, tmp_path)
     containerd = outage.node.containerd
     with Daemon("--config", outage.configuration) as daemon:
@@ -112,8 +112,8 @@ def test_after_six_sigkills_5_s_apart_work_goes_on_within_2_s(containerd_on_ext4
                 containerd.start()
                 if number < KILLS - 1:
                     time.sleep(max(0.0, began + APART_SECONDS - time.monotonic()))
-            back = outage.used_again_within()
+            back = outage.seconds_until_removal()
             time.sleep(1.0)
         assert daemon.stop() == 0
     print(f"{KILLS} SIGKILLs {APART_SECONDS:g} s apart: back after {back:.2f} s; {meters.report}")
-    assert_lively(meters.report, back)
+    assert_recovered(meters.report, back)

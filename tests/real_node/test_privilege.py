@@ -1,7 +1,7 @@
 """The daemon within the limits of its unit, on a real containerd.
 
-What can be had of `config/systemd/reclaimd.service` without systemd: no capability, none to be gained, a user
-namespace that knows root alone, a mount namespace in which everything is read-only but what the unit names, and a
+What can be set up of `config/systemd/reclaimd.service` without systemd: no capability, none to be gained, a user
+namespace with root alone, a mount namespace in which everything is read-only but what the unit names, and a
 network without an interface. Not here: the system call filter, the device policy and the memory limits, which only
 systemd sets up.
 """
@@ -18,7 +18,7 @@ import pytest
 
 from tests.nodes.crowded_node import CrowdedNode
 from tests.real_node.fill import fill_bytes
-from tests.real_node.test_relief import MIB, SETTLED_SECONDS, assert_what_must_stay_stayed, configure
+from tests.real_node.test_relief import MIB, SETTLED_SECONDS, assert_protected_objects_kept, configure
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd_here
 
 NEEDED = ("unshare", "setpriv", "mount")
@@ -37,13 +37,13 @@ exec unshare --user --map-root-user setpriv --bounding-set=-all --inh-caps=-all 
 
 
 def limits(logs: Path, state: Path, run: Path) -> list[str]:
-    """What starts a program within the limits; these three directories are what it may write."""
+    """The command that starts a program within the limits; it may write only to these three directories."""
     script = ["sh", "-ec", LIMITS, "limits", str(logs), str(state), str(run)]
     return ["unshare", "--mount", "--net", *script]
 
 
 def assert_limited(process: int, disk: Path) -> None:
-    """The kernel's own word: no capability, no new privileges, the disk read-only, loopback at most."""
+    """By /proc: no capability, no new privileges, the disk read-only, no network but loopback."""
     proc = Path(f"/proc/{process}")
     status = dict(line.split(":\t", 1) for line in (proc / "status").read_text().splitlines())
     capabilities = {name: status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")}
@@ -58,7 +58,7 @@ def assert_limited(process: int, disk: Path) -> None:
 def test_the_daemon_relieves_a_real_containerd_within_the_limits_of_its_unit(
     crowded_node: CrowdedNode, tmp_path: Path
 ) -> None:
-    """Images, dead containers and the log of a gone pod go; records are saved, and the control socket answers."""
+    """Images, dead containers and a deleted pod's log are removed, records saved, and the control socket answers."""
     missing = [tool for tool in NEEDED if shutil.which(tool) is None]
     if missing:
         pytest.skip(f"no {', no '.join(missing)} (Debian packages util-linux, mount)")
@@ -66,10 +66,10 @@ def test_the_daemon_relieves_a_real_containerd_within_the_limits_of_its_unit(
     logs, state, run = node.kubelet.pod_logs_dir, tmp_path / "state", tmp_path / "run"
     for directory in (state, run):
         directory.mkdir(mode=0o700)
-    forgotten = logs / f"default_vanished_{uuid.uuid4()}"
-    (forgotten / "app").mkdir(parents=True)
-    (forgotten / "app" / "0.log").write_text("gone\n")
-    time.sleep(SETTLED_SECONDS)  # for the log, which is younger than all the rest
+    deleted_log = logs / f"default_vanished_{uuid.uuid4()}"
+    (deleted_log / "app").mkdir(parents=True)
+    (deleted_log / "app" / "0.log").write_text("gone\n")
+    time.sleep(SETTLED_SECONDS)  # the log is the youngest object
     mark = node.filesystem.available_bytes() - 100 * MIB
     configuration = configure(
         tmp_path,
@@ -92,6 +92,6 @@ def test_the_daemon_relieves_a_real_containerd_within_the_limits_of_its_unit(
         outcomes = [outcome for record in daemon.passes for outcome in record["removals"]]
     assert [outcome for outcome in outcomes if outcome["result"] != "removed"] == []
     assert {outcome["kind"] for outcome in outcomes} == {"image", "container", "sandbox", "pod_log"}
-    assert not forgotten.exists()
+    assert not deleted_log.exists()
     assert json.loads((state / "images.json").read_text())
-    assert_what_must_stay_stayed(crowded_node)
+    assert_protected_objects_kept(crowded_node)

@@ -1,8 +1,8 @@
 """Pods are made from idle images while those are being reclaimed, on a real containerd.
 
-What is held here: whatever images go meanwhile, a pod whose image is there when the kubelet looks is made, runs, and
-keeps its image. A pod whose image was gone before that look is not our doing: a kubelet pulls it again. Here the round
-is told apart.
+Whatever images are removed meanwhile, a pod whose image is there when the kubelet calls ImageStatus is created, runs,
+and keeps its image. If the image was removed before that call a kubelet would pull it again; here such a round is
+counted as "gone before".
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ LONGEST_IDLE_SECONDS = 1.6  # removals wait for 1 s after each pod
 
 
 class Races:
-    """A node under pressure that nothing relieves, so every idle image goes, with a daemon on it."""
+    """A node under pressure that nothing relieves, so that its daemon removes every idle image."""
 
     def __init__(self, node: RealNode, outside: Path, seed: int) -> None:
         self.node = node
-        self.chance = random.Random(seed)  # noqa: S311 # a story to be told again, no secret
+        self.chance = random.Random(seed)  # noqa: S311 # a repeatable sequence, no secret
         self.counts: Counter[str] = Counter()
         self.wrong: list[str] = []
         self._tars: list[ImageTar] = [
@@ -47,7 +47,7 @@ class Races:
         ]
 
     def round(self, number: int) -> None:
-        """The images are there and idle; after a moment a pod is made from one of them, in a kubelet's order."""
+        """Imports an idle image; after a moment a pod is made from it, in a kubelet's order."""
         node, kubelet = self.node, self.node.kubelet
         tar = self.chance.choice(self._tars)
         uid = f"race-{number}-uid"
@@ -59,7 +59,7 @@ class Races:
         time.sleep(self.chance.uniform(0.0, LONGEST_IDLE_SECONDS))
         kubelet.admit_pod(uid)
         sandbox = kubelet.run_pod(f"race-{number}", uid)
-        if node.cri.image_status(tar.reference) is None:  # the kubelet's look
+        if node.cri.image_status(tar.reference) is None:  # as the kubelet checks
             self.counts["gone before"] += 1
         else:
             self._create(sandbox, tar)
@@ -102,7 +102,7 @@ def races(node: RealNode, directory: Path, seed: int) -> Iterator[Races]:
 
 
 def raced(node: RealNode, directory: Path, rounds: int, seed: int) -> Races:
-    """So many rounds; nothing went wrong in any, and images went all the time."""
+    """Runs `rounds` rounds; nothing went wrong in any, and images were removed meanwhile."""
     with races(node, directory, seed) as made:
         for number in range(rounds):
             made.round(number)
@@ -113,7 +113,7 @@ def raced(node: RealNode, directory: Path, rounds: int, seed: int) -> Races:
 
 
 def test_pods_are_made_from_idle_images_all_through_reclaim(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
-    """A few rounds: what is made runs, also if the image has gone in the same moment."""
+    """In a few rounds every pod that is created runs, also if its image is removed at the same moment."""
     raced(containerd_on_ext4, tmp_path, ROUNDS, seed=7)
 
 
@@ -122,7 +122,7 @@ def test_pods_are_made_from_idle_images_all_through_reclaim(containerd_on_ext4: 
 def test_pods_are_made_from_idle_images_all_through_reclaim_300_times(
     containerd_on_ext4: RealNode, tmp_path: Path
 ) -> None:
-    """Another seed each time; it is printed with what was counted."""
+    """300 rounds with a new seed each time, which is printed with the counts."""
     seed = time.time_ns()
     made = raced(containerd_on_ext4, tmp_path, ROUNDS_OF_SOAK, seed)
     print(f"seed {seed}; {ROUNDS_OF_SOAK} rounds of a race: {dict(made.counts)}")

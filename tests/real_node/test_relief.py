@@ -49,8 +49,8 @@ def containers_of(node: RealNode) -> set[str]:
     return {container.id for container in node.cri.list_containers()}
 
 
-def assert_what_must_stay_stayed(crowded: CrowdedNode) -> None:
-    """Nothing running, no newest dead copy, no image in use and no sandbox image went; and a new pod starts."""
+def assert_protected_objects_kept(crowded: CrowdedNode) -> None:
+    """Running containers, newest dead copies, images in use and the sandbox image are kept; a new pod starts."""
     node = crowded.node
     assert crowded.protected_images() <= node.cri.image_ids()
     assert crowded.protected_containers() <= containers_of(node)
@@ -62,11 +62,11 @@ def assert_what_must_stay_stayed(crowded: CrowdedNode) -> None:
     assert node.kubelet.state_of(started) == 1, "a new pod starts afterwards"
 
 
-def assert_oldest_images_went_and_the_rest_stayed(crowded: CrowdedNode, left: set[str]) -> int:
-    """The images that are gone are the first ones imported, without a hole; how many."""
-    went = [image not in left for image in crowded.unused_images]
-    count = sum(went)
-    assert went == [True] * count + [False] * (len(went) - count), "the oldest go first"
+def assert_oldest_images_removed_first(crowded: CrowdedNode, left: set[str]) -> int:
+    """The removed images are the first ones imported, without a gap; returns their number."""
+    removed_flags = [image not in left for image in crowded.unused_images]
+    count = sum(removed_flags)
+    assert removed_flags == [True] * count + [False] * (len(removed_flags) - count), "the oldest are removed first"
     return count
 
 
@@ -103,17 +103,17 @@ def test_with_image_gc_at_100_percent_and_no_periodic_loop_pressure_still_reclai
     assert {record["result"] for record in records} == {"satisfied"}
     for record in records:
         after = {o["signal"]: o["available"] for o in record["observations_after"]}
-        assert after["imagefs.available"] >= mark + 64 * MIB, "each pass goes on to the minimum reclaim"
+        assert after["imagefs.available"] >= mark + 64 * MIB, "each pass reaches the minimum reclaim"
     gone_containers = {id_ for record in records for id_ in removed(record, "container")}
     assert gone_containers == {crowded_node.crashed_older, crowded_node.dead_container}
     assert [id_ for record in records for id_ in removed(record, "sandbox")] == [crowded_node.dead_sandbox]
-    count = assert_oldest_images_went_and_the_rest_stayed(crowded_node, node.cri.image_ids())
-    assert 1 <= count < len(crowded_node.unused_images), "it stopped once the threshold was clear"
+    count = assert_oldest_images_removed_first(crowded_node, node.cri.image_ids())
+    assert 1 <= count < len(crowded_node.unused_images), "removal stopped once the threshold was no longer met"
     assert node.filesystem.available_bytes() < mark + (64 + 90) * MIB, "not more than about one image beyond need"
-    assert_what_must_stay_stayed(crowded_node)
+    assert_protected_objects_kept(crowded_node)
 
 
-def assert_the_plan_names_what_goes(crowded: CrowdedNode, configuration: str) -> None:
+def assert_the_plan_names_what_is_removed(crowded: CrowdedNode, configuration: str) -> None:
     """`reclaimd plan` names every object with its reason, in the order of removal, and removes none."""
     node = crowded.node
     images, containers = node.cri.image_ids(), containers_of(node)
@@ -132,18 +132,18 @@ def assert_the_plan_names_what_goes(crowded: CrowdedNode, configuration: str) ->
     assert "reclaimd.test/unused/00:1" in text.stdout
 
 
-def test_the_hook_does_what_the_plan_says_and_its_measured_bytes_are_those_of_the_filesystem(
+def test_reclaim_does_what_the_plan_says_and_its_measured_bytes_are_those_of_the_filesystem(
     crowded_node: CrowdedNode, tmp_path: Path
 ) -> None:
-    """`reclaimd plan` touches nothing; `reclaimd reclaim` removes the oldest images until the mark is cleared, and
-    tells to the mebibyte what statvfs says."""
+    """`reclaimd plan` changes nothing; `reclaimd reclaim` removes the oldest images until the threshold is no longer
+    met, and reports the freed bytes as statvfs shows them, to the mebibyte."""
     node = crowded_node.node
     let_settle(crowded_node)
     mark = node.filesystem.available_bytes() - 20 * MIB
     configuration = configure(tmp_path, node, evictionHard={"imagefs.available": str(mark)})
-    assert_the_plan_names_what_goes(crowded_node, configuration)
+    assert_the_plan_names_what_is_removed(crowded_node, configuration)
     idle = reclaimd("reclaim", "--config", configuration, "-o", "json")
-    assert (idle.returncode, answer(idle)["result"]) == (0, "idle"), "nothing under pressure: nothing is done"
+    assert (idle.returncode, answer(idle)["result"]) == (0, "idle"), "without pressure nothing is done"
 
     fill_bytes(node.mountpoint / "fill", mark - 100 * MIB, fast=True).wait(60.0)
     check = reclaimd("check", "--config", configuration, "-o", "json")
@@ -163,7 +163,7 @@ def test_the_hook_does_what_the_plan_says_and_its_measured_bytes_are_those_of_th
     assert abs(record["measured"]["bytes"] - (after - before)) <= MIB
     assert record["nominal"]["bytes"] > 0
     assert after >= mark + 64 * MIB
-    count = assert_oldest_images_went_and_the_rest_stayed(crowded_node, node.cri.image_ids())
+    count = assert_oldest_images_removed_first(crowded_node, node.cri.image_ids())
     assert removed(record, "image") == list(crowded_node.unused_images[:count]), "oldest first"
     assert [o["id"] for o in answer(dry)["removals"] if o["kind"] == "image"][:count] == removed(record, "image")
     kept = {o["id"]: o["reason"] for o in record["kept"]}
@@ -172,11 +172,11 @@ def test_the_hook_does_what_the_plan_says_and_its_measured_bytes_are_those_of_th
     assert kept[crowded_node.crashed_newest] == kept[crowded_node.init_container] == "newest_of_live_pod"
     assert kept[crowded_node.running_containers[0]] == "running"
     assert kept[crowded_node.unused_images[-1]] == "relieved"
-    assert_what_must_stay_stayed(crowded_node)
+    assert_protected_objects_kept(crowded_node)
 
 
 def test_a_filesystem_that_runs_out_of_inodes_is_relieved(make_node: NodeFactory, tmp_path: Path) -> None:
-    """Empty files eat the inodes; the daemon removes images until enough inodes are free, and stops."""
+    """Empty files use up the inodes; the daemon removes images until enough inodes are free, and stops."""
     crowded = build_crowded_node(make_node(GIB, inodes=12_000), image_bytes=4 * MIB)
     node = crowded.node
     let_settle(crowded)
@@ -200,10 +200,10 @@ def test_a_filesystem_that_runs_out_of_inodes_is_relieved(make_node: NodeFactory
     assert records[-1]["result"] == "satisfied"
     assert sum(record["measured"]["inodes"] for record in records) > 0
     left = node.cri.image_ids()
-    assert_oldest_images_went_and_the_rest_stayed(crowded, left)
-    assert crowded.small_files_image not in left, "the image of 3 000 files is what brings inodes back"
-    assert set(crowded.unused_images[10:]) <= left, "it stopped when enough inodes were free"
-    assert_what_must_stay_stayed(crowded)
+    assert_oldest_images_removed_first(crowded, left)
+    assert crowded.small_files_image not in left, "removing the image of 3 000 files frees inodes"
+    assert set(crowded.unused_images[10:]) <= left, "removal stopped when enough inodes were free"
+    assert_protected_objects_kept(crowded)
 
 
 def test_a_disk_filled_to_the_last_byte_of_its_reserve_is_relieved(
@@ -236,5 +236,5 @@ def test_a_disk_filled_to_the_last_byte_of_its_reserve_is_relieved(
     assert (process.returncode, record["result"]) == (0, "satisfied"), record["reason"]
     gone = removed(record, "image")
     assert gone == images[: len(gone)], "oldest first"
-    assert 2 <= len(gone) < len(images), "the reserve takes more than one image, and not all"
-    assert all(o["freed"]["bytes"] > 20 * MIB for o in record["removals"]), "what goes into the reserve is counted"
+    assert 2 <= len(gone) < len(images), "refilling the reserve takes more than one image, and not all"
+    assert all(o["freed"]["bytes"] > 20 * MIB for o in record["removals"]), "bytes that refill the reserve are counted"

@@ -1,4 +1,4 @@
-"""A runtime that is missing, refuses, hangs or dies: a clear state, no crash, and back to work within 2 s."""
+"""A runtime that is missing, refuses, hangs or dies is logged; reclaiming resumes within 2 s of its return."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tests.real_node.test_relief import configure
 from tests.reclaimd_process import Daemon, came_true, reclaimd
 
 MIB = 1 << 20
-BACK_SECONDS = 20.0  # ten times the 2 s that it takes at most where nothing else runs
+BACK_SECONDS = 20.0  # ten times the 2 s that it takes at most on an idle machine
 
 
-def pressured(node: RealNode, tmp_path: Path, **fields: object) -> str:
+def under_pressure(node: RealNode, tmp_path: Path, **fields: object) -> str:
     """Two unused images and a mark that their removal clears."""
     for number in range(2):
         node.import_image(Image(f"reclaimd.test/spare/{number}:1", (random_layer(number, 20 * MIB),)))
@@ -30,33 +30,33 @@ def pressured(node: RealNode, tmp_path: Path, **fields: object) -> str:
     )
 
 
-def spare_images(node: RealNode) -> int:
+def unused_images(node: RealNode) -> int:
     return sum("spare" in tag for image in node.cri.list_images() for tag in image.repo_tags)
 
 
-def test_a_runtime_that_is_not_there_is_said_once_and_found_within_2_s_of_its_return(
+def test_a_missing_runtime_is_logged_once_and_used_within_2_s_of_its_return(
     containerd_on_ext4: RealNode, tmp_path: Path
 ) -> None:
-    """The daemon starts without a runtime, says so, and relieves the node when the runtime is there."""
+    """The daemon starts without a runtime, logs that, and relieves the node when the runtime is there."""
     node = containerd_on_ext4
-    configuration = pressured(node, tmp_path)
+    configuration = under_pressure(node, tmp_path)
     node.containerd.kill()
     with Daemon("--config", configuration) as daemon:
         daemon.wait_for(lambda event: "the container runtime cannot be asked" in event["message"])
         time.sleep(3.0)
         assert daemon.process.poll() is None, "it does not end"
-        assert sum("cannot be asked" in event["message"] for event in daemon.events) == 1, "said once"
+        assert sum("cannot be asked" in event["message"] for event in daemon.events) == 1, "logged once"
         node.containerd.start()
-        assert came_true(lambda: spare_images(node) < 2, BACK_SECONDS)
+        assert came_true(lambda: unused_images(node) < 2, BACK_SECONDS)
         daemon.wait_for(lambda event: event.get("result") == "satisfied")
 
 
-def test_a_runtime_that_hangs_does_not_stop_the_looks_and_is_used_within_2_s_of_its_return(
+def test_a_runtime_that_hangs_does_not_stop_polling_and_is_used_within_2_s_of_its_return(
     containerd_on_ext4: RealNode, tmp_path: Path
 ) -> None:
-    """While the runtime is stopped the daemon still says that the disk is under pressure, and leaves when told."""
+    """While the runtime is stopped the daemon still logs disk pressure, and relieves it after the runtime's return."""
     node = containerd_on_ext4
-    configuration = pressured(node, tmp_path)
+    configuration = under_pressure(node, tmp_path)
     node.containerd.pause()
     try:
         with Daemon("--config", configuration) as daemon:
@@ -64,18 +64,18 @@ def test_a_runtime_that_hangs_does_not_stop_the_looks_and_is_used_within_2_s_of_
             time.sleep(2.0)
             assert daemon.process.poll() is None
             node.containerd.resume()
-            assert came_true(lambda: spare_images(node) < 2, BACK_SECONDS)
+            assert came_true(lambda: unused_images(node) < 2, BACK_SECONDS)
             daemon.wait_for(lambda event: event.get("result") == "satisfied")
     finally:
         node.containerd.resume()
 
 
-def test_a_daemon_beside_a_hung_runtime_leaves_within_2_s_of_sigterm(
+def test_a_daemon_beside_a_hung_runtime_exits_within_2_s_of_sigterm(
     containerd_on_ext4: RealNode, tmp_path: Path
 ) -> None:
-    """Nothing is in flight, so nothing is waited for."""
+    """No removal is in flight, so SIGTERM waits for nothing."""
     node = containerd_on_ext4
-    configuration = pressured(node, tmp_path)
+    configuration = under_pressure(node, tmp_path)
     node.containerd.pause()
     try:
         daemon = Daemon("--config", configuration).__enter__()
@@ -87,8 +87,8 @@ def test_a_daemon_beside_a_hung_runtime_leaves_within_2_s_of_sigterm(
         node.containerd.resume()
 
 
-def test_a_runtime_that_dies_in_the_middle_is_taken_up_again(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
-    """SIGKILL while the daemon runs: it says so, and relieves the next pressure after the restart."""
+def test_a_runtime_that_is_killed_is_used_again_after_its_restart(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
+    """After SIGKILL of the runtime a pass fails; after its restart the node is relieved."""
     node = containerd_on_ext4
     for number in range(2):
         node.import_image(Image(f"reclaimd.test/spare/{number}:1", (random_layer(number, 20 * MIB),)))
@@ -105,14 +105,12 @@ def test_a_runtime_that_dies_in_the_middle_is_taken_up_again(containerd_on_ext4:
         (node.mountpoint / "grown").write_bytes(b"x" * 40 * MIB)
         daemon.wait_for(lambda event: event.get("result") == "failed")
         node.containerd.start()
-        assert came_true(lambda: spare_images(node) < 2, BACK_SECONDS)
+        assert came_true(lambda: unused_images(node) < 2, BACK_SECONDS)
         daemon.wait_for(lambda event: event.get("result") == "satisfied")
 
 
-def test_the_hook_says_in_one_sentence_that_the_runtime_cannot_be_reached(
-    containerd_on_ext4: RealNode, tmp_path: Path
-) -> None:
-    """Missing, refused, no socket: exit 3 and one sentence that names the socket; check still shows the disk."""
+def test_reclaim_reports_an_unreachable_runtime_in_one_sentence(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
+    """Missing, refusing, not a socket: exit 3 and one sentence that names the path; check still shows the disk."""
     node = containerd_on_ext4
     refusing = tmp_path / "refusing.sock"
     with socket.socket(socket.AF_UNIX) as server:

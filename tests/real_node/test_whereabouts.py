@@ -1,4 +1,4 @@
-"""Where the bytes are on a real containerd: its own statistics, its own directories, another namespace in the store."""
+"""Attribution of bytes on a real containerd: its statistics, its directories, and another namespace in its store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.real_node.test_relief import configure
 from tests.reclaimd_process import answer, reclaimd_here
 
 MIB = 1 << 20
-STATISTICS_SECONDS = 12.0  # containerd looks at its snapshots every 10 s
+STATISTICS_SECONDS = 12.0  # containerd measures its snapshots every 10 s
 ON_DISK = 2  # packed and unpacked: an image of random bytes takes its size twice
 
 
@@ -26,7 +26,7 @@ def shares(file: str) -> dict[str, int]:
     return found
 
 
-def test_the_plan_tells_where_the_bytes_of_a_containerd_are(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
+def test_the_plan_attributes_the_bytes_of_a_containerd(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
     """Two images of 40 MiB, a container that wrote 30 MiB, 20 MiB of logs, an image of 60 MiB in another namespace."""
     node = containerd_on_ext4
     used = node.import_image(Image("registry.example/used:1", (BASE, random_layer(1, 40 * MIB))))

@@ -1,7 +1,7 @@
-"""Thirty pods in the states that a node's pods are found in, and what has to become of each of their parts.
+"""Thirty pods in the states in which a node's pods are found, and which of their parts must be removed.
 
 Five of each: running; crashed several times; completed (Succeeded, not deleted); deleted; with a dead first sandbox;
-just created. The expectations are written down here by role, from the rules and not from the code under test.
+just created. The expectations here follow from the kubelet's rules, not from the code under test.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from tests.real_node.pods import POD_UID, Sandbox
 from tests.restart_rule import Copy, PodSpec
 
 EACH = 5
-CRASHES = 3  # dead copies of a container that crashed before it stayed up
+CRASHES = 3  # dead copies of a container that crashed before it kept running
 
 
 @dataclass
 class ThirtyPods:
     """What was built. Sets of ids of the runtime, and names of log directories.
 
-    `goes_always`: older copies, and everything of deleted pods. `goes_when_known`: what only the kubelet knows to be
-    over. Everything else stays.
+    `always_removed`: older copies, and everything of deleted pods. `removed_with_kubelet`: what only the kubelet knows
+    to be terminated. Everything else is kept.
     """
 
     node: RealNode
     image: str
     specs: list[PodSpec] = field(default_factory=list)
     pod_list: list[dict[str, Any]] = field(default_factory=list)
-    goes_always: set[str] = field(default_factory=set)
-    goes_when_known: set[str] = field(default_factory=set)
+    always_removed: set[str] = field(default_factory=set)
+    removed_with_kubelet: set[str] = field(default_factory=set)
     logs_of_deleted: set[str] = field(default_factory=set)
 
     def copies(self) -> list[Copy]:
-        """Every container of the runtime, as the restart rule looks at it."""
+        """Every container of the runtime, as input of the restart rule."""
         found = []
         for item in self.node.cri.list_containers():
             status = self.node.cri.container_status(item.id)
@@ -102,43 +102,43 @@ def _run_to_end(pods: ThirtyPods, sandbox: Sandbox, name: str, code: int, attemp
 
 
 def _running(pods: ThirtyPods, name: str) -> None:
-    """An init container that is done, an application that runs: nothing of it goes."""
+    """An exited init container and a running application: nothing of it is removed."""
     sandbox = _admit(pods, name, PodSpec(_uid(name), ("app",), ("init",)))
     _run_to_end(pods, sandbox, "init", 0)
     pods.node.kubelet.run_container(sandbox, "app", pods.image, SLEEP_FOR_EVER)
 
 
 def _crashed(pods: ThirtyPods, name: str) -> None:
-    """Several dead copies, of odd ones a running one beside: the newest dead copy stays, the older ones go."""
+    """Several dead copies, in odd pods also a running one: the newest dead copy is kept, the older ones are removed."""
     sandbox = _admit(pods, name, PodSpec(_uid(name), ("app",), restart_policy=RestartPolicy.ON_FAILURE))
     copies = [_run_to_end(pods, sandbox, "app", 1, attempt) for attempt in range(CRASHES)]
-    pods.goes_always |= set(copies[:-1])
+    pods.always_removed |= set(copies[:-1])
     if int(name[-1]) % 2:
         pods.node.kubelet.run_container(sandbox, "app", pods.image, SLEEP_FOR_EVER, CRASHES)
 
 
 def _completed(pods: ThirtyPods, name: str) -> None:
-    """Succeeded, its object still there: only who knows the kubelet's state may take its containers and sandbox."""
+    """Succeeded and not deleted: its containers and sandbox are removed only with the kubelet's state."""
     sandbox = _admit(
         pods, name, PodSpec(_uid(name), ("job",), ("init",), RestartPolicy.NEVER, over=True), phase="Succeeded"
     )
     parts = {_run_to_end(pods, sandbox, "init", 0), _run_to_end(pods, sandbox, "job", 0), sandbox.id}
     pods.node.cri.stop_sandbox(sandbox.id)
-    pods.goes_when_known |= parts
+    pods.removed_with_kubelet |= parts
 
 
 def _deleted(pods: ThirtyPods, name: str) -> None:
-    """Its directory is gone, and no list names it: everything of it goes, its logs too."""
+    """Its directory is gone, and no list names it: everything of it is removed, its logs too."""
     sandbox = _admit(pods, name, PodSpec(_uid(name), ("app",), over=True))
     parts = {_run_to_end(pods, sandbox, "app", 1, attempt) for attempt in range(2)}
     pods.node.kubelet.end_pod(sandbox)
     pods.pod_list.pop()
-    pods.goes_always |= {*parts, sandbox.id}
+    pods.always_removed |= {*parts, sandbox.id}
     pods.logs_of_deleted.add(sandbox.log_directory.name)
 
 
 def _with_a_dead_first_sandbox(pods: ThirtyPods, name: str) -> None:
-    """Its sandbox died and a new one runs: the dead one goes once it is empty, the dead copy in it stays."""
+    """Its sandbox died and a new one runs: the dead one is removed if empty, a dead copy in it is kept."""
     spec = PodSpec(_uid(name), ("app",))
     first = _admit(pods, name, spec)
     kubelet = pods.node.kubelet
@@ -149,11 +149,11 @@ def _with_a_dead_first_sandbox(pods: ThirtyPods, name: str) -> None:
     second = kubelet.run_pod(name, spec.uid, attempt=1)
     kubelet.run_container(second, "app", pods.image, SLEEP_FOR_EVER, 1)
     if not keeps_a_copy:
-        pods.goes_always.add(first.id)
+        pods.always_removed.add(first.id)
 
 
 def _just_created(pods: ThirtyPods, name: str) -> None:
-    """A sandbox, and of odd ones a container that has not been started: nothing of it goes."""
+    """A sandbox, in odd pods also a container that has not been started: nothing of it is removed."""
     sandbox = _admit(pods, name, PodSpec(_uid(name), ("app",)), phase="Pending")
     if int(name[-1]) % 2:
         pods.node.kubelet.create_container(sandbox, "app", pods.image, SLEEP_FOR_EVER)
