@@ -1,1 +1,1 @@
-"""Tests in four rings: pure, sockets (real gRPC over real sockets), real_node (a real containerd), budgets."""
+"""The tests of reclaimd; tests/README.md describes the rings."""

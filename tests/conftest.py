@@ -1,4 +1,4 @@
-"""What all rings share: mounts of this test process stay its own, and what takes long is only run when asked for."""
+"""What all rings share: mounts that are private to the test process, scheduling on workers, and the mark soak."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ CLONE_NEWNS = 0x20000  # <linux/sched.h>
 
 
 def own_mounts() -> PrivateMounts:
-    """As root every filesystem that a test mounts is seen by this process and its children only, and is gone with it,
-    also after kill -9.
+    """As root: a private mount namespace, so that only this process and its children see the filesystems that a test
+    mounts, and the kernel unmounts them at its end, also after SIGKILL.
 
-    A worker among several (pytest-xdist) has a thread already, which stays where it was and mounts nothing; the tests
-    run on the main one. Its parent, which has made the mounts private, is in a namespace of its own: a loop filesystem
-    that one worker unmounts would be held by another's, were it the same one.
+    A pytest-xdist worker already has a second thread, which stays in the old namespace and mounts nothing; the tests
+    run on the main thread. Each worker has a namespace of its own, as in a shared one a loop filesystem that one worker
+    unmounts would still be held by another's.
     """
     if os.geteuid() != 0:
         return PrivateMounts(available=False, how="none", reason="no root")
@@ -31,9 +31,9 @@ def own_mounts() -> PrivateMounts:
     return PrivateMounts(available=True, how="root", reason="")
 
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun in the background by a shell: programs under test would
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # inherit that, and never hear of a Ctrl-C
-for name in [each for each in os.environ if each.endswith("_ENDPOINT")]:  # it would count for commands in this process
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background by a shell: programs under test would
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # inherit that, and ignore Ctrl-C
+for name in [each for each in os.environ if each.endswith("_ENDPOINT")]:  # commands in this process would use it
     del os.environ[name]
 SCENARIOS = library()
 MOUNTS = own_mounts()  # on import: it has to happen before the first thread
@@ -41,7 +41,7 @@ MOUNTS = own_mounts()  # on import: it has to happen before the first thread
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Whole files to workers; all that is told of one scenario of the drill's library to one, which runs it once."""
+    """Whole files go to workers, but all tests of one built-in scenario to one worker, which runs it once."""
     from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped] # it has no types
 
     class ByRing(LoadFileScheduling):  # type: ignore[misc] # nor has its class
@@ -53,7 +53,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Takes the soak out of every run whose -m expression does not name it, whatever else that expression says."""
+    """Deselects the soak tests in every run whose -m expression does not name them."""
     if "soak" in config.option.markexpr:
         return
     soak = [item for item in items if item.get_closest_marker("soak") is not None]

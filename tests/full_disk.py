@@ -1,9 +1,9 @@
-"""A filesystem without a byte, or without an inode, and how soon the program gets one back.
+"""Fills a filesystem to the last byte or inode, and measures how soon the program frees one.
 
-Covers: filling to the last byte or inode; a start of `reclaimd reclaim`, and a daemon that wakes up, with working
+Covers: filling to the last byte or inode; a start of `reclaimd reclaim`, and a daemon that is continued, with working
 directory, HOME and TMPDIR on that filesystem; an observer that reads it every millisecond.
 
-Does not cover: what is on the node, and whether the right things went: the caller says.
+Does not cover: what is on the node, and whether the right objects were removed; the caller checks that.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon
 
 SIZES = (1 << 20, 1 << 16, 4096, 1)
 ROOM_NAME = "room"
-NEXT_TO_NOTHING = 64 << 10  # bytes: what xfs shows as available and gives to nobody; inodes are 0
+NEXT_TO_NOTHING = 64 << 10  # bytes: xfs shows them as available and allocates them to no process; inodes are 0
 LONGEST_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Relief:
-    """`first_freed_seconds`: from the start of the process, or from its waking, to the first byte or inode back."""
+    """`first_freed_seconds`: from the start of the process, or from SIGCONT, to the first freed byte or inode."""
 
     first_freed_seconds: float
     code: int
-    said: str
+    output: str
 
 
 def environment_on(disk: Path) -> dict[str, str]:
@@ -47,23 +47,23 @@ def environment_on(disk: Path) -> dict[str, str]:
 
 
 def free(disk: Path, *, inodes: bool) -> int:
-    """What is free, root's reserve included: bytes or inodes."""
+    """Bytes or inodes free, root's reserve included."""
     found = os.statvfs(disk)
     return found.f_ffree if inodes else found.f_bfree * found.f_frsize
 
 
 def available(disk: Path, *, inodes: bool) -> int:
-    """What the signal looks at: bytes available without the reserve, or inodes free."""
+    """The value of the signal: bytes available without the reserve, or inodes free."""
     found = os.statvfs(disk)
     return found.f_ffree if inodes else found.f_bavail * found.f_frsize
 
 
 @contextmanager
 def full(disk: Path, *, inodes: bool, leave_reserve: bool = False) -> Iterator[None]:
-    """The filesystem has nothing left, until the block ends, and that was tried: one more block or file is refused.
+    """Fills the filesystem until the block ends, and checks that one more block or file is refused.
 
-    Bytes are written until not one more is taken, also not after what the filesystem held back has reached the disk;
-    with `leave_reserve` until nothing is available but to root.
+    Bytes are written until ENOSPC, and again after a sync until nothing more fits; with `leave_reserve` until nothing
+    is available except to root.
     """
     room = disk / ROOM_NAME
     room.mkdir()
@@ -122,7 +122,7 @@ def _take_bytes(room: Path, *, leave_reserve: bool) -> None:
 
 
 class Observer:
-    """Reads a filesystem every millisecond until it has more than at first."""
+    """Reads a filesystem every millisecond until it has more free than its lowest reading."""
 
     def __init__(self, disk: Path, *, inodes: bool) -> None:
         self._disk, self._inodes = disk, inodes
@@ -140,14 +140,14 @@ class Observer:
         self._thread.join()
 
     def wait(self, seconds: float) -> bool:
-        """Whether something came back in time."""
+        """True if something was freed in time."""
         self._thread.join(seconds)
         return self.freed_at is not None
 
     def _watch(self) -> None:
         while self.freed_at is None and not self._stop.wait(0.001):
             now = free(self._disk, inodes=self._inodes)
-            if now > self._least + (0 if self._inodes else 64 << 10):  # a log that is cut is no relief
+            if now > self._least + (0 if self._inodes else 64 << 10):  # a log that is truncated is no relief
                 self.freed_at = time.monotonic()
             self._least = min(self._least, now)
 
@@ -167,13 +167,13 @@ def hook(disk: Path, configuration: str, *, inodes: bool) -> Relief:
         )
         observer.wait(0.1)
     assert observer.freed_at is not None, (
-        f"nothing came back; exit {process.returncode}: {process.stderr} {process.stdout}"
+        f"nothing was freed; exit {process.returncode}: {process.stderr} {process.stdout}"
     )
     return Relief(observer.freed_at - began, process.returncode, process.stdout + process.stderr)
 
 
 def daemon_woken(disk: Path, configuration: str, *, inodes: bool, leave_reserve: bool = False) -> Relief:
-    """A daemon that stood still while the disk filled up, and goes on when nothing is left."""
+    """A daemon that is stopped by SIGSTOP while the disk is filled, and continued when it is full."""
     with Daemon("--config", configuration, cwd=disk, environment=environment_on(disk)) as daemon:
         time.sleep(0.5)  # it has asked the runtime where its images are
         daemon.process.send_signal(signal.SIGSTOP)
@@ -187,6 +187,6 @@ def daemon_woken(disk: Path, configuration: str, *, inodes: bool, leave_reserve:
         finally:
             daemon.process.send_signal(signal.SIGCONT)
         code = daemon.stop()
-        said = "\n".join(event["message"] for event in daemon.events)
-    assert observer.freed_at is not None, said
-    return Relief(observer.freed_at - began, code, said)
+        log = "\n".join(event["message"] for event in daemon.events)
+    assert observer.freed_at is not None, log
+    return Relief(observer.freed_at - began, code, log)

@@ -1,4 +1,4 @@
-"""Servers that break the rules of HTTP/2 or of gRPC: what they say once they were asked, and any frames at all."""
+"""Servers that violate HTTP/2 or gRPC: what they send after the request, and arbitrary frames."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def block(fields: Iterable[tuple[str, str]]) -> bytes:
 
 
 def headers(fields: Iterable[tuple[str, str]], *flags: str, stream: int = 1) -> bytes:
-    """A header frame that is complete."""
+    """A complete header frame."""
     return HeadersFrame(stream, block(fields), flags=["END_HEADERS", *flags]).serialize()
 
 
@@ -85,7 +85,7 @@ def growing_fields() -> Iterator[bytes]:
 
 
 def hpack_bomb() -> bytes:
-    """A field of 4000 bytes that goes into the table, and then a byte for each time that it is meant again."""
+    """A field of 4000 bytes that enters the HPACK table, then one byte for each of 16 000 repetitions."""
     encoder = hpack.Encoder()
     first = encoder.encode([(":status", "200"), ("x", "y" * 4000)])
     return first + encoder.encode([("x", "y" * 4000)]) * 16_000
@@ -93,22 +93,22 @@ def hpack_bomb() -> bytes:
 
 @dataclass(frozen=True)
 class Hostile:
-    """What a server says to the first call of a connection, and how that call ends. It reads nothing meanwhile.
+    """What a server sends to the first call of a connection, and how that call ends. It reads nothing meanwhile.
 
-    `seconds`: the deadline, for a server that goes silent then; None: there is none, and the server hangs up.
-    `most_mib`: of memory, ten times what it takes.
+    `seconds`: the deadline, for a server that then sends nothing more; None: no deadline, and the server closes.
+    `most_mib`: limit of memory, ten times what the call takes.
     """
 
-    say: Callable[[], Iterable[bytes]]
+    send: Callable[[], Iterable[bytes]]
     code: Code
     words: str
     seconds: float | None = None
     most_mib: int = 15
 
 
-def once(*said: bytes) -> Callable[[], Iterable[bytes]]:
-    """All that is said."""
-    return lambda: said
+def once(*sent: bytes) -> Callable[[], Iterable[bytes]]:
+    """Sends exactly these bytes."""
+    return lambda: sent
 
 
 BROKE = "the server violated HTTP/2: "
@@ -173,9 +173,9 @@ HOSTILE: dict[str, Hostile] = {
     "a window of 0 bytes": Hostile(once(raw(8, 0, 0, bytes(4))), GONE, BROKE),
     "windows of one byte without end": Hostile(lambda: many(WindowUpdateFrame(0, 1).serialize()), GONE, ENDLESS),
     "data before the header": Hostile(once(data(b"x")), GONE, BROKE),
-    "data for a stream that nobody opened": Hostile(once(data(b"x", stream=3)), GONE, BROKE),
+    "data for a stream that was not opened": Hostile(once(data(b"x", stream=3)), GONE, BROKE),
     "more padding than bytes": Hostile(once(STATUS, raw(0, 8, 1, b"\5abc")), GONE, BROKE),
-    "data beyond every window": Hostile(  # which are opened as it is read: what bounds it is the message
+    "data beyond every window": Hostile(  # the client widens them as it reads; the size of the message is the bound
         lambda: chain([STATUS, data(struct.pack(">BL", 0, 2 * WINDOW_BYTES))], repeat(data(PIECE))),
         Code.INTERNAL,
         "one message was expected, and a second one came",
@@ -218,8 +218,8 @@ HOSTILE: dict[str, Hostile] = {
 }
 
 
-def hostile_talk(say: Iterable[bytes], greeting: bytes = GREETING, *, hold: bool = False) -> Talk:
-    """Greets, waits for the request and says it, reading nothing meanwhile; `hold`: then waits for the client to go."""
+def hostile_talk(to_send: Iterable[bytes], greeting: bytes = GREETING, *, hold: bool = False) -> Talk:
+    """Greets, waits for the request, and sends without reading; `hold`: then waits until the client closes."""
 
     def talk(client: socket.socket) -> None:
         client.sendall(greeting)
@@ -230,7 +230,7 @@ def hostile_talk(say: Iterable[bytes], greeting: bytes = GREETING, *, hold: bool
                 return
             heard += piece
         with suppress(OSError):
-            for each in say:
+            for each in to_send:
                 client.sendall(each)
         while hold and client.recv(65536):
             pass
@@ -253,10 +253,10 @@ ANY_FRAMES = st.lists(
 ANY_BYTES = st.binary(max_size=300) | ANY_FRAMES | st.builds(bytes.__add__, ANY_FRAMES, st.binary(max_size=100))
 
 
-def assert_clean(said: bytes, greeted: bool) -> None:
-    """A call to a server that says this and hangs up: it is answered or fails, with nothing but a CallError."""
+def assert_clean(sent: bytes, greeted: bool) -> None:
+    """A call to a server that sends this and closes is answered or raises a CallError, and nothing else."""
     with TemporaryDirectory() as directory:
-        talk = hostile_talk((said,), GREETING if greeted else said)
+        talk = hostile_talk((sent,), GREETING if greeted else sent)
         with listening(Path(directory) / "s", talk) as listener:
             channel = Channel(str(listener.path), connect_seconds=0.5)
             with suppress(CallError):

@@ -1,4 +1,4 @@
-"""A server of gRPC over h2, and one that says over a socket whatever a test wants."""
+"""A gRPC server over h2, and a listener that sends over a socket whatever a test wants."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
 def prefixed(message: bytes) -> bytes:
-    """A message as it stands on the wire."""
+    """A message with its gRPC prefix."""
     return struct.pack(">BL", 0, len(message)) + message
 
 

@@ -1,6 +1,6 @@
-"""The six READMEs, and what tests read of them: sections, tables, links, console blocks.
+"""The six READMEs, and the parts that tests read: sections, tables, links, console blocks.
 
-Covers: taking Markdown apart, as far as these pages use it. Does not cover: what the pages must say.
+Covers: parsing Markdown, as far as these pages use it. Does not cover: what the pages must contain.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ports of the loopback for what a test starts."""
+"""Loopback ports for the servers of a test."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 
 
 def free_port() -> int:
-    """A port on which nobody listens at this moment."""
+    """A port that is unused at this moment."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])

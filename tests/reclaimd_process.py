@@ -1,4 +1,4 @@
-"""reclaimd as people run it: the installed program, as a process of its own."""
+"""Runs the installed program `reclaimd` as a process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any, Self
 from eviction.cli import main
 
 PROGRAM = str(Path(sys.executable).with_name("reclaimd"))
-PATIENCE_SECONDS = 60.0  # a wait ends as soon as it can; this long only where something is broken, not where it is slow
+PATIENCE_SECONDS = 60.0  # the limit of a wait, which ends as soon as it can
 ENVIRONMENT = {key: value for key, value in os.environ.items() if not key.endswith("_ENDPOINT")}
 
 
@@ -38,14 +38,14 @@ def reclaimd(
 
 
 def reclaimd_here(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command to its end in this process, which costs no start of Python; for those that leave at once."""
-    out, said = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(said):
+    """Runs a command to its end in this process, which costs no start of Python; for those that end at once."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
         try:
             code = main(arguments)
         except SystemExit as left:
             code = left.code if isinstance(left.code, int) else 1
-    return subprocess.CompletedProcess([PROGRAM, *arguments], code, out.getvalue(), said.getvalue())
+    return subprocess.CompletedProcess([PROGRAM, *arguments], code, out.getvalue(), err.getvalue())
 
 
 def answer(process: subprocess.CompletedProcess[str]) -> Any:
@@ -55,7 +55,7 @@ def answer(process: subprocess.CompletedProcess[str]) -> Any:
 
 
 def write_configuration(path: Path, **fields: object) -> Path:
-    """A configuration file (JSON is YAML) with the usual head, and nothing of this machine's own that could go."""
+    """A configuration file (JSON is YAML) with the usual head, whose paths keep this machine's own files safe."""
     head = {
         "podLogsDir": str(path.parent / "log" / "pods"),
         "containerLogsDir": str(path.parent / "log" / "containers"),
@@ -73,9 +73,9 @@ def write_configuration(path: Path, **fields: object) -> Path:
 class Daemon:
     """A running `reclaimd run` with its JSON log; ended by SIGTERM when the `with` block ends.
 
-    `before`: a program that starts it, with its arguments. `cwd` and `environment`: where it is started, and with which
-    environment instead of that of the tests; `variables` are set besides. One that ended by itself meanwhile, and not
-    because the test killed it, fails the test with its log.
+    `before`: a program that starts it, with its arguments. `cwd`: its working directory. `environment`: replaces that
+    of the tests; `variables` are added. If the daemon ended by itself, other than with exit 0 or by SIGKILL, the test
+    fails with its log.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Daemon:
             raise AssertionError(f"the daemon ended with {code}; the log:\n{log}")
 
     def stop(self, timeout_seconds: float = PATIENCE_SECONDS) -> int:
-        """SIGTERM; the exit code."""
+        """Sends SIGTERM; returns the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         code = self.process.wait(timeout_seconds)

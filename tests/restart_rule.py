@@ -1,9 +1,9 @@
 """The kubelet's restart rule, as a model: which containers of a pod it would start next.
 
-The rule of one container is the drill's (`judgement.restart_policy`); this is for pods of any make. The runtime is
-the kubelet's only memory of what has run: a container without any copy there has, to the kubelet, never run. (For
-init containers the kubelet has further exceptions; here one whose copy is missing always counts as one that would run
-again, which is the stricter reading.)
+The rule of one container is the drill's (`judgement.restart_policy`); this module applies it to pods with init
+containers. The kubelet remembers what has run only by the runtime's containers: one without a copy there has, to the
+kubelet, never run. (The kubelet has further exceptions for init containers; here one whose copy is missing always
+counts as one that would run again, which is stricter.)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Counts of work, for promises that a clock cannot hold on a shared machine."""
+"""Counts of work, for limits that cannot be checked by a clock on a shared machine."""
 
 from __future__ import annotations
 

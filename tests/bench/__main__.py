@@ -1,7 +1,7 @@
 """Runs every measurement and prints one table; a JSON document holds the values, an SVG shows the times.
 
-`python -m tests.bench NAME …` runs some of them only, and `RECLAIMD_BENCH=short` little of each, to see that it runs. A
-whole run of everything writes to `tests/bench/measured`; any other to `report`.
+`python -m tests.bench NAME …` runs only some of them, and `RECLAIMD_BENCH=short` a little of each, to check that it
+runs. A whole run of everything writes to `tests/bench/measured`; any other to `report`.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ REPORT = Path("report")
 CHARTED = ("crossing to", "hook, exec")  # of the times, those of responses
 
 
-def looks(effort: Effort) -> list[Row]:
-    """What one look at a node with two paths costs, beside the bare system call."""
+def observations(effort: Effort) -> list[Row]:
+    """The cost of one observation of a node with two paths, beside the bare system call."""
     summary = NodeSummary(FilesystemPaths("/", "/tmp", "/tmp"), Probes(SystemClock()), SystemClock())
     summary.observe()
     many = 2000
     bare = [seconds_of(lambda: [os.statvfs("/") for _ in range(many)]) / many * 1e6 for _ in range(effort.runs)]
     full = [seconds_of(lambda: [summary.observe() for _ in range(many)]) / many * 1e6 for _ in range(effort.runs)]
-    return [Row("os.statvfs, bare", "µs", bare), Row("one look at two filesystems", "µs", full)]
+    return [Row("os.statvfs, bare", "µs", bare), Row("one observation of two filesystems", "µs", full)]
 
 
 def start_up(effort: Effort) -> list[Row]:
-    """Whole processes."""
+    """The times of whole processes, from exec to exit."""
     with tempfile.TemporaryDirectory() as root:
         check = [PROGRAM, "check", "--root-dir", root, "--container-runtime-endpoint", f"unix://{root}/no.sock"]
         return [
@@ -60,7 +60,7 @@ def start_up(effort: Effort) -> list[Row]:
 
 
 def drills(effort: Effort) -> list[Row]:
-    """The built-in drill: its own observer's times."""
+    """The built-in drill, with the times of its own observer."""
     first, relief = [], []
     for _ in range(effort.runs):
         with tempfile.TemporaryDirectory() as directory:
@@ -76,7 +76,7 @@ def drills(effort: Effort) -> list[Row]:
 Measurement = Callable[[Effort], list[Row]]
 
 EVERYWHERE: dict[str, Measurement] = {
-    "looks": looks,
+    "observations": observations,
     "rest": at_rest,
     "storm": storm,
     "start": start_up,

@@ -11,8 +11,8 @@ from tests.bench.measure import MIB
 
 @dataclass(frozen=True)
 class Population:
-    """What is on the node: images that nobody uses, of so many bytes each (twice that on the disk), and containers that
-    stay. `relief_bytes`: the minimum reclaim."""
+    """What is on the node: unused images of `image_bytes` each (twice that on the disk), and containers that are never
+    removed. `relief_bytes`: the minimum reclaim."""
 
     images: int
     image_bytes: int
@@ -21,7 +21,7 @@ class Population:
 
     @property
     def name(self) -> str:
-        """For the table."""
+        """The name in the table."""
         return f"{self.images} images, {self.containers} containers"
 
 
@@ -37,7 +37,7 @@ class Effort:
     memory_seconds: float = 10.0
     storm_events: int = 1_000_000
     rates: tuple[int, ...] = (20, 100, 400)
-    crossings: int = 6  # by each way of ours, at each rate
+    crossings: int = 6  # with and without inotify, at each rate
     spins: int = 2
     all_at_once: int = 4
     kubelets: tuple[int, ...] = (100, 400)  # the rate of each run

@@ -1,4 +1,4 @@
-"""How the plans grow: the processor time and the memory of one plan, over numbers of containers and of images.
+"""The processor time and the memory of one plan, over numbers of containers and of images.
 
 Processor time, not wall time, and the best of several: the machine may be shared.
 """
@@ -37,7 +37,7 @@ PAUSE = "sha256:" + "f" * 64
 
 
 def crowd(containers: int, images: int) -> Listing:
-    """A node with so many containers, a fifth as many pods and sandboxes, and images of which half are in use."""
+    """A node with `containers` containers, a fifth as many pods and sandboxes, and images of which half are in use."""
     ids = [f"sha256:{number:064x}" for number in range(images)]
     listed = tuple(
         Image(ids[number], (f"registry.example/team/app-{number}:1",), (), 1 << 20) for number in range(images)
@@ -90,7 +90,7 @@ def processor_milliseconds(call: Callable[[], object]) -> float:
 
 
 def peak_mebibytes(call: Callable[[], object]) -> float:
-    """What a call allocates at its peak, measured apart from the time."""
+    """The peak allocation of a call, measured in a run of its own."""
     tracemalloc.start()
     try:
         call()

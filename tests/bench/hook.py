@@ -1,4 +1,4 @@
-"""The emergency hook, whole processes: from exec to the first removal, asked of a daemon and alone."""
+"""`reclaimd reclaim` as a whole process: from exec to the first removal, by the daemon and standalone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WITHIN_SECONDS = 30.0
 
 
 def hooks(effort: Effort) -> list[Row]:
-    """On the embedded node: 40 images, 10 pods; the time is that at which the runtime hears of the removal."""
+    """On the embedded node: 40 images, 10 pods; until the runtime receives the removal."""
     return [
         Row(
             "embedded node: hook, exec to the first removal, asking the daemon",
@@ -55,7 +55,7 @@ def _embedded(runs: int, *, alone: bool) -> list[float]:
 
 
 def asking(effort: Effort) -> list[Row]:
-    """`reclaimd check` where a daemon runs: whole processes, which ask it."""
+    """`reclaimd check` as a whole process that asks a running daemon."""
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
         small = SmallNode(Path(directory))
         try:
@@ -68,21 +68,21 @@ def asking(effort: Effort) -> list[Row]:
 
 
 def _one_hook(small: SmallNode, configuration: str, *arguments: str) -> float:
-    """Milliseconds until the runtime heard of the removal of one image."""
+    """Milliseconds until the runtime received the removal of one image."""
     mark = small.available() + MIB
-    before, heard = small.failpoints.calls["RemoveImage"], []
+    before, received = small.failpoints.calls["RemoveImage"], []
 
-    def hear() -> None:
+    def wait_for_removal() -> None:
         if small.failpoints.wait_for_calls("RemoveImage", before + 1, WITHIN_SECONDS):
-            heard.append(time.monotonic())
+            received.append(time.monotonic())
 
-    listener = threading.Thread(target=hear)
+    listener = threading.Thread(target=wait_for_removal)
     listener.start()
     began = time.monotonic()
     _hook(configuration, Signal.NODEFS_AVAILABLE, mark, *arguments)
     listener.join()
     small.add_image(f"registry.example/again/{before}:1", MIB)
-    return (heard[0] - began) * 1000
+    return (received[0] - began) * 1000
 
 
 def real_hooks(effort: Effort) -> list[Row]:
@@ -117,7 +117,7 @@ def _hook(configuration: str, signal: Signal, mark: int, *arguments: str) -> Non
 
 @contextmanager
 def _daemon(configuration: str) -> Iterator[None]:
-    """A daemon that knows where the images are."""
+    """A daemon that has located the images."""
     with Daemon("--config", configuration):
         status = ["status", "--config", configuration, "-o", "json"]
         assert came_true(lambda: answer(reclaimd(*status))["layout"] is not None, WITHIN_SECONDS)

@@ -1,4 +1,4 @@
-"""Measuring: repeated timings, and an observer of a filesystem that does not trust the daemon."""
+"""Repeated timings, and an observer of a filesystem that is independent of the daemon."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Row:
 
 
 def figure(value: float) -> str:
-    """Three digits that count, and no powers of ten."""
+    """Three significant digits, without powers of ten."""
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
@@ -58,8 +58,8 @@ def command_milliseconds(command: Sequence[str], runs: int) -> list[float]:
 class Observer:
     """Reads a filesystem every millisecond on a thread of its own, while its `with` block lasts.
 
-    `mark` in bytes; `goal`: what counts as relieved, the mark itself unless told. Times are `time.monotonic()`; None =
-    did not happen.
+    `mark` in bytes; `goal`: from how many bytes on it counts as relieved, the mark by default. Times are
+    `time.monotonic()`; None: did not happen.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""What a run says side by side: each responder against the floor and against the kubelet's way, in the same run."""
+"""Ratios within one run: the times of each responder as multiples of the floor's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OTHERS = ("reclaimd polling", "reclaimd watching", "everything at once", "the ku
 
 
 def ratios(rows: Sequence[Row]) -> list[Row]:
-    """For each rate, how many times the floor's median each one's is; of the first byte and of the minimum reclaim."""
+    """For each rate, each responder's medians in multiples of the floor's."""
     medians = {row.what: statistics.median(row.values) for row in rows if row.unit == "ms" and row.values}
     found = []
     for name, floor in medians.items():

@@ -1,4 +1,4 @@
-"""How many removals side by side: everything unused on a real containerd, with 1, 2, 4 and 8 in flight."""
+"""The effect of parallel removals: everything unused on a real containerd, with 1, 2, 4 and 8 in flight."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIDE_BY_SIDE = (1, 2, 4, 8)
 
 
 def removals(effort: Effort) -> list[Row]:
-    """The time of the removals of one pass to the end of the row; images of one file, and of many."""
+    """The time of the removals of one pass over the whole row; images of one file, and of many."""
     rows = []
     with tempfile.TemporaryDirectory(prefix="bench-") as directory, running_node(Path(directory), 4 * GIB) as node:
         for what, files in (("20 MiB in one file", 1), ("1000 small files", 1000)):
@@ -44,5 +44,5 @@ def _everything(node: RealNode, directory: Path, parallel: int, files: int) -> f
     record = answer(reclaimd("reclaim", *arguments, "-o", "json"))
     gone = [outcome for outcome in record["removals"] if outcome["result"] == "removed"]
     if len(gone) != IMAGES:
-        raise RuntimeError(f"{len(gone)} of {IMAGES} images went: {record['reason']}")
+        raise RuntimeError(f"{len(gone)} of {IMAGES} images were removed: {record['reason']}")
     return float(record["timings"]["remove_seconds"]) * 1000

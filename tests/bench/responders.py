@@ -1,10 +1,10 @@
-"""The others, re-enacted on the same node: what answers a disk that fills, besides reclaimd.
+"""Other responders to a disk that fills, imitated on the same node for comparison with reclaimd.
 
-Each is told the mark when a fill begins, and removes images over CRI with a client of the tests. None knows a guard: on
+Each is given the mark when a fill begins, and removes images over CRI with a client of the tests. None has guards; on
 this node nothing is lost by that.
 
-Sources: the kubelet's eviction manager looks every 10 s (`pkg/kubelet/eviction/eviction_manager.go`), at statistics of
-images that containerd refreshes about every 10 s, and removes every unused image one after another
+Sources: the kubelet's eviction manager synchronizes every 10 s (`pkg/kubelet/eviction/eviction_manager.go`), on
+statistics of images that containerd refreshes about every 10 s, and removes every unused image one after another
 (`pkg/kubelet/images/image_gc_manager.go`, DeleteUnusedImages). `crictl rmi --prune` removes all of them at once.
 """
 
@@ -39,7 +39,7 @@ class Disk:
 
 
 class Responder(Protocol):
-    """Somebody who removes images when the disk is below its mark."""
+    """Removes images when the disk is below its mark."""
 
     def respond(self, disk: Disk, unused: Sequence[str], ended: threading.Event) -> None:
         """Waits in its own way until the mark is crossed, and removes. Returns early when `ended` is set."""
@@ -48,13 +48,13 @@ class Responder(Protocol):
 @dataclass
 class Spin:
     """The physical floor: bare `statvfs` without a pause, lists at hand, one removal after another until the goal is
-    reached. Nothing that has to look, ask or think can be faster on this runtime."""
+    reached. Nothing that has to poll, list or decide can be faster on this runtime."""
 
     cri: CriClient
     removal_seconds: list[float] = field(default_factory=list)
 
     def respond(self, disk: Disk, unused: Sequence[str], ended: threading.Event) -> None:
-        """At once."""
+        """Removes one after another, until the goal, as soon as the mark is crossed."""
         while disk.available() >= disk.mark:
             if ended.is_set():
                 return
@@ -68,12 +68,12 @@ class Spin:
 
 @dataclass
 class Everything:
-    """Everything unused, all calls at once, the moment at which the mark is crossed."""
+    """Removes everything unused, all calls at once, when the mark is crossed."""
 
     cri: CriClient
 
     def respond(self, disk: Disk, unused: Sequence[str], ended: threading.Event) -> None:
-        """As soon as a spin sees the mark crossed."""
+        """Polls without a pause until the mark is crossed, then removes."""
         while disk.available() >= disk.mark:
             if ended.is_set():
                 return
@@ -83,9 +83,10 @@ class Everything:
 
 @dataclass
 class KubeletsWay:
-    """A look every 10 s at statistics that are up to 10 s old; then everything unused, one after another.
+    """An observation every 10 s of statistics that are up to 10 s old; then everything unused, one after another.
 
-    `phase`: how far into both periods the fill begins, 0 to 1; `age` of the statistics at a look, as a share of theirs.
+    `phase`: how far into the period the fill begins, 0 to 1; `age` of the statistics at an observation, as a share of
+    their period.
     """
 
     cri: CriClient
@@ -93,20 +94,20 @@ class KubeletsWay:
     age: float
 
     def respond(self, disk: Disk, unused: Sequence[str], ended: threading.Event) -> None:
-        """At the first look whose statistics show it."""
+        """Removes after the first observation whose statistics are below the mark."""
         began = time.monotonic()
-        seen: list[tuple[float, int]] = [(began, disk.available())]
-        look_at = began + (1 - self.phase) * KUBELET_SECONDS
-        refresh_at = look_at - self.age * KUBELET_SECONDS
+        statistics: list[tuple[float, int]] = [(began, disk.available())]
+        observe_at = began + (1 - self.phase) * KUBELET_SECONDS
+        refresh_at = observe_at - self.age * KUBELET_SECONDS
         while not ended.is_set():
             now = time.monotonic()
             if now >= refresh_at:
-                seen.append((now, disk.available()))
+                statistics.append((now, disk.available()))
                 refresh_at += KUBELET_SECONDS
-            if now >= look_at:
-                if seen[-1][1] < disk.mark:
+            if now >= observe_at:
+                if statistics[-1][1] < disk.mark:
                     break
-                look_at += KUBELET_SECONDS
+                observe_at += KUBELET_SECONDS
             ended.wait(0.01)
         for image in unused:
             if ended.is_set():
@@ -125,7 +126,7 @@ class Pruner:
     until: float
 
     def respond(self, disk: Disk, unused: Sequence[str], ended: threading.Event) -> None:
-        """When its time has come."""
+        """Removes after `until` seconds."""
         if not ended.wait(self.until):
             with ThreadPoolExecutor(min(len(unused), MOST_AT_ONCE)) as pool:
                 list(pool.map(self.cri.remove_image, unused))

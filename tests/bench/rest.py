@@ -1,5 +1,5 @@
-"""What the daemon costs while nothing happens, as a process of its own: two filesystems, far from their marks and close
-to them, metrics on, the runtime there; its memory; and a storm of inotify events."""
+"""The idle cost of a daemon: its processor time with two filesystems far from their marks and close to them, with
+metrics on and a runtime; its memory; and a storm of inotify events."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ while time.monotonic() < end:
 """
 STORM = """
 import os, sys
-for number in range(int(sys.argv[2])):  # each file is one event: its making is watched, its end is not
-    path = f"{sys.argv[1]}/{number}"  # a name of its own, or the kernel would make one event of two
+for number in range(int(sys.argv[2])):  # each file is one event: its creation is watched, its removal is not
+    path = f"{sys.argv[1]}/{number}"  # a name of its own, or the kernel would merge two events
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
     os.unlink(path)
 """
-SETTLED_SECONDS = 2.0  # the start and the first questions to the runtime are over
-SCRAPES_A_SECOND = 20  # an hour of a scraper that comes every 15 s, compressed into 12 s
+SETTLED_SECONDS = 2.0  # the start and the first calls to the runtime are over
+SCRAPES_A_SECOND = 20  # an hour of scrapes every 15 s, compressed into 12 s
 
 
 def at_rest(effort: Effort) -> list[Row]:
-    """Processor time in percent of a core, each stretch a value; then the memory after what an hour brings."""
+    """Processor time in percent of a core, one value a stretch; then the memory after an hour's scrapes."""
     rows = []
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
         small = SmallNode(Path(directory), FsLayout.DEDICATED_IMAGEFS, size_bytes=20 * GIB)
@@ -80,7 +80,7 @@ def _share(pid: int, seconds: float) -> float:
 
 
 def _waking(effort: Effort) -> list[float]:
-    """What a hundred wake-ups a second cost by themselves, each with one `statvfs`: the floor of any polling."""
+    """The cost of a hundred wake-ups a second with one `statvfs` each: the floor of any polling."""
     shares = []
     for _ in range(effort.stretches):
         command = [sys.executable, "-I", "-S", "-c", WAKING, str(effort.rest_seconds + SETTLED_SECONDS)]
@@ -92,7 +92,7 @@ def _waking(effort: Effort) -> list[float]:
 
 
 def _memory(small: SmallNode, effort: Effort) -> Row:
-    """After as many scrapes as an hour has, and as many looks as half an hour close to a mark."""
+    """Memory after as many scrapes as in an hour, and as many observations as in half an hour close to a mark."""
     address = f"127.0.0.1:{free_port()}"
     path = small.configuration(
         evictionHard={"nodefs.available": str(small.available() - MIB)}, metricsAddress=address, pollCeiling="20ms"
@@ -109,8 +109,8 @@ def _memory(small: SmallNode, effort: Effort) -> Row:
 
 
 def storm(effort: Effort) -> list[Row]:
-    """Files made and unlinked in a watched directory as fast as one core can: the watcher's share of a core, and how
-    late a look on the same process came that is asked for every 10 ms."""
+    """Files created and unlinked in a watched directory as fast as one core can: the watcher's share of a core, and how
+    late an observation every 10 ms in the same process is."""
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
         mounted_tmpfs(directory, 16 * MIB, 1000)  # a disk of its own, faster than any other
         try:
@@ -134,6 +134,6 @@ def _storm(directory: str, events: int) -> list[Row]:
     name = f"a storm of {events} inotify events"
     return [
         Row(f"{name}: the watcher's processor time", "% of a core", [share]),
-        Row(f"{name}: how late a look came", "ms", late),
+        Row(f"{name}: how late an observation was", "ms", late),
         Row(f"{name}: read, and not dropped by the kernel", "%", [100 * watcher.events_total / events]),
     ]

@@ -1,5 +1,5 @@
-"""Side by side on one node: reclaimd by polling and by watching, the kubelet's way, a pruner, everything at once, and
-the physical floor. One node for the small population, one for the large."""
+"""All responders on one node: reclaimd by polling and with inotify, the kubelet's way, a pruner, everything at once,
+and the physical floor. One node for the small population, one for the large."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AS_THE_UNIT = ("nice", "-n", "-5")  # Nice= of config/systemd/reclaimd.service
 
 
 def side_by_side(effort: Effort) -> list[Row]:
-    """All of them with few objects, ours and everything at once with many."""
+    """All responders with few objects; reclaimd and everything at once with many."""
     rows: list[Row] = []
     with populated_node(effort.small) as small:
         disk = small.disk()
@@ -86,7 +86,7 @@ def _by_daemon(on: BenchNode, disk: Disk, rate: int, daemon: Daemon) -> Crossing
 
 
 def _rows(on: BenchNode, who: str, crossings: Sequence[Crossing]) -> list[Row]:
-    """Four rows; a run that was given up has no time, and the row tells of how many it is."""
+    """Up to four rows; a run that timed out has no value, and each row shows the number of its values."""
 
     def row(what: str, unit: str, value: Callable[[Crossing], float | None]) -> Row:
         values = [found for found in map(value, crossings) if found is not None]

@@ -1,4 +1,4 @@
-"""What is imported, where, and when: third-party types keep to their homes, and a start pays for what it uses."""
+"""Where third-party libraries may be imported, and which of them each start loads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOMES = {
         "eviction/drill/runtime/",
     },
     "kubernetes": {"eviction/telemetry/kubernetes_events.py"},
-    "urllib3": {"eviction/telemetry/kubernetes_events.py"},  # what kubernetes speaks HTTP with: its timeouts and errors
+    "urllib3": {"eviction/telemetry/kubernetes_events.py"},  # the HTTP library of kubernetes: its timeouts and errors
     "prometheus_client": {"eviction/telemetry/metrics.py"},
     "psutil": {"signals/filesystems.py"},
     "pyinotify": {"signals/watcher.py"},
@@ -52,7 +52,7 @@ def modules() -> list[Path]:
 
 
 @pytest.mark.parametrize("library", HOMES)
-def test_a_library_keeps_to_its_home(library: str) -> None:
+def test_a_library_is_imported_only_in_its_home(library: str) -> None:
     """No module outside its home imports the library."""
     users = {str(path.relative_to(ROOT)) for path in modules() if library in imports_of(path)}
     strangers = {user for user in users if not any(user.startswith(home) for home in HOMES[library])}
@@ -61,13 +61,13 @@ def test_a_library_keeps_to_its_home(library: str) -> None:
 
 
 def test_every_third_party_import_has_a_home() -> None:
-    """A new dependency has to be given a home in the table above."""
+    """A new dependency needs an entry in the table above."""
     used = set().union(*(imports_of(path) for path in modules()))
     assert used - set(sys.stdlib_module_names) - set(ROOMS) == set(HOMES)
 
 
 def test_no_module_is_longer_than_400_lines() -> None:
-    """One idea a module: 250 lines are many, 400 are a defect."""
+    """No module but the generated code has more than 400 lines."""
     long = {str(p.relative_to(ROOT)): n for p in modules() if (n := len(p.read_text().splitlines())) > 400}
     assert {path for path in long if "_pb2" not in path} == set()
 
@@ -85,24 +85,24 @@ def test_help_loads_nothing_but_the_standard_library() -> None:
 
 
 def test_the_hook_loads_neither_inotify_nor_tenacity() -> None:
-    """The emergency hook starts without what only the daemon, or a failure, needs."""
+    """`reclaimd reclaim` does not load what only the daemon, or a failure, needs."""
     assert not {"pyinotify", "tenacity"} & loaded_by("import eviction.cli.reclaim")
 
 
 def test_the_daemon_loads_prometheus_only_where_metrics_are_on() -> None:
-    """With metricsAddress empty nothing pays for them."""
+    """Without `metricsAddress` the library is not loaded."""
     assert "prometheus_client" not in loaded_by("import eviction.cli.run")
 
 
 def test_the_daemon_loads_kubernetes_only_where_events_are_sent() -> None:
-    """Not even the module of ours that speaks to the API server imports it before it is switched on."""
+    """Even our module for Kubernetes events imports it only when events are switched on."""
     assert not {"kubernetes", "urllib3"} & loaded_by("import eviction.cli.run, eviction.telemetry.kubernetes_events")
 
 
 def test_only_the_embedded_runtime_needs_grpcio() -> None:
-    """Daemon and hook speak gRPC themselves: grpcio would cost them 12 MiB and 40 to 80 ms."""
+    """Daemon and commands have their own gRPC client: grpcio would cost 12 MiB and 40 to 80 ms."""
     assert "grpc" not in loaded_by("import eviction.cli.run, eviction.cli.reclaim, eviction.cli.check")
-    assert "grpc" in loaded_by("import eviction.drill.runtime.server"), "so it was really missing above"
+    assert "grpc" in loaded_by("import eviction.drill.runtime.server"), "the check finds it where it is loaded"
 
 
 def test_the_pure_core_loads_no_library() -> None:

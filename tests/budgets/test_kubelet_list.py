@@ -1,4 +1,4 @@
-"""What the kubelet's pod list costs: nothing at a start that does not ask, and little for a full node."""
+"""The cost of the kubelet's pod list: no import at the start, and work in proportion to the pods."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ MODULES = (
     "reclaim.pods.kubelet_client",
     "reclaim.pods.kubelet_pods",
 )
-DEAR = {"ssl", "http.client", "json", "socket", "ipaddress", "urllib.parse", "email"}
+NETWORK_MODULES = {"ssl", "http.client", "json", "socket", "ipaddress", "urllib.parse", "email"}
 LINES_A_POD = 600  # 303 for a pod of five containers on Python 3.11, whatever the size of the rest of it
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_importing_loads_nothing_that_speaks_tls_or_http(module: str) -> None:
-    """That is loaded when the kubelet is asked: the emergency hook starts without it."""
+    """Those modules are loaded at the first request to the kubelet, so `reclaimd reclaim` starts without them."""
     program = f"import sys, {module}; print(*sys.modules)"
     process = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
     assert module in process.stdout.split()
-    assert not DEAR & set(process.stdout.split())
+    assert not NETWORK_MODULES & set(process.stdout.split())
 
 
-def test_what_a_full_node_costs_grows_with_its_pods_alone() -> None:
-    """500 pods of 20 KiB; counted in lines, as a time would be that of the machine."""
+def test_the_cost_of_a_full_node_grows_only_with_the_number_of_pods() -> None:
+    """500 pods of 20 KiB; counted in lines run, as a time would depend on the machine."""
     status = {"phase": "Running", "containerStatuses": [{"state": {"running": {}}}] * 5}
     items = [
         {"metadata": {"uid": f"uid-{n}", "annotations": {"a": "x" * 10_000}}, "spec": ["y" * 9_000], "status": status}

@@ -44,7 +44,7 @@ def python(program: str, **environment: str) -> list[str]:
 
 @pytest.fixture
 def plugin_path(tmp_path: Path) -> str:
-    """Where a package with a plugin for pydantic is installed that says when it is loaded."""
+    """A directory with an installed pydantic plugin that prints when it is loaded."""
     (tmp_path / "foo.py").write_text(PLUGIN)
     about = tmp_path / "foo-1.0.dist-info"
     about.mkdir()
@@ -55,17 +55,17 @@ def plugin_path(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("variables", [{}, {"PYDANTIC_DISABLE_PLUGINS": "bar"}])
 def test_the_program_loads_no_plugin_of_pydantic(plugin_path: str, variables: dict[str, str]) -> None:
-    """Whatever the environment says of plugins, reclaimd has none; another program has them all the same."""
+    """reclaimd loads no plugin under any environment; another program still does."""
     environment = {**os.environ, "PYTHONPATH": plugin_path, **variables}
-    for command, said in (
+    for command, loaded in (
         ([PROGRAM, "config"], False),
         ([sys.executable, "-c", "import eviction.configuration.effective"], True),
     ):
         process = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-        assert ("loaded" in process.stdout.splitlines()) is said
+        assert ("loaded" in process.stdout.splitlines()) is loaded
 
 
 @pytest.mark.parametrize("implementation", ["upb", "python"])
 def test_messages_are_read_and_written_by_either_implementation(implementation: str) -> None:
-    """The one in C, and the one in Python where that is all there is."""
+    """The implementation in C and the one in pure Python both work."""
     assert python(MESSAGES, PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=implementation) == [implementation]

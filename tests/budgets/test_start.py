@@ -1,4 +1,4 @@
-"""What a start costs, counted in modules: a wall clock on a shared machine would say something else each day.
+"""The cost of a start, counted in modules, as times on a shared machine vary.
 
 A module of the standard library costs about 0.3 ms to import, argparse and typing several, dataclasses with inspect
 ten, protobuf twenty, h2 thirty, pydantic sixty.
@@ -12,7 +12,7 @@ import sys
 import pytest
 
 HEAVY = {"argparse", "typing", "dataclasses", "inspect", "email", "importlib.metadata", "http", "ssl", "asyncio"}
-MOST_OF_THE_HOOK = 45  # 37 on Python 3.11: those of json, re and socket
+MOST_OF_ASKING = 45  # 37 on Python 3.11: those of json, re and socket
 REMOVING = {
     "eviction.node.node",
     "eviction.reporting.pass_record",
@@ -24,12 +24,12 @@ REMOVING = {
     "reclaim.containers.removers",
     "signals.disk_usage",
 }
-MOST_OF_A_LOOK = 430  # 345 to 386 on Python 3.11: pydantic, protobuf and h2, and what they import
+MOST_OF_A_COMMAND = 430  # 345 to 386 on Python 3.11: pydantic, protobuf and h2, and what they import
 MOST_OF_HELP = 52  # 44 on Python 3.11: those of argparse and gettext
 
 
 def imported_by(*arguments: str) -> set[str]:
-    """The modules that a command imports beyond those of the bare interpreter, whatever the command's end."""
+    """The modules that a command imports beyond those of the bare interpreter, however the command exits."""
     program = (
         "import sys\nbefore = set(sys.modules)\nfrom eviction.cli import main\n"
         "try:\n    main(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
@@ -41,19 +41,19 @@ def imported_by(*arguments: str) -> set[str]:
 
 
 def asking() -> set[str]:
-    """What the first half of the hook imports, before it is known whether a daemon answers."""
+    """The modules that a command imports before it knows whether a daemon answers."""
     program = "import sys\nbefore = set(sys.modules)\nimport eviction.cli.ask_daemon\nprint(*set(sys.modules) - before)"
     process = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
     return set(process.stdout.split())
 
 
 def ours(modules: set[str]) -> set[str]:
-    """Those of this project."""
+    """The modules of this project."""
     return {name for name in modules if name.partition(".")[0] in ("signals", "reclaim", "eviction")}
 
 
-def test_the_hook_asks_with_nothing_but_a_little_of_the_standard_library() -> None:
-    """Three modules of ours, nothing heavy, no third party: a new import on this path fails here."""
+def test_asking_the_daemon_imports_little_of_the_standard_library() -> None:
+    """Few modules of ours, nothing heavy, no third party: a new import on this path fails here."""
     loaded = asking()
     assert ours(loaded) == {
         "eviction",
@@ -65,11 +65,11 @@ def test_the_hook_asks_with_nothing_but_a_little_of_the_standard_library() -> No
     }
     assert {name.partition(".")[0] for name in loaded - ours(loaded)} <= set(sys.stdlib_module_names)
     assert not HEAVY & loaded
-    assert len(loaded) <= MOST_OF_THE_HOOK, sorted(loaded)
+    assert len(loaded) <= MOST_OF_ASKING, sorted(loaded)
 
 
 def test_help_imports_argparse_and_little_else() -> None:
-    """`--help` knows the subcommands from a table, not from their modules."""
+    """`--help` lists the subcommands from a table, without importing their modules."""
     loaded = imported_by("--help")
     assert ours(loaded) == {"eviction", "eviction.cli", "eviction.cli.parser", "eviction.exit_codes"}
     assert not (HEAVY - {"argparse"}) & loaded
@@ -77,7 +77,7 @@ def test_help_imports_argparse_and_little_else() -> None:
 
 
 @pytest.mark.parametrize("command", ["check", "reclaim", "plan"])
-def test_a_command_of_one_look_does_not_load_what_only_the_daemon_or_a_failure_needs(command: str) -> None:
+def test_a_one_shot_command_does_not_load_what_only_the_daemon_or_a_failure_needs(command: str) -> None:
     """No inotify, no retries, no HTTP client, no other command, no drill and no control server."""
     loaded = imported_by(command, "--root-dir", "/nonexistent", "--kubelet-config", "", "--now", "--wrong-option")
     assert "eviction.node.view" in loaded
@@ -86,11 +86,11 @@ def test_a_command_of_one_look_does_not_load_what_only_the_daemon_or_a_failure_n
     assert not {name for name in loaded if name.startswith("eviction.drill")}
     others = {"run", "check", "plan", "status", "config", "drill", "reclaim"} - {command}
     assert not {f"eviction.cli.{other}" for other in others} & loaded
-    assert len(loaded) <= MOST_OF_A_LOOK, sorted(loaded)
+    assert len(loaded) <= MOST_OF_A_COMMAND, sorted(loaded)
 
 
 def test_a_check_does_not_load_what_removes() -> None:
-    """No collector, no removers, nothing that decides or explains a pass."""
-    looking, removing = (imported_by(command, "--wrong-option") for command in ("check", "reclaim"))
-    assert not REMOVING & looking
-    assert removing >= REMOVING, "so the ones above were really missing"
+    """`check` imports no collector, no remover, and nothing that plans or explains a pass."""
+    checking, removing = (imported_by(command, "--wrong-option") for command in ("check", "reclaim"))
+    assert not REMOVING & checking
+    assert removing >= REMOVING, "`reclaim` does load them"

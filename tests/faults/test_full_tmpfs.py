@@ -45,7 +45,7 @@ def relieved(small: SmallNode, number: int, *, inodes: bool) -> Relief:
     else:
         with full(small.disk, inodes=inodes):
             relief = hook(small.disk, configuration, inodes=inodes)
-    assert relief.code == 0, relief.said
+    assert relief.code == 0, relief.output
     assert {small.pause_id, small.app_id} <= small.images()
     return relief
 

@@ -1,1 +1,1 @@
-"""A hundred thousand inputs for everything that reads text; only when asked for (`make fuzz`)."""
+"""A hundred thousand inputs for everything that reads text; only with `make fuzz`."""

@@ -1,4 +1,4 @@
-"""FUZZ_INPUTS in the environment: how many inputs in all. Without it nothing here is collected."""
+"""FUZZ_INPUTS in the environment is the total number of inputs; without it the long fuzz tests are not collected."""
 
 from __future__ import annotations
 

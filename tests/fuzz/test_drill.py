@@ -1,4 +1,4 @@
-"""Arbitrary scenarios and reports: parsed to something that can be run or drawn, or refused in one sentence."""
+"""Arbitrary scenarios and reports are parsed to something that can be run or rendered, or refused in one sentence."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ anything = plain | st.floats() | st.lists(plain, max_size=2) | st.dictionaries(s
 
 
 def test_the_whole_scenario_can_be_used() -> None:
-    """The document that is changed below is valid before."""
+    """The unchanged document is valid."""
     assert len(scenario_of(WHOLE, "f").pressures) == 2
 
 
 @given(st.sampled_from(places(WHOLE)), anything, st.sampled_from(places(WHOLE)), anything)
 def test_scenarios(path: tuple[Any, ...], value: Any, other: tuple[Any, ...], again: Any) -> None:
-    """A scenario with valid numbers, or one sentence."""
+    """The result is a scenario with valid numbers, or an error of one sentence."""
     try:
         made = changed(changed(WHOLE, path, value), other, again)
     except (KeyError, IndexError, TypeError):
-        return  # the first change has taken the place of the second away
+        return  # the first change removed the place of the second
     try:
         found = scenario_of(made, "f")
     except ScenarioError as error:
@@ -82,7 +82,7 @@ def test_scenarios(path: tuple[Any, ...], value: Any, other: tuple[Any, ...], ag
 
 @given(st.sampled_from(places(REPORT)), anything)
 def test_reports(path: tuple[Any, ...], value: Any) -> None:
-    """A report that can be drawn completely, or one sentence."""
+    """The result is a report that can be rendered completely, or an error of one sentence."""
     try:
         found = report_of(changed(REPORT, path, value), "f")
     except ReportError as error:

@@ -1,4 +1,4 @@
-"""Arbitrary texts in a file or a flag: parsed to a valid value or refused in one sentence, and fast.
+"""Arbitrary texts in a file or a flag are parsed to a valid value or refused in one sentence, quickly.
 
 Collected only with FUZZ_INPUTS in the environment; `make fuzz` runs it.
 """
@@ -82,7 +82,7 @@ def test_quantities(text: str) -> None:
 
 @given(texts.map(lambda text: text if text.endswith("%") else text + "%"))
 def test_percentages(text: str) -> None:
-    """A finite share, of any capacity, that is printed."""
+    """The result is a finite share of any capacity, and can be printed."""
     try:
         share = parse_percentage(text)
     except QuantityError:
@@ -104,7 +104,7 @@ def test_durations(text: str) -> None:
 
 @given(texts)
 def test_values_of_thresholds(text: str) -> None:
-    """Nothing negative, nothing infinite, no quantity of 0, no share above the whole."""
+    """No value is negative or infinite, no quantity 0, no percentage above 100."""
     with contextlib.suppress(ThresholdConfigError):
         value = read_value("field", "name", text)
         assert value.amount(10**12) >= 0
@@ -193,7 +193,7 @@ MONSTERS: dict[str, Callable[[], str]] = {
 
 @pytest.mark.parametrize("monster", MONSTERS)
 def test_monsters_are_refused_fast(monster: str, tmp_path: Path) -> None:
-    """In one short sentence, and within a time that no quadratic reader would keep."""
+    """The error is one sentence, and comes sooner than a quadratic reader could finish."""
     path = tmp_path / "c.yaml"
     path.write_text(MONSTERS[monster]())
     with fast(), pytest.raises(ConfigurationError) as refused:
@@ -204,7 +204,7 @@ def test_monsters_are_refused_fast(monster: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("read", [parse_quantity, parse_percentage, parse_duration])
 @pytest.mark.parametrize("unit", ["9", "0", ".", "1s", "%", "-", "e9", "1h1m"])
 def test_10_mb_of_anything_are_refused_fast(read: Callable[[str], object], unit: str) -> None:
-    """By their length, before they are parsed."""
+    """They are refused by their length, before they are parsed."""
     with fast(), pytest.raises(QuantityError) as refused:
         read(unit * (10_000_000 // len(unit)))
     assert len(str(refused.value)) < 300
@@ -216,7 +216,7 @@ entries = st.text(max_size=40) | st.text("*", max_size=10) | st.text("ab*:/@.-_1
 
 @given(entries)
 def test_keep_lists(text: str) -> None:
-    """An entry is refused in one sentence, or it matches images or does not."""
+    """An entry is refused in one sentence, or it either matches the image or is listed as unmatched."""
     with fast():
         try:
             keep = parse_keep_list([text])
@@ -233,7 +233,7 @@ GOOD_RECORDS = records_json({KEPT_IMAGE.id: ImageRecord(10.0, 20.0)}, NOW)
 
 @given(st.binary(max_size=200), st.integers(0, len(GOOD_RECORDS)), st.integers(0, len(GOOD_RECORDS)))
 def test_records(inserted: bytes, start: int, end: int) -> None:
-    """A valid text with a part of it replaced: refused in one sentence, or records of the past."""
+    """A valid text with a part replaced is refused in one sentence, or has only records of the past."""
     with fast():
         try:
             found = records_from_json(GOOD_RECORDS[:start] + inserted + GOOD_RECORDS[end:], NOW)

@@ -1,4 +1,4 @@
-"""Arbitrary names and error texts: one printable line in a table, one object in a log.
+"""Arbitrary names and error texts are one printable line in a table, and one object in a log.
 
 Names of the runtime are UTF-8, names on a disk are any bytes: those come as surrogates.
 """
@@ -37,28 +37,28 @@ PIECES = [
 ]
 on_disk = st.binary(max_size=40).map(os.fsdecode)  # surrogates where it is not UTF-8
 hostile = st.lists(st.sampled_from(PIECES) | st.text(max_size=8), max_size=8).map("".join) | on_disk
-LOOK = observations_of(observation(Signal.NODEFS_AVAILABLE, GIB, time=100.0), time=100.0)
+OBSERVATIONS = observations_of(observation(Signal.NODEFS_AVAILABLE, GIB, time=100.0), time=100.0)
 IDLE = Decision(frozenset(), (), None, (), FsLayout.SINGLE)
 
 
-def record_of(name: str, words: str) -> Pass:
+def record_of(name: str, message: str) -> Pass:
     """A pass in which the removal of one object failed, with the runtime's error text, and one was kept."""
-    went = Verdict(Kind.POD_LOG, name, name, Action.REMOVE, Reason.POD_GONE, 1, 1.0)
-    stayed = went._replace(action=Action.KEEP, reason=Reason.RUNNING)
+    removed = Verdict(Kind.POD_LOG, name, name, Action.REMOVE, Reason.POD_GONE, 1, 1.0)
+    kept = removed._replace(action=Action.KEEP, reason=Reason.RUNNING)
     function = ReclaimResult(
         "delete_all_unused_containers",
-        outcomes=(Outcome(went, Result.FAILED, words),),
-        kept=(Outcome(stayed),),
-        error=words,
+        outcomes=(Outcome(removed, Result.FAILED, message),),
+        kept=(Outcome(kept),),
+        error=message,
     )
-    record = Pass("0" * 12, 1_800_000_000.0, Trigger.INTERVAL, LOOK, IDLE, ())
-    return replace(record, functions=(function,), result=PassResult.FAILED, reason=words)
+    record = Pass("0" * 12, 1_800_000_000.0, Trigger.INTERVAL, OBSERVATIONS, IDLE, ())
+    return replace(record, functions=(function,), result=PassResult.FAILED, reason=message)
 
 
 @given(hostile, hostile)
-def test_tables_and_passes(name: str, words: str) -> None:
-    """As many lines as rows, each printable, and all of it can be written as UTF-8."""
-    record = record_of(name, words)
+def test_tables_and_passes(name: str, message: str) -> None:
+    """There are as many lines as rows, each printable, and all can be written as UTF-8."""
+    record = record_of(name, message)
     rows = outcomes_table([*record.removals, *record.kept])
     assert len(rows) == 3
     for line in [*rows, *pass_lines(record)]:
@@ -68,18 +68,18 @@ def test_tables_and_passes(name: str, words: str) -> None:
 
 
 @given(hostile, hostile)
-def test_records_in_a_log(name: str, words: str) -> None:
-    """As JSON one object with exactly that text; as text one printable line."""
-    record = pass_json(record_of(name, words))
+def test_records_in_a_log(name: str, message: str) -> None:
+    """JSON output is one object with exactly that text, text output one printable line."""
+    record = pass_json(record_of(name, message))
     for as_json in (True, False):
         stream = io.StringIO()
         log = Log(lambda: 1_800_000_000.0, as_json=as_json, stream=stream)
-        log.warning(words, object=name, record=record)
+        log.warning(message, object=name, record=record)
         line = stream.getvalue()
         assert line.endswith("\n")
         assert line[:-1].isprintable()
         line.encode("utf-8")
         if as_json:
             found = json.loads(line)
-            assert (found["message"], found["object"]) == (words, name)
-            assert found["record"]["removals"][0]["error"] == (words or None)
+            assert (found["message"], found["object"]) == (message, name)
+            assert found["record"]["removals"][0]["error"] == (message or None)

@@ -1,4 +1,4 @@
-"""Whatever answers at the runtime's socket: a call is answered or fails, with nothing but a CallError, and in time."""
+"""Whatever the server on the runtime's socket sends, a call is answered or raises a CallError, in time."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ pytestmark = pytest.mark.timeout(3600)
 
 
 @given(ANY_BYTES, st.booleans())
-def test_servers(said: bytes, greeted: bool) -> None:
-    """Any frames in any order, any bytes, after a greeting or in its place; then the server hangs up."""
-    assert_clean(said, greeted)
+def test_servers(sent: bytes, greeted: bool) -> None:
+    """Any frames in any order, or any bytes, after a greeting or instead of it; then the server closes."""
+    assert_clean(sent, greeted)

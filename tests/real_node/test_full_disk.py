@@ -118,7 +118,7 @@ class FullNode:
         else:
             with full(self.where, inodes=disk.inodes, leave_reserve=disk.leave_reserve):
                 relief = hook(self.where, self.configuration, inodes=disk.inodes)
-        assert relief.code == 0, relief.said
+        assert relief.code == 0, relief.output
         assert self.node.kubelet.state_of(self.running) == 1, "the running container still runs"
         assert self.protected <= self.node.cri.image_ids()
         return relief

@@ -48,7 +48,7 @@ def failure(call: Callable[[], object]) -> CallError:
 def test_whatever_a_server_says_is_an_error_of_that_call_alone(name: str, tmp_path: Path) -> None:
     """A removal, which has no deadline, ends in bounded memory; the call beside it goes on, and so does the next."""
     hostile = HOSTILE[name]
-    talk = one_after_the_other(answering, hostile_talk(hostile.say(), hold=hostile.seconds is not None))
+    talk = one_after_the_other(answering, hostile_talk(hostile.send(), hold=hostile.seconds is not None))
     with listening(tmp_path / "s", talk) as listener:
         channel = Channel(str(listener.path))
         beside = channel.stream(METHOD, b"beside", SOON)
