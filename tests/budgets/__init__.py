@@ -1,1 +1,1 @@
-"""Ring 4: budgets of start-up, memory and stalls."""
+"""Ring budgets: limits of start-up, memory and imports."""

@@ -101,7 +101,7 @@ def seen_filesystems(
 
 
 def image_id(number: int) -> str:
-    """The id of an image: 64 hexadecimal digits behind their algorithm, told apart by the first 8."""
+    """The id of an image: 64 hexadecimal digits behind their algorithm, distinguished by the first 8."""
     return "sha256:" + f"{number:08x}".ljust(64, "0")
 
 

@@ -1,1 +1,1 @@
-"""Ring 3: a real containerd on a real small filesystem."""
+"""Ring real_node: a real containerd on a real small filesystem."""

@@ -1,1 +1,1 @@
-"""Ring 2: fakes and real small filesystems behind real unix sockets speaking real gRPC."""
+"""Ring sockets: fakes and real small filesystems behind real unix sockets that speak gRPC."""

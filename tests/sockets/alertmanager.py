@@ -1,4 +1,4 @@
-"""A real Alertmanager, Debian's, and what systemd does for a socket with `Accept=yes`."""
+"""A real Alertmanager from Debian, and a stand-in for systemd's sockets with `Accept=yes`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ START_SECONDS = 30.0
 
 
 class Alertmanager:
-    """Runs with a configuration file; alerts are given to it as Prometheus would."""
+    """Runs with a configuration file; `fire` sends it alerts as Prometheus does."""
 
     def __init__(self, program: str, directory: Path, configuration: Path):
         self._address = f"127.0.0.1:{free_port()}"
@@ -64,13 +64,16 @@ class Alertmanager:
 
 
 class Inetd:
-    """Listens, and starts a command for each connection with it as stdin and stdout. `codes`: how they ended."""
+    """Listens, and starts a command for each connection, which is its stdin and stdout.
+
+    `codes`: the exit codes so far; `stderr`: what the commands wrote there.
+    """
 
     def __init__(self, command: Sequence[str], environment: dict[str, str]):
         self._command = command
         self._environment = environment
         self.codes: list[int] = []
-        self.words = ""
+        self.stderr = ""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -93,7 +96,7 @@ class Inetd:
                     text=True,
                     check=False,
                 )
-            self.words += process.stderr
+            self.stderr += process.stderr
             self.codes.append(process.returncode)
 
     def __enter__(self) -> Self:

@@ -1,6 +1,6 @@
-"""A second implementation of an API server, as far as events go: over TLS, with tokens, and with bad days.
+"""A second implementation of the API server for events: over TLS, with tokens, and with faulty answers on request.
 
-What it keeps it checks as the real one does; what it answers on a bad day is a script of bytes and pauses.
+It validates events as the real one does; a faulty answer is a script of bytes and pauses.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ BEARER = "a-token-of-a-service-account"
 class ApiServer:
     """Serves events of the namespace `default` on a port of its own.
 
-    `events`: by name. `requests`: method, path and content type of each. `bad_day`: sent to every request instead of an
-    answer. `status`: answered instead of doing anything, unless 0.
+    `events`: by name. `requests`: method, path and content type of each. `faulty_answer`: sent to every request instead
+    of an answer. `status`: if not 0, answered to every request, which has no effect.
     """
 
-    def __init__(self, authority: Authority, bad_day: Iterable[Step] = (), status: int = 0):
+    def __init__(self, authority: Authority, faulty_answer: Iterable[Step] = (), status: int = 0):
         self.events: dict[str, dict[str, Any]] = {}
         self.requests: list[tuple[str, str, str]] = []
-        self.bad_day = list(bad_day)
+        self.faulty_answer = list(faulty_answer)
         self.status = status
         self.over = threading.Event()
         self._authority = authority
@@ -52,8 +52,8 @@ class ApiServer:
             def _serve(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"] or 0))
                 api.requests.append((self.command, self.path, self.headers["Content-Type"] or ""))
-                if api.bad_day:
-                    api.have_a_bad_day(self)
+                if api.faulty_answer:
+                    api.send_faulty_answer(self)
                     return
                 status, document = api.answer(self.command, self.path, self.headers["Authorization"] or "", body)
                 content = json.dumps(document).encode()
@@ -63,7 +63,7 @@ class ApiServer:
                 self.wfile.write(content)
 
             def log_message(self, *_: object) -> None:
-                """Says nothing."""
+                """Logs nothing."""
 
         self._server = _Server(("127.0.0.1", 0), Handler, serving(authority.identity("api", "IP:127.0.0.1")))
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
@@ -71,7 +71,7 @@ class ApiServer:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """Its base URL."""
         return f"https://127.0.0.1:{self._server.server_address[1]}"
 
     def kubeconfig(self, directory: Path, token: str = BEARER) -> str:
@@ -91,11 +91,11 @@ class ApiServer:
         return str(path)
 
     def answer(self, method: str, path: str, authorization: str, body: bytes) -> tuple[int, dict[str, Any]]:
-        """Status and document, as the real one would have them."""
+        """Status and document, as the real one would answer."""
         if authorization.lower() != f"bearer {BEARER}":
             return 401, _failure("Unauthorized")
         if self.status:
-            return self.status, _failure("as the test wants it")
+            return self.status, _failure("as configured by the test")
         document = json.loads(body)
         if method == "POST" and path == EVENTS:
             name = document["metadata"]["name"]
@@ -114,16 +114,16 @@ class ApiServer:
             return 200, self.events[name]
         return 403, _failure("Forbidden")
 
-    def have_a_bad_day(self, handler: BaseHTTPRequestHandler) -> None:
-        """Sends the script, and hangs up."""
+    def send_faulty_answer(self, handler: BaseHTTPRequestHandler) -> None:
+        """Sends the script, and closes the connection."""
         handler.close_connection = True
         try:
-            for step in self.bad_day:
+            for step in self.faulty_answer:
                 if isinstance(step, bytes):
                     handler.wfile.write(step)
                 elif self.over.wait(step):
                     return
-        except OSError:  # the client has left
+        except OSError:  # the client has closed
             pass
 
     def __enter__(self) -> Self:
@@ -146,16 +146,16 @@ class _Server(ThreadingHTTPServer):
         self._tls = tls
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """TLS on the thread of the request, so that a client that hangs holds up nobody else."""
+        """TLS on the thread of the request, so that a client that hangs delays no other one."""
         request.settimeout(5.0)
         try:
             with self._tls.wrap_socket(request, server_side=True) as wrapped:
                 super().finish_request(wrapped, client_address)
-        except OSError:  # a client that does not believe us, or has left
+        except OSError:  # the client rejects our certificate, or has closed
             pass
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """The client's loss."""
+        """Ignores errors of a client's connection."""
 
 
 def _failure(reason: str) -> dict[str, Any]:

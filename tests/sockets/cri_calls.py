@@ -1,4 +1,4 @@
-"""One call of CRI v1 over a unix socket, with nothing between the test and gRPC."""
+"""Calls of CRI v1 over a unix socket, directly by gRPC."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def run_pod(calls: CriCalls, name: str, uid: str = "", **config: Any) -> str:
 
 
 def came_true(condition: Callable[[], bool], within_seconds: float = 60.0) -> bool:
-    """Whether the condition holds before the time is over."""
+    """True if the condition becomes true in time."""
     deadline = time.monotonic() + within_seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -1,7 +1,7 @@
-"""A runtime of another dialect: a server of its own socket that passes every call on and rewords the answers.
+"""A runtime of another dialect: a server on a socket of its own that passes every call on and changes the answers.
 
-Runtimes differ in what a list says about an image, and a list may lag behind the truth. The embedded runtime speaks
-as containerd does; what others say is said here, over a real socket.
+Runtimes differ in what a list says about an image, and a list may be out of date. The embedded runtime answers as
+containerd does; this server gives the answers of other runtimes, over a real socket.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from eviction.drill.runtime.server import IMAGE_SERVICE, METHODS, RUNTIME_SERVIC
 from reclaim.cri import cri_pb2
 from tests.sockets.cri_calls import CriCalls
 
-Rewording = Callable[[Any], None]
-"""Changes an answer in place."""
+AnswerChange = Callable[[Any], None]
+"""A function that changes an answer in place."""
 
 
 class Dialect:
     """Serves `socket_path` while its `with` block lasts, passing on to `target`."""
 
-    def __init__(self, target: str, socket_path: str, rewordings: Mapping[str, Rewording]) -> None:
+    def __init__(self, target: str, socket_path: str, changes: Mapping[str, AnswerChange]) -> None:
         self.endpoint = f"unix://{socket_path}"
         self._calls = CriCalls(target)
-        self._rewordings = rewordings
+        self._changes = changes
         self._workers = ThreadPoolExecutor(8)
         self._server = grpc.server(self._workers)
         for service in (RUNTIME_SERVICE, IMAGE_SERVICE):
@@ -53,7 +53,7 @@ class Dialect:
                 answer = self._calls.call(method.name, **fields)
             except grpc.RpcError as error:
                 context.abort(error.code(), error.details() or "")
-            self._rewordings.get(method.name, lambda _: None)(answer)
+            self._changes.get(method.name, lambda _: None)(answer)
             return answer
 
         return grpc.unary_unary_rpc_method_handler(

@@ -1,4 +1,4 @@
-"""Runs a drill as somebody who may do less, in a process of its own.
+"""Runs a drill with fewer rights, in a process of its own.
 
     python -m tests.sockets.drill_child without-capabilities|locked-down ARGUMENTS...
 
@@ -15,7 +15,7 @@ from eviction.cli import main
 from eviction.drill.runtime.private_mounts import enter_private_mounts
 from tests.sockets.namespace_child import drop_all_capabilities
 
-CAP_SETFCAP = 1 << 31  # without it the kernel lets nobody map root into a user namespace (Linux 5.12)
+CAP_SETFCAP = 1 << 31  # without it no process may map root into a user namespace (Linux 5.12)
 
 
 def lock_down() -> None:

@@ -1,7 +1,7 @@
-"""A second implementation of a kubelet's endpoint: a real server whose every byte, and every pause, the test chooses.
+"""A second implementation of a kubelet's endpoint: a real server that sends the bytes and pauses that a test chooses.
 
-It asks for a token or a client certificate as a kubelet does. What it then sends is a script: bytes are sent, numbers
-are seconds to wait. After the last step the connection is closed.
+It requires a token or a client certificate as a kubelet does. Then it sends a script: bytes are sent, numbers are
+seconds to wait. After the last step it closes the connection.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from reclaim.pods.kubelet_endpoint import KubeletEndpoint
 Step = bytes | float
 FOREVER_SECONDS = 3600.0  # until the server is closed
 SHORT_SECONDS = 0.3
-MARGIN_SECONDS = 20.0  # the machine is shared; alone it is below 0.05 s
+MARGIN_SECONDS = 20.0  # the machine is shared; below 0.05 s on an idle one
 BEARER = "eyJhbGciOiJub25lIn0.secret.-_~+/="
 
 
 def answer(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> bytes:
-    """A whole answer with its length."""
+    """A complete answer with its Content-Length."""
     lines = [f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}", f"Content-Length: {len(body)}"]
     lines += ["Content-Type: application/json", *(f"{name}: {value}" for name, value in (headers or {}).items())]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
 def chunked(*chunks: bytes, end: bytes = b"0\r\n\r\n") -> bytes:
-    """A whole answer in chunks, as Go sends a long one."""
+    """A complete answer in chunks, as Go sends a long one."""
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     return head + b"".join(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n" for chunk in chunks) + end
 
@@ -60,7 +60,7 @@ PODS = pod_list({"metadata": {"uid": "uid-1"}, "status": {"phase": "Succeeded"}}
 
 
 def refused(endpoint: KubeletEndpoint, seconds: float = 2.0) -> KubeletUnavailable:
-    """Why there was no answer; whatever happened, the token is not in the message."""
+    """The error of a request that must fail; the token is never in its message."""
     with pytest.raises(KubeletUnavailable) as caught:
         get_pods(endpoint, seconds)
     assert BEARER not in str(caught.value)
@@ -117,7 +117,7 @@ class Authority:
 
 
 def serving(identity: Identity, clients_of: Authority | None = None) -> ssl.SSLContext:
-    """What a server needs to speak TLS; with `clients_of` it asks for a client certificate of that authority."""
+    """A server's TLS context; with `clients_of` it requires a client certificate of that authority."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(identity.certificate, identity.key)
     if clients_of is not None:
@@ -129,8 +129,8 @@ def serving(identity: Identity, clients_of: Authority | None = None) -> ssl.SSLC
 class KubeletServer:
     """Listens on a port of its own. `script` is what it sends, and may be replaced while it runs.
 
-    With `bearer`, who does not bring it gets 401. With `unasked` it sends that as soon as somebody connects, before
-    TLS and before any request. `requests` holds the heads of all requests that it has read.
+    With `bearer`, a request without that token gets 401. `unasked` is sent on each new connection, before TLS and
+    before any request. `requests` holds the heads of all requests that it has read.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class KubeletServer:
 
     @property
     def url(self) -> str:
-        """Where it is, as an endpoint is written."""
+        """Its URL, in the form of `kubeletEndpoint`."""
         host, port = self._listener.getsockname()[:2]
         return f"{'https' if self._tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
 
@@ -166,7 +166,7 @@ class KubeletServer:
         self.close()
 
     def close(self) -> None:
-        """Ends all of it."""
+        """Stops the server and its threads."""
         self._over.set()
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -194,10 +194,10 @@ class KubeletServer:
                     if self._read_request(connection):
                         self._send(connection, self.script)
             except OSError:
-                pass  # the client has left: with certificates and deadlines that is what is tested
+                pass  # the client has closed, as tests of certificates and deadlines expect
 
     def _read_request(self, connection: socket.socket) -> bool:
-        """Whether somebody asked who may."""
+        """True if an authorized request has arrived."""
         head = b""
         while not head.endswith(b"\r\n\r\n"):
             received = connection.recv(65536)

@@ -20,27 +20,27 @@ _libc.umount2.argtypes = [ctypes.c_char_p, ctypes.c_int]
 
 
 def need_mounts() -> None:
-    """Skips where no filesystem can be mounted, and says what is missing."""
+    """Skips the test, with the reason, where no filesystem can be mounted."""
     if not MOUNTS.available:
         pytest.skip(f"needs a mount namespace of its own: {MOUNTS.reason}")
 
 
 def mounted_tmpfs(directory: str, size_bytes: int, inodes: int) -> None:
-    """A tmpfs on a new or existing directory; `unmount` takes it away."""
+    """A tmpfs on a new or existing directory; `unmount` removes it."""
     need_mounts()
     os.makedirs(directory, exist_ok=True)
     mount_tmpfs(directory, size_bytes, inodes)
 
 
 def mounted_tmpfs_without_inodes(directory: str, size_bytes: int) -> None:
-    """A tmpfs that counts no inodes: statvfs says 0 of 0, as on btrfs."""
+    """A tmpfs that counts no inodes: statvfs reports 0 of 0, as on btrfs."""
     need_mounts()
     os.makedirs(directory, exist_ok=True)
     _mount(directory, "tmpfs", f"size={size_bytes},nr_inodes=0,mode=0755")
 
 
 def bound(source: str, target: str) -> None:
-    """A bind mount of a file or directory on another that exists; `unmount` takes it away."""
+    """A bind mount of a file or directory on another that exists; `unmount` removes it."""
     need_mounts()
     if _libc.mount(os.fsencode(source), os.fsencode(target), None, _MS_BIND, None) != 0:
         pytest.skip(f"needs a bind mount on {target}: {os.strerror(ctypes.get_errno())}")
@@ -48,7 +48,7 @@ def bound(source: str, target: str) -> None:
 
 @contextmanager
 def dead_filesystem(directory: str) -> Iterator[None]:
-    """A FUSE filesystem on `directory` whose program never answers: every look at it blocks, as on a dead NFS server.
+    """A FUSE filesystem on `directory` whose program never answers: every access blocks, as on a dead NFS server.
 
     When the block ends, the calls that hang fail with ENOTCONN, and it is unmounted.
     """
@@ -66,7 +66,7 @@ def dead_filesystem(directory: str) -> Iterator[None]:
 
 
 def unmount(directory: str) -> None:
-    """Takes the uppermost mount off a directory, at once, also if it is in use; nothing happens if there is none."""
+    """Detaches the uppermost mount of a directory, also if it is in use; does nothing if there is none."""
     _libc.umount2(os.fsencode(directory), _MNT_DETACH)
 
 

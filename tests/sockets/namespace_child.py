@@ -1,6 +1,6 @@
-"""What the namespace tests do in a process of their own, which prints one JSON object.
+"""Functions that the tests of namespaces run in a child process, which prints one JSON object.
 
-    python -m tests.sockets.namespace_child STORY DIRECTORY [UID]
+    python -m tests.sockets.namespace_child FUNCTION DIRECTORY [UID]
 
 With UID, root becomes that user and group first, without other groups and capabilities. It does so here, with every
 module imported, and not in its parent: that user may not be allowed to read this interpreter.
@@ -30,7 +30,7 @@ MIB = 1 << 20
 
 
 def enter(_: str) -> dict[str, Any]:
-    """Enter, and say as whom."""
+    """Enter, and report the user."""
     return {**dataclasses.asdict(enter_private_mounts()), "user": os.geteuid()}
 
 
@@ -51,7 +51,7 @@ def locked_down(_: str) -> dict[str, Any]:
     outer = os.readlink("/proc/self/ns/user")
     first = enter_private_mounts()
     if first.how == "root":
-        raise SystemExit("this story must not be told as root: the limit it sets would be the machine's own")
+        raise SystemExit("locked_down must not run as root: the limit that it sets would be the machine's own")
     if first.available and os.readlink("/proc/self/ns/user") != outer:
         with open("/proc/sys/user/max_user_namespaces", "w", encoding="utf-8") as limit:  # of this namespace
             limit.write("0")
@@ -76,19 +76,19 @@ def mount(directory: str) -> dict[str, Any]:
 
 
 def mount_wrongly(directory: str) -> dict[str, Any]:
-    """Ask for mounts that cannot be."""
+    """Request mounts that are impossible."""
     _enter()
-    said = []
+    errors = []
     for path, size_bytes, inodes in ((f"{directory}/absent", MIB, 16), (directory, 0, 16), (directory, MIB, 1)):
         try:
             mount_tmpfs(path, size_bytes, inodes)
         except EmbeddedNodeError as error:
-            said.append(str(error))
-    return {"said": said}
+            errors.append(str(error))
+    return {"errors": errors}
 
 
 def mount_and_wait(directory: str) -> dict[str, Any]:
-    """Mount, say so, and wait for the end."""
+    """Mount, print the files, and wait until stdin is closed."""
     _enter()
     mount_tmpfs(directory, MIB, 16)
     with open(os.path.join(directory, "file"), "wb") as file:
@@ -109,44 +109,44 @@ def full(directory: str) -> dict[str, Any]:
     runtime = EmbeddedRuntime(os.path.join(disk, "images"))
     runtime.add_image([runtime.sandbox_image], [LayerSpec("pause", 4096)])
     image_id = runtime.add_image(["registry.example/app:1"], [LayerSpec("app", 2 * MIB, 4)])
-    story: dict[str, Any] = {}
+    results: dict[str, Any] = {}
 
-    def look(moment: str) -> None:
-        seen = os.statvfs(disk)
-        story[moment] = {"bytes_free": seen.f_bavail * seen.f_frsize, "inodes_free": seen.f_favail}
+    def record_free(moment: str) -> None:
+        found = os.statvfs(disk)
+        results[moment] = {"bytes_free": found.f_bavail * found.f_frsize, "inodes_free": found.f_favail}
 
     with EmbeddedServer(runtime, os.path.join(sockets, "cri.sock")) as server, CriCalls(server.target) as calls:
         sandbox_id = run_pod(calls, "web")
         container_id = run_container(calls, sandbox_id, "web", "registry.example/app:1")
-        look("started")
+        record_free("started")
         runtime.write_to_container(container_id, 0, files=1000)
-        look("no inodes")
-        story["created at 0 inodes"] = calls.error(
+        record_free("no inodes")
+        results["created at 0 inodes"] = calls.error(
             "CreateContainer", pod_sandbox_id=sandbox_id, config={"image": {"image": "registry.example/app:1"}}
         )[1]
         calls.call("RemoveContainer", container_id=container_id)
-        look("container removed")
+        record_free("container removed")
         container_id = run_container(calls, sandbox_id, "web", "registry.example/app:1")
-        story["written"] = runtime.write_to_container(container_id, 100 * MIB)
-        look("no bytes")
+        results["written"] = runtime.write_to_container(container_id, 100 * MIB)
+        record_free("no bytes")
         try:
             runtime.add_image(["registry.example/large:1"], [LayerSpec("large", MIB, 8)])
         except EmbeddedNodeError as error:
-            story["pulled at 0 bytes"] = str(error)
-        look("no bytes after a failed pull")
+            results["pulled at 0 bytes"] = str(error)
+        record_free("no bytes after a failed pull")
         calls.call("RemoveImage", image={"image": image_id})
-        look("image removed under its container")
+        record_free("image removed under its container")
         calls.call("RemoveContainer", container_id=container_id)
-        look("all removed")
-    return story
+        record_free("all removed")
+    return results
 
 
 def become(user: int) -> None:
-    """Be that user and group and nothing else, as after `setpriv` and an exec."""
+    """Become that user and group, without other groups, as after `setpriv` and an exec."""
     os.setgroups([])
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
-    # A change of user without an exec gives /proc/self to root; an exec would have given it back.
+    # A change of user without an exec gives /proc/self to root; an exec would give it to the user.
     if _libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl")
 
@@ -158,18 +158,18 @@ def _enter() -> None:
 
 
 def drop_all_capabilities(but: int = 0) -> None:
-    """Be who one is, and nothing more: what root can do beyond that is gone. `but`: bits below 32 to keep."""
+    """Drop all capabilities and keep the user. `but`: bits below 32 to keep."""
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
     if _libc.capset(header, (ctypes.c_uint32 * 6)(but, but)) != 0:
         raise OSError(ctypes.get_errno(), "capset")
 
 
-STORIES: dict[str, Callable[[str], dict[str, Any]]] = {
-    story.__name__: story
-    for story in (enter, enter_beside_a_thread, locked_down, mount, mount_wrongly, mount_and_wait, full)
+FUNCTIONS: dict[str, Callable[[str], dict[str, Any]]] = {
+    function.__name__: function
+    for function in (enter, enter_beside_a_thread, locked_down, mount, mount_wrongly, mount_and_wait, full)
 }
 
 if __name__ == "__main__":
     if len(sys.argv) > 3:
         become(int(sys.argv[3]))
-    sys.stdout.write(json.dumps(STORIES[sys.argv[1]](sys.argv[2])))
+    sys.stdout.write(json.dumps(FUNCTIONS[sys.argv[1]](sys.argv[2])))

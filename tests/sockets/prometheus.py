@@ -1,4 +1,4 @@
-"""A real Prometheus, Debian's, that scrapes what it is told to, on a port of its own."""
+"""A real Prometheus from Debian that scrapes one address, on a port of its own."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Prometheus:
         self._log.close()
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """What an expression evaluates to now; empty while Prometheus does not answer. Fails for a bad expression."""
+        """The current result of an expression; empty while Prometheus does not answer. Fails for a bad expression."""
         url = f"http://{self._address}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
         try:
             with urllib.request.urlopen(url, timeout=60.0) as answer:  # loopback

@@ -290,11 +290,11 @@ texts = st.sampled_from(["5%", "1Gi", "x", "{}", "[]", "12", "null", "{nodefs.av
 
 @given(st.lists(st.tuples(fields, texts), max_size=4) | st.text(max_size=60))
 def test_any_file_is_read_or_refused(
-    tmp_path_factory: pytest.TempPathFactory, told: list[tuple[str, str]] | str
+    tmp_path_factory: pytest.TempPathFactory, content: list[tuple[str, str]] | str
 ) -> None:
     """Nothing but ConfigurationError comes out of a file, and no part of a refused one is used."""
     path = tmp_path_factory.getbasetemp() / "any.yaml"
-    body = told if isinstance(told, str) else "".join(f"{field}: {text}\n" for field, text in told)
+    body = content if isinstance(content, str) else "".join(f"{field}: {text}\n" for field, text in content)
     path.write_bytes((HEAD + body).encode("utf-8", "surrogatepass"))
     with contextlib.suppress(ConfigurationError):
         assert isinstance(load(str(path), {}, {}), Configuration)

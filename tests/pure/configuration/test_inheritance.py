@@ -147,7 +147,7 @@ def test_the_other_settings_of_the_kubelet_are_inherited_and_replaced(files: Fil
 
 
 def test_a_negative_transition_period_of_the_kubelets_is_refused_unless_our_own_replaces_it(files: Files) -> None:
-    """The kubelet does not validate it and hides every condition with it; nobody means that, so it is an error."""
+    """The kubelet does not validate it and hides every condition with it; here it is an error."""
     files.write("evictionPressureTransitionPeriod: -30s\n")
     with pytest.raises(ConfigurationError) as refused:
         files.load()
@@ -258,7 +258,7 @@ def test_every_value_has_an_origin(files: Files) -> None:
 
 
 def test_memory_and_pid_thresholds_are_left_to_the_kubelet(files: Files) -> None:
-    """Shown, with the copy for what pods may use, and acted on by nobody here."""
+    """Shown, with the copy for what pods may use; no function here acts on it."""
     files.write("evictionHard: {memory.available: 200Mi, pid.available: 5%, nodefs.available: 10%}\n")
     found = files.load()
     assert found.left_to_kubelet == (
@@ -282,7 +282,7 @@ def test_without_a_kubelet_configuration_its_defaults_are_taken(files: Files, na
 
 
 def test_a_kubelet_configuration_that_is_named_must_be_there(files: Files) -> None:
-    """One sentence with its name; what is wrong in it is told too."""
+    """The error is one sentence with its path, also for an error in its content."""
     files.kubelet.unlink()
     with pytest.raises(ConfigurationError, match=r"/kubelet\.yaml: cannot be read: No such file or directory$"):
         files.load()

@@ -286,10 +286,10 @@ documents = st.dictionaries(
 
 
 @given(st.lists(documents, max_size=3))
-def test_any_documents_are_read_or_refused(told: list[dict[str, Any]]) -> None:
+def test_any_documents_are_read_or_refused(documents: list[dict[str, Any]]) -> None:
     """Nothing but KubeletConfigurationError comes out."""
     with contextlib.suppress(KubeletConfigurationError):
-        kubelet_configuration(merged(told), "f")
+        kubelet_configuration(merged(documents), "f")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from eviction.configuration.validation import AddressError, parse_address, parse
     ],
 )
 def test_an_address_is_a_host_and_a_port(text: str, address: tuple[str, int] | None) -> None:
-    """IPv4, IPv6 in brackets, localhost without a look-up; the empty text is no address."""
+    """IPv4, IPv6 in brackets, localhost without name resolution; the empty text is no address."""
     assert parse_address(text) == address
 
 

@@ -213,7 +213,7 @@ def test_a_sandbox_that_is_ready_or_occupied_by_now_stays() -> None:
 
 
 def test_what_is_gone_by_now_is_gone_already() -> None:
-    """Somebody else was faster."""
+    """Another program removed it first."""
     node = Node()
     node.runtime.containers.clear()
     node.runtime.sandboxes.clear()

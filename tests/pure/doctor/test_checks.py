@@ -156,18 +156,18 @@ def test_the_worst_comes_first() -> None:
     facts = replace(SOUND, inotify_limit=128, unmatched_keeps=("x",), pods_readable=False)
     findings = examine(facts)
     assert [finding.level for finding in findings] == [Severity.PROBLEM, Severity.RISK, Severity.NOTE]
-    told = lines(findings)
-    assert told[0].startswith("PROBLEM  ")
-    assert told[1].startswith("  seen: ")
-    assert told[2].startswith("  do:   ")
-    assert told[-1] == "1 note, 1 problem, 1 risk"
+    shown = lines(findings)
+    assert shown[0].startswith("PROBLEM  ")
+    assert shown[1].startswith("  seen: ")
+    assert shown[2].startswith("  do:   ")
+    assert shown[-1] == "1 note, 1 problem, 1 risk"
 
 
 def test_control_characters_do_not_reach_the_terminal() -> None:
     """A keep-list entry may hold anything."""
-    told = lines((Finding("keep-unmatched", Severity.RISK, "s", "\x1b[2J\n", "r"),))
-    assert "\x1b" not in "".join(told)
-    assert all("\n" not in line for line in told)
+    shown = lines((Finding("keep-unmatched", Severity.RISK, "s", "\x1b[2J\n", "r"),))
+    assert "\x1b" not in "".join(shown)
+    assert all("\n" not in line for line in shown)
 
 
 def test_every_check_is_in_the_list() -> None:

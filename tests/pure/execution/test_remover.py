@@ -64,7 +64,7 @@ def test_what_the_last_check_refuses_is_kept_with_its_reason(
 
 
 def test_what_is_gone_already_frees_nothing_of_ours() -> None:
-    """Somebody else removed it."""
+    """An object that another program removed counts 0 bytes."""
     site = Site(2, wanted_mib=10)
     site.store.refused["a"] = Refused(result=Result.ALREADY_GONE)
     executed = site.execute()
@@ -93,7 +93,7 @@ def test_an_object_that_has_to_wait_is_checked_again_and_removed_then() -> None:
 
 
 def test_a_stop_ends_the_wait_and_the_object_stays() -> None:
-    """SIGTERM is not kept waiting for somebody else's pod."""
+    """SIGTERM does not wait for a pod that is being made."""
     site = Site(2, wanted_mib=20)
     site.store.waits["a"] = [1.0]
     site.store.on_check = lambda _: site.stopping.set()

@@ -142,7 +142,7 @@ def test_a_bad_entry_is_refused_in_a_sentence(entry: str, why: str) -> None:
 )
 def test_100_entries_cost_each_image_160_lines_and_at_most_six_for_each_glob(entry: str) -> None:
     """Counted, not timed: what images cost grows with their number alone, and only a glob that is no plain prefix or
-    suffix is looked for by itself."""
+    suffix is matched one by one."""
 
     def lines(images: int, entries: int) -> int:
         listed = [

@@ -384,7 +384,7 @@ def test_without_complete_lists_nothing_is_known_and_nothing_changes() -> None:
 
 
 def test_a_stop_ends_the_pass_between_two_images_and_is_no_failure() -> None:
-    """The one in flight ends; that the target was not reached is nobody's fault."""
+    """The removal in flight finishes; that the target was not reached is no error."""
     story = Story(1, 2, 3)
     story.runtime.meanwhile[image_id(1)] = story.stopping.set
     result = story.run()

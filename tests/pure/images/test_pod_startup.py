@@ -36,7 +36,7 @@ class Node:
         return self.starts.wait_seconds(tuple(self.runtime.containers.values()))
 
 
-def test_nobody_is_waited_for_on_a_node_where_nothing_begins() -> None:
+def test_no_pod_is_waited_for_on_a_node_where_none_is_being_made() -> None:
     """An old ready sandbox and an old directory hold nothing, nor does a young sandbox that is not ready."""
     node = Node()
     node.sandbox_comes_up("old", 3600.0)
@@ -77,7 +77,7 @@ def test_removals_side_by_side_wait_for_the_same_pod_once() -> None:
     node.clock.step(0.25)
     listings = len(node.runtime.calls)
     assert node.wait_seconds() == pytest.approx(0.75)
-    assert len(node.runtime.calls) == listings, "nobody is asked again for that"
+    assert len(node.runtime.calls) == listings, "the runtime is not asked again for that"
 
 
 def test_where_pods_come_all_the_time_relief_comes_first() -> None:
@@ -93,7 +93,7 @@ def test_where_pods_come_all_the_time_relief_comes_first() -> None:
     assert node.wait_seconds() == 0.0
 
 
-def test_without_a_hold_off_nobody_is_even_looked_for() -> None:
+def test_without_a_hold_off_no_pod_is_searched() -> None:
     """No list is read."""
     node = Node(hold_off_seconds=0.0)
     node.sandbox_comes_up("new", 0.0)
@@ -101,7 +101,7 @@ def test_without_a_hold_off_nobody_is_even_looked_for() -> None:
     assert node.runtime.calls == []
 
 
-def test_on_a_disk_that_is_soon_full_nobody_is_waited_for_long() -> None:
+def test_on_a_disk_that_is_soon_full_pods_are_not_waited_for_long() -> None:
     """A quarter of the time that is left, and then no more."""
     node = Node(seconds_to_full=0.4)
     node.sandbox_comes_up("new", 0.0)
@@ -112,7 +112,7 @@ def test_on_a_disk_that_is_soon_full_nobody_is_waited_for_long() -> None:
 
 def test_a_ready_sandbox_without_a_container_is_a_pod_that_is_being_made() -> None:
     """A sandbox that took seconds to come up is old when the kubelet checks for the image. With a container it is done;
-    after half a minute somebody else waits for it."""
+    after half a minute it is no longer waited for."""
     node = Node()
     node.sandbox_comes_up("slow", 5.0, occupied=False)
     assert node.wait_seconds() == pytest.approx(AGAIN_HOLD_OFFS * HOLD_OFF)

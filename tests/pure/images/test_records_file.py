@@ -121,7 +121,7 @@ def test_a_link_planted_for_the_new_file_is_not_followed(path: Path, tmp_path: P
 
 
 def test_a_symbolic_link_in_place_of_the_file_is_not_followed(path: Path, tmp_path: Path) -> None:
-    """Neither read nor replaced: somebody put it there."""
+    """Neither read nor replaced, as reclaimd did not create it."""
     target = tmp_path / "elsewhere.json"
     saved(target)
     path.parent.mkdir(parents=True)

@@ -28,7 +28,7 @@ HTTPS = "https://127.0.0.1:10250"
     ],
 )
 def test_an_endpoint_is_an_address_and_a_port(url: str, address: tuple[str, int]) -> None:
-    """Without a port the kubelet's default; no name has to be looked up."""
+    """Without a port the kubelet's default; no name has to be resolved."""
     assert KubeletEndpoint(url).address == address
 
 

@@ -187,7 +187,7 @@ def test_a_probe_that_is_closed_while_it_reads_gives_the_reading(reader: Hanging
 def test_probes_are_asked_and_closed_side_by_side() -> None:
     """Two threads read while a third closes the probe: each gets a reading, or the sentence that it is closed."""
     probes = Probes(SteppedClock(), HangingReader(), 60.0)
-    told, read, over = set[str](), [0, 0], monotonic() + 60.0
+    errors, read, over = set[str](), [0, 0], monotonic() + 60.0
 
     def enough() -> bool:
         return min(read) >= 100 or monotonic() > over
@@ -197,8 +197,8 @@ def test_probes_are_asked_and_closed_side_by_side() -> None:
             try:
                 probes.read(SOUND)
                 read[number] += 1
-            except Exception as error:  # noqa: BLE001 # whatever comes out of it is what the test is about
-                told.add(repr(error))
+            except Exception as error:  # noqa: BLE001 # the test is about which exceptions are raised
+                errors.add(repr(error))
 
     callers = [threading.Thread(target=ask, args=(number,)) for number in range(2)]
     for caller in callers:
@@ -210,7 +210,7 @@ def test_probes_are_asked_and_closed_side_by_side() -> None:
         assert not caller.is_alive(), "a caller waits for a thread that has ended"
     probes.close()
     assert all(read)
-    assert told <= {repr(ReadingUnavailable("/sound: is no longer observed"))}
+    assert errors <= {repr(ReadingUnavailable("/sound: is no longer observed"))}
 
 
 def test_statvfs_reads_a_real_directory(tmp_path: Path) -> None:

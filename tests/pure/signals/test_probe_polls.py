@@ -213,7 +213,7 @@ def test_a_poll_that_hangs_fails_the_reading_within_its_limit() -> None:
 
 
 def test_closing_waits_for_no_filesystem() -> None:
-    """A thread that hangs ends when the filesystem answers, and notifies nobody; nothing is polled any more."""
+    """A thread that hangs ends when the filesystem answers, and sends no notification; nothing is polled any more."""
     filesystems, notified = Filesystems(), threading.Event()
     with probes_of(filesystems, "/hangs", "/sound") as probes:
         filesystems.answering.clear()

@@ -19,14 +19,14 @@ Amounts = Callable[[float], tuple[int, int]]
 """Seconds -> bytes available and inodes free at that time."""
 
 
-def nobody() -> None:
+def no_notification() -> None:
     """Is never called: the notifier only answers."""
 
 
 def polls(levels: WatchedLevels, amounts: Amounts, begin: float, end: float) -> tuple[list[float], bool]:
     """The times of the polls in [begin, end), each when it is due, and whether the last one says that an observation
     is due."""
-    notifier, now, times = ThresholdNotifier(levels, nobody), begin, list[float]()
+    notifier, now, times = ThresholdNotifier(levels, no_notification), begin, list[float]()
     while now < end:
         times.append(now)
         if notifier.update(*amounts(now), now):
@@ -36,7 +36,7 @@ def polls(levels: WatchedLevels, amounts: Amounts, begin: float, end: float) -> 
 
 
 def constant(available_bytes: int, inodes_free: int = MANY_INODES) -> Amounts:
-    """A filesystem that nobody uses."""
+    """A filesystem that is not in use."""
     return lambda _: (available_bytes, inodes_free)
 
 
@@ -57,14 +57,14 @@ def falling(start: float, bytes_per_second: float, inodes_per_second: float = 0.
 )
 def test_an_observation_is_due_below_a_level(available_bytes: int, inodes_free: int, due: bool) -> None:
     """The first poll finds it, and needs no earlier one."""
-    notifier = ThresholdNotifier(LEVELS, nobody)
+    notifier = ThresholdNotifier(LEVELS, no_notification)
     assert notifier.due_at < 0.0, "the first poll is due at once"
     assert notifier.update(available_bytes, inodes_free, 7.0) is due
 
 
 def test_the_levels_are_compared_however_long_the_filesystem_was_idle() -> None:
     """A hundred polls with the same numbers, then one byte less than the level."""
-    notifier, now = ThresholdNotifier(LEVELS, nobody), 0.0
+    notifier, now = ThresholdNotifier(LEVELS, no_notification), 0.0
     for _ in range(100):
         assert not notifier.update(GIB, MANY_INODES, now)
         now = notifier.due_at
@@ -105,7 +105,7 @@ def test_a_fill_that_goes_on_makes_no_observation_due_until_a_level_is_crossed()
 def test_a_fill_faster_than_assumed_shortens_the_interval_for_a_minute_after_its_end() -> None:
     """1 000 MiB/s are found where 500 are assumed: half a minute later the filesystem is still polled more often, and
     after three minutes as seldom as before."""
-    notifier = ThresholdNotifier(LEVELS, nobody)
+    notifier = ThresholdNotifier(LEVELS, no_notification)
     notifier.update(4 * GIB, MANY_INODES, 0.0)
     notifier.update(3 * GIB, MANY_INODES, 1.024)
     for now in (2.0, 30.0):
@@ -119,12 +119,12 @@ def test_whoever_writes_in_bursts_causes_at_most_four_observations_a_second() ->
     """A write of 1 MiB at every second poll and idleness in between; each notification sets the same levels again."""
     levels = WatchedLevels(0, None, 1.0 * MIB, 1e12, 0.002, 0.002)
     poll, now, due_at = 0, 0.0, list[float]()
-    notifier = ThresholdNotifier(levels, nobody)
+    notifier = ThresholdNotifier(levels, no_notification)
     while now < 5.0:
         poll += 1
         if notifier.update(4096 * MIB - poll // 2 * MIB, MANY_INODES, now):
             due_at.append(now)
-            notifier = ThresholdNotifier(levels, nobody)
+            notifier = ThresholdNotifier(levels, no_notification)
         now = max(now, notifier.due_at)
     assert len(due_at) > 10
     assert all(later - earlier >= MIN_NOTIFY_SECONDS for earlier, later in pairwise(due_at))
@@ -132,7 +132,7 @@ def test_whoever_writes_in_bursts_causes_at_most_four_observations_a_second() ->
 
 def test_two_polls_at_one_moment_say_nothing_about_a_rate() -> None:
     """Less than 1 ms apart; nothing is divided by 0, and no fill begins."""
-    notifier = ThresholdNotifier(LEVELS, nobody)
+    notifier = ThresholdNotifier(LEVELS, no_notification)
     assert not notifier.update(4 * GIB, MANY_INODES, 1.0)
     assert not notifier.update(4 * GIB, MANY_INODES, 2.0)
     assert not notifier.update(3 * GIB, MANY_INODES, 2.0)

@@ -87,7 +87,7 @@ FILES: dict[str, tuple[str, list[str]]] = {
 }
 
 
-def said_once(stderr: str, *texts: str) -> None:
+def assert_one_sentence(stderr: str, *texts: str) -> None:
     """Asserts exactly one sentence, without a traceback, that contains these texts."""
     assert stderr.count("\n") == 1, stderr
     assert stderr.endswith("\n")
@@ -112,7 +112,7 @@ def test_a_wrong_command_line_is_one_sentence(pressured: tuple[SmallNode, str], 
     process = reclaimd_here(*(configuration if each == CONFIG else each for each in arguments))
     assert process.returncode == code, process.stderr
     assert process.stdout == ""
-    said_once(process.stderr, *texts)
+    assert_one_sentence(process.stderr, *texts)
     assert small_node.removed() == []
 
 
@@ -125,7 +125,7 @@ def test_a_wrong_file_is_one_sentence_with_its_name(tmp_path: Path, wrong: str) 
     process = reclaimd_here("check", "--config", str(path))
     assert process.returncode == 2, process.stdout
     assert process.stdout == ""
-    said_once(process.stderr, *texts)
+    assert_one_sentence(process.stderr, *texts)
     if wrong != "an endpoint without a path":
         assert str(path) in process.stderr
 
@@ -137,7 +137,7 @@ def test_every_command_refuses_a_wrong_file(tmp_path: Path, command: str) -> Non
     path.write_text("kind: KubeletConfiguration\n")
     process = reclaimd(command, "--config", str(path))
     assert process.returncode == 2
-    said_once(process.stderr, str(path), "apiVersion", "reclaimd.io/v1alpha1")
+    assert_one_sentence(process.stderr, str(path), "apiVersion", "reclaimd.io/v1alpha1")
 
 
 def test_a_file_that_is_too_large_or_not_text_is_refused(tmp_path: Path) -> None:
@@ -147,14 +147,14 @@ def test_a_file_that_is_too_large_or_not_text_is_refused(tmp_path: Path) -> None
         path.write_bytes(data)
         process = reclaimd("check", "--config", str(path))
         assert process.returncode == 2
-        said_once(process.stderr, str(path), text)
+        assert_one_sentence(process.stderr, str(path), text)
 
 
 def test_a_wrong_endpoint_in_the_environment_is_refused(small_node: SmallNode) -> None:
     """The environment is used where no flag is given, and is checked in the same way."""
     process = reclaimd("check", CONTAINER_RUNTIME_ENDPOINT="npipe://x")
     assert process.returncode == 2
-    said_once(process.stderr, "npipe", "unix:///")
+    assert_one_sentence(process.stderr, "npipe", "unix:///")
 
 
 HOSTILE = "evil\n2026-01-01T00:00:00Z info started\x1b[2J\x1b]0;owned\x07\u202e"

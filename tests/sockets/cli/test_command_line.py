@@ -205,7 +205,7 @@ def test_a_runtime_that_answers_with_an_error_is_3(crowded: SmallNode, command: 
     words = process.stdout + process.stderr
     assert method in words or "metadata store is closed" in words
     if method == "ListImages" and command == "reclaim":
-        assert process.returncode == 1, "the containers have gone, the images could not be looked at"
+        assert process.returncode == 1, "the containers are removed, the images could not be listed"
         assert crowded.removed("image") == []
     else:
         assert process.returncode == 3

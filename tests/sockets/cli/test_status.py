@@ -22,7 +22,7 @@ OFF = dict.fromkeys(("nodefs.available", "nodefs.inodesFree", "imagefs.available
 
 
 class Machine:
-    """A directory with a root directory, a configuration, and nobody behind the runtime socket."""
+    """A directory with a root directory and a configuration, without a runtime."""
 
     def __init__(self, directory: Path):
         self.directory = directory
@@ -49,8 +49,8 @@ class Machine:
         """The status as JSON."""
         return answer(reclaimd_here("status", "--config", str(self.file), "-o", "json", *arguments))
 
-    def looked(self) -> bool:
-        """Whether the daemon answers, and has had its first look."""
+    def has_observed(self) -> bool:
+        """Whether the daemon answers, and has made its first observation."""
         process = reclaimd_here("status", "--config", str(self.file), "-o", "json")
         return process.returncode == 0 and bool(answer(process)["observations"])
 
@@ -69,7 +69,7 @@ def machine(tmp_path: Path) -> Machine:
 def daemon(machine: Machine) -> Iterator[Daemon]:
     """A daemon on the machine after its first observation."""
     with Daemon("--config", str(machine.file)) as running:
-        assert came_true(machine.looked)
+        assert came_true(machine.has_observed)
         yield running
 
 
@@ -122,7 +122,7 @@ def test_the_control_socket_is_the_daemons_alone_and_goes_with_it(machine: Machi
     daemon.process.wait(WITHIN_SECONDS)
     assert machine.control.exists()
     with Daemon("--config", str(machine.file)) as successor:
-        assert came_true(machine.looked)
+        assert came_true(machine.has_observed)
         assert successor.stop() == 0
     assert not machine.control.exists()
 

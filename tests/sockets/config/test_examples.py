@@ -263,11 +263,11 @@ def test_an_alert_of_a_real_alertmanager_has_the_node_relieved(
             alertmanager.fire(alertname="NodeFilesystemSpaceFillingUp", instance="node-1:9100")
             assert came_true(lambda: len(inetd.codes) == 2)
         assert inetd.codes == [0, 0]
-        assert "satisfied" in inetd.words
+        assert "satisfied" in inetd.stderr
     assert small_node.removed("image")
 
 
-def told(command: list[str], request: bytes) -> bytes:
+def receiver_answer(command: list[str], request: bytes) -> bytes:
     """The receiver's answer to exactly these bytes."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -313,9 +313,9 @@ def test_what_is_no_alert_about_the_node_starts_nothing(tmp_path: Path, request_
     token.write_text(BEARER)
     touch = ["--", "touch", str(started)]
     command = [sys.executable, "-IB", str(RECEIVER), "--node", "node-1", "--token-file", str(token), *touch]
-    assert told(command, request_bytes).startswith(f"HTTP/1.1 {status} ".encode())
+    assert receiver_answer(command, request_bytes).startswith(f"HTTP/1.1 {status} ".encode())
     assert not started.exists()
-    assert told(command, webhook(firing(node="node-1"))).startswith(b"HTTP/1.1 200 ")
+    assert receiver_answer(command, webhook(firing(node="node-1"))).startswith(b"HTTP/1.1 200 ")
     assert started.exists()
 
 
@@ -325,7 +325,7 @@ def test_the_alertmanager_tries_again_where_that_may_help(tmp_path: Path, code: 
     token = tmp_path / "token"
     token.write_text(BEARER)
     command = [sys.executable, "-IB", str(RECEIVER), "--node", "node-1", "--token-file", str(token)]
-    answer = told([*command, "--", "sh", "-c", f"exit {code}"], webhook(firing(node="node-1")))
+    answer = receiver_answer([*command, "--", "sh", "-c", f"exit {code}"], webhook(firing(node="node-1")))
     assert answer.startswith(f"HTTP/1.1 {status} ".encode())
     assert answer.endswith(f"sh ended with {code}\n".encode())
 

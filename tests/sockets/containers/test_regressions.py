@@ -21,7 +21,7 @@ pytestmark = pytest.mark.regression
 
 
 def test_pod_directory_appears_while_the_status_is_slow(small_node: SmallNode) -> None:
-    """The directory is looked at after the slow answer, not before it."""
+    """The directory is read after the slow answer, not before it."""
     small_node.gone_pod("web")
     small_node.failpoints["ContainerStatus"] = Hang(times=1)
     with small_node.relieving(small_node.node(), CONTAINERS) as going:
@@ -34,7 +34,7 @@ def test_pod_directory_appears_while_the_status_is_slow(small_node: SmallNode) -
 
 
 def test_newer_copy_vanishes_while_the_status_is_slow(small_node: SmallNode) -> None:
-    """The copy that must stay is looked for after the slow answer; the older one is then the newest."""
+    """The newest copy is determined after the slow answer; the older one is then the newest."""
     pod = small_node.run_pod("web")
     older, newer = small_node.exited(pod), small_node.exited(pod, attempt=1)
     small_node.failpoints["ContainerStatus"] = Delay(0.5)
@@ -66,7 +66,7 @@ def test_a_list_that_gives_a_sandbox_the_id_of_another(small_node: SmallNode) ->
 
 
 def test_already_gone_container_bytes_are_not_ours(small_node: SmallNode) -> None:
-    """Bytes that somebody else freed meanwhile are not ours."""
+    """Bytes that another program freed meanwhile are not counted."""
     small_node.run(small_node.run_pod("app"))
     dead = small_node.gone_pod("gone", writes=4 * MIB)
     small_node.failpoints["ContainerStatus"] = Hang(times=1)
@@ -121,7 +121,7 @@ def test_a_shortened_id_of_a_sandbox_is_never_sent(small_node: SmallNode) -> Non
 
 @pytest.mark.parametrize("lie", [Distort(Distortion.EMPTY_IDS), Pretend()], ids=["without an id", "without a status"])
 def test_a_sandbox_of_which_its_status_says_nothing_is_not_gone(small_node: SmallNode, lie: Failpoint) -> None:
-    """An answer without a status is neither there nor gone: nothing is sent, and nothing is told as gone."""
+    """An answer without a status is neither there nor gone: nothing is sent, and nothing is reported as gone."""
     small_node.gone_pod("gone")
     small_node.failpoints["PodSandboxStatus"] = lie
     record = relieve(small_node.node(), EVERYTHING)

@@ -22,7 +22,7 @@ from tests.reclaimd_process import ENVIRONMENT, Daemon, answer, came_true, recla
 from tests.sockets.control.test_reclaim_by_daemon import conversation, located
 
 MOST_MEBIBYTES = 32  # of a check that asks; 11 on Python 3.11
-MOST_MEBIBYTES_ALONE = 45  # of one that looks itself; 39 on Python 3.11
+MOST_MEBIBYTES_ALONE = 45  # of a standalone check; 39 on Python 3.11
 CHANGING = ("time", "available")
 
 

@@ -193,7 +193,7 @@ def test_many_clients_at_a_time_are_answered_or_turned_away(server: ControlServe
 
 
 def test_the_socket_of_a_dead_daemon_is_replaced(path: str) -> None:
-    """The file exists, and nobody listens on it."""
+    """The file exists, and no process listens on it."""
     os.makedirs(os.path.dirname(path))
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(path)
@@ -230,7 +230,7 @@ def test_a_socket_that_cannot_be_created_is_one_sentence(missing: str) -> None:
 
 
 def test_asking_without_a_daemon_is_one_sentence(path: str) -> None:
-    """No socket, and one that nobody listens on."""
+    """No socket, and a socket without a listener."""
     with pytest.raises(ControlUnavailable, match=r"no daemon answers on .*: No such file or directory"):
         ask(path, "status")
     os.makedirs(os.path.dirname(path))

@@ -273,7 +273,7 @@ def test_closing_ends_a_call_that_has_no_deadline(tmp_path: Path) -> None:
 def test_one_message_answers_a_call_not_none_and_not_two(
     tmp_path: Path, answers: list[list[bytes] | None], words: str
 ) -> None:
-    """Anything else is told, not guessed from."""
+    """No message, or two messages, are an error."""
     with listening(tmp_path / "s", lambda client: speak(client, Server(answers=list(answers)))) as listener:
         channel = Channel(str(listener.path))
         error = failed(lambda: channel.unary(METHOD, b"x", SOON))

@@ -70,7 +70,7 @@ def test_whatever_a_server_says_is_an_error_of_that_call_alone(name: str, tmp_pa
 
 @pytest.mark.parametrize("frame", [PingFrame(0, b"12345678").serialize(), GREETING, STATUS + data(b"")])
 def test_a_flood_does_not_stretch_a_deadline(frame: bytes, tmp_path: Path) -> None:
-    """One that comes slowly enough not to be told off: the deadline ends the call."""
+    """A flood that is too slow to count as one: the deadline ends the call."""
 
     def slowly() -> Iterator[bytes]:
         yield frame
@@ -86,7 +86,7 @@ def test_a_flood_does_not_stretch_a_deadline(frame: bytes, tmp_path: Path) -> No
 
 
 def test_a_flood_on_an_idle_connection_costs_the_connection_and_no_call(tmp_path: Path) -> None:
-    """What came in between is looked at before anything is asked: too much of it, and another connection is made."""
+    """Frames that came in between are read before the next call; after too many another connection is made."""
     flooded = threading.Event()
 
     def flood(client: socket.socket) -> None:

@@ -23,36 +23,36 @@ from tests.nodes.small_node import MIB, SmallNode
 from tests.pure.values import SteppedClock, SteppedEvent
 
 EIGHT_MINUTES = 480.0
-REAL_SECONDS = 0.2  # a pass here takes some milliseconds; one that ended just before the wait wakes nobody
+REAL_SECONDS = 0.2  # a pass here takes some milliseconds; the end of one just before the wait wakes no waiter
 FLOOR_SECONDS = 0.01  # pollFloor
 
 
 class LoopEvent(SteppedEvent):
-    """What the loop waits on: a step of the clock, but the machine's time while `busy` says that a pass runs."""
+    """The event on which the loop waits: it steps the clock, but waits real time while `busy` is true for a pass."""
 
     def __init__(self, clock: SteppedClock) -> None:
         super().__init__(clock)
         self.busy: Callable[[], bool] = lambda: False
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits for the end of the pass that runs (not where the loop only keeps its floor); without one the time
-        steps."""
+        """Waits in real time for the end of a running pass, unless the loop only keeps its floor; otherwise steps the
+        clock."""
         if self.busy():
             return threading.Event.wait(self, REAL_SECONDS if timeout is None or timeout > FLOOR_SECONDS else timeout)
         return super().wait(timeout)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What became of it: calls by method, the passes, and the lines of the log with their second."""
+class Run:
+    """What a run of the loop did: calls by method, the passes, and the log lines with their second."""
 
     calls: Counter[str]
     passes: list[Pass]
     lines: list[tuple[float, dict[str, Any]]]
 
 
-def under_pressure(small: SmallNode, failpoints: dict[str, Failpoint], seconds: float = EIGHT_MINUTES) -> Told:
-    """The loop, for so long of its own time, 10 MiB below a mark that nothing can reach."""
+def under_pressure(small: SmallNode, failpoints: dict[str, Failpoint], seconds: float = EIGHT_MINUTES) -> Run:
+    """Runs the loop for `seconds` of its own clock, below a mark that nothing can reach."""
     clock = SteppedClock()
     stopping = SteppedEvent(clock)
     waits = [LoopEvent(clock), LoopEvent(clock)]
@@ -87,40 +87,40 @@ def under_pressure(small: SmallNode, failpoints: dict[str, Failpoint], seconds: 
         small.failpoints[method] = action
     before = small.failpoints.calls
     manager.run()
-    return Told(small.failpoints.calls - before, passes, written)
+    return Run(small.failpoints.calls - before, passes, written)
 
 
 def most_within_a_minute(lines: list[tuple[float, dict[str, Any]]]) -> int:
-    """The most lines that any 60 s have."""
+    """The largest number of lines within any 60 s."""
     times = [at for at, _ in lines]
     return max(sum(at <= other < at + 60.0 for other in times) for at in times)
 
 
 def test_eight_minutes_with_nothing_to_remove(small_node: SmallNode) -> None:
-    """Everything is in use: passes come a minute apart at last, each says what holds the bytes, and lines are few."""
+    """Everything is in use: passes end up a minute apart, each names what holds the bytes, and log lines are few."""
     small_node.run(small_node.run_pod("web"), writes=8 * MIB)
-    told = under_pressure(small_node, {})
+    run = under_pressure(small_node, {})
     assert small_node.removed() == []
-    assert 10 <= len(told.passes) <= 16, "1, 2, 4 … 60 s apart"
-    assert told.calls["ListImages"] == len(told.passes)
-    pauses = [later.started_wall - sooner.started_wall for sooner, later in itertools.pairwise(told.passes)]
+    assert 10 <= len(run.passes) <= 16, "1, 2, 4 … 60 s apart"
+    assert run.calls["ListImages"] == len(run.passes)
+    pauses = [later.started_wall - sooner.started_wall for sooner, later in itertools.pairwise(run.passes)]
     assert 55.0 <= pauses[-1] <= 65.0
-    after_the_start = [line for line in told.lines if line[0] > 60.0]
+    after_the_start = [line for line in run.lines if line[0] > 60.0]
     assert most_within_a_minute(after_the_start) == 1, after_the_start
-    for record in told.passes:
+    for record in run.passes:
         assert record.reason.endswith("everything else is in use or protected")
-    _, last = told.lines[-1]
+    _, last = run.lines[-1]
     assert last["record"]["kept_by_reason"] == {"in_use": 1, "ready": 1, "running": 1, "sandbox_image": 1}
 
 
 def test_eight_minutes_of_removals_that_fail(small_node: SmallNode) -> None:
-    """A runtime that refuses to remove is asked less and less often, and its refusal is told once a minute."""
+    """A runtime that refuses to remove is called less and less often, and its refusal is logged once a minute."""
     small_node.add_images(2)
     small_node.run(small_node.run_pod("web"))
     refusal = Fail(grpc.StatusCode.UNKNOWN, "read-only file system")
-    told = under_pressure(small_node, {"RemoveImage": refusal})
+    run = under_pressure(small_node, {"RemoveImage": refusal})
     assert small_node.removed() == []
-    assert told.calls["RemoveImage"] == 2 * len(told.passes) <= 32
-    assert most_within_a_minute([line for line in told.lines if line[0] > 60.0]) == 1
-    assert "2 removals failed" in told.passes[-1].reason
-    assert "read-only file system" in json.dumps(told.lines[-1][1]["record"]["removals"])
+    assert run.calls["RemoveImage"] == 2 * len(run.passes) <= 32
+    assert most_within_a_minute([line for line in run.lines if line[0] > 60.0]) == 1
+    assert "2 removals failed" in run.passes[-1].reason
+    assert "read-only file system" in json.dumps(run.lines[-1][1]["record"]["removals"])

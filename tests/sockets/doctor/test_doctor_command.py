@@ -81,7 +81,7 @@ def test_without_a_runtime_the_other_checks_still_run(small_node: SmallNode) -> 
 
 
 def test_a_socket_open_to_all_is_a_risk(small_node: SmallNode) -> None:
-    """Mode 0666: whoever reaches it is root."""
+    """Mode 0666: every user who can reach it becomes root."""
     Path(small_node.server.socket_path).chmod(0o666)
     facts = gather(small_node.node(evictionHard=MARKS))
     assert facts.socket.mode & 0o777 == 0o666

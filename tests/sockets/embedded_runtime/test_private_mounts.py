@@ -24,20 +24,20 @@ MIB = 1 << 20
 def directory() -> Iterator[str]:
     """An empty directory that every user may enter, which pytest's own are not."""
     path = tempfile.mkdtemp(prefix="reclaimd-test-")
-    os.chmod(path, 0o777)  # noqa: S103 - the stories are told by other users too, and it lives for one test
+    os.chmod(path, 0o777)  # noqa: S103 - the child may run as another user, and the directory is removed after the test
     yield path
     shutil.rmtree(path)
 
 
-def command(story: str, directory: str, user: int | None = None) -> list[str]:
+def command(function: str, directory: str, user: int | None = None) -> list[str]:
     """If the tests do not run as root, `user` is ignored."""
     as_user = [str(user)] if user is not None and os.geteuid() == 0 else []
-    return [sys.executable, "-m", "tests.sockets.namespace_child", story, directory, *as_user]
+    return [sys.executable, "-m", "tests.sockets.namespace_child", function, directory, *as_user]
 
 
-def run_child(story: str, directory: str, user: int | None = None) -> dict[str, Any]:
+def run_child(function: str, directory: str, user: int | None = None) -> dict[str, Any]:
     """What the child printed. With `user` it ran as that user and group, without other groups and capabilities."""
-    done = subprocess.run(command(story, directory, user), cwd=str(ROOT), capture_output=True, text=True, timeout=30)
+    done = subprocess.run(command(function, directory, user), cwd=str(ROOT), capture_output=True, text=True, timeout=30)
     if "no private mounts:" in done.stderr:
         pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stderr
@@ -91,7 +91,7 @@ def test_the_limits_of_a_mount_are_real(directory: str, user: int | None) -> Non
 
 def test_an_impossible_mount_is_refused(directory: str) -> None:
     """A missing directory, 0 bytes and 1 inode are refused; for tmpfs 0 would mean no limit."""
-    absent, no_bytes, no_inodes = run_child("mount_wrongly", directory)["said"]
+    absent, no_bytes, no_inodes = run_child("mount_wrongly", directory)["errors"]
     assert f"{directory}/absent: No such file or directory" in absent
     assert "0 bytes cannot be made" in no_bytes
     assert "1 inodes cannot be made" in no_inodes
@@ -118,14 +118,14 @@ def test_kill_9_leaves_nothing_behind(directory: str) -> None:
 @pytest.mark.parametrize("user", [None, NOBODY], ids=["self", "nobody"])
 def test_a_full_node_can_remove_objects(directory: str, user: int | None) -> None:
     """At 0 inodes and at 0 bytes free RemoveContainer and RemoveImage work, and statvfs shows what they freed."""
-    story = run_child("full", directory, user)
-    assert story["no inodes"]["inodes_free"] == 0
-    assert "No space left on device" in story["created at 0 inodes"]
-    assert story["container removed"]["inodes_free"] == story["started"]["inodes_free"] + 1
-    assert story["written"] == story["started"]["bytes_free"]
-    assert story["no bytes"]["bytes_free"] == 0
-    assert "layer large cannot be unpacked: No space left on device" in story["pulled at 0 bytes"]
-    assert story["no bytes after a failed pull"] == story["no bytes"]
-    assert story["image removed under its container"]["bytes_free"] == 0
-    assert story["all removed"]["bytes_free"] == story["started"]["bytes_free"] + 2 * MIB
-    assert story["all removed"]["inodes_free"] == story["started"]["inodes_free"] + 1 + 6
+    results = run_child("full", directory, user)
+    assert results["no inodes"]["inodes_free"] == 0
+    assert "No space left on device" in results["created at 0 inodes"]
+    assert results["container removed"]["inodes_free"] == results["started"]["inodes_free"] + 1
+    assert results["written"] == results["started"]["bytes_free"]
+    assert results["no bytes"]["bytes_free"] == 0
+    assert "layer large cannot be unpacked: No space left on device" in results["pulled at 0 bytes"]
+    assert results["no bytes after a failed pull"] == results["no bytes"]
+    assert results["image removed under its container"]["bytes_free"] == 0
+    assert results["all removed"]["bytes_free"] == results["started"]["bytes_free"] + 2 * MIB
+    assert results["all removed"]["inodes_free"] == results["started"]["inodes_free"] + 1 + 6

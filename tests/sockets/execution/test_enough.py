@@ -60,7 +60,7 @@ def test_dead_containers_that_are_enough_cost_no_image(small_node: SmallNode) ->
     record = relieve(small_node.node(Signal.NODEFS_AVAILABLE, above=6 * MIB))
     assert small_node.removed("container") == [dead]
     assert small_node.removed("image") == []
-    assert small_node.failpoints.calls["ListImages"] == 0, "nobody even asked"
+    assert small_node.failpoints.calls["ListImages"] == 0, "the runtime was not asked"
     assert str(record.result) == "satisfied"
 
 

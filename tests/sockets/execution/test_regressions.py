@@ -35,8 +35,8 @@ def test_late_container_space_costs_no_image(make_small_node: SmallNodeFactory) 
     assert small.removed("image") == []
 
 
-def test_image_gone_by_somebody_else_is_already_gone(small_node: SmallNode) -> None:
-    """What somebody else removed is not counted as ours, nor are its bytes."""
+def test_image_removed_by_another_program_is_already_gone(small_node: SmallNode) -> None:
+    """An image that another program removed is not counted as ours, nor are its bytes."""
     _, second = small_node.add_images(2)
     small_node.run(small_node.run_pod("app"))
     small_node.failpoints["RemoveImage"] = Hang(times=1)
@@ -72,7 +72,7 @@ def test_an_asked_for_row_whose_lists_fail_is_no_success(small_node: SmallNode) 
 
 
 def test_deadline_sentence_of_a_removal(small_node: SmallNode) -> None:
-    """A removal has no deadline of ours; the runtime's own words are told."""
+    """A removal has no deadline of ours; the error is the runtime's own."""
     (image,) = small_node.add_images(1)
     small_node.run(small_node.run_pod("app"))
     small_node.failpoints["RemoveImage"] = Fail(grpc.StatusCode.DEADLINE_EXCEEDED, "context deadline exceeded", times=1)
@@ -81,7 +81,7 @@ def test_deadline_sentence_of_a_removal(small_node: SmallNode) -> None:
 
 
 def test_a_list_that_says_two_things_of_one_container_is_not_trusted(small_node: SmallNode, tmp_path: Path) -> None:
-    """EXITED and RUNNING under one id: which is true nobody knows, so nothing goes."""
+    """EXITED and RUNNING under one id: which is true is unknown, so nothing is removed."""
     small_node.add_images(2)
     small_node.gone_pod("gone")
 

@@ -91,7 +91,7 @@ def test_a_status_that_says_nothing_does_not_unmount_an_image(small_node: SmallN
 
 
 def test_an_image_pulled_again_after_an_unanswered_question_is_new(small_node: SmallNode) -> None:
-    """Removed, but nobody could say so, and pulled again at once it had its old age."""
+    """An image removed with an unknown result and pulled again at once kept its old age; now it is new."""
     (image,) = small_node.add_images(1)
     small_node.run(small_node.run_pod("app"))
     node = small_node.node()
@@ -134,7 +134,7 @@ def test_the_sandbox_image_stays_when_the_list_gives_its_name_to_another(small_n
 
 
 def test_an_image_that_was_pinned_since_it_was_listed_stays(small_node: SmallNode) -> None:
-    """Between the list and the removal somebody pins the second image: only the first goes."""
+    """The second image is pinned between the list and the removal: only the first is removed."""
     first, second = small_node.add_images(2)
     small_node.run(small_node.run_pod("web"))
     small_node.failpoints["RemoveImage"] = Hang(times=1)

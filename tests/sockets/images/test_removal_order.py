@@ -34,7 +34,7 @@ GIB = 1 << 30
 
 @dataclass
 class Writer:
-    """Fills a directory's filesystem at a rate until it is full or told to stop; `lowest` is the least it ever saw."""
+    """Fills a directory's filesystem at a rate until it is full or `stopped` is set; `lowest` is its lowest reading."""
 
     directory: Path
     rate: int
@@ -42,7 +42,7 @@ class Writer:
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def write(self) -> None:
-        """Until the end."""
+        """Writes until `stopped` is set or the disk is full."""
         began, written = time.monotonic(), 0
         with open(self.directory / "written", "wb", buffering=0) as file:
             while not self.stopped.wait(max(written / self.rate - (time.monotonic() - began), 0.0)):
@@ -57,7 +57,7 @@ class Writer:
 
 @contextmanager
 def writing(small: SmallNode, rate: int) -> Iterator[Writer]:
-    """A writer at work."""
+    """A running writer."""
     writer = Writer(small.disk, rate)
     thread = threading.Thread(target=writer.write)
     thread.start()
@@ -80,7 +80,7 @@ def crowd(small_node: SmallNode) -> tuple[SmallNode, list[str], str]:
 
 
 def crossed(node: Node) -> Pass:
-    """Looks, as the daemon does, until the mark is crossed, and acts."""
+    """Synchronizes, as the daemon does, until the mark is crossed, then reclaims."""
     node.locate()
     while True:
         observations, decision = node.responder.synchronize()

@@ -51,7 +51,7 @@ def test_pressure_calls_its_row_and_nothing_else(
     assert str(record.result) == "not_enough"
     if not row:
         assert "its row of the reclaim table is empty" in record.reason
-        assert small.failpoints.calls["ListContainers"] == 0, "nobody is asked for nothing"
+        assert small.failpoints.calls["ListContainers"] == 0, "the runtime is not asked without need"
 
 
 def test_pressure_on_imagefs_is_relieved_though_nodefs_is_full_for_ever(make_small_node: SmallNodeFactory) -> None:

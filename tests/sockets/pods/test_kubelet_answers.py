@@ -111,7 +111,7 @@ def test_a_line_does_not_extend_the_deadline() -> None:
         "inside a chunk",
         "inside the head",
         "inside a header",
-        "no end told",
+        "no end announced",
         "everything",
     ],
 )

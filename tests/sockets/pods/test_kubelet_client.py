@@ -181,7 +181,7 @@ def test_a_kubelet_that_is_not_there() -> None:
 
 
 def test_nothing_leaves_the_node(certificates: Certificates, token_file: Path) -> None:
-    """An address that is not this node's own is not connected to (192.0.2.1 is nobody's, RFC 5737)."""
+    """An address that is not this node's own is not connected to (192.0.2.1 is reserved, RFC 5737)."""
     began = time.monotonic()
     error = refused(certificates.endpoint("https://192.0.2.1:10250", token_file=str(token_file)))
     assert "does not belong to this node" in str(error)

@@ -24,7 +24,7 @@ def shares(attribution: dict[str, Any]) -> dict[str, int]:
 
 @pytest.fixture
 def crowded(make_small_node: SmallNodeFactory) -> SmallNode:
-    """Images of 4 MiB (two old, one in use), a container that wrote 3 MiB, dead ones, logs, and somebody's 5 MiB."""
+    """Images of 4 MiB (two old, one in use), a container that wrote 3 MiB, dead ones, logs, 5 MiB of other files."""
     node = make_small_node()
     node.add_images(2)
     used = node.add_image("registry.example/used:1")
@@ -78,7 +78,7 @@ def test_the_plan_says_where_the_bytes_are(crowded: SmallNode) -> None:
 
 
 def test_split_layouts_are_told_apart(make_small_node: SmallNodeFactory) -> None:
-    """Images on one filesystem, writable layers and somebody's files on the other."""
+    """Images on one filesystem, writable layers and other files on the other."""
     node = make_small_node(FsLayout.SPLIT)
     node.add_images(1)
     node.run(node.run_pod("web"), writes=3 * MIB)

@@ -66,7 +66,7 @@ def connected(server: HttpServer) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=TIMEOUT_SECONDS + SLACK_SECONDS)
 
 
-def said(server: HttpServer, request: bytes) -> bytes:
+def response_to(server: HttpServer, request: bytes) -> bytes:
     """The answer to exactly these bytes."""
     with connected(server) as client:
         try:
@@ -107,13 +107,13 @@ def test_head_has_no_body_and_other_methods_are_refused(server: HttpServer) -> N
 )  # fmt: skip
 def test_garbage_is_answered_with_an_error_or_not_at_all(server: HttpServer, garbage: bytes) -> None:
     """No 200, and the next client is served."""
-    assert not re.match(rb"HTTP/1.1 [23]", said(server, garbage))
+    assert not re.match(rb"HTTP/1.1 [23]", response_to(server, garbage))
     assert got(server.address, "/livez")[0] == 200
 
 
 def test_a_request_that_never_ends_is_cut(server: HttpServer) -> None:
     """Headers without end: answered or closed at 8 KiB."""
-    answer = said(server, b"GET /livez HTTP/1.1\r\n" + b"X-Filler: 1\r\n" * LARGEST_REQUEST_BYTES)
+    answer = response_to(server, b"GET /livez HTTP/1.1\r\n" + b"X-Filler: 1\r\n" * LARGEST_REQUEST_BYTES)
     assert len(answer) < 1000
 
 
@@ -133,10 +133,10 @@ def test_slow_clients_are_disconnected_after_two_seconds(server: HttpServer) -> 
     dripping = threading.Thread(target=drip)
     dripping.start()
     try:
-        assert came_true(lambda: said(server, b"GET /livez HTTP/1.1\r\n\r\n") == b"")
+        assert came_true(lambda: response_to(server, b"GET /livez HTTP/1.1\r\n\r\n") == b"")
 
         def served() -> bool:
-            return said(server, b"GET /livez HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 200")
+            return response_to(server, b"GET /livez HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 200")
 
         assert came_true(served)
     finally:
@@ -153,7 +153,7 @@ def test_a_client_that_does_not_read_is_disconnected(server: HttpServer) -> None
         for client in deaf:
             client.sendall(b"GET /large HTTP/1.1\r\n\r\n")
         assert came_true(
-            lambda: said(server, b"GET /livez HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 200"),
+            lambda: response_to(server, b"GET /livez HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 200"),
             TIMEOUT_SECONDS + SLACK_SECONDS,
         )
     finally:

@@ -119,7 +119,7 @@ def test_a_wrong_token_is_refused(api: ApiServer, tmp_path: Path) -> None:
 
 
 ENDLESS = OK + b"Content-Length: 1000000000000\r\n\r\n" + b"x" * (1 << 20)
-BAD_DAYS: dict[str, tuple[list[Step], str]] = {
+FAULTY_ANSWERS: dict[str, tuple[list[Step], str]] = {
     "hangs": ([FOREVER_SECONDS], "does not answer"),
     "hangs in the answer": ([OK + b"Content-Length: 9\r\n\r\n{", FOREVER_SECONDS], "does not answer"),
     "hangs up": ([b""], "gave no answer in HTTP"),
@@ -133,10 +133,10 @@ BAD_DAYS: dict[str, tuple[list[Step], str]] = {
 }
 
 
-@pytest.mark.parametrize("day", BAD_DAYS)
+@pytest.mark.parametrize("day", FAULTY_ANSWERS)
 def test_a_failure_of_the_server_is_one_sentence(authority: Authority, tmp_path: Path, day: str) -> None:
     """Within its deadline, without reading more than 64 KiB."""
-    script, sentence = BAD_DAYS[day]
+    script, sentence = FAULTY_ANSWERS[day]
     began = time.monotonic()
     with ApiServer(authority, script) as server:
         refusal = refused(server, tmp_path)
@@ -229,7 +229,7 @@ def test_in_a_pod_the_service_account_is_used(
         assert daemon.stop() == 0
 
 
-def told(node: SmallNode, server: ApiServer, directory: Path) -> str:
+def configuration_with_events(node: SmallNode, server: ApiServer, directory: Path) -> str:
     """A configuration under pressure, with events to this server."""
     return node.configuration(
         Signal.NODEFS_AVAILABLE,
@@ -243,7 +243,7 @@ def told(node: SmallNode, server: ApiServer, directory: Path) -> str:
 def test_a_daemon_under_pressure_sends_an_event(api: ApiServer, small_node: SmallNode, tmp_path: Path) -> None:
     """The kubelet's event before it reclaims arrives; no other request is sent, and no condition is changed."""
     small_node.add_images(3)
-    with Daemon("--config", told(small_node, api, tmp_path)) as daemon:
+    with Daemon("--config", configuration_with_events(small_node, api, tmp_path)) as daemon:
         daemon.wait_for(lambda event: event.get("result") == "satisfied")
         assert came_true(lambda: bool(api.events))
         (event,) = api.events.values()
@@ -264,8 +264,8 @@ def test_failures_of_an_api_server_do_not_affect_the_daemon(
     """Pressure is relieved, the log has the event, and the daemon ends within 2 s while the server still hangs."""
     small_node.add_images(3)
     with (
-        ApiServer(authority, BAD_DAYS[day][0]) as server,
-        Daemon("--config", told(small_node, server, tmp_path)) as daemon,
+        ApiServer(authority, FAULTY_ANSWERS[day][0]) as server,
+        Daemon("--config", configuration_with_events(small_node, server, tmp_path)) as daemon,
     ):
         daemon.wait_for(lambda event: event.get("result") == "satisfied")
         assert came_true(lambda: bool(server.requests))

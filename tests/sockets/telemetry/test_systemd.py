@@ -109,8 +109,8 @@ def test_the_same_status_is_sent_once_and_in_one_line(manager: ServiceManager, a
 def test_the_watchdog_gets_four_keep_alives_a_period(manager: ServiceManager, address: str) -> None:
     """With a hundred observations a second and WatchdogSec=20 one is sent every 5 s."""
     teller = notifier(address, WATCHDOG_USEC="20000000", WATCHDOG_PID="42")
-    for look in range(2000):
-        teller.keep_alive(100.0 + look / 100)
+    for number in range(2000):
+        teller.keep_alive(100.0 + number / 100)
     assert manager.heard() == [["WATCHDOG=1"]] * 4
     assert teller.longest_sleep(600.0) == 5.0
     assert teller.longest_sleep(1.0) == 1.0
