@@ -218,7 +218,7 @@ def sources() -> str:
     return re.sub(r'"\s*\n\s*f?"', "", code)
 
 
-def test_what_the_troubleshooting_quotes_is_said() -> None:
+def test_what_the_troubleshooting_quotes_is_a_message_of_the_program() -> None:
     """Every text in quotes is the beginning or a part of one that the code has; every word in code is one of ours."""
     text, code = section(EVICTION, "Troubleshooting"), sources()
     quotes = re.findall(r'"([^"]+)"', re.sub(r"`[^`]*`", "", text))

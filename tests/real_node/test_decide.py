@@ -103,7 +103,7 @@ def test_release_is_above_trigger_by_the_minimum_reclaim(containerd_on_ext4: Rea
     assert [image in left for image in images] == [False, False, True]
 
 
-def test_the_condition_stays_for_the_transition_period(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
+def test_the_condition_is_kept_for_the_transition_period(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
     """With a period of 4 s DiskPressure is still reported after the relief, and ends after the period."""
     node = containerd_on_ext4
     unused_images(node, 2)

@@ -48,7 +48,7 @@ def copies(count: int, name: str = "app", pod_uid: str = "uid-1") -> list[Contai
     ]
 
 
-def test_of_each_container_of_a_pod_the_newest_dead_copy_stays() -> None:
+def test_of_each_container_of_a_pod_the_newest_dead_copy_is_kept() -> None:
     """Older copies go, oldest first; each knows the newer one that must still be there."""
     made = plan(*copies(3), *copies(2, name="sidecar"), *copies(1, pod_uid="uid-2", name="other"))
     assert removed(made) == ["app-0", "sidecar-0", "app-1"]
@@ -98,7 +98,7 @@ def test_the_plan_keeps_what_carries_no_pod_uid(pods: PodStates) -> None:
     assert set(kept(made).values()) == {Reason.NOT_KUBELETS}
 
 
-def test_of_a_pod_that_is_gone_all_goes() -> None:
+def test_of_a_deleted_pod_everything_is_removed() -> None:
     """Before the older copies of others, oldest first."""
     made = plan(*copies(2), *copies(2, name="orphan", pod_uid="uid-gone"))
     assert removed(made) == ["orphan-0", "orphan-1", "app-0"]
@@ -205,7 +205,7 @@ policies = st.builds(
 
 
 @given(listings, states, policies)
-def test_no_living_container_and_no_last_memory_goes(
+def test_no_live_container_and_no_newest_copy_is_removed(
     listing: Listing, pods: PodStates, policy: ContainerGCPolicy
 ) -> None:
     """Each container has one verdict; what goes is EXITED and a kubelet's; of a pod that may exist one copy stays."""
@@ -240,7 +240,7 @@ def test_the_order_of_the_listing_changes_nothing(
 
 
 @given(listings, states, policies)
-def test_no_sandbox_goes_that_is_ready_occupied_or_the_newest_of_its_pod(
+def test_no_sandbox_is_removed_that_is_ready_occupied_or_the_newest_of_its_pod(
     listing: Listing, pods: PodStates, policy: ContainerGCPolicy
 ) -> None:
     """Unless the pod is gone, and then only when it has settled."""
@@ -286,7 +286,7 @@ def test_empty_sandboxes_of_a_pod(pods: PodStates, going: list[str]) -> None:
         ),
     ],
 )
-def test_a_sandbox_of_a_vanished_pod_stays(listing: Listing, reason: Reason) -> None:
+def test_a_sandbox_of_a_vanished_pod_is_kept(listing: Listing, reason: Reason) -> None:
     """When it is ready, holds a container of any state, is not a kubelet's, is younger than 10 s, or its pod lives."""
     assert kept(plan_sandbox_gc(listing, EMPTY, POLICY, NOW_NS)) == {"s": reason}
 

@@ -145,7 +145,7 @@ def test_checklist_2_creation_exactly_min_age_ago_is_evictable(age: float, goes:
     assert removed(plan_container_gc(listing, LIVE, ContainerGCPolicy(min_age_seconds=60), NOW_NS)) == goes
 
 
-def test_checklist_3_a_young_container_of_a_deleted_pod_stays_and_keeps_its_sandbox() -> None:
+def test_checklist_3_a_young_container_of_a_deleted_pod_is_kept_with_its_sandbox() -> None:
     """The sandbox is active as long as any container names it."""
     listing = Listing(containers=(one("young", uid="gone", age=5, of="s"),), sandboxes=(sandbox("s", pod_uid="gone"),))
     policy = ContainerGCPolicy(min_age_seconds=60)
@@ -194,7 +194,7 @@ def test_the_attempt_number_plays_no_part() -> None:
         (DELETED, False, "s"),
     ],
 )
-def test_checklist_9_the_newest_sandbox_of_an_existing_pod_stays(state: PodState, flag: bool, going: str) -> None:
+def test_checklist_9_the_newest_sandbox_of_an_existing_pod_is_kept(state: PodState, flag: bool, going: str) -> None:
     """Dead and empty as it is; of a terminated pod it goes under pressure only."""
     pods = PodStates(frozenset(), {"pod": state})
     listing = Listing(sandboxes=(sandbox("s", pod_uid="pod"),))
@@ -202,7 +202,7 @@ def test_checklist_9_the_newest_sandbox_of_an_existing_pod_stays(state: PodState
     assert removed(plan) == going
 
 
-def test_checklist_10_and_12_a_ready_sandbox_of_a_deleted_pod_stays() -> None:
+def test_checklist_10_and_12_a_ready_sandbox_of_a_deleted_pod_is_kept() -> None:
     """READY is what a sandbox without a state on the wire is, too."""
     listing = Listing(sandboxes=(sandbox("s", pod_uid="gone", state=PodSandboxState.READY),))
     assert removed(plan_sandbox_gc(listing, LIVE, ContainerGCPolicy(), NOW_NS)) == ""

@@ -78,7 +78,7 @@ def test_a_dead_container_may_go_as_of_its_status() -> None:
         (ContainerState.UNKNOWN, Reason.UNKNOWN_STATE),
     ],
 )
-def test_a_container_that_is_not_exited_by_now_stays(state: ContainerState, reason: Reason) -> None:
+def test_a_container_that_is_not_exited_by_now_is_kept(state: ContainerState, reason: Reason) -> None:
     """Whatever the list had said."""
     node = Node()
     node.runtime.set_state("old", state)
@@ -101,7 +101,7 @@ def test_a_pod_that_has_appeared_again_keeps_its_parts() -> None:
     assert node.sandboxes().check(ORPHAN_SANDBOX) == Refused(Reason.POD_ALIVE)
 
 
-def test_an_older_copy_stays_when_the_newer_one_is_gone() -> None:
+def test_an_older_copy_is_kept_when_the_newer_one_is_gone() -> None:
     """Else the last memory that the container has run would go."""
     node = Node("uid-1")
     del node.runtime.containers["new"]
@@ -142,7 +142,7 @@ def test_what_was_removed_is_absent() -> None:
         assert not remover.present(one)
 
 
-def test_the_log_goes_before_the_container() -> None:
+def test_the_log_is_removed_before_the_container() -> None:
     """Kubelet: removeContainer (kuberuntime_container.go) cleans the log files first."""
     node = Node()
     remover = ContainerRemover(node.runtime, node.pods, node.clock, Logs(node.runtime.calls))
@@ -152,7 +152,7 @@ def test_the_log_goes_before_the_container() -> None:
     assert node.runtime.calls == ["logs of old", "remove_container old"]
 
 
-def test_a_container_whose_log_cannot_be_deleted_stays() -> None:
+def test_a_container_whose_log_cannot_be_deleted_is_kept() -> None:
     """The next pass tries again."""
     node = Node()
     remover = ContainerRemover(node.runtime, node.pods, node.clock, Logs(node.runtime.calls, undeletable=True))
@@ -163,7 +163,7 @@ def test_a_container_whose_log_cannot_be_deleted_stays() -> None:
 
 
 @pytest.mark.parametrize("state", [ContainerState.CREATED, ContainerState.UNKNOWN])
-def test_only_what_was_planned_in_its_state_goes_without_being_exited(state: ContainerState) -> None:
+def test_a_container_that_is_not_exited_is_removed_only_if_planned_in_its_state(state: ContainerState) -> None:
     """A plan of the kubelet's own rules may name CREATED and UNKNOWN; any other state by now, and it stays."""
     node = Node()
     planned = ORPHAN._replace(state=state)
@@ -185,7 +185,7 @@ def test_an_unknown_container_is_stopped_and_must_have_exited() -> None:
     assert node.runtime.calls == ["stop_container old 2", "container_status", "remove_container old"]
 
 
-def test_an_unknown_container_that_does_not_stop_stays() -> None:
+def test_an_unknown_container_that_does_not_stop_is_kept() -> None:
     """Nothing is removed that has not exited."""
     node = Node()
     node.runtime.stops = False
@@ -203,7 +203,7 @@ def test_a_dead_empty_sandbox_may_go() -> None:
     assert Node().sandboxes().check(ORPHAN_SANDBOX) == Ready(50.0)
 
 
-def test_a_sandbox_that_is_ready_or_occupied_by_now_stays() -> None:
+def test_a_sandbox_that_is_ready_or_occupied_by_now_is_kept() -> None:
     """A container of any state occupies it: the runtime would take it along."""
     node = Node()
     node.runtime.hold(container("c", sandbox_id="s"))
@@ -241,7 +241,7 @@ def test_a_slow_list_does_not_make_the_status_too_old() -> None:
         assert remover.check(one) == Ready(node.clock.monotonic())
 
 
-def test_what_came_alive_during_a_slow_list_stays() -> None:
+def test_a_container_started_during_a_slow_list_is_kept() -> None:
     """By the second status, which is the one that counts."""
     node = Node("uid-1")
     node.runtime.slow["list_containers"] = 0.3

@@ -81,7 +81,7 @@ def test_with_the_kubelets_state_the_plans_are_the_kubelets(
 
 
 @given(listings(), known, policies, st.booleans(), st.booleans())
-def test_with_the_guards_nothing_goes_that_the_kubelet_would_keep(
+def test_with_the_guards_nothing_is_removed_that_the_kubelet_would_keep(
     listing: Listing, pods: PodStates, policy: ContainerGCPolicy, evict_non_deleted_pods: bool, cautious: bool
 ) -> None:
     """Cautious, or without the kubelet's state (its pods are then those with a directory).

@@ -29,7 +29,7 @@ def test_it_stops_when_relieved() -> None:
     assert (executed.relieved, executed.error) == (True, "")
 
 
-def test_where_there_is_no_time_the_largest_goes_next_and_the_rest_is_kept_as_usual() -> None:
+def test_where_there_is_no_time_the_largest_is_removed_next_and_the_rest_is_kept_as_usual() -> None:
     """1, 2 and 40 MiB; the disk is full in 0.1 s, and a removal takes 0.2 s: the last one goes, and is enough."""
     site = Site(3, wanted_mib=30)
     site.sizes |= {"a": MIB, "b": 2 * MIB, "c": 40 * MIB}
@@ -61,7 +61,7 @@ def test_outcomes_are_in_the_order_of_the_removals() -> None:
     assert [outcome.verdict.id for outcome in executed.outcomes] == site.store.sent == ["c", "a"]
 
 
-def test_relieved_before_it_begins_nothing_goes() -> None:
+def test_nothing_is_removed_if_relieved_before_it_begins() -> None:
     """No object is even checked."""
     site = Site(3, wanted_mib=0)
     executed = site.execute()
@@ -153,7 +153,7 @@ def test_no_rest_is_taken_when_nothing_is_left_to_do(count: int, wanted_mib: int
     st.sets(st.integers(0, 5)),
     st.integers(1, 3),
 )
-def test_every_object_has_one_outcome_and_no_more_goes_than_needed(
+def test_every_object_has_one_outcome_and_no_more_is_removed_than_needed(
     sizes: list[int], wanted: int, stuck: set[int], refused: set[int], parallel: int
 ) -> None:
     """What is absent afterwards is what is called removed; without the last removal it was not yet relieved."""

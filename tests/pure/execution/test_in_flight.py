@@ -70,7 +70,7 @@ def test_on_a_disk_that_is_almost_full_what_earlier_plans_freed_counts_and_what_
     assert max(in_flight[:expected]) == expected
 
 
-def test_where_inodes_are_short_the_first_goes_alone() -> None:
+def test_where_inodes_are_short_the_first_is_removed_alone() -> None:
     """No runtime promises any: it shows what the images bring."""
     site = Site(3, wanted_mib=1000, parallel=2)
     site.disk.need = Need(missing=1000, left=1000, fill_per_second=0.0, inodes=True)

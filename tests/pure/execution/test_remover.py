@@ -92,7 +92,7 @@ def test_an_object_that_has_to_wait_is_checked_again_and_removed_then() -> None:
     assert len(site.store.checked) == 2 * CHECK_ATTEMPTS + 1
 
 
-def test_a_stop_ends_the_wait_and_the_object_stays() -> None:
+def test_a_stop_ends_the_wait_and_the_object_is_kept() -> None:
     """SIGTERM does not wait for a pod that is being made."""
     site = Site(2, wanted_mib=20)
     site.store.waits["a"] = [1.0]

@@ -31,7 +31,7 @@ def sweep(
 
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize(("unused_seconds", "goes"), [(HOUR - 1, False), (HOUR, False), (HOUR + 1, True)])
-def test_an_image_exactly_at_the_maximum_age_stays(unused_seconds: float, goes: bool, exact: bool) -> None:
+def test_an_image_exactly_at_the_maximum_age_is_kept(unused_seconds: float, goes: bool, exact: bool) -> None:
     """As the kubelet: longer than the maximum age, not as long as."""
     made = sweep(ImageRecord(LONG_AGO, NOW - unused_seconds), exact=exact)
     (verdict,) = made.remove + made.keep
@@ -55,7 +55,7 @@ def test_a_maximum_age_of_0_is_off() -> None:
     assert made == Plan()
 
 
-def test_exactly_as_the_kubelet_an_image_pulled_seconds_ago_goes() -> None:
+def test_exactly_as_the_kubelet_an_image_pulled_seconds_ago_is_removed() -> None:
     """As the kubelet: never used is infinitely old, and the minimum age is not asked."""
     (verdict,) = sweep(ImageRecord(NOW - 3.0), exact=True).remove
     assert (verdict.reason, verdict.rule, verdict.age_seconds) == (Reason.MAXIMUM_AGE, Rule.KUBELET, 3.0)
@@ -78,7 +78,7 @@ def test_the_guard_counts_the_age_of_a_never_used_image_from_its_first_detection
     assert (verdict.reason, verdict.rule, verdict.eligible_in_seconds) == (reason, Rule.GUARD, wait_seconds)
 
 
-def test_a_never_used_image_that_has_been_known_for_longer_goes() -> None:
+def test_a_never_used_image_that_has_been_known_for_longer_is_removed() -> None:
     """For both readings it is too old."""
     (verdict,) = sweep(ImageRecord(NOW - HOUR - 1.0)).remove
     assert (verdict.reason, verdict.age_seconds) == (Reason.MAXIMUM_AGE, HOUR + 1.0)
@@ -132,7 +132,7 @@ def test_what_is_used_pinned_or_kept_has_no_maximum_age(exact: bool) -> None:
     assert made.remove == ()
 
 
-def test_the_sweep_goes_in_the_order_of_candidates() -> None:
+def test_the_sweep_removes_in_the_order_of_candidates() -> None:
     """As the kubelet: never used before least recently used."""
     images = tuple(image(number) for number in (1, 2, 3))
     records = {

@@ -216,7 +216,7 @@ def test_an_image_exactly_at_the_minimum_age_may_go(known_seconds: float, goes: 
     assert (story.left() == set()) is goes
 
 
-def test_after_a_restart_without_records_nothing_goes_for_space() -> None:
+def test_after_a_restart_without_records_nothing_is_removed_for_space() -> None:
     """As the kubelet: every image is new, and has to be known for the minimum age first."""
     story = Story()
     story.runtime.hold(*(image(number, size_bytes=MIB) for number in (1, 2)))
@@ -227,7 +227,7 @@ def test_after_a_restart_without_records_nothing_goes_for_space() -> None:
     assert results(story.run()) == {1: Result.REMOVED, 2: Result.REMOVED}
 
 
-def test_never_used_goes_before_least_recently_used() -> None:
+def test_never_used_is_removed_before_least_recently_used() -> None:
     """As the kubelet: a time of last use that is not set comes first."""
     story = Story(1, 2)
     story.runtime.hold(image(7, size_bytes=50 * MIB))
@@ -236,7 +236,7 @@ def test_never_used_goes_before_least_recently_used() -> None:
     assert story.removal_calls() == [image_id(7), image_id(1)]
 
 
-def test_the_image_of_an_exited_container_stays() -> None:
+def test_the_image_of_an_exited_container_is_kept() -> None:
     """As the kubelet; and this pass remembers that it was used."""
     story = Story(1, 2, 3)
     story.runtime.hold(container("c", state=ContainerState.EXITED, references=(image_id(1),)))
@@ -281,7 +281,7 @@ def test_a_failed_removal_and_too_little_freed_is_an_error_without_an_event() ->
 AGED = ImageGCPolicy(max_age_seconds=HOUR)
 
 
-def test_the_maximum_age_goes_first_and_the_disk_is_read_after_it() -> None:
+def test_the_maximum_age_is_applied_first_and_the_disk_is_read_after_it() -> None:
     """Both old images go for their age though there is room; what they freed is not credited to the space part."""
     story = Story(1, 2)
     story.available = 500 * MIB
@@ -320,7 +320,7 @@ def test_a_failed_age_removal_ends_the_pass_before_the_space_part() -> None:
     assert story.records.records.keys() == {image_id(2), image_id(99)}
 
 
-def test_exactly_as_the_kubelet_a_fresh_pull_goes_and_by_default_it_stays() -> None:
+def test_exactly_as_the_kubelet_a_fresh_pull_is_removed_and_by_default_it_is_kept() -> None:
     """As the kubelet: pulled seconds ago, no container yet, uptime beyond the maximum age."""
     for exact, left in ((False, {1}), (True, set[int]())):
         story = Story()

@@ -50,7 +50,7 @@ def rules(made: Plan) -> dict[str, tuple[str, Rule]]:
     return {verdict.id: (verdict.reason, verdict.rule) for verdict in made.keep}
 
 
-def test_an_image_that_nothing_uses_goes() -> None:
+def test_an_unused_image_is_removed() -> None:
     """Its verdict carries name, size and age."""
     made = plan(Listing(images=(UNUSED, PAUSE), sandbox_image_references=KNOWN))
     (verdict,) = made.remove
@@ -72,7 +72,7 @@ def test_an_image_that_nothing_uses_goes() -> None:
         ("moved-away:1", APP.id),
     ],
 )
-def test_an_image_of_a_container_in_any_state_stays(state: ContainerState, references: tuple[str, ...]) -> None:
+def test_an_image_of_a_container_in_any_state_is_kept(state: ContainerState, references: tuple[str, ...]) -> None:
     """By id, digest, tag, short name or short hex: an image stays until its last container is gone."""
     one = container("c", state=state, references=references)
     made = plan(Listing(images=(APP, PAUSE), containers=(one,), sandbox_image_references=KNOWN))
@@ -80,14 +80,14 @@ def test_an_image_of_a_container_in_any_state_stays(state: ContainerState, refer
     assert made.remove == ()
 
 
-def test_an_image_that_a_container_mounts_stays() -> None:
+def test_an_image_that_a_container_mounts_is_kept() -> None:
     """An image volume uses an image without being the container's image."""
     one = container("c", references=(PAUSE.id,))
     listing = Listing((APP, PAUSE), (one,), sandbox_image_references=KNOWN, image_volumes={"c": ("app:1",)})
     assert kept(plan(listing))[APP.id] is Reason.IN_USE
 
 
-def test_every_image_that_a_container_names_stays() -> None:
+def test_every_image_that_a_container_names_is_kept() -> None:
     """A tag that moved on: the image of the id and the image of the tag are both kept."""
     moved = image(2, "docker.io/library/app:2")
     one = container("c", references=(APP.id, "app:2"))
@@ -140,14 +140,14 @@ def test_what_the_runtime_resolves_is_in_use() -> None:
     assert images_in_use(listing).by_containers == {APP.id}
 
 
-def test_a_pinned_image_stays() -> None:
+def test_a_pinned_image_is_kept() -> None:
     """And a pin shows which image the sandboxes need."""
     made = plan(Listing(images=(PAUSE._replace(pinned=True), UNUSED)))
     assert removed(made) == [UNUSED.id]
     assert kept(made) == {PAUSE.id: Reason.PINNED}
 
 
-def test_as_long_as_the_sandbox_image_is_unknown_no_image_goes() -> None:
+def test_as_long_as_the_sandbox_image_is_unknown_no_image_is_removed() -> None:
     """No pin, no configuration, no ready sandbox: any of them might be the image that no pod starts without."""
     made = plan(Listing(images=(PAUSE, UNUSED), sandbox_image_references=None))
     assert kept(made) == {PAUSE.id: Reason.SANDBOX_IMAGE_UNKNOWN, UNUSED.id: Reason.SANDBOX_IMAGE_UNKNOWN}
@@ -171,7 +171,7 @@ def test_an_image_without_a_record_is_seen_for_the_first_time() -> None:
     assert made.eligible_in_seconds == 120.0
 
 
-def test_the_image_whose_last_use_is_longest_ago_goes_first() -> None:
+def test_the_least_recently_used_image_is_removed_first() -> None:
     """Never used before ever used, then by first detection, then by id."""
     records = {
         image_id(1): ImageRecord(10.0, last_used=500.0),
@@ -338,7 +338,7 @@ keep_lists = st.lists(
 
 
 @given(listings, histories, keep_lists, st.booleans(), st.booleans())
-def test_nothing_goes_that_is_used_pinned_kept_or_a_sandboxs(
+def test_nothing_is_removed_that_is_used_pinned_kept_or_a_sandboxs(
     listing: Listing, records: dict[str, ImageRecord], keep: KeepList, aged: bool, exact: bool
 ) -> None:
     """Whatever is listed, for space or for age: each image gets one verdict, and what goes is free, old, on no

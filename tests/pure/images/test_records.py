@@ -30,7 +30,7 @@ def test_a_new_image_is_first_seen_now_and_never_used() -> None:
     assert ImageRecords().update([image(1)], NONE, 100.0, 5000.0) == {ONE: ImageRecord(100.0, None)}
 
 
-def test_first_seen_stays_and_last_used_moves() -> None:
+def test_first_detected_is_kept_and_last_used_moves() -> None:
     """Seen at 100 s, used until 200 s, unused at 300 s."""
     records = ImageRecords()
     records.update([image(1)], NONE, 100.0, 0.0)

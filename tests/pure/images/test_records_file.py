@@ -58,7 +58,7 @@ def test_the_directory_and_the_file_are_for_their_owner_only(path: Path) -> None
     assert names(path) == ["images.json"]
 
 
-def test_a_missing_file_is_said_and_nothing_is_created(path: Path) -> None:
+def test_a_missing_file_is_reported_and_nothing_is_created(path: Path) -> None:
     """As at the first start: no records, and not even the directory is made."""
     loaded = RecordFile(str(path), SteppedClock()).load()
     assert (loaded.records, loaded.missing) == ({}, True)
@@ -155,7 +155,7 @@ def test_a_pipe_in_place_of_the_file_blocks_nobody(path: Path) -> None:
     assert "not a regular file" in RecordFile(str(path), SteppedClock()).load().problem
 
 
-def test_a_directory_in_place_of_the_file_is_said(path: Path) -> None:
+def test_a_directory_in_place_of_the_file_is_reported(path: Path) -> None:
     """At the load, and at the save."""
     path.mkdir(parents=True)
     file = RecordFile(str(path), SteppedClock())
@@ -163,7 +163,7 @@ def test_a_directory_in_place_of_the_file_is_said(path: Path) -> None:
     assert "cannot be saved" in file.save(RECORDS)
 
 
-def test_a_file_in_place_of_the_directory_is_said(path: Path) -> None:
+def test_a_file_in_place_of_the_directory_is_reported(path: Path) -> None:
     """Nothing can be read or saved below it."""
     path.parent.parent.mkdir()
     path.parent.write_text("")
@@ -207,7 +207,7 @@ def test_records_that_would_be_too_many_for_a_load_are_not_saved(path: Path) -> 
     assert path.read_bytes() == before
 
 
-def test_a_path_that_cannot_be_is_said(tmp_path: Path) -> None:
+def test_an_impossible_path_is_reported(tmp_path: Path) -> None:
     """A NUL in it, or a name longer than any filesystem has."""
     for name in ("a\0b", "n" * 300):
         file = RecordFile(str(tmp_path / "new" / name), SteppedClock())

@@ -42,7 +42,7 @@ def going(order: ImageRemovalOrder, pending: Sequence[Verdict], need: Need | Non
     return [left.pop(order.next_index(left, need)).id for _ in pending]
 
 
-def test_in_time_the_least_recently_used_goes_first() -> None:
+def test_in_time_the_least_recently_used_is_removed_first() -> None:
     """9 images of 10 MiB at 0.1 s each are 90 MiB in 0.9 s; the disk is full in 2 s: their order stays."""
     plan = images(*[10 * MIB] * 9, 500 * MIB)
     order = ImageRemovalOrder(TENTH, 1)
@@ -52,7 +52,7 @@ def test_in_time_the_least_recently_used_goes_first() -> None:
     assert order.decision.seconds_to_full == 2.0
 
 
-def test_too_late_the_largest_yield_goes_first_and_says_why() -> None:
+def test_too_late_the_largest_yield_is_removed_first_with_the_reason() -> None:
     """The old ones bring too little before the disk is full in 0.5 s; the one of 500 MiB brings it at once."""
     plan = images(10 * MIB, 20 * MIB, 500 * MIB)
     need = Need(missing=400 * MIB, left=50 * MIB, fill_per_second=100.0 * MIB)
@@ -65,7 +65,7 @@ def test_too_late_the_largest_yield_goes_first_and_says_why() -> None:
     )
 
 
-def test_as_soon_as_there_is_time_the_least_recently_used_goes_again() -> None:
+def test_as_soon_as_there_is_time_the_least_recently_used_is_removed_again() -> None:
     """Each removal is chosen anew; the decision reported is the one for the largest yield."""
     plan, order = images(10 * MIB, 500 * MIB, 20 * MIB), ImageRemovalOrder(FIFTH, 1)
     assert order.next_index(plan, Need(400 * MIB, 10 * MIB, 100.0 * MIB)) == 1
@@ -75,7 +75,7 @@ def test_as_soon_as_there_is_time_the_least_recently_used_goes_again() -> None:
     assert order.decision.by_yield
 
 
-def test_where_not_even_everything_is_enough_and_the_disk_is_full_before_its_end_the_largest_goes_first() -> None:
+def test_where_not_even_everything_is_enough_and_the_disk_is_full_before_its_end_the_largest_is_removed_first() -> None:
     """As much room as can be had, as soon as can be."""
     order = ImageRemovalOrder(TENTH, 1)
     assert going(order, images(MIB, 2 * MIB), Need(GIB, MIB, 10.0 * MIB)) == ["image-1", "image-0"]
@@ -83,7 +83,7 @@ def test_where_not_even_everything_is_enough_and_the_disk_is_full_before_its_end
     assert order.decision.sentence.endswith("least recently used first would never free enough")
 
 
-def test_where_everything_goes_in_time_the_order_stays() -> None:
+def test_where_everything_is_removed_in_time_the_order_is_kept() -> None:
     """Not even everything is enough, but all is removed long before the disk is full: least recently used first."""
     assert not choose(images(MIB, 2 * MIB), TENTH, Need(GIB, GIB, 1.0 * MIB)).by_yield
 
@@ -125,7 +125,7 @@ def removed(verdict: Verdict, freed_bytes: int, freed_inodes: int, seconds: floa
     return Outcome(verdict, Result.REMOVED, "", seconds, freed_bytes, freed_inodes)
 
 
-def test_of_inodes_the_image_of_many_files_goes_first() -> None:
+def test_for_inodes_the_image_of_many_files_is_removed_first() -> None:
     """An image of 1 MiB whose repository has brought 3 000 inodes goes before one of 500 MiB that has brought 3."""
     known = record_removal(removed(image(0, 500 * MIB, "r/model:1"), GIB, 3, 0.2), FIFTH)
     known = record_removal(removed(image(1, MIB, "r/sources:1"), 3 * MIB, 3000, 0.2), known)
@@ -201,7 +201,7 @@ def test_a_repository_is_the_name_without_tag_and_digest(name: str, expected: st
     st.floats(-1e9, 1e9),
     st.integers(1, 8),
 )
-def test_every_image_goes_once_and_the_next_one_brings_most_or_was_used_longest_ago(
+def test_every_image_is_removed_once_and_the_next_one_frees_most_or_was_used_longest_ago(
     sizes: list[int], seconds: float, missing: int, left: int, fill: float, parallel: int
 ) -> None:
     """Nothing is added or lost; times are no NaN; the largest yield goes first only on a disk that fills."""

@@ -36,7 +36,7 @@ def test_an_image_that_nothing_uses_may_go() -> None:
 
 
 @pytest.mark.parametrize("state", ContainerState)
-def test_an_image_that_a_new_container_uses_stays(state: ContainerState) -> None:
+def test_an_image_that_a_new_container_uses_is_kept(state: ContainerState) -> None:
     """The container started between plan and removal."""
     node = Node()
     remover = node.images()

@@ -89,7 +89,7 @@ def test_a_crossing_notifies_once_and_ends_the_polls() -> None:
         assert notified.acquire(timeout=SOON)
 
 
-def test_levels_may_be_set_again_by_whoever_is_notified() -> None:
+def test_levels_may_be_set_again_in_the_notification() -> None:
     """On the thread that polls, which holds no lock then."""
     filesystems, notified = Filesystems(), threading.Semaphore(0)
     with probes_of(filesystems, "/x") as probes:

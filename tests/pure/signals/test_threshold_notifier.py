@@ -115,7 +115,7 @@ def test_a_fill_faster_than_assumed_shortens_the_interval_for_a_minute_after_its
     assert notifier.due_at - 180.0 == pytest.approx(LEVELS.poll_interval(3 * GIB, MANY_INODES, idle=True))
 
 
-def test_whoever_writes_in_bursts_causes_at_most_four_observations_a_second() -> None:
+def test_writes_in_bursts_cause_at_most_four_observations_a_second() -> None:
     """A write of 1 MiB at every second poll and idleness in between; each notification sets the same levels again."""
     levels = WatchedLevels(0, None, 1.0 * MIB, 1e12, 0.002, 0.002)
     poll, now, due_at = 0, 0.0, list[float]()

@@ -174,7 +174,7 @@ def test_until_sets_the_mark_to_reach(crowded: SmallNode) -> None:
     assert reclaimd(*arguments, "--until", "100%").returncode == 1
 
 
-def test_all_goes_to_the_end_of_the_row(crowded: SmallNode) -> None:
+def test_all_runs_to_the_end_of_the_row(crowded: SmallNode) -> None:
     """--all removes all that the kubelet would; without pressure it does nothing."""
     assert reclaimd("reclaim", "--all", "--config", crowded.configuration()).returncode == 0
     assert crowded.removed() == []

@@ -27,7 +27,7 @@ from tests.sockets.dialect import Dialect
 
 
 @pytest.mark.parametrize("state", ["RUNNING", "CREATED", "UNKNOWN"])
-def test_only_a_container_that_has_exited_goes(small_node: SmallNode, state: str) -> None:
+def test_only_an_exited_container_is_removed(small_node: SmallNode, state: str) -> None:
     """Nothing that runs, may start or is lost is removed, not even in a dead sandbox of a pod that is gone."""
     pod = small_node.run_pod("web")
     container = small_node.create(pod)
@@ -44,7 +44,7 @@ def test_only_a_container_that_has_exited_goes(small_node: SmallNode, state: str
     assert reason_of(record, small_node.app_id) == "in_use"
 
 
-def test_a_dead_container_stays_while_another_of_its_pod_lives(small_node: SmallNode) -> None:
+def test_a_dead_container_is_kept_while_another_of_its_pod_runs(small_node: SmallNode) -> None:
     """A RUNNING container can sit in a NOTREADY sandbox: its pod is not gone, whatever else says so."""
     pod = small_node.run_pod("web")
     dead, living = small_node.exited(pod), small_node.run(pod, name="side")
@@ -118,7 +118,7 @@ def test_a_prefix_whose_own_object_has_gone_is_not_sent(make_small_node: SmallNo
     assert small.failpoints.calls["RemoveContainer"] == 0
 
 
-def test_the_newest_dead_copy_of_a_live_pod_stays_and_older_ones_go(small_node: SmallNode) -> None:
+def test_the_newest_dead_copy_of_a_live_pod_is_kept_and_older_ones_are_removed(small_node: SmallNode) -> None:
     """The newest copy is how the kubelet knows that a container has run: without it an init container runs again."""
     pod = small_node.run_pod("web")
     copies = [small_node.exited(pod, attempt=attempt) for attempt in range(3)]
@@ -139,7 +139,7 @@ def test_dead_copies_of_a_pod_in_a_dead_sandbox_stay_while_its_directory_is_ther
     assert small_node.containers() == set(containers)
 
 
-def test_an_older_copy_stays_when_the_newer_one_vanishes_before_its_removal(small_node: SmallNode) -> None:
+def test_an_older_copy_is_kept_when_the_newer_one_vanishes_before_its_removal(small_node: SmallNode) -> None:
     """With the newer copy gone the older one is the newest, and the kubelet's only memory."""
     pod = small_node.run_pod("web")
     older, newer = small_node.exited(pod), small_node.exited(pod, attempt=1)
@@ -181,7 +181,7 @@ def test_a_pod_whose_directory_appears_between_the_lists_keeps_its_parts(small_n
     assert reason_of(record, container) == "newest_of_live_pod"
 
 
-def test_a_sandbox_whose_pod_comes_back_stays(small_node: SmallNode) -> None:
+def test_a_sandbox_whose_pod_comes_back_is_kept(small_node: SmallNode) -> None:
     """The directory is checked again before a sandbox is removed as well."""
     pod = small_node.run_pod("web")
     other = small_node.run_pod("other")
@@ -240,7 +240,7 @@ def test_what_carries_no_pod_uid_is_left_alone(small_node: SmallNode) -> None:
     assert reason_of(record, pod.sandbox_id) == "has_containers"
 
 
-def test_a_pod_that_is_gone_goes_with_everything(small_node: SmallNode) -> None:
+def test_a_deleted_pod_is_removed_with_everything(small_node: SmallNode) -> None:
     """Containers first, then their sandbox, and only those: the guards do not keep what may go."""
     container = small_node.gone_pod("old", writes=2 * MIB)
     pod = small_node.run_pod("web")

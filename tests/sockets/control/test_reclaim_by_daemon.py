@@ -233,7 +233,7 @@ def test_a_daemon_that_has_never_reached_the_runtime_leaves_reclaim_to_the_comma
         assert (process.returncode, answer(process)["result"]) == (0, "satisfied")
 
 
-def test_a_request_during_a_pass_waits_its_turn_and_says_so(desk: Desk, daemon: Daemon) -> None:
+def test_a_request_during_a_pass_waits_its_turn_and_prints_that(desk: Desk, daemon: Daemon) -> None:
     """The second client is shown what the daemon does; in its turn there is nothing left to do."""
     desk.small.failpoints["RemoveImage"] = Hang()
     with ThreadPoolExecutor(2) as pool:

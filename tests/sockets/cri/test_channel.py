@@ -164,7 +164,7 @@ def test_a_removal_waits_as_long_as_it_takes(tmp_path: Path) -> None:
         channel.close()
 
 
-def test_nothing_is_asked_of_who_does_not_greet(tmp_path: Path) -> None:
+def test_nothing_is_sent_to_a_server_that_does_not_greet(tmp_path: Path) -> None:
     """A removal that was on its way would be cancelled when patience ends."""
     heard = bytearray()
 

@@ -45,7 +45,7 @@ def failure(call: Callable[[], object]) -> CallError:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_whatever_a_server_says_is_an_error_of_that_call_alone(name: str, tmp_path: Path) -> None:
+def test_whatever_a_server_sends_is_an_error_of_that_call_alone(name: str, tmp_path: Path) -> None:
     """A removal, which has no deadline, ends in bounded memory; the call beside it goes on, and so does the next."""
     hostile = HOSTILE[name]
     talk = one_after_the_other(answering, hostile_talk(hostile.send(), hold=hostile.seconds is not None))

@@ -99,7 +99,7 @@ def test_containerd_2_0_answers_before_the_space_is_free(tmp_path: Path) -> None
     node.close()
 
 
-def test_an_image_that_is_pulled_again_before_its_space_was_freed_stays(tmp_path: Path) -> None:
+def test_an_image_that_is_pulled_again_before_its_space_was_freed_is_kept(tmp_path: Path) -> None:
     """The late garbage collection deletes only layers without references."""
     node = BareRuntime(tmp_path, dialect=CONTAINERD_2_0)
     layer = LayerSpec("late", 4096)

@@ -29,7 +29,7 @@ def crowd(small: SmallNode) -> tuple[str, str, list[str]]:
     return older, newest, images
 
 
-def test_the_log_of_a_container_goes_with_it_and_that_of_the_other_stays(small_node: SmallNode) -> None:
+def test_the_log_of_a_container_is_removed_with_it_and_that_of_the_other_is_kept(small_node: SmallNode) -> None:
     """Current and rotated files and the symlink of the older copy; nothing of the newest one."""
     older, newest, _ = crowd(small_node)
     gone, stays = small_node.log("web", older, 0), small_node.log("web", newest, 1)
@@ -41,7 +41,7 @@ def test_the_log_of_a_container_goes_with_it_and_that_of_the_other_stays(small_n
     assert record.errors == ()
 
 
-def test_the_log_directory_of_a_vanished_pod_goes_and_that_of_a_living_one_stays(small_node: SmallNode) -> None:
+def test_the_log_directory_of_a_vanished_pod_is_removed_and_that_of_a_live_one_is_kept(small_node: SmallNode) -> None:
     """And with it the symlinks that it leaves behind; `lost+found` stays."""
     crowd(small_node)
     gone = small_node.gone_pod("job")
@@ -74,7 +74,9 @@ def test_where_no_container_may_go_they_are_listed_once_for_all_stages(small_nod
     assert lists_of_one_collection(small_node) == 1
 
 
-def test_where_a_container_goes_the_next_stage_lists_anew_and_finds_its_sandbox_empty(small_node: SmallNode) -> None:
+def test_after_the_removal_of_a_container_the_next_stage_lists_anew_and_finds_its_sandbox_empty(
+    small_node: SmallNode,
+) -> None:
     """So both go in one pass."""
     small_node.gone_pod("job")
     assert lists_of_one_collection(small_node) > 1
@@ -218,7 +220,7 @@ def test_a_state_file_that_cannot_be_written_is_a_warning(small_node: SmallNode,
     assert set(small_node.removed("image")) < set(images)
 
 
-def test_what_the_keep_list_names_stays_whatever_asks(small_node: SmallNode) -> None:
+def test_what_the_keep_list_names_is_kept_in_every_mode(small_node: SmallNode) -> None:
     """Under pressure that goes to the end of the row; the reason is in the record."""
     images = small_node.add_images(3)
     small_node.run(small_node.run_pod("web"))

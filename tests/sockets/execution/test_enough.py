@@ -40,7 +40,7 @@ def test_inodes_are_relieved_as_bytes_are(small_node: SmallNode) -> None:
     assert record.measured_inodes == small_node.inodes_free() - before >= 600
 
 
-def test_extent_all_goes_to_the_end_of_the_row(small_node: SmallNode) -> None:
+def test_extent_all_runs_to_the_end_of_the_row(small_node: SmallNode) -> None:
     """As the kubelet does: every unused image and every dead container, although one image would have been enough."""
     images = small_node.add_images(4)
     running = small_node.run(small_node.run_pod("web"))

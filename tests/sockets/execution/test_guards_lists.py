@@ -40,7 +40,7 @@ def crowd(small_node: SmallNode) -> None:
 
 
 @pytest.mark.parametrize(("method", "code"), [(method, code) for method in LISTS for code in CODES] + STATUSES)
-def test_no_image_goes_when_any_answer_about_images_in_use_fails(
+def test_no_image_is_removed_when_any_answer_about_images_in_use_fails(
     small_node: SmallNode, method: str, code: grpc.StatusCode
 ) -> None:
     """What a failed answer would have said may be the one use of an image, so nothing goes and the error is said."""
@@ -54,7 +54,7 @@ def test_no_image_goes_when_any_answer_about_images_in_use_fails(
 
 
 @pytest.mark.parametrize("method", ["ListContainers", "ListPodSandbox"])
-def test_no_container_goes_when_a_list_fails(small_node: SmallNode, method: str) -> None:
+def test_no_container_is_removed_when_a_list_fails(small_node: SmallNode, method: str) -> None:
     """A pod of which only half is listed seems gone: without both lists neither container nor sandbox is removed."""
     crowd(small_node)
     node = small_node.node(Signal.NODEFS_AVAILABLE, above=40 * MIB)
@@ -65,7 +65,7 @@ def test_no_container_goes_when_a_list_fails(small_node: SmallNode, method: str)
     assert "message larger than max" in record.reason
 
 
-def test_a_container_whose_status_cannot_be_read_stays(small_node: SmallNode) -> None:
+def test_a_container_whose_status_cannot_be_read_is_kept(small_node: SmallNode) -> None:
     """No status, no removal; what is left of the plan stays too and says why."""
     crowd(small_node)
     node = small_node.node(Signal.NODEFS_AVAILABLE, above=40 * MIB)

@@ -98,7 +98,7 @@ def test_a_container_of_which_nothing_says_its_image_stops_all_removal_of_images
 
 
 @pytest.mark.parametrize("method", ["ListImages", "ListContainers", "ListPodSandbox"])
-def test_an_image_whose_pod_starts_while_the_lists_are_read_stays(small_node: SmallNode, method: str) -> None:
+def test_an_image_whose_pod_starts_while_the_lists_are_read_is_kept(small_node: SmallNode, method: str) -> None:
     """Images are listed first and containers after them, so a container that starts in between is seen."""
     (image,) = small_node.add_images(1)
     node = small_node.node()
@@ -114,7 +114,7 @@ def test_an_image_whose_pod_starts_while_the_lists_are_read_stays(small_node: Sm
     assert reason_of(record, image) == "in_use"
 
 
-def test_an_image_whose_pod_starts_before_its_removal_stays(small_node: SmallNode) -> None:
+def test_an_image_whose_pod_starts_before_its_removal_is_kept(small_node: SmallNode) -> None:
     """The containers are listed again right before each removal: a pod that started since the plan keeps its image."""
     first, second = small_node.add_images(2)
     small_node.run(small_node.run_pod("app"))
@@ -180,7 +180,7 @@ def test_a_pod_made_before_its_image_is_removed_keeps_the_image_in_every_state(s
     ],
     ids=["configured, not pinned", "pinned, not configured", "all three", "no source", "no source, no pod"],
 )
-def test_the_sandbox_image_stays_and_a_new_pod_starts_after_a_purge(
+def test_the_sandbox_image_is_kept_and_a_new_pod_starts_after_a_purge(
     make_small_node: SmallNodeFactory, pins: bool, reports: bool, ready_pod: bool, reason: str
 ) -> None:
     """Without the sandbox image no pod starts, so when nothing says which it is, no image goes at all."""
@@ -275,7 +275,7 @@ def test_a_record_of_use_puts_an_image_at_the_end(small_node: SmallNode) -> None
     assert small_node.removed("image") == [small_node.app_id, never, used_first, used_last]
 
 
-def test_an_image_without_a_name_goes_by_its_id(small_node: SmallNode) -> None:
+def test_an_image_without_a_name_is_removed_by_its_id(small_node: SmallNode) -> None:
     """An interrupted removal strands a record that has neither tag nor digest and pins its bytes for ever."""
     stranded = small_node.add_image("stranded", MIB, tags=())
     before = small_node.available()

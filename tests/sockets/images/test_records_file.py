@@ -53,7 +53,7 @@ def fill_inodes(disk: Path) -> None:
 
 
 @pytest.mark.parametrize("fill", [fill_bytes, fill_inodes])
-def test_a_full_disk_is_a_warning_and_the_old_file_stays_whole(disk: Path, fill: Callable[[Path], None]) -> None:
+def test_a_full_disk_is_a_warning_and_the_old_file_is_kept_whole(disk: Path, fill: Callable[[Path], None]) -> None:
     """With 0 bytes or 0 inodes free; nothing half-written stays behind, and loading still works."""
     path = disk / "images.json"
     file = RecordFile(str(path), SteppedClock(), "boot-1")

@@ -119,7 +119,7 @@ def test_an_image_pulled_again_before_its_removal_is_verified_is_new(small_node:
     assert reason_of(record, image) == "too_young"
 
 
-def test_the_sandbox_image_stays_when_the_list_gives_its_name_to_another(small_node: SmallNode) -> None:
+def test_the_sandbox_image_is_kept_when_the_list_gives_its_name_to_another(small_node: SmallNode) -> None:
     """With the ids in the list rotated the pause image went, as its name was on another id; no pod could start then.
 
     The status of an image is asked by id right before its removal, and what it says protects it.
@@ -133,7 +133,7 @@ def test_the_sandbox_image_stays_when_the_list_gives_its_name_to_another(small_n
     small_node.run_pod("new")
 
 
-def test_an_image_that_was_pinned_since_it_was_listed_stays(small_node: SmallNode) -> None:
+def test_an_image_that_was_pinned_since_it_was_listed_is_kept(small_node: SmallNode) -> None:
     """The second image is pinned between the list and the removal: only the first is removed."""
     first, second = small_node.add_images(2)
     small_node.run(small_node.run_pod("web"))
@@ -147,7 +147,7 @@ def test_an_image_that_was_pinned_since_it_was_listed_stays(small_node: SmallNod
     assert reason_of(record, second) == "pinned"
 
 
-def test_an_image_that_became_the_sandbox_image_since_it_was_listed_stays(make_small_node: SmallNodeFactory) -> None:
+def test_an_image_that_became_the_sandbox_image_since_it_was_listed_is_kept(make_small_node: SmallNodeFactory) -> None:
     """The tag of the sandbox image moves to another image after the list: that one stays, by what its status says."""
     small = make_small_node(pins_sandbox_image=False)
     first, second = small.add_images(2)

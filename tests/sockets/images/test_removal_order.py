@@ -94,7 +94,7 @@ def node_on(small: SmallNode, left: int, **fields: Any) -> Node:
     return small.node(evictionHard={"nodefs.available": str(left)}, **fields)
 
 
-def test_the_largest_goes_next_where_the_old_ones_would_come_too_late(
+def test_the_largest_is_removed_next_where_the_old_ones_would_come_too_late(
     crowd: tuple[SmallNode, list[str], str],
 ) -> None:
     """20 MiB/s, 16 MiB left, and 256 KiB in 0.05 s by last use: full in 0.8 s. The first removal shows

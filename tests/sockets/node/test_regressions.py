@@ -33,7 +33,7 @@ def test_reclaim_with_unreadable_nodefs_is_4(small_node: SmallNode) -> None:
     assert p.returncode == 4, p.stdout
 
 
-def test_held_off_said_once(small_node: SmallNode) -> None:
+def test_held_off_is_logged_once(small_node: SmallNode) -> None:
     """The countdown in the sentence does not make it news every second."""
     small_node.add_images(1)
     conf = small_node.configuration(Signal.NODEFS_AVAILABLE, above=MIB, holdOffAfterStart="5m")

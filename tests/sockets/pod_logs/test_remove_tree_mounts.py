@@ -46,7 +46,7 @@ def fill(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("how", WAYS)
-def test_another_filesystem_in_the_tree_stays_as_it_is(tmp_path: Path, stack: ExitStack, how: OpenBeneath) -> None:
+def test_another_filesystem_in_the_tree_is_left_unchanged(tmp_path: Path, stack: ExitStack, how: OpenBeneath) -> None:
     """A tmpfs two levels down: it is kept as it is with the directories above it, 3 other entries are removed."""
     plant(tmp_path, "top/a/file", "top/z/file")
     canary = Canary(tmpfs(stack, tmp_path / "top/a/mounted"))

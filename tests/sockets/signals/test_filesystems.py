@@ -126,7 +126,7 @@ def test_a_dead_image_filesystem_does_not_stop_check(make_small_node: SmallNodeF
     assert "did not answer statvfs within 2 s" in document["unavailable"][0]["reason"]
 
 
-def test_a_daemon_beside_a_dead_image_filesystem_goes_on_and_leaves_when_told(
+def test_a_daemon_beside_a_dead_image_filesystem_goes_on_and_exits_on_sigterm(
     make_small_node: SmallNodeFactory,
 ) -> None:
     """The image filesystem dies: the daemon says so, still observes the other one, and exits with 0 on SIGTERM."""
