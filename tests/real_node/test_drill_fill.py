@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.nodes.real_node import Node
+from tests.nodes.real_node import RealNode
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image
 from tests.real_node.test_decide import spare_images
 from tests.real_node.test_relief import MIB, configure
@@ -37,7 +37,7 @@ SCENARIO: dict[str, Any] = {
 class Place:
     """A node with a directory to be filled, and what a drill on it is told."""
 
-    def __init__(self, node: Node, directory: Path, **fields: object):
+    def __init__(self, node: RealNode, directory: Path, **fields: object):
         self.node = node
         self.directory = node.mountpoint / "drill"
         self.directory.mkdir()
@@ -86,7 +86,7 @@ def checks(document: Any) -> dict[str, bool | None]:
 
 
 @pytest.fixture
-def place(containerd_on_ext4: Node, tmp_path: Path) -> Place:
+def place(containerd_on_ext4: RealNode, tmp_path: Path) -> Place:
     """A node of 1 GiB with a mark at 300 MiB."""
     return Place(containerd_on_ext4, tmp_path)
 
@@ -136,7 +136,7 @@ def test_pressure_that_nobody_relieves_does_not_hold_and_is_given_back(place: Pl
     assert place.left_behind == []
 
 
-def test_inodes_of_a_real_node_are_pressed_and_given_back(containerd_on_ext4: Node, tmp_path: Path) -> None:
+def test_inodes_of_a_real_node_are_pressed_and_given_back(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
     """The prefill comes near the mark, the pressure crosses it, and all files are removed at the end."""
     node = containerd_on_ext4
     mark = node.filesystem.inodes_free() - 3000
@@ -163,7 +163,7 @@ def test_a_pressure_that_has_a_time_ends_with_it(place: Place) -> None:
 
 
 @pytest.mark.parametrize("grows", ["bytes", "inodes"])
-def test_a_drill_that_is_killed_gives_everything_back(containerd_on_ext4: Node, tmp_path: Path, grows: str) -> None:
+def test_a_drill_that_is_killed_gives_everything_back(containerd_on_ext4: RealNode, tmp_path: Path, grows: str) -> None:
     """SIGKILL in the middle of the fill: its helper notices, and the disk is as it was a moment later."""
     node = containerd_on_ext4
     inodes = grows == "inodes"
@@ -187,7 +187,7 @@ def test_a_drill_that_is_killed_gives_everything_back(containerd_on_ext4: Node, 
 
 
 def test_a_drill_that_is_killed_with_its_helper_is_tidied_up_by_the_next_one(
-    containerd_on_ext4: Node, tmp_path: Path
+    containerd_on_ext4: RealNode, tmp_path: Path
 ) -> None:
     """Bytes are gone with the last process that holds them; files stay until the next drill finds and removes them."""
     node = containerd_on_ext4

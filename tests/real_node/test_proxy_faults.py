@@ -13,7 +13,7 @@ import pytest
 from eviction.drill.runtime.distortions import Distortion
 from eviction.drill.runtime.failpoints import ActThenFail, Cut, Delay, Distort, Fail, MethodFault, When
 from tests.faults.proxy import Proxy
-from tests.nodes.real_node import Node
+from tests.nodes.real_node import RealNode
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, random_layer
 from tests.real_node.test_relief import configure
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd
@@ -26,7 +26,7 @@ LONGEST_SECONDS = 30.0
 class Behind:
     """A node with a running pod and three spare images, its containerd behind a proxy."""
 
-    def __init__(self, node: Node, directory: Path) -> None:
+    def __init__(self, node: RealNode, directory: Path) -> None:
         self.node = node
         self.proxy = Proxy(str(node.containerd.socket), str(node.containerd.run_directory / "p.sock"))
         self.failpoints = self.proxy.failpoints
@@ -64,7 +64,7 @@ class Behind:
 
 
 @pytest.fixture
-def behind(containerd_on_ext4: Node, tmp_path: Path) -> Iterator[Behind]:
+def behind(containerd_on_ext4: RealNode, tmp_path: Path) -> Iterator[Behind]:
     """The node with its proxy, serving."""
     made = Behind(containerd_on_ext4, tmp_path)
     with made.proxy:

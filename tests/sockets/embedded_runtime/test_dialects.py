@@ -7,22 +7,16 @@ from pathlib import Path
 import grpc
 import pytest
 
-from eviction.configuration.effective import Extent
-from eviction.decision.reclaim_table import DELETE_UNUSED_IMAGES
 from eviction.drill.runtime.dialects import CONTAINERD_2_0, CRI_O_1_28, CRI_O_1_31, DIALECTS, Dialect
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
-from eviction.node.responder import Request
-from reclaim.functions import FUNCTIONS
 from signals.types import FsLayout, Signal
-from tests.nodes.bare_runtime import APP, NAME, Node
-from tests.nodes.small_node import MIB, reason_of, relieve, result_of
+from tests.nodes.bare_runtime import APP, NAME, BareRuntime
+from tests.nodes.small_node import EVERYTHING, IMAGES, MIB, reason_of, relieve, result_of
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.cri_calls import came_true, run_container, run_pod
 from tests.sockets.mounts import mounted_tmpfs, unmount
 
-EVERYTHING = Request(row=tuple(FUNCTIONS), extent=Extent.ALL)
-IMAGES = Request(row=(DELETE_UNUSED_IMAGES,), extent=Extent.ALL)
 CRI_O = [CRI_O_1_28, CRI_O_1_31]
 FULL = "no space left on device"
 
@@ -38,7 +32,7 @@ def named(dialect: Dialect) -> str:
 @pytest.mark.parametrize("dialect", CRI_O, ids=named)
 def test_cri_o_untags_and_removes_the_image_with_its_last_tag(tmp_path: Path, dialect: Dialect) -> None:
     """The first removal by name untags; the second, by the last name, removes the image and its layers."""
-    node = Node(tmp_path, dialect=dialect)
+    node = BareRuntime(tmp_path, dialect=dialect)
     stable = "registry.example/team/app:stable"
     node.call("RemoveImage", image={"image": NAME})
     (image,) = [each for each in node.images() if each.id == node.app_id]
@@ -53,7 +47,7 @@ def test_cri_o_untags_and_removes_the_image_with_its_last_tag(tmp_path: Path, di
 @pytest.mark.parametrize("dialect", CRI_O, ids=named)
 def test_cri_o_removes_by_id_and_refuses_an_image_in_use(tmp_path: Path, dialect: Dialect) -> None:
     """By id an image with two names is removed; if a container was made from it, the call fails and names it."""
-    node = Node(tmp_path, dialect=dialect)
+    node = BareRuntime(tmp_path, dialect=dialect)
     container_id = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
     code, message = node.error("RemoveImage", image={"image": node.app_id})
     assert code is grpc.StatusCode.UNKNOWN
@@ -68,7 +62,7 @@ def test_cri_o_removes_by_id_and_refuses_an_image_in_use(tmp_path: Path, dialect
 @pytest.mark.parametrize("dialect", CRI_O, ids=named)
 def test_cri_o_names_the_image_of_a_container_by_digest(tmp_path: Path, dialect: Dialect) -> None:
     """`image_ref` of the list is a repository digest, ids of images are bare, and only newer versions fill image_id."""
-    node = Node(tmp_path, dialect=dialect)
+    node = BareRuntime(tmp_path, dialect=dialect)
     run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
     (container,) = node.containers()
     (image,) = [each for each in node.images() if NAME in each.repo_tags]
@@ -98,7 +92,7 @@ def test_cri_o_on_a_full_disk_can_delete_nothing(make_small_node: SmallNodeFacto
 
 def test_containerd_2_0_answers_before_the_space_is_free(tmp_path: Path) -> None:
     """The layers still exist when RemoveImage has answered, and are deleted a moment later."""
-    node = Node(tmp_path, dialect=CONTAINERD_2_0)
+    node = BareRuntime(tmp_path, dialect=CONTAINERD_2_0)
     node.call("RemoveImage", image={"image": node.app_id})
     assert node.has_layer(APP)
     assert came_true(lambda: not node.has_layer(APP))
@@ -107,7 +101,7 @@ def test_containerd_2_0_answers_before_the_space_is_free(tmp_path: Path) -> None
 
 def test_an_image_that_is_pulled_again_before_its_space_was_freed_stays(tmp_path: Path) -> None:
     """The late garbage collection deletes only layers without references."""
-    node = Node(tmp_path, dialect=CONTAINERD_2_0)
+    node = BareRuntime(tmp_path, dialect=CONTAINERD_2_0)
     layer = LayerSpec("late", 4096)
     again = node.runtime.add_image(["registry.example/late:1"], [layer])
     node.call("RemoveImage", image={"image": again})
@@ -119,15 +113,15 @@ def test_an_image_that_is_pulled_again_before_its_space_was_freed_stays(tmp_path
 
 def test_a_field_of_the_dialect_can_be_changed(tmp_path: Path) -> None:
     """One field is changed; an unknown field is refused."""
-    node = Node(tmp_path, dialect=CRI_O_1_31, runtime_version="1.31.7")
+    node = BareRuntime(tmp_path, dialect=CRI_O_1_31, runtime_version="1.31.7")
     assert node.call("Version").runtime_version == "1.31.7"
     assert node.runtime.dialect.refuses_image_in_use
     node.close()
     with pytest.raises(TypeError, match="runtime_colour"):
-        Node(tmp_path / "other", runtime_colour="red")
+        BareRuntime(tmp_path / "other", runtime_colour="red")
 
 
-def test_a_tag_moves_to_another_image(node: Node) -> None:
+def test_a_tag_moves_to_another_image(node: BareRuntime) -> None:
     """The image that had the tag loses it; an unknown id is refused."""
     other = node.runtime.add_image(["registry.example/other:1"], [LayerSpec("other", 4096)])
     node.runtime.tag_image(other, NAME)
