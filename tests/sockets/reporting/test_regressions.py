@@ -9,8 +9,7 @@ import pytest
 from eviction.drill.runtime.distortions import Distortion
 from eviction.drill.runtime.failpoints import Distort
 from eviction.reporting.pass_record import pass_json
-from tests.faults.bench import EVERYTHING
-from tests.nodes.small_node import SmallNode, relieve
+from tests.nodes.small_node import EVERYTHING, SmallNode, relieve
 
 pytestmark = pytest.mark.regression
 
