@@ -27,12 +27,12 @@ environment:
 development:
 	@.ci/venv $(VENV) $(PYTHON) dev
 
-# Most tests wait most of the time: three workers on two cores. Slow files first, each file in one worker.
-SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
+# Most tests wait half of the time: four workers on two cores. Slow files first, each file in one worker.
+SIDE_BY_SIDE := -n 4 --dist loadfile --no-loadscope-reorder
 
-# What another Python could break: pure code, imports, and the daemon, its sockets, clients and watches at work.
-ON_THE_NEWEST := tests/pure tests/budgets $(foreach part,manager watcher command_line control hook_asks kubelet_client \
-  kubernetes_events systemd collect filesystems health guards_images guards_containers,$(wildcard tests/sockets/*/test_$(part).py))
+# What another Python could break: pure code, imports, the command line, and sockets, TLS, threads and watches at work.
+ON_THE_NEWEST := tests/pure tests/budgets $(foreach part,bad_input channel control health kubelet_client manager watcher,\
+  $(wildcard tests/sockets/*/test_$(part).py))
 
 # The newest Python first, on the product alone; then everything on the default one, so that the last line is the
 # summary of the complete run.

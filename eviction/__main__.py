@@ -7,20 +7,19 @@ import sys
 
 
 def main() -> int:
-    """Runs the command line without ever writing bytecode and without plugins of pydantic's; returns its exit code.
+    """Runs the command line without writing bytecode and without pydantic's plugins; returns its exit code.
 
-    On a disk that is full Python writes what fits of a module's bytecode and puts it in place all the same (before
-    3.12.8 and 3.13.2, python/cpython#126606): every start after that fails, and that is where this program is needed.
-    An installed package was compiled when it was installed.
+    On a full disk Python (before 3.12.8 and 3.13.2, python/cpython#126606) leaves truncated bytecode files, with which
+    every later start fails. This program has to start on full disks; its bytecode is compiled at installation.
 
-    pydantic looks through all installed packages for plugins and has them see every validation: code of whoever happens
-    to be installed beside us, run by root. It is switched off whatever the environment says of it. Programs that we
-    start inherit that; they are our own fillers, which import nothing but the standard library.
+    pydantic searches all installed packages for plugins and passes every validation to them, which would run foreign
+    code as root. It is switched off whatever the environment says. Programs that we start inherit the setting; they are
+    our own fill programs, which import only the standard library.
     Source: https://docs.pydantic.dev/latest/concepts/plugins/
     """
     sys.dont_write_bytecode = True
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
-    from eviction.cli import main as run  # only now: what is imported from here on is not written down
+    from eviction.cli import main as run  # imported after the switches, so that they apply
 
     return run()
 

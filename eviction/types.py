@@ -1,8 +1,9 @@
-"""What is decided on: thresholds, conditions, decisions. Values only; the words are the kubelet's
+"""Thresholds, node conditions and decisions. Values only, in the kubelet's words
 (`pkg/kubelet/eviction/api/types.go`)."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -12,11 +13,11 @@ from signals.types import FsLayout, Signal
 
 
 class EvictionError(Exception):
-    """Root of what can go wrong while deciding and running."""
+    """Root of the errors of deciding and running."""
 
 
 class NodeCondition(StrEnum):
-    """The condition that the disk signals raise."""
+    """The node condition that the disk signals raise."""
 
     DISK_PRESSURE = "DiskPressure"
 
@@ -30,7 +31,7 @@ class ThresholdValue:
 
     def __post_init__(self) -> None:
         if (self.quantity is None) == (self.percentage is None):
-            raise ValueError("a threshold value is a quantity or a percentage, not both and not neither")
+            raise ValueError("a threshold value is either a quantity or a percentage")
 
     def amount(self, capacity: int) -> Fraction | int:
         """Bytes or inodes at this capacity. A percentage is truncated to a whole number; a quantity stays exact."""
@@ -48,11 +49,12 @@ class ThresholdValue:
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """A signal must not fall below `value`. Hard means a grace of 0 seconds, and nothing else.
+    """The value below which a signal must not fall. A hard threshold is one with a grace period of 0 seconds.
 
-    `margin` raises the mark, computed on the same capacity and truncated by itself: where the value is the kubelet's,
-    acting that far above it is acting before the kubelet. `min_reclaim`: how far above the mark the signal must rise
-    before an acted-on threshold counts as cleared. `origin` says where the value comes from, for people.
+    `margin` is added to the value, so that reclaimd acts before the kubelet where both have the same value; a
+    percentage is computed on the same capacity and truncated by itself. `min_reclaim`: how far above the mark the
+    signal must rise before a threshold that was acted on counts as cleared. `origin`: where the value comes from, for
+    people.
     """
 
     signal: Signal
@@ -64,37 +66,45 @@ class Threshold:
 
     @property
     def hard(self) -> bool:
-        """Whether it acts as soon as it is met."""
+        """True if it acts as soon as it is met."""
         return self.grace_seconds == 0
 
-    def effective(self, capacity: int, *, with_min_reclaim: bool = False) -> Fraction | int:
-        """The mark at this capacity, with or without the minimum reclaim on top."""
-        mark = self.value.amount(capacity)
-        if self.margin is not None:
-            mark += self.margin.amount(capacity)
-        if with_min_reclaim and self.min_reclaim is not None:
-            mark += self.min_reclaim.amount(capacity)
-        return mark
+    def mark(self, capacity: int) -> int:
+        """Bytes or inodes below which the threshold is met at this capacity: value and margin.
+
+        A fraction of a byte is rounded up, as the kubelet's `Quantity.Value` does: a whole number of bytes is below
+        the exact sum if and only if it is below the rounded one.
+        """
+        return math.ceil(self._exact_mark(capacity))
+
+    def mark_with_min_reclaim(self, capacity: int) -> int:
+        """The mark with the minimum reclaim on top, rounded up once."""
+        reclaim = 0 if self.min_reclaim is None else self.min_reclaim.amount(capacity)
+        return math.ceil(self._exact_mark(capacity) + reclaim)
+
+    def _exact_mark(self, capacity: int) -> Fraction | int:
+        margin = 0 if self.margin is None else self.margin.amount(capacity)
+        return self.value.amount(capacity) + margin
 
     def text(self) -> str:
-        """The mark as written: `10%`, or `10% + 5%` with a margin."""
+        """The value as written: `10%`, or `10% + 5%` with a margin."""
         return str(self.value) if self.margin is None else f"{self.value} + {self.margin}"
 
     def same_as(self, other: Threshold) -> bool:
-        """Whether two entries are one threshold: signal, value and grace agree; minimum reclaim is not compared."""
+        """True if signal, value, margin and grace period agree; the minimum reclaim is not compared."""
         mine = (self.signal, self.value, self.margin, self.grace_seconds)
         return mine == (other.signal, other.value, other.margin, other.grace_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What one look means.
+    """What `synchronize` makes of one set of observations.
 
-    `conditions`: reported now, the transition period included. `thresholds_met`: met, or not yet resolved.
+    `conditions`: those reported now, the transition period included. `thresholds_met`: met, or not yet resolved.
     `acted_on`: the one threshold to act on, None if there is none; `row`: the names of the functions of its row,
     in order.
-    `others`: what could be acted on as well, in the order of choice: for a caller that has just found that nothing more
-    can be done about the first.
+    `others`: further thresholds that could be acted on, in the order of choice, for a caller that has just found that
+    nothing more can be done about the first.
     """
 
     conditions: frozenset[NodeCondition]

@@ -9,6 +9,7 @@ import signal
 import pytest
 
 from eviction.drill.runtime.private_mounts import PrivateMounts, enter_private_mounts
+from eviction.drill.scenario.library import library
 
 CLONE_NEWNS = 0x20000  # <linux/sched.h>
 
@@ -32,21 +33,21 @@ def own_mounts() -> PrivateMounts:
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun in the background by a shell: programs under test would
     signal.signal(signal.SIGINT, signal.default_int_handler)  # inherit that, and never hear of a Ctrl-C
+for name in [each for each in os.environ if each.endswith("_ENDPOINT")]:  # it would count for commands in this process
+    del os.environ[name]
+SCENARIOS = library()
 MOUNTS = own_mounts()  # on import: it has to happen before the first thread
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Whole files to workers; one worker alone for those that start a containerd, as they measure what a disk does, and
-    one for those that tell of the same runs of the drill."""
+    """Whole files to workers; all that is told of one scenario of the drill's library to one, which runs it once."""
     from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped] # it has no types
 
     class ByRing(LoadFileScheduling):  # type: ignore[misc] # nor has its class
         def _split_scope(self, nodeid: str) -> str:
-            if nodeid.startswith("tests/real_node/"):
-                return "real_node"
-            file = str(super()._split_scope(nodeid))
-            return "tests/drill/scenario/test_library.py" if file == "tests/drill/report/test_report.py" else file
+            name = nodeid.partition("[")[2].removesuffix("]")
+            return name if name in SCENARIOS else str(super()._split_scope(nodeid))
 
     return ByRing(config, log)
 

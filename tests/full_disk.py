@@ -183,7 +183,7 @@ def daemon_woken(disk: Path, configuration: str, *, inodes: bool, leave_reserve:
                     began = time.monotonic()
                     daemon.process.send_signal(signal.SIGCONT)
                     observer.wait(LONGEST_SECONDS)
-                daemon.wait_for(lambda event: event.get("result") == "satisfied", LONGEST_SECONDS)
+                daemon.wait_for(lambda event: event.get("result") == "satisfied")
         finally:
             daemon.process.send_signal(signal.SIGCONT)
         code = daemon.stop()

@@ -111,8 +111,8 @@ def once(*said: bytes) -> Callable[[], Iterable[bytes]]:
     return lambda: said
 
 
-BROKE = "it broke the rules of HTTP/2: "
-ENDLESS = "it speaks without end, and "
+BROKE = "the server violated HTTP/2: "
+ENDLESS = "the server sends without end: "
 GONE = Code.UNAVAILABLE
 
 HOSTILE: dict[str, Hostile] = {
@@ -125,7 +125,7 @@ HOSTILE: dict[str, Hostile] = {
     "60 header frames without an end, then silence": Hostile(
         once(HeadersFrame(1, PIECE).serialize(), ContinuationFrame(1, PIECE).serialize() * 59),
         Code.DEADLINE_EXCEEDED,
-        "the deadline is over",
+        "the deadline has passed",
         seconds=0.5,
     ),
     "header frames without an end": Hostile(
@@ -168,7 +168,7 @@ HOSTILE: dict[str, Hostile] = {
         lambda: many(WindowUpdateFrame(0, 2**30).serialize()), GONE, BROKE + "FlowControl"
     ),
     "a stream's window that overflows": Hostile(
-        lambda: many(WindowUpdateFrame(1, 2**30).serialize()), GONE, "rules of HTTP/2 with error 3"
+        lambda: many(WindowUpdateFrame(1, 2**30).serialize()), GONE, "violated HTTP/2: error 3"
     ),
     "a window of 0 bytes": Hostile(once(raw(8, 0, 0, bytes(4))), GONE, BROKE),
     "windows of one byte without end": Hostile(lambda: many(WindowUpdateFrame(0, 1).serialize()), GONE, ENDLESS),
@@ -178,7 +178,7 @@ HOSTILE: dict[str, Hostile] = {
     "data beyond every window": Hostile(  # which are opened as it is read: what bounds it is the message
         lambda: chain([STATUS, data(struct.pack(">BL", 0, 2 * WINDOW_BYTES))], repeat(data(PIECE))),
         Code.INTERNAL,
-        "one message was to come, and another one came",
+        "one message was expected, and a second one came",
         most_mib=700,
     ),
     "empty data without end": Hostile(lambda: chain([STATUS], many(data(b""))), GONE, ENDLESS),
@@ -197,15 +197,15 @@ HOSTILE: dict[str, Hostile] = {
     ),
     "a message that is compressed": Hostile(once(STATUS, data(b"\1\0\0\0\0")), Code.INTERNAL, "compressed"),
     "a message that does not end": Hostile(once(STATUS, data(b"\0\0\0"), TRAILERS), Code.INTERNAL, "within a message"),
-    "messages without end": Hostile(lambda: chain([STATUS], many(data(prefixed(b"x")))), Code.INTERNAL, "another one"),
-    "no status": Hostile(once(STATUS, data(prefixed(b"x"), "END_STREAM")), Code.UNKNOWN, "without a status of gRPC"),
+    "messages without end": Hostile(lambda: chain([STATUS], many(data(prefixed(b"x")))), Code.INTERNAL, "a second one"),
+    "no status": Hostile(once(STATUS, data(prefixed(b"x"), "END_STREAM")), Code.UNKNOWN, "without grpc-status"),
     "a reset": Hostile(once(RstStreamFrame(1, 8).serialize()), Code.CANCELLED, "HTTP/2 error 8"),
     "a reset that refuses": Hostile(once(RstStreamFrame(1, 7).serialize()), GONE, "HTTP/2 error 7"),
     "a reset of no kind": Hostile(once(RstStreamFrame(1, 2**32 - 1).serialize()), Code.INTERNAL, "HTTP/2 error 429"),
     "a reset of three bytes": Hostile(once(raw(3, 0, 1, bytes(3))), GONE, BROKE),
     "resets of other streams without end": Hostile(lambda: many(RstStreamFrame(1001, 0).serialize()), GONE, ENDLESS),
-    "a goodbye": Hostile(once(GoAwayFrame(0, 0, 11, b"calm").serialize()), GONE, "goodbye (HTTP/2 error 11) calm"),
-    "a goodbye of seven bytes": Hostile(once(raw(7, 0, 0, bytes(7))), GONE, "a goodbye that is too short"),
+    "a goodbye": Hostile(once(GoAwayFrame(0, 0, 11, b"calm").serialize()), GONE, "GOAWAY (HTTP/2 error 11) calm"),
+    "a goodbye of seven bytes": Hostile(once(raw(7, 0, 0, bytes(7))), GONE, "a GOAWAY frame that is too short"),
     "goodbyes without end": Hostile(lambda: many(GoAwayFrame(0, 2**31 - 1).serialize()), GONE, ENDLESS),
     "a push": Hostile(once(PushPromiseFrame(1, 2, b"", flags=["END_HEADERS"]).serialize()), GONE, BROKE),
     "a call of the server's own": Hostile(once(headers(HEADER, stream=2)), GONE, BROKE),

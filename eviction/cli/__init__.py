@@ -1,7 +1,7 @@
-"""The command line: one module a subcommand, imported when it is used. Data goes to stdout, words to stderr.
+"""The command line: one module for each subcommand, imported when it is used. Data goes to stdout, messages to stderr.
 
-Nothing is imported here but what every command needs, which is nothing: `reclaimd reclaim` and `reclaimd check`
-ask the daemon first, and an emergency must not wait for imports (`tests/budgets` counts them).
+This module imports nothing but the exit codes: `reclaimd reclaim` and `reclaimd check` ask the daemon first, and an
+emergency must not wait for imports (`tests/budgets` counts them).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; returns its exit code (argparse leaves with 2 by itself)."""
+    """Runs a command; returns its exit code. Exits with 2 for arguments that argparse refuses."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if arguments[:1] in (["reclaim"], ["check"]):
@@ -45,6 +45,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run_command(arguments)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has left; that is no failure of ours
+    except BrokenPipeError:  # the reader of our output has ended, which is no failure of ours
         sys.stderr.close()
         return EXIT_OK

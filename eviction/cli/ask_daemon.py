@@ -1,12 +1,11 @@
-"""`reclaimd reclaim` and `reclaimd check`, first half: the daemon is asked. Standard library only, and little of that.
+"""Asks the running daemon to do the work of `reclaimd reclaim` or `reclaimd check`.
 
-A daemon has everything loaded and connected: it sends the first removal, or has looked, while a process of its own
-would still import. Whatever stands against it, the command then does the work itself (`eviction.cli.reclaim`,
-`eviction.cli.check`): no daemon, a daemon with another configuration, no answer within a second, silence for longer
-than the daemon's beat allows, or an option that is not carried. What an option may be is judged where it is understood,
-by the daemon or by the second half; here it is only carried.
+The daemon has everything loaded and connected, so it has sent its first removal before a new process has imported its
+modules. Otherwise the command does the work itself (`eviction.cli.reclaim`, `eviction.cli.check`): without a daemon, if
+its configuration differs, if it does not answer within a second or misses ten heartbeats, and for options that only the
+command itself understands. Options are passed on unchecked; the daemon or the command checks them.
 
-Neither argparse nor typing is imported: each costs as much as half of everything else here.
+Only a small part of the standard library is imported. argparse and typing would each take half as long as all the rest.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 CONTROL_SOCKET = "/run/reclaimd/control.sock"  # the default of `controlSocket`
 ACCEPT_SECONDS = 1.0  # for the first line of the answer
-SILENCE_SECONDS = 10.0  # for each further one: ten beats of the daemon's
+SILENCE_SECONDS = 10.0  # for each further line: ten heartbeats of the daemon
 LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
 _OUTPUT = {"--output": "output", "-o": "output"}
 _VALUES = {"reclaim": {"--signal": "signal", "--until": "until", **_OUTPUT}, "check": _OUTPUT}
@@ -36,19 +35,19 @@ _HINT = re.compile(r"""^[^#\n]*?\bcontrolSocket["']?[ \t]*:[ \t]*["']?([^"'\s,#}
 
 
 class NotAskedError(Exception):
-    """The daemon does not do it. `worth_saying` is false where there simply is none."""
+    """The daemon does not do the work. `silent`: no message is needed, because there is no daemon."""
 
-    def __init__(self, sentence: str, *, worth_saying: bool = True):
+    def __init__(self, sentence: str, *, silent: bool = False):
         super().__init__(sentence)
-        self.worth_saying = worth_saying
+        self.silent = silent
 
 
 def ask_daemon(command: str, words: Sequence[str]) -> int | None:
-    """Prints what the daemon answers and returns the exit code; None when the command has to do the work itself."""
-    read = read_words(command, words)
-    if read is None:
+    """Prints the daemon's answer and returns its exit code; None when the command has to do the work itself."""
+    parsed = read_words(command, words)
+    if parsed is None:
         return None
-    options, files = read
+    options, files = parsed
     try:
         path = control_socket_of(files.get("config"), files.get("config_dir"))
         if sys.stdout.isatty():
@@ -56,13 +55,13 @@ def ask_daemon(command: str, words: Sequence[str]) -> int | None:
         fingerprint = fingerprint_of(files.get("config"), files.get("config_dir"), {}, os.environ)
         answer = _converse(path, {"command": command, "options": options, "told": fingerprint})
     except NotAskedError as reason:
-        if reason.worth_saying:
-            _say(f"{reason}; doing the work here")
+        if not reason.silent:
+            _print_words(f"{reason}; doing the work here")
         return None
-    except OSError:  # of the configuration files: the second half reads them, and says what is wrong
+    except OSError:  # a configuration file cannot be read: the command itself reports that
         return None
     if answer["sentence"]:
-        _say(answer["sentence"])
+        _print_words(answer["sentence"])
     if answer["document"] is not None:
         print(json.dumps(answer["document"], indent=2))  # noqa: T201 # data on stdout
     elif answer["lines"]:
@@ -71,7 +70,7 @@ def ask_daemon(command: str, words: Sequence[str]) -> int | None:
 
 
 def read_words(command: str, words: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]] | None:
-    """The options of the command, and the configuration files it names; None for any word that is not one of these."""
+    """The options of the command, and the configuration files; None if any argument is not one of these."""
     values, switches = _VALUES[command], _SWITCHES[command]
     options: dict[str, Any] = {}
     files: dict[str, str] = {}
@@ -96,10 +95,10 @@ def read_words(command: str, words: Sequence[str]) -> tuple[dict[str, Any], dict
 
 
 def control_socket_of(config: str | None, config_dir: str | None) -> str:
-    """Where to ask. Raises NotAskedError where the configuration wants no socket; OSError.
+    """The path of the control socket. Raises NotAskedError if the configuration switches it off; OSError.
 
-    The files are searched for the one field and not read as YAML. A wrong find does no harm: the daemon there does
-    the work only if its configuration has the same fingerprint.
+    The files are searched for the field with a regular expression, not read as YAML. A wrong path does no harm: a
+    daemon does the work only for a client with the same configuration.
     """
     path = CONTROL_SOCKET
     paths = [] if config is None else [config]
@@ -110,31 +109,31 @@ def control_socket_of(config: str | None, config_dir: str | None) -> str:
             for found in _HINT.finditer(file.read()):
                 path = found[1]
     if not path:
-        raise NotAskedError("the configuration wants no control socket", worth_saying=False)
+        raise NotAskedError("the configuration switches the control socket off", silent=True)
     return path
 
 
 def _converse(path: str, request: dict[str, Any]) -> dict[str, Any]:
-    """The daemon's last word, after however long a pass takes. Raises NotAskedError."""
+    """The daemon's answer, at the end of the pass. Raises NotAskedError."""
     try:
         if os.stat(path).st_uid not in (0, os.geteuid()):
-            raise NotAskedError(f"{path} belongs to somebody else")
+            raise NotAskedError(f"{path} belongs to another user")
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as daemon:
             daemon.settimeout(ACCEPT_SECONDS)
             daemon.connect(path)
             daemon.sendall(json.dumps(request).encode() + b"\n")
             with daemon.makefile("rb") as lines:
-                return _last_word(daemon, lines)
+                return _answer(daemon, lines)
     except (FileNotFoundError, ConnectionRefusedError):
-        raise NotAskedError("no daemon", worth_saying=False) from None
+        raise NotAskedError("no daemon", silent=True) from None
     except TimeoutError:
         raise NotAskedError("the daemon does not answer") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise NotAskedError(f"no daemon can be asked on {path}: {error}") from None
 
 
-def _last_word(daemon: socket.socket, lines: BinaryIO) -> dict[str, Any]:
-    beats, progress = 0, None
+def _answer(daemon: socket.socket, lines: BinaryIO) -> dict[str, Any]:
+    heartbeats, progress = 0, None
     try:
         while True:
             line = lines.readline(LARGEST_ANSWER_BYTES)
@@ -142,27 +141,27 @@ def _last_word(daemon: socket.socket, lines: BinaryIO) -> dict[str, Any]:
                 raise NotAskedError("the daemon hung up")
             answer = json.loads(line)
             if not isinstance(answer, dict):
-                raise TypeError("what answers is no daemon of this kind")
+                raise TypeError("the answer is not an object")
             if "error" in answer or "refused" in answer:
                 raise NotAskedError(f"the daemon refuses: {answer.get('refused') or answer['error']}")
             if "exit_code" in answer:
                 return {key: answer[key] for key in ("exit_code", "sentence", "document", "lines")}
             busy = answer.get("busy")
-            if busy and not beats:
-                _say(f"the daemon is {busy}; waiting for its turn")
-            elif beats:
-                from eviction.cli.progress import StatusLine  # after a second, when an import delays nobody
+            if busy and not heartbeats:
+                _print_words(f"the daemon is {busy}; waiting for its turn")
+            elif heartbeats:
+                from eviction.cli.progress import StatusLine  # imported while waiting, when it delays nothing
 
                 progress = progress or StatusLine()
-                progress.rewrite(f"{beats:5.1f} s  the daemon is {busy or 'about to begin'}")
-            beats += 1
+                progress.rewrite(f"{heartbeats:5.1f} s  the daemon is {busy or 'about to begin'}")
+            heartbeats += 1
             daemon.settimeout(SILENCE_SECONDS)
     finally:
         if progress is not None:
             progress.erase()
 
 
-def _say(sentence: str) -> None:
-    """Words, on stderr; nothing in them is obeyed by a terminal."""
+def _print_words(sentence: str) -> None:
+    """Prints a sentence on stderr, with control characters escaped."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in sentence)
     print(f"reclaimd: {shown}", file=sys.stderr)  # noqa: T201 # words on stderr

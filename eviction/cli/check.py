@@ -1,6 +1,6 @@
-"""`reclaimd check`, second half: the command looks itself at signals, thresholds, headroom and layout. Touches nothing.
+"""`reclaimd check` without a daemon: signals, thresholds, headroom and layout, read by the command itself. Read-only.
 
-The first half is `asking`: a daemon that runs answers in an eighth of the time, and a third of the memory.
+`ask_daemon` runs first: a running daemon answers in an eighth of the time and with a third of the memory.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import argparse
 from eviction.cli.options import add_configuration, add_output, answer_json, answer_lines, columns, configuration_of
 from eviction.cli.progress import Progress
 from eviction.control.check import CheckOptions, check
-from eviction.node.view import NodeSight
+from eviction.node.view import NodeView
 
 DEADLINE_SECONDS = 2.0
 
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0 clear, 1 a threshold is met, 4 a signal with a threshold could not be read."""
-    node = NodeSight(configuration_of(arguments), read_deadline_seconds=DEADLINE_SECONDS)
+    node = NodeView(configuration_of(arguments), read_deadline_seconds=DEADLINE_SECONDS)
     try:
         with Progress("asking the runtime where the images are, and looking at the filesystems"):
             node.locate()

@@ -1,4 +1,4 @@
-"""`reclaimd config`: the effective values, where each comes from, and the ladder of marks. Touches nothing."""
+"""`reclaimd config`: the effective values, where each comes from, and the ladder of marks. Read-only."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from eviction.cli.options import (
     answer_lines,
     columns,
     configuration_of,
-    say,
+    print_words,
 )
 from eviction.cli.progress import Progress
 from eviction.configuration.effective import Configuration
-from eviction.decision.ladder import Rung, ladder, later_than_kubelet
+from eviction.decision.ladder import LadderMark, ladder, later_than_kubelet
 from eviction.decision.threshold_config import update_container_fs_thresholds
-from eviction.node.view import NodeSight
-from eviction.reporting.explain import later_sentence, no_effect_sentences
+from eviction.node.view import NodeView
+from eviction.reporting.explain import late_threshold_sentence, no_effect_sentences
 from eviction.reporting.tables import amount, table
 from signals.types import SignalObservations
 
@@ -33,43 +33,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0; 2 when the configuration is refused."""
+    """Exit 0; 2 when the configuration is invalid."""
     configuration = configuration_of(arguments)
-    node = NodeSight(configuration, read_deadline_seconds=2.0)
+    node = NodeView(configuration, read_deadline_seconds=2.0)
     try:
         with Progress("asking the runtime where the images are, and looking at the filesystems"):
             node.locate()
-            look = node.summary.observe()
+            observations = node.summary.observe()
     finally:
         node.close()
-    rungs = _rungs(node, look)
+    marks = _ladder_marks(node, observations)
     if arguments.output == "json":
         answer_json(
             {
                 "values": configuration.effective,
                 "origins": configuration.origins,
                 "left_to_kubelet": _left_to_kubelet(configuration),
-                "ladder": [{"signal": str(r.signal), "mark": r.mark, "what": r.what, "whose": r.whose} for r in rungs],
+                "ladder": [{"signal": str(r.signal), "mark": r.mark, "what": r.what, "whose": r.whose} for r in marks],
             }
         )
     else:
-        answer_lines([*_values(configuration), "", *_ladder(rungs, look)])
+        answer_lines([*_values(configuration), "", *_ladder(marks, observations)])
     kubelets = configuration.kubelet.thresholds.thresholds if configuration.kubelet is not None else ()
     for sentence in no_effect_sentences(configuration.thresholds):
-        say(f"warning: {sentence}")
-    for later in later_than_kubelet(node.thresholds(look.layout), kubelets, look.signals):
-        say(f"warning: {later_sentence(later)}")
+        print_words(f"warning: {sentence}")
+    for later in later_than_kubelet(node.thresholds(observations.layout), kubelets, observations.signals):
+        print_words(f"warning: {late_threshold_sentence(later)}")
     return EXIT_OK
 
 
-def _rungs(node: NodeSight, look: SignalObservations) -> tuple[Rung, ...]:
+def _ladder_marks(node: NodeView, observations: SignalObservations) -> tuple[LadderMark, ...]:
     kubelet = node.configuration.kubelet
     if kubelet is None:
-        return ladder(node.thresholds(look.layout), (), None, look.signals)
+        return ladder(node.thresholds(observations.layout), (), None, observations.signals)
     high = kubelet.image_gc_high_threshold_percent
     image_gc = None if high == 100 else (high, kubelet.image_gc_low_threshold_percent)
-    kubelets = update_container_fs_thresholds(kubelet.thresholds.thresholds, look.layout)
-    return ladder(node.thresholds(look.layout), kubelets, image_gc, look.signals)
+    kubelets = update_container_fs_thresholds(kubelet.thresholds.thresholds, observations.layout)
+    return ladder(node.thresholds(observations.layout), kubelets, image_gc, observations.signals)
 
 
 def _values(configuration: Configuration) -> list[str]:
@@ -85,7 +85,7 @@ def _values(configuration: Configuration) -> list[str]:
 
 
 def _left_to_kubelet(configuration: Configuration) -> dict[str, str]:
-    """Signal -> its values; hard and soft stand side by side."""
+    """Signal -> its values, hard and soft in one text."""
     values: dict[str, list[str]] = {}
     for signal, text in configuration.left_to_kubelet:
         values.setdefault(signal, []).append(text)
@@ -101,18 +101,18 @@ def _shown(value: Any) -> str:
     return "-" if value in (None, "") else str(value)
 
 
-def _ladder(rungs: tuple[Rung, ...], look: SignalObservations) -> list[str]:
+def _ladder(marks: tuple[LadderMark, ...], observations: SignalObservations) -> list[str]:
     rows = [["SIGNAL", "AVAILABLE", "MARK", "WHOSE", "WHAT"]]
     rows += [
         [
-            str(rung.signal),
-            amount(rung.signal, look.signals[rung.signal].available),
-            amount(rung.signal, rung.mark),
-            rung.whose,
-            rung.what,
+            str(mark.signal),
+            amount(mark.signal, observations.signals[mark.signal].available),
+            amount(mark.signal, mark.mark),
+            mark.whose,
+            mark.what,
         ]
-        for rung in rungs
+        for mark in marks
     ]
     if len(rows) == 1:
-        return ["no filesystem could be read: no ladder", *(f"{u.role}: {u.reason}" for u in look.unavailable)]
+        return ["no filesystem could be read: no ladder", *(f"{u.role}: {u.reason}" for u in observations.unavailable)]
     return table(rows, columns())

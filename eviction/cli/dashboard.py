@@ -1,7 +1,7 @@
-"""What `top` shows, from two answers of the control socket: words, bars and sparklines. Pure, and knows no terminal.
+"""The screen of `reclaimd top` as panels of text, bars and sparklines, from an answer of the control socket.
 
-A panel is a title and lines, a line is pieces of text with the name of a style; whoever draws it decides what a style
-looks like. So the plain form and the coloured one cannot differ in what they say.
+A panel has a title and lines; a line is pieces of text, each with the name of a style. `top` draws the same panels as
+plain text or in colour.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Panel:
 
 
 def panels(status: Mapping[str, Any], past: Mapping[str, Sequence[int]], width: int) -> tuple[Panel, ...]:
-    """The whole screen. `past`: what was available of each signal at earlier answers, the oldest first.
+    """The whole screen. `past`: the available amounts of each signal in earlier answers, the oldest first.
 
-    `width`: columns, at least 40.
+    `width`: columns; less than 40 counts as 40.
     """
     width = max(width, NARROWEST)
     return (
@@ -57,14 +57,14 @@ def panels(status: Mapping[str, Any], past: Mapping[str, Sequence[int]], width: 
 
 def plain(shown: Sequence[Panel], width: int) -> list[str]:
     """The panels as lines of text."""
-    told: list[str] = []
+    lines: list[str] = []
     for panel in shown:
-        told += [f"-- {panel.title} ".ljust(width, "-"), *("".join(p.text for p in line) for line in panel.lines)]
-    return told
+        lines += [f"-- {panel.title} ".ljust(width, "-"), *("".join(p.text for p in line) for line in panel.lines)]
+    return lines
 
 
 def sparkline(amounts: Sequence[int], capacity: int, length: int) -> str:
-    """What was available lately, as blocks: the full height is the capacity, the newest on the right."""
+    """Available amounts as blocks of up to the height of the capacity, the newest on the right."""
     latest = list(amounts)[-length:] if length > 0 else []
     if not latest or capacity <= 0:
         return ""
@@ -73,7 +73,7 @@ def sparkline(amounts: Sequence[int], capacity: int, length: int) -> str:
 
 
 def bar(available: int, mark: int | None, capacity: int, length: int) -> str:
-    """How full it is: `#` used, `.` available, `|` the mark."""
+    """A filesystem as `#` for used, `.` for available and `|` for the mark, `length` characters long."""
     if capacity <= 0 or length <= 0:
         return ""
     used = min(max((capacity - available) * length // capacity, 0), length)
@@ -131,7 +131,7 @@ def _short(signal: Signal, value: int) -> str:
 
 
 def _until(seconds: float | None) -> str:
-    """The time to the mark; what is further than a day is no news."""
+    """The time until the threshold could be met; more than a day is shown as `> 1 day`."""
     if seconds is None or seconds > 86400:
         return "> 1 day"
     return format_duration(float(round(seconds))) if seconds >= 1 else "< 1s"
@@ -150,9 +150,9 @@ def _passes(status: Mapping[str, Any], width: int) -> list[Line]:
 
 
 def _removals(status: Mapping[str, Any], width: int) -> list[Line]:
-    gone = [o for record in status["passes"] for o in record["removals"] if o["result"] == "removed"]
+    removed = [o for record in status["passes"] for o in record["removals"] if o["result"] == "removed"]
     found: list[Line] = []
-    for outcome in reversed(gone[-LATEST_REMOVALS:]):
+    for outcome in reversed(removed[-LATEST_REMOVALS:]):
         freed = amount(Signal.NODEFS_AVAILABLE, outcome["freed"]["bytes"])
         head = f"{freed:>10} {outcome['kind']:<10} "
         found.append((Piece(head), Piece(escaped(outcome["name"])[: max(width - len(head), 0)])))

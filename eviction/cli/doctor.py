@@ -1,4 +1,4 @@
-"""`reclaimd doctor`: what is wrong or risky on this node, each with what to do. Touches nothing."""
+"""`reclaimd doctor`: what is wrong or risky on this node, each with what to do. Read-only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0 nothing to do (notes do not count), 1 findings."""
+    """Exit 0 without findings (notes do not count), 1 with findings."""
     node = Node(configuration_of(arguments), read_deadline_seconds=2.0)
     try:
         with Progress("asking the runtime, the kernel and the daemon"):
@@ -38,13 +38,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def lines(findings: tuple[Finding, ...]) -> list[str]:
     """The findings for people, the worst first."""
-    told = []
+    texts = []
     for finding in findings:
-        told += [
+        texts += [
             f"{finding.level.upper()}  {escaped(finding.sentence)}  [{finding.check}]",
             f"  seen: {escaped(finding.evidence)}",
             f"  do:   {escaped(finding.remedy)}",
         ]
     counts = {level: sum(1 for finding in findings if finding.level is level) for level in {f.level for f in findings}}
     total = ", ".join(f"{counts[level]} {level}s" if counts[level] > 1 else f"1 {level}" for level in sorted(counts))
-    return [*told, *([""] if told else []), total or "nothing is wrong or risky as far as can be seen"]
+    return [*texts, *([""] if texts else []), total or "nothing is wrong or risky as far as can be seen"]

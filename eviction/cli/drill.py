@@ -21,9 +21,9 @@ from eviction.cli.options import (
     answer_lines,
     columns,
     configuration_flags,
-    leave,
+    exit_with,
     log_of,
-    say,
+    print_words,
 )
 from eviction.drill.runtime.extra import missing_extra
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, enter_private_mounts
@@ -102,7 +102,9 @@ def run(arguments: argparse.Namespace) -> int:
         return compare(words[1:], arguments)
     if arguments.observe and arguments.fill is None:
         if words or arguments.all or arguments.list or arguments.check is not None:
-            leave(EXIT_USAGE, "--observe takes a scenario only together with --fill; alone it measures, whatever fills")
+            exit_with(
+                EXIT_USAGE, "--observe takes a scenario only together with --fill; alone it measures, whatever fills"
+            )
         from eviction.cli.drill_node import observe
 
         return observe(arguments)
@@ -118,12 +120,12 @@ def run(arguments: argparse.Namespace) -> int:
             return EXIT_OK
         scenarios = [find_scenario(name) for name in (library() if arguments.all else words or [DEFAULT])]
     except ScenarioError as error:
-        leave(EXIT_USAGE, str(error))
+        exit_with(EXIT_USAGE, str(error))
     if len(scenarios) > 1 and arguments.output == "json":
-        leave(EXIT_USAGE, "-o json prints one document, so it takes one scenario; the reports of several are files")
+        exit_with(EXIT_USAGE, "-o json prints one document, so it takes one scenario; the reports of several are files")
     if arguments.fill is not None:
         if len(scenarios) != 1 or arguments.container_runtime_endpoint is None:
-            leave(EXIT_USAGE, "--fill takes one scenario, and --runtime names the runtime; nothing was touched")
+            exit_with(EXIT_USAGE, "--fill takes one scenario, and --runtime names the runtime; nothing was touched")
         from eviction.cli.drill_fill import fill
 
         return fill(scenarios[0], arguments)
@@ -131,9 +133,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _drill_embedded(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> int:
-    """Each scenario on an embedded node of its own. Leaves with 2 where the extra `drill` is not installed."""
+    """Each scenario on an embedded node of its own. Exits with 2 where the extra `drill` is not installed."""
     if (missing := missing_extra()) is not None:
-        leave(EXIT_USAGE, missing)
+        exit_with(EXIT_USAGE, missing)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what was made is taken away again
     mounts = enter_private_mounts()  # before the first thread: see there
     held = [_drill(scenario, mounts, arguments) for scenario in scenarios]
@@ -147,7 +149,9 @@ def _refuse_what_has_no_part(arguments: argparse.Namespace) -> None:
     given = [f"--{name}" for name, value in configuration_flags(arguments).items() if value is not None]
     given += [f"--{name}" for name, attribute in NODE_ONLY.items() if getattr(arguments, attribute)]
     if given:
-        leave(EXIT_USAGE, f"{', '.join(given)}: has no part on the embedded node; --fill or --observe name a real one")
+        exit_with(
+            EXIT_USAGE, f"{', '.join(given)}: has no part on the embedded node; --fill or --observe name a real one"
+        )
 
 
 def compare(paths: Sequence[str], arguments: argparse.Namespace) -> int:
@@ -156,17 +160,17 @@ def compare(paths: Sequence[str], arguments: argparse.Namespace) -> int:
     from eviction.drill.report.document import ReportError, read_report
 
     if len(paths) != 2:
-        leave(EXIT_USAGE, f"{COMPARE} takes two reports, A.json and B.json, but was given {len(paths)}")
+        exit_with(EXIT_USAGE, f"{COMPARE} takes two reports, A.json and B.json, but was given {len(paths)}")
     try:
         first, second = (read_report(path) for path in paths)
         lines = comparison_table(first, second)
         page = write_comparison(first, second, arguments.report)
     except ReportError as error:
-        leave(EXIT_USAGE, str(error))
+        exit_with(EXIT_USAGE, str(error))
     except OSError as error:
-        leave(EXIT_USAGE, f"the comparison could not be written: {error}")
+        exit_with(EXIT_USAGE, f"the comparison could not be written: {error}")
     answer_lines(lines)
-    say(f"comparison: {page}")
+    print_words(f"comparison: {page}")
     return EXIT_OK
 
 
@@ -178,7 +182,7 @@ def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namesp
     from eviction.drill.run.embedded import Drill
     from eviction.reporting.explain import pass_lines
 
-    tell = say if arguments.output == "json" else tell_on_stdout
+    tell = print_words if arguments.output == "json" else tell_on_stdout
     tell(f"{scenario.name}: {scenario.why}")
     try:
         with EmbeddedDrillNode(scenario, mounts) as embedded:
@@ -196,7 +200,7 @@ def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namesp
             result = drill.run()
             screen.end()
     except (EmbeddedNodeError, RuntimeUnavailable) as error:
-        leave(EXIT_NOT_RELIEVED, str(error))
+        exit_with(EXIT_NOT_RELIEVED, str(error))
     document = result_json(result)
     if arguments.output == "json":
         answer_json(document)

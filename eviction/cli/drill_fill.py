@@ -15,7 +15,7 @@ from typing import NoReturn
 from eviction.cli import EXIT_HELD, EXIT_INTERRUPTED, EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING, EXIT_USAGE
 from eviction.cli.drill_node import limits_of, marks_table, observation_of
 from eviction.cli.drill_screen import Screen, tell, write_report
-from eviction.cli.options import answer_json, answer_lines, columns, configuration_of, leave, log_of, say
+from eviction.cli.options import answer_json, answer_lines, columns, configuration_of, exit_with, log_of, print_words
 from eviction.cli.run import hold_node
 from eviction.cli.termination import block_termination, on_signals, termination_let_through
 from eviction.configuration.effective import Configuration
@@ -41,24 +41,24 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
     unavailable; 75 another instance holds the node; 130 told to stop. What was filled is given back in every case."""
     directory = os.path.realpath(arguments.fill)
     if not os.path.isdir(directory):
-        leave(EXIT_USAGE, f"--fill: {arguments.fill}: is no directory; nothing was touched")
+        exit_with(EXIT_USAGE, f"--fill: {arguments.fill}: is no directory; nothing was touched")
     limits = _limits(scenario, arguments)
     configuration = replace(configuration_of(arguments), control_socket="", metrics_address="", periodic_gc=False)
     if arguments.observe and not arguments.with_margin:
         configuration = without_what_we_add(configuration)
-    story = say if arguments.output == "json" else tell
+    story = print_words if arguments.output == "json" else tell
     first = scenario.pressures[0]
     block_termination()
     lock = None if arguments.observe else hold_node(configuration.root_directory)
     screen = Screen(first.where, story, inodes=first.counts_inodes)
     observation = observation_of(configuration, screen.progress)
     hold_off = None if arguments.observe else _hold_off(configuration)
-    forgotten = "" if arguments.observe else observation.node.remember()
+    forgotten = "" if arguments.observe else observation.node.restore_image_records()
     plan = _plan(scenario, observation, directory, arguments)
     for line in _head(scenario, observation, plan, directory, observed=arguments.observe):
         story(line)
     if forgotten:
-        say(f"reclaimd: {forgotten}")
+        print_words(f"reclaimd: {forgotten}")
     _ask(arguments)
     _remove_leftovers(directory, story)
     on_signals(observation.stopping.set)
@@ -75,9 +75,9 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
     try:
         result = drill.run()
     except FillFailed as error:
-        leave(EXIT_NOT_RELIEVED, str(error))
+        exit_with(EXIT_NOT_RELIEVED, str(error))
     except Interrupted:
-        leave(EXIT_INTERRUPTED, "told to stop; what was filled has been given back")
+        exit_with(EXIT_INTERRUPTED, "told to stop; what was filled has been given back")
     finally:
         screen.end()
         observation.close()
@@ -114,11 +114,13 @@ def _plan(scenario: Scenario, observation: Observation, directory: str, argument
     """What will be done. Leaves with exit 2 where it may not or cannot be."""
     node = observation.node
     configuration, paths = node.configuration, node.summary.paths
-    look = node.summary.observe()
-    if any(seen.stale for seen in look.signals.values()):
-        leave(EXIT_READING, "; ".join(each.reason for each in look.unavailable) or "a filesystem cannot be read")
+    observations = node.summary.observe()
+    if any(seen.stale for seen in observations.signals.values()):
+        exit_with(
+            EXIT_READING, "; ".join(each.reason for each in observations.unavailable) or "a filesystem cannot be read"
+        )
     try:
-        plan = plan_fill(scenario, look, node.thresholds(look.layout), os.stat(directory).st_dev)
+        plan = plan_fill(scenario, observations, node.thresholds(observations.layout), os.stat(directory).st_dev)
         stores = [os.path.dirname(path) for path in (paths.imagefs, paths.containerfs) if path is not None]
         own = [configuration.root_directory, configuration.pod_logs_dir, configuration.container_logs_dir, *stores]
         strangers = [] if arguments.allow_other_data else other_data(directory, own)
@@ -155,13 +157,13 @@ def _head(
 def _kubelets_marks(observation: Observation, plan: FillPlan) -> Iterable[str]:
     """The kubelet's own marks that would be crossed if nobody responded: beyond them it evicts pods."""
     kubelet = observation.node.configuration.kubelet
-    look = observation.node.summary.observe()
+    observations = observation.node.summary.observe()
     for threshold in () if kubelet is None else kubelet.thresholds.thresholds:
-        found = look.signals.get(threshold.signal)
+        found = observations.signals.get(threshold.signal)
         inodes = threshold.signal.counts_inodes
         if found is None or found.filesystem is None or found.filesystem.device_id != plan.identity.device_id:
             continue
-        mark = int(threshold.effective(found.capacity))
+        mark = threshold.mark(found.capacity)
         if inodes in plan.crossed and max(plan.lowest[inodes], plan.leave[inodes]) < mark:
             shown = amount(threshold.signal, mark)
             yield f"below {shown} ({threshold.signal}) a kubelet evicts pods; that may be reached"
@@ -177,7 +179,7 @@ def _ask(arguments: argparse.Namespace) -> None:
         print("go on? [y/N] ", end="", file=sys.stderr, flush=True)  # noqa: T201 # a question, on the terminal
         answer = sys.stdin.readline().strip().lower()
     if answer not in SURE:
-        leave(EXIT_NOT_RELIEVED, "nothing was touched")
+        exit_with(EXIT_NOT_RELIEVED, "nothing was touched")
 
 
 def _remove_leftovers(directory: str, story: Callable[[str], None]) -> None:
@@ -185,7 +187,7 @@ def _remove_leftovers(directory: str, story: Callable[[str], None]) -> None:
     try:
         removed = remove_leftovers(directory)
     except DrillGoesOn as error:
-        leave(EXIT_HELD, str(error))
+        exit_with(EXIT_HELD, str(error))
     except OSError as error:
         _refuse(f"{directory}: {error.strerror}")
     if removed:
@@ -193,4 +195,4 @@ def _remove_leftovers(directory: str, story: Callable[[str], None]) -> None:
 
 
 def _refuse(why: str) -> NoReturn:
-    leave(EXIT_USAGE, f"{why}; nothing was touched")
+    exit_with(EXIT_USAGE, f"{why}; nothing was touched")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from eviction.cli import EXIT_OK, EXIT_READING, EXIT_RUNTIME, EXIT_USAGE
 from eviction.cli.drill_screen import Screen, tell, write_report
-from eviction.cli.options import answer_json, answer_lines, configuration_of, leave, say
+from eviction.cli.options import answer_json, answer_lines, configuration_of, exit_with, print_words
 from eviction.cli.termination import block_termination, on_signals
 from eviction.configuration.effective import Configuration
 from eviction.drill.judgement.result import DrillResult, Response
@@ -29,7 +29,7 @@ def observe(arguments: argparse.Namespace) -> int:
     configuration = configuration_of(arguments)
     if not arguments.with_margin:
         configuration = without_what_we_add(configuration)
-    story = say if arguments.output == "json" else tell
+    story = print_words if arguments.output == "json" else tell
     screen = Screen(FilesystemRole.NODEFS, story, inodes=False)
     block_termination()
     observation = observation_of(configuration, screen.progress)
@@ -45,7 +45,9 @@ def observe(arguments: argparse.Namespace) -> int:
     result = DrillResult(
         name=OBSERVED,
         why=f"What whoever responds on {observation.node.endpoint.runtime} does about pressure.",
-        layout=None if observation.observer.look is None else observation.observer.look.layout,
+        layout=None
+        if observation.observer.last_observations is None
+        else observation.observer.last_observations.layout,
         filesystem="the filesystems of a node that is there",
         simulated=False,
         seen=seen,
@@ -71,9 +73,9 @@ def limits_of(arguments: argparse.Namespace, quiet_seconds: float) -> Limits:
         try:
             seconds[option] = None if text is None else parse_duration(text)
         except QuantityError as error:
-            leave(EXIT_USAGE, f"{option}: {error}")
+            exit_with(EXIT_USAGE, f"{option}: {error}")
         if (seconds[option] or 0.0) < 0:
-            leave(EXIT_USAGE, f"{option}: must not be negative, but it was {text!r}")
+            exit_with(EXIT_USAGE, f"{option}: must not be negative, but it was {text!r}")
     given = seconds["--quiet"]
     return Limits(quiet_seconds if given is None else given, seconds["--for"])
 
@@ -82,18 +84,20 @@ def observation_of(configuration: Configuration, progress: Callable[[float, Sign
     """An observation of this node. Leaves with exit 3 or 4 where it cannot be asked or read."""
     node = Node(configuration)
     if node.endpoint.found:
-        say(f"no endpoint configured; using {node.endpoint.runtime}")
+        print_words(f"no endpoint configured; using {node.endpoint.runtime}")
     try:
         observation = Observation(node, progress)
     except RuntimeUnavailable as error:
-        leave(EXIT_RUNTIME, f"the container runtime cannot be reached: {error}")
-    look = node.summary.observe()
-    if look.layout is None:
-        leave(EXIT_READING, "; ".join(each.reason for each in look.unavailable) or "no filesystem could be read")
+        exit_with(EXIT_RUNTIME, f"the container runtime cannot be reached: {error}")
+    observations = node.summary.observe()
+    if observations.layout is None:
+        exit_with(
+            EXIT_READING, "; ".join(each.reason for each in observations.unavailable) or "no filesystem could be read"
+        )
     return observation
 
 
 def marks_table(observation: Observation) -> list[str]:
     """Signals and marks as they are now."""
-    look = observation.node.summary.observe()
-    return signals_table(look, observation.node.thresholds(look.layout))
+    observations = observation.node.summary.observe()
+    return signals_table(observations, observation.node.thresholds(observations.layout))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from eviction.cli.options import columns, folded, say
+from eviction.cli.options import columns, print_words, wrap_lines
 from eviction.cli.progress import StatusLine
 from signals.quantity import format_bytes
 from signals.types import FilesystemRole, SignalObservations
@@ -15,7 +15,7 @@ BAR = 40
 
 def tell(line: str) -> None:
     """The story of a drill is its data: on stdout, in order with the tables."""
-    for part in folded([line], columns()):
+    for part in wrap_lines([line], columns()):
         print(part, flush=True)  # noqa: T201 # data on stdout
 
 
@@ -26,7 +26,7 @@ def write_report(document: dict[str, Any], directory: str, tell: Callable[[str],
     try:
         tell(f"report: {', '.join(write_reports(document, directory))}")
     except OSError as error:
-        say(f"the report could not be written: {error}")
+        print_words(f"the report could not be written: {error}")
 
 
 class Screen:
@@ -38,9 +38,9 @@ class Screen:
         self._inodes = inodes
         self._role = role
 
-    def progress(self, seconds: float, look: SignalObservations) -> None:
+    def progress(self, seconds: float, observations: SignalObservations) -> None:
         """What is available now; nothing where no terminal is."""
-        found = look.filesystems.get(self._role) or look.filesystems.get(FilesystemRole.NODEFS)
+        found = observations.filesystems.get(self._role) or observations.filesystems.get(FilesystemRole.NODEFS)
         if found is None:
             return
         stats = found[1]

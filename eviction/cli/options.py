@@ -1,4 +1,4 @@
-"""Options that several subcommands share, in the kubelet's spelling; and how a command ends with a sentence."""
+"""Options that several subcommands share, in the kubelet's spelling, and the output on stdout and stderr."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _PAIR_FLAGS = {
 
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:
-    """The options that make the configuration."""
+    """Adds the options of the configuration."""
     parser.add_argument("--config", metavar="FILE", help="the configuration file")
     parser.add_argument("--config-dir", metavar="DIR", help="drop-ins: *.conf, in the order of their names")
     for flag, (_, text) in _TEXT_FLAGS.items():
@@ -60,26 +60,26 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
-    """How the answer is printed."""
+    """Adds the option for the form of the output."""
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="form of the answer")
 
 
 def add_logging(parser: argparse.ArgumentParser) -> None:
-    """How the log is written."""
+    """Adds the options of the log."""
     parser.add_argument("--logging-format", choices=("text", "json"), default="text", help="form of the log")
     parser.add_argument("-v", "--verbosity", type=int, default=0, metavar="N", help="1 and more: debug events too")
 
 
 def configuration_of(arguments: argparse.Namespace) -> Configuration:
-    """The effective configuration. Leaves with exit 2 and one sentence when it is refused."""
+    """The effective configuration. Exits with 2 and one sentence when it is invalid."""
     try:
         return read_configuration(arguments)
     except (ConfigurationError, EndpointError) as error:
-        leave(EXIT_USAGE, str(error))
+        exit_with(EXIT_USAGE, str(error))
 
 
 def configuration_flags(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The configuration flags as given, by name; None for those that were not."""
+    """The configuration flags by name; None for those that were not given."""
     return {flag: getattr(arguments, flag.replace("-", "_")) for flag in (*_TEXT_FLAGS, *_INT_FLAGS, *_PAIR_FLAGS)}
 
 
@@ -102,7 +102,7 @@ def read_configuration(arguments: argparse.Namespace) -> Configuration:
 
 
 def log_of(arguments: argparse.Namespace) -> Log:
-    """The log as asked for, on stderr."""
+    """The log on stderr, as the options say."""
     return Log(
         SystemClock().wall,
         as_json=arguments.logging_format == "json",
@@ -111,36 +111,36 @@ def log_of(arguments: argparse.Namespace) -> Log:
     )
 
 
-def leave(code: int, sentence: str) -> NoReturn:
-    """Ends the process with a sentence on stderr."""
-    say(f"reclaimd: {sentence}")
+def exit_with(code: int, sentence: str) -> NoReturn:
+    """Ends the process with an exit code and a sentence on stderr."""
+    print_words(f"reclaimd: {sentence}")
     sys.exit(code)
 
 
-def say(sentence: str) -> None:
-    """Words, on stderr."""
-    print(escaped(sentence), file=sys.stderr)  # noqa: T201 # the one place where words go out
+def print_words(sentence: str) -> None:
+    """Prints a sentence on stderr."""
+    print(escaped(sentence), file=sys.stderr)  # noqa: T201 # messages on stderr
 
 
 def answer_json(document: Any) -> None:
-    """Data: one document on stdout."""
+    """Prints a document on stdout."""
     print(json.dumps(document, indent=2))  # noqa: T201 # data on stdout
 
 
 def columns() -> int | None:
-    """How wide the terminal on stdout is; None where it is none, and lines may be as long as they like."""
+    """The width of the terminal on stdout; None where stdout is no terminal, for lines of any length."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def answer_lines(lines: Iterable[str]) -> None:
-    """Data for people, on stdout; a terminal obeys nothing of it, whoever forgot to escape a name."""
-    for line in folded(map(escaped, lines), columns()):
+    """Prints lines for people on stdout, wrapped and with control characters escaped."""
+    for line in wrap_lines(map(escaped, lines), columns()):
         print(line)  # noqa: T201 # data on stdout
 
 
-def folded(lines: Iterable[str], width: int | None) -> Iterator[str]:
-    """The lines; what is wider than the terminal goes on in an indented line. What holds a word that has no room in a
-    line stays whole, so that it can be copied."""
+def wrap_lines(lines: Iterable[str], width: int | None) -> Iterator[str]:
+    """The lines, with those wider than `width` continued on indented lines. A line with a word that is too long for a
+    line is kept whole, so that the word can be copied."""
     for line in lines:
         indent = " " * (len(line) - len(line.lstrip()) + 4)
         if width is None or len(line) <= width or max(map(len, line.split())) > width - len(indent):

@@ -1,4 +1,4 @@
-"""The parser: one subcommand's options come from its module, and only when it runs."""
+"""The argument parser. The options of a subcommand come from its module, which is imported only to run it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _Version(argparse.Action):
-    """Looks the version up only when asked: importlib.metadata costs as much as the rest of the start."""
+    """Prints the version. Imports importlib.metadata only then: it takes as long as the rest of the start."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib import metadata
@@ -25,15 +25,15 @@ class _Version(argparse.Action):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose complaint is one sentence."""
+    """A parser whose error message is one sentence."""
 
     def error(self, message: str) -> NoReturn:
-        """Leaves with 2."""
+        """Exits with 2."""
         self.exit(EXIT_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser that names all subcommands; it knows no options of theirs."""
+    """The parser that lists all subcommands, without their options."""
     parser = Parser(
         prog="reclaimd",
         description="Relieves a Kubernetes node that runs full: the kubelet's disk pressure signals and reclaim "
@@ -48,7 +48,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def run_command(arguments: Sequence[str]) -> int:
-    """Runs the subcommand that comes first; returns its exit code, or leaves with 2."""
+    """Runs the subcommand that is the first argument; returns its exit code, or exits with 2."""
     command = next((word for word in arguments[:1] if word in COMMANDS), None)
     if command is None:
         build_parser().parse_args(arguments)

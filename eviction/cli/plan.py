@@ -1,6 +1,6 @@
-"""`reclaimd plan`: what would be removed now, why each other thing is kept, and where the bytes are.
+"""`reclaimd plan`: what would be removed now, why each other object is kept, and what the bytes are used for.
 
-Touches nothing.
+Read-only.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from eviction.cli.options import (
     answer_lines,
     columns,
     configuration_of,
-    leave,
-    say,
+    exit_with,
+    print_words,
 )
 from eviction.cli.progress import Progress
 from eviction.configuration.effective import Extent
@@ -39,61 +39,61 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0; 3 runtime unreachable; 4 reading unavailable.
 
-    All functions are planned to their end, so that everything which may go is shown; a pass stops earlier.
+    All functions are planned to their end, so that every removable object is shown; a pass stops earlier.
     """
     node = Node(configuration_of(arguments), dry_run=True)
-    forgotten = node.remember()
-    if forgotten:
-        say(f"reclaimd: {forgotten}")
+    not_restored = node.restore_image_records()
+    if not_restored:
+        print_words(f"reclaimd: {not_restored}")
     with Progress("asking the runtime where the images are") as progress:
         problem = node.locate()
         progress.step("looking at the filesystems")
-        observations, decision = node.responder.look()
+        observations, decision = node.responder.synchronize()
     if not observations.signals:
-        leave(EXIT_READING, "; ".join(u.reason for u in observations.unavailable) or "no filesystem could be read")
+        exit_with(EXIT_READING, "; ".join(u.reason for u in observations.unavailable) or "no filesystem could be read")
     if problem is not None:
-        leave(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
+        exit_with(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
     request = Request(row=tuple(node.collector.functions), extent=Extent.ALL)
     with Progress("listing containers and images, and planning"):
-        record = node.responder.act(observations, decision, Trigger.REQUEST, request)
-    told_by, pods_problem = node.pods_told_by, node.pods_problem
+        record = node.responder.reclaim(observations, decision, Trigger.REQUEST, request)
+    source, pods_problem = node.pod_state_source, node.pods_problem
     if record.errors:
-        leave(EXIT_RUNTIME, "; ".join(record.errors))
+        exit_with(EXIT_RUNTIME, "; ".join(record.errors))
     with Progress("counting where the bytes are"):
-        record = replace(record, attributions=node.whereabouts.of(observations, record.removals + record.kept))
+        record = replace(record, attributions=node.disk_survey.survey(observations, record.removals + record.kept))
     node.close()
     if arguments.output == "json":
-        answer_json({**pass_json(record), "pods": {"told_by": told_by, "problem": pods_problem}})
+        answer_json({**pass_json(record), "pods": {"told_by": source, "problem": pods_problem}})
     else:
         answer_lines(
             [
                 *signals_table(observations, node.thresholds(observations.layout), columns()),
                 "",
                 *plan_lines(record, columns()),
-                pods_line(told_by, pods_problem),
+                pods_line(source, pods_problem),
             ]
         )
     return EXIT_OK
 
 
 def plan_lines(record: Pass, width: int | None = None) -> list[str]:
-    """What may go in its order, what stays, and the totals."""
-    hurry = [] if record.order is None or not record.order.by_yield else [record.order.sentence]
+    """Removable objects in their order, kept objects, and the totals."""
+    order = [] if record.order is None or not record.order.by_yield else [record.order.sentence]
     kept = sum(outcome.verdict.size_bytes or 0 for outcome in record.kept)
     return [
         *outcomes_table(record.removals + record.kept, width),
         "",
         f"may go: {len(record.removals)} objects, images of {format_bytes(record.nominal_bytes)}, in this order",
         f"kept: {len(record.kept)} objects, images of {format_bytes(kept)}",
-        *hurry,
+        *order,
         "a pass stops as soon as the thresholds are clear",
         *(line for attribution in record.attributions for line in ("", *attribution_lines(attribution, width))),
     ]
 
 
-def pods_line(told_by: str, problem: str | None) -> str:
-    """Who told which pods live, and so whose rules decided."""
-    if told_by == "kubelet":
+def pods_line(source: str, problem: str | None) -> str:
+    """Where the states of pods come from, and so which rules were used."""
+    if source == "kubelet":
         return "pods: as the kubelet itself knows them; guard: where a rule of ours is stricter than the kubelet's"
     why = f" ({escaped(problem)})" if problem else ""
-    return f"pods: as the kubelet's directories tell{why}; guard: what stands in for what only the kubelet knows"
+    return f"pods: from the kubelet's directories{why}; guard: a rule of ours in place of what only the kubelet knows"

@@ -1,6 +1,6 @@
 """Progress on a terminal: one line on stderr that is rewritten, and erased when the work is done.
 
-Nothing is shown of what takes less than a second, and nothing at all where stderr is no terminal.
+Nothing is shown in the first second, and nothing at all where stderr is no terminal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ERASE = "\r\x1b[K"
 
 
 class StatusLine:
-    """The one line. It is cut at the width of the terminal, as a line that wraps could not be erased."""
+    """The line. It is cut at the width of the terminal, because a wrapped line could not be erased."""
 
     def __init__(self, stream: TextIO | None = None):
         self._stream = stream or sys.stderr
@@ -30,13 +30,13 @@ class StatusLine:
         self._shown = False
 
     def rewrite(self, text: str) -> None:
-        """Shows the text in place of what was shown."""
+        """Replaces the line by the text."""
         if self.live:
             self._write(ERASE + escaped(text)[: self._columns() - 1])
             self._shown = True
 
     def erase(self) -> None:
-        """Leaves nothing."""
+        """Erases the line."""
         if self._shown:
             self._write(ERASE)
             self._shown = False
@@ -51,14 +51,14 @@ class StatusLine:
         try:
             self._stream.write(text)
             self._stream.flush()
-        except (OSError, ValueError):  # the terminal is gone; the work goes on
+        except (OSError, ValueError):  # the terminal was closed; the work goes on
             self.live = False
 
 
 class Progress:
-    """Says what is being done for as long as a `with` block lasts. Nothing else may write to stderr meanwhile.
+    """Shows what is being done while a `with` block runs. Nothing else may write to stderr meanwhile.
 
-    `detail` is asked each time for more words.
+    `detail`: called each time for further words.
     """
 
     def __init__(self, doing: str, detail: Callable[[], str] = str, line: StatusLine | None = None):
@@ -69,7 +69,7 @@ class Progress:
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
 
     def step(self, doing: str) -> None:
-        """From now on it is this."""
+        """Replaces what is being done."""
         self._doing = doing
 
     def __enter__(self) -> Self:

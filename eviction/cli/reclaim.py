@@ -1,6 +1,6 @@
-"""`reclaimd reclaim`, second half: the hook does the work itself. One pass, now; no pressure: nothing is done.
+"""`reclaimd reclaim` without a daemon: the command runs one pass itself; without pressure it does nothing.
 
-The first half is `asking`: a daemon that runs does it faster.
+`ask_daemon` runs first: a running daemon does the pass faster.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from eviction.cli.options import (
     answer_lines,
     columns,
     configuration_of,
-    leave,
-    say,
+    exit_with,
+    print_words,
 )
 from eviction.cli.progress import Progress
 from eviction.cli.termination import block_termination, on_signals
-from eviction.control.reclaim import HookOptions, HookRefused, read_options, respond
+from eviction.control.reclaim import ReclaimOptions, ReclaimRefused, read_options, respond
 from eviction.node.node import Node
 from signals.types import Signal
 
@@ -52,18 +52,18 @@ def run(arguments: argparse.Namespace) -> int:
     on_signals(stopping.set)
     node = Node(configuration, dry_run=options.dry_run, stopping=stopping)
     if node.endpoint.found:
-        say(f"reclaimd: no endpoint configured; using {node.endpoint.runtime}")
-    forgotten = node.remember()
-    if forgotten:
-        say(f"reclaimd: {forgotten}")
+        print_words(f"reclaimd: no endpoint configured; using {node.endpoint.runtime}")
+    not_restored = node.restore_image_records()
+    if not_restored:
+        print_words(f"reclaimd: {not_restored}")
     with Progress("asking the runtime where the images are") as progress:
         problem = node.locate()
         progress.step("looking at the filesystems")
-        observations, decision = node.responder.look()
+        observations, decision = node.responder.synchronize()
     with Progress("reclaiming", lambda: removing(node)):
         answer = respond(options, node, observations, decision, problem)
     if answer.sentence:
-        leave(answer.exit_code, answer.sentence)
+        exit_with(answer.exit_code, answer.sentence)
     if answer.document is not None:
         answer_json(answer.document)
     else:
@@ -73,13 +73,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def removing(node: Node) -> str:
-    """What is being removed at this moment, in words; nothing while lists are read."""
+    """The objects that are being removed now, as text; empty while lists are read."""
     return ", ".join(f"{verdict.kind} {verdict.name}" for verdict in list(node.executor.in_flight.values()))
 
 
-def _options(arguments: argparse.Namespace) -> HookOptions:
+def _options(arguments: argparse.Namespace) -> ReclaimOptions:
     names = ("signal", "until", "all", "dry_run", "now", "output")
     try:
         return read_options({"width": columns(), **{name: getattr(arguments, name) for name in names}})
-    except HookRefused as error:
-        leave(EXIT_USAGE, str(error))
+    except ReclaimRefused as error:
+        exit_with(EXIT_USAGE, str(error))

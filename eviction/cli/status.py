@@ -1,4 +1,4 @@
-"""`reclaimd status`: asks the running daemon what it is doing."""
+"""`reclaimd status`: what the running daemon is doing, and its last passes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eviction.cli.options import (
     answer_lines,
     columns,
     configuration_of,
-    leave,
+    exit_with,
 )
 from eviction.cli.progress import Progress
 from eviction.control.socket import ControlUnavailable, ask
@@ -32,13 +32,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0; 3 no daemon answers."""
+    """Exit 0; 3 when no daemon answers."""
     path = configuration_of(arguments).control_socket
     try:
         with Progress("asking the daemon"):
             status = ask(path, "status")
     except ControlUnavailable as error:
-        leave(EXIT_RUNTIME, str(error))
+        exit_with(EXIT_RUNTIME, str(error))
     if not arguments.history:
         status.pop("history", None)
     if arguments.output == "json":
@@ -52,7 +52,7 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
     """The answer for people."""
     conditions = ", ".join(status["conditions"]) or "no DiskPressure"
     doing = status["doing"] or "watching"
-    told = [f"{conditions}; {doing}; layout {status['layout'] or 'not known yet'}"]
+    head = [f"{conditions}; {doing}; layout {status['layout'] or 'not known yet'}"]
     available = {observation["signal"]: observation["available"] for observation in status["observations"]}
     rows = [["SIGNAL", "AVAILABLE", "MARK", "TIME TO THE MARK"]]
     for threshold in status["thresholds"]:
@@ -66,9 +66,9 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
                 "-" if left is None else format_duration(left),
             ]
         )
-    told += table(rows, width)
+    head += table(rows, width)
     passes = [["STARTED", "SIGNAL", "RESULT", "REASON"]]
     for record in status["passes"]:
         acted_on = record["acted_on"]["signal"] if record["acted_on"] else "-"
         passes.append([record["started"], acted_on, record["result"], record["reason"]])
-    return [*told, "", *(table(passes, width) if len(passes) > 1 else ["no passes yet"])]
+    return [*head, "", *(table(passes, width) if len(passes) > 1 else ["no passes yet"])]

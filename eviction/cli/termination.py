@@ -1,7 +1,7 @@
-"""SIGTERM, SIGINT and SIGHUP, waited for on a thread of their own.
+"""Waits for SIGTERM, SIGINT and SIGHUP on a thread.
 
-A Python signal handler runs between two instructions of the main thread, and setting an Event there can wait for ever
-for a lock that the same thread holds. So the signals are blocked in every thread, and one thread waits for them.
+A Python signal handler runs between two instructions of the main thread; if it sets an Event whose lock that thread
+holds, it waits for ever. So the signals are blocked in every thread, and one thread waits for them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ RELOAD = frozenset({signal.SIGHUP})
 
 
 def block_termination() -> None:
-    """Keeps SIGTERM and SIGINT pending. To be called before any other thread starts: threads inherit it."""
+    """Blocks SIGTERM and SIGINT, which stay pending. Call it before any other thread starts: threads inherit it."""
     signal.pthread_sigmask(signal.SIG_BLOCK, END)
 
 
@@ -27,7 +27,7 @@ def block_reload() -> None:
 
 @contextmanager
 def termination_let_through() -> Iterator[None]:
-    """While a person is asked something: SIGTERM and SIGINT end the process as they always do."""
+    """Unblocks SIGTERM and SIGINT for the `with` block, so that they end the process while it waits for an answer."""
     blocked = signal.pthread_sigmask(signal.SIG_UNBLOCK, END)
     try:
         yield

@@ -1,7 +1,7 @@
-"""`reclaimd top`: what the running daemon sees and does, live in the terminal.
+"""`reclaimd top`: the status of the running daemon, live in the terminal.
 
-With the extra `[ui]` it is drawn with rich; without it, with NO_COLOR on, or where the output is no terminal, as plain
-text. The one home of rich. Ends with q or Ctrl-C, or after `--count` screens.
+Drawn with rich where the extra `[ui]` is installed; without it, with NO_COLOR, or where stdout is no terminal, as plain
+text. No other module uses rich. Ends with q or Ctrl-C, or after `--count` screens.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from eviction.cli import EXIT_OK, EXIT_RUNTIME
 from eviction.cli.dashboard import Panel, panels, plain
-from eviction.cli.options import add_configuration, configuration_of, leave
+from eviction.cli.options import add_configuration, configuration_of, exit_with
 from eviction.control.socket import ControlUnavailable, ask
 
 LONGEST_PAST = 240
@@ -36,12 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0; 3 no daemon answers at the start."""
+    """Exit 0; 3 when no daemon answers at the start."""
     path = configuration_of(arguments).control_socket
     try:
         status = ask(path, "brief")
     except ControlUnavailable as error:
-        leave(EXIT_RUNTIME, str(error))
+        exit_with(EXIT_RUNTIME, str(error))
     past: dict[str, deque[int]] = {}
     screens = 0
     with _keys() as wait_for_quit, _screen() as draw:
@@ -49,25 +49,25 @@ def run(arguments: argparse.Namespace) -> int:
             if isinstance(status, ControlUnavailable):
                 draw((Panel("no daemon", ()), Panel(str(status), ())))
             else:
-                _remember(past, status)
+                _add_available(past, status)
                 draw(panels(status, past, shutil.get_terminal_size().columns))
             screens += 1
             if screens == arguments.count or wait_for_quit(arguments.interval):
                 return EXIT_OK
             try:
                 status = ask(path, "brief")
-            except ControlUnavailable as error:  # it may come back: a restart, say
+            except ControlUnavailable as error:  # it may be restarting
                 status = error
 
 
-def _remember(past: dict[str, deque[int]], status: dict[str, Any]) -> None:
+def _add_available(past: dict[str, deque[int]], status: dict[str, Any]) -> None:
     for observation in status["observations"]:
         past.setdefault(observation["signal"], deque(maxlen=LONGEST_PAST)).append(observation["available"])
 
 
 @contextmanager
 def _screen() -> Iterator[Any]:
-    """A function that draws panels: with rich where it can be had and is wanted, else as text."""
+    """Yields a function that draws panels: with rich where it is installed and wanted, else as text."""
     live = sys.stdout.isatty()
     if live and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb":
         try:
@@ -106,7 +106,7 @@ def _screen() -> Iterator[Any]:
 
 @contextmanager
 def _keys() -> Iterator[Any]:
-    """A function that waits so many seconds, and is true when q was pressed; the terminal is put back at the end."""
+    """Yields a function that waits some seconds and returns true if q was pressed. Restores the terminal at the end."""
     if not sys.stdin.isatty():
 
         def wait(seconds: float) -> bool:

@@ -1,1 +1,1 @@
-"""What a command asks of the running daemon."""
+"""The control socket, and the requests that commands send to the running daemon over it."""

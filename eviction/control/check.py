@@ -1,9 +1,8 @@
-"""What `reclaimd check` answers, by the daemon or by the command itself, in the same words.
+"""The answer of `reclaimd check`, the same from the daemon and from the command itself.
 
-A check by the daemon is a look of its own, with fresh readings, beside those of the loop; it changes nothing of what
-the daemon remembers or decides.
+The daemon reads the filesystems anew for a check; its own state and decisions are not affected.
 
-Covers: options, the exit code, what is printed, the daemon's side of the conversation. Does not cover: asking
+Covers: options, exit code, output, the daemon's side of the conversation. Does not cover: asking the daemon
 (`eviction.cli.ask_daemon`).
 """
 
@@ -16,7 +15,7 @@ from typing import Any
 from eviction.configuration.fingerprint import OTHER_CONFIGURATION, Fingerprint, same_configuration
 from eviction.decision.thresholds import thresholds_met, unreadable, usable
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING
-from eviction.node.view import NodeSight
+from eviction.node.view import NodeView
 from eviction.reporting.observations_json import observations_json, threshold_json
 from eviction.reporting.tables import amount, signals_table
 from eviction.types import EvictionError, Threshold
@@ -26,14 +25,14 @@ LONGEST_LINE = 80  # bytes; node-problem-detector cuts the message of a plugin t
 
 
 class CheckRefused(EvictionError):
-    """What was asked for cannot be answered here. The message is one sentence."""
+    """The check cannot be answered here. The message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckOptions:
-    """What a person asked for: one line for node-problem-detector, or a document instead of a table.
+    """The options of the command. `npd`: one line for node-problem-detector; `as_json`: a document instead of a table.
 
-    `width`: columns of the terminal that the answer is for, None for as many as it takes.
+    `width`: columns of the terminal of the caller, None for lines of any length.
     """
 
     npd: bool = False
@@ -43,7 +42,7 @@ class CheckOptions:
 
 @dataclass(frozen=True, slots=True)
 class CheckAnswer:
-    """The exit code, and the data: a document, or lines for people."""
+    """The exit code and the output: a document, or lines for people."""
 
     exit_code: int
     document: Mapping[str, Any] | None = None
@@ -63,40 +62,36 @@ def read_check_options(given: Mapping[str, Any]) -> CheckOptions:
     return CheckOptions(bool(given.get("npd")), given.get("output") == "json", width)
 
 
-def check(node: NodeSight, options: CheckOptions) -> CheckAnswer:
-    """One look at a node: exit 0 clear, 1 a threshold is met, 4 a signal with a threshold could not be read."""
-    look = node.summary.observe()
-    thresholds = node.thresholds(look.layout)
-    met = thresholds_met(thresholds, usable(look.signals), enforce_min_reclaim=False)
-    unknown = unreadable(look, thresholds)
+def check(node: NodeView, options: CheckOptions) -> CheckAnswer:
+    """Observes the node: exit code 0 clear, 1 a threshold is met, 4 a signal with a threshold could not be read."""
+    observations = node.summary.observe()
+    thresholds = node.thresholds(observations.layout)
+    met = thresholds_met(thresholds, usable(observations.signals), enforce_min_reclaim=False)
+    unknown = unreadable(observations, thresholds)
     code = EXIT_NOT_RELIEVED if met else EXIT_READING if unknown else EXIT_OK
     if options.npd:
-        return CheckAnswer(code, lines=(one_line(look, met, unknown),))
+        return CheckAnswer(code, lines=(one_line(observations, met, unknown),))
     if not options.as_json:
         runtime = f"runtime: {node.endpoint.runtime}{' (found)' * node.endpoint.found}"
-        return CheckAnswer(code, lines=(*signals_table(look, thresholds, options.width), runtime))
+        return CheckAnswer(code, lines=(*signals_table(observations, thresholds, options.width), runtime))
     document = {
         "endpoint": node.endpoint.runtime,
-        "layout": None if look.layout is None else str(look.layout),
-        "observations": observations_json(look),
-        "thresholds": [threshold_json(threshold, look) for threshold in thresholds],
-        "thresholds_met": [threshold_json(threshold, look) for threshold in met],
-        "unavailable": [{"filesystem": str(u.role), "reason": u.reason} for u in look.unavailable],
+        "layout": None if observations.layout is None else str(observations.layout),
+        "observations": observations_json(observations),
+        "thresholds": [threshold_json(threshold, observations) for threshold in thresholds],
+        "thresholds_met": [threshold_json(threshold, observations) for threshold in met],
+        "unavailable": [{"filesystem": str(u.role), "reason": u.reason} for u in observations.unavailable],
     }
     return CheckAnswer(code, document=document)
 
 
-def check_for_another(
-    request: Mapping[str, Any], fingerprint: Fingerprint, node: NodeSight
-) -> Iterator[dict[str, Any]]:
-    """The lines of the daemon's answer to a command that sent the fingerprint of its configuration.
+def check_for_client(request: Mapping[str, Any], loaded: Fingerprint, node: NodeView) -> Iterator[dict[str, Any]]:
+    """The JSON lines of the daemon's answer. `loaded`: the daemon's configuration, which must be that of the client.
 
-    It is refused unless that is the `fingerprint` of the daemon's own.
-
-    Refused while it is not known where the images are: a command that connects anew may be luckier.
+    Refused while the daemon does not know where the images are: the command, with a new connection, may find out.
     """
     try:
-        options = _options(request, fingerprint, node)
+        options = _options(request, loaded, node)
     except CheckRefused as refusal:
         yield {"refused": str(refusal)}
         return
@@ -105,21 +100,21 @@ def check_for_another(
     yield {"exit_code": answer.exit_code, "sentence": "", "document": answer.document, "lines": list(answer.lines)}
 
 
-def _options(request: Mapping[str, Any], fingerprint: Fingerprint, node: NodeSight) -> CheckOptions:
+def _options(request: Mapping[str, Any], loaded: Fingerprint, node: NodeView) -> CheckOptions:
     options = request.get("options")
     if not isinstance(options, dict):
-        raise CheckRefused("a request names its options and what its configuration is")
-    if not same_configuration(request.get("told"), fingerprint):
+        raise CheckRefused("a request contains the options and the configuration of the client")
+    if not same_configuration(request.get("told"), loaded):
         raise CheckRefused(OTHER_CONFIGURATION)
     if node.summary.paths.imagefs is None:
         raise CheckRefused(f"it does not know where the images are: {node.summary.imagefs_problem}")
     return read_check_options(options)
 
 
-def one_line(look: SignalObservations, met: tuple[Threshold, ...], unknown: tuple[Threshold, ...]) -> str:
+def one_line(observations: SignalObservations, met: tuple[Threshold, ...], unknown: tuple[Threshold, ...]) -> str:
     """The answer in at most 80 characters."""
     if met:
-        low = ", ".join(f"{t.signal} {amount(t.signal, look.signals[t.signal].available)}" for t in met)
+        low = ", ".join(f"{t.signal} {amount(t.signal, observations.signals[t.signal].available)}" for t in met)
         text = f"pressure: {low}"
     elif unknown:
         text = f"unknown: {', '.join(str(threshold.signal) for threshold in unknown)}"

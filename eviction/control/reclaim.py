@@ -1,7 +1,7 @@
-"""What the hook asks for, and the one pass that answers it: by the daemon or by the hook itself, in the same words.
+"""One pass on request (`reclaimd reclaim`), run by the daemon or by the command itself, with the same answer.
 
-Covers: options, hold-off, the exit code, what is printed. Does not cover: who does the work (`hook_requests`,
-`eviction.cli.reclaim`), what goes (`responder`).
+Covers: options, hold-off, exit code, output. Does not cover: who runs the pass (`control.reclaim_queue`,
+`eviction.cli.reclaim`), the pass (`node.responder`).
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ from eviction.types import Decision, EvictionError, Threshold
 from signals.types import Signal, SignalObservations
 
 
-class HookRefused(EvictionError):
-    """What was asked for cannot be, or cannot be done by the one who was asked. The message is one sentence."""
+class ReclaimRefused(EvictionError):
+    """The options are invalid, or this process cannot do what they ask for. The message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
-class HookOptions:
-    """What a person asked for. `signal`: act on its row whatever the pressure; `until`: the mark to reach for it.
+class ReclaimOptions:
+    """The options of the command. `signal`: call its row whatever the pressure; `until`: the mark to reach for it;
+    `to_the_end`: do not stop early; `now`: no hold-off.
 
-    `width`: columns of the terminal that the answer is for, None for as many as it takes.
+    `width`: columns of the terminal of the caller, None for lines of any length.
     """
 
     signal: Signal | None = None
@@ -49,10 +50,10 @@ class HookOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class HookAnswer:
-    """How it ended: the exit code, a sentence for stderr (or none), and the data: a document, or lines for people.
+class ReclaimAnswer:
+    """The exit code, a sentence for stderr (or none), and the output: a document, or lines for people.
 
-    `record` is the pass, where there was one.
+    `record`: the pass, None if there was none.
     """
 
     exit_code: int
@@ -62,19 +63,19 @@ class HookAnswer:
     record: Pass | None = None
 
 
-def read_options(given: Mapping[str, Any]) -> HookOptions:
-    """The options from their names on the command line (`-` as `_`). Raises HookRefused with one sentence."""
+def read_options(given: Mapping[str, Any]) -> ReclaimOptions:
+    """The options from their names on the command line (`-` as `_`). Raises ReclaimRefused with one sentence."""
     unknown = given.keys() - {"signal", "until", "all", "dry_run", "now", "output", "width"}
     if unknown:
-        raise HookRefused(f"{', '.join(sorted(map(str, unknown)))}: no option of the hook")
+        raise ReclaimRefused(f"{', '.join(sorted(map(str, unknown)))}: no option of reclaim")
     name, until = given.get("signal"), given.get("until")
     if name is not None and name not in list(Signal):
-        raise HookRefused(f"--signal: {name!r} is none of {', '.join(Signal)}")
+        raise ReclaimRefused(f"--signal: {name!r} is none of {', '.join(Signal)}")
     if until is not None and name is None:
-        raise HookRefused("--until sets the mark of the signal named by --signal, and that is missing")
+        raise ReclaimRefused("--until sets the mark of the signal named by --signal, and that is missing")
     if given.get("output") not in (None, "table", "json"):
-        raise HookRefused(f"--output: {given['output']!r} is neither table nor json")
-    return HookOptions(
+        raise ReclaimRefused(f"--output: {given['output']!r} is neither table nor json")
+    return ReclaimOptions(
         signal=None if name is None else Signal(name),
         until=None if until is None or name is None else _mark(name, until),
         to_the_end=bool(given.get("all")),
@@ -87,7 +88,7 @@ def read_options(given: Mapping[str, Any]) -> HookOptions:
 
 def _width(given: Any) -> int | None:
     if given is not None and not (type(given) is int and given > 0):
-        raise HookRefused("width: columns are a number above 0")
+        raise ReclaimRefused("width: columns are a number above 0")
     return given
 
 
@@ -95,57 +96,58 @@ def _mark(signal: str, text: Any) -> Threshold:
     try:
         return Threshold(Signal(signal), read_value("--until", signal, text), origin="--until")
     except ThresholdConfigError as error:
-        raise HookRefused(str(error)) from None
+        raise ReclaimRefused(str(error)) from None
 
 
 def respond(
-    options: HookOptions, node: Node, observations: SignalObservations, decision: Decision, problem: str | None
-) -> HookAnswer:
-    """Does what was asked for, after this look. `problem`: why the runtime cannot be reached, if it cannot."""
+    options: ReclaimOptions, node: Node, observations: SignalObservations, decision: Decision, problem: str | None
+) -> ReclaimAnswer:
+    """Runs the request on these observations. `problem`: why the runtime cannot be reached, None if it can."""
     unavailable = "; ".join(dict.fromkeys(each.reason for each in observations.unavailable))
     if not observations.signals:
-        return HookAnswer(EXIT_READING, unavailable or "no filesystem could be read")
+        return ReclaimAnswer(EXIT_READING, unavailable or "no filesystem could be read")
     request = request_of(options, observations, decision, node.responder.state.config.reclaim_table)
     if problem is not None:
-        return HookAnswer(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
+        return ReclaimAnswer(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
     if request is None and decision.acted_on is None:
         if unreadable(observations, node.thresholds(observations.layout)):
-            return HookAnswer(EXIT_READING, unavailable)
+            return ReclaimAnswer(EXIT_READING, unavailable)
         return _nothing_to_do(options, node, observations)
     held = _held_off(options, node)
     if held is not None:
-        return HookAnswer(EXIT_NOT_RELIEVED, f"held off: {held} (--now acts all the same)")
-    record = node.whereabouts.attributed(node.responder.act(observations, decision, Trigger.REQUEST, request))
+        return ReclaimAnswer(EXIT_NOT_RELIEVED, f"held off: {held} (--now skips the hold-off)")
+    record = node.disk_survey.with_attribution(node.responder.reclaim(observations, decision, Trigger.REQUEST, request))
     if options.as_json:
-        return HookAnswer(exit_code(record), document=pass_json(record), record=record)
-    return HookAnswer(exit_code(record), lines=tuple(pass_lines(record, width=options.width)), record=record)
+        return ReclaimAnswer(exit_code(record), document=pass_json(record), record=record)
+    return ReclaimAnswer(exit_code(record), lines=tuple(pass_lines(record, width=options.width)), record=record)
 
 
-def respond_for_another(
-    options: HookOptions, node: Node, observations: SignalObservations, decision: Decision
-) -> HookAnswer:
-    """The same by a daemon for whoever asked it; a dry run is on a node that cannot remove.
+def respond_to_client(
+    options: ReclaimOptions, node: Node, observations: SignalObservations, decision: Decision
+) -> ReclaimAnswer:
+    """The same in the daemon for a client; a dry run uses a copy of the node that cannot remove.
 
-    Raises HookRefused while it is not known where the images are: a hook that connects anew may be luckier.
+    Raises ReclaimRefused while the daemon does not know where the images are: the command, with a new connection, may
+    find out.
     """
     if observations.layout is None:
-        raise HookRefused(f"it does not know where the images are: {node.summary.imagefs_problem}")
+        raise ReclaimRefused(f"it does not know where the images are: {node.summary.imagefs_problem}")
     if not options.dry_run:
         return respond(options, node, observations, decision, None)
-    twin = node.dry_twin()
+    copy = node.dry_run_copy()
     try:
-        return respond(options, twin, observations, decision, None)
+        return respond(options, copy, observations, decision, None)
     finally:
-        twin.close()
+        copy.close()
 
 
 def request_of(
-    options: HookOptions,
+    options: ReclaimOptions,
     observations: SignalObservations,
     decision: Decision,
     table: ReclaimTable = RECLAIM_TABLE,
 ) -> Request | None:
-    """What was asked for beyond what the signals say; None: only they count."""
+    """The request for the responder; None: a pass as the signals and the configuration decide."""
     extent = Extent.ALL if options.to_the_end else None
     if options.signal is None:
         return None if extent is None or decision.acted_on is None else Request(extent=extent)
@@ -156,13 +158,13 @@ def request_of(
         and extent is None
         and all(t.signal is not options.signal for t in decision.thresholds_met)
     ):
-        extent = Extent.ALL  # asked for although it is clear: no mark says where to stop
+        extent = Extent.ALL  # the signal is clear, so no mark tells where to stop
     until = None if options.until is None else (options.until,)
     return Request(row(options.signal, observations.layout, table), until, extent)
 
 
 def exit_code(record: Pass) -> int:
-    """What the result of a pass is to a script."""
+    """The exit code for the result of a pass."""
     match record.result:
         case PassResult.SATISFIED | PassResult.DRY_RUN | PassResult.IDLE:
             return EXIT_OK
@@ -172,8 +174,8 @@ def exit_code(record: Pass) -> int:
             return EXIT_RUNTIME
 
 
-def _held_off(options: HookOptions, node: Node) -> str | None:
-    """After a boot everything looks dead; a dry run and an explicit `--now` are not held off."""
+def _held_off(options: ReclaimOptions, node: Node) -> str | None:
+    """Why nothing may be removed shortly after a boot; None for a dry run and with `--now`."""
     if options.now or options.dry_run:
         return None
 
@@ -184,11 +186,11 @@ def _held_off(options: HookOptions, node: Node) -> str | None:
     return HoldOff(node.configuration.hold_off_seconds, 0.0, since_boot, healthy).why()
 
 
-def _nothing_to_do(options: HookOptions, node: Node, observations: SignalObservations) -> HookAnswer:
+def _nothing_to_do(options: ReclaimOptions, node: Node, observations: SignalObservations) -> ReclaimAnswer:
     sentence = "nothing is under pressure; nothing was done"
     if not options.as_json:
         table = signals_table(observations, node.thresholds(observations.layout), options.width)
-        return HookAnswer(EXIT_OK, lines=(*table, sentence))
+        return ReclaimAnswer(EXIT_OK, lines=(*table, sentence))
     document = {
         "result": str(PassResult.IDLE),
         "reason": sentence,
@@ -196,4 +198,4 @@ def _nothing_to_do(options: HookOptions, node: Node, observations: SignalObserva
         "observations": observations_json(observations),
         "layout": None if observations.layout is None else str(observations.layout),
     }
-    return HookAnswer(EXIT_OK, document=document)
+    return ReclaimAnswer(EXIT_OK, document=document)

@@ -1,10 +1,10 @@
-"""Requests of the hook, as the daemon takes them: each waits its turn, and is told what it waits for.
+"""The queue of reclaim requests in the daemon, and the conversation with the client of each.
 
-One pass at a time, so a request that comes during a pass waits, at most 30 s; at most four wait. The answer is a
-conversation: a first line at once, one line a second as a sign of life, and the result, however long the pass takes.
-An asker that leaves before its turn is forgotten; a pass that has begun is carried to its end.
+The daemon runs one pass at a time, so a request that arrives during a pass waits, at most 30 s; at most four wait. The
+client gets a line at once, then one line a second as a heartbeat, and the result when the pass has ended. A client that
+disconnects before its turn is removed from the queue; a pass that has begun is finished.
 
-Covers: turns and the conversation. Does not cover: the pass (`hook`), who runs it (`manager`).
+Covers: the queue and the conversation. Does not cover: the pass (`control.reclaim`), who runs it (`daemon.manager`).
 """
 
 from __future__ import annotations
@@ -15,38 +15,38 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from eviction.configuration.fingerprint import OTHER_CONFIGURATION, Fingerprint, same_configuration
-from eviction.control.reclaim import HookAnswer, HookOptions, HookRefused, read_options
+from eviction.control.reclaim import ReclaimAnswer, ReclaimOptions, ReclaimRefused, read_options
 
 MOST_WAITING = 4
-TURN_SECONDS = 30.0
-BEAT_SECONDS = 1.0
+TURN_SECONDS = 30.0  # a request is refused when its turn has not come by then
+HEARTBEAT_SECONDS = 1.0
 
 
 class Ticket:
-    """One request. `done` is set when `answer` is there, or `refused` says why there will be none."""
+    """One request. `done` is set together with `answer`, or with `refused`, the sentence why there is no answer."""
 
-    def __init__(self, options: HookOptions):
+    def __init__(self, options: ReclaimOptions):
         self.options = options
-        self.answer: HookAnswer | None = None
+        self.answer: ReclaimAnswer | None = None
         self.refused = ""
         self.done = threading.Event()
 
-    def finish(self, answer: HookAnswer) -> None:
-        """The pass is over."""
+    def finish(self, answer: ReclaimAnswer) -> None:
+        """Sets the answer."""
         self.answer = answer
         self.done.set()
 
     def refuse(self, sentence: str) -> None:
-        """There will be no pass; nothing when it is over already."""
+        """Sets the reason why there will be no answer; ignored if the ticket is done."""
         if not self.done.is_set():
             self.refused = sentence
             self.done.set()
 
 
-class HookRequests:
-    """The requests that wait for their turn. Any thread.
+class ReclaimQueue:
+    """The requests that wait for their turn. Its methods may be called from any thread.
 
-    `wake`: called when there is a new one. `doing`: what the daemon does now; None for nothing.
+    `wake`: called when a request is added. `doing`: what the daemon does now, in words; None for nothing.
     """
 
     def __init__(self, wake: Callable[[], None], doing: Callable[[], str | None], turn_seconds: float = TURN_SECONDS):
@@ -57,30 +57,30 @@ class HookRequests:
         self._lock = threading.Lock()
         self._closed = False
 
-    def ask(self, options: HookOptions) -> Ticket:
-        """A place in the queue. Raises HookRefused."""
+    def ask(self, options: ReclaimOptions) -> Ticket:
+        """Adds a request. Raises ReclaimRefused when four wait already and after `close`."""
         ticket = Ticket(options)
         with self._lock:
             if self._closed:
-                raise HookRefused("it is stopping")
+                raise ReclaimRefused("it is stopping")
             if len(self._waiting) >= MOST_WAITING:
-                raise HookRefused(f"{MOST_WAITING} requests wait already")
+                raise ReclaimRefused(f"{MOST_WAITING} requests wait already")
             self._waiting.append(ticket)
         self._wake()
         return ticket
 
     @property
     def waiting(self) -> int:
-        """How many wait for their turn."""
+        """The number of requests that wait for their turn."""
         return len(self._waiting)
 
     def take(self) -> Ticket | None:
-        """The next one; its turn has come, and it must be finished or refused."""
+        """Removes the first request; the caller must finish or refuse it. None if none waits."""
         with self._lock:
             return self._waiting.popleft() if self._waiting else None
 
     def withdraw(self, ticket: Ticket) -> bool:
-        """Whether the ticket was still waiting; it does not any more."""
+        """Removes a waiting request. False if it was not waiting any more."""
         with self._lock:
             if ticket not in self._waiting:
                 return False
@@ -88,28 +88,25 @@ class HookRequests:
             return True
 
     def close(self) -> None:
-        """Refuses all that wait, and whatever comes."""
+        """Refuses all waiting requests and all later ones."""
         with self._lock:
             self._closed = True
             refused, self._waiting = list(self._waiting), deque()
         for ticket in refused:
             ticket.refuse("it is stopping")
 
-    def converse(self, request: Mapping[str, Any], fingerprint: Fingerprint) -> Generator[dict[str, Any], None, None]:
-        """The lines of the answer to one request of a hook.
-
-        It is refused unless it carries this `fingerprint` of the configuration.
-        """
+    def converse(self, request: Mapping[str, Any], loaded: Fingerprint) -> Generator[dict[str, Any], None, None]:
+        """The JSON lines of the answer. `loaded`: the daemon's configuration, which must be that of the client."""
         try:
-            ticket = self.ask(_options(request, fingerprint))
-        except HookRefused as refusal:
+            ticket = self.ask(_options(request, loaded))
+        except ReclaimRefused as refusal:
             yield {"refused": str(refusal)}
             return
         waited = 0.0
         try:
             yield {"accepted": True, "busy": self._doing()}
-            while not ticket.done.wait(BEAT_SECONDS):
-                waited += BEAT_SECONDS
+            while not ticket.done.wait(HEARTBEAT_SECONDS):
+                waited += HEARTBEAT_SECONDS
                 busy = self._doing()
                 if waited >= self._turn_seconds and self.withdraw(ticket):
                     ticket.refuse(f"its turn has not come within {self._turn_seconds:g} s, it is {busy or 'busy'}")
@@ -120,17 +117,17 @@ class HookRequests:
         yield {"refused": ticket.refused} if ticket.answer is None else _document(ticket.answer)
 
 
-def _options(request: Mapping[str, Any], fingerprint: Fingerprint) -> HookOptions:
-    """What is asked for, if the daemon may do it. Raises HookRefused."""
-    options, requested = request.get("options"), request.get("told")
-    if not isinstance(options, dict) or not isinstance(requested, dict):
-        raise HookRefused("a request names its options and what its configuration is")
-    if not same_configuration(requested, fingerprint):
-        raise HookRefused(OTHER_CONFIGURATION)
+def _options(request: Mapping[str, Any], loaded: Fingerprint) -> ReclaimOptions:
+    """The options of a request by a client with the same configuration. Raises ReclaimRefused."""
+    options, of_client = request.get("options"), request.get("told")
+    if not isinstance(options, dict) or not isinstance(of_client, dict):
+        raise ReclaimRefused("a request contains the options and the configuration of the client")
+    if not same_configuration(of_client, loaded):
+        raise ReclaimRefused(OTHER_CONFIGURATION)
     return read_options(options)
 
 
-def _document(answer: HookAnswer) -> dict[str, Any]:
+def _document(answer: ReclaimAnswer) -> dict[str, Any]:
     return {
         "exit_code": answer.exit_code,
         "sentence": answer.sentence,

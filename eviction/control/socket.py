@@ -1,9 +1,10 @@
-"""The control socket: one JSON object in a line, one JSON document back; or, in a conversation, one a line.
+"""The control socket: a request is one line with a JSON object, the answer one JSON document, or one a line in a
+conversation.
 
-A unix socket, mode 0600 in a directory of mode 0700: whoever may connect is the user that the daemon runs as. A
-directory that is there already may be wider, as long as nobody else may write it: others see the socket then, and still
-cannot connect. A request is at most 4 KiB and has 2 s; at most 8 are answered at a time. A socket that cannot be bound
-(no inode is left, say) is a warning, never the end: the daemon does its work without one.
+The unix socket has mode 0600, in a directory of mode 0700: only the daemon's user may connect. An existing directory
+may have a wider mode, as long as nobody else may write to it; others then see the socket and still cannot connect. A
+request has at most 4 KiB and must arrive within 2 s; at most 8 are answered at a time. A socket that cannot be bound
+(for lack of inodes, for example) is a warning: the daemon runs without one.
 """
 
 from __future__ import annotations
@@ -23,22 +24,23 @@ from reclaim.trust import directory_refusal, socket_refusal
 
 LARGEST_REQUEST_BYTES = 4096
 LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
-PATIENCE_SECONDS = 2.0
-CLIENTS = 8
+TIMEOUT_SECONDS = 2.0
+MOST_CLIENTS = 8
 
 Answerer = Callable[[], Any]
 Conversation = Callable[[Mapping[str, Any]], Iterator[Any]]
 
 
 class ControlUnavailable(EvictionError):
-    """Nothing answers on the control socket, or the socket cannot be made. The message is one sentence."""
+    """No daemon answers on the control socket, or the socket cannot be created. The message is one sentence."""
 
 
 class ControlServer:
-    """Answers commands from a table: name -> function without arguments, whose JSON value is the answer.
+    """Answers requests by the command in them.
 
-    `conversations`: name -> function of the whole request, which yields JSON values while the client stays. It is
-    closed when the client leaves, and holds one of the places all the while.
+    `commands`: name -> function without arguments that returns the JSON answer. `conversations`: name -> generator
+    function of the whole request that yields JSON values; the generator is closed when the client disconnects, and
+    counts as one client until it ends.
     """
 
     def __init__(
@@ -48,21 +50,21 @@ class ControlServer:
         self._commands = commands
         self._conversations = conversations or {}
         self._socket: socket.socket | None = None
-        self._slots = threading.BoundedSemaphore(CLIENTS)
+        self._slots = threading.BoundedSemaphore(MOST_CLIENTS)
 
     def start(self) -> None:
-        """Binds and answers. Raises ControlUnavailable; a socket that a dead daemon left is replaced."""
+        """Binds the socket and answers on a thread. Replaces the socket of a dead daemon. Raises ControlUnavailable."""
         server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             directory = os.path.dirname(self._path)
             os.makedirs(directory, mode=0o700, exist_ok=True)
-            _make_way(self._path, directory_refusal(directory))
-            old = os.umask(0o177)  # the socket is never seen with wider permissions
+            _remove_dead_socket(self._path, directory_refusal(directory))
+            old = os.umask(0o177)  # so that the socket never has wider permissions
             try:
                 server.bind(self._path)
             finally:
                 os.umask(old)
-            server.listen(CLIENTS)
+            server.listen(MOST_CLIENTS)
         except OSError as error:
             server.close()
             raise ControlUnavailable(f"control socket {self._path}: {error.strerror or error}") from None
@@ -81,7 +83,7 @@ class ControlServer:
         self._socket = None
         try:
             os.unlink(self._path)
-        except OSError:  # taken away by somebody else, or a filesystem gone read-only
+        except OSError:  # removed by somebody else, or a read-only filesystem
             pass
 
     def _serve(self, server: socket.socket) -> None:
@@ -98,12 +100,12 @@ class ControlServer:
     def _one(self, client: socket.socket) -> None:
         try:
             with client:
-                request = _line(client, LARGEST_REQUEST_BYTES, time.monotonic() + PATIENCE_SECONDS)
-                client.settimeout(PATIENCE_SECONDS)
+                request = _line(client, LARGEST_REQUEST_BYTES, time.monotonic() + TIMEOUT_SECONDS)
+                client.settimeout(TIMEOUT_SECONDS)
                 with closing(self._answers(request)) as answers:
                     for answer in answers:
                         client.sendall(json.dumps(answer, default=str).encode() + b"\n")
-        except OSError:  # slow, or gone: its loss
+        except OSError:  # the client is too slow or has disconnected
             pass
         finally:
             self._slots.release()
@@ -119,12 +121,12 @@ class ControlServer:
                 yield self._commands[command]()
             else:
                 yield from self._conversations[command](asked)
-        except Exception as error:  # noqa: BLE001 # a defect in an answer must not take the daemon along
+        except Exception as error:  # noqa: BLE001 # a defect in an answer must not end the daemon
             yield {"error": f"{type(error).__name__}: {error}"}
 
 
 def _command(request: bytes) -> tuple[Mapping[str, Any], str]:
-    """The request and its command; an empty one where there is none."""
+    """The request and its command; an empty text for a request without one."""
     try:
         asked = json.loads(request)
         return asked, asked["command"] if isinstance(asked["command"], str) else ""
@@ -133,12 +135,13 @@ def _command(request: bytes) -> tuple[Mapping[str, Any], str]:
 
 
 def ask(path: str, command: str) -> Any:
-    """What the daemon answers. Raises ControlUnavailable when none does, or what is there may be somebody else's."""
+    """The daemon's answer to a command. Raises ControlUnavailable when no daemon answers, and when the socket may
+    belong to another user."""
     if (refusal := socket_refusal(path)) is not None:
         raise ControlUnavailable(f"control socket {path}: not asked, as {refusal}")
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-            client.settimeout(PATIENCE_SECONDS)
+            client.settimeout(TIMEOUT_SECONDS)
             client.connect(path)
             client.sendall(json.dumps({"command": command}).encode() + b"\n")
             answer = json.loads(_line(client, LARGEST_ANSWER_BYTES))
@@ -151,9 +154,10 @@ def ask(path: str, command: str) -> Any:
 
 
 def _line(client: socket.socket, limit: int, deadline: float | None = None) -> bytes:
-    """What is sent up to the end of the line, to the end of sending or to the limit. Raises OSError.
+    """Reads to the end of the line, the end of the stream or the limit in bytes. Raises OSError.
 
-    With a `deadline` (monotonic seconds) all of it must be there by then: a byte now and then does not hold the place.
+    With a `deadline` (monotonic seconds) all of it must arrive by then, so that a client that sends a byte now and then
+    does not occupy a place.
     """
     data = bytearray()
     while b"\n" not in data and len(data) < limit:
@@ -166,11 +170,11 @@ def _line(client: socket.socket, limit: int, deadline: float | None = None) -> b
     return bytes(data)
 
 
-def _make_way(path: str, refusal: str | None) -> None:
-    """Takes away the socket of a daemon that is dead.
+def _remove_dead_socket(path: str, refusal: str | None) -> None:
+    """Removes the socket of a dead daemon.
 
-    Raises ControlUnavailable when it lives, when what is there is no socket, and when others could put something in
-    its place (`refusal` of the directory); OSError.
+    Raises ControlUnavailable when a daemon answers on it, when the file is no socket, and when other users could
+    replace it (`refusal`: why the directory is not safe, None if it is); OSError.
     """
     if refusal is not None:
         raise ControlUnavailable(f"control socket {path}: not made, as {refusal}")
@@ -187,7 +191,7 @@ def _make_way(path: str, refusal: str | None) -> None:
 
 def _is_answered(path: str) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.settimeout(PATIENCE_SECONDS)
+        client.settimeout(TIMEOUT_SECONDS)
         try:
             client.connect(path)
         except OSError:

@@ -1,1 +1,1 @@
-"""The only loop, and what runs beside it."""
+"""The daemon: its loop, and the threads that run beside it."""

@@ -1,7 +1,7 @@
-"""What the daemon shows while it runs: the pages for scrapers and probes, and what systemd is told.
+"""The daemon's endpoints: the HTTP pages for metrics and health, and the notifications to systemd.
 
-Joined here so that the daemon has one thing to tell. Nothing here decides or delays anything: a face that cannot be
-had is a warning. prometheus-client is imported only where the metrics are on.
+Decides and delays nothing. An address that cannot be bound is a warning. prometheus-client is imported only where
+metrics are switched on.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from eviction.node.hold_off import HoldOff
 from eviction.node.node import Node
 from eviction.reporting.log import Log
 from eviction.reporting.pass_record import Pass
-from eviction.telemetry.http_server import HealthServer, HealthUnavailable, livez, readyz
+from eviction.telemetry.http_server import CannotListen, HttpServer, livez, readyz
 from eviction.telemetry.systemd import Notifier
 
 if TYPE_CHECKING:
     from eviction.telemetry.metrics import Metrics
 
 
-class Faces:
-    """Told of looks, watches and passes from the first on; shows them once started."""
+class DaemonEndpoints:
+    """Passes observations, inotify events and reclaim passes on to metrics and systemd."""
 
     def __init__(self, node: Node, hold_off: HoldOff, log: Log, notifier: Notifier):
         self._node = node
@@ -34,21 +34,21 @@ class Faces:
         self._notifier = notifier
         self._ready = False
         self._metrics: Metrics | None = None
-        self._server: HealthServer | None = None
+        self._server: HttpServer | None = None
 
     def start(self, metrics_address: str, manager: Manager, listening: socket.socket | None = None) -> None:
-        """Serves the pages, where an address is given; on `listening` if somebody has opened it for us."""
+        """Serves the pages if an address is given; on the socket `listening` if systemd has opened it."""
         address = parse_address(metrics_address)
         if address is None:
             return
         from eviction.telemetry.metrics import Metrics
 
-        metrics = Metrics(manager.standing, self._hold_off.why, self._node.collector.functions)
-        server = HealthServer(
+        metrics = Metrics(manager.node_status, self._hold_off.why, self._node.collector.functions)
+        server = HttpServer(
             address,
             {
                 "/metrics": metrics.page,
-                "/livez": lambda: livez(manager.standing().late_seconds),
+                "/livez": lambda: livez(manager.node_status().late_seconds),
                 "/readyz": lambda: readyz(
                     located=self._node.summary.paths.imagefs is not None, held_off=self._hold_off.why()
                 ),
@@ -56,51 +56,51 @@ class Faces:
         )
         try:
             server.start(listening)
-        except HealthUnavailable as error:
+        except CannotListen as error:
             self._log.warning(f"no metrics: {error}")
             return
         self._log.info(f"metrics and health are served on {server.address}", address=server.address)
         self._server, self._metrics = server, metrics
-        self._node.client.on_call = metrics.called
+        self._node.client.on_call = metrics.count_call
 
-    def looked(self) -> None:
-        """A look has finished. With the first one the daemon is up."""
+    def on_observation(self) -> None:
+        """Feeds systemd's watchdog; after the first observation the service is ready."""
         if not self._ready:
             self._ready = True
             self._notifier.ready("watching")
-        self._notifier.alive(self._node.clock.monotonic())
+        self._notifier.keep_alive(self._node.clock.monotonic())
 
-    def watched(self) -> None:
-        """A watcher asked for a look."""
+    def on_watch_event(self) -> None:
+        """Counts an observation that inotify asked for."""
         if self._metrics is not None:
-            self._metrics.watched()
+            self._metrics.count_watch_event()
 
-    def passed(self, record: Pass) -> None:
-        """A pass did or tried something."""
+    def on_pass(self, record: Pass) -> None:
+        """Counts a pass, and shows it as the status of the service."""
         if self._metrics is not None:
-            self._metrics.passed(record)
+            self._metrics.count_pass(record)
         self._notifier.status(f"last pass {record.result}: {record.reason}")
 
     def reloading(self) -> None:
-        """The configuration is being read again."""
+        """Before the configuration is read again."""
         self._notifier.reloading()
 
     def reloaded(self) -> None:
-        """It was read, and taken or refused."""
+        """After the configuration was applied or refused."""
         self._notifier.ready()
 
     def stopping(self) -> None:
-        """The daemon was told to stop; what is in flight is waited for."""
+        """When the daemon begins to stop."""
         self._notifier.stopping()
 
     def stop(self) -> None:
-        """Stops serving."""
+        """Stops serving the pages."""
         if self._server is not None:
             self._server.stop()
 
 
-def fed_in_time(configuration: Configuration, notifier: Notifier) -> Configuration:
-    """The configuration with a ceiling of the interval at which the watchdog of systemd is fed in time."""
+def within_watchdog(configuration: Configuration, notifier: Notifier) -> Configuration:
+    """The configuration with the polling interval limited so that systemd's watchdog is fed in time."""
     ceiling = notifier.longest_sleep(configuration.poll_ceiling_seconds)
     return replace(
         configuration,

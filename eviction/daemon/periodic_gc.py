@@ -1,15 +1,15 @@
 """The kubelet's periodic garbage collection: containers every minute, images every 5 minutes.
 
-Off by default: beside a kubelet it is the kubelet's job. The pressure path knows nothing of it: it has its own
-collector, and waits for no loop.
+Off by default, because on most nodes the kubelet does it. Independent of the manager: it has a collector of its own,
+and neither waits for the other.
 
-* Each loop waits its period after a pass has ended; passes of one loop never overlap; the first comes at once.
-* The image loop is not there at all with a high threshold of 100 and no maximum age
-  (`StartGarbageCollection` in `pkg/kubelet/kubelet.go`).
-* A failure is the next pass's business: there is no retry. Of the container loop every failure is an event
-  (`ContainerGCFailed`); of the image loop the first in a row is only said, as statistics may not be there yet, and
-  every further one is an event (`ImageGCFailed`).
-* Held off after a start like everything that removes.
+* Each loop starts with a pass at once, and waits its period after each pass; passes of one loop never overlap.
+* With a high threshold of 100 and no maximum age there is no image loop (`StartGarbageCollection` in
+  `pkg/kubelet/kubelet.go`).
+* A failed pass is not retried before the next period. In the container loop every failure is an event
+  (`ContainerGCFailed`); in the image loop the first of several is only logged, because statistics may not be available
+  yet, and every further one is an event (`ImageGCFailed`).
+* No pass runs during the hold-off after a start.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TICK_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What is said after a pass: a line of the log, and the event if there is one."""
+    """What is announced after a pass: a log line, or an event if there is one."""
 
     level: Level
     sentence: str
@@ -44,7 +44,7 @@ class Announcement:
 
 
 def container_gc_announcement(error: str, *, failed_before: bool) -> Announcement:
-    """After a container pass that ended with `error` (empty: with success)."""
+    """The announcement after a container pass that ended with `error` (empty: with success)."""
     if error:
         return Announcement(
             Level.ERROR, f"container garbage collection failed: {error}", EventReason.CONTAINER_GC_FAILED
@@ -53,7 +53,7 @@ def container_gc_announcement(error: str, *, failed_before: bool) -> Announcemen
 
 
 def image_gc_announcement(error: str, *, failed_before: bool) -> Announcement:
-    """After an image pass that ended with `error` (empty: with success)."""
+    """The announcement after an image pass that ended with `error` (empty: with success)."""
     if error and failed_before:
         return Announcement(Level.ERROR, f"image garbage collection failed again: {error}", EventReason.IMAGE_GC_FAILED)
     if error:
@@ -70,8 +70,8 @@ def _success(what: str, *, failed_before: bool) -> Announcement:
 class PeriodicLoop:
     """One loop on a thread of its own.
 
-    `run_pass`: one pass; it answers with the text of its error, empty for success. `announce`: what is said after it.
-    `may_act`: asked before each pass; a text says why not.
+    `run_pass`: runs a pass and returns its error, empty for success. `announce`: makes the announcement after it.
+    `may_act`: called before each pass; returns why no pass may run now, or None.
     """
 
     def __init__(
@@ -98,15 +98,15 @@ class PeriodicLoop:
         self._thread = threading.Thread(target=self.run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begins, with a pass at once."""
+        """Starts the thread."""
         self._thread.start()
 
     def alive(self) -> bool:
-        """Whether it has not ended yet."""
+        """True while the thread runs."""
         return self._thread.is_alive()
 
     def run(self) -> None:
-        """Passes until it is told to stop. Nothing in a pass ends it."""
+        """Runs passes until `stopping` is set. No exception in a pass ends the loop."""
         while not self._stopping.is_set():
             if self._may_act() is not None:
                 self._stopping.wait(HELD_OFF_SECONDS)
@@ -118,10 +118,10 @@ class PeriodicLoop:
             self.passes += 1
             if self._stopping.is_set():
                 return
-            self._say(error)
+            self._announce_result(error)
             self._stopping.wait(self._period_seconds)
 
-    def _say(self, error: str) -> None:
+    def _announce_result(self, error: str) -> None:
         announcement = self._announce(error, failed_before=self.failed)
         self.failed = bool(error)
         if announcement.event is not None:
@@ -131,9 +131,9 @@ class PeriodicLoop:
 
 
 class PeriodicGC:
-    """Both loops over one node. They share the node's connection and records, and nothing else with the pressure path.
+    """Both loops over one node. With the manager they share only the node's connection and image records.
 
-    `may_act`: asked before each pass; a text says why not.
+    `may_act`: called before each pass; returns why no pass may run now, or None.
     """
 
     def __init__(self, node: Node, log: Log, events: EventSink, may_act: Callable[[], str | None]):
@@ -157,17 +157,17 @@ class PeriodicGC:
             )
 
     def start(self) -> None:
-        """Begins both loops, each with a pass at once."""
+        """Starts both loops."""
         for loop in self.loops:
             loop.start()
 
     @property
     def in_flight(self) -> bool:
-        """Whether a removal was sent that has not been answered."""
+        """True while a removal was sent and is not answered."""
         return bool(self._executor.in_flight) or self._images.in_flight
 
     def drain(self, limit_seconds: float) -> None:
-        """After the stop: waits for a removal that is in flight, at most so long."""
+        """After `stopping` is set: waits for a removal in flight, at most `limit_seconds`."""
         until = self._node.clock.monotonic() + limit_seconds
         while self.in_flight and self._node.clock.monotonic() < until:
             threading.Event().wait(TICK_SECONDS)
@@ -176,7 +176,7 @@ class PeriodicGC:
         self._collector.set_policies(self._node.policies())
         self._collector.start_row()
         result = self._collector.garbage_collect_containers()
-        self._tell("container", result)
+        self._log_removals("container", result)
         return result.error
 
     def _image_pass(self) -> str:
@@ -185,14 +185,14 @@ class PeriodicGC:
         result = self._images.run(policy, self._started_at, self._node.image_fs_space, exact=exact)
         for event in result.events:
             self._events.warn(event)
-        self._tell("image", result.reclaim)
+        self._log_removals("image", result.reclaim)
         return result.reclaim.error
 
-    def _tell(self, what: str, result: ReclaimResult) -> None:
-        gone = [outcome for outcome in result.outcomes if outcome.result is Result.REMOVED]
+    def _log_removals(self, what: str, result: ReclaimResult) -> None:
+        removed = [outcome for outcome in result.outcomes if outcome.result is Result.REMOVED]
         for outcome in result.outcomes:
             if outcome.result is Result.FAILED:
                 self._log.error(f"{outcome.verdict.kind} {outcome.verdict.name} could not be removed: {outcome.error}")
-        if gone:
+        if removed:
             size = f" of nominally {format_bytes(result.nominal_bytes)}" if result.nominal_bytes else ""
-            self._log.info(f"{what} garbage collection: removed {len(gone)} objects{size}")
+            self._log.info(f"{what} garbage collection: removed {len(removed)} objects{size}")

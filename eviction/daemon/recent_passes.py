@@ -1,4 +1,4 @@
-"""The last passes of the daemon, for whoever asks what it did: summaries in bounds, not the passes themselves."""
+"""Summaries of the daemon's last passes, for the control socket. Their size is bounded."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 KEPT_PASSES = 20
 
 
-class LastPasses:
-    """At most so many summaries, the oldest first. May be used from several threads."""
+class RecentPasses:
+    """At most `limit` summaries, the oldest first. May be used from several threads."""
 
     def __init__(self, limit: int = KEPT_PASSES):
         self._limit = limit
@@ -17,13 +17,13 @@ class LastPasses:
         self._records: dict[str, dict[str, Any]] = {}
 
     def keep(self, summary: dict[str, Any]) -> None:
-        """Adds the summary of a pass; a later form of one that is here takes its place."""
+        """Adds the summary of a pass, or replaces the one with the same id."""
         with self._lock:
             self._records[summary["id"]] = summary
             while len(self._records) > self._limit:
                 del self._records[next(iter(self._records))]
 
     def all(self) -> tuple[dict[str, Any], ...]:
-        """All that are kept."""
+        """The summaries, the oldest first."""
         with self._lock:
             return tuple(self._records.values())

@@ -1,4 +1,4 @@
-"""How long a row of the reclaim table is left alone after a pass."""
+"""How long a row of the reclaim table is not called again after a pass."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from dataclasses import dataclass
 from eviction.reporting.pass_record import Pass, PassResult
 from reclaim.types import Result
 
-RETRY_SECONDS = 1.0  # while the runtime is away, and after a pass that freed something and not enough
+RETRY_SECONDS = 1.0  # while the runtime does not answer, and after a pass that freed something but not enough
 LONGEST_PAUSE_SECONDS = 60.0
 
 
 @dataclass(slots=True)
-class Pause:
-    """How long a row is left alone. `until`: monotonic seconds."""
+class RowBackoff:
+    """The pause of one row. `until`: its end in monotonic seconds; `seconds`: its length."""
 
     until: float = float("-inf")
     seconds: float = 0.0
 
-    def after(self, record: Pass, now: float) -> None:
-        """None after success, a second while the runtime is away; else growing while nothing is freed."""
+    def record(self, record: Pass, now: float) -> None:
+        """Sets the pause after a pass: none after success, 1 s after a failure and after any removal, else doubled up
+        to 60 s; never longer than until the next object is old enough. `now`: monotonic seconds."""
         if record.result is PassResult.SATISFIED:
             self.seconds = 0.0
         elif record.result is PassResult.FAILED or any(f.count(Result.REMOVED) for f in record.functions):

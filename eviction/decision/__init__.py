@@ -1,1 +1,1 @@
-"""Which thresholds are met, which one is acted on, and which functions are called."""
+"""Decides which thresholds are met, which one is acted on, and by which reclaim functions."""

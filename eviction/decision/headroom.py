@@ -6,7 +6,6 @@ not cover: the arithmetic of the interval (`signals.interval`), who polls (`sign
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -42,10 +41,10 @@ class PollPolicy:
         return ASSUMED_INODES_PER_SECOND if inodes else self.assumed_fill_rate
 
 
-def update_fill_rates(fill_rates: FillRates, look: SignalObservations) -> dict[tuple[int, bool], FillRate]:
+def update_fill_rates(fill_rates: FillRates, observations: SignalObservations) -> dict[tuple[int, bool], FillRate]:
     """The fill rates after an observation; those of filesystems that are gone are forgotten."""
     after: dict[tuple[int, bool], FillRate] = {}
-    for identity, stats in look.filesystems.values():
+    for identity, stats in observations.filesystems.values():
         for inodes, available in ((False, stats.available_bytes), (True, stats.inodes_free)):
             key = (identity.device_id, inodes)
             after[key] = update_fill_rate(fill_rates.get(key), available, stats.time)
@@ -60,7 +59,7 @@ def nothing_fills(fill_rates: FillRates, policy: PollPolicy) -> bool:
 
 
 def observation_interval(
-    thresholds: Iterable[Threshold], look: SignalObservations, fill_rates: FillRates, policy: PollPolicy
+    thresholds: Iterable[Threshold], observations: SignalObservations, fill_rates: FillRates, policy: PollPolicy
 ) -> float:
     """Seconds until the next observation, within [floor, ceiling]: half the time in which an amount could reach the
     first threshold that it is not below yet.
@@ -69,14 +68,14 @@ def observation_interval(
     """
     headrooms = [
         (headroom, _fastest(observation, fill_rates, policy))
-        for _, observation, headroom in _known(thresholds, look)
+        for _, observation, headroom in _known(thresholds, observations)
         if headroom >= 0
     ]
     return next_interval(headrooms, policy.floor_seconds, policy.ceiling_seconds)
 
 
 def levels_to_watch(
-    thresholds: Iterable[Threshold], look: SignalObservations, fill_rates: FillRates, policy: PollPolicy
+    thresholds: Iterable[Threshold], observations: SignalObservations, fill_rates: FillRates, policy: PollPolicy
 ) -> dict[str, WatchedLevels]:
     """For each filesystem, by the path that it is read at, the next thresholds that it could fall below.
 
@@ -84,7 +83,7 @@ def levels_to_watch(
     """
     highest: dict[int, dict[bool, int]] = {}
     paths: dict[int, str] = {}
-    for threshold, observation, headroom in _known(thresholds, look):
+    for threshold, observation, headroom in _known(thresholds, observations):
         if headroom < 0 or observation.filesystem is None:
             continue
         device, inodes = observation.filesystem.device_id, threshold.signal.counts_inodes
@@ -104,17 +103,19 @@ def levels_to_watch(
     }
 
 
-def most_urgent_need(unmet: Iterable[Threshold], look: SignalObservations, fill_rates: FillRates) -> Need | None:
+def most_urgent_need(
+    unmet: Iterable[Threshold], observations: SignalObservations, fill_rates: FillRates
+) -> Need | None:
     """What has to be freed for the one of these thresholds whose filesystem is full first at its recent fill rate.
 
     The minimum reclaim counts. None where no signal of them is known.
     """
     needs = []
-    for threshold, observation, _ in _known(unmet, look):
+    for threshold, observation, _ in _known(unmet, observations):
         assert observation.filesystem is not None
         inodes = threshold.signal.counts_inodes
         rate = fill_rates.get((observation.filesystem.device_id, inodes))
-        wanted = math.ceil(threshold.effective(observation.capacity, with_min_reclaim=True))
+        wanted = threshold.mark_with_min_reclaim(observation.capacity)
         needs.append(
             Need(
                 missing=wanted - observation.available,
@@ -127,13 +128,13 @@ def most_urgent_need(unmet: Iterable[Threshold], look: SignalObservations, fill_
 
 
 def _known(
-    thresholds: Iterable[Threshold], look: SignalObservations
+    thresholds: Iterable[Threshold], observations: SignalObservations
 ) -> Iterable[tuple[Threshold, SignalObservation, int]]:
     """The thresholds whose signal was read, with how far it is above the threshold (below 0: it is met)."""
     for threshold in thresholds:
-        observation = look.signals.get(threshold.signal)
+        observation = observations.signals.get(threshold.signal)
         if observation is not None and observation.filesystem is not None:
-            yield threshold, observation, observation.available - int(threshold.effective(observation.capacity))
+            yield threshold, observation, observation.available - threshold.mark(observation.capacity)
 
 
 def _fastest(observation: SignalObservation, fill_rates: FillRates, policy: PollPolicy) -> float:

@@ -1,7 +1,8 @@
-"""The ladder of marks on a filesystem, and which of ours come later than the kubelet's.
+"""The ladder: all marks of a filesystem, ours and the kubelet's, in the order in which a filling disk meets them.
 
-A disk that fills goes down the ladder: first our marks, then the kubelet's image garbage collection, then its soft and
-hard thresholds. A mark of ours below the kubelet's own for the same signal means that the kubelet acts first.
+It should meet our marks first, then the kubelet's image garbage collection, then the kubelet's soft and hard
+thresholds. Where a mark of ours is below the kubelet's own for the same signal, the kubelet acts first;
+`later_than_kubelet` finds these.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from signals.types import FilesystemRole, Signal, SignalObservation
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
-    """One mark: bytes or inodes of the signal, what it is, and whose (`reclaimd` or `kubelet`)."""
+class LadderMark:
+    """One mark: bytes or inodes of the signal, what happens there, and who acts (`reclaimd` or `kubelet`)."""
 
     signal: Signal
     mark: int
@@ -24,8 +25,8 @@ class Rung:
 
 
 @dataclass(frozen=True, slots=True)
-class Later:
-    """A threshold of ours that acts later than the kubelet's of the same signal, with both marks."""
+class LateThreshold:
+    """A threshold of ours that acts later than the kubelet's on the same signal, with both marks (bytes or inodes)."""
 
     ours: Threshold
     kubelets: Threshold
@@ -38,14 +39,14 @@ def ladder(
     kubelets: Iterable[Threshold],
     image_gc: tuple[int, int] | None,
     observations: Mapping[Signal, SignalObservation],
-) -> tuple[Rung, ...]:
-    """All marks of the observed signals, the highest first in each signal (a disk that fills meets it first).
+) -> tuple[LadderMark, ...]:
+    """All marks of the observed signals, in the order of the signals and the highest first.
 
-    `image_gc`: the kubelet's high and low percentage, None where its periodic image GC is off or not known; it
-    acts on imagefs when `usage >= high`, and usage is rounded up (kubelet, `pkg/kubelet/images/image_gc_manager.go`).
+    `image_gc`: the kubelet's high and low threshold in percent, None where its periodic image GC is off or not known;
+    it acts on imagefs when `usage >= high`, with the usage rounded up (`pkg/kubelet/images/image_gc_manager.go`).
     """
-    rungs = [
-        Rung(t.signal, int(t.effective(observations[t.signal].capacity)), f"{_kind(t)} {t.text()}", whose)
+    marks = [
+        LadderMark(t.signal, t.mark(observations[t.signal].capacity), f"{_kind(t)} {t.text()}", whose)
         for whose, thresholds in (("reclaimd", ours), ("kubelet", kubelets))
         for t in thresholds
         if t.signal in observations
@@ -53,30 +54,31 @@ def ladder(
     images = observations.get(Signal.IMAGEFS_AVAILABLE)
     if image_gc is not None and images is not None:
         high, low = image_gc
-        rungs.append(
-            Rung(images.signal, image_gc_mark(high, images.capacity), f"image GC starts at {high}%", "kubelet")
+        marks.append(
+            LadderMark(images.signal, image_gc_mark(high, images.capacity), f"image GC starts at {high}%", "kubelet")
         )
-        rungs.append(Rung(images.signal, images.capacity * (100 - low) // 100, f"image GC frees to {low}%", "kubelet"))
+        marks.append(
+            LadderMark(images.signal, images.capacity * (100 - low) // 100, f"image GC frees to {low}%", "kubelet")
+        )
     order = list(Signal)
-    return tuple(sorted(rungs, key=lambda rung: (order.index(rung.signal), -rung.mark, rung.whose, rung.what)))
+    return tuple(sorted(marks, key=lambda mark: (order.index(mark.signal), -mark.mark, mark.whose, mark.what)))
 
 
 def image_gc_mark(high: int, capacity: int) -> int:
-    """The most that can be available while `100 - available * 100 // capacity >= high` holds."""
+    """The most bytes that can be available while `100 - available * 100 // capacity >= high` holds."""
     return (capacity * (101 - high) - 1) // 100
 
 
 def later_than_kubelet(
     ours: Iterable[Threshold], kubelets: Iterable[Threshold], observations: Mapping[Signal, SignalObservation]
-) -> tuple[Later, ...]:
-    """Each of the kubelet's thresholds that no threshold of ours comes before, at the capacities observed.
+) -> tuple[LateThreshold, ...]:
+    """For each of the kubelet's thresholds that it acts on before us: our nearest threshold on the same signal.
 
-    Ours comes before when its mark is not lower and its grace not longer. Where none of ours is on the signal the
-    kubelet is alone with it, and that is not a matter of later. Nor is containerfs: what the kubelet's file says of it
-    never takes effect.
+    We act first where the mark of one of ours is not lower, at the observed capacity, and its grace period not longer.
+    Left out are signals on which we have no threshold, and containerfs, where the kubelet's file never takes effect.
     """
     mine = list(ours)
-    found: list[Later] = []
+    found: list[LateThreshold] = []
     for kubelet in kubelets:
         if kubelet.signal.filesystem is FilesystemRole.CONTAINERFS:
             continue
@@ -84,12 +86,12 @@ def later_than_kubelet(
         same = [threshold for threshold in mine if threshold.signal is kubelet.signal]
         if observation is None or not same:
             continue
-        mark = int(kubelet.effective(observation.capacity))
-        marks = {threshold: int(threshold.effective(observation.capacity)) for threshold in same}
+        mark = kubelet.mark(observation.capacity)
+        marks = {threshold: threshold.mark(observation.capacity) for threshold in same}
         if not any(marks[t] >= mark and t.grace_seconds <= kubelet.grace_seconds for t in same):
             as_quick = [threshold for threshold in same if threshold.grace_seconds <= kubelet.grace_seconds]
             nearest = max(as_quick or same, key=lambda threshold: marks[threshold])
-            found.append(Later(nearest, kubelet, marks[nearest], mark))
+            found.append(LateThreshold(nearest, kubelet, marks[nearest], mark))
     return tuple(found)
 
 

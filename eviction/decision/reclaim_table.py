@@ -1,16 +1,16 @@
-"""The signal -> reclaim functions table.
+"""The table of reclaim functions by signal and layout.
 
-When a signal is under pressure, these functions are called, in this order (kubelet,
+When a signal is under pressure, the functions of its row are called in order (kubelet,
 `pkg/kubelet/eviction/helpers.go`, buildSignalToNodeReclaimFuncs):
 
 * Containers before images: a dead container keeps its image in use.
-* One filesystem for everything: any disk signal is relieved by anything that goes.
-* A dedicated image filesystem holds images and writable layers; the kubelet's own filesystem holds neither, so
-  nothing here relieves it.
-* Split: images are alone, writable layers are with the kubelet's data; each is relieved by what is on it.
+* One filesystem for everything: any removal relieves any disk signal.
+* A dedicated image filesystem holds images and writable layers. The kubelet's own filesystem holds neither, so its row
+  is empty.
+* Split: images have a filesystem of their own, writable layers are with the kubelet's data; each is relieved by what
+  is on it.
 
-Nothing in this table knows a percentage of an image garbage collection or a period: a row is called because of its
-signal, whatever `imageGCHighThresholdPercent` says and whether or not a periodic loop runs.
+`imageGCHighThresholdPercent` and the periodic garbage collection play no part: a row is called because of its signal.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RECLAIM_TABLE: Final[ReclaimTable] = {
 
 
 def row(signal: Signal, layout: FsLayout, table: ReclaimTable = RECLAIM_TABLE) -> tuple[str, ...]:
-    """The functions for a signal in a layout. Both signals of a filesystem have the same row."""
+    """The functions for a signal in a layout. Bytes and inodes of a filesystem have the same row."""
     return table[signal.filesystem, layout]
 
 
@@ -55,9 +55,9 @@ def functions_of(table: ReclaimTable) -> frozenset[str]:
 def relieved_by(
     thresholds: tuple[Threshold, ...], function: str, layout: FsLayout, table: ReclaimTable = RECLAIM_TABLE
 ) -> tuple[Threshold, ...]:
-    """The thresholds that a function can relieve: those in whose row it stands.
+    """The thresholds that a function can relieve: those with the function in their row.
 
-    What the function cannot relieve must not drive it on: pressure on a kubelet's filesystem of its own would
+    A function must not go on for a threshold that it cannot relieve: pressure on the kubelet's own filesystem would
     otherwise cost every image.
     """
     return tuple(threshold for threshold in thresholds if function in row(threshold.signal, layout, table))

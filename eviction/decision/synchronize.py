@@ -1,7 +1,7 @@
-"""What is remembered between looks, and the decision.
+"""The state of the eviction manager between observations, and its decision.
 
 `synchronize` is one pass of the kubelet's eviction manager (`pkg/kubelet/eviction/eviction_manager.go`) up to the
-point where it acts: no clock, no I/O, no log in it. The same state and observations give the same decision.
+point where it acts, without clock, I/O or log. The same state and observations give the same decision.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from signals.types import FsLayout, Signal, SignalObservation, SignalObservation
 
 @dataclass(frozen=True, slots=True)
 class EvictionConfig:
-    """The thresholds as configured, and how long a condition is reported after it was last seen (seconds).
+    """The thresholds as configured, and how long a condition is reported after it was last observed (seconds).
 
-    `longest_gap_seconds`: looks further apart than this are not one after the other: nobody looked in between.
-    What is in force in each layout is derived once: every look asks for it several times.
+    `longest_gap_seconds`: grace periods start over where two observations are further apart than this. The thresholds
+    in force in each layout are derived once, because every pass asks for them several times.
     """
 
     thresholds: tuple[Threshold, ...] = ()
@@ -34,12 +34,12 @@ class EvictionConfig:
     def __post_init__(self) -> None:
         layouts = (None, *FsLayout)
         derived = {layout: update_container_fs_thresholds(self.thresholds, layout) for layout in layouts}
-        object.__setattr__(self, "_in_force", derived)  # the way of a frozen dataclass to set a field of its own
+        object.__setattr__(self, "_in_force", derived)  # a frozen dataclass cannot set a field in any other way
 
     def in_layout(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
-        """The thresholds in force: those of containerfs follow from the layout.
+        """The thresholds in force; those of containerfs are derived from the layout.
 
-        The kubelet derives them once, and looks at them one pass late; here they follow every change at once.
+        The kubelet derives them once and uses them one pass late; here they follow every change of the layout at once.
         """
         return self._in_force[layout]
 
@@ -54,10 +54,11 @@ class EvictionConfig:
 
 @dataclass(frozen=True, slots=True)
 class ManagerState:
-    """What one look leaves for the next; times are monotonic seconds.
+    """What one pass leaves for the next; times are monotonic seconds.
 
-    `met`: the thresholds that were met with their grace served; they stay met until minimum reclaim is reached.
-    `conditions`: those reported last. `last_look_at`: when there was a look, whatever it could read; None: never.
+    `met`: the thresholds that were met for their grace period; they stay met until the minimum reclaim is reached.
+    `conditions`: those reported last. `last_observed_at`: time of the last pass, whatever could be read; None before
+    the first.
     """
 
     config: EvictionConfig
@@ -66,19 +67,18 @@ class ManagerState:
     met: tuple[Threshold, ...] = ()
     conditions: frozenset[NodeCondition] = frozenset()
     last_observations: Mapping[Signal, SignalObservation] = field(default_factory=dict)
-    last_look_at: float | None = None
+    last_observed_at: float | None = None
 
 
 def synchronize(state: ManagerState, observations: SignalObservations, now: float) -> tuple[ManagerState, Decision]:
-    """What one look means. `now`: monotonic seconds.
+    """One pass: the next state and the decision. `now`: monotonic seconds.
 
-    What could not be read changes nothing: conditions neither appear nor expire, and a grace period goes on, as in the
-    kubelet, where one failed reading freezes the whole pass. Here it freezes the thresholds that it concerns: they are
-    neither resolved nor acted on, nor taken to have served their grace, and the other filesystems are served. As long
-    as the layout is not known there is no row to call, so nothing is acted on.
+    A failed reading freezes the thresholds of its filesystem: they are neither resolved nor acted on, their grace
+    period goes on but cannot end, and conditions neither appear nor expire because of them. Other filesystems are
+    served. (In the kubelet one failed reading freezes the whole pass.) While the layout is not known there is no row to
+    call, so nothing is acted on.
 
-    After a gap in which nobody looked (a process that was stopped, a machine that was paused) what was seen before says
-    nothing of the time between: grace periods start over.
+    After a gap without observations (the process was stopped, the machine suspended) grace periods start over.
     """
     state = _after_a_gap(state, now)
     usable = rules.usable(observations.signals)
@@ -86,8 +86,8 @@ def synchronize(state: ManagerState, observations: SignalObservations, now: floa
         return state, Decision(state.conditions, (), None, (), observations.layout)
     in_force = state.config.in_layout(observations.layout)
     met = rules.thresholds_met(in_force, usable, enforce_min_reclaim=False)
-    remembered = [threshold for threshold in state.met if threshold in in_force]  # a reload may have taken some away
-    unresolved = rules.thresholds_met(remembered, usable, enforce_min_reclaim=True)
+    still_in_force = [threshold for threshold in state.met if threshold in in_force]  # a reload may have removed some
+    unresolved = rules.thresholds_met(still_in_force, usable, enforce_min_reclaim=True)
     unread = observations.signals.keys() - usable.keys()
     frozen = [known for known in state.first_observed_at if known.signal in unread and known in in_force]
     met = rules.merge_thresholds(rules.merge_thresholds(met, unresolved), frozen)
@@ -121,18 +121,18 @@ def synchronize(state: ManagerState, observations: SignalObservations, now: floa
 
 
 def _after_a_gap(state: ManagerState, now: float) -> ManagerState:
-    """What is still known at a look at `now`."""
-    last, gap = state.last_look_at, state.config.longest_gap_seconds
+    """The state for a pass at `now`: without the times of first observation after a gap."""
+    last, gap = state.last_observed_at, state.config.longest_gap_seconds
     known = {} if last is not None and now - last > gap else state.first_observed_at
-    return replace(state, first_observed_at=known, last_look_at=now)
+    return replace(state, first_observed_at=known, last_observed_at=now)
 
 
 def _ranked(
     thresholds: tuple[Threshold, ...], config: EvictionConfig, layout: FsLayout | None
 ) -> tuple[Threshold, ...]:
-    """In the order of choice: those whose row is not empty first; none while the layout is not known.
+    """In the order of choice: those with a non-empty row first; none while the layout is not known.
 
-    Pressure that nothing here relieves (a kubelet's filesystem of its own) must not keep a relievable one waiting.
+    Pressure that no function relieves (on a filesystem of the kubelet's own) must not delay pressure that one does.
     """
     if layout is None:
         return ()

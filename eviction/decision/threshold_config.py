@@ -1,4 +1,4 @@
-"""Four maps from signal to text -> thresholds.
+"""Parses the four eviction maps (signal -> text) into thresholds.
 
 Rules (kubelet, `pkg/kubelet/eviction/helpers.go`, ParseThresholdConfig):
 
@@ -7,14 +7,14 @@ Rules (kubelet, `pkg/kubelet/eviction/helpers.go`, ParseThresholdConfig):
 * A soft threshold needs a grace period; one that is switched off needs none. A grace of 0 makes it a hard one.
 * A minimum reclaim belongs to the signal: it applies to its hard and its soft threshold. It may be 0 as a quantity,
   not as a percentage, and has no upper bound.
-* A grace period or minimum reclaim of a signal without a threshold has no effect.
-* Checked in this order: hard, soft, grace periods, minimum reclaims, soft without grace. The first problem ends it.
+* A grace period or minimum reclaim of a signal without a threshold is ignored.
+* Checked in this order: hard, soft, grace periods, minimum reclaims, soft without grace. The first problem is raised.
 
-The order of the result is hard, then soft, each in the order of the signals; the kubelet leaves it open.
+The thresholds are returned hard before soft, each in the order of the signals; the kubelet leaves the order open.
 
-Memory and PID signals are read and checked like the others, and left to the kubelet: they come back by themselves.
+Memory and PID signals are checked like the others and left to the kubelet: they are returned apart.
 
-containerfs: what stands in a configuration never takes effect; see `update_container_fs_thresholds`.
+Thresholds of containerfs never take effect as configured; see `update_container_fs_thresholds`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _OFF = ("0%", "100%")
 
 
 class ThresholdConfigError(EvictionError, ValueError):
-    """A map that is refused: the field, the name of the signal in it, and the problem with what is allowed."""
+    """A map is invalid: the field, the name of the signal in it, and the problem with what is allowed."""
 
     def __init__(self, field: str, signal: str, problem: str):
         super().__init__(
@@ -63,7 +63,7 @@ class ThresholdConfigError(EvictionError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class EvictionMaps:
-    """The four maps as written; an empty one is as good as none."""
+    """The four maps as written; an empty one is the same as none."""
 
     hard: Mapping[str, str]
     soft: Mapping[str, str]
@@ -81,7 +81,7 @@ class ParsedThresholds:
 
     @property
     def hard_memory(self) -> tuple[tuple[str, str], ...]:
-        """The hard memory thresholds: what stands as hard, and a soft one with a grace of 0."""
+        """The hard memory thresholds, (signal, value): configured as hard, or soft with a grace of 0."""
         return tuple(
             (name, text)
             for name, text in self.left_to_kubelet
@@ -90,9 +90,9 @@ class ParsedThresholds:
 
 
 def parse_threshold_config(maps: EvictionMaps, origin: str = "") -> ParsedThresholds:
-    """The thresholds; without an `origin` each carries the name of the map that it comes from.
+    """The thresholds. `origin`: of each of them; empty: the name of the map that it comes from.
 
-    Raises ThresholdConfigError with the first problem; there is no partial result.
+    Raises ThresholdConfigError with the first problem.
     """
     hard = _values("evictionHard", maps.hard)
     soft = _values("evictionSoft", maps.soft)
@@ -128,7 +128,7 @@ def _named(field: str, written: Mapping[str, str]) -> list[tuple[str, str]]:
     for name in written:
         if name not in SIGNAL_NAMES:
             allowed = ", ".join(SIGNAL_NAMES)
-            raise ThresholdConfigError(field, name, f"unknown signal {_shown(name)}; allowed are {allowed}")
+            raise ThresholdConfigError(field, name, f"unknown signal {_quoted(name)}; allowed are {allowed}")
     return [(name, written[name]) for name in SIGNAL_NAMES if name in written]
 
 
@@ -142,7 +142,7 @@ def _grace(name: str, text: str) -> float:
     except QuantityError as error:
         raise ThresholdConfigError("evictionSoftGracePeriod", name, str(error)) from None
     if seconds < 0:
-        raise ThresholdConfigError("evictionSoftGracePeriod", name, f"must not be negative, but it was {_shown(text)}")
+        raise ThresholdConfigError("evictionSoftGracePeriod", name, f"must not be negative, but it was {_quoted(text)}")
     return seconds
 
 
@@ -150,10 +150,10 @@ def read_value(field: str, name: str, text: str) -> ThresholdValue:
     """The value of a threshold. Raises ThresholdConfigError."""
     value = _read(field, name, text)
     if value.percentage is not None and not 0 <= value.percentage.fraction <= 1:
-        raise ThresholdConfigError(field, name, f"must be between 0% and 100%, but it was {_shown(text)}")
+        raise ThresholdConfigError(field, name, f"must be between 0% and 100%, but it was {_quoted(text)}")
     if value.quantity is not None and value.quantity <= 0:
         raise ThresholdConfigError(
-            field, name, f"must be above 0 (0% switches the signal off), but it was {_shown(text)}"
+            field, name, f"must be above 0 (0% switches the signal off), but it was {_quoted(text)}"
         )
     return value
 
@@ -162,9 +162,9 @@ def read_minimum_reclaim(field: str, name: str, text: str) -> ThresholdValue:
     """The value of a minimum reclaim. Raises ThresholdConfigError."""
     value = _read(field, name, text)
     if value.percentage is not None and value.percentage.fraction <= 0:
-        raise ThresholdConfigError(field, name, f"must be above 0%, but it was {_shown(text)}")
+        raise ThresholdConfigError(field, name, f"must be above 0%, but it was {_quoted(text)}")
     if value.quantity is not None and value.quantity < 0:
-        raise ThresholdConfigError(field, name, f"must not be negative, but it was {_shown(text)}")
+        raise ThresholdConfigError(field, name, f"must not be negative, but it was {_quoted(text)}")
     return value
 
 
@@ -175,19 +175,20 @@ def _read(field: str, name: str, text: str) -> ThresholdValue:
         return ThresholdValue(quantity=parse_quantity(text))
     except QuantityError:
         raise ThresholdConfigError(
-            field, name, f"{_shown(text)} is neither {QUANTITY_FORMS} nor {PERCENTAGE_FORMS}"
+            field, name, f"{_quoted(text)} is neither {QUANTITY_FORMS} nor {PERCENTAGE_FORMS}"
         ) from None
 
 
-def _shown(text: str) -> str:
+def _quoted(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:60] + "…")
 
 
 def effective_hard(written: Mapping[str, str] | None, *, merge_defaults: bool) -> dict[str, str]:
     """The kubelet's `evictionHard` after its defaults (`cmd/kubelet/app/server.go`).
 
-    Not written at all: the defaults. Written, even empty: just that; with `mergeDefaultEvictionSettings` the default
-    of every signal that is not written besides. A user's value wins, also one that switches the signal off.
+    None (not in the file): the defaults. Otherwise the map as written, even if empty; with
+    `mergeDefaultEvictionSettings` the defaults of the other signals are added. A user's value wins, also one that
+    switches the signal off.
     """
     if written is None:
         return dict(KUBELET_EVICTION_HARD)
@@ -195,16 +196,16 @@ def effective_hard(written: Mapping[str, str] | None, *, merge_defaults: bool) -
 
 
 def filesystem_of_writable_layers(layout: FsLayout) -> FilesystemRole:
-    """The filesystem whose thresholds those of containerfs follow."""
+    """The filesystem that holds the writable layers: the thresholds of containerfs are derived from its thresholds."""
     return FilesystemRole.IMAGEFS if layout is FsLayout.DEDICATED_IMAGEFS else FilesystemRole.NODEFS
 
 
 def update_container_fs_thresholds(thresholds: tuple[Threshold, ...], layout: FsLayout | None) -> tuple[Threshold, ...]:
     """The thresholds with those of containerfs derived (kubelet, UpdateContainerFsThresholds).
 
-    A containerfs threshold is that of the filesystem which holds the writable layers: imagefs where it is dedicated,
-    nodefs otherwise; matched by unit and by hard or soft. What a configuration says of containerfs is dropped, also
-    where there is nothing to copy, and also as long as the layout is not known (None). If several match, the last wins.
+    A containerfs threshold is a copy of that of the filesystem with the writable layers: imagefs where it is dedicated,
+    nodefs otherwise; matched by unit and by hard or soft; of several the last wins. Configured containerfs thresholds
+    are dropped, also where there is nothing to copy and while the layout is not known (None).
     """
     source = None if layout is None else filesystem_of_writable_layers(layout)
     derived: dict[tuple[bool, bool], Threshold] = {}

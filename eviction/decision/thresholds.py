@@ -2,17 +2,17 @@
 
 Rules (kubelet, `pkg/kubelet/eviction/helpers.go`):
 
-* Met means: the mark is *above* what is available. Equal is not met, and equal is enough to be clear.
-* Minimum reclaim never triggers anything. It is on top of the mark in two places only: for a threshold that was
-  already acted on, and in the question whether reclaim was successful.
-* A threshold is first seen when it starts to hold; one look without it starts the grace over.
-* A condition is reported from the first look at which a threshold holds, grace or not, and for the transition period
-  after the last one, strictly less.
-* Grace has been served when `now - first seen >= grace`, inclusive.
-* A threshold is acted on only with a reading that is newer than that of the look before.
+* A threshold is met when its mark is *above* what is available. Where both are equal it is clear.
+* Minimum reclaim triggers nothing. It is added to the mark in two places only: for a threshold that was already acted
+  on, and to tell whether reclaim was successful.
+* A grace period starts when the threshold is first met; one pass without it starts it over. It has passed when
+  `now - first observed >= grace`.
+* A condition is reported from the first pass at which a threshold is met, whatever its grace period, and after the last
+  one for less than the transition period.
+* A threshold is acted on only with a reading that is newer than that of the pass before.
 
-Ours where the kubelet leaves the order open: of several thresholds the one with the largest deficit relative to its
-mark goes first, then the order of the enum.
+The kubelet leaves the order of several thresholds open. Ours: the largest deficit relative to its mark first, then the
+order of the enum.
 
 A signal without an observation, or with a stale one, is skipped: it raises no condition and blocks nothing.
 """
@@ -37,12 +37,13 @@ def thresholds_met(
     thresholds: Iterable[Threshold], observations: Observations, *, enforce_min_reclaim: bool
 ) -> tuple[Threshold, ...]:
     """The thresholds whose mark is above what is available, in the order given."""
+    mark = Threshold.mark_with_min_reclaim if enforce_min_reclaim else Threshold.mark
     return tuple(
         threshold
         for threshold in thresholds
         if (observation := observations.get(threshold.signal)) is not None
         and not observation.stale
-        and threshold.effective(observation.capacity, with_min_reclaim=enforce_min_reclaim) > observation.available
+        and mark(threshold, observation.capacity) > observation.available
     )
 
 
@@ -58,7 +59,7 @@ def merge_thresholds(first: Iterable[Threshold], second: Iterable[Threshold]) ->
 def thresholds_first_observed_at(
     thresholds: Iterable[Threshold], earlier: Mapping[Threshold, float], now: float
 ) -> dict[Threshold, float]:
-    """When each was first seen: its earlier time if it has one, else now; those not in the list lose theirs."""
+    """When each was first met: its earlier time if it has one, else now; thresholds not in the list are dropped."""
     return {threshold: earlier.get(threshold, now) for threshold in thresholds}
 
 
@@ -70,26 +71,26 @@ def node_conditions(thresholds: Iterable[Threshold]) -> frozenset[NodeCondition]
 def node_conditions_last_observed_at(
     conditions: Iterable[NodeCondition], earlier: Mapping[NodeCondition, float], now: float
 ) -> dict[NodeCondition, float]:
-    """When each condition was last seen: now for these, the earlier time for others."""
+    """When each condition was last observed: now for these, the earlier time for others."""
     return {**earlier, **dict.fromkeys(conditions, now)}
 
 
 def node_conditions_observed_since(
     last_observed: Mapping[NodeCondition, float], transition_period_seconds: float, now: float
 ) -> frozenset[NodeCondition]:
-    """The conditions to report: seen less than the transition period ago (at exactly the period it is over)."""
+    """The conditions to report: those observed less than the transition period ago."""
     return frozenset(condition for condition, seen in last_observed.items() if now - seen < transition_period_seconds)
 
 
 def thresholds_met_grace_period(first_observed: Mapping[Threshold, float], now: float) -> tuple[Threshold, ...]:
-    """Those that have held for their grace period; hard ones at once."""
+    """Those that have been met for their grace period; hard ones at once."""
     return tuple(threshold for threshold, seen in first_observed.items() if now - seen >= threshold.grace_seconds)
 
 
 def thresholds_updated_stats(
     thresholds: Iterable[Threshold], observations: Observations, previous: Observations
 ) -> tuple[Threshold, ...]:
-    """Those whose signal has a reading that is newer than at the look before (or one of the two has no time)."""
+    """Those whose signal has a newer reading than in the pass before (or one of the two readings has no time)."""
 
     def is_new(threshold: Threshold) -> bool:
         observation, last = observations.get(threshold.signal), previous.get(threshold.signal)
@@ -103,12 +104,12 @@ def thresholds_updated_stats(
 
 
 def deficit(threshold: Threshold, observations: Observations) -> Fraction:
-    """How far below its mark the signal is, as a share of the mark; below 0 when it is clear, 0 without a reading."""
+    """How far below its mark the signal is, as a share of the mark; negative when it is clear, 0 without a reading."""
     observation = observations.get(threshold.signal)
     if observation is None:
         return Fraction(0)
-    mark = Fraction(threshold.effective(observation.capacity))
-    return (mark - observation.available) / mark if mark else Fraction(0)
+    mark = threshold.mark(observation.capacity)
+    return Fraction(mark - observation.available, mark) if mark else Fraction(0)
 
 
 def by_priority(thresholds: Iterable[Threshold], observations: Observations) -> tuple[Threshold, ...]:
@@ -117,8 +118,8 @@ def by_priority(thresholds: Iterable[Threshold], observations: Observations) -> 
     return tuple(sorted(thresholds, key=lambda t: (-deficit(t, observations), order.index(t.signal), t.grace_seconds)))
 
 
-def unreadable(look: SignalObservations, thresholds: tuple[Threshold, ...]) -> tuple[Threshold, ...]:
-    """The thresholds that cannot be judged: their filesystem was not read. A filesystem that counts no inodes has
-    no inode signal, and that is no failure."""
-    roles = {unavailable.role for unavailable in look.unavailable}
+def unreadable(observations: SignalObservations, thresholds: tuple[Threshold, ...]) -> tuple[Threshold, ...]:
+    """The thresholds whose filesystem could not be read. A filesystem that counts no inodes has no inode signal, which
+    is no failure."""
+    roles = {unavailable.role for unavailable in observations.unavailable}
     return tuple(threshold for threshold in thresholds if threshold.signal.filesystem in roles)

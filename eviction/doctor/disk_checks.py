@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from eviction.decision.ladder import later_than_kubelet
 from eviction.doctor.findings import Finding, NodeFacts, Severity
-from eviction.reporting.explain import later_sentence
+from eviction.reporting.explain import late_threshold_sentence
 from eviction.reporting.tables import amount
 from eviction.types import Threshold
 from signals.quantity import format_bytes
@@ -53,7 +53,7 @@ def check_thresholds(facts: NodeFacts) -> Iterator[Finding]:
             "thresholds-late",
             Severity.RISK,
             "the kubelet acts first and may evict pods before reclaimd does anything",
-            later_sentence(later),
+            late_threshold_sentence(later),
             f"raise evictionHard {later.ours.signal}, or leave it out and use margin",
         )
     active = {t.signal for t in facts.thresholds if _mark(t, facts.observations) != 0}
@@ -150,7 +150,7 @@ def check_store(facts: NodeFacts) -> Iterator[Finding]:
 
 def _mark(threshold: Threshold, observations: SignalObservations) -> int | None:
     observation = observations.signals.get(threshold.signal)
-    return None if observation is None else int(threshold.effective(observation.capacity))
+    return None if observation is None else threshold.mark(observation.capacity)
 
 
 def _distinct(observations: SignalObservations) -> dict[int, tuple[FilesystemRole, str, str]]:

@@ -127,9 +127,9 @@ class GuestNode:
         pressures.stop()
 
     def _met(self, *, with_min_reclaim: bool) -> tuple[str, ...]:
-        look = self._node.summary.observe()
-        thresholds = self._node.thresholds(look.layout)
-        met = thresholds_met(thresholds, usable(look.signals), enforce_min_reclaim=with_min_reclaim)
+        observations = self._node.summary.observe()
+        thresholds = self._node.thresholds(observations.layout)
+        met = thresholds_met(thresholds, usable(observations.signals), enforce_min_reclaim=with_min_reclaim)
         return tuple(dict.fromkeys(str(threshold.signal) for threshold in met))
 
     def _would_start(self) -> frozenset[str]:

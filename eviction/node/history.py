@@ -1,7 +1,7 @@
-"""The recent past, so that it can be replayed: the last looks with what was decided on them.
+"""The last observations with the decisions made on them, kept so that they can be replayed.
 
-A dump is JSON and complete: `replay` runs `synchronize` over it again and gives the same decisions. A decision that
-somebody doubts can so be looked into long after, on another machine.
+A dump is JSON and complete: `replay` runs `synchronize` over it again and gets the same decisions. A doubtful decision
+can be examined later, on another machine.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from eviction.types import Decision, NodeCondition, Threshold, ThresholdValue
 from signals.quantity import Percentage
 from signals.types import FilesystemIdentity, FsLayout, Signal, SignalObservation, SignalObservations
 
-KEPT_LOOKS = 512
+KEPT_ENTRIES = 512
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """One look: what was remembered before it, what was seen, what was decided."""
+class HistoryEntry:
+    """One pass of `synchronize`: the state before it, the observations, the decision."""
 
     before: ManagerState
     observations: SignalObservations
@@ -33,35 +33,35 @@ class Look:
 
 
 class History:
-    """The last looks, at most `KEPT_LOOKS`; starts anew when the thresholds change."""
+    """The last passes, at most `KEPT_ENTRIES`; emptied when the thresholds change."""
 
     def __init__(self) -> None:
-        self._looks: deque[Look] = deque(maxlen=KEPT_LOOKS)
+        self._entries: deque[HistoryEntry] = deque(maxlen=KEPT_ENTRIES)
 
-    def add(self, look: Look) -> None:
-        """Remembers a look."""
-        if self._looks and self._looks[-1].before.config != look.before.config:
-            self._looks.clear()
-        self._looks.append(look)
+    def add(self, entry: HistoryEntry) -> None:
+        """Appends a pass."""
+        if self._entries and self._entries[-1].before.config != entry.before.config:
+            self._entries.clear()
+        self._entries.append(entry)
 
     def dump(self) -> Json:
-        """Everything that a replay needs; empty lists when nothing was seen yet."""
-        looks = list(self._looks)
-        if not looks:
+        """Everything that a replay needs; empty lists before the first pass."""
+        entries = list(self._entries)
+        if not entries:
             return {"thresholds": [], "state": None, "looks": []}
         table = _Table()
-        state = _state_json(looks[0].before, table)
-        entries = [
-            {"observations": _observations_json(look.observations), "decision": decision_json(look.decision, table)}
-            for look in looks
+        state = _state_json(entries[0].before, table)
+        passes = [
+            {"observations": _observations_json(entry.observations), "decision": decision_json(entry.decision, table)}
+            for entry in entries
         ]
-        return {"thresholds": [_threshold_json(t) for t in table.thresholds], "state": state, "looks": entries}
+        return {"thresholds": [_threshold_json(t) for t in table.thresholds], "state": state, "looks": passes}
 
 
 def replay(dump: Json) -> tuple[list[Json], list[Json]]:
-    """The decisions as they were dumped, and as `synchronize` makes them now from the same past.
+    """The decisions in the dump, and those that `synchronize` makes now from the same state and observations.
 
-    Raises KeyError, TypeError or ValueError for a document that is no dump.
+    Raises KeyError, TypeError or ValueError for a document that is not a dump.
     """
     if dump["state"] is None:
         return [], []
@@ -76,7 +76,7 @@ def replay(dump: Json) -> tuple[list[Json], list[Json]]:
 
 
 class _Table:
-    """Thresholds by number: they stand once in a dump, however often they are named."""
+    """Numbers for thresholds: a dump holds each threshold once and refers to it by number."""
 
     def __init__(self, thresholds: Iterable[Threshold] = ()):
         self.thresholds = list(thresholds)
@@ -88,7 +88,7 @@ class _Table:
 
 
 def decision_json(decision: Decision, table: _Table) -> Json:
-    """A decision; thresholds by their number."""
+    """A decision, with thresholds by number."""
     return {
         "conditions": sorted(str(condition) for condition in decision.conditions),
         "thresholds_met": [table.number(threshold) for threshold in decision.thresholds_met],
@@ -100,7 +100,7 @@ def decision_json(decision: Decision, table: _Table) -> Json:
 
 
 def _value_json(value: ThresholdValue | None) -> str | None:
-    """Exact: a quantity as a fraction, a percentage as the number that it holds."""
+    """Exact: a quantity as a fraction, a percentage as the floating-point number that it holds."""
     if value is None:
         return None
     return str(value.quantity) if value.percentage is None else f"{value.percentage.fraction!r}%"
@@ -194,7 +194,7 @@ def _state_json(state: ManagerState, table: _Table) -> Json:
         "met": [table.number(threshold) for threshold in state.met],
         "conditions": sorted(str(condition) for condition in state.conditions),
         "last_observations": [_observation_json(observation) for observation in state.last_observations.values()],
-        "last_look_at": state.last_look_at,
+        "last_look_at": state.last_observed_at,
     }
 
 

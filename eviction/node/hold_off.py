@@ -1,8 +1,8 @@
-"""Hold-off after a start: why nothing is removed yet.
+"""Hold-off after a start: nothing is removed until the kubelet is healthy, or a configured time has passed.
 
-After a reboot every sandbox is NOTREADY and every container EXITED, and all of it belongs to live pods. Until the
-kubelet has put its pods in order again nothing is removed: that is so when its `/healthz` answers, or when a set time
-has passed, for nodes without one. A person who asks explicitly is not held off.
+After a reboot every sandbox is NOTREADY and every container EXITED, although all of them belong to live pods. Once the
+kubelet's `/healthz` answers, it has started its pods again; the time limit is for nodes where nothing answers there.
+`reclaimd reclaim --now` skips the hold-off.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ LONGEST_STATUS_LINE_BYTES = 512
 
 
 def kubelet_is_healthy(where: tuple[str, int] | str | None) -> bool:
-    """Whether the kubelet's `/healthz` answers 200 within half a second. `where`: host and port, or the path of a unix
-    socket that leads there; None: nobody is asked.
+    """True if the kubelet's `/healthz` answers 200 within half a second. `where`: host and port, or the path of a unix
+    socket that is forwarded to it; None: false without asking.
 
-    By hand, as one line is all of it: an HTTP client brings email and ssl, 15 ms of a start.
+    The one line of HTTP is written by hand, because importing an HTTP client (with email and ssl) takes 15 ms.
     """
     if where is None:
         return False
@@ -42,7 +42,7 @@ def kubelet_is_healthy(where: tuple[str, int] | str | None) -> bool:
 
 
 class HoldOff:
-    """Holds off for `seconds` after `since`, unless the kubelet is healthy before. Times: seconds of one clock."""
+    """Holds off until `seconds` after `since`, or until `healthy` returns true. Times: seconds of one clock."""
 
     def __init__(self, seconds: float, since: float, now: Callable[[], float], healthy: Callable[[], bool]):
         self._over_at = since + seconds
@@ -50,7 +50,7 @@ class HoldOff:
         self._healthy = healthy
 
     def why(self) -> str | None:
-        """The sentence why nothing may be removed yet; None when it may. Once over, it stays over."""
+        """One sentence why nothing may be removed yet, or None. Once None, always None."""
         left = self._over_at - self._now()
         if left <= 0:
             return None

@@ -1,6 +1,6 @@
-"""Everything joined for one node: the client, the summary, the records, the collector, the responder.
+"""One node, assembled: the client, the summary, the image records, the collector, the responder.
 
-Daemon, hook, dry run, drill and tests are assembled here and nowhere else, so that all of them go one path.
+Daemon, `reclaimd reclaim`, dry run, drill and tests all use this class, so that all of them run the same code.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from eviction.decision.headroom import PollPolicy
 from eviction.decision.reclaim_table import RECLAIM_TABLE, ReclaimTable
 from eviction.decision.synchronize import EvictionConfig
 from eviction.node.responder import Responder
-from eviction.node.view import NodeSight, eviction_config
-from eviction.reporting.disk_survey import ASK_SECONDS, Places, Whereabouts
+from eviction.node.view import NodeView, eviction_config
+from eviction.reporting.disk_survey import ASK_SECONDS, DiskSurvey, Places
 from eviction.types import Threshold
 from reclaim.containers.policy import ContainerGCPolicy
 from reclaim.cri.calls import READ_DEADLINE_SECONDS
@@ -39,8 +39,8 @@ from signals.statvfs import FilesystemReader, read_statvfs
 from signals.summary import NodeSummary
 from signals.types import FsLayout
 
-# What is opened or counted from once, at the start: attribute of the configuration -> field of the file.
-NEED_RESTART = {
+# Used once, at the start: attribute of the configuration -> field of the file.
+NEEDS_RESTART = {
     "root_directory": "rootDirectory",
     "runtime_endpoint": "containerRuntimeEndpoint",
     "image_endpoint": "imageServiceEndpoint",
@@ -60,7 +60,7 @@ NEED_RESTART = {
 
 
 def _policies(configuration: Configuration) -> Policies:
-    """The guards hold unless a person chose the kubelet's own way (`extent: all`)."""
+    """The policies as configured. With `extent: all` (what the kubelet does) our stricter guards are off."""
     return Policies(
         ContainerGCPolicy(
             min_age_seconds=configuration.minimum_container_ttl_seconds,
@@ -85,14 +85,14 @@ def _pod_states(configuration: Configuration, clock: Clock) -> PodStateProvider:
     endpoint = configuration.kubelet_endpoint
     if endpoint is None:
         return directories
-    from reclaim.pods.kubelet_client import get_pods  # only where asked for: it imports ssl
+    from reclaim.pods.kubelet_client import get_pods  # only where it is configured, because it imports ssl
     from reclaim.pods.kubelet_pods import KubeletPods
 
     return KubeletPods(directories, partial(get_pods, endpoint), clock)
 
 
-class Node(NodeSight):
-    """One node, assembled: what looks at it, and what removes. Making it touches nothing."""
+class Node(NodeView):
+    """One node, assembled. The constructor does no I/O."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Node(NodeSight):
         self.pods = _pod_states(configuration, self.clock)
         self.log_paths = LogPaths(configuration.pod_logs_dir, configuration.container_logs_dir)
         self.collector = self.make_collector(self.executor)
-        self.whereabouts = Whereabouts(
+        self.disk_survey = DiskSurvey(
             self._places,
             KubeletDirectories(configuration.root_directory).pod_states,
             lambda: CriClient(self.endpoint.runtime, self.endpoint.image, ASK_SECONDS),
@@ -139,7 +139,7 @@ class Node(NodeSight):
         )
 
     def make_collector(self, executor: Executor) -> Collector:
-        """Another collector over the same runtime, pods and records: one for each caller."""
+        """A collector over the same runtime, pods and records; each caller needs one of its own."""
         context = ReclaimContext(
             self.client,
             self.client,
@@ -153,17 +153,17 @@ class Node(NodeSight):
         return Collector(context, self._functions)
 
     def policies(self) -> Policies:
-        """What may go, as configured now."""
+        """The policies of garbage collection, as configured now."""
         return _policies(self.configuration)
 
     def pod_starts(self, hold_off_seconds: float) -> PodStarts:
-        """Which pods are being made right now, for one pass."""
+        """Which pods are being created right now, for one pass."""
         return PodStarts(self.client, self.pods, self.clock, hold_off_seconds)
 
     def image_fs_space(self) -> tuple[int, int]:
-        """Capacity and available bytes of the filesystem with the images, as the periodic image pass asks for them.
+        """Capacity and available bytes of the image filesystem, for the periodic image GC.
 
-        The runtime is asked where it is, and the filesystem on the caller's own thread. Raises ReclaimError or OSError.
+        Asks the runtime for its path, and reads the filesystem on the caller's thread. Raises ReclaimError or OSError.
         """
         problem = self.locate()
         path = self.summary.paths.imagefs
@@ -172,9 +172,9 @@ class Node(NodeSight):
         stats = self._reader(path, self.clock.monotonic()).stats
         return stats.capacity_bytes, stats.available_bytes
 
-    def remember(self) -> str:
-        """Brings back what was saved of images, for a command that saves nothing. The sentence why there is nothing,
-        else empty."""
+    def restore_image_records(self) -> str:
+        """Loads the saved image records, for a command that does not save them. Returns one sentence why they could not
+        be loaded, else an empty text; a missing file is no failure."""
         if self.record_file is None:
             return ""
         loaded = self.record_file.load()
@@ -182,32 +182,32 @@ class Node(NodeSight):
         return "" if loaded.missing else loaded.problem
 
     @property
-    def pods_told_by(self) -> str:
-        """Who told at the last look which pods live: `kubelet` or `directories`."""
+    def pod_state_source(self) -> str:
+        """Where the last states of pods came from: `kubelet` or `directories`."""
         return "directories" if self.configuration.kubelet_endpoint is None or self.pods_problem else "kubelet"
 
     @property
     def pods_problem(self) -> str | None:
-        """Why the kubelet's own state of pods was not known at the last look although it is asked for; else None."""
+        """Why the kubelet's list of pods was not available although it is configured; None if it was."""
         return getattr(self.pods, "problem", None)
 
     def reconfigure(self, configuration: Configuration) -> tuple[str, ...]:
-        """Takes another configuration into force; the fields that need a restart stay, and are returned.
+        """Applies another configuration, except for the fields that need a restart; returns those that differ.
 
-        Not while a pass is under way.
+        Must not be called during a pass.
         """
-        old = {attribute: getattr(self.configuration, attribute) for attribute in NEED_RESTART}
+        old = {attribute: getattr(self.configuration, attribute) for attribute in NEEDS_RESTART}
         changed = self.needs_restart(configuration)
         self.configuration = replace(configuration, **old)
         self.executor.parallel = configuration.parallel_removals
         self.collector.set_policies(_policies(configuration))
-        self.responder.use(self._eviction_config(), configuration.extent)
+        self.responder.set_config(self._eviction_config(), configuration.extent)
         return changed
 
     def needs_restart(self, configuration: Configuration) -> tuple[str, ...]:
-        """The fields in which this configuration differs from that of the node and which stay until a restart."""
+        """The fields of this configuration that differ from the node's and only a restart can change."""
         ours = self.configuration
-        return tuple(n for a, n in NEED_RESTART.items() if getattr(configuration, a) != getattr(ours, a))
+        return tuple(n for a, n in NEEDS_RESTART.items() if getattr(configuration, a) != getattr(ours, a))
 
     def poll_policy(self) -> PollPolicy:
         """How often filesystems are read, as configured now."""
@@ -216,12 +216,12 @@ class Node(NodeSight):
         return PollPolicy(configuration.poll_floor_seconds, configuration.poll_ceiling_seconds, assumed)
 
     def thresholds(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
-        """The thresholds in force in a layout: those that the responder goes by."""
+        """The thresholds in force in a layout, as the responder uses them."""
         return self.responder.state.config.in_layout(layout)
 
-    def dry_twin(self) -> Node:
-        """A node of its own for a dry run, with the same records: nothing that can remove is within its reach."""
-        twin = Node(
+    def dry_run_copy(self) -> Node:
+        """A second node for a dry run, with the same state and image records and an executor that cannot remove."""
+        copy = Node(
             self.configuration,
             dry_run=True,
             stopping=self.stopping,
@@ -231,9 +231,9 @@ class Node(NodeSight):
             functions=self._functions,
             reclaim_table=self._reclaim_table,
         )
-        twin.summary.locate(self.summary.paths)
-        twin.responder.state, twin.responder.fill_rates = self.responder.state, self.responder.fill_rates
-        return twin
+        copy.summary.locate(self.summary.paths)
+        copy.responder.state, copy.responder.fill_rates = self.responder.state, self.responder.fill_rates
+        return copy
 
     def _eviction_config(self) -> EvictionConfig:
         return replace(eviction_config(self.configuration), reclaim_table=self._reclaim_table)

@@ -1,8 +1,10 @@
-"""One response to pressure: look, decide, act, look again. Used by daemon, hook, dry run, drill and tests.
+"""One response to pressure: observe, decide, reclaim, observe again. Used by daemon, `reclaimd reclaim`, dry run, drill
+and tests.
 
 A pass calls every function of the row in order, as the kubelet does; an error of one does not stop the next. With
 `extent: enough` it stops once every threshold that the function can relieve is clear with its minimum reclaim.
-Success is the kubelet's: no configured threshold is met any more, minimum reclaim included, grace periods ignored.
+A pass succeeds, as in the kubelet, when no configured threshold is met any more, minimum reclaim included and grace
+periods ignored.
 """
 
 from __future__ import annotations
@@ -15,8 +17,7 @@ from eviction.decision.headroom import FillRates, most_urgent_need, update_fill_
 from eviction.decision.reclaim_table import functions_of
 from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
 from eviction.decision.thresholds import thresholds_met, usable
-from eviction.node.history import History
-from eviction.node.history import Look as LookedAt
+from eviction.node.history import History, HistoryEntry
 from eviction.reporting.pass_record import Pass, PassResult, Timings, Trigger
 from eviction.types import Decision, Threshold
 from reclaim.functions import Collector
@@ -32,7 +33,7 @@ SETTLE_LIMIT_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a person asked for beyond what the signals say.
+    """What a command asks for instead of the configured behaviour; None: as configured.
 
     `row`: call these functions whatever the pressure. `until`: thresholds to reach instead of the configured ones.
     """
@@ -43,7 +44,7 @@ class Request:
 
 
 class Responder:
-    """Looks and acts on one node. Not for two callers at a time."""
+    """Observes one node and reclaims on it. For one thread at a time."""
 
     def __init__(
         self, summary: SummaryProvider, collector: Collector, config: EvictionConfig, clock: Clock, extent: Extent
@@ -59,24 +60,24 @@ class Responder:
         self.fill_rates: FillRates = {}
         self.history = History()
 
-    def use(self, config: EvictionConfig, extent: Extent) -> None:
-        """Other thresholds from now on. What was seen of thresholds that stay is kept; not while a pass runs."""
+    def set_config(self, config: EvictionConfig, extent: Extent) -> None:
+        """Replaces the thresholds. The state of thresholds in both configurations is kept. Not while a pass runs."""
         self.state = replace(self.state, config=config)
         self._extent = extent
 
-    def look(self) -> tuple[SignalObservations, Decision]:
-        """One look at the node and what it means."""
+    def synchronize(self) -> tuple[SignalObservations, Decision]:
+        """Observes the node and decides; remembers both in the history."""
         observations = self._summary.observe()
         before = self.state
         self.state, decision = synchronize(before, observations, observations.time)
         self.fill_rates = update_fill_rates(self.fill_rates, observations)
-        self.history.add(LookedAt(before, observations, decision))
+        self.history.add(HistoryEntry(before, observations, decision))
         return observations, decision
 
-    def act(
+    def reclaim(
         self, observations: SignalObservations, decision: Decision, trigger: Trigger, request: Request | None = None
     ) -> Pass:
-        """Calls the row and looks again. Never raises for what the runtime or one object does."""
+        """Calls the functions of the row and observes again. Never raises for what the runtime or one object does."""
         request = request or Request()
         row = decision.row if request.row is None else request.row
         record = Pass(os.urandom(6).hex(), self._clock.wall(), trigger, observations, decision, row)
@@ -101,10 +102,10 @@ class Responder:
             still_met=self._still_met(after, request),
             timings=_timings(observations, began, self._clock.monotonic(), functions),
         )
-        return judged(record, dry_run=self._collector.executor.dry_run)
+        return with_result(record, dry_run=self._collector.executor.dry_run)
 
     def _goal(self, function: str, layout: FsLayout | None, request: Request) -> tuple[Threshold, ...]:
-        """The thresholds that have to be clear before this function may stop; empty: it runs to its end."""
+        """The thresholds that have to be clear before this function may stop; empty: it never stops early."""
         if request.until is not None:
             return request.until
         if layout is None:
@@ -122,7 +123,7 @@ class Responder:
         def measure(credit_bytes: int) -> DiskState:
             nonlocal fill_rates
             observations = self._summary.observe()
-            if fill_rates is None:  # of before the first removal: after it, what is freed hides what is written
+            if fill_rates is None:  # measured before the first removal: freed bytes would hide the fill
                 fill_rates = update_fill_rates(self.fill_rates, observations)
             credited = _credited(observations, freed, credit_bytes)
             unmet = thresholds_met(goal, usable(credited.signals), enforce_min_reclaim=True)
@@ -143,7 +144,7 @@ class Responder:
         functions: list[ReclaimResult],
         request: Request,
     ) -> SignalObservations:
-        """The look at the end, after late space has come in."""
+        """The observations at the end, after waiting for space that the runtime frees late."""
         if any(function.count(Result.REMOVED) for function in functions):
             goal = self._goal(row[-1], layout, request)
             measure = self._measure(row[-1], goal, stop=True)
@@ -155,41 +156,41 @@ class Responder:
         return thresholds_met(goal, usable(after.signals), enforce_min_reclaim=True)
 
 
-def judged(record: Pass, *, dry_run: bool) -> Pass:
-    """The record with its result and the sentence why; and why the largest yield went first, where it did."""
-    told = _judged(record, dry_run=dry_run)
+def with_result(record: Pass, *, dry_run: bool) -> Pass:
+    """The record with its result and the reason in one sentence, which includes why images were removed by yield."""
+    ended = _with_result(record, dry_run=dry_run)
     order = record.order
-    return told if order is None or not order.by_yield else replace(told, reason=f"{told.reason}; {order.sentence}")
+    return ended if order is None or not order.by_yield else replace(ended, reason=f"{ended.reason}; {order.sentence}")
 
 
-def _judged(record: Pass, *, dry_run: bool) -> Pass:
+def _with_result(record: Pass, *, dry_run: bool) -> Pass:
     counts = {result: sum(f.count(result) for f in record.functions) for result in Result}
     freed = f"freed {format_bytes(record.measured_bytes)} and {record.measured_inodes} inodes"
-    gone = f"removed {counts[Result.REMOVED]} objects, {freed}"
+    removed = f"removed {counts[Result.REMOVED]} objects, {freed}"
     if dry_run:
         planned = f"{counts[Result.PLANNED]} objects of nominally {format_bytes(record.nominal_bytes)}"
         acted_on = record.decision.acted_on
-        # The runtime says nothing about inodes, so what would be enough of them is not known before.
+        # The runtime reports no inodes, so a dry run cannot tell how many removals would be enough.
         most = "at most " if acted_on is not None and acted_on.signal.counts_inodes else ""
         return replace(record, result=PassResult.DRY_RUN, reason=f"would remove {most}{planned}")
     blind = _unreadable(record)
     if record.errors and record.decision.acted_on is None and not counts[Result.REMOVED]:
-        # asked for without pressure: that nothing is met says nothing of whether it was done
+        # requested without pressure: that no threshold is met does not mean that the request succeeded
         return replace(record, result=PassResult.FAILED, reason="; ".join(record.errors))
     if not record.still_met and not blind:
-        return replace(record, result=PassResult.SATISFIED, reason=f"{gone}; no threshold is met any more")
+        return replace(record, result=PassResult.SATISFIED, reason=f"{removed}; no threshold is met any more")
     if record.errors and not counts[Result.REMOVED]:
         return replace(record, result=PassResult.FAILED, reason="; ".join(record.errors))
     unmet = ", ".join([*(str(t.signal) for t in record.still_met), *(f"{signal} is not readable" for signal in blind)])
     because = "; ".join(record.errors) or _why_not_more(record)
-    return replace(record, result=PassResult.NOT_ENOUGH, reason=f"{gone}; still under pressure: {unmet}; {because}")
+    return replace(record, result=PassResult.NOT_ENOUGH, reason=f"{removed}; still under pressure: {unmet}; {because}")
 
 
 def _unreadable(record: Pass) -> list[Signal]:
-    """Signals that cannot be judged at the end: stale, or gone although they were under pressure."""
+    """Signals without a usable reading at the end: stale, or missing although they were under pressure."""
     after = record.after.signals if record.after is not None else {}
-    concerned = {threshold.signal for threshold in record.decision.thresholds_met}
-    return [s for s in Signal if (s in concerned and s not in after) or (s in after and after[s].stale)]
+    pressed = {threshold.signal for threshold in record.decision.thresholds_met}
+    return [s for s in Signal if (s in pressed and s not in after) or (s in after and after[s].stale)]
 
 
 def _why_not_more(record: Pass) -> str:
@@ -210,7 +211,7 @@ def _has_stale_reading(thresholds: tuple[Threshold, ...], observations: SignalOb
 
 
 def usage_of(observations: SignalObservations) -> Usage:
-    """Room on all distinct filesystems of a look, added up."""
+    """Available and free bytes and free inodes, summed over the distinct filesystems."""
     by_device = {identity.device_id: stats for identity, stats in observations.filesystems.values()}
     return Usage(
         sum(stats.available_bytes for stats in by_device.values()),
@@ -235,12 +236,12 @@ def _credited(observations: SignalObservations, role: FilesystemRole, credit_byt
     return replace(observations, signals=signals)
 
 
-def _timings(look: SignalObservations, began: float, ended: float, functions: list[ReclaimResult]) -> Timings:
+def _timings(observations: SignalObservations, began: float, ended: float, functions: list[ReclaimResult]) -> Timings:
     def total(name: str) -> float:
         return float(sum(getattr(function, name) for function in functions))
 
     return Timings(
-        detect_seconds=max(began - look.time, 0.0),
+        detect_seconds=max(began - observations.time, 0.0),
         list_seconds=total("list_seconds"),
         plan_seconds=total("plan_seconds"),
         remove_seconds=total("remove_seconds"),

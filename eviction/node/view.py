@@ -1,7 +1,7 @@
-"""What looks at a node and changes nothing on it: the endpoint, the client, the summary of its filesystems.
+"""A read-only view of one node: its runtime endpoint, the CRI client and the summary of its filesystems.
 
-A node that removes (`node`) is this and more. What only looks, `reclaimd check` say, is made of this alone: it starts
-without the machinery that removes.
+`node.Node` extends it by everything that removes. Commands that only read (`reclaimd check`, `reclaimd config`) use the
+view alone and so start without importing the rest.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from signals.statvfs import FilesystemReader, read_statvfs
 from signals.summary import NodeSummary
 from signals.types import FsLayout
 
-GAP_INTERVALS = 3.0  # of the longest pause between two looks
-SHORTEST_GAP_SECONDS = 30.0  # three filesystems that hang make one look take 6 s
+GAP_INTERVALS = 3.0  # times the longest polling interval
+SHORTEST_GAP_SECONDS = 30.0  # one observation takes 6 s when three filesystems hang
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Which socket is spoken to; `found` says aloud that it was not configured but found."""
+    """The runtime's socket and the image service's. `found`: not configured, but found at a usual place."""
 
     runtime: str
     image: str
@@ -45,13 +45,13 @@ def choose_endpoint(configuration: Configuration) -> Endpoint:
 
 
 def eviction_config(configuration: Configuration) -> EvictionConfig:
-    """What the decision goes by, as configured."""
+    """The part of the configuration that `synchronize` uses."""
     longest_gap_seconds = max(GAP_INTERVALS * configuration.poll_ceiling_seconds, SHORTEST_GAP_SECONDS)
     return EvictionConfig(configuration.thresholds, configuration.transition_period_seconds, longest_gap_seconds)
 
 
-class NodeSight:
-    """One node to look at. Making it touches nothing; `locate` asks the runtime where its images are."""
+class NodeView:
+    """One node, read-only. The constructor does no I/O; `locate` asks the runtime where its images are."""
 
     def __init__(
         self,
@@ -75,9 +75,9 @@ class NodeSight:
         return eviction_config(self.configuration).in_layout(layout)
 
     def locate(self) -> str | None:
-        """Asks the runtime where images and writable layers are. None, or the sentence why it could not be told.
+        """Asks the runtime where images and writable layers are. None, or one sentence why that is not known.
 
-        What was known before stays known: a runtime that is away does not take its filesystem along.
+        After a failure the paths of an earlier answer stay in use: the filesystem is there without the runtime.
         """
         try:
             info = self.client.image_fs_info()
@@ -94,6 +94,6 @@ class NodeSight:
         return None
 
     def close(self) -> None:
-        """Ends probes and connections. Removals in flight must have been drained."""
+        """Ends probes and connections. Wait for removals in flight first."""
         self.probes.close()
         self.client.close()

@@ -1,1 +1,1 @@
-"""What people and programs read of the node and of a pass. Decides nothing."""
+"""Records, JSON, sentences and tables about the node and its passes, and the log. Decides nothing."""

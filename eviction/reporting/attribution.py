@@ -1,16 +1,16 @@
-"""Where the bytes of a filesystem are, and what can be done about each part. Pure: values in, values out.
+"""What the bytes of a filesystem are used for, and what can be done about each part.
 
-The parts of a filesystem add up to what is used on it; what no part explains is *everything else*. Some figures are
-measured on the disk, some are the runtime's, which counts layers that images share once for each image. So:
+The parts of a filesystem add up to its used bytes; what no other part explains is *everything else*. Some figures are
+measured on the disk. Others come from the runtime, which counts layers that images share once for each image. So:
 
-* What all images take together is measured where it can be: what the runtime reports for its image store less the
-  writable layers, plus the compressed content beside it (containerd). The classes of images share that amount in
+* The bytes of all images together are measured where possible: what the runtime reports for its image store, less the
+  writable layers, plus the compressed content beside it (containerd). The classes of images divide that amount in
   proportion to their reported sizes.
-* Content that CRI does not show is what the store holds beyond that: images of other namespaces, build caches, what an
-  interrupted removal left behind. On containerd at least that much, as shared blobs count several times in the sizes.
-* A part that was not counted to its end, for lack of time, is a lower bound; the rest of it is in *everything else*.
+* Content that CRI does not show is what the store holds beyond that: images of other namespaces, build caches, remains
+  of interrupted removals. On containerd it is a lower bound, because shared blobs count several times in the sizes.
+* A part that could not be counted to its end in time is a lower bound; the rest of it is in *everything else*.
 
-Covers: classes, sums, words. Does not cover: measuring (`whereabouts`, `signals.disk_usage`).
+Covers: classes, sums, sentences. Does not cover: measuring (`disk_survey`, `signals.disk_usage`).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _GONE = (Result.REMOVED, Result.ALREADY_GONE)
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Bytes counted on the disk. `complete` false: at least so many."""
+    """Bytes counted on the disk. `complete` false: a lower bound."""
 
     bytes: int = 0
     complete: bool = True
@@ -86,12 +86,12 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured besides the look itself; bytes. None: the question was not answered.
+    """What was measured in addition to the observations; bytes. None: the question was not answered.
 
-    `store_reported`: what the runtime says its image store takes (writable layers included where they lie in it:
-    `writable_in_store`). `store_counted`: the same store counted on the disk. `content`: the compressed content beside
-    it (containerd), None where there is none. `writable_layers`: by container id. `logs` and `volumes`: counted, with
-    the device that they are on.
+    `store_reported`: the size of the image store as the runtime reports it, with the writable layers if
+    `writable_in_store`. `store_counted`: the same store counted on the disk. `content`: the compressed content beside
+    it (containerd), None where there is none. `writable_layers`: by container id. `logs` and `volumes`: counted on the
+    disk, with the device that they are on.
     """
 
     store_reported: int | None = None
@@ -107,8 +107,8 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One part of a filesystem. `objects`: how many images or containers it is, None where nothing is counted.
-    `at_least`: the figure is a lower bound."""
+    """One part of a filesystem. `objects`: the number of images or containers in it, None where none are counted.
+    `at_least`: `bytes` is a lower bound."""
 
     use: Use
     bytes: int
@@ -118,7 +118,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """Where the bytes of one filesystem are, the largest part first."""
+    """The parts of one filesystem, the largest first and *everything else* last."""
 
     device_id: int
     path: str
@@ -128,23 +128,25 @@ class Attribution:
     shares: tuple[Share, ...]
 
 
-def attribute(look: SignalObservations, outcomes: Iterable[Outcome], measured: Measured) -> tuple[Attribution, ...]:
-    """Where the bytes are, one answer for each filesystem of the look.
+def attribute(
+    observations: SignalObservations, outcomes: Iterable[Outcome], measured: Measured
+) -> tuple[Attribution, ...]:
+    """One attribution for each observed filesystem.
 
-    `outcomes`: what a pass or a plan said of each object; what it removed is not there any more.
+    `outcomes`: each object of a pass or a plan; objects that were removed are not counted.
     """
-    there = [outcome for outcome in outcomes if outcome.result not in _GONE]
+    present = [outcome for outcome in outcomes if outcome.result not in _GONE]
     devices: dict[int, list[FilesystemRole]] = {}
-    for role, (identity, _) in look.filesystems.items():
+    for role, (identity, _) in observations.filesystems.items():
         devices.setdefault(identity.device_id, []).append(role)
     answers = []
     for device_id, roles in devices.items():
-        identity, stats = look.filesystems[roles[0]]
+        identity, stats = observations.filesystems[roles[0]]
         shares: list[Share] = []
         if FilesystemRole.IMAGEFS in roles:
-            shares += _images(there, measured)
+            shares += _images(present, measured)
         if FilesystemRole.CONTAINERFS in roles:
-            shares += _containers(there, measured)
+            shares += _containers(present, measured)
         if device_id == measured.logs_device:
             shares += [Share(use, logs.bytes, None, not logs.complete) for use, logs in measured.logs.items()]
         if device_id == measured.volumes_device and measured.volumes is not None:
@@ -201,10 +203,10 @@ def _containers(outcomes: list[Outcome], measured: Measured) -> list[Share]:
 
 
 def class_of_log(names: Sequence[str], gone: Callable[[str], bool]) -> Use:
-    """The use of a file below the kubelet's log directory, from its names there:
+    """The use of a file below the kubelet's log directory, from the components of its path there:
     `<namespace>_<name>_<uid>`, `<container>`, `<n>.log`.
 
-    `gone`: whether the pod of a UID does not exist any more. The kubelet names a rotated log `<n>.log.<time>` or
+    `gone`: true if the pod of a UID does not exist any more. The kubelet names a rotated log `<n>.log.<time>` or
     `….gz` (`pkg/kubelet/logs/container_log_manager.go`).
     """
     if gone(names[0].rpartition("_")[2]):
@@ -214,9 +216,9 @@ def class_of_log(names: Sequence[str], gone: Callable[[str], bool]) -> Use:
 
 def sentence(attribution: Attribution, parts: int = 4) -> str:
     """The largest parts in one sentence."""
-    shown = sorted(attribution.shares, key=lambda share: -share.bytes)[:parts]
-    told = ", ".join(f"{WORDS[s.use][0]} {'at least ' * s.at_least}{format_bytes(s.bytes)}" for s in shown if s.bytes)
-    return f"of {format_bytes(attribution.used_bytes)} used on {attribution.path}: {told or 'nothing is accounted for'}"
+    largest = sorted(attribution.shares, key=lambda share: -share.bytes)[:parts]
+    text = ", ".join(f"{WORDS[s.use][0]} {'at least ' * s.at_least}{format_bytes(s.bytes)}" for s in largest if s.bytes)
+    return f"of {format_bytes(attribution.used_bytes)} used on {attribution.path}: {text or 'nothing is accounted for'}"
 
 
 def attribution_json(attribution: Attribution) -> dict[str, Any]:

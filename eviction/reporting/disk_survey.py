@@ -1,7 +1,8 @@
-"""Finds out where the bytes are: asks the runtime and counts trees, within seconds, and never before a removal.
+"""Measures what the bytes of the filesystems are used for: asks the runtime and counts directory trees, within seconds.
 
-What a pass could not relieve is explained afterwards, on a thread of its own, so that the next pass waits for nothing;
-at most once a minute. Every question may go unanswered: then the part that it is about is in *everything else*.
+It runs after a pass that could not relieve the node, never before a removal; in the daemon on a thread of its own, at
+most once a minute, so that the next pass does not wait. Where a question is not answered, its part is counted in
+*everything else* (`attribution`).
 """
 
 from __future__ import annotations
@@ -31,22 +32,22 @@ from signals.disk_usage import Tree, TreeMeter, TreeUsage
 from signals.types import SignalObservations
 
 COUNT_SECONDS = 2.0  # for all trees together
-ASK_SECONDS = 2.0  # for each of the two questions to the runtime
-SAME_NEWS_SECONDS = 60.0
+ASK_SECONDS = 2.0  # deadline of each of the two calls to the runtime
+SHORTEST_INTERVAL_SECONDS = 60.0
 CONTENT = "io.containerd.content.v1.content"
 SNAPSHOTTER = "io.containerd.snapshotter.v1."
 
 
 class ClosingUsageService(UsageService, Protocol):
-    """A connection of its own."""
+    """A usage service with a connection of its own."""
 
     def close(self) -> None:
-        """Hangs up."""
+        """Closes the connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where to count. `imagefs` as the runtime reports it, None while it has not."""
+    """The directories to count. `imagefs`: the path that the runtime reports, None before it answers."""
 
     root_directory: str
     pod_logs_dir: str
@@ -54,14 +55,14 @@ class Places:
 
     @property
     def content(self) -> str | None:
-        """containerd's compressed content, beside its snapshotter."""
+        """The directory of containerd's compressed content, beside its snapshotter; None for other runtimes."""
         if self.imagefs is None or not os.path.basename(self.imagefs).startswith(SNAPSHOTTER):
             return None
         return os.path.join(os.path.dirname(self.imagefs), CONTENT)
 
 
-class Whereabouts:
-    """Measures for one node. `places` and `pods` are asked each time; `service` makes a client with a short deadline,
+class DiskSurvey:
+    """Measures one node. `places` and `pods` are called each time; `service` makes a client with a short deadline,
     which is closed afterwards."""
 
     def __init__(
@@ -80,31 +81,34 @@ class Whereabouts:
         self._busy = threading.Lock()
         self._done_at = float("-inf")
 
-    def of(self, look: SignalObservations, outcomes: Iterable[Outcome]) -> tuple[Attribution, ...]:
-        """Where the bytes are now. Takes some seconds; never raises for what does not answer."""
-        return attribute(look, outcomes, self._measure())
+    def survey(self, observations: SignalObservations, outcomes: Iterable[Outcome]) -> tuple[Attribution, ...]:
+        """What the bytes are used for now. Takes some seconds; does not raise if runtime or disk do not answer."""
+        return attribute(observations, outcomes, self._measure())
 
-    def attributed(self, record: Pass) -> Pass:
-        """The record with where the bytes are, if it was not enough; for a caller with nothing else to do."""
+    def with_attribution(self, record: Pass) -> Pass:
+        """The record with its attributions if the pass was not enough, else the record; blocks while it measures."""
         if record.result is not PassResult.NOT_ENOUGH:
             return record
-        return replace(record, attributions=self.of(record.after or record.observations, _outcomes(record)))
+        return replace(record, attributions=self.survey(record.after or record.observations, _outcomes(record)))
 
-    def follow(self, record: Pass, tell: Callable[[Pass], None]) -> None:
-        """The same on a thread of its own, at most once a minute; `tell` is called on that thread."""
-        if record.result is not PassResult.NOT_ENOUGH or self._clock.monotonic() - self._done_at < SAME_NEWS_SECONDS:
+    def explain_later(self, record: Pass, on_explained: Callable[[Pass], None]) -> None:
+        """The same on a thread of its own, at most once a minute; `on_explained` is called there with the record."""
+        if (
+            record.result is not PassResult.NOT_ENOUGH
+            or self._clock.monotonic() - self._done_at < SHORTEST_INTERVAL_SECONDS
+        ):
             return
         if not self._busy.acquire(blocking=False):
             return
 
         def run() -> None:
             try:
-                tell(self.attributed(record))
+                on_explained(self.with_attribution(record))
             finally:
                 self._done_at = self._clock.monotonic()
                 self._busy.release()
 
-        threading.Thread(target=run, name="whereabouts", daemon=True).start()
+        threading.Thread(target=run, name="disk survey", daemon=True).start()
 
     def _measure(self) -> Measured:
         places, pods = self._places(), self._pods()
@@ -131,7 +135,8 @@ class Whereabouts:
         )
 
     def _asked(self) -> tuple[int | None, bool, dict[str, int] | None]:
-        """What the runtime says: its store, whether writable layers are elsewhere, and the writable layers."""
+        """From the runtime: the size of its image store, whether writable layers are on another filesystem, and the
+        size of each by container id."""
         service = self._service()
         reported, own_filesystem, layers = None, False, None
         try:
@@ -148,9 +153,9 @@ class Whereabouts:
 
 def explained(record: Pass) -> Iterator[tuple[str, dict[str, Any]]]:
     """The sentence and the fields of a log event for each filesystem that the pass could not relieve."""
-    concerned = {threshold.signal.filesystem for threshold in record.still_met}
+    pressed = {threshold.signal.filesystem for threshold in record.still_met}
     for attribution in record.attributions:
-        if concerned.intersection(attribution.roles):
+        if pressed.intersection(attribution.roles):
             fields = {"pass": record.id, "attribution": attribution_json(attribution)}
             yield f"why it was not enough: {sentence(attribution)}", fields
 

@@ -1,26 +1,26 @@
-"""What people read of a pass and of a configuration: reasons, sentences, tables. Words only; nothing here decides."""
+"""Sentences and tables about a pass and a configuration, for people. Decides nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from eviction.decision.ladder import Later
+from eviction.decision.ladder import LateThreshold
 from eviction.reporting.attribution import WORDS, Attribution
 from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import Pass, PassResult, shortened
-from eviction.reporting.tables import amount, apart, table
+from eviction.reporting.tables import amount, distinguishable, table
 from eviction.types import Threshold
 from reclaim.types import Outcome, Reason, Result
 from signals.quantity import format_bytes, format_duration
 from signals.types import FilesystemRole, SignalObservations
 
 REASONS: dict[str, str] = {
-    Reason.OLDER_COPY: "a newer dead copy of it stays",
+    Reason.OLDER_COPY: "a newer dead copy of it is kept",
     Reason.OVER_LIMIT: "beyond the number of dead copies to keep",
     Reason.POD_GONE: "its pod is gone",
     Reason.POD_TERMINATED: "its pod has terminated for good",
     Reason.POD_EVICTED: "its pod was evicted",
-    Reason.OLDER_SANDBOX: "a newer sandbox of its pod stays",
+    Reason.OLDER_SANDBOX: "a newer sandbox of its pod is kept",
     Reason.UNUSED: "no container uses it",
     Reason.MAXIMUM_AGE: "not used for longer than the maximum age",
     Reason.DANGLING: "points to nothing",
@@ -39,7 +39,7 @@ REASONS: dict[str, str] = {
     Reason.KEEP_LIST: "is on the keep-list",
     Reason.SANDBOX_IMAGE: "no pod starts without it",
     Reason.SANDBOX_IMAGE_UNKNOWN: "nothing says which image pod sandboxes need",
-    Reason.UNRESOLVED_IMAGE: "a container uses an image that cannot be told",
+    Reason.UNRESOLVED_IMAGE: "a container uses an image that cannot be identified",
     Reason.ROTATING: "its container lives: the log may be rotating",
     Reason.TARGET_EXISTS: "points to a log that exists",
     Reason.ENOUGH_FREED: "the low threshold is reached without it",
@@ -51,20 +51,20 @@ REASONS: dict[str, str] = {
     Reason.INCOMPLETE_LISTING: "the runtime gave no complete answer",
 }
 
-FREED = 5  # the column of outcomes that is empty where nothing went
+FREED = 5  # the column of freed bytes, left out where nothing was removed
 
 
-def later_sentence(later: Later) -> str:
-    """Why a threshold of ours is too late, with both numbers."""
-    signal = later.ours.signal
-    ours = f"{later.ours.text()} = {amount(signal, later.our_mark)}"
-    kubelets = f"{later.kubelets.text()} = {amount(signal, later.kubelet_mark)}"
-    grace = "" if later.our_mark < later.kubelet_mark else " with its longer grace period"
+def late_threshold_sentence(late: LateThreshold) -> str:
+    """Why a threshold of ours is too late, with both marks."""
+    signal = late.ours.signal
+    ours = f"{late.ours.text()} = {amount(signal, late.our_mark)}"
+    kubelets = f"{late.kubelets.text()} = {amount(signal, late.kubelet_mark)}"
+    grace = "" if late.our_mark < late.kubelet_mark else " with its longer grace period"
     return f"{signal}: the mark of {ours}{grace} acts later than the kubelet's of {kubelets}"
 
 
 def no_effect_sentences(thresholds: Iterable[Threshold]) -> list[str]:
-    """What is configured on containerfs, and what counts instead (kubelet, UpdateContainerFsThresholds)."""
+    """A warning for each configured threshold of containerfs: these are derived (UpdateContainerFsThresholds)."""
     return [
         f"{one.signal}: {one.text()} has no effect: its threshold follows from nodefs, "
         "or from imagefs where that is dedicated"
@@ -74,19 +74,19 @@ def no_effect_sentences(thresholds: Iterable[Threshold]) -> list[str]:
 
 
 def reclaiming_sentence(threshold: Threshold) -> str:
-    """The message of the kubelet's event before it reclaims: inodes, or the storage that pods ask for."""
+    """The message of the kubelet's event before it reclaims, with its names of the resources."""
     return f"Attempting to reclaim {'inodes' if threshold.signal.counts_inodes else 'ephemeral-storage'}"
 
 
 def below_sentence(threshold: Threshold, observations: SignalObservations) -> str:
-    """A mark that is crossed, with both numbers."""
+    """A threshold that is met, with the available amount and the mark: `nodefs.available 1.0GiB < 2.0GiB`."""
     observation = observations.signals[threshold.signal]
-    mark = int(threshold.effective(observation.capacity))
-    return f"{threshold.signal} {' < '.join(apart(threshold.signal, observation.available, mark))}"
+    mark = threshold.mark(observation.capacity)
+    return f"{threshold.signal} {' < '.join(distinguishable(threshold.signal, observation.available, mark))}"
 
 
 def outcome_row(outcome: Outcome) -> list[str]:
-    """One object of a pass or a plan."""
+    """One object of a pass or a plan, as cells of the table."""
     verdict = outcome.verdict
     word = str(outcome.result) if outcome.result is not None else str(verdict.action)
     why = REASONS.get(verdict.reason, verdict.reason.replace("_", " "))  # a function may have words of its own
@@ -111,7 +111,7 @@ def outcome_row(outcome: Outcome) -> list[str]:
 
 
 def outcomes_table(outcomes: Iterable[Outcome], width: int | None = None) -> list[str]:
-    """What went and what stayed, and why."""
+    """Removed and kept objects, each with the reason."""
     rows = [outcome_row(outcome) for outcome in outcomes]
     if not rows:
         return []
@@ -122,7 +122,7 @@ def outcomes_table(outcomes: Iterable[Outcome], width: int | None = None) -> lis
 
 
 def attribution_lines(attribution: Attribution, width: int | None = None) -> list[str]:
-    """Where the bytes of a filesystem are, and what can be done about each part."""
+    """What the bytes of a filesystem are used for, and what can be done about each part."""
     used, capacity = attribution.used_bytes, attribution.capacity_bytes
     roles = ", ".join(attribution.roles)
     rows = [["SIZE", "SHARE", "OBJECTS", "WHAT", "WHAT CAN BE DONE"]]
@@ -136,13 +136,13 @@ def attribution_lines(attribution: Attribution, width: int | None = None) -> lis
 
 
 def pass_lines(record: Pass, *, with_kept: bool = True, width: int | None = None) -> list[str]:
-    """A pass for people: what was seen, what was done, what came of it."""
+    """A pass for people: the threshold that was acted on, the removals, the result."""
     lines: list[str] = []
     if record.decision.acted_on is not None:
         signal = record.decision.acted_on.signal
         observation = record.observations.signals[signal]
-        mark = int(record.decision.acted_on.effective(observation.capacity))
-        seen, wanted = apart(signal, observation.available, mark)
+        mark = record.decision.acted_on.mark(observation.capacity)
+        seen, wanted = distinguishable(signal, observation.available, mark)
         lines.append(f"{signal} is {seen}, below its mark of {record.decision.acted_on.text()} = {wanted}")
     if record.row:
         layout = f" (layout {record.decision.layout})" if record.decision.layout is not None else ""

@@ -1,7 +1,7 @@
 """The log: one event a line, a sentence first, then fields; as text or as JSON.
 
-Names come from the runtime and may hold anything: control characters are escaped in both forms, so that one event is
-one line and a terminal obeys nothing that a pod was named.
+Names come from the runtime and may hold any character. Control characters are escaped in both forms, so that an event
+is always one line and a name cannot send commands to a terminal.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Level(IntEnum):
 
 class Log:
     """Writes events to a stream. `verbosity` 0 leaves DEBUG events out. `journal`: each line begins with its priority,
-    `<4>` say, which systemd takes off and files (sd-daemon(3)); the time is the journal's own then."""
+    such as `<4>`, which journald removes and stores (sd-daemon(3)), and without a time, which journald adds."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Log:
         self._lock = threading.Lock()
 
     def event(self, level: Level, sentence: str, **fields: Any) -> None:
-        """One line. A log that cannot be written (a closed pipe, a full disk) never stops the work."""
+        """Writes one line. A log that cannot be written (closed pipe, full disk) is ignored."""
         if level is Level.DEBUG and self._verbosity < 1:
             return
         time = timestamp(self._wall())
@@ -67,24 +67,24 @@ class Log:
             pass
 
     def info(self, sentence: str, **fields: Any) -> None:
-        """What an operator wants to know afterwards."""
+        """For what an operator wants to know afterwards."""
         self.event(Level.INFO, sentence, **fields)
 
     def warning(self, sentence: str, **fields: Any) -> None:
-        """What an operator should look at."""
+        """For what an operator should check."""
         self.event(Level.WARNING, sentence, **fields)
 
     def error(self, sentence: str, **fields: Any) -> None:
-        """What kept the agent from doing its work."""
+        """For what kept the agent from doing its work."""
         self.event(Level.ERROR, sentence, **fields)
 
     def debug(self, sentence: str, **fields: Any) -> None:
-        """Only with `-v 1` and more."""
+        """Written only with `-v 1` or more."""
         self.event(Level.DEBUG, sentence, **fields)
 
 
 def goes_to_journal(environment: Mapping[str, str], descriptor: int) -> bool:
-    """Whether what is written to a descriptor is read by journald: `JOURNAL_STREAM` names its device and inode."""
+    """True if journald reads what is written to the descriptor: `JOURNAL_STREAM` names its device and inode."""
     try:
         found = os.fstat(descriptor)
     except OSError:
@@ -93,7 +93,7 @@ def goes_to_journal(environment: Mapping[str, str], descriptor: int) -> bool:
 
 
 def escaped(text: str) -> str:
-    """The text with everything that is not printable written as an escape."""
+    """The text with each character that is not printable replaced by a Python escape."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)

@@ -1,7 +1,4 @@
-"""A look in JSON: what was seen of each signal, and the thresholds with their marks.
-
-The shape is a contract for programs, as that of the record of a pass (`record`).
-"""
+"""Observations and thresholds in JSON. The fields are a stable interface for programs, as those of `pass_record`."""
 
 from __future__ import annotations
 
@@ -17,11 +14,11 @@ def timestamp(wall: float) -> str:
     return datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def observation_json(observation: SignalObservation, look: SignalObservations) -> dict[str, Any]:
-    """One observation; its time is that of the reading, in wall time."""
+def observation_json(observation: SignalObservation, observations: SignalObservations) -> dict[str, Any]:
+    """One observation; its time is when the filesystem was read, in wall time."""
     time = None
     if observation.time is not None:
-        time = timestamp(look.wall_time - (look.time - observation.time))
+        time = timestamp(observations.wall_time - (observations.time - observation.time))
     filesystem = observation.filesystem
     return {
         "signal": str(observation.signal),
@@ -35,15 +32,19 @@ def observation_json(observation: SignalObservation, look: SignalObservations) -
     }
 
 
-def observations_json(look: SignalObservations) -> list[dict[str, Any]]:
-    """All observations of a look, in the order of the signals."""
-    return [observation_json(look.signals[signal], look) for signal in Signal if signal in look.signals]
+def observations_json(observations: SignalObservations) -> list[dict[str, Any]]:
+    """All observations, in the order of the signals."""
+    return [
+        observation_json(observations.signals[signal], observations)
+        for signal in Signal
+        if signal in observations.signals
+    ]
 
 
-def threshold_json(threshold: Threshold, look: SignalObservations) -> dict[str, Any]:
-    """One threshold; `effective` is the mark in bytes or inodes at the present capacity, null when that is unknown."""
-    observation = look.signals.get(threshold.signal)
-    effective = None if observation is None else int(threshold.effective(observation.capacity))
+def threshold_json(threshold: Threshold, observations: SignalObservations) -> dict[str, Any]:
+    """One threshold; `effective` is its mark in bytes or inodes, null while the capacity is unknown."""
+    observation = observations.signals.get(threshold.signal)
+    effective = None if observation is None else threshold.mark(observation.capacity)
     return {
         "signal": str(threshold.signal),
         "value": str(threshold.value),

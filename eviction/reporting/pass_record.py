@@ -1,7 +1,7 @@
-"""The record of a pass, and its one JSON form: the log line, the answer of a command, the timeline of a drill.
+"""The record of a pass and its JSON form, used in log lines, answers of commands and reports of drills.
 
-The shape is a contract for programs: bytes and inodes are integers, times RFC 3339 in UTC, durations
-`*_seconds` floats. Adding fields is free; changing one needs a reason.
+The fields are a stable interface for programs: bytes and inodes are integers, times RFC 3339 in UTC, durations floats
+named `*_seconds`. Fields may be added; existing ones keep their names and meanings.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from reclaim.disk_need import NEVER, OrderDecision
 from reclaim.types import Outcome, ReclaimResult
 from signals.types import SignalObservations
 
-MOST_TOLD = 32  # removals of one pass in a line of the log and in an answer of the daemon
-LONGEST_NAME = 512  # characters; Kubernetes' own names have at most 253 and an image reference is hardly longer
+MOST_REPORTED = 32  # removals of one pass in a log line and in an answer of the daemon
+LONGEST_NAME = 512  # characters; names of Kubernetes objects have at most 253, image references are rarely longer
 
 
 class Trigger(StrEnum):
-    """What made the pass: a look at an interval, one that a watcher asked for, or a person."""
+    """What started the pass: the polling interval, inotify, or a command."""
 
     INTERVAL = "interval"
     WATCH = "watch"
@@ -42,7 +42,7 @@ class PassResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Seconds. `detect`: from the reading that crossed the mark to the first look at the lists."""
+    """Seconds. `detect_seconds`: from the observation that met the threshold to the start of the pass."""
 
     detect_seconds: float = 0.0
     list_seconds: float = 0.0
@@ -55,9 +55,9 @@ class Timings:
 class Pass:
     """Everything that happened in one pass.
 
-    `measured_*` is what the filesystems say was gained, `nominal_bytes` what the runtime had promised for what went.
-    `after` is the look at the end. `started_wall` is seconds since the epoch. `attributions`: where the bytes are, one
-    for each filesystem; measured when reclaim was not enough.
+    `measured_*`: the gain that the filesystems report; `nominal_bytes`: the sizes that the runtime reported for the
+    removed objects. `after`: the observations at the end. `started_wall`: seconds since the epoch. `attributions`: what
+    the bytes are used for, one for each filesystem; measured when reclaim was not enough.
     """
 
     id: str
@@ -78,33 +78,33 @@ class Pass:
 
     @property
     def removals(self) -> tuple[Outcome, ...]:
-        """What was to go, function by function, in the order of the plans."""
+        """The objects that were to be removed, function by function, in the order of the plans."""
         return tuple(outcome for function in self.functions for outcome in function.outcomes)
 
     @property
     def kept(self) -> tuple[Outcome, ...]:
-        """What stayed."""
+        """The objects that were kept."""
         return tuple(outcome for function in self.functions for outcome in function.kept)
 
     @property
     def order(self) -> OrderDecision | None:
-        """By what the images went, and why; None where no choice was made."""
+        """The order in which images were removed, and why; None where there was no choice."""
         return next((function.order for function in self.functions if function.order is not None), None)
 
     @property
     def nominal_bytes(self) -> int:
-        """Sizes the runtime reported for what went."""
+        """Sum of the sizes that the runtime reported for the removed objects."""
         return sum(function.nominal_bytes for function in self.functions)
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """What kept a function from doing its work, each sentence once."""
+        """Why functions failed, each sentence once."""
         return tuple(dict.fromkeys(function.error for function in self.functions if function.error))
 
 
 def shortened(name: str) -> str:
-    """A text for people, of at most 512 characters: it comes from the runtime, and a line of the log stays readable
-    for what cuts lines (journald at 48 KiB)."""
+    """A text from the runtime, cut at 512 characters, so that a log line with many names stays below the 48 KiB at
+    which journald cuts."""
     return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
 
 
@@ -128,20 +128,20 @@ def outcome_json(outcome: Outcome) -> dict[str, Any]:
 
 
 def pass_summary(record: Pass) -> dict[str, Any]:
-    """The record of a pass in bounds, whatever it did: the first 32 removals, of the others and of what stayed the
-    numbers only. For what is written as one line (journald cuts at 48 KiB) and what is kept in memory."""
+    """The record of a pass in a bounded size: the first 32 removals, and only the numbers of the others and of kept
+    objects. For log lines (journald cuts at 48 KiB) and for records kept in memory."""
     document = pass_json(replace(record, functions=_first_removals(record.functions)), with_kept=False)
     return {
         **document,
         "kept_by_reason": kept_by_reason(record.kept),
         "removals_by_result": removals_by_result(record.removals),
-        "removals_left_out": max(len(record.removals) - MOST_TOLD, 0),
+        "removals_left_out": max(len(record.removals) - MOST_REPORTED, 0),
     }
 
 
 def _first_removals(functions: tuple[ReclaimResult, ...]) -> tuple[ReclaimResult, ...]:
-    """The functions with so many of their outcomes as are told, and without what they kept."""
-    shortened_functions, left = [], MOST_TOLD
+    """The functions with the outcomes that are reported, and without kept objects."""
+    shortened_functions, left = [], MOST_REPORTED
     for function in functions:
         shortened_functions.append(replace(function, outcomes=function.outcomes[:left], kept=()))
         left -= len(shortened_functions[-1].outcomes)
@@ -184,7 +184,8 @@ def pass_json(record: Pass, *, with_kept: bool = True) -> dict[str, Any]:
 
 
 def order_json(order: OrderDecision) -> dict[str, Any]:
-    """By what the images went: the yield of the unit that is short, or their last use. Seconds are null for never."""
+    """The order in which images were removed: by yield of the unit that is short, or by last use. Seconds are null for
+    never."""
 
     def seconds(value: float) -> float | None:
         return None if value == NEVER else round(value, 3)
@@ -198,7 +199,7 @@ def order_json(order: OrderDecision) -> dict[str, Any]:
 
 
 def removals_by_result(removals: Iterable[Outcome]) -> dict[str, dict[str, int]]:
-    """How many objects of each kind ended how: {"image": {"removed": 3}}."""
+    """The number of objects by kind and result: {"image": {"removed": 3}}."""
     counts: dict[str, dict[str, int]] = {}
     for outcome in removals:
         of_kind = counts.setdefault(str(outcome.verdict.kind), {})
@@ -207,7 +208,7 @@ def removals_by_result(removals: Iterable[Outcome]) -> dict[str, dict[str, int]]
 
 
 def kept_by_reason(kept: Iterable[Outcome]) -> dict[str, int]:
-    """How many objects were kept for which reason."""
+    """The number of kept objects by reason."""
     counts: dict[str, int] = {}
     for outcome in kept:
         counts[str(outcome.verdict.reason)] = counts.get(str(outcome.verdict.reason), 0) + 1

@@ -1,6 +1,6 @@
-"""Where the node stands at one moment: the last look, its marks, and how long until each could be reached.
+"""The status of the node at one moment: the last observations, the thresholds, and the time until each could be met.
 
-Covers: values for whoever watches the daemon (metrics, health pages, the control socket). Decides nothing.
+Values for metrics, health pages and the control socket. Decides nothing.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from signals.types import SignalObservations
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """One threshold at the present capacity. `mark`: bytes or inodes, None where the capacity is not known.
+class ThresholdStatus:
+    """One threshold at the current capacity. `mark`: bytes or inodes, None while the capacity is not known.
 
-    `headroom_seconds`: until the mark could be reached at the fill seen lately, 0 below it; None without any fill.
+    `headroom_seconds`: time until the threshold could be met at the recent fill rate, 0 if it is met; None if nothing
+    fills the filesystem.
     """
 
     threshold: Threshold
@@ -29,51 +30,53 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """The daemon at one moment. Ages and lateness in seconds.
+class NodeStatus:
+    """The daemon at one moment.
 
-    `heartbeat_age_seconds`: since the last finished look. `late_seconds`: since the next one was due; negative until
-    then. `look`: None before the first.
+    `observations`: the last ones, None before the first. `heartbeat_age_seconds`: since then. `late_seconds`: since the
+    next observation was due, negative before. `now`: monotonic seconds.
     """
 
-    look: SignalObservations | None
+    observations: SignalObservations | None
     conditions: frozenset[NodeCondition]
-    marks: tuple[Mark, ...]
+    thresholds: tuple[ThresholdStatus, ...]
     heartbeat_age_seconds: float
     late_seconds: float
     now: float
 
 
-def marks_in_force(
-    thresholds: Iterable[Threshold], look: SignalObservations, fill_rates: FillRates
-) -> tuple[Mark, ...]:
-    """Each threshold, with the seconds until its mark could be reached at the fill seen lately."""
-    marks = []
+def threshold_statuses(
+    thresholds: Iterable[Threshold], observations: SignalObservations, fill_rates: FillRates
+) -> tuple[ThresholdStatus, ...]:
+    """Each threshold with the seconds until it could be met at the recent fill rate."""
+    statuses = []
     for threshold in thresholds:
-        observation, fill = look.signals.get(threshold.signal), None
+        observation, fill = observations.signals.get(threshold.signal), None
         if observation is not None and observation.filesystem is not None:
             fill = fill_rates.get((observation.filesystem.device_id, threshold.signal.counts_inodes))
-        marks.append(mark_of(threshold, look, fill))
-    return tuple(marks)
+        statuses.append(threshold_status(threshold, observations, fill))
+    return tuple(statuses)
 
 
-def marks_json(marks: Iterable[Mark], look: SignalObservations) -> list[dict[str, Any]]:
-    """The marks in the form of the record, with the seconds until each."""
+def threshold_statuses_json(
+    statuses: Iterable[ThresholdStatus], observations: SignalObservations
+) -> list[dict[str, Any]]:
+    """Each threshold as in the record of a pass, with its headroom in seconds."""
     return [
         {
-            **threshold_json(mark.threshold, look),
-            "headroom_seconds": None if mark.headroom_seconds is None else round(mark.headroom_seconds, 3),
+            **threshold_json(status.threshold, observations),
+            "headroom_seconds": None if status.headroom_seconds is None else round(status.headroom_seconds, 3),
         }
-        for mark in marks
+        for status in statuses
     ]
 
 
-def mark_of(threshold: Threshold, look: SignalObservations, fill: FillRate | None) -> Mark:
-    """The mark of a threshold in a look, with the seconds until it at the fastest fill seen lately."""
-    observation = look.signals.get(threshold.signal)
+def threshold_status(threshold: Threshold, observations: SignalObservations, fill: FillRate | None) -> ThresholdStatus:
+    """One threshold with the seconds until it could be met at the fastest recent fill rate."""
+    observation = observations.signals.get(threshold.signal)
     if observation is None:
-        return Mark(threshold, None, None)
-    mark = int(threshold.effective(observation.capacity))
+        return ThresholdStatus(threshold, None, None)
+    mark = threshold.mark(observation.capacity)
     if fill is None or fill.fastest <= 0:
-        return Mark(threshold, mark, None)
-    return Mark(threshold, mark, max(observation.available - mark, 0) / fill.fastest)
+        return ThresholdStatus(threshold, mark, None)
+    return ThresholdStatus(threshold, mark, max(observation.available - mark, 0) / fill.fastest)

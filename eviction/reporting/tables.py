@@ -1,4 +1,4 @@
-"""What people read of a look: amounts, marks, the table of signals. Words and columns only; nothing here decides."""
+"""Amounts, aligned tables and the table of signals, for people. Decides nothing."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ ROOM = 24  # for a long cell at the end of a line
 
 
 def amount(signal: Signal, value: int) -> str:
-    """An amount of a signal for people: `1.4GiB`, `17 inodes`."""
+    """An amount of a signal as text: `1.4GiB`, `17 inodes`."""
     return f"{value} inodes" if signal.counts_inodes else format_bytes(value)
 
 
-def apart(signal: Signal, first: int, second: int) -> tuple[str, str]:
-    """Two amounts that differ, as texts that differ: where rounding makes them one, in plain bytes."""
+def distinguishable(signal: Signal, first: int, second: int) -> tuple[str, str]:
+    """Two amounts as texts that differ if the amounts differ: in bytes where rounding would make them the same."""
     texts = amount(signal, first), amount(signal, second)
     return texts if texts[0] != texts[1] or first == second else (f"{first}B", f"{second}B")
 
@@ -29,8 +29,8 @@ def apart(signal: Signal, first: int, second: int) -> tuple[str, str]:
 def table(rows: Iterable[Sequence[str]], width: int | None = None) -> list[str]:
     """Rows as lines with aligned columns; the first row is the head.
 
-    Where that is wider than `width` characters, the columns on the right stand in a second line of each row, indented,
-    so that a narrow terminal breaks no line in the middle of a word. Only a cell at the end of a line may be too long.
+    Where a line would be wider than `width` characters, the columns on the right are moved to a second, indented line
+    of each row, so that a narrow terminal breaks no word. Only a cell at the end of a line may exceed the width.
     """
     cells = [[escaped(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
@@ -48,12 +48,14 @@ def table(rows: Iterable[Sequence[str]], width: int | None = None) -> list[str]:
     return lines
 
 
-def signals_table(look: SignalObservations, thresholds: Sequence[Threshold], width: int | None = None) -> list[str]:
-    """What a look found: each signal with its marks, headroom and state."""
-    met = thresholds_met(thresholds, usable(look.signals), enforce_min_reclaim=False)
+def signals_table(
+    observations: SignalObservations, thresholds: Sequence[Threshold], width: int | None = None
+) -> list[str]:
+    """Each signal with its thresholds, headroom and state, then layout and filesystems."""
+    met = thresholds_met(thresholds, usable(observations.signals), enforce_min_reclaim=False)
     rows = [["SIGNAL", "AVAILABLE", "CAPACITY", "MARK", "HEADROOM", "STATE", "FILESYSTEM"]]
     for signal in Signal:
-        observation = look.signals.get(signal)
+        observation = observations.signals.get(signal)
         mine = [threshold for threshold in thresholds if threshold.signal is signal]
         if observation is None:
             rows += [[str(signal), "-", "-", threshold.text(), "-", "unknown", "-"] for threshold in mine]
@@ -64,14 +66,16 @@ def signals_table(look: SignalObservations, thresholds: Sequence[Threshold], wid
         if not mine:
             rows.append([*seen, "-", "-", "stale" if observation.stale else "no threshold", where])
         for threshold in mine:
-            mark = int(threshold.effective(observation.capacity))
+            mark = threshold.mark(observation.capacity)
             shown = f"{threshold.text()} = {amount(signal, mark)}"
             state = "stale" if observation.stale else _state(threshold, threshold in met)
             rows.append([*seen, shown, amount(signal, observation.available - mark), state, where])
     lines = table(rows, width)
-    lines.append(f"layout: {look.layout or 'not known yet'}")
-    lines += [f"{role}: {escaped(identity.path)}" for role, (identity, _) in look.filesystems.items()]
-    lines += [f"{unavailable.role}: not readable: {escaped(unavailable.reason)}" for unavailable in look.unavailable]
+    lines.append(f"layout: {observations.layout or 'not known yet'}")
+    lines += [f"{role}: {escaped(identity.path)}" for role, (identity, _) in observations.filesystems.items()]
+    lines += [
+        f"{unavailable.role}: not readable: {escaped(unavailable.reason)}" for unavailable in observations.unavailable
+    ]
     return lines
 
 

@@ -1,28 +1,28 @@
-"""Warnings that are told at most once a minute, however often they come up."""
+"""Warnings that are written at most once a minute, however often they occur."""
 
 from __future__ import annotations
 
 from eviction.reporting.log import Log
 from signals.clock import Clock
 
-SAME_NEWS_SECONDS = 60.0
+REPEAT_SECONDS = 60.0
 
 
-class News:
-    """What was said, and when. Keys tell the news apart; without one it is the sentence itself."""
+class ThrottledLog:
+    """Writes each warning at most once a minute. Warnings with the same key, by default the sentence, are the same."""
 
     def __init__(self, log: Log, clock: Clock):
         self._log = log
         self._clock = clock
-        self._said: dict[str, float] = {}
+        self._written: dict[str, float] = {}
 
-    def say(self, sentence: str, key: str = "", **fields: object) -> None:
-        """A warning, unless the same news was told within the last minute."""
+    def warn(self, sentence: str, key: str = "", **fields: object) -> None:
+        """Writes the warning, unless the same one was written within the last minute."""
         now, key = self._clock.monotonic(), key or sentence
-        if now - self._said.get(key, float("-inf")) >= SAME_NEWS_SECONDS:
-            self._said[key] = now
+        if now - self._written.get(key, float("-inf")) >= REPEAT_SECONDS:
+            self._written[key] = now
             self._log.warning(sentence, **fields)
 
-    def over(self, key: str) -> bool:
-        """What was said is over: whether it had been said. Should it come up again, it is news."""
-        return self._said.pop(key, None) is not None
+    def resolved(self, key: str) -> bool:
+        """Forgets the warning, so that its next occurrence is written at once. True if it had been written."""
+        return self._written.pop(key, None) is not None

@@ -1,7 +1,7 @@
-"""How many events become how few objects at the API server: the same one is counted, and all are rate-limited.
+"""Aggregates equal events to one object with a count, and limits their rate.
 
-The rules are those of client-go (`tools/record/events_cache.go`): what is the same becomes one object with a count,
-and beyond a burst of 25 about one node only one event in 5 minutes is sent.
+The rules are those of client-go (`tools/record/events_cache.go`): equal events become one object with a count, and
+beyond a burst of 25 events about one node only one in 5 minutes is sent.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from reclaim.types import EventReason, GCEvent
 
 BURST = 25
 REFILL_SECONDS = 300.0
-MOST_REMEMBERED = 64
+MOST_REMEMBERED = 64  # different events
 LONGEST_MESSAGE = 1024  # characters: what events.k8s.io allows for its note
 
 
 @dataclass(frozen=True, slots=True)
 class NodeEvent:
-    """One event as an object of the API. `count`: how often it came up from `first` to `last` (wall seconds)."""
+    """One event as an object of the API. `count`: how often it happened from `first` to `last` (wall seconds)."""
 
     name: str
     reason: EventReason
@@ -29,8 +29,8 @@ class NodeEvent:
     last: float
 
 
-class Correlator:
-    """What is sent for each event. `node_name` begins the names of the objects, as the kubelet's do."""
+class EventCorrelator:
+    """Decides which object is sent for each event. `node_name`: the prefix of the objects' names, as in the kubelet."""
 
     def __init__(self, node_name: str):
         self._node_name = node_name
@@ -40,9 +40,9 @@ class Correlator:
         self._filled_at: float | None = None
 
     def correlate(self, event: GCEvent, wall: float, now: float) -> NodeEvent | None:
-        """The object to be sent: a new one, or a known one with a higher count; None: too many were sent lately.
+        """The object to send: a new one, or a known one with a higher count; None: the rate limit is reached.
 
-        `wall`: when it came up, `now`: monotonic seconds, for the rate.
+        `wall`: when it happened, wall seconds. `now`: monotonic seconds, for the rate limit.
         """
         key = (event.reason, event.message[:LONGEST_MESSAGE])
         known = self._known.pop(key, None)
@@ -56,7 +56,7 @@ class Correlator:
         return counted if self._take_token(now) else None
 
     def _new_name(self, wall: float) -> str:
-        """`<node>.<nanoseconds in hexadecimal>`, as client-go names them; never the same twice."""
+        """`<node>.<nanoseconds in hexadecimal>`, as in client-go; never the same twice."""
         self._number = max(int(wall * 1e9), self._number + 1)
         return f"{self._node_name}.{self._number:x}"
 

@@ -1,10 +1,10 @@
-"""Events on their way to the API server: a bounded queue, and one thread that counts, limits and sends.
+"""Sends events to the API server: a bounded queue, and one thread that aggregates, limits and sends.
 
-An API server that is down, hangs, refuses or answers nonsense changes nothing but what is told there: whoever warns
-puts an event into a queue and goes on, and what finds no place is lost (the log has it). What could not be sent is
-tried again as client-go does it (`tools/record/event.go`): every 10 s, twelve times; the events after it wait.
+An API server that is down, hangs, refuses or answers garbage delays no other work: `warn` only queues the event, and an
+event that does not fit into the queue is lost (the log has it). A failed event is retried as in client-go
+(`tools/record/event.go`): every 10 s, twelve times; the events after it wait.
 
-Covers: the queue, the thread, what is said. Does not cover: which object an event becomes (`event_correlation`), HTTP
+Covers: the queue, the thread, what is logged. Does not cover: which object an event becomes (`event_correlator`), HTTP
 (`kubernetes_events`).
 """
 
@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from eviction.reporting.log import Log
-from eviction.reporting.throttled_log import News
-from eviction.telemetry.event_correlator import Correlator, NodeEvent
+from eviction.reporting.throttled_log import ThrottledLog
+from eviction.telemetry.event_correlator import EventCorrelator, NodeEvent
 from eviction.types import EvictionError
 from reclaim.types import GCEvent
 from signals.clock import Clock
@@ -29,32 +29,32 @@ TICK_SECONDS = 0.02
 
 
 class EventNotSent(EvictionError):
-    """An event that the API server did not take. The message is the end of a sentence.
+    """An event that the API server did not accept. The message is the end of a sentence.
 
-    `again`: it may take it later. `absent`: there is no such event to be counted up.
+    `retriable`: it may accept it later. `not_found`: the event whose count was to be updated does not exist.
     """
 
-    def __init__(self, message: str, *, again: bool = False, absent: bool = False):
+    def __init__(self, message: str, *, retriable: bool = False, not_found: bool = False):
         super().__init__(message)
-        self.again = again
-        self.absent = absent
+        self.retriable = retriable
+        self.not_found = not_found
 
 
 class EventWriter(Protocol):
-    """Writes events into a cluster. May wait, but not for ever; both methods raise EventNotSent."""
+    """Writes events to an API server. May wait, but not for ever; both methods raise EventNotSent."""
 
     def create(self, event: NodeEvent) -> None:
-        """A new event; one of that name that is there already is no failure."""
+        """Creates an event; if one of that name exists already, that is no failure."""
 
-    def count_up(self, event: NodeEvent) -> None:
-        """The count and the last time of an event that is there."""
+    def update_count(self, event: NodeEvent) -> None:
+        """Updates the count and the last time of an existing event."""
 
 
 class EventRecorder:
     """Sends events on a thread of its own, as an EventSink.
 
-    `connect` makes the writer, on that thread, as it may have much to import; it raises EventNotSent when there can be
-    none. `pause` makes what the thread waits on between two tries.
+    `connect` makes the writer; it runs on that thread, as it may import much, and raises EventNotSent if it cannot.
+    `pause` makes the event that the thread waits on between two tries.
     """
 
     def __init__(
@@ -66,29 +66,31 @@ class EventRecorder:
         pause: Callable[[], threading.Event] = threading.Event,
     ):
         self._connect = connect
-        self._correlator = Correlator(node_name)
+        self._correlator = EventCorrelator(node_name)
         self._log = log
         self._clock = clock
-        self._news = News(log, clock)
+        self._throttled_log = ThrottledLog(log, clock)
         self._queue: queue.Queue[tuple[GCEvent, float] | None] = queue.Queue(MOST_QUEUED)
         self._stopping = pause()
         self._lost = 0
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
 
     def start(self) -> None:
-        """Begins to send."""
+        """Starts the thread."""
         self._thread.start()
 
     def warn(self, event: GCEvent) -> None:
-        """Queues an event, or loses it where the queue is full. Any thread; takes microseconds."""
+        """Queues an event, or drops it if the queue is full. From any thread; takes microseconds."""
         try:
             self._queue.put_nowait((event, self._clock.wall()))
         except queue.Full:
             self._lost += 1
-            self._news.say("events are lost: the API server takes none, and the queue to it is full", key="lost")
+            self._throttled_log.warn(
+                "events are lost: the API server takes none, and the queue to it is full", key="lost"
+            )
 
     def finish(self, seconds: float) -> bool:
-        """Waits at most so long for what is queued, then sends nothing any more. Whether all of it was dealt with."""
+        """Waits for the queued events, at most `seconds`, then stops sending. Whether all of them were handled."""
         left = round(seconds / TICK_SECONDS)
         while self._queue.unfinished_tasks and self._thread.is_alive() and left > 0:
             left -= 1
@@ -118,29 +120,29 @@ class EventRecorder:
             try:
                 write(writer, event)
             except EventNotSent as error:
-                self._news.say(f"an event did not reach the API server: {error}", key="server")
-                if not error.again or self._stopping.wait(AGAIN_SECONDS):
+                self._throttled_log.warn(f"an event did not reach the API server: {error}", key="server")
+                if not error.retriable or self._stopping.wait(AGAIN_SECONDS):
                     return
-            except Exception as error:  # noqa: BLE001 # a defect in one event must not end the sending of all
-                self._news.say(f"sending an event: {type(error).__name__}: {error}", key="defect")
+            except Exception as error:  # noqa: BLE001 # a defect in one event must not stop the others
+                self._throttled_log.warn(f"sending an event: {type(error).__name__}: {error}", key="defect")
                 return
             else:
-                if self._news.over("server"):
+                if self._throttled_log.resolved("server"):
                     lost, self._lost = self._lost, 0
                     self._log.info(f"the API server takes events again{f'; {lost} were lost' if lost else ''}")
                 return
 
 
 def write(writer: EventWriter, event: NodeEvent) -> None:
-    """A new event, or one that is counted up; what is to be counted up and is gone is made anew. Raises EventNotSent.
+    """Creates the event, or updates its count; creates it again if it does not exist any more. Raises EventNotSent.
 
-    The API server forgets an event an hour after its last change.
+    The API server deletes an event an hour after its last change.
     """
     if event.count > 1:
         try:
-            writer.count_up(event)
+            writer.update_count(event)
         except EventNotSent as error:
-            if not error.absent:
+            if not error.not_found:
                 raise
         else:
             return

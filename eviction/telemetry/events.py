@@ -1,7 +1,7 @@
-"""Events: what the kubelet would tell the API server about its node, under its reasons.
+"""Events about the node, with the kubelet's reasons, and the sinks that receive them.
 
-Source: kubelet, `pkg/kubelet/events/event.go`. They go to the log always, and where it is switched on to the API server
-too (`event_recorder`).
+Source: kubelet, `pkg/kubelet/events/event.go`. Every event is logged; if switched on, it is also sent to the API server
+(`event_recorder`).
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from reclaim.types import GCEvent
 
 
 class EventSink(Protocol):
-    """Where events go. Never raises and never waits."""
+    """Receives events. Never raises and never waits."""
 
     def warn(self, event: GCEvent) -> None:
         """A warning about the node."""
 
 
-class LogEvents:
-    """Events as lines of the log, with the reason as a field."""
+class LogSink:
+    """Logs events, with the reason as a field."""
 
     def __init__(self, log: Log):
         self._log = log
 
     def warn(self, event: GCEvent) -> None:
-        """One line."""
+        """Logs one line."""
         self._log.warning(event.message, event=str(event.reason), **event.values)
 
 
 class FanOutSink:
-    """Events to several sinks, in their order."""
+    """Passes each event to several sinks, in their order."""
 
     def __init__(self, *sinks: EventSink):
         self._sinks = sinks
 
     def warn(self, event: GCEvent) -> None:
-        """To each."""
+        """Passes it to each sink."""
         for sink in self._sinks:
             sink.warn(event)

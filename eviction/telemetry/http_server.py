@@ -1,10 +1,10 @@
-"""`/metrics`, `/livez` and `/readyz` over HTTP, for a scraper and for probes.
+"""HTTP server for `/metrics`, `/livez` and `/readyz`: for Prometheus and for probes.
 
-Bounded whoever connects: 8 clients at a time, the ones beyond are hung up on; 8 KiB and 2 s for a request, 2 s for the
-answer, one request a connection. No file is created, no name is looked up. A port that cannot be bound is a warning,
-never the end: the daemon does its work without one.
+Limits: 8 clients at a time (a further connection is closed), 8 KiB and 2 s for a request, 2 s for the response, one
+request a connection. It creates no file and looks up no name. If the port cannot be bound, the daemon logs a warning
+and works without it.
 
-Only GET and HEAD of known paths are answered; the pages come from a table and are made when they are asked for.
+Only GET and HEAD of known paths are answered; each page is made by a function when it is requested.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from eviction.types import EvictionError
 
 CLIENTS = 8
 LARGEST_REQUEST_BYTES = 8192
-PATIENCE_SECONDS = 2.0
-# A look at three filesystems that all hang takes 6 s; a loop that is later than that, and 2 s, does not loop any more.
-LATEST_SECONDS = 8.0
+TIMEOUT_SECONDS = 2.0
+# Observing three filesystems that all hang takes 6 s; a loop that is 2 s later than that hangs itself.
+LARGEST_DELAY_SECONDS = 8.0
 
 PLAIN = "text/plain; charset=utf-8"
 STATUS = {
@@ -34,13 +34,13 @@ STATUS = {
 }
 
 
-class HealthUnavailable(EvictionError):
-    """The address cannot be listened on. The message is one sentence."""
+class CannotListen(EvictionError):
+    """The address cannot be bound. The message names it and says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """An answer: status, body, type of the body."""
+    """A response: status, body, type of the body."""
 
     status: int
     body: bytes
@@ -48,14 +48,14 @@ class Page:
 
 
 def livez(late_seconds: float) -> Page:
-    """Whether the loop looks at the disk when it means to. `late_seconds`: since the next look was due."""
-    if late_seconds <= LATEST_SECONDS:
+    """Whether the loop observes the disks in time. `late_seconds`: how long the next observation is overdue."""
+    if late_seconds <= LARGEST_DELAY_SECONDS:
         return Page(200, b"ok\n")
-    return Page(503, f"the next look at the disk is {late_seconds:.1f} s late\n".encode())
+    return Page(503, f"the next observation is {late_seconds:.1f} s late\n".encode())
 
 
 def readyz(*, located: bool, held_off: str | None) -> Page:
-    """Whether pressure would be relieved now: the runtime has said where its images are, and nothing is held off."""
+    """Whether pressure would be relieved now: the runtime has reported its image filesystem; nothing is held off."""
     if not located:
         return Page(503, b"the container runtime has not said where its images are\n")
     if held_off is not None:
@@ -63,8 +63,8 @@ def readyz(*, located: bool, held_off: str | None) -> Page:
     return Page(200, b"ok\n")
 
 
-class HealthServer:
-    """Serves pages from a table: path -> function that makes the page."""
+class HttpServer:
+    """Serves the pages of a table: path -> function that makes the page."""
 
     def __init__(self, address: tuple[str, int], pages: Mapping[str, Callable[[], Page]]):
         self._address = address
@@ -74,12 +74,12 @@ class HealthServer:
 
     @property
     def address(self) -> str:
-        """Where it listens, with the port that was given; where it is meant to, before the start."""
+        """The address it listens on, with the port that the kernel assigned; before the start the configured one."""
         host, port = self._socket.getsockname()[:2] if self._socket is not None else self._address
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def start(self, listening: socket.socket | None = None) -> None:
-        """Binds and answers, or answers on a socket that listens already. Raises HealthUnavailable."""
+        """Binds and serves, or serves on `listening`, a socket that listens already. Raises CannotListen."""
         self._socket = listening or self._bound()
         threading.Thread(target=self._serve, args=(self._socket,), name="health", daemon=True).start()
 
@@ -92,7 +92,7 @@ class HealthServer:
             server.listen(CLIENTS)
         except OSError as error:
             server.close()
-            raise HealthUnavailable(f"{self.address}: {error.strerror or error}") from None
+            raise CannotListen(f"{self.address}: {error.strerror or error}") from None
         return server
 
     def stop(self) -> None:
@@ -109,22 +109,22 @@ class HealthServer:
             except OSError:
                 if server.fileno() < 0 or self._socket is None:
                     return
-                time.sleep(0.05)  # no descriptor is left, say: that passes, and must not be spun on
+                time.sleep(0.05)  # for example no descriptor is left: that passes, so wait a moment
                 continue
             if not self._slots.acquire(blocking=False):
                 client.close()
                 continue
-            threading.Thread(target=self._one, args=(client,), name="health client", daemon=True).start()
+            threading.Thread(target=self._serve_client, args=(client,), name="health client", daemon=True).start()
 
-    def _one(self, client: socket.socket) -> None:
+    def _serve_client(self, client: socket.socket) -> None:
         try:
             with client:
-                head = _head(client, time.monotonic() + PATIENCE_SECONDS)
+                head = _head(client, time.monotonic() + TIMEOUT_SECONDS)
                 if head:
-                    client.settimeout(PATIENCE_SECONDS)
+                    client.settimeout(TIMEOUT_SECONDS)
                     client.sendall(self._answer(head))
                     client.shutdown(socket.SHUT_WR)
-        except OSError:  # slow, or gone: its loss
+        except OSError:  # the client is slow, or gone
             pass
         finally:
             self._slots.release()
@@ -144,7 +144,7 @@ class HealthServer:
     def _page(self, head: bytes) -> tuple[bytes, Page]:
         words = head.split(b"\r\n", 1)[0].split(b"\n", 1)[0].split(b" ")
         if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
-            return b"", Page(400, b"this is no request of HTTP/1.1\n")
+            return b"", Page(400, b"not a request of HTTP/1.1\n")
         method, target = words[0], words[1].split(b"?", 1)[0].decode("ascii", "replace")
         if method not in (b"GET", b"HEAD"):
             return method, Page(405, b"only GET and HEAD\n")
@@ -153,12 +153,12 @@ class HealthServer:
             return method, Page(404, f"there are {', '.join(self._pages)}\n".encode())
         try:
             return method, make()
-        except Exception as error:  # noqa: BLE001 # a defect in a page must not take the daemon along
+        except Exception as error:  # noqa: BLE001 # a defect in a page must not end the daemon
             return method, Page(500, f"{type(error).__name__}\n".encode())
 
 
 def _head(client: socket.socket, deadline: float) -> bytes:
-    """The head of a request, whole or cut at the limit; empty for none. Raises OSError when it is not there by then."""
+    """The head of a request, at most 8 KiB; empty for none. Raises OSError if it has not arrived by the deadline."""
     data = bytearray()
     while b"\r\n\r\n" not in data and b"\n\n" not in data and len(data) < LARGEST_REQUEST_BYTES:
         client.settimeout(max(deadline - time.monotonic(), 0.001))

@@ -1,10 +1,11 @@
-"""Events written into a cluster as the kubelet writes its own: about the Node, in the namespace `default`.
+"""Writes events to the API server as the kubelet writes its own: about the Node, in the namespace `default`.
 
-The one home of the library kubernetes, which is imported only when events to the API server are switched on. It reads
-who is asked and as whom (a kubeconfig, or the service account of the pod) and connects. What it does not do is bound
-an answer, so the two requests go through its pool, and no more than 64 KiB of an answer is read.
+The only module that uses the library kubernetes, which is imported only if events to the API server are switched on.
+The library reads server and credentials (a kubeconfig, or the service account of the pod) and connects. It does not
+limit the size of a response, so both requests go through its connection pool, and at most 64 KiB of a response are
+read.
 
-Each event has a connection of its own: they are few, and tokens and certificates rotate.
+Each event has a connection of its own: events are few, and tokens and certificates rotate.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from eviction.telemetry.event_recorder import EventNotSent, EventRecorder
 from reclaim.trust import file_refusal
 from signals.clock import Clock
 
-NAMESPACE = "default"  # where client-go puts events about what has no namespace
+NAMESPACE = "default"  # where client-go puts events about objects without a namespace
 COMPONENT = "reclaimd"
 CONNECT_SECONDS = 2.0
 READ_SECONDS = 5.0
@@ -37,18 +38,18 @@ _REMEDIES = {
 
 
 def node_name_of(configuration: Configuration) -> str:
-    """The name of the Node: as configured, else the host's in lower case, as the kubelet takes it."""
+    """The name of the Node: as configured, else the host name in lower case, as in the kubelet."""
     return configuration.node_name or socket.gethostname().strip().lower()
 
 
 def event_recorder(configuration: Configuration, log: Log, clock: Clock) -> EventRecorder:
-    """Events to the API server as configured; touches and imports nothing before it is started."""
+    """The recorder of events as configured; it connects and imports nothing before it is started."""
     node_name = node_name_of(configuration)
     return EventRecorder(lambda: KubernetesEvents(configuration.kubeconfig, node_name), node_name, log, clock)
 
 
 def event_object(event: NodeEvent, node_name: str) -> dict[str, Any]:
-    """The event as core/v1 has it, in the kubelet's own form (`pkg/kubelet/kubelet.go`: the Node's name is its uid)."""
+    """The event as a core/v1 object in the kubelet's form (`pkg/kubelet/kubelet.go`: the uid is the Node's name)."""
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -67,7 +68,7 @@ def event_object(event: NodeEvent, node_name: str) -> dict[str, Any]:
 
 
 class KubernetesEvents:
-    """An EventWriter over the library kubernetes. Raises EventNotSent where that is not installed.
+    """An EventWriter over the library kubernetes. Raises EventNotSent if that is not installed.
 
     `kubeconfig`: a path; empty: the service account of the pod. `read_seconds`: how long the server may send nothing.
     """
@@ -81,7 +82,7 @@ class KubernetesEvents:
 
         import urllib3  # the library's own way to speak HTTP
 
-        # What these libraries have to say comes as an error, in one line of the log; nothing goes past it to stderr.
+        # Errors of these libraries become one line of our log; their own logging must not write to stderr.
         logging.getLogger().addHandler(logging.NullHandler())
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
         self._client: Any = client  # typed only in part, and not in every release
@@ -92,11 +93,11 @@ class KubernetesEvents:
         self._read_seconds = read_seconds
 
     def create(self, event: NodeEvent) -> None:
-        """`POST`. That it is there already is no failure: an answer of an earlier try was lost."""
+        """Sends a `POST`. That the event exists already is no failure: the response to an earlier try was lost."""
         self._send("POST", "", event_object(event, self._node_name), "application/json", fine=409)
 
-    def count_up(self, event: NodeEvent) -> None:
-        """`PATCH` of the count and the last time, and nothing else."""
+    def update_count(self, event: NodeEvent) -> None:
+        """Sends a `PATCH` of the count and the last time only."""
         counted = {"count": event.count, "lastTimestamp": timestamp(event.last)}
         self._send("PATCH", f"/{quote(event.name, safe='')}", counted, "application/merge-patch+json")
 
@@ -125,21 +126,25 @@ class KubernetesEvents:
                 finally:
                     response.close()
         except errors.NewConnectionError:
-            raise EventNotSent(f"{server} cannot be reached", again=True) from None
+            raise EventNotSent(f"{server} cannot be reached", retriable=True) from None
         except errors.TimeoutError:
-            raise EventNotSent(f"{server} does not answer", again=True) from None
+            raise EventNotSent(f"{server} does not answer", retriable=True) from None
         except errors.SSLError:
-            raise EventNotSent(f"{server} has a certificate that is not believed, or wants one", again=True) from None
+            raise EventNotSent(
+                f"{server} has a certificate that is not trusted, or wants one", retriable=True
+            ) from None
         except (errors.HTTPError, OSError) as error:
-            raise EventNotSent(f"{server} gave no answer in HTTP ({type(error).__name__})", again=True) from None
+            raise EventNotSent(f"{server} gave no answer in HTTP ({type(error).__name__})", retriable=True) from None
         except ValueError as error:
             raise EventNotSent(f"{server} cannot be asked ({type(error).__name__})") from None
         if status != fine:
             _judge(server, status, answer)
 
     def _context(self, verify: bool) -> ssl.SSLContext:
-        """TLS that believes what the kubelet believes. Since Python 3.13 more is asked of a certificate by default than
-        Go asks (RFC 5280 to the letter), and the authorities of many a cluster were made before."""
+        """A TLS context that accepts the certificates that Go accepts.
+
+        Since Python 3.13 the default is stricter (all of RFC 5280), and the CA certificates of many clusters fail it.
+        """
         wanted = ssl.CERT_REQUIRED if verify else ssl.CERT_NONE
         context = self._urllib3.util.ssl_.create_urllib3_context(cert_reqs=wanted)
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
@@ -159,13 +164,13 @@ class KubernetesEvents:
                 self._config.load_incluster_config(client_configuration=configuration)
         except EventNotSent:
             raise
-        except Exception as error:  # noqa: BLE001 # a kubeconfig may be anything, and so may what the library raises
-            raise EventNotSent(f"{what} cannot be used ({type(error).__name__})", again=True) from None
+        except Exception as error:  # noqa: BLE001 # a kubeconfig may contain anything, and the library may raise anything
+            raise EventNotSent(f"{what} cannot be used ({type(error).__name__})", retriable=True) from None
         return configuration
 
 
 def _judge(server: str, status: int, answer: bytes) -> None:
-    """Raises EventNotSent unless it is the API server's own word that the event was written."""
+    """Raises EventNotSent unless the response is the written event."""
     if 200 <= status < 300:
         try:
             document = json.loads(answer)
@@ -173,14 +178,14 @@ def _judge(server: str, status: int, answer: bytes) -> None:
             document = None
         if isinstance(document, dict) and document.get("kind") == "Event":
             return
-        raise EventNotSent(f"{server} answered {status} with something that is no event", again=True)
+        raise EventNotSent(f"{server} answered {status} with something that is no event", retriable=True)
     remedy = f": {_REMEDIES[status]}" if status in _REMEDIES else ""
-    again = status in (401, 408, 429) or status >= 500
-    raise EventNotSent(f"{server} answered {status}{remedy}", again=again, absent=status == 404)
+    retriable = status in (401, 408, 429) or status >= 500
+    raise EventNotSent(f"{server} answered {status}{remedy}", retriable=retriable, not_found=status == 404)
 
 
 def _check_trusted(path: str) -> None:
-    """A kubeconfig names the server that gets the token, and may name a program: it is held to the rule for ours."""
+    """A kubeconfig names the server that gets the token, and may name a program, so it must be trusted as ours is."""
     refusal = file_refusal(path, os.stat(path))
     if refusal is not None:
-        raise EventNotSent(f"{path} is not used, as {refusal}", again=True)
+        raise EventNotSent(f"{path} is not used, as {refusal}", retriable=True)

@@ -1,12 +1,11 @@
-"""Metrics for Prometheus. The one home of prometheus-client; imported only by a daemon that serves them.
+"""Metrics for Prometheus. The only module that uses prometheus-client; imported only by a daemon that serves them.
 
-Everything is taken from what the daemon knows anyway: the last look, its marks, and the record of each pass. Counting
-is a few additions under a lock; the text is made when it is scraped. The names follow the vocabulary of KEP-6053
+The values come from what the daemon has anyway: the last observation, its marks, and the record of each pass. Counting
+takes a few additions under a lock; the text is made when it is scraped. The names follow the vocabulary of KEP-6053
 (observability of image garbage collection) and the kubelet's `runtime_operations_*`.
 
-Labels hold words from closed sets only (signals, reasons, results, operations), never a name, an id or a path, so the
-number of series is bounded by `LARGEST_SERIES` whatever runs on the node. Bytes and inodes are plain numbers, times
-seconds.
+The values of labels are words from closed sets (signals, reasons, results, operations), never a name, an id or a path,
+so the number of series is at most `LARGEST_SERIES`, whatever runs on the node. Units: bytes, inodes, seconds.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from eviction.reporting.pass_record import Pass, PassResult, Trigger
-from eviction.reporting.status import Standing
+from eviction.reporting.status import NodeStatus
 from eviction.telemetry.http_server import Page
 from eviction.types import NodeCondition
 from reclaim.functions import FUNCTIONS, FunctionTable
@@ -58,7 +57,7 @@ OPERATION_TYPES = {
     "ImageStatus": "image_status",
     "RemoveImage": "remove_image",
     "ImageFsInfo": "image_fs_info",
-    # the streamed lists, which the kubelet does not tell apart
+    # the streamed lists, which have no operation_type in the kubelet
     "StreamContainers": "stream_containers",
     "StreamPodSandboxes": "stream_podsandboxes",
     "StreamImages": "stream_images",
@@ -69,7 +68,7 @@ Rows = Iterable[tuple[Sequence[str], float]]
 
 
 class Bytes(StrEnum):
-    """How reclaimed bytes are counted: as the filesystem gained them, or as the runtime had promised."""
+    """How reclaimed bytes are counted: measured on the filesystem, or by the sizes that the runtime had reported."""
 
     MEASURED = "measured"
     NOMINAL = "nominal"
@@ -83,12 +82,12 @@ class Histogram:
     total: float = 0.0
 
     def add(self, seconds: float) -> None:
-        """One duration."""
+        """Counts one duration."""
         self.counts[bisect_left(BUCKETS, seconds)] += 1
         self.total += seconds
 
     def cumulative(self) -> list[tuple[str, float]]:
-        """What Prometheus counts: up to each bound, `+Inf` last."""
+        """The cumulative counts that Prometheus expects: up to each bound, `+Inf` last."""
         bounds, sums, so_far = [*map(str, BUCKETS), "+Inf"], [], 0
         for bound, count in zip(bounds, self.counts, strict=True):
             so_far += count
@@ -97,19 +96,19 @@ class Histogram:
 
 
 class Metrics:
-    """What is counted, and the page that tells it. All methods may be called from any thread.
+    """The counters, and the page with all metrics. All methods may be called from any thread.
 
-    `standing`: asked at each scrape; it costs no look at the disk. `held_off`: why nothing may be removed yet.
-    `functions`: their names and kinds are labels.
+    `status`: called at each scrape; it reads no disk. `held_off`: why nothing may be removed yet, or None.
+    `functions`: their names and kinds are values of labels.
     """
 
     def __init__(
         self,
-        standing: Callable[[], Standing],
+        status: Callable[[], NodeStatus],
         held_off: Callable[[], str | None] = lambda: None,
         functions: FunctionTable = FUNCTIONS,
     ):
-        self._standing = standing
+        self._status = status
         self._held_off = held_off
         self._functions = functions
         self._kinds = tuple(dict.fromkeys(kind for each in functions.values() for kind in each.kinds))
@@ -132,7 +131,7 @@ class Metrics:
         """The metrics as text."""
         return Page(200, generate_latest(self._registry), CONTENT_TYPE)
 
-    def passed(self, record: Pass) -> None:
+    def count_pass(self, record: Pass) -> None:
         """Counts a pass by its record."""
         with self._lock:
             self._passes[record.trigger, record.result] += 1
@@ -148,7 +147,7 @@ class Metrics:
                     self._removals[outcome.verdict.kind, outcome.result] += 1
             self._kept = Counter((o.verdict.kind, o.verdict.reason) for o in record.kept)
 
-    def called(self, call: str, seconds: float, failed: bool) -> None:  # the form of a CallObserver
+    def count_call(self, call: str, seconds: float, failed: bool) -> None:  # the form of a CallObserver
         """Counts one call of the runtime."""
         operation = OPERATION_TYPES.get(call, "other")
         with self._lock:
@@ -156,15 +155,15 @@ class Metrics:
             self._call_errors[operation] += failed
             self._call_seconds.setdefault(operation, Histogram()).add(seconds)
 
-    def watched(self) -> None:
-        """Counts a look that a watcher asked for."""
+    def count_watch_event(self) -> None:
+        """Counts an observation that was requested by a watch event."""
         with self._lock:
             self._watch_events += 1
 
     def collect(self) -> Iterator[Metric]:
-        """Every family, from one moment."""
-        standing = self._standing()
-        yield from _of_standing(standing)
+        """All families."""
+        status = self._status()
+        yield from _of_status(status)
         held = self._held_off() is not None
         yield _gauge("held_off", "1 while nothing is removed after a start", [((), float(held))])
         with self._lock:
@@ -177,17 +176,15 @@ class Metrics:
         passes = {(trigger, result): self._passes[trigger, result] for trigger in Trigger for result in PassResult}
         yield _counter("passes", "Passes that did or tried anything", passes.items(), "trigger", "result")
         removals = {(kind, result): self._removals[kind, result] for kind in self._kinds for result in Result}
-        yield _counter(
-            "removals", "Objects that were to go, by what became of them", removals.items(), "kind", "result"
-        )
+        yield _counter("removals", "Objects that were to be removed, by result", removals.items(), "kind", "result")
         reclaimed = {(name, counted): self._reclaimed[name, counted] for name in self._functions for counted in Bytes}
-        text = "Bytes that came free: measured on the filesystem, and as the runtime had promised"
+        text = "Bytes freed: measured on the filesystem, and nominal as the runtime had reported"
         yield _counter("reclaimed_bytes", text, reclaimed.items(), "operation", "kind")
         kept = [((kind, reason), float(count)) for (kind, reason), count in self._kept.items()]
-        yield _gauge("kept", "Objects that stayed in the last pass, and why", kept, "kind", "reason")
+        yield _gauge("kept", "Objects kept in the last pass, by reason", kept, "kind", "reason")
         text = "Seconds that a reclaim function took"
         yield _histogram("reclaim_duration_seconds", text, self._reclaim, "operation")
-        text = "Seconds from the reading that crossed a mark to the beginning of the pass"
+        text = "Seconds from the reading that crossed a mark to the start of the pass"
         yield _histogram("detect_seconds", text, {"": self._detect})
         calls = {(operation,): count for operation, count in self._calls.items()}
         yield _counter("runtime_operations", "Calls of the container runtime", calls.items(), "operation_type")
@@ -195,11 +192,11 @@ class Metrics:
         yield _counter("runtime_operations_errors", "Calls that failed", errors.items(), "operation_type")
         text = "Seconds that calls of the container runtime took"
         yield _histogram("runtime_operations_duration_seconds", text, self._call_seconds, "operation_type")
-        yield _counter("watch_events", "Looks that a watcher asked for", [((), self._watch_events)])
+        yield _counter("watch_events", "Observations requested by watch events", [((), self._watch_events)])
 
 
 class _Scrape(Collector):
-    """What the registry asks."""
+    """The collector that is registered."""
 
     def __init__(self, collect: Callable[[], Iterator[Metric]]):
         self._collect = collect
@@ -208,23 +205,25 @@ class _Scrape(Collector):
         return self._collect()
 
 
-def _of_standing(standing: Standing) -> Iterator[Metric]:
-    yield _gauge("heartbeat_age_seconds", "Since the last look", [((), max(standing.heartbeat_age_seconds, 0.0))])
-    conditions = [((str(condition),), float(condition in standing.conditions)) for condition in NodeCondition]
+def _of_status(status: NodeStatus) -> Iterator[Metric]:
+    yield _gauge(
+        "heartbeat_age_seconds", "Seconds since the last observation", [((), max(status.heartbeat_age_seconds, 0.0))]
+    )
+    conditions = [((str(condition),), float(condition in status.conditions)) for condition in NodeCondition]
     yield _gauge("condition", "1 while the condition is reported", conditions, "condition")
-    seen = list(standing.look.signals.values()) if standing.look is not None else []
+    seen = list(status.observations.signals.values()) if status.observations is not None else []
     rows = [((str(one.signal),), float(one.available)) for one in seen]
     yield _gauge("signal_available", "Bytes or inodes available", rows, "signal")
     rows = [((str(one.signal),), float(one.capacity)) for one in seen]
     yield _gauge("signal_capacity", "Bytes or inodes in all", rows, "signal")
-    rows = [((str(one.signal),), max(standing.now - one.time, 0.0)) for one in seen if one.time is not None]
-    yield _gauge("stats_age_seconds", "Since the filesystem was last read", rows, "signal")
+    rows = [((str(one.signal),), max(status.now - one.time, 0.0)) for one in seen if one.time is not None]
+    yield _gauge("stats_age_seconds", "Seconds since the filesystem was last read", rows, "signal")
     rows = [((str(one.signal),), float(one.stale)) for one in seen]
     yield _gauge("signal_stale", "1 while the filesystem does not answer", rows, "signal")
-    marks = [(str(m.threshold.signal), "hard" if m.threshold.hard else "soft", m) for m in standing.marks]
+    marks = [(str(m.threshold.signal), "hard" if m.threshold.hard else "soft", m) for m in status.thresholds]
     found = [((signal, kind), float(m.mark)) for signal, kind, m in marks if m.mark is not None]
     yield _gauge("threshold", "The mark in bytes or inodes at the present capacity", found, "signal", "kind")
-    text = "Seconds until the mark could be reached at the fastest fill seen lately"
+    text = "Seconds until the mark would be reached at the fastest recent fill rate"
     found = [((signal, kind), m.headroom_seconds) for signal, kind, m in marks if m.headroom_seconds is not None]
     yield _gauge("headroom_seconds", text, found, "signal", "kind")
 

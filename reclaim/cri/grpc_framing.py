@@ -1,4 +1,4 @@
-"""gRPC as it stands in an HTTP/2 stream: request headers, length-prefixed messages, the status in the trailers.
+"""gRPC within an HTTP/2 stream: request headers, length-prefixed messages, the status in the trailers.
 
 Sources: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md,
 https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md
@@ -37,7 +37,7 @@ _CODE_OF_HTTP_STATUS = {
 
 
 def request_headers(method: str, timeout_seconds: float | None) -> list[tuple[bytes, bytes]]:
-    """The header fields of a call; without a timeout the server has none either."""
+    """The header fields of a call. `timeout_seconds`: sent to the server as its deadline; None: none."""
     fields = [
         (b":method", b"POST"),
         (b":scheme", b"http"),
@@ -53,7 +53,7 @@ def request_headers(method: str, timeout_seconds: float | None) -> list[tuple[by
 
 
 def prefixed(message: bytes) -> bytes:
-    """A message as it stands in the stream: a flag and its length in five bytes, then the message."""
+    """A message with its prefix of five bytes: a flag and its length."""
     return _PREFIX.pack(False, len(message)) + message
 
 
@@ -65,11 +65,11 @@ class MessageReader:
 
     @property
     def in_the_middle(self) -> bool:
-        """Whether a message has begun that has not ended."""
+        """True if a message is incomplete."""
         return bool(self._bytes)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The messages that are whole now.
+        """The messages that are now complete.
 
         Raises CallError: INTERNAL for a compressed message, RESOURCE_EXHAUSTED for one that is too large.
         """
@@ -78,7 +78,7 @@ class MessageReader:
         while len(self._bytes) >= _PREFIX.size:
             compressed, size = _PREFIX.unpack_from(self._bytes)
             if compressed:
-                raise CallError(Code.INTERNAL, "the answer is compressed, which was not asked for")
+                raise CallError(Code.INTERNAL, "the answer is compressed, which is not supported")
             if size > LARGEST_MESSAGE_BYTES:
                 details = f"a message of {size} bytes, {LARGEST_MESSAGE_BYTES} are allowed"
                 raise CallError(Code.RESOURCE_EXHAUSTED, details)
@@ -92,16 +92,16 @@ class MessageReader:
 
 
 def status_of(fields: Mapping[bytes, bytes]) -> CallError:
-    """How a call ended by its trailers; where the server is not one of gRPC, by its HTTP status."""
+    """The status of a call by its trailers; without `grpc-status`, by the HTTP status."""
     number = fields.get(b"grpc-status")
     if number is None:
         status = fields.get(b":status", b"")
         code = _CODE_OF_HTTP_STATUS.get(status, Code.UNKNOWN)
-        return CallError(code, f"an answer without a status of gRPC, HTTP status {status.decode(errors='replace')}")
+        return CallError(code, f"an answer without grpc-status, HTTP status {status.decode(errors='replace')}")
     details = unquote(fields.get(b"grpc-message", b""), errors="replace")
     return CallError(_CODES.get(number, Code.UNKNOWN), details)
 
 
 def status_of_reset(reason: int) -> CallError:
-    """How a call ended that the server reset with this HTTP/2 error code."""
+    """The status of a call whose stream the server reset with this HTTP/2 error code."""
     return CallError(_CODE_OF_RESET.get(reason, Code.INTERNAL), f"the call was reset with HTTP/2 error {reason}")

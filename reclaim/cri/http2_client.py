@@ -1,15 +1,16 @@
-"""The client's side of one HTTP/2 connection, one call at a time: bytes in, messages and bytes to send out.
+"""The client side of one HTTP/2 connection, one call at a time: bytes in, messages and bytes to send out. No I/O.
 
-The library h2 speaks the protocol. Around it:
-* a GOAWAY does not end the call that it covers. h2 takes it for the end of the connection
-  (https://github.com/python-hyper/h2/issues/1181), so frames are cut here and h2 never sees that one;
-* a frame that is too long is refused by its first nine bytes, not after up to 16 MiB have come;
-* a server may send only so much more than its answer needs: no flood of pings, header fields or empty frames keeps
-  a call busy that has no deadline;
-* bytes to send are limited: answers to a flood do not pile up while the server does not read them.
+The library h2 speaks the protocol. What it does not bound is bounded here:
 
-Does not cover calls side by side: each connection carries one, `reclaim.cri.channel` has as many as are needed. So no
-call waits for another's bytes, and the thread that calls is the one that reads.
+* A GOAWAY does not end a call that it allows to finish. h2 closes the connection at once
+  (https://github.com/python-hyper/h2/issues/1181), so the stream of bytes is cut into frames here, and h2 does not see
+  that frame.
+* A frame that is too long is refused by its header, not after up to 16 MiB have been buffered.
+* The bytes that a server may send besides its answer are limited, so no flood of PING, HEADERS or empty DATA frames can
+  keep a call without a deadline alive.
+* Bytes to send are limited, so the replies to a flood do not pile up while the server does not read them.
+
+Does not cover concurrent calls: each connection carries one call, and `channel` opens as many as are needed.
 
 Source: RFC 9113.
 """
@@ -38,22 +39,22 @@ from reclaim.cri.grpc_framing import MessageReader, prefixed, request_headers, s
 from reclaim.cri.status import CallError, Code
 
 SPARE_BYTES = 1024 * 1024
-"""How much more than its answer needs a server may send with one call: a ping a second for two hours."""
+"""Bytes that a server may send during one call besides its answer: enough for a PING a second for two hours."""
 
 UNSENT_BYTES = 256 * 1024
-"""How much may wait to be sent besides the request itself."""
+"""Bytes that may wait to be sent besides the request itself."""
 
 SETTINGS_BYTES = 6000
-"""How much a server may write in all its settings of one connection: h2 keeps each name that it does not know."""
+"""Bytes of all SETTINGS frames of one connection: h2 keeps every setting that it does not know."""
 
-_CALLS = 1000  # for one connection: h2 remembers each closed stream, and header fields that are repeated
+_CALLS = 1000  # a connection: h2 keeps a record of each closed stream
 _FRAME = struct.Struct(">BHBBL")  # length (8 and 16 bits), kind, flags, stream
 _FRAME_BYTES = 9
-_LARGEST_FRAME_BYTES = 16384  # the least that both sides take, and all that is asked for
-_BYTES_A_FRAME = 128  # what a frame counts besides its own bytes: to read one takes as long as some of these
-_SPARE_SHARE = 16  # what may come for each byte of the answer
+_LARGEST_FRAME_BYTES = 16384  # the protocol's minimum for both sides, and all that we announce
+_BYTES_A_FRAME = 128  # added for each frame: handling one costs as much as reading about so many bytes
+_SPARE_SHARE = 16  # further bytes that are allowed for each byte of the answer
 _FIRST_WINDOW_BYTES = 65535
-_WINDOW_BYTES = 16 * 1024 * 1024  # it is opened again as bytes are read, so a server waits for nobody but the reader
+_WINDOW_BYTES = 16 * 1024 * 1024  # reopened as bytes are read, so only the reader limits the server
 _HEADER_LIST_BYTES = 64 * 1024
 _SETTINGS, _GOAWAY = 4, 7  # kinds of frames (RFC 9113, 6)
 _ACK = 0x1
@@ -62,13 +63,13 @@ _LAST_STREAM = 2**31 - 1
 
 
 class ProtocolBroken(Exception):
-    """The server does not speak HTTP/2, or no longer: the connection has to go. The message says what it did."""
+    """The server violated HTTP/2 or a limit: the connection has to be closed. The message says what the server did."""
 
 
 class Http2Client:
-    """One connection. `out` is what has to be sent; whoever sends it deletes it there.
+    """One connection. `out` holds the bytes to send; the sender deletes from it what was sent.
 
-    A call is `ask`, then `receive` until `ended` is not None; `messages` has what came, in order.
+    A call is `ask`, then `receive` until `ended` is not None; `messages` holds the answer in order.
     """
 
     def __init__(self) -> None:
@@ -86,27 +87,27 @@ class Http2Client:
         self._h2.increment_flow_control_window(_WINDOW_BYTES - _FIRST_WINDOW_BYTES)
         self.out = bytearray(self._h2.data_to_send())
         self.greeted = False
-        """Whether the server's own settings have come: it does speak HTTP/2."""
+        """True once the server has sent its SETTINGS: it speaks HTTP/2."""
         self.leaving = False
-        """Whether no further call can be made on this connection."""
+        """True if no further call can be made on this connection."""
         self.messages: list[bytes] = []
         self.ended: CallError | None = None
-        """How the call ended, with the code OK where it did well; None while it goes on."""
+        """The status with which the call ended, OK included; None while it is in progress."""
         self._in = bytearray()
         self._settings_bytes = 0
         self._stream = 0
-        self._request = b""  # what of it has still to be sent
+        self._request = b""  # the part that is not sent yet
         self._request_bytes = 0
         self._reader = MessageReader()
         self._fields: dict[bytes, bytes] = {}
-        self._heard = 0  # since the call began: all frames, each counted with `_BYTES_A_FRAME` more
+        self._received = 0  # since the call began: bytes of all frames, plus `_BYTES_A_FRAME` for each
         self._answer_bytes = 0
 
     def ask(self, method: str, message: bytes, timeout_seconds: float | None) -> None:
-        """Begins a call, after the last one has ended. Raises ProtocolBroken where the server allows none."""
+        """Starts a call, after the last one has ended. Raises ProtocolBroken if the server allows no further stream."""
         self.messages, self.ended = [], None
         self._reader, self._fields = MessageReader(), {}
-        self._heard = self._answer_bytes = 0
+        self._received = self._answer_bytes = 0
         self._request = prefixed(message)
         self._request_bytes = len(self._request)
         try:
@@ -119,9 +120,9 @@ class Http2Client:
         self.out += self._h2.data_to_send()
 
     def receive(self, data: bytes) -> None:
-        """Takes what was read from the server, however it was cut.
+        """Takes bytes from the server, cut anywhere.
 
-        Raises ProtocolBroken, but not after the call has ended: then `leaving` says it, and the answer stands.
+        Raises ProtocolBroken while a call is in progress. Later the answer stands, and `leaving` is set instead.
         """
         try:
             self._receive(data)
@@ -130,7 +131,7 @@ class Http2Client:
                 raise
             self.leaving = True
 
-    # ---- what came
+    # ---- receiving
 
     def _receive(self, data: bytes) -> None:
         self._in += data
@@ -146,17 +147,17 @@ class Http2Client:
         except H2Error as error:
             raise ProtocolBroken(_words(error)) from error
         if len(self.out) > UNSENT_BYTES + self._request_bytes:
-            raise ProtocolBroken(f"it does not read the answers to its own frames, {len(self.out)} bytes by now")
+            raise ProtocolBroken(f"the server does not read: {len(self.out)} bytes wait to be sent")
 
     def _whole_frames(self) -> Iterator[tuple[int, bytes]]:
-        """Kind and bytes of each frame that is there as a whole, out of `_in`."""
+        """Kind and bytes of each complete frame, taken out of `_in`."""
         place, have = 0, self._in
         try:
             while len(have) - place >= _FRAME_BYTES:
                 high, low, kind, flags, _ = _FRAME.unpack_from(have, place)
                 size = high << 16 | low
                 if not self.greeted and (kind != _SETTINGS or flags & _ACK):
-                    raise ProtocolBroken(f"what answers does not speak HTTP/2: {bytes(have[place : place + 24])!r}")
+                    raise ProtocolBroken(f"the server does not speak HTTP/2: {bytes(have[place : place + 24])!r}")
                 if size > _LARGEST_FRAME_BYTES:
                     raise ProtocolBroken(f"a frame of {size} bytes, {_LARGEST_FRAME_BYTES} are allowed")
                 end = place + _FRAME_BYTES + size
@@ -172,12 +173,14 @@ class Http2Client:
             self._settings_bytes += len(frame) - _FRAME_BYTES
             if self._settings_bytes > SETTINGS_BYTES:
                 raise ProtocolBroken(f"settings of {self._settings_bytes} bytes, {SETTINGS_BYTES} are allowed")
-        self._heard += len(frame) + _BYTES_A_FRAME
-        if self._heard > SPARE_BYTES + _SPARE_SHARE * self._answer_bytes:
-            raise ProtocolBroken(f"it speaks without end, and {self._answer_bytes} bytes of an answer were among it")
+        self._received += len(frame) + _BYTES_A_FRAME
+        if self._received > SPARE_BYTES + _SPARE_SHARE * self._answer_bytes:
+            raise ProtocolBroken(
+                f"the server sends without end: {self._received} bytes, {self._answer_bytes} of them an answer"
+            )
 
     def _take(self, event: Event) -> None:
-        """What h2 does not answer by itself."""
+        """Handles the events that h2 does not answer by itself."""
         match event:
             case DataReceived():
                 self._take_data(event)
@@ -186,15 +189,15 @@ class Http2Client:
             case StreamEnded() if self._is_current(event.stream_id):
                 self._end(status_of(self._fields))
             case StreamReset() if self._is_current(event.stream_id):
-                if not event.remote_reset:  # h2 did it, for what the server had sent
-                    raise ProtocolBroken(f"it broke the rules of HTTP/2 with error {int(event.error_code)}")
+                if not event.remote_reset:  # h2 reset it, because of what the server had sent
+                    raise ProtocolBroken(f"the server violated HTTP/2: error {int(event.error_code)}")
                 self._end(status_of_reset(int(event.error_code)))
             case RemoteSettingsChanged():
                 self.greeted = True
                 self._send_request()
             case WindowUpdated():
                 self._send_request()
-            case _:  # an interim answer, a ping, what comes late for an older call
+            case _:  # an interim response, a PING, late frames of an earlier call
                 pass
 
     def _is_current(self, stream: int) -> bool:
@@ -207,24 +210,24 @@ class Http2Client:
         self._answer_bytes += len(event.data)
         try:
             self.messages += self._reader.feed(event.data)
-        except CallError as error:  # the server goes on speaking: the connection goes with the call
+        except CallError as error:  # the server goes on sending, so the connection cannot be reused
             self.leaving = True
             self._end(error)
 
     def _take_goaway(self, frame: bytes) -> None:
         self.leaving = True
         if len(frame) < _FRAME_BYTES + _GOAWAY_PAYLOAD.size:
-            raise ProtocolBroken("a goodbye that is too short")
+            raise ProtocolBroken("a GOAWAY frame that is too short")
         last, reason = _GOAWAY_PAYLOAD.unpack_from(frame, _FRAME_BYTES)
         if self._stream > last & _LAST_STREAM and self.ended is None:
             words = frame[_FRAME_BYTES + _GOAWAY_PAYLOAD.size :].decode(errors="replace")
-            details = f"the runtime said goodbye (HTTP/2 error {reason}) {words}".rstrip()
+            details = f"the runtime sent GOAWAY (HTTP/2 error {reason}) {words}".rstrip()
             self._end(CallError(Code.UNAVAILABLE, details))
 
-    # ---- what goes
+    # ---- sending
 
     def _send_request(self) -> None:
-        """As much of the request as the server's windows allow; its last piece ends our side of the stream."""
+        """Sends as much of the request as the server's windows allow; the last piece ends our side of the stream."""
         while self._request:
             allowed = min(self._h2.local_flow_control_window(self._stream), self._h2.max_outbound_frame_size)
             if allowed <= 0:
@@ -233,7 +236,7 @@ class Http2Client:
             self._h2.send_data(self._stream, piece, end_stream=not self._request)
 
     def _end(self, how: CallError) -> None:
-        """The call is over. With half a request sent the stream would stay open: then the connection goes too."""
+        """Ends the call. If the request was not sent whole, the stream stays open, so the connection is not reused."""
         if how.code is Code.OK and self._reader.in_the_middle:
             how = CallError(Code.INTERNAL, "the answer ended within a message")
         self.ended = how
@@ -242,4 +245,4 @@ class Http2Client:
 
 
 def _words(error: H2Error) -> str:
-    return f"it broke the rules of HTTP/2: {type(error).__name__}: {error}".rstrip(". ")
+    return f"the server violated HTTP/2: {type(error).__name__}: {error}".rstrip(". ")

@@ -1,4 +1,4 @@
-"""The generated messages of CRI, and the error of bytes that are none."""
+"""The generated messages of CRI, and the error that parsing them raises."""
 
 from __future__ import annotations
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 
 import pytest
 
 from reclaim.pods.pod_list import parse_pod_list
+from tests.work import lines_run
 
 MODULES = (
     "reclaim.pods.states",
@@ -19,7 +19,7 @@ MODULES = (
     "reclaim.pods.kubelet_pods",
 )
 DEAR = {"ssl", "http.client", "json", "socket", "ipaddress", "urllib.parse", "email"}
-PARSE_SECONDS = 1.0  # for 10 MiB; alone on a machine of 2 cores it is 0.1 s
+LINES_A_POD = 600  # 303 for a pod of five containers on Python 3.11, whatever the size of the rest of it
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -31,14 +31,13 @@ def test_importing_loads_nothing_that_speaks_tls_or_http(module: str) -> None:
     assert not DEAR & set(process.stdout.split())
 
 
-def test_a_full_node_is_read_within_a_second() -> None:
-    """500 pods of 20 KiB."""
+def test_what_a_full_node_costs_grows_with_its_pods_alone() -> None:
+    """500 pods of 20 KiB; counted in lines, as a time would be that of the machine."""
     status = {"phase": "Running", "containerStatuses": [{"state": {"running": {}}}] * 5}
     items = [
         {"metadata": {"uid": f"uid-{n}", "annotations": {"a": "x" * 10_000}}, "spec": ["y" * 9_000], "status": status}
         for n in range(500)
     ]
     body = json.dumps({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}).encode()
-    began = time.perf_counter()
     assert len(parse_pod_list(body).states) == 500
-    assert time.perf_counter() - began < PARSE_SECONDS
+    assert lines_run(lambda: parse_pod_list(body)) < 500 * LINES_A_POD

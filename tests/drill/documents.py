@@ -66,7 +66,7 @@ def scenario(**changes: Any) -> Scenario:
     return scenario_of(document(**changes), "a.yaml")
 
 
-def look(available: int) -> SignalObservations:
+def observations_of(available: int) -> SignalObservations:
     """A look at a node of one filesystem with 100 MiB."""
     seen = SignalObservation(Signal.NODEFS_AVAILABLE, available, 100 * MIB, 0.0)
     return SignalObservations({Signal.NODEFS_AVAILABLE: seen}, FsLayout.SINGLE, 0.0)
@@ -81,7 +81,9 @@ def one_pass(*images: str, after: int, result: PassResult = PassResult.SATISFIED
     """A pass that removed images and left so many bytes available."""
     decision = Decision(frozenset(), (MARK,), MARK, (), FsLayout.SINGLE)
     functions = (ReclaimResult("DeleteUnusedImages", tuple(removed(name) for name in images)),)
-    record = Pass("p", 0.0, Trigger.INTERVAL, look(9 * MIB), decision, (), functions, after=look(after))
+    record = Pass(
+        "p", 0.0, Trigger.INTERVAL, observations_of(9 * MIB), decision, (), functions, after=observations_of(after)
+    )
     return PassSeen(1.1, replace(record, result=result, reason=reason))
 
 
@@ -93,7 +95,7 @@ def seen(**changes: Any) -> Seen:
         filesystems=(FilesystemSeen(FilesystemRole.NODEFS, tuple(FilesystemRole), 100 * MIB, 1000),),
         samples=(Sample(0.0, ((50 * MIB, 900),)), Sample(1.0, ((9 * MIB, 800),)), Sample(2.0, ((20 * MIB, 900),))),
         thresholds=(MARK,),
-        look=look(20 * MIB),
+        observations=observations_of(20 * MIB),
         episodes=(Episode(1.0, 1.2),),
         bands=(Band(NodeCondition.DISK_PRESSURE, 1.01, 1.7),),
         passes=(one_pass("a:1", after=20 * MIB, reason="removed 1 objects"),),

@@ -119,7 +119,7 @@ def test_a_drill_that_is_told_to_stop_takes_its_node_away(tmp_path: Path) -> Non
         with process.stdout:
             built = any("pressure" in line for line in process.stdout)
             process.send_signal(signal.SIGTERM)
-            assert process.wait(30.0) == 130
+            assert process.wait(60.0) == 130
         assert built
         assert os.listdir(temporary) == []
 

@@ -51,7 +51,23 @@ def pytest_in(directory: Path, test: str, *before: str, careless: bool = False) 
     suite.mkdir()
     (suite / "test_theirs.py").write_text(test)
     return subprocess.run(
-        [*before, sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "-W", "error", str(suite)],
+        [
+            *before,
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-rs",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:hypothesispytest",
+            "-p",
+            "no:xdist",
+            "-W",
+            "error",
+            str(suite),
+        ],
         capture_output=True,
         text=True,
         timeout=100,

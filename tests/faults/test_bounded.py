@@ -17,20 +17,16 @@ from tests.reclaimd_process import Daemon, came_true
 from tests.sockets.conftest import SmallNodeFactory
 
 GROWTH_BYTES = 4 * MIB
-SETTLING_SECONDS = 2.0
-LONGEST_SETTLING_SECONDS = 10.0
-FILLING_SECONDS = 7.0  # at a look every 10 ms the past of 512 looks, some MiB, is full after so long
+LONGEST_SETTLING_SECONDS = 60.0
 ENDING_SECONDS = 0.03  # a pass that sees the next image come would call itself fruitless, and wait a second
 SMALL_BYTES = 256 << 10
 
 
 def metered(daemon: Daemon, warm: Callable[[], None], long: Callable[[], None]) -> Report:
-    """What the daemon holds after `long` beyond what it held after `warm`, which fills caches and bounded pasts."""
+    """What the daemon holds after `long` beyond what it held after `warm`, which fills its caches."""
     warm()
-    time.sleep(FILLING_SECONDS)
     with Meters(daemon.process.pid, every_seconds=0.5) as meters:
         long()
-        time.sleep(SETTLING_SECONDS)
         last = lowest(daemon, meters.report.first.threads)
     assert daemon.process.poll() is None
     return replace(meters.report, last=last)
@@ -51,11 +47,10 @@ def lowest(daemon: Daemon, threads: int) -> Reading:
     return min(readings, key=lambda each: (each.threads, each.descriptors))
 
 
-def assert_bounded(report: Report) -> None:
-    """No descriptor and no thread more, 4 MiB at most."""
+def assert_nothing_kept(report: Report) -> None:
+    """No descriptor and no thread more."""
     assert report.descriptors_more <= 0, str(report)
     assert report.threads_more <= 0, str(report)
-    assert report.last.rss_bytes - report.first.rss_bytes <= GROWTH_BYTES, str(report)
 
 
 def lived_in(small: SmallNode) -> SmallNode:
@@ -66,7 +61,7 @@ def lived_in(small: SmallNode) -> SmallNode:
 
 def soon_gone(small: SmallNode, image: str) -> bool:
     """Whether the image is reclaimed; of many removals only the last ones are looked through."""
-    return came_true(lambda: image in [each.id for each in small.runtime.removals[-8:]], 20.0)
+    return came_true(lambda: image in [each.id for each in small.runtime.removals[-8:]])
 
 
 def pressed(small: SmallNode) -> str:
@@ -92,7 +87,7 @@ def under_events(small: SmallNode, count: int) -> Report:
     ) as daemon:
         small.wait_for("ListPodSandbox")
         time.sleep(0.5)
-        report = metered(daemon, lambda: events(count // 10), lambda: events(count))
+        report = metered(daemon, lambda: events(count // 5), lambda: events(count))
         assert daemon.stop() == 0
     return report
 
@@ -152,18 +147,19 @@ SOAK: dict[str, Burden] = {
 
 @pytest.mark.parametrize("name", BURDENS)
 def test_what_a_daemon_holds_stays_bounded(make_small_node: SmallNodeFactory, name: str) -> None:
-    """A short while of each burden: no descriptor, no thread, no 4 MiB more."""
+    """A short while of each burden: no descriptor and no thread more."""
     burden, count = BURDENS[name]
-    assert_bounded(burden(lived_in(make_small_node()), count))
+    assert_nothing_kept(burden(lived_in(make_small_node()), count))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", SOAK)
 def test_what_a_daemon_holds_stays_bounded_for_long(make_small_node: SmallNodeFactory, name: str) -> None:
-    """A million events, 10 000 passes, 200 restarts."""
+    """A million events, 10 000 passes, 200 restarts: no 4 MiB more either."""
     burden, count = SOAK[name]
     began = time.monotonic()
     report = burden(lived_in(make_small_node()), count)
     print(f"{count} {name} in {time.monotonic() - began:.0f} s:\n{report}")
-    assert_bounded(report)
+    assert_nothing_kept(report)
+    assert report.last.rss_bytes - report.first.rss_bytes <= GROWTH_BYTES, str(report)

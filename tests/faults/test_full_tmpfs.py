@@ -21,7 +21,7 @@ from tests.sockets.mounts import mounted_tmpfs, need_mounts
 
 RUNS_OF_SOAK = 20
 SPARE = 3
-WIDE_SECONDS = 10.0
+WIDE_SECONDS = 30.0  # the machine is shared; the soak prints the times
 ROOT = Path(cli.__file__).parents[2]
 CREATING = (
     "open,openat,openat2,creat,mkdir,mkdirat,mknod,mknodat,link,linkat,symlink,symlinkat,rename,renameat,renameat2"
@@ -123,12 +123,12 @@ def test_nothing_from_the_start_to_the_last_removal_creates_a_file(
         stderr=subprocess.DEVNULL,
     )
     try:
-        assert came_true(lambda: images <= set(small_node.removed("image")), 30.0)
+        assert came_true(lambda: images <= set(small_node.removed("image")))
     finally:
         (child,) = (int(each) for each in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
         if command == ["run"]:
             os.kill(child, 15)
-        process.wait(30.0)
+        process.wait(60.0)
     assert created(trace) == []
 
 

@@ -5,8 +5,6 @@ The clearing of all of them takes minutes and is for the soak.
 
 from __future__ import annotations
 
-import time
-
 import grpc
 import pytest
 
@@ -41,7 +39,7 @@ def test_fifty_thousand_containers_are_listed_and_planned_within_200_mib(make_sm
     crowd(small, MANY)
     configuration = small.configuration(Signal.NODEFS_AVAILABLE, above=20 * MIB)
     with Daemon("--config", configuration) as daemon:
-        assert came_true(lambda: len(small.removed("container")) > 10, 60.0), daemon.events
+        assert came_true(lambda: len(small.removed("container")) > 10), daemon.events
         peak = high_water_bytes(daemon.process.pid)
         daemon.stop()
     assert peak < LARGEST_MEMORY_BYTES, f"{peak / MIB:.0f} MiB"
@@ -57,7 +55,7 @@ def test_fifty_thousand_containers_are_cleared(make_small_node: SmallNodeFactory
     with Daemon("--config", configuration) as daemon, Meters(daemon.process.pid) as meters:
         assert came_true(lambda: made <= set(small.removed("container")), 1800.0)
         assert came_true(lambda: len(small.removed("sandbox")) == PODS, 120.0)
-        assert came_true(lambda: bool(daemon.passes), 60.0), "the record is written, too"
+        assert came_true(lambda: bool(daemon.passes)), "the record is written, too"
         peak = high_water_bytes(daemon.process.pid)
     print(f"{MANY} containers cleared with a peak of {peak / MIB:.0f} MiB; {meters.report}")
     assert peak < LARGEST_MEMORY_BYTES, f"{peak / MIB:.0f} MiB"
@@ -75,7 +73,8 @@ def test_pressure_at_the_start_does_not_wait_for_a_question_about_each_container
     small.failpoints["ContainerStatus"] = Delay(0.02)
     configuration = small.configuration(Signal.NODEFS_AVAILABLE, above=20 * MIB)
     with Daemon("--config", configuration) as daemon:
-        assert came_true(lambda: bool(small.removed("container")), 10.0), daemon.events
+        assert came_true(lambda: bool(small.removed("container"))), daemon.events
+        assert small.failpoints.calls["ContainerStatus"] < 200
         small.failpoints.clear()
 
 
@@ -114,9 +113,8 @@ def test_a_runtime_without_streams_says_what_was_too_large(make_small_node: Smal
 
 
 def test_fifty_thousand_containers_cost_the_bench_little(make_small_node: SmallNodeFactory) -> None:
-    """They are records only: no inode and no block, made in seconds."""
+    """They are records only: no inode and no block."""
     small = make_small_node()
-    inodes, began = small.inodes_free(), time.monotonic()
+    inodes = small.inodes_free()
     crowd(small, MANY)
     assert small.inodes_free() >= inodes - 2, "not even a directory each"
-    assert time.monotonic() - began < 20

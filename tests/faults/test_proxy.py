@@ -81,7 +81,7 @@ def test_a_deadline_holds_behind_the_proxy_too(node: Node, proxy: Proxy) -> None
     with pytest.raises(grpc.RpcError) as caught:
         raw(proxy.endpoint, "/runtime.v1.ImageService/ListImages", b"", timeout_seconds=0.3)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20, "it hangs for 30 s"
     node.server.failpoints.clear()
 
 

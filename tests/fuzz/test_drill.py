@@ -1,4 +1,4 @@
-"""Scenarios and reports that somebody else wrote: read as what can be run or drawn, or refused in a sentence."""
+"""Arbitrary scenarios and reports: parsed to something that can be run or drawn, or refused in one sentence."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ REPORT = json.loads(json.dumps(result_json(result())))
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The path of everything in a document."""
+    """The paths of all values in a document."""
     entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [path, *(deeper for key, entry in entries for deeper in places(entry, (*path, key)))]
 
 
 def changed(whole: dict[str, Any], path: tuple[Any, ...], value: Any) -> dict[str, Any]:
-    """A copy with one thing replaced; the whole document is left alone."""
+    """A copy with one value replaced; the document itself is unchanged."""
     made = copy.deepcopy(whole)
     inner: Any = made
     for key in path[:-1]:
@@ -60,13 +60,13 @@ anything = plain | st.floats() | st.lists(plain, max_size=2) | st.dictionaries(s
 
 
 def test_the_whole_scenario_can_be_used() -> None:
-    """What is changed below is in order before."""
+    """The document that is changed below is valid before."""
     assert len(scenario_of(WHOLE, "f").pressures) == 2
 
 
 @given(st.sampled_from(places(WHOLE)), anything, st.sampled_from(places(WHOLE)), anything)
 def test_scenarios(path: tuple[Any, ...], value: Any, other: tuple[Any, ...], again: Any) -> None:
-    """A scenario whose numbers can be worked with, or one sentence."""
+    """A scenario with valid numbers, or one sentence."""
     try:
         made = changed(changed(WHOLE, path, value), other, again)
     except (KeyError, IndexError, TypeError):
@@ -82,7 +82,7 @@ def test_scenarios(path: tuple[Any, ...], value: Any, other: tuple[Any, ...], ag
 
 @given(st.sampled_from(places(REPORT)), anything)
 def test_reports(path: tuple[Any, ...], value: Any) -> None:
-    """A report of which everything can be drawn, or one sentence."""
+    """A report that can be drawn completely, or one sentence."""
     try:
         found = report_of(changed(REPORT, path, value), "f")
     except ReportError as error:

@@ -1,4 +1,4 @@
-"""Whatever is written in a file or a flag: it is read as something sensible or refused in a sentence, and fast.
+"""Arbitrary texts in a file or a flag: parsed to a valid value or refused in one sentence, and fast.
 
 Collected only with FUZZ_INPUTS in the environment; `make fuzz` runs it.
 """
@@ -35,7 +35,9 @@ from signals.quantity import (
 pytestmark = pytest.mark.timeout(3600)
 
 LARGEST = 2**63 - 1
-MONSTER_SECONDS = 2.0  # the machine is shared; alone it is below 0.2 s
+MONSTER_SECONDS = (
+    30.0  # ten times what the slowest takes on a busy machine; a quadratic or exponential reader takes minutes
+)
 digits = st.text("0123456789", max_size=25)
 numbers = st.builds(
     "{}{}{}{}".format, st.sampled_from(["", "-", "+", "--", " "]), digits, st.sampled_from(["", ".", ".."]), digits
@@ -52,14 +54,14 @@ texts = near | words | st.text(max_size=40) | st.text("0123456789.+-eEkKMGTPinum
 
 @contextmanager
 def fast() -> Iterator[None]:
-    """Fails when it took longer than a monster may."""
+    """Fails when the block took longer than MONSTER_SECONDS."""
     began = time.perf_counter()
     yield
     assert time.perf_counter() - began < MONSTER_SECONDS
 
 
 def one_sentence(error: Exception, start: str = "") -> None:
-    """Fails when a refusal is more than that, or does not begin as it should."""
+    """Fails when a message is not one sentence of one line, or does not begin with `start`."""
     assert str(error).startswith(start)
     assert "\n" not in str(error)
     assert len(str(error)) < 2000
@@ -142,7 +144,7 @@ flags = st.dictionaries(st.sampled_from(FIELDS.split()), plain | maps | st.lists
 
 @given(flags)
 def test_configurations(given_flags: dict[str, Any]) -> None:
-    """What is in force is sound: no negative, infinite or missing number anywhere."""
+    """The effective configuration is valid: no negative, infinite or missing number anywhere."""
     try:
         found = load(None, {}, {"kubeletConfig": "", **given_flags})
     except ConfigurationError as error:
@@ -152,10 +154,10 @@ def test_configurations(given_flags: dict[str, Any]) -> None:
 
 
 def assert_sound(found: Configuration) -> None:
-    """Every number of it can be worked with."""
+    """Every number in it is finite and not negative."""
     for threshold in found.thresholds:
         for capacity in (0, 1, 10**12, LARGEST):
-            assert threshold.effective(capacity, with_min_reclaim=True) >= threshold.effective(capacity) >= 0
+            assert threshold.mark_with_min_reclaim(capacity) >= threshold.mark(capacity) >= 0
         assert 0 <= threshold.grace_seconds <= LARGEST / 10**9
         assert threshold.text()
     for seconds in (found.transition_period_seconds, found.image_minimum_gc_age_seconds, found.hold_off_seconds):
@@ -191,7 +193,7 @@ MONSTERS: dict[str, Callable[[], str]] = {
 
 @pytest.mark.parametrize("monster", MONSTERS)
 def test_monsters_are_refused_fast(monster: str, tmp_path: Path) -> None:
-    """In one short sentence, within 2 s."""
+    """In one short sentence, and within a time that no quadratic reader would keep."""
     path = tmp_path / "c.yaml"
     path.write_text(MONSTERS[monster]())
     with fast(), pytest.raises(ConfigurationError) as refused:
@@ -202,7 +204,7 @@ def test_monsters_are_refused_fast(monster: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("read", [parse_quantity, parse_percentage, parse_duration])
 @pytest.mark.parametrize("unit", ["9", "0", ".", "1s", "%", "-", "e9", "1h1m"])
 def test_10_mb_of_anything_are_refused_fast(read: Callable[[str], object], unit: str) -> None:
-    """By their length, before they are looked at."""
+    """By their length, before they are parsed."""
     with fast(), pytest.raises(QuantityError) as refused:
         read(unit * (10_000_000 // len(unit)))
     assert len(str(refused.value)) < 300
@@ -214,7 +216,7 @@ entries = st.text(max_size=40) | st.text("*", max_size=10) | st.text("ab*:/@.-_1
 
 @given(entries)
 def test_keep_lists(text: str) -> None:
-    """An entry is refused in a sentence, or can be asked: it keeps an image or is told to keep none."""
+    """An entry is refused in one sentence, or it matches images or does not."""
     with fast():
         try:
             keep = parse_keep_list([text])
@@ -231,7 +233,7 @@ GOOD_RECORDS = records_json({KEPT_IMAGE.id: ImageRecord(10.0, 20.0)}, NOW)
 
 @given(st.binary(max_size=200), st.integers(0, len(GOOD_RECORDS)), st.integers(0, len(GOOD_RECORDS)))
 def test_records(inserted: bytes, start: int, end: int) -> None:
-    """A good text with a part of it replaced: refused in a sentence, or records of the past."""
+    """A valid text with a part of it replaced: refused in one sentence, or records of the past."""
     with fast():
         try:
             found = records_from_json(GOOD_RECORDS[:start] + inserted + GOOD_RECORDS[end:], NOW)

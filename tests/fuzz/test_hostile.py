@@ -1,4 +1,4 @@
-"""Whatever an object is named and whatever a runtime says: one printable line in a table, one object in a log.
+"""Arbitrary names and error texts: one printable line in a table, one object in a log.
 
 Names of the runtime are UTF-8, names on a disk are any bytes: those come as surrogates.
 """
@@ -19,7 +19,7 @@ from eviction.reporting.pass_record import Pass, PassResult, Trigger, pass_json
 from eviction.types import Decision
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.types import FsLayout, Signal
-from tests.pure.values import GIB, look, observation
+from tests.pure.values import GIB, observation, observations_of
 
 PIECES = [
     "\n",
@@ -37,12 +37,12 @@ PIECES = [
 ]
 on_disk = st.binary(max_size=40).map(os.fsdecode)  # surrogates where it is not UTF-8
 hostile = st.lists(st.sampled_from(PIECES) | st.text(max_size=8), max_size=8).map("".join) | on_disk
-LOOK = look(observation(Signal.NODEFS_AVAILABLE, GIB, time=100.0), time=100.0)
+LOOK = observations_of(observation(Signal.NODEFS_AVAILABLE, GIB, time=100.0), time=100.0)
 IDLE = Decision(frozenset(), (), None, (), FsLayout.SINGLE)
 
 
 def record_of(name: str, words: str) -> Pass:
-    """A pass in which one object failed, with the runtime's words, and one stayed."""
+    """A pass in which the removal of one object failed, with the runtime's error text, and one was kept."""
     went = Verdict(Kind.POD_LOG, name, name, Action.REMOVE, Reason.POD_GONE, 1, 1.0)
     stayed = went._replace(action=Action.KEEP, reason=Reason.RUNNING)
     function = ReclaimResult(
@@ -69,7 +69,7 @@ def test_tables_and_passes(name: str, words: str) -> None:
 
 @given(hostile, hostile)
 def test_records_in_a_log(name: str, words: str) -> None:
-    """As JSON one object that says the very words; as text one printable line."""
+    """As JSON one object with exactly that text; as text one printable line."""
     record = pass_json(record_of(name, words))
     for as_json in (True, False):
         stream = io.StringIO()

@@ -113,7 +113,7 @@ class World:
             self.product.record_file.save(self.product.records.records)
         self.product.close()
         self.product = self._make_product()
-        self.product.remember()
+        self.product.restore_image_records()
 
     def use_keep_list(self, keep: int) -> None:
         """Another keep-list from now on."""
@@ -162,8 +162,8 @@ class World:
         self._begin()
         self.product.locate()
         before = self._free()
-        observations, decision = self.product.responder.look()
-        record = self.product.responder.act(observations, decision, Trigger.REQUEST, Request(ROW, until, extent))
+        observations, decision = self.product.responder.synchronize()
+        record = self.product.responder.reclaim(observations, decision, Trigger.REQUEST, Request(ROW, until, extent))
         after = self._free()
         measured = (record.measured_bytes, record.measured_inodes)
         true = (after[0] - before[0], after[1] - before[1])

@@ -69,7 +69,7 @@ def unused_image(position: int, size_bytes: int) -> Image:
 
 
 def build_crowded_node(
-    node: Node, image_bytes: int = 20 * MIB, app_bytes: int = 4 * MIB, unused: int = UNUSED_IMAGES
+    node: Node, image_bytes: int = 12 * MIB, app_bytes: int = 4 * MIB, unused: int = UNUSED_IMAGES
 ) -> CrowdedNode:
     """Crowd `node`: the pods first, then the unused images one after the other.
 

@@ -37,7 +37,7 @@ PAUSE = "registry.k8s.io/pause:3.10"
 APP = "registry.example/app:1"
 AN_HOUR = 3600.0
 DEAD_SECONDS = 600.0
-LONGEST_SECONDS = 30.0
+LONGEST_SECONDS = 60.0
 CONSTRUCTOR_OPTIONS = (
     "dry_run",
     "stopping",
@@ -313,8 +313,8 @@ class SmallNode:
 def relieve(node: Node, request: Request | None = None) -> Pass:
     """One pass on the product: look, decide, act, look again."""
     node.locate()
-    observations, decision = node.responder.look()
-    return node.responder.act(observations, decision, Trigger.INTERVAL, request)
+    observations, decision = node.responder.synchronize()
+    return node.responder.reclaim(observations, decision, Trigger.INTERVAL, request)
 
 
 def outcome_of(record: Pass, object_id: str) -> Outcome:

@@ -1,4 +1,4 @@
-"""The values that the stories of this ring are made of: clocks that are stepped, looks at a node, listed objects."""
+"""The values of the pure tests: stepped clocks, observations of a node, listed objects."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOW_NS = 1_800_000_000 * SECOND_NS  # a wall time in 2027
 
 
 class SteppedClock:
-    """A clock that goes only when it is told to. Times are seconds."""
+    """A clock that moves only with `step`. Times are seconds."""
 
     def __init__(self, at: float = 1000.0, wall_at: float = 1_800_000_000.0):
         self._at = at
@@ -79,10 +79,10 @@ def observation(
     return SignalObservation(signal, available, capacity, time, stale)
 
 
-def look(
+def observations_of(
     *observations: SignalObservation, time: float = 0.0, layout: FsLayout | None = FsLayout.SINGLE
 ) -> SignalObservations:
-    """One look at the node with these observations and no others."""
+    """The observations of a node, these and no others."""
     return SignalObservations({seen.signal: seen for seen in observations}, layout, time)
 
 
@@ -96,7 +96,7 @@ def stats(
 def seen_filesystems(
     found: Mapping[FilesystemRole, tuple[int, FsStats]],
 ) -> dict[FilesystemRole, tuple[FilesystemIdentity, FsStats]]:
-    """Filesystems of a look, by role, from device ids and readings."""
+    """Observed filesystems by role, from device ids and readings."""
     return {role: (FilesystemIdentity(f"/{role}", device), reading) for role, (device, reading) in found.items()}
 
 

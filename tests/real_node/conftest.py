@@ -65,5 +65,5 @@ def containerd_on_ext4(make_node: NodeFactory) -> Node:
 
 @pytest.fixture
 def crowded_node(make_node: NodeFactory) -> CrowdedNode:
-    """The crowded node on an ext4 of 2 GiB: about 900 MiB of it in use."""
-    return build_crowded_node(make_node(2 * GIB))
+    """The crowded node on an ext4 of 1 GiB, about half of it in use."""
+    return build_crowded_node(make_node(GIB))

@@ -61,7 +61,7 @@ class Fill:
         """End the child if it still runs and return the amount; what it wrote stays."""
         if self.running:
             os.kill(self.pid, signal.SIGTERM)
-        self.process.wait(10)
+        self.process.wait(60)
         return self.amount()
 
     def remove(self) -> int:

@@ -16,7 +16,7 @@ from tests.real_node.conftest import NodeFactory
 from tests.real_node.oci import BASE, Image
 from tests.real_node.test_relief import SETTLED_SECONDS, configure
 from tests.real_node.thirty_pods import ThirtyPods, build_thirty_pods
-from tests.reclaimd_process import answer, reclaimd
+from tests.reclaimd_process import answer, reclaimd, reclaimd_here
 from tests.restart_rule import would_start
 from tests.sockets import kubelet_server
 
@@ -55,7 +55,7 @@ def logs_of(pods: ThirtyPods) -> dict[str, str]:
 def test_without_the_kubelets_state_the_stricter_guards_decide(pods: ThirtyPods, tmp_path: Path) -> None:
     """Older copies and all of deleted pods go; of completed pods, whose directory is there, everything stays."""
     before, starts, logs = pods.objects(), would_run(pods), pods.log_directories()
-    plan = answer(reclaimd("plan", "--config", configure(tmp_path, pods.node, **logs_of(pods)), "-o", "json"))
+    plan = answer(reclaimd_here("plan", "--config", configure(tmp_path, pods.node, **logs_of(pods)), "-o", "json"))
     record = collect(pods, tmp_path, **logs_of(pods))
     assert before - pods.objects() == pods.goes_always
     assert logs - pods.log_directories() == pods.logs_of_deleted
@@ -78,7 +78,7 @@ def test_with_the_kubelets_state_and_extent_all_it_is_the_kubelet_object_for_obj
     told = kubelet_server.answer(kubelet_server.pod_list(*pods.pod_list))
     with kubelet_server.KubeletServer(told) as kubelet:
         fields = {**logs_of(pods), "kubeletEndpoint": kubelet.url, "extent": "all"}
-        plan = answer(reclaimd("plan", "--config", configure(tmp_path, pods.node, **fields), "-o", "json"))
+        plan = answer(reclaimd_here("plan", "--config", configure(tmp_path, pods.node, **fields), "-o", "json"))
         collect(pods, tmp_path, **fields)
     assert before - pods.objects() == pods.goes_always | pods.goes_when_known
     assert logs - pods.log_directories() == pods.logs_of_deleted

@@ -152,7 +152,7 @@ def test_bursts_of_unavailable_are_waited_out_by_the_daemon(behind: Behind) -> N
         behind.failpoints.add(Fault(method, lost, When(for_seconds=1.5)))
         behind.failpoints.add(Fault(method, lost, When(after_seconds=1.5, probability=0.2, seed=number)))
     with Daemon("--config", behind.configuration) as daemon:
-        assert came_true(lambda: not behind.spare_left(), LONGEST_SECONDS)
+        assert came_true(lambda: not behind.spare_left())
         behind.failpoints.clear()
         assert daemon.process.poll() is None
         assert not daemon.said("NOT AN EVENT"), "every line is one JSON object"

@@ -90,9 +90,9 @@ def test_with_image_gc_at_100_percent_and_no_periodic_loop_pressure_still_reclai
     )
     with Daemon("--config", configuration) as daemon:
         fill = fill_bytes(node.mountpoint / "fill", MIB, rate_bytes_per_second=100 * MIB)
-        assert came_true(lambda: fill.amount() >= 250 * MIB, 20.0)
+        assert came_true(lambda: fill.amount() >= 250 * MIB)
         fill.stop()
-        assert came_true(lambda: node.filesystem.available_bytes() >= mark, 10.0), "it is relieved"
+        assert came_true(lambda: node.filesystem.available_bytes() >= mark), "it is relieved"
         time.sleep(0.5)
         assert daemon.stop() == 0
         assert daemon.said("DiskPressure: imagefs.available")
@@ -113,14 +113,35 @@ def test_with_image_gc_at_100_percent_and_no_periodic_loop_pressure_still_reclai
     assert_what_must_stay_stayed(crowded_node)
 
 
-def test_the_hook_relieves_and_its_measured_bytes_are_those_of_the_filesystem(
+def assert_the_plan_names_what_goes(crowded: CrowdedNode, configuration: str) -> None:
+    """`reclaimd plan` names every object with its reason, in the order of removal, and removes none."""
+    node = crowded.node
+    images, containers = node.cri.image_ids(), containers_of(node)
+    process = reclaimd("plan", "--config", configuration, "-o", "json")
+    assert process.returncode == 0
+    record = answer(process)
+    planned = [o["id"] for o in record["removals"]]
+    unused = list(crowded.unused_images)
+    assert planned[-len(unused) :] == unused
+    assert set(planned[: -len(unused)]) == {crowded.crashed_older, crowded.dead_container, crowded.dead_sandbox}
+    kept = {o["id"] for o in record["kept"]}
+    assert crowded.protected_images() | crowded.protected_containers() <= kept
+    assert (images, containers) == (node.cri.image_ids(), containers_of(node))
+    text = reclaimd("plan", "--config", configuration)
+    assert "newest_of_live_pod" in text.stdout
+    assert "reclaimd.test/unused/00:1" in text.stdout
+
+
+def test_the_hook_does_what_the_plan_says_and_its_measured_bytes_are_those_of_the_filesystem(
     crowded_node: CrowdedNode, tmp_path: Path
 ) -> None:
-    """`reclaimd reclaim` removes the oldest images until the mark is cleared, to the mebibyte of what statvfs says."""
+    """`reclaimd plan` touches nothing; `reclaimd reclaim` removes the oldest images until the mark is cleared, and
+    tells to the mebibyte what statvfs says."""
     node = crowded_node.node
     let_settle(crowded_node)
     mark = node.filesystem.available_bytes() - 20 * MIB
     configuration = configure(tmp_path, node, evictionHard={"imagefs.available": str(mark)})
+    assert_the_plan_names_what_goes(crowded_node, configuration)
     idle = reclaimd("reclaim", "--config", configuration, "-o", "json")
     assert (idle.returncode, answer(idle)["result"]) == (0, "idle"), "nothing under pressure: nothing is done"
 
@@ -156,7 +177,7 @@ def test_the_hook_relieves_and_its_measured_bytes_are_those_of_the_filesystem(
 
 def test_a_filesystem_that_runs_out_of_inodes_is_relieved(make_node: NodeFactory, tmp_path: Path) -> None:
     """Empty files eat the inodes; the daemon removes images until enough inodes are free, and stops."""
-    crowded = build_crowded_node(make_node(2 * GIB, inodes=12_000))
+    crowded = build_crowded_node(make_node(GIB, inodes=12_000), image_bytes=4 * MIB)
     node = crowded.node
     let_settle(crowded)
     mark = node.filesystem.inodes_free() - 1000
@@ -169,9 +190,9 @@ def test_a_filesystem_that_runs_out_of_inodes_is_relieved(make_node: NodeFactory
     )
     with Daemon("--config", configuration) as daemon:
         fill = fill_inodes(node.mountpoint / "fill", 10, rate_inodes_per_second=5000)
-        assert came_true(lambda: fill.amount() >= 2500, 20.0)
+        assert came_true(lambda: fill.amount() >= 2500)
         fill.stop()
-        assert came_true(lambda: node.filesystem.inodes_free() >= mark, 10.0), "it is relieved"
+        assert came_true(lambda: node.filesystem.inodes_free() >= mark), "it is relieved"
         time.sleep(0.5)
         assert daemon.stop() == 0
         records = daemon.passes
@@ -183,30 +204,6 @@ def test_a_filesystem_that_runs_out_of_inodes_is_relieved(make_node: NodeFactory
     assert crowded.small_files_image not in left, "the image of 3 000 files is what brings inodes back"
     assert set(crowded.unused_images[10:]) <= left, "it stopped when enough inodes were free"
     assert_what_must_stay_stayed(crowded)
-
-
-def test_plan_shows_what_would_go_and_touches_nothing(crowded_node: CrowdedNode, tmp_path: Path) -> None:
-    """`reclaimd plan` names every object with its reason, in the order of removal, and removes none."""
-    node = crowded_node.node
-    let_settle(crowded_node)
-    configuration = configure(tmp_path, node, evictionHard={"imagefs.available": "1Mi"})
-    images, containers = node.cri.image_ids(), containers_of(node)
-    process = reclaimd("plan", "--config", configuration, "-o", "json")
-    assert process.returncode == 0
-    record = answer(process)
-    planned = [o["id"] for o in record["removals"]]
-    assert planned[-len(crowded_node.unused_images) :] == list(crowded_node.unused_images)
-    assert set(planned[: -len(crowded_node.unused_images)]) == {
-        crowded_node.crashed_older,
-        crowded_node.dead_container,
-        crowded_node.dead_sandbox,
-    }
-    kept = {o["id"] for o in record["kept"]}
-    assert crowded_node.protected_images() | crowded_node.protected_containers() <= kept
-    assert (images, containers) == (node.cri.image_ids(), containers_of(node))
-    text = reclaimd("plan", "--config", configuration)
-    assert "newest_of_live_pod" in text.stdout
-    assert "reclaimd.test/unused/00:1" in text.stdout
 
 
 def test_a_disk_filled_to_the_last_byte_of_its_reserve_is_relieved(containerd_on_ext4: Node, tmp_path: Path) -> None:

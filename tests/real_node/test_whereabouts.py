@@ -12,7 +12,7 @@ from tests.nodes.real_node import Node
 from tests.real_node.loopfs import run_tool
 from tests.real_node.oci import BASE, Image, random_layer, write_image
 from tests.real_node.test_relief import configure
-from tests.reclaimd_process import answer, reclaimd
+from tests.reclaimd_process import answer, reclaimd_here
 
 MIB = 1 << 20
 STATISTICS_SECONDS = 12.0  # containerd looks at its snapshots every 10 s
@@ -20,7 +20,7 @@ ON_DISK = 2  # packed and unpacked: an image of random bytes takes its size twic
 
 
 def shares(file: str) -> dict[str, int]:
-    (attribution,) = answer(reclaimd("plan", "--config", file, "-o", "json"))["attribution"]
+    (attribution,) = answer(reclaimd_here("plan", "--config", file, "-o", "json"))["attribution"]
     found = {share["use"]: share["bytes"] for share in attribution["shares"]}
     assert sum(found.values()) == attribution["used"]
     return found

@@ -37,14 +37,14 @@ class Alertmanager:
         )
 
     def __enter__(self) -> Self:
-        assert came_true(self._is_ready, START_SECONDS), "it does not start"
+        assert came_true(self._is_ready), "it does not start"
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._process.terminate()
-        self._process.wait(20.0)
+        self._process.wait(60.0)
         self._log.close()
 
     def fire(self, **labels: str) -> None:
@@ -53,11 +53,11 @@ class Alertmanager:
         request = urllib.request.Request(
             f"http://{self._address}/api/v2/alerts", body, {"Content-Type": "application/json"}
         )
-        urllib.request.urlopen(request, timeout=10.0).close()  # noqa: S310 # loopback
+        urllib.request.urlopen(request, timeout=60.0).close()  # noqa: S310 # loopback
 
     def _is_ready(self) -> bool:
         try:
-            urllib.request.urlopen(f"http://{self._address}/-/ready", timeout=5.0).close()
+            urllib.request.urlopen(f"http://{self._address}/-/ready", timeout=60.0).close()
         except OSError:
             return False
         return True
@@ -104,4 +104,4 @@ class Inetd:
     ) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._thread.join(5.0)
+        self._thread.join(60.0)

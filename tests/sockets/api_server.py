@@ -135,7 +135,7 @@ class ApiServer:
         self.over.set()
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(5.0)
+        self._thread.join(60.0)
 
 
 class _Server(ThreadingHTTPServer):

@@ -30,17 +30,17 @@ class CriCalls:
     ) -> None:
         self._channel.close()
 
-    def call(self, method: str, timeout_seconds: float = 5.0, **fields: Any) -> Any:
+    def call(self, method: str, timeout_seconds: float = 60.0, **fields: Any) -> Any:
         """The answer of a method; its request message is made from `fields`. Raises grpc.RpcError."""
         request = getattr(cri_pb2, f"{method}Request")(**fields)
         return self._method(method)(request, timeout=timeout_seconds)
 
-    def begin(self, method: str, timeout_seconds: float = 5.0, **fields: Any) -> Any:
+    def begin(self, method: str, timeout_seconds: float = 60.0, **fields: Any) -> Any:
         """As `call`, answered later: a grpc future."""
         request = getattr(cri_pb2, f"{method}Request")(**fields)
         return self._method(method).future(request, timeout=timeout_seconds)
 
-    def error(self, method: str, timeout_seconds: float = 5.0, **fields: Any) -> tuple[grpc.StatusCode, str]:
+    def error(self, method: str, timeout_seconds: float = 60.0, **fields: Any) -> tuple[grpc.StatusCode, str]:
         """Status code and message of a call that must fail."""
         try:
             self.call(method, timeout_seconds, **fields)
@@ -72,7 +72,7 @@ def run_pod(calls: CriCalls, name: str, uid: str = "", **config: Any) -> str:
     return sandbox_id
 
 
-def came_true(condition: Callable[[], bool], within_seconds: float = 1.5) -> bool:
+def came_true(condition: Callable[[], bool], within_seconds: float = 60.0) -> bool:
     """Whether the condition holds before the time is over."""
     deadline = time.monotonic() + within_seconds
     while not condition():

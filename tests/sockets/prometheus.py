@@ -38,21 +38,21 @@ class Prometheus:
         )
 
     def __enter__(self) -> Self:
-        assert came_true(lambda: bool(self.query("up == 1")), START_SECONDS), "nothing was scraped"
+        assert came_true(lambda: bool(self.query("up == 1"))), "nothing was scraped"
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._process.terminate()
-        self._process.wait(20.0)
+        self._process.wait(60.0)
         self._log.close()
 
     def query(self, expression: str) -> list[dict[str, Any]]:
         """What an expression evaluates to now; empty while Prometheus does not answer. Fails for a bad expression."""
         url = f"http://{self._address}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
         try:
-            with urllib.request.urlopen(url, timeout=10.0) as answer:  # loopback
+            with urllib.request.urlopen(url, timeout=60.0) as answer:  # loopback
                 document = json.load(answer)
         except urllib.error.HTTPError as error:
             if error.code == 503:  # it is starting

@@ -77,7 +77,7 @@ def _room_at_the_end(one: PassSeen, thresholds: tuple[Threshold, ...]) -> list[t
         observation = after.signals.get(threshold.signal)
         if observation is None:
             return []
-        mark = int(threshold.effective(observation.capacity, with_min_reclaim=True))
+        mark = threshold.mark_with_min_reclaim(observation.capacity)
         room.append((threshold, observation.available - mark))
     return room
 

@@ -117,7 +117,7 @@ class Seen:
     filesystems: tuple[FilesystemSeen, ...] = ()
     samples: tuple[Sample, ...] = ()
     thresholds: tuple[Threshold, ...] = ()
-    look: SignalObservations | None = None
+    observations: SignalObservations | None = None
     episodes: tuple[Episode, ...] = ()
     bands: tuple[Band, ...] = ()
     passes: tuple[PassSeen, ...] = ()
@@ -183,11 +183,11 @@ class Seen:
         return min((amount for _, amount in self.series(signal)), default=None)
 
 
-def filesystems_of(look: SignalObservations) -> tuple[FilesystemSeen, ...]:
+def filesystems_of(observations: SignalObservations) -> tuple[FilesystemSeen, ...]:
     """The distinct filesystems of a look, each named for its first role."""
     roles: dict[int, list[FilesystemRole]] = {}
     stats: dict[int, FsStats] = {}
-    for role, (identity, found) in look.filesystems.items():
+    for role, (identity, found) in observations.filesystems.items():
         roles.setdefault(identity.device_id, []).append(role)
         stats[identity.device_id] = found
     return tuple(
@@ -196,9 +196,9 @@ def filesystems_of(look: SignalObservations) -> tuple[FilesystemSeen, ...]:
     )
 
 
-def rooms_of(look: SignalObservations, filesystems: tuple[FilesystemSeen, ...]) -> tuple[Room, ...] | None:
+def rooms_of(observations: SignalObservations, filesystems: tuple[FilesystemSeen, ...]) -> tuple[Room, ...] | None:
     """What is free on each filesystem; None where one is missing in this look."""
-    if any(filesystem.name not in look.filesystems for filesystem in filesystems):
+    if any(filesystem.name not in observations.filesystems for filesystem in filesystems):
         return None
-    stats = [look.filesystems[filesystem.name][1] for filesystem in filesystems]
+    stats = [observations.filesystems[filesystem.name][1] for filesystem in filesystems]
     return tuple((found.available_bytes, found.inodes_free) for found in stats)

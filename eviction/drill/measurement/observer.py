@@ -38,7 +38,7 @@ class Observer:
         self.samples: list[Sample] = []
         self.episodes: list[Episode] = []
         self.bands: list[Band] = []
-        self.look: SignalObservations | None = None
+        self.last_observations: SignalObservations | None = None
         self._lock = threading.Lock()
         self._lows: dict[tuple[int, bool], int] = {}  # since crossing, of what is below a mark
 
@@ -52,28 +52,28 @@ class Observer:
         """When pressure was last relieved; None before, and while it lasts."""
         return self.episodes[-1].relieved if self.episodes else None
 
-    def sample(self, look: SignalObservations, seconds: float) -> None:
+    def sample(self, observations: SignalObservations, seconds: float) -> None:
         """One look, the observer's own or the daemon's: on a busy machine one may see a crossing that the other sleeps
         through. One at which not all filesystems could be read tells nothing: an old number is no relief. One that
         comes after a later one is late, and tells nothing either."""
         with self._lock:
             if not self.samples or seconds >= self.samples[-1].seconds:
-                self._sample(look, seconds)
+                self._sample(observations, seconds)
 
-    def _sample(self, look: SignalObservations, seconds: float) -> None:
-        if look.layout is None or any(observation.stale for observation in look.signals.values()):
+    def _sample(self, observations: SignalObservations, seconds: float) -> None:
+        if observations.layout is None or any(observation.stale for observation in observations.signals.values()):
             return
         if not self.filesystems:
-            self.filesystems = filesystems_of(look)
-        rooms = rooms_of(look, self.filesystems)
+            self.filesystems = filesystems_of(observations)
+        rooms = rooms_of(observations, self.filesystems)
         if rooms is None:
             return
-        self.look = look
+        self.last_observations = observations
         self.samples.append(Sample(seconds, rooms))
         if len(self.samples) > LARGEST_SAMPLES:  # of hours there are too many
             self.samples = thinned(self.samples, FEWER_SAMPLES)
-        thresholds = self._thresholds(look.layout)
-        met = thresholds_met(thresholds, usable(look.signals), enforce_min_reclaim=self.waiting)
+        thresholds = self._thresholds(observations.layout)
+        met = thresholds_met(thresholds, usable(observations.signals), enforce_min_reclaim=self.waiting)
         if met and not self.waiting:
             self.episodes.append(Episode(seconds))
             self._lows = {}

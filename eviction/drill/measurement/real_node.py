@@ -71,11 +71,11 @@ class Observation:
         self.lists.start(self.began)
         last_news, happened, next_progress = 0.0, 0, 0.0
         while True:
-            look = self.node.summary.observe()
-            seconds = look.time - self.began
-            self.observer.sample(look, seconds)
+            observations = self.node.summary.observe()
+            seconds = observations.time - self.began
+            self.observer.sample(observations, seconds)
             if seconds >= next_progress:
-                self._progress(seconds, look)
+                self._progress(seconds, observations)
                 next_progress = seconds + PROGRESS_SECONDS
             happenings = self.lists.news + len(self.observer.episodes)
             if happenings != happened or self.observer.waiting or going_on():
@@ -102,8 +102,10 @@ class Observation:
         return Seen(
             filesystems=observer.filesystems,
             samples=tuple(observer.samples),
-            thresholds=self.node.thresholds(None if observer.look is None else observer.look.layout),
-            look=observer.look,
+            thresholds=self.node.thresholds(
+                None if observer.last_observations is None else observer.last_observations.layout
+            ),
+            observations=observer.last_observations,
             episodes=tuple(observer.episodes),
             bands=tuple(observer.bands),
             removals=tuple(lists.removals),

@@ -47,11 +47,11 @@ class FillPlan:
 
 
 def plan_fill(
-    scenario: Scenario, look: SignalObservations, thresholds: Iterable[Threshold], device_id: int
+    scenario: Scenario, observations: SignalObservations, thresholds: Iterable[Threshold], device_id: int
 ) -> FillPlan:
     """The plan for a directory on the filesystem `device_id`. Raises ScenarioError: why there is none."""
     _refuse_what_needs_a_node_of_its_own(scenario)
-    roles = {role: found for role, found in look.filesystems.items() if found[0].device_id == device_id}
+    roles = {role: found for role, found in observations.filesystems.items() if found[0].device_id == device_id}
     if not roles:
         raise ScenarioError("the directory is on none of the node's filesystems, so filling it presses nothing")
     for pressure in scenario.pressures:
@@ -64,7 +64,7 @@ def plan_fill(
     leave = {False: _leave(stats, inodes=False), True: _leave(stats, inodes=True)}
     lowest, crossed, aside = dict(room), {}, {}
     for inodes in units:
-        crossed[inodes] = threshold, mark = _highest_mark(thresholds, look, inodes=inodes)
+        crossed[inodes] = threshold, mark = _highest_mark(thresholds, observations, inodes=inodes)
         if room[inodes] <= mark:
             raise ScenarioError(
                 f"the node is under pressure already: {threshold.signal} is "
@@ -118,12 +118,12 @@ def _refuse_what_needs_a_node_of_its_own(scenario: Scenario) -> None:
 
 
 def _highest_mark(
-    thresholds: tuple[Threshold, ...], look: SignalObservations, *, inodes: bool
+    thresholds: tuple[Threshold, ...], observations: SignalObservations, *, inodes: bool
 ) -> tuple[Threshold, int]:
     marks = [
-        (int(threshold.effective(look.signals[threshold.signal].capacity)), threshold)
+        (threshold.mark(observations.signals[threshold.signal].capacity), threshold)
         for threshold in thresholds
-        if threshold.signal.counts_inodes == inodes and threshold.signal in look.signals
+        if threshold.signal.counts_inodes == inodes and threshold.signal in observations.signals
     ]
     if not marks:
         raise ScenarioError(f"no threshold counts {'inodes' if inodes else 'bytes'} on the directory's filesystem")

@@ -104,9 +104,9 @@ def _filesystem_json(filesystem: FilesystemSeen) -> dict[str, Any]:
 def _mark_json(threshold: Threshold, seen: Seen) -> dict[str, Any]:
     """A threshold in force, with the filesystem that it is about and its mark with minimum reclaim."""
     names = [str(one.name) for one in seen.filesystems if threshold.signal.filesystem in one.roles]
-    observation = None if seen.look is None else seen.look.signals.get(threshold.signal)
-    release = None if observation is None else int(threshold.effective(observation.capacity, with_min_reclaim=True))
-    described = {} if seen.look is None else threshold_json(threshold, seen.look)
+    observation = None if seen.observations is None else seen.observations.signals.get(threshold.signal)
+    release = None if observation is None else threshold.mark_with_min_reclaim(observation.capacity)
+    described = {} if seen.observations is None else threshold_json(threshold, seen.observations)
     return {**described, "filesystem": names[0] if names else None, "effective_with_min_reclaim": release}
 
 

@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable
 
 from eviction.configuration.effective import Configuration, load
-from eviction.daemon.manager import DRAIN_SECONDS, Manager
+from eviction.daemon.manager import Manager
 from eviction.daemon.periodic_gc import PeriodicGC
+from eviction.daemon.worker import DRAIN_SECONDS
 from eviction.drill.judgement.judge import judge
 from eviction.drill.judgement.restart_policy import would_start
 from eviction.drill.judgement.result import DrillResult
@@ -29,7 +30,7 @@ from eviction.node.hold_off import HoldOff
 from eviction.node.node import Node
 from eviction.reporting.log import Log
 from eviction.reporting.pass_record import Pass
-from eviction.telemetry.events import LogEvents
+from eviction.telemetry.events import LogSink
 from eviction.types import Decision
 from reclaim.images.records import ImageRecords
 from reclaim.types import Kind, RuntimeUnavailable
@@ -93,12 +94,12 @@ class Drill:
                 log,
                 may_act=hold_off.why,
                 on_pass=self._on_pass_of(number),
-                on_look=self._on_look if number == 1 else lambda *_: None,
+                on_observation=self._on_observation if number == 1 else lambda *_: None,
             )
             for number, node in enumerate(self._nodes, 1)
         ]
         self._periodic = [
-            PeriodicGC(node, log, LogEvents(log), hold_off.why) for node in self._nodes if configuration.periodic_gc
+            PeriodicGC(node, log, LogSink(log), hold_off.why) for node in self._nodes if configuration.periodic_gc
         ]
         self._pressures = Pressures(scenario.pressures, EmbeddedGrowers(embedded))
         self._faults = Faults(scenario.faults, embedded.server)
@@ -133,8 +134,10 @@ class Drill:
         seen = Seen(
             filesystems=observer.filesystems,
             samples=tuple(observer.samples),
-            thresholds=self.node.thresholds(None if observer.look is None else observer.look.layout),
-            look=observer.look,
+            thresholds=self.node.thresholds(
+                None if observer.last_observations is None else observer.last_observations.layout
+            ),
+            observations=observer.last_observations,
             episodes=tuple(observer.episodes),
             bands=tuple(observer.bands),
             passes=tuple(sorted(self._passes, key=lambda one: one.seconds)),
@@ -176,12 +179,12 @@ class Drill:
         last_news, happened, next_progress = 0.0, 0, 0.0
         logs = self._logs()
         while True:
-            look = self.node.summary.observe()
-            seconds = look.time - self._began
-            self._observer.sample(look, seconds)
+            observations = self.node.summary.observe()
+            seconds = observations.time - self._began
+            self._observer.sample(observations, seconds)
             self._logs_gone |= dict.fromkeys(logs - self._logs_gone.keys() - self._logs(), seconds)
             if seconds >= next_progress:
-                self._progress(seconds, look)
+                self._progress(seconds, observations)
                 next_progress = seconds + PROGRESS_SECONDS
             happenings = len(self._passes) + len(self._embedded.runtime.removals) + len(self._logs_gone)
             if happenings != happened or self._going_on(seconds):
@@ -214,10 +217,10 @@ class Drill:
         news += [period.ended or 0.0 for period in self._pressures.periods]
         return seconds - max(news, default=0.0) > patience
 
-    def _on_look(self, look: SignalObservations, decision: Decision) -> None:
+    def _on_observation(self, observations: SignalObservations, decision: Decision) -> None:
         self._observer.conditions(decision.conditions, time.monotonic() - self._began)
         if self._watching:
-            self._observer.sample(look, look.time - self._began)
+            self._observer.sample(observations, observations.time - self._began)
 
     def _on_pass_of(self, collector: int) -> Callable[[Pass], None]:
         def on_pass(record: Pass) -> None:

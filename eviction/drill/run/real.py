@@ -73,7 +73,9 @@ class RealDrill:
         self._manager = (
             None
             if hold_off is None
-            else Manager(observation.node, log, may_act=hold_off.why, on_pass=self._on_pass, on_look=self._on_look)
+            else Manager(
+                observation.node, log, may_act=hold_off.why, on_pass=self._on_pass, on_observation=self._on_observation
+            )
         )
 
     @property
@@ -149,9 +151,9 @@ class RealDrill:
         news = max(ended, removals[-1].seconds if removals else 0.0)
         return seconds - news > max(within * 2, patience)
 
-    def _on_look(self, look: SignalObservations, decision: Decision) -> None:
+    def _on_observation(self, observations: SignalObservations, decision: Decision) -> None:
         if self._watching:
-            self._observation.observer.sample(look, look.time - self._observation.began)
+            self._observation.observer.sample(observations, observations.time - self._observation.began)
         self._looked.set()
         self._observation.observer.conditions(decision.conditions, time.monotonic() - self._observation.began)
 
@@ -171,7 +173,7 @@ class RealDrill:
         return DrillResult(
             name=scenario.name,
             why=scenario.why,
-            layout=None if seen.look is None else seen.look.layout,
+            layout=None if seen.observations is None else seen.observations.layout,
             filesystem=f"{identity.type or 'the filesystem'} of {identity.path}, on a node that is there",
             simulated=False,
             seen=seen,

@@ -53,7 +53,7 @@ def test_what_goes_is_seen_once_and_a_pod_ends_with_its_last_ready_sandbox(tmp_p
     made.hold(WEB._replace(state=PodSandboxState.NOTREADY), JOB._replace(id="s3", attempt=1))
     made.sandboxes.pop("s2")
     made.images.clear()
-    assert came_true(lambda: watch.news >= 3, 5.0)
+    assert came_true(lambda: watch.news >= 3)
     watch.stop()
     assert sorted((each.kind, each.name) for each in watch.removals) == [
         ("image", "registry.example/old:1"),
@@ -79,7 +79,7 @@ def test_a_runtime_that_is_away_has_removed_nothing(tmp_path: Path) -> None:
     made = runtime()
     watch = watching(made, tmp_path)
     made.away = True
-    assert came_true(lambda: len(watch.strikes) == 1, 5.0)
+    assert came_true(lambda: len(watch.strikes) == 1)
     time.sleep(0.1)
     made.away = False
     watch.stop()

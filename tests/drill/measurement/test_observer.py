@@ -23,7 +23,9 @@ RELEASE = replace(MARK, min_reclaim=ThresholdValue(quantity=parse_quantity("5Mi"
 PRESSURE = frozenset({NodeCondition.DISK_PRESSURE})
 
 
-def look(available: int, *, stale: bool = False, layout: FsLayout | None = FsLayout.SINGLE) -> SignalObservations:
+def observations_of(
+    available: int, *, stale: bool = False, layout: FsLayout | None = FsLayout.SINGLE
+) -> SignalObservations:
     """A look at one filesystem for everything."""
     identity = FilesystemIdentity("/", 7)
     stats = FsStats(available, available, 100 * MIB, 900, 1000, 0.0)
@@ -36,7 +38,7 @@ def observer_of(*amounts_mib: int) -> Observer:
     """An observer that saw these amounts, one a second."""
     made = Observer(lambda _: (RELEASE,))
     for second, amount in enumerate(amounts_mib):
-        made.sample(look(amount * MIB), float(second))
+        made.sample(observations_of(amount * MIB), float(second))
     return made
 
 
@@ -60,7 +62,7 @@ def test_the_first_relief_is_a_rise_and_no_flutter() -> None:
     """A few blocks up and down while a disk fills are none; a mebibyte above the lowest point is one."""
     seen = Observer(lambda _: (RELEASE,))
     for second, amount in enumerate([20 * MIB, 9 * MIB, 8 * MIB, 8 * MIB + 4096, 7 * MIB, 8 * MIB]):
-        seen.sample(look(amount), float(second))
+        seen.sample(observations_of(amount), float(second))
     assert seen.episodes == [Episode(1.0, first_rise=5.0)]
 
 
@@ -68,7 +70,7 @@ def test_hours_of_samples_are_kept_as_fewer_without_losing_the_low_point() -> No
     """What an observer keeps has an end, and the lowest point is among it."""
     seen = Observer(lambda _: ())
     for n in range(LARGEST_SAMPLES * 2):
-        seen.sample(look(5 * MIB if n == 12_345 else 20 * MIB), n / 50)
+        seen.sample(observations_of(5 * MIB if n == 12_345 else 20 * MIB), n / 50)
     assert len(seen.samples) <= LARGEST_SAMPLES
     assert min(sample.rooms[0][0] for sample in seen.samples) == 5 * MIB
 
@@ -76,8 +78,8 @@ def test_hours_of_samples_are_kept_as_fewer_without_losing_the_low_point() -> No
 def test_what_could_not_be_read_is_no_relief() -> None:
     """A stale reading and a layout that is not known leave no sample and end nothing."""
     seen = observer_of(20, 9)
-    seen.sample(look(50 * MIB, stale=True), 2.0)
-    seen.sample(look(50 * MIB, layout=None), 3.0)
+    seen.sample(observations_of(50 * MIB, stale=True), 2.0)
+    seen.sample(observations_of(50 * MIB, layout=None), 3.0)
     assert seen.waiting
     assert [sample.seconds for sample in seen.samples] == [0.0, 1.0]
 
@@ -85,10 +87,10 @@ def test_what_could_not_be_read_is_no_relief() -> None:
 def test_a_look_of_the_daemon_counts_and_one_that_comes_late_does_not() -> None:
     """The observer slept through a crossing that the daemon's look saw; an older look afterwards changes nothing."""
     seen = Observer(lambda _: (RELEASE,))
-    seen.sample(look(20 * MIB), 1.0)
-    seen.sample(look(9 * MIB), 1.5)  # the daemon's
-    seen.sample(look(20 * MIB), 2.0)
-    seen.sample(look(9 * MIB), 1.9)  # the daemon's, delivered late
+    seen.sample(observations_of(20 * MIB), 1.0)
+    seen.sample(observations_of(9 * MIB), 1.5)  # the daemon's
+    seen.sample(observations_of(20 * MIB), 2.0)
+    seen.sample(observations_of(9 * MIB), 1.9)  # the daemon's, delivered late
     assert seen.episodes == [Episode(1.5, 2.0, first_rise=2.0)]
     assert [sample.seconds for sample in seen.samples] == [1.0, 1.5, 2.0]
 

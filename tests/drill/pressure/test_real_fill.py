@@ -34,7 +34,7 @@ def left(disk: Path) -> tuple[int, int]:
 def held_at_its_end(*arguments: object) -> HeldFill:
     """Filled, and waited for."""
     made = HeldFill(*arguments)  # type: ignore[arg-type] # positional, as the constructor has them
-    assert came_true(lambda: not made.running, 10.0)
+    assert came_true(lambda: not made.running)
     return made
 
 
@@ -79,7 +79,7 @@ def test_what_grows_is_stopped_in_the_middle_and_held(disk: Path) -> None:
         made = HeldFill(str(disk), Grows.BYTES, 2 * MIB, 30 * MIB, 0)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, old)
-    assert came_true(lambda: left(disk)[0] < before[0], 10.0)
+    assert came_true(lambda: left(disk)[0] < before[0])
     written = made.stop()
     assert 0 < written < 30 * MIB
     assert before[0] - left(disk)[0] == written
@@ -91,7 +91,7 @@ def test_a_helper_that_is_killed_is_a_problem(disk: Path) -> None:
     before = left(disk)
     made = held_at_its_end(str(disk), Grows.BYTES, 0, 5 * MIB, 0)
     os.kill(made.pid, signal.SIGKILL)
-    assert came_true(lambda: made.problem != "", 5.0)
+    assert came_true(lambda: made.problem != "")
     assert "killed" in made.problem
     assert left(disk) == before
     made.undo()

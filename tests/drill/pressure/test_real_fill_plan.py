@@ -33,7 +33,7 @@ MARKS = (
 )
 
 
-def look(nodefs: FsStats = STATS, *, single: bool = False) -> SignalObservations:
+def observations_of(nodefs: FsStats = STATS, *, single: bool = False) -> SignalObservations:
     """A node with two filesystems, or with one."""
     found = {
         FilesystemRole.NODEFS: (NODEFS, nodefs),
@@ -64,7 +64,7 @@ def bytes_grow(**fields: Any) -> dict[str, Any]:
 
 def test_so_much_is_set_aside_that_half_of_the_pressure_crosses_the_highest_mark() -> None:
     """Of the soft mark at 12 GiB and the hard one below it the soft one is met first."""
-    plan = plan_fill(pressed(bytes_grow()), look(), MARKS, 1)
+    plan = plan_fill(pressed(bytes_grow()), observations_of(), MARKS, 1)
     threshold, mark = plan.crossed[False]
     assert (threshold, mark) == (MARKS[1], 12 * GIB)
     assert plan.aside == {False: 50 * GIB - 12 * GIB - GIB // 2}
@@ -74,14 +74,14 @@ def test_so_much_is_set_aside_that_half_of_the_pressure_crosses_the_highest_mark
 
 def test_all_roles_of_a_filesystem_bring_their_marks() -> None:
     """Where everything is on one filesystem the mark of imagefs is the highest."""
-    plan = plan_fill(pressed(bytes_grow()), look(single=True), MARKS, 1)
+    plan = plan_fill(pressed(bytes_grow()), observations_of(single=True), MARKS, 1)
     assert plan.crossed[False] == (MARKS[2], 20 * GIB)
 
 
 def test_what_is_close_to_its_mark_needs_nothing_set_aside() -> None:
     """The pressure alone crosses it then, and goes deeper."""
     near = replace(STATS, available_bytes=12 * GIB + 100 * MIB)
-    plan = plan_fill(pressed(bytes_grow()), look(near), MARKS, 1)
+    plan = plan_fill(pressed(bytes_grow()), observations_of(near), MARKS, 1)
     assert plan.aside == {False: 0}
     assert plan.lowest[False] == 11 * GIB + 100 * MIB
 
@@ -89,7 +89,7 @@ def test_what_is_close_to_its_mark_needs_nothing_set_aside() -> None:
 def test_bytes_and_inodes_are_each_set_aside() -> None:
     """Small files take a block each, which counts for the bytes that are left."""
     files = {"grows": "inodes", "rate": "1000", "amount": "10000", "fileSize": "5Ki"}
-    plan = plan_fill(pressed(bytes_grow(), files), look(), MARKS, 1)
+    plan = plan_fill(pressed(bytes_grow(), files), observations_of(), MARKS, 1)
     assert plan.aside == {False: 50 * GIB - 12 * GIB - GIB // 2, True: 900_000 - 500_000 - 5000}
     assert plan.lowest[True] == 500_000 - 5000
     assert plan.lowest[False] == 12 * GIB - GIB // 2 - 10_000 * 8192
@@ -97,7 +97,7 @@ def test_bytes_and_inodes_are_each_set_aside() -> None:
 
 def test_a_pressure_to_the_last_byte_ends_at_what_has_to_stay() -> None:
     """It is limited, and that is said."""
-    plan = plan_fill(pressed(bytes_grow(amount="full")), look(), MARKS, 1)
+    plan = plan_fill(pressed(bytes_grow(amount="full")), observations_of(), MARKS, 1)
     assert plan.limited
     assert plan.lowest[False] == plan.leave[False]
     assert plan.aside == {False: 50 * GIB - 12 * GIB - 50 * MIB}, "half a second of it is left to the mark"
@@ -106,13 +106,13 @@ def test_a_pressure_to_the_last_byte_ends_at_what_has_to_stay() -> None:
 
 def test_a_pressure_that_ends_after_a_time_has_the_amount_of_that_time() -> None:
     """Two seconds at 100 MiB a second."""
-    plan = plan_fill(pressed({"grows": "bytes", "rate": "100Mi", "for": "2s"}), look(), MARKS, 1)
+    plan = plan_fill(pressed({"grows": "bytes", "rate": "100Mi", "for": "2s"}), observations_of(), MARKS, 1)
     assert plan.lowest[False] == 12 * GIB - 100 * MIB
 
 
 def test_whoever_is_asked_reads_every_amount() -> None:
     """What is set aside, the mark, what is left, what stays, and that it is given back."""
-    text = "\n".join(plan_lines(plan_fill(pressed(bytes_grow()), look(), MARKS, 1), "/here"))
+    text = "\n".join(plan_lines(plan_fill(pressed(bytes_grow()), observations_of(), MARKS, 1), "/here"))
     for said in (
         "/here",
         "37.5GiB",
@@ -126,33 +126,38 @@ def test_whoever_is_asked_reads_every_amount() -> None:
 
 FAULT = [{"action": "restart", "at": "1s"}]
 REFUSED: dict[str, tuple[Any, SignalObservations, int, str]] = {
-    "another filesystem": (pressed(bytes_grow()), look(), 9, "on none of the node's filesystems"),
-    "another role": (pressed(bytes_grow(where="imagefs")), look(), 1, "fills imagefs, and the directory is on nodefs"),
+    "another filesystem": (pressed(bytes_grow()), observations_of(), 9, "on none of the node's filesystems"),
+    "another role": (
+        pressed(bytes_grow(where="imagefs")),
+        observations_of(),
+        1,
+        "fills imagefs, and the directory is on nodefs",
+    ),
     "already under pressure": (
         pressed(bytes_grow()),
-        look(replace(STATS, available_bytes=12 * GIB)),
+        observations_of(replace(STATS, available_bytes=12 * GIB)),
         1,
         "under pressure already",
     ),
-    "too much": (pressed(bytes_grow(amount="30Gi")), look(), 1, "less than the 1.0GiB that have to stay"),
+    "too much": (pressed(bytes_grow(amount="30Gi")), observations_of(), 1, "less than the 1.0GiB that have to stay"),
     "no mark": (
         pressed({"grows": "inodes", "rate": "1", "amount": "2", "where": "imagefs"}),
-        look(),
+        observations_of(),
         2,
         "no threshold counts inodes",
     ),
     "a log": (
         scenario(pressure={"grows": "log", "pod": "web", "amount": "1Mi"}),
-        look(),
+        observations_of(),
         1,
         "only bytes and inodes",
     ),
-    "faults": (scenario(faults=FAULT), look(), 1, "faults"),
-    "collectors": (scenario(node={"collectors": 2}), look(), 1, "several collectors"),
-    "a reboot": (scenario(node={"rebooted": True}), look(), 1, "just come up"),
+    "faults": (scenario(faults=FAULT), observations_of(), 1, "faults"),
+    "collectors": (scenario(node={"collectors": 2}), observations_of(), 1, "several collectors"),
+    "a reboot": (scenario(node={"rebooted": True}), observations_of(), 1, "just come up"),
     "millions of files": (
         pressed({"grows": "inodes", "rate": "1", "amount": "2"}),
-        look(replace(STATS, inodes_free=3_000_000, inodes_total=5_000_000)),
+        observations_of(replace(STATS, inodes_free=3_000_000, inodes_total=5_000_000)),
         1,
         "more than 1000000",
     ),

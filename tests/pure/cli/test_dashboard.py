@@ -1,4 +1,4 @@
-"""What top shows: bars, sparklines, panels; at any width, whatever the daemon answers."""
+"""The screen of `reclaimd top`: bars, sparklines, panels; at any width, for any answer of the daemon."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def screen(width: int = 100, past: dict[str, list[int]] | None = None, **fields:
     return "\n".join(plain(panels(status(**fields), past or {}, width), width))
 
 
-def test_the_screen_tells_the_state_the_marks_the_passes_and_what_went() -> None:
-    """Amounts, the time to the mark, results with their reason, what was really removed."""
+def test_the_screen_shows_state_marks_passes_and_removals() -> None:
+    """Amounts, time to the mark, results with their reason, and only real removals."""
     shown = screen()
     assert "no DiskPressure  watching  layout single  last look 0.2 s ago" in shown
     assert "6.0GiB  60%" in shown
@@ -59,12 +59,12 @@ def test_the_screen_tells_the_state_the_marks_the_passes_and_what_went() -> None
 
 
 def test_a_signal_without_a_mark_has_no_time_to_it() -> None:
-    """It says so, instead of a day that nobody counts."""
+    """It says "no mark" instead of a time."""
     assert screen(thresholds=[]).count(" no mark") == 2
 
 
-def test_pressure_and_a_pause_are_told() -> None:
-    """The condition, what is being done, how long it rests, which signal is below."""
+def test_pressure_and_a_pause_are_shown() -> None:
+    """The condition, what is being done, the length of the pause, the signal below its mark."""
     low = [{"signal": "nodefs.available", "available": GIB, "capacity": 10 * GIB, "stale": False}]
     shown = screen(
         conditions=["DiskPressure"], doing="relieving nodefs.available", paused_for_seconds=5.0, observations=low
@@ -76,15 +76,15 @@ def test_pressure_and_a_pause_are_told() -> None:
 
 
 def test_a_stale_reading_is_no_pressure() -> None:
-    """It says stale, in the style of a warning."""
+    """It is shown as stale, in the style of a warning."""
     stale = [{"signal": "nodefs.available", "available": GIB, "capacity": 10 * GIB, "stale": True}]
     (line,) = panels(status(observations=stale), {}, 80)[1].lines
     assert "stale" in "".join(piece.text for piece in line)
     assert "bad" not in {piece.style for piece in line}
 
 
-def test_before_the_first_look_nothing_is_invented() -> None:
-    """No filesystem, no pass, no removal: each said."""
+def test_before_the_first_observation_the_screen_says_so() -> None:
+    """No filesystem, no pass, no removal."""
     shown = screen(observations=[], thresholds=[], passes=[], layout=None)
     for words in ("no filesystem was read yet", "none yet", "nothing yet", "layout not known yet"):
         assert words in shown
@@ -102,7 +102,7 @@ def test_no_line_is_wider_than_the_screen(width: int) -> None:
 
 
 def test_control_characters_of_names_are_escaped() -> None:
-    """An image may be named anything; a terminal obeys nothing of it."""
+    """The name of an image cannot send commands to the terminal."""
     hostile = status()
     hostile["passes"][0]["removals"][0]["name"] = "a\x1b[2Jb\nc"
     hostile["passes"][0]["reason"] = "x\x07y"
@@ -122,7 +122,7 @@ def test_control_characters_of_names_are_escaped() -> None:
     ],
 )
 def test_a_sparkline_is_the_latest_amounts(amounts: list[int], capacity: int, length: int, line: str) -> None:
-    """The capacity is the full height; figures beyond are held at the ends."""
+    """The capacity is the full height; amounts beyond are cut."""
     assert sparkline(amounts, capacity, length) == line
 
 

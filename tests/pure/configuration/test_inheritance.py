@@ -74,7 +74,7 @@ def test_the_kubelets_thresholds_are_inherited_with_the_margin(
 def test_the_margin_and_the_value_are_computed_on_one_capacity_each_truncated(files: Files) -> None:
     """70% + 5% of 100 are 69 + 5, and not 75."""
     files.write("evictionHard: {nodefs.available: 70%}\n", "margin: 5%\n")
-    assert only(files.load(), NODEFS).effective(100) == 69 + 5
+    assert only(files.load(), NODEFS).mark(100) == 69 + 5
 
 
 def test_an_own_value_replaces_the_inherited_one_of_its_signal_without_a_margin(files: Files) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import pytest
@@ -162,7 +161,5 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_and_does_not_block(tmp_path: P
     """A FIFO without a writer would block for ever."""
     path = tmp_path / "pipe"
     os.mkfifo(path)
-    began = monotonic()
     with pytest.raises(DocumentError, match="is not a regular file"):
         read_document(str(path))
-    assert monotonic() - began < 1.0

@@ -1,4 +1,4 @@
-"""Requests wait their turn, say what they wait for, and end: with an answer, a refusal, or nobody left to hear it."""
+"""Reclaim requests wait their turn, and end with an answer, a refusal, or when the client disconnects."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any
 import pytest
 
 from eviction.configuration.fingerprint import Fingerprint
-from eviction.control.reclaim import HookAnswer, HookOptions, HookRefused
-from eviction.control.reclaim_queue import MOST_WAITING, HookRequests
+from eviction.control.reclaim import ReclaimAnswer, ReclaimOptions, ReclaimRefused
+from eviction.control.reclaim_queue import MOST_WAITING, ReclaimQueue
 
 REQUEST: dict[str, Any] = {"options": {}, "told": {}}
 
 
-def requests(doing: str | None = None, turn_seconds: float = 30.0) -> HookRequests:
-    """Requests to a daemon that does this."""
-    return HookRequests(lambda: None, lambda: doing, turn_seconds)
+def requests(doing: str | None = None, turn_seconds: float = 30.0) -> ReclaimQueue:
+    """The queue of a daemon that is doing this."""
+    return ReclaimQueue(lambda: None, lambda: doing, turn_seconds)
 
 
 def test_a_request_wakes_the_daemon_and_is_taken_in_its_turn() -> None:
     """First come, first served."""
     woken = threading.Event()
-    made = HookRequests(woken.set, lambda: None)
-    first, second = made.ask(HookOptions()), made.ask(HookOptions(now=True))
+    made = ReclaimQueue(woken.set, lambda: None)
+    first, second = made.ask(ReclaimOptions()), made.ask(ReclaimOptions(now=True))
     assert woken.is_set()
     assert [made.take(), made.take(), made.take()] == [first, second, None]
 
@@ -35,12 +35,12 @@ def test_the_conversation_ends_with_the_answer() -> None:
     assert next(lines) == {"accepted": True, "busy": "relieving nodefs.available"}
     ticket = made.take()
     assert ticket is not None
-    ticket.finish(HookAnswer(1, "held off", {"a": 1}, ("x",)))
+    ticket.finish(ReclaimAnswer(1, "held off", {"a": 1}, ("x",)))
     assert list(lines) == [{"exit_code": 1, "sentence": "held off", "document": {"a": 1}, "lines": ["x"]}]
 
 
-def test_a_turn_that_does_not_come_is_refused_and_given_up() -> None:
-    """After the bound it says what the daemon is doing, and nothing waits any more."""
+def test_a_request_whose_turn_does_not_come_is_refused() -> None:
+    """After the limit the refusal says what the daemon is doing, and the queue is empty."""
     made = requests("asking the runtime", turn_seconds=0.5)
     *accepted, last = made.converse(REQUEST, {})
     assert accepted == [{"accepted": True, "busy": "asking the runtime"}]
@@ -49,7 +49,7 @@ def test_a_turn_that_does_not_come_is_refused_and_given_up() -> None:
 
 
 def test_a_pass_that_has_begun_is_waited_for_beyond_the_bound() -> None:
-    """Its beats go on; only a turn is bounded, not the pass."""
+    """Its heartbeats go on; the limit is for the turn, not for the pass."""
     made = requests("relieving on request", turn_seconds=0.1)
     lines = made.converse(REQUEST, {})
     next(lines)
@@ -60,8 +60,8 @@ def test_a_pass_that_has_begun_is_waited_for_beyond_the_bound() -> None:
     assert list(lines) == [{"refused": "its pass ended in a defect"}]
 
 
-def test_an_asker_that_leaves_is_forgotten() -> None:
-    """The conversation is closed: its place is free again."""
+def test_the_request_of_a_client_that_disconnects_is_removed() -> None:
+    """When the conversation is closed, its place is free again."""
     made = requests()
     lines = made.converse(REQUEST, {})
     next(lines)
@@ -75,9 +75,9 @@ def test_one_too_many_is_refused() -> None:
     """Four may wait."""
     made = requests()
     for _ in range(MOST_WAITING):
-        made.ask(HookOptions())
-    with pytest.raises(HookRefused, match="4 requests wait already"):
-        made.ask(HookOptions())
+        made.ask(ReclaimOptions())
+    with pytest.raises(ReclaimRefused, match="4 requests wait already"):
+        made.ask(ReclaimOptions())
 
 
 def test_a_daemon_that_stops_refuses_all() -> None:
@@ -90,27 +90,27 @@ def test_a_daemon_that_stops_refuses_all() -> None:
     assert list(made.converse(REQUEST, {})) == [{"refused": "it is stopping"}]
 
 
-def test_an_answer_is_not_taken_back() -> None:
-    """A refusal after the answer changes nothing."""
+def test_a_refusal_after_the_answer_is_ignored() -> None:
+    """The answer stays."""
     made = requests()
-    ticket = made.ask(HookOptions())
-    ticket.finish(HookAnswer(0))
+    ticket = made.ask(ReclaimOptions())
+    ticket.finish(ReclaimAnswer(0))
     ticket.refuse("too late")
-    assert (ticket.answer, ticket.refused) == (HookAnswer(0), "")
+    assert (ticket.answer, ticket.refused) == (ReclaimAnswer(0), "")
 
 
 @pytest.mark.parametrize("request_", [{}, {"options": []}, {"options": {}, "told": 5}, {"options": {}}])
 def test_a_request_without_its_parts_is_refused(request_: dict[str, object]) -> None:
-    """Whoever sends it, nothing is queued."""
+    """Nothing is queued."""
     made = requests()
     assert list(made.converse(request_, {})) == [
-        {"refused": "a request names its options and what its configuration is"}
+        {"refused": "a request contains the options and the configuration of the client"}
     ]
     assert made.waiting == 0
 
 
 def test_only_the_same_configuration_or_none_is_served() -> None:
-    """A daemon without a fingerprint serves only commands that name no configuration."""
+    """A daemon without a fingerprint serves only clients without any configuration."""
     sent: Fingerprint = {"files": [["/a", 1, 2]], "flags": [], "environment": []}
     others: tuple[Fingerprint, ...] = ({}, {**sent, "flags": [["root-dir", "/x"]]})
     for ours in others:

@@ -105,7 +105,7 @@ def greeted() -> Http2Client:
         ([("grpc-status", "17")], Code.UNKNOWN, ""),
         ([("grpc-status", "-1")], Code.UNKNOWN, ""),
         ([("grpc-status", "")], Code.UNKNOWN, ""),
-        ([("x", "y")], Code.UNKNOWN, "an answer without a status of gRPC, HTTP status 200"),
+        ([("x", "y")], Code.UNKNOWN, "an answer without grpc-status, HTTP status 200"),
     ],
 )
 def test_how_a_call_ended_is_in_its_trailers(trailers: list[tuple[str, str]], code: Code, details: str) -> None:
@@ -144,8 +144,8 @@ def test_an_interim_answer_is_not_the_answer() -> None:
         (RstStreamFrame(1, 8).serialize(), Code.CANCELLED, "HTTP/2 error 8"),
         (RstStreamFrame(1, 7).serialize(), Code.UNAVAILABLE, "HTTP/2 error 7"),
         (RstStreamFrame(1, 0).serialize(), Code.INTERNAL, "HTTP/2 error 0"),
-        (GoAwayFrame(0, 0, 11, b"calm").serialize(), Code.UNAVAILABLE, "goodbye .* calm"),
-        (STATUS + data(prefixed(b"x"), "END_STREAM"), Code.UNKNOWN, "without a status"),
+        (GoAwayFrame(0, 0, 11, b"calm").serialize(), Code.UNAVAILABLE, "GOAWAY .* calm"),
+        (STATUS + data(prefixed(b"x"), "END_STREAM"), Code.UNKNOWN, "without grpc-status"),
         (STATUS + data(b"\1\0\0\0\0"), Code.INTERNAL, "compressed"),
         (STATUS + data(b"\0" * 3) + TRAILERS, Code.INTERNAL, "within a message"),
         (

@@ -60,11 +60,9 @@ def test_an_answer_that_is_late_after_a_lost_connection_ends_the_attempts() -> N
 
 
 def test_after_the_time_for_retries_the_last_error_is_raised() -> None:
-    """A runtime that is down for the whole 50 ms is unavailable, within a second."""
-    began = time.monotonic()
+    """A runtime that is down for the whole 50 ms is unavailable, after a few attempts."""
     with pytest.raises(RuntimeUnavailable, match="connection refused"):
         retried(answers(LOST)[0], retry_for_seconds=0.05)
-    assert time.monotonic() - began < 1.0
 
 
 def test_no_wait_is_longer_than_half_the_time() -> None:

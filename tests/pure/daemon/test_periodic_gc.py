@@ -1,4 +1,4 @@
-"""The periodic loops: when they run, and what is said after a failure.
+"""The periodic loops: when they run, and what they announce after a failure.
 
 Source: kubelet, `StartGarbageCollection` in `pkg/kubelet/kubelet.go`.
 """
@@ -16,7 +16,7 @@ from eviction.daemon.periodic_gc import (
     image_gc_announcement,
 )
 from eviction.reporting.log import Log
-from eviction.telemetry.events import LogEvents
+from eviction.telemetry.events import LogSink
 from reclaim.types import EventReason
 from tests.pure.values import SteppedClock, SteppedEvent
 
@@ -34,7 +34,7 @@ class Story:
         log = Log(self.clock.wall, stream=self.out, verbosity=verbosity)
         announce = image_gc_announcement if images else container_gc_announcement
         self.loop = PeriodicLoop(
-            "gc", period, self._pass, announce, log, LogEvents(log), self.stopping, may_act=self._may_act
+            "gc", period, self._pass, announce, log, LogSink(log), self.stopping, may_act=self._may_act
         )
 
     def _may_act(self) -> str | None:
@@ -69,7 +69,7 @@ def test_the_periods_are_a_minute_and_five() -> None:
 
 
 def test_every_failure_of_the_container_loop_is_an_event() -> None:
-    """The first one too; the success after it is said, and further ones are not."""
+    """The first one too; the success after it is announced, further ones are not."""
     said = Story((0.0, "a"), (0.0, "b"), (0.0, ""), (0.0, ""), (0.0, "c"), (0.0, "")).tell()
     assert said == [
         "warning container garbage collection failed: a event=ContainerGCFailed",
@@ -80,7 +80,7 @@ def test_every_failure_of_the_container_loop_is_an_event() -> None:
 
 
 def test_of_the_image_loop_the_first_failure_in_a_row_is_no_event() -> None:
-    """It is said, as statistics may not be there yet; every further one is an event."""
+    """It is logged, because statistics may not be available yet; every further one is an event."""
     said = Story((0.0, "a"), (0.0, "b"), (0.0, "c"), (0.0, ""), (0.0, "d"), (0.0, ""), images=True).tell()
     assert said == [
         "error   image garbage collection failed once; statistics may not be there yet: a",
@@ -91,7 +91,7 @@ def test_of_the_image_loop_the_first_failure_in_a_row_is_no_event() -> None:
     ]
 
 
-def test_a_success_after_a_success_is_said_only_in_detail() -> None:
+def test_a_success_after_a_success_is_a_debug_line() -> None:
     """With `-v 1`."""
     assert Story((0.0, ""), (0.0, ""), verbosity=1).tell() == ["debug   container garbage collection succeeded"]
 

@@ -1,4 +1,4 @@
-"""The thresholds of containerfs follow from those of the filesystem that the writable layers are on.
+"""The thresholds of containerfs are derived from those of the filesystem with the writable layers.
 
 Source: kubelet, `pkg/kubelet/eviction/helpers.go` (UpdateContainerFsThresholds).
 """
@@ -95,7 +95,7 @@ def test_update_container_fs_thresholds_takes_the_last_of_several() -> None:
 
 
 def test_a_soft_threshold_with_a_grace_of_0_counts_as_hard() -> None:
-    """Hard is a grace of 0 and nothing else."""
+    """A hard threshold is one with a grace of 0."""
     hard, soft = threshold(NODEFS, "10%"), threshold(NODEFS, "20%", grace_seconds=0.0)
     assert [content(one) for one in derived((hard, soft), FsLayout.SINGLE)] == [content(soft)]
 

@@ -24,7 +24,7 @@ POLICY = PollPolicy(0.01, 10.0, 500.0 * MIB)
 NODEFS, IMAGEFS = FilesystemIdentity("/kubelet", 1), FilesystemIdentity("/images", 2)
 
 
-def look(time: float = 0.0, **available: int) -> SignalObservations:
+def observed(time: float = 0.0, **available: int) -> SignalObservations:
     """An observation of two filesystems; keywords are signals with `_` for the dot."""
     signals = {}
     for name, amount in available.items():
@@ -46,20 +46,20 @@ def below(signal: Signal, amount: int, grace_seconds: float = 0.0) -> Threshold:
 def test_the_nearest_threshold_of_all_filesystems_decides() -> None:
     """1000 MiB above it at 500 MiB/s are 2 s: observe after 1 s; the other filesystem would have had time."""
     thresholds = [below(Signal.NODEFS_AVAILABLE, GIB), below(Signal.IMAGEFS_AVAILABLE, GIB)]
-    seen = look(nodefs_available=100 * GIB, imagefs_available=GIB + 1000 * MIB)
+    seen = observed(nodefs_available=100 * GIB, imagefs_available=GIB + 1000 * MIB)
     assert observation_interval(thresholds, seen, {}, POLICY) == 1.0
 
 
 def test_inodes_count_beside_bytes() -> None:
     """4 000 inodes above their threshold at 20 000 a second: observe after 100 ms."""
     thresholds = [below(Signal.NODEFS_AVAILABLE, GIB), below(Signal.NODEFS_INODES_FREE, 1000)]
-    seen = look(nodefs_available=100 * GIB, nodefs_inodesFree=5000)
+    seen = observed(nodefs_available=100 * GIB, nodefs_inodesFree=5000)
     assert observation_interval(thresholds, seen, {}, POLICY) == 0.1
 
 
 def test_a_fill_of_another_filesystem_does_not_count() -> None:
-    """imagefs fill_rates at 5 GiB/s: that shortens the interval of imagefs, and not the one of nodefs."""
-    seen = look(nodefs_available=6 * GIB, imagefs_available=6 * GIB)
+    """imagefs fills at 5 GiB/s: that shortens the interval of imagefs, and not the one of nodefs."""
+    seen = observed(nodefs_available=6 * GIB, imagefs_available=6 * GIB)
     fill_rates = {(IMAGEFS.device_id, False): FillRate(0, 0.0, 5.0 * GIB)}
     assert observation_interval([below(Signal.NODEFS_AVAILABLE, GIB)], seen, fill_rates, POLICY) == 5.12
     assert observation_interval([below(Signal.IMAGEFS_AVAILABLE, GIB)], seen, fill_rates, POLICY) == 0.5
@@ -68,7 +68,7 @@ def test_a_fill_of_another_filesystem_does_not_count() -> None:
 def test_a_threshold_that_is_met_does_not_shorten_the_interval() -> None:
     """A soft threshold in its grace period is met; what counts is the hard one below it."""
     soft, hard = below(Signal.NODEFS_AVAILABLE, 6 * GIB, 60.0), below(Signal.NODEFS_AVAILABLE, GIB)
-    seen = look(nodefs_available=6 * GIB - 1)
+    seen = observed(nodefs_available=6 * GIB - 1)
     assert observation_interval([soft, hard], seen, {}, POLICY) > 5.0
     assert levels_to_watch([soft, hard], seen, {}, POLICY)["/kubelet"].available_bytes == GIB
 
@@ -81,7 +81,7 @@ def test_the_polls_compare_with_the_next_threshold_below_on_each_filesystem() ->
         below(Signal.NODEFS_INODES_FREE, 700),
         below(Signal.IMAGEFS_AVAILABLE, 9 * GIB),
     ]
-    seen = look(nodefs_available=3 * GIB, nodefs_inodesFree=700, imagefs_available=GIB)
+    seen = observed(nodefs_available=3 * GIB, nodefs_inodesFree=700, imagefs_available=GIB)
     found = levels_to_watch(thresholds, seen, {}, POLICY)
     assert set(found) == {"/kubelet"}
     assert (found["/kubelet"].available_bytes, found["/kubelet"].inodes_free) == (2 * GIB, 700)
@@ -91,7 +91,7 @@ def test_the_polls_compare_with_the_next_threshold_below_on_each_filesystem() ->
 def test_two_roles_on_one_device_are_polled_as_one_filesystem() -> None:
     """The same filesystem at two paths is one; the higher threshold counts."""
     here = SignalObservation(Signal.IMAGEFS_AVAILABLE, 5 * GIB, 2**40, 0.0, filesystem=FilesystemIdentity("/other", 1))
-    seen = look(nodefs_available=5 * GIB)
+    seen = observed(nodefs_available=5 * GIB)
     seen = SignalObservations({**seen.signals, Signal.IMAGEFS_AVAILABLE: here}, FsLayout.SINGLE, 0.0)
     thresholds = [below(Signal.NODEFS_AVAILABLE, GIB), below(Signal.IMAGEFS_AVAILABLE, 2 * GIB)]
     found = levels_to_watch(thresholds, seen, {}, POLICY)
@@ -100,9 +100,9 @@ def test_two_roles_on_one_device_are_polled_as_one_filesystem() -> None:
 
 def test_fill_rates_are_kept_by_device_and_forgotten_with_it() -> None:
     """512 MiB in 1 s on nodefs count there; a device that is gone leaves nothing behind."""
-    first = update_fill_rates({(9, False): FillRate(0, 0.0, 1e9)}, look(0.0, nodefs_available=GIB))
+    first = update_fill_rates({(9, False): FillRate(0, 0.0, 1e9)}, observed(0.0, nodefs_available=GIB))
     assert set(first) == {(1, False), (1, True), (2, False), (2, True)}
-    second = update_fill_rates(first, look(1.0, nodefs_available=512 * MIB))
+    second = update_fill_rates(first, observed(1.0, nodefs_available=512 * MIB))
     assert second[1, False].fastest == 512.0 * MIB
     assert second[2, False].fastest == 0.0
 
@@ -115,14 +115,14 @@ def test_the_need_is_that_of_the_filesystem_that_is_full_first() -> None:
         min_reclaim=ThresholdValue(quantity=Fraction(5 * MIB)),
     )
     imagefs, inodes = below(Signal.IMAGEFS_AVAILABLE, GIB), below(Signal.NODEFS_INODES_FREE, 1000)
-    now = look(1.0, nodefs_available=50 * MIB, imagefs_available=200 * MIB, nodefs_inodesFree=900)
-    first = update_fill_rates({}, look(0.0, nodefs_available=150 * MIB, imagefs_available=210 * MIB))
+    now = observed(1.0, nodefs_available=50 * MIB, imagefs_available=200 * MIB, nodefs_inodesFree=900)
+    first = update_fill_rates({}, observed(0.0, nodefs_available=150 * MIB, imagefs_available=210 * MIB))
     fill_rates = update_fill_rates(first, now)
     assert most_urgent_need([imagefs, nodefs, inodes], now, fill_rates) == Need(15 * MIB, 50 * MIB, 100.0 * MIB)
     assert most_urgent_need([inodes], now, fill_rates) == Need(100, 900, 0.0, inodes=True)
     assert most_urgent_need([imagefs], now, {}) == Need(GIB - 200 * MIB, 200 * MIB, 0.0)
     assert most_urgent_need([], now, fill_rates) is None
-    assert most_urgent_need([imagefs], look(), fill_rates) is None
+    assert most_urgent_need([imagefs], observed(), fill_rates) is None
 
 
 @given(st.lists(st.integers(0, 2**40), min_size=1, max_size=5), st.integers(0, 2**40), st.floats(0, 1e12))
@@ -131,7 +131,7 @@ def test_the_interval_is_always_within_bounds_and_no_poll_is_later(
 ) -> None:
     """Whatever the thresholds and the fill; the second poll is due no later than the observation would have been."""
     thresholds = [below(Signal.NODEFS_AVAILABLE, amount) for amount in amounts]
-    seen = look(nodefs_available=available)
+    seen = observed(nodefs_available=available)
     fill_rates = {(1, False): FillRate(available, 0.0, fastest)}
     seconds = observation_interval(thresholds, seen, fill_rates, POLICY)
     assert 0.01 <= seconds <= 10.0

@@ -1,4 +1,4 @@
-"""The marks that a disk which fills comes past, and which of ours are too late.
+"""The ladder of marks, and thresholds of ours that act too late.
 
 Source of the image garbage collection: kubelet, `pkg/kubelet/images/image_gc_manager.go` (GarbageCollect).
 """
@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.decision.ladder import Later, Rung, image_gc_mark, ladder, later_than_kubelet
-from eviction.reporting.explain import later_sentence
+from eviction.decision.ladder import LadderMark, LateThreshold, image_gc_mark, ladder, later_than_kubelet
+from eviction.reporting.explain import late_threshold_sentence
 from eviction.types import Threshold
 from signals.types import Signal
 from tests.pure.values import GIB, observation, threshold
@@ -24,30 +24,30 @@ def test_the_highest_mark_of_each_signal_comes_first() -> None:
     ours = [threshold(IMAGEFS, "21Gi"), threshold(NODEFS, "15Gi")]
     kubelets = [threshold(NODEFS, "10Gi"), threshold(NODEFS, "20Gi", grace_seconds=90.0), threshold(IMAGEFS, "15Gi")]
     assert ladder(ours, kubelets, (85, 80), SEEN) == (
-        Rung(NODEFS, 20 * GIB, "soft (90 s grace) 20Gi", "kubelet"),
-        Rung(NODEFS, 15 * GIB, "hard 15Gi", "reclaimd"),
-        Rung(NODEFS, 10 * GIB, "hard 10Gi", "kubelet"),
-        Rung(IMAGEFS, 21 * GIB, "hard 21Gi", "reclaimd"),
-        Rung(IMAGEFS, 20 * GIB, "image GC frees to 80%", "kubelet"),
-        Rung(IMAGEFS, 16 * GIB - 1, "image GC starts at 85%", "kubelet"),
-        Rung(IMAGEFS, 15 * GIB, "hard 15Gi", "kubelet"),
+        LadderMark(NODEFS, 20 * GIB, "soft (90 s grace) 20Gi", "kubelet"),
+        LadderMark(NODEFS, 15 * GIB, "hard 15Gi", "reclaimd"),
+        LadderMark(NODEFS, 10 * GIB, "hard 10Gi", "kubelet"),
+        LadderMark(IMAGEFS, 21 * GIB, "hard 21Gi", "reclaimd"),
+        LadderMark(IMAGEFS, 20 * GIB, "image GC frees to 80%", "kubelet"),
+        LadderMark(IMAGEFS, 16 * GIB - 1, "image GC starts at 85%", "kubelet"),
+        LadderMark(IMAGEFS, 15 * GIB, "hard 15Gi", "kubelet"),
     )
 
 
-def test_a_signal_without_a_reading_has_no_rung() -> None:
-    """No capacity, no mark; image garbage collection belongs to imagefs."""
+def test_a_signal_without_a_reading_has_no_mark() -> None:
+    """A mark needs a capacity; those of image garbage collection need imagefs."""
     seen = {NODEFS: observation(NODEFS, GIB)}
     found = ladder([threshold(NODEFS, "1Gi"), threshold(IMAGEFS, "1Gi")], [threshold(IMAGEFS, "1%")], (85, 80), seen)
-    assert found == (Rung(NODEFS, GIB, "hard 1Gi", "reclaimd"),)
-    assert ladder([threshold(NODEFS, "1Gi")], [], None, SEEN) == (Rung(NODEFS, GIB, "hard 1Gi", "reclaimd"),)
+    assert found == (LadderMark(NODEFS, GIB, "hard 1Gi", "reclaimd"),)
+    assert ladder([threshold(NODEFS, "1Gi")], [], None, SEEN) == (LadderMark(NODEFS, GIB, "hard 1Gi", "reclaimd"),)
     assert ladder([], [], None, {}) == ()
 
 
 def test_marks_with_a_margin_stand_at_their_sum() -> None:
     """10% + 5% of 1000 are 150, each truncated by itself."""
     raised = Threshold(NODEFS, threshold(NODEFS, "10%").value, margin=threshold(NODEFS, "5%").value)
-    (rung,) = ladder([raised], [], None, {NODEFS: observation(NODEFS, 0, 1000)})
-    assert (rung.mark, rung.what) == (150, "hard 10% + 5%")
+    (mark,) = ladder([raised], [], None, {NODEFS: observation(NODEFS, 0, 1000)})
+    assert (mark.mark, mark.what) == (150, "hard 10% + 5%")
 
 
 @given(st.integers(1, 2**63 - 1), st.integers(1, 100))
@@ -89,27 +89,31 @@ def test_image_gc_starts_exactly_up_to_its_mark(capacity: int, high: int, data: 
         ([threshold(Signal.NODEFS_INODES_FREE, "1%")], [threshold(Signal.NODEFS_INODES_FREE, "9%")], False),
     ],
 )
-def test_what_acts_later_than_the_kubelet(ours: list[Threshold], kubelets: list[Threshold], late: bool) -> None:
-    """A lower mark or a longer grace; where there is none of ours, or no reading, it is not a matter of later."""
+def test_thresholds_that_act_later_than_the_kubelet(
+    ours: list[Threshold], kubelets: list[Threshold], late: bool
+) -> None:
+    """With a lower mark or a longer grace; signals without a threshold of ours or without a reading are left out."""
     assert bool(later_than_kubelet(ours, kubelets, SEEN)) is late
 
 
 @pytest.mark.parametrize("signal", [Signal.CONTAINERFS_AVAILABLE, Signal.CONTAINERFS_INODES_FREE])
-def test_what_the_kubelets_file_says_of_containerfs_is_no_mark_to_be_late_for(signal: Signal) -> None:
-    """It never takes effect there either (UpdateContainerFsThresholds): nodefs or imagefs is told in its stead."""
+def test_the_kubelets_thresholds_of_containerfs_are_left_out(signal: Signal) -> None:
+    """They never take effect in the kubelet either (UpdateContainerFsThresholds)."""
     ours, kubelets = threshold(signal, "15%"), threshold(signal, "50%")
     assert later_than_kubelet([ours], [kubelets], {signal: observation(signal, 50 * GIB)}) == ()
 
 
-def test_a_late_mark_is_told_with_both_numbers() -> None:
-    """The nearest of ours that acts as quickly, else the nearest."""
+def test_a_late_threshold_is_reported_with_both_marks() -> None:
+    """Of ours the nearest with a grace that is not longer, else the nearest."""
     quick, slow = threshold(NODEFS, "5Gi"), threshold(NODEFS, "15Gi", grace_seconds=60.0)
     lower, kubelets = threshold(NODEFS, "1Gi"), threshold(NODEFS, "10Gi")
-    assert later_than_kubelet([lower, quick, slow], [kubelets], SEEN) == (Later(quick, kubelets, 5 * GIB, 10 * GIB),)
-    assert later_than_kubelet([slow], [kubelets], SEEN) == (Later(slow, kubelets, 15 * GIB, 10 * GIB),)
-    told = later_sentence(Later(quick, kubelets, 5 * GIB, 10 * GIB))
+    assert later_than_kubelet([lower, quick, slow], [kubelets], SEEN) == (
+        LateThreshold(quick, kubelets, 5 * GIB, 10 * GIB),
+    )
+    assert later_than_kubelet([slow], [kubelets], SEEN) == (LateThreshold(slow, kubelets, 15 * GIB, 10 * GIB),)
+    told = late_threshold_sentence(LateThreshold(quick, kubelets, 5 * GIB, 10 * GIB))
     assert told == "nodefs.available: the mark of 5Gi = 5.0GiB acts later than the kubelet's of 10Gi = 10.0GiB"
-    told = later_sentence(Later(slow, kubelets, 15 * GIB, 10 * GIB))
+    told = late_threshold_sentence(LateThreshold(slow, kubelets, 15 * GIB, 10 * GIB))
     assert "15.0GiB with its longer grace period acts later than the kubelet's of 10Gi = 10.0GiB" in told
 
 
@@ -131,6 +135,6 @@ def test_a_ladder_has_every_mark_once_and_in_order(
     observed = [one for one in (*ours, *kubelets) if one.signal in SEEN]
     assert len(found) == len(observed) + (0 if image_gc is None else 2)
     order = list(Signal)
-    places = [(order.index(rung.signal), -rung.mark) for rung in found]
+    places = [(order.index(mark.signal), -mark.mark) for mark in found]
     assert places == sorted(places)
     assert later_than_kubelet(kubelets, kubelets, SEEN) == ()

@@ -67,7 +67,7 @@ def test_a_signal_calls_the_functions_of_its_row(signal: Signal, layout: FsLayou
 def test_a_threshold_is_relieved_by_the_functions_of_its_row(
     signal: Signal, layout: FsLayout, functions: tuple[str, ...]
 ) -> None:
-    """What a function cannot relieve does not drive it on."""
+    """A function does not go on for a threshold that it cannot relieve."""
     one = threshold(signal, "1Gi")
     for function in FUNCTIONS:
         assert relieved_by((one,), function, layout) == ((one,) if function in functions else ())
@@ -89,6 +89,6 @@ def test_pressure_on_a_kubelets_own_filesystem_does_not_cost_every_image() -> No
 def test_relieved_by_keeps_the_order_and_leaves_no_reliever_out(
     configured: list[Threshold], function: str, layout: FsLayout
 ) -> None:
-    """A threshold is among the relieved exactly when the function stands in its row."""
+    """A threshold is relieved exactly if the function is in its row."""
     found = relieved_by(tuple(configured), function, layout)
     assert list(found) == [one for one in configured if function in row(one.signal, layout)]

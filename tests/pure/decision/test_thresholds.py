@@ -1,4 +1,4 @@
-"""The arithmetic of thresholds: what is met, since when, and what comes first.
+"""The arithmetic of thresholds: which are met, since when, and which comes first.
 
 Source: kubelet, `pkg/kubelet/eviction/helpers.go`.
 """
@@ -83,6 +83,14 @@ def test_minimum_reclaim_is_on_top_of_the_mark_only_where_it_is_enforced(
     assert thresholds_met([one], seen, enforce_min_reclaim=False) == ()
 
 
+def test_a_fraction_of_a_byte_is_rounded_up_once() -> None:
+    """1.5 bytes are met by 1 and not by 2; with a minimum reclaim of 1.5 bytes the mark is 3, and not 4."""
+    one = threshold(NODEFS, "1500m", min_reclaim="1500m")
+    assert (one.mark(100), one.mark_with_min_reclaim(100)) == (2, 3)
+    met = [thresholds_met([one], {NODEFS: observation(NODEFS, n)}, enforce_min_reclaim=False) for n in (1, 2)]
+    assert met == [(one,), ()]
+
+
 def test_the_shares_of_mark_and_minimum_reclaim_are_truncated_separately() -> None:
     """Of 10 inodes: 33% are 3 and 38% are 3, together 6 and not 7."""
     one = threshold(NODEFS_INODES, "33%", min_reclaim="38%")
@@ -93,7 +101,7 @@ def test_the_shares_of_mark_and_minimum_reclaim_are_truncated_separately() -> No
 
 
 def test_a_signal_without_a_reading_and_a_stale_one_are_skipped() -> None:
-    """Neither raises anything: 0 bytes in a stale reading are no pressure."""
+    """Neither is met: 0 bytes in a stale reading are no pressure."""
     both = [threshold(NODEFS, "1Gi"), threshold(IMAGEFS, "1Gi")]
     seen = {IMAGEFS: observation(IMAGEFS, 0, stale=True)}
     assert thresholds_met(both, seen, enforce_min_reclaim=True) == ()
@@ -153,7 +161,7 @@ def test_merging_compares_amounts_not_texts_and_no_quantity_equals_a_share(known
 
 
 def test_a_threshold_keeps_the_time_at_which_it_was_first_seen() -> None:
-    """One that goes on holding keeps its time, a new one gets now, one that ended is forgotten."""
+    """One that stays met keeps its time, a new one gets now, one that is not met any more is dropped."""
     old, new, ended = threshold(NODEFS, "1Gi"), threshold(IMAGEFS, "1Gi"), threshold(IMAGEFS, "2Gi")
     assert thresholds_first_observed_at([old, new], {old: 10.0, ended: 5.0}, 30.0) == {old: 10.0, new: 30.0}
 
@@ -162,7 +170,7 @@ def test_a_threshold_keeps_the_time_at_which_it_was_first_seen() -> None:
     ("grace_seconds", "held_seconds", "served"),
     [(0.0, 0.0, True), (120.0, 119.9, False), (120.0, 120.0, True), (120.0, 500.0, True)],
 )
-def test_grace_is_served_inclusively(grace_seconds: float, held_seconds: float, served: bool) -> None:
+def test_a_grace_period_ends_inclusively(grace_seconds: float, held_seconds: float, served: bool) -> None:
     """A hard threshold at once; a soft one of 2 minutes at exactly 120 s."""
     one = threshold(NODEFS, "1Gi", grace_seconds=grace_seconds)
     assert thresholds_met_grace_period({one: 100.0}, 100.0 + held_seconds) == ((one,) if served else ())
@@ -181,8 +189,8 @@ def test_a_condition_is_reported_for_less_than_the_transition_period(seconds: fl
     assert node_conditions_observed_since({PRESSURE: 50.0}, 300.0, 50.0 + seconds) == expected
 
 
-def test_a_condition_is_last_seen_now_or_when_it_was() -> None:
-    """The old time is kept while the condition is not seen."""
+def test_a_condition_keeps_the_time_when_it_was_last_observed() -> None:
+    """The time is now while it is observed, else the earlier one."""
     assert node_conditions_last_observed_at([PRESSURE], {PRESSURE: 1.0}, 9.0) == {PRESSURE: 9.0}
     assert node_conditions_last_observed_at([], {PRESSURE: 1.0}, 9.0) == {PRESSURE: 1.0}
 

@@ -14,7 +14,7 @@ from eviction.doctor.examine import CHECKS, examine, healthy
 from eviction.doctor.findings import Finding, NodeFacts, Severity, Snapshotter, SocketFacts
 from reclaim.services import RuntimeVersion
 from signals.types import FilesystemIdentity, FilesystemRole, FsStats, Signal, SignalObservations, Unavailable
-from tests.pure.values import GIB, MIB, look, observation, threshold
+from tests.pure.values import GIB, MIB, observation, observations_of, threshold
 
 NODEFS, IMAGEFS = FilesystemRole.NODEFS, FilesystemRole.IMAGEFS
 IMAGES = "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs"
@@ -31,7 +31,7 @@ def seen(stats: FsStats, *signals: Signal) -> SignalObservations:
         observation(s, stats.inodes_free if s.counts_inodes else stats.available_bytes, 10 * GIB) for s in signals
     ]
     filesystems = {role: (FilesystemIdentity(f"/{role}", 1, "/dev/sda", "ext4"), stats) for role in (NODEFS, IMAGEFS)}
-    return replace(look(*observations), filesystems=filesystems)
+    return replace(observations_of(*observations), filesystems=filesystems)
 
 
 SIGNALS = (Signal.NODEFS_AVAILABLE, Signal.IMAGEFS_AVAILABLE)
@@ -145,7 +145,9 @@ def test_a_filesystem_that_does_not_answer_is_found_once() -> None:
 
 def test_unknown_facts_make_no_findings() -> None:
     """A node of which only is known that its runtime is down: one problem, no guesses."""
-    bare = NodeFacts(look(), (), None, "/r", SocketFacts("/s", exists=False), 1_800_000_000.0, runtime_problem="away")
+    bare = NodeFacts(
+        observations_of(), (), None, "/r", SocketFacts("/s", exists=False), 1_800_000_000.0, runtime_problem="away"
+    )
     assert found(bare) == {"runtime": Severity.PROBLEM}
 
 

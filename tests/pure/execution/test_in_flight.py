@@ -22,7 +22,7 @@ def test_what_promises_nothing_goes_side_by_side_from_the_start() -> None:
     site, together = Site(2, wanted_mib=20, parallel=2), threading.Barrier(2)
 
     def remove(_: str) -> None:
-        together.wait(10.0)
+        together.wait(60.0)
 
     site.store.on_remove = remove
     assert results(site.execute(sized=False)) == dict.fromkeys("ab", Result.REMOVED)
@@ -62,7 +62,7 @@ def test_on_a_disk_that_is_almost_full_what_earlier_plans_freed_counts_and_what_
     def remove(name: str) -> None:
         in_flight.append(len(site.executor.in_flight))
         if name in "abcd"[:expected]:
-            together.wait(10.0)
+            together.wait(60.0)
 
     site.store.on_remove = remove
     before = RemovalHistory(10.0 * MIB, 20.0 * MIB, 64.0, 1.0, seconds_each, {"app": (2.0, 0.0)})
@@ -97,7 +97,7 @@ def test_on_a_disk_that_is_full_within_a_minute_eight_times_as_many_go_side_by_s
 
     def remove(name: str) -> None:
         if name <= "p":
-            together.wait(10.0)
+            together.wait(60.0)
 
     site.store.on_remove = remove
     assert results(site.execute()) == dict.fromkeys("abcdefghijklmnopqr", Result.REMOVED)
@@ -113,7 +113,7 @@ def test_of_inodes_no_more_are_started_than_those_in_flight_are_expected_to_free
     def remove(name: str) -> None:
         in_flight.append(set(site.executor.in_flight))
         if name in "bcd":
-            together.wait(10.0)
+            together.wait(60.0)
 
     site.store.on_remove = remove
     known = RemovalHistory(promised_bytes=10.0 * MIB, freed_bytes=0.0, freed_inodes=1000.0)
@@ -138,7 +138,7 @@ def test_what_brought_little_so_far_may_bring_all_that_it_promises() -> None:
     site = Site(8, wanted_mib=15, parallel=8)
     site.disk.need = URGENT
     site.store.sizes |= dict.fromkeys("abc", 1024)
-    site.store.on_remove = lambda name: time.sleep(0.05 if name > "c" else 0.0)
+    site.store.on_remove = lambda name: time.sleep(0.5 if name > "c" else 0.0)
     assert set(results(site.execute())) <= set("abcde")
 
 

@@ -1,4 +1,4 @@
-"""A dump of the recent past is complete: replayed, it gives the decisions that were made."""
+"""A dump of the history is complete: replayed, it gives the decisions that were made."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
-from eviction.node.history import KEPT_LOOKS, History, Look, replay
+from eviction.node.history import KEPT_ENTRIES, History, HistoryEntry, replay
 from eviction.types import Decision, Threshold
 from signals.types import FilesystemIdentity, FsLayout, Signal, SignalObservation, SignalObservations
-from tests.pure.values import GIB, look, observation, threshold, value
+from tests.pure.values import GIB, observation, observations_of, threshold, value
 
 NODEFS = Signal.NODEFS_AVAILABLE
 HARD = threshold(NODEFS, "1Gi", min_reclaim="10%")
 
 
 class Remembered:
-    """Looks at a node that are remembered."""
+    """Passes over one node with their history."""
 
     def __init__(self, *thresholds: Threshold, transition_period_seconds: float = 300.0):
         self.state = ManagerState(EvictionConfig(thresholds, transition_period_seconds))
@@ -29,10 +29,10 @@ class Remembered:
         self.decisions: list[Decision] = []
 
     def see(self, seen: SignalObservations) -> Decision:
-        """One look."""
+        """One pass on these observations."""
         before = self.state
         self.state, decision = synchronize(before, seen, seen.time)
-        self.history.add(Look(before, seen, decision))
+        self.history.add(HistoryEntry(before, seen, decision))
         self.decisions.append(decision)
         return decision
 
@@ -41,8 +41,8 @@ class Remembered:
         self.state = replace(self.state, config=EvictionConfig(thresholds, self.state.config.transition_period_seconds))
 
     def nodefs(self, now: float, available: int) -> Decision:
-        """A look that finds so many bytes."""
-        return self.see(look(observation(NODEFS, available, time=now), time=now))
+        """One pass with so many bytes available on nodefs."""
+        return self.see(observations_of(observation(NODEFS, available, time=now), time=now))
 
 
 def through_json(history: History) -> Any:
@@ -50,7 +50,7 @@ def through_json(history: History) -> Any:
     return json.loads(json.dumps(history.dump(), allow_nan=False))
 
 
-def test_without_a_look_there_is_nothing_to_replay() -> None:
+def test_before_the_first_pass_there_is_nothing_to_replay() -> None:
     """An empty dump is a dump."""
     assert replay(through_json(History())) == ([], [])
 
@@ -68,8 +68,8 @@ def test_a_story_is_replayed() -> None:
     assert [entry["layout"] for entry in made] == ["single"] * 3
 
 
-def test_a_dump_that_was_tampered_with_is_found_out() -> None:
-    """A decision that does not follow from what was seen differs in the replay."""
+def test_a_changed_dump_is_replayed_with_other_decisions() -> None:
+    """A decision that does not follow from its observations differs in the replay."""
     story = Remembered(HARD)
     story.nodefs(0.0, 0)
     dump = through_json(story.history)
@@ -78,13 +78,13 @@ def test_a_dump_that_was_tampered_with_is_found_out() -> None:
     assert was != made
 
 
-def test_a_dump_keeps_at_most_512_looks_and_the_state_before_the_first() -> None:
-    """A soft threshold that has held since long before: its first-seen time is in the state."""
+def test_a_dump_keeps_at_most_512_passes_and_the_state_before_the_first() -> None:
+    """The time since when a soft threshold has been met is older than the dump; it is in the state."""
     story = Remembered(threshold(NODEFS, "1Gi", grace_seconds=600.0))
-    for second in range(KEPT_LOOKS + 100):
+    for second in range(KEPT_ENTRIES + 100):
         story.nodefs(float(second), 0)
     dump = through_json(story.history)
-    assert len(dump["looks"]) == KEPT_LOOKS == 512
+    assert len(dump["looks"]) == KEPT_ENTRIES == 512
     assert dump["state"]["first_observed_at"] == [[0, 0.0]]
     was, made = replay(dump)
     assert was == made
@@ -92,8 +92,8 @@ def test_a_dump_keeps_at_most_512_looks_and_the_state_before_the_first() -> None
     assert len(json.dumps(dump)) < 512 * 600, "bytes; it goes over a socket"
 
 
-def test_other_thresholds_begin_a_new_history() -> None:
-    """What was decided before a reload does not follow from the present thresholds."""
+def test_other_thresholds_start_a_new_history() -> None:
+    """Decisions before a reload do not follow from the thresholds after it."""
     story = Remembered(HARD)
     story.nodefs(0.0, 0)
     story.reload(HARD, threshold(NODEFS, "5Gi", grace_seconds=30.0))
@@ -106,8 +106,8 @@ def test_other_thresholds_begin_a_new_history() -> None:
     assert made[1]["acted_on"] is not None
 
 
-def test_thresholds_that_only_the_past_knows_are_in_the_dump() -> None:
-    """After a reload that takes a threshold away the state still names it."""
+def test_thresholds_that_a_reload_removed_are_in_the_dump() -> None:
+    """The state still contains a threshold that the reload has removed."""
     story = Remembered(HARD)
     story.nodefs(0.0, 0)
     story.reload(threshold(Signal.IMAGEFS_AVAILABLE, "1Gi"))
@@ -133,7 +133,7 @@ def test_thresholds_that_only_the_past_knows_are_in_the_dump() -> None:
 def test_amounts_are_dumped_exactly(text: str) -> None:
     """A tenth of a byte, a billionth, single precision; as value, minimum reclaim and margin."""
     story = Remembered(Threshold(NODEFS, value(text), 1.5, value("1n"), "here", value(text)))
-    first = look(
+    first = observations_of(
         replace(observation(NODEFS, 0, 10**18, time=None), filesystem=FilesystemIdentity("/x", 42, "sda", "ext4")),
         time=3.25,
     )
@@ -186,17 +186,17 @@ steps = st.lists(st.tuples(st.floats(0, 40), readings, st.sampled_from([*FsLayou
 
 
 def seen_at(now: float, told: dict[Signal, tuple[int, bool, str]], layout: FsLayout | None) -> SignalObservations:
-    """A look; the times of its readings are now, always the same one, or missing."""
+    """Observations; the times of their readings are now, always the same, or missing."""
     times: dict[str, float | None] = {"now": now, "same": 1.0, "none": None}
     seen = [
         SignalObservation(signal, available, 10 * GIB, times[time], stale)
         for signal, (available, stale, time) in told.items()
     ]
-    return look(*seen, time=now, layout=layout)
+    return observations_of(*seen, time=now, layout=layout)
 
 
 @given(thresholds, steps, st.none() | st.tuples(st.integers(0, 12), thresholds))
-def test_whatever_was_seen_is_replayed(
+def test_any_history_is_replayed(
     configured: list[Threshold],
     told: list[tuple[float, dict[Signal, tuple[int, bool, str]], FsLayout | None]],
     reload: tuple[int, list[Threshold]] | None,

@@ -9,14 +9,14 @@ from tests.pure.values import SteppedClock
 
 
 class Kubelet:
-    """A kubelet that is healthy or not, and how often it was asked."""
+    """A kubelet that is healthy or not; counts how often it is asked."""
 
     def __init__(self, *, healthy: bool = False):
         self.is_healthy = healthy
         self.asked = 0
 
     def healthy(self) -> bool:
-        """Whether its `/healthz` answers."""
+        """True if its `/healthz` answers."""
         self.asked += 1
         return self.is_healthy
 
@@ -47,8 +47,8 @@ def test_a_healthy_kubelet_ends_it() -> None:
     assert hold_off.why() is None
 
 
-def test_once_over_it_stays_over() -> None:
-    """A kubelet that stops answering later, as when it is upgraded, holds nothing off."""
+def test_the_hold_off_ends_once() -> None:
+    """A kubelet that stops answering later, as in an upgrade, does not start it again."""
     clock, kubelet = SteppedClock(), Kubelet(healthy=True)
     hold_off = held(clock, kubelet)
     hold_off.why()

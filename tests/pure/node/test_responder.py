@@ -1,24 +1,24 @@
-"""What a pass measured, and the one sentence that it is judged by."""
+"""The gain that a pass measures, and its result with the reason."""
 
 from __future__ import annotations
 
 import pytest
 
 from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
-from eviction.node.responder import judged, usage_of
+from eviction.node.responder import usage_of, with_result
 from eviction.reporting.pass_record import Pass, PassResult, Trigger
 from eviction.types import Decision, Threshold
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Usage, Verdict
 from signals.types import FilesystemRole, FsLayout, Signal, SignalObservations
-from tests.pure.values import GIB, MIB, look, observation, seen_filesystems, stats, threshold
+from tests.pure.values import GIB, MIB, observation, observations_of, seen_filesystems, stats, threshold
 
 NODEFS, IMAGEFS, CONTAINERFS = FilesystemRole.NODEFS, FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS
 LOW = threshold(Signal.NODEFS_AVAILABLE, "10%")
 ROW = (DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
-CLEAR = look(observation(Signal.NODEFS_AVAILABLE, 50 * GIB))
+CLEAR = observations_of(observation(Signal.NODEFS_AVAILABLE, 50 * GIB))
 
 
-def test_room_is_that_of_the_distinct_filesystems() -> None:
+def test_usage_is_the_sum_over_distinct_filesystems() -> None:
     """Three roles on two devices are two filesystems: 1 GiB and 2 GiB, 500 inodes each."""
     shared, own = stats(GIB), stats(2 * GIB)
     found = seen_filesystems({NODEFS: (1, own), IMAGEFS: (2, shared), CONTAINERFS: (2, shared)})
@@ -26,9 +26,9 @@ def test_room_is_that_of_the_distinct_filesystems() -> None:
     assert usage_of(seen) == Usage(3 * GIB, 3 * GIB, 1000)
 
 
-def test_room_of_an_unread_node_is_none() -> None:
-    """Nothing is invented."""
-    assert usage_of(look()) == Usage()
+def test_without_readings_the_usage_is_0() -> None:
+    """Nothing is estimated."""
+    assert usage_of(observations_of()) == Usage()
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_room_of_an_unread_node_is_none() -> None:
     ],
 )
 def test_the_larger_of_two_gains_counts(before: Usage, after: Usage, gained: tuple[int, int]) -> None:
-    """While an ext4 comes out of its reserve the available count stays 0 and the free count already rises."""
+    """While an ext4 is within its reserve for root, available bytes stay 0 and free bytes already rise."""
     assert after.gained_since(before) == gained
 
 
@@ -57,7 +57,7 @@ def record(
     error: str = "",
     eligible_in_seconds: float | None = None,
 ) -> Pass:
-    """A pass that had these outcomes and measured 20 MiB and 30 inodes."""
+    """A pass with these outcomes that measured 20 MiB and 30 inodes."""
     done = ReclaimResult(
         "DeleteUnusedImages",
         outcomes,
@@ -75,7 +75,7 @@ def record(
 FREED = "removed 1 objects, freed 20.0MiB and 30 inodes"
 NONE = "removed 0 objects, freed 20.0MiB and 30 inodes"
 STILL = "still under pressure: nodefs.available"
-STALE = look(observation(Signal.IMAGEFS_AVAILABLE, 50 * GIB, stale=True))
+STALE = observations_of(observation(Signal.IMAGEFS_AVAILABLE, 50 * GIB, stale=True))
 
 
 @pytest.mark.parametrize(
@@ -118,27 +118,29 @@ STALE = look(observation(Signal.IMAGEFS_AVAILABLE, 50 * GIB, stale=True))
         ),
     ],
 )
-def test_a_pass_is_judged_by_the_thresholds_not_by_its_errors(passed: Pass, result: PassResult, reason: str) -> None:
-    """Satisfied when no threshold is met; failed when nothing could be done; else not enough, because …"""
-    told = judged(passed, dry_run=False)
+def test_the_result_of_a_pass_depends_on_the_thresholds_not_on_its_errors(
+    passed: Pass, result: PassResult, reason: str
+) -> None:
+    """Satisfied when no threshold is met; failed when nothing could be done; else not enough, with the reason."""
+    told = with_result(passed, dry_run=False)
     assert (told.result, told.reason) == (result, reason)
 
 
-def test_a_dry_run_says_what_would_go() -> None:
+def test_a_dry_run_says_what_would_be_removed() -> None:
     """Whatever the thresholds say."""
-    told = judged(record(outcome(Result.PLANNED), outcome(Result.PLANNED), still_met=(LOW,)), dry_run=True)
+    told = with_result(record(outcome(Result.PLANNED), outcome(Result.PLANNED), still_met=(LOW,)), dry_run=True)
     assert (told.result, told.reason) == (PassResult.DRY_RUN, "would remove 2 objects of nominally 20.0MiB")
 
 
-def test_an_error_is_told_once() -> None:
+def test_an_error_is_reported_once() -> None:
     """Two functions that failed for one reason give one sentence."""
     passed = record(still_met=(LOW,), error="the runtime is away")
     twice = Pass(**{name: getattr(passed, name) for name in Pass.__slots__} | {"functions": passed.functions * 2})
-    assert judged(twice, dry_run=False).reason == "the runtime is away"
+    assert with_result(twice, dry_run=False).reason == "the runtime is away"
 
 
 def test_a_node_that_can_no_longer_be_read_is_not_satisfied() -> None:
-    """A signal that was under pressure and has vanished is no health."""
-    told = judged(record(outcome(Result.REMOVED), after=look()), dry_run=False)
+    """A signal that was under pressure and has no reading at the end does not count as clear."""
+    told = with_result(record(outcome(Result.REMOVED), after=observations_of()), dry_run=False)
     assert told.result is PassResult.NOT_ENOUGH
     assert "not readable" in told.reason

@@ -1,4 +1,4 @@
-"""Where the bytes are: the parts add up, nothing counts twice, and what cannot be told is in everything else."""
+"""Attribution: the parts add up, nothing counts twice, and what cannot be attributed is in everything else."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from eviction.reporting.attribution import (
 from eviction.reporting.explain import attribution_lines
 from reclaim.types import Action, Kind, Outcome, Reason, Result, Verdict
 from signals.types import FilesystemRole, FsStats, SignalObservations
-from tests.pure.values import GIB, MIB, look, seen_filesystems
+from tests.pure.values import GIB, MIB, observations_of, seen_filesystems
 
 NODEFS, IMAGEFS, CONTAINERFS = FilesystemRole.NODEFS, FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS
 
@@ -35,9 +35,9 @@ def filesystem(used_bytes: int) -> FsStats:
 
 
 def seen(**devices: tuple[int, int]) -> SignalObservations:
-    """A look: role -> device, bytes used."""
+    """Observations from role -> (device, used bytes)."""
     found = {FilesystemRole(role): (device, filesystem(used)) for role, (device, used) in devices.items()}
-    return replace(look(), filesystems=seen_filesystems(found))
+    return replace(observations_of(), filesystems=seen_filesystems(found))
 
 
 ONE = seen(nodefs=(1, 8 * GIB), imagefs=(1, 8 * GIB), containerfs=(1, 8 * GIB))
@@ -66,8 +66,8 @@ def shares(attribution: Attribution) -> dict[Use, int]:
     return {share.use: share.bytes for share in attribution.shares}
 
 
-def test_images_are_told_apart_by_why_they_stay() -> None:
-    """In use, may go (what is planned, and what was not needed), too young, kept; what went is not there any more."""
+def test_images_are_classified_by_their_reason() -> None:
+    """In use, removable (planned or not needed), too young, kept; removed images are not counted."""
     (answer,) = attribute(ONE, IMAGES, Measured())
     assert shares(answer) == {
         Use.IMAGES_IN_USE: GIB,
@@ -80,8 +80,8 @@ def test_images_are_told_apart_by_why_they_stay() -> None:
     assert answer.used_bytes == 8 * GIB
 
 
-def test_the_classes_of_images_share_what_the_store_takes() -> None:
-    """Sizes promise 4 GiB, the store takes 2 GiB unpacked and 1 GiB packed: each class gets three quarters."""
+def test_the_classes_of_images_divide_the_size_of_the_store() -> None:
+    """Sizes add up to 4 GiB, the store takes 2 GiB unpacked and 1 GiB compressed: each class counts three quarters."""
     images = (image("used", Reason.IN_USE, GIB), image("old", Reason.UNUSED, 3 * GIB))
     measured = Measured(store_reported=2 * GIB, content=Counted(GIB))
     (answer,) = attribute(ONE, images, measured)
@@ -89,7 +89,7 @@ def test_the_classes_of_images_share_what_the_store_takes() -> None:
     assert shares(answer)[Use.IMAGES_MAY_GO] == 9 * GIB // 4
 
 
-def test_content_that_cri_does_not_show_is_what_the_store_holds_beyond() -> None:
+def test_content_that_cri_does_not_show_is_the_rest_of_the_store() -> None:
     """2 GiB of snapshots that the runtime does not report, 1 GiB of blobs beyond all sizes: at least 3 GiB."""
     images = (image("used", Reason.IN_USE, GIB),)
     measured = Measured(store_reported=GIB, store_counted=Counted(3 * GIB, complete=False), content=Counted(2 * GIB))
@@ -99,7 +99,7 @@ def test_content_that_cri_does_not_show_is_what_the_store_holds_beyond() -> None
 
 
 def test_writable_layers_are_no_images() -> None:
-    """Where they lie in the store they are taken off what it reports; dead ones are told apart."""
+    """If they are in the store, they are subtracted from its size; those of dead containers are a part of their own."""
     measured = Measured(store_reported=3 * GIB, writable_layers={"live": GIB, "dead": MIB})
     (answer,) = attribute(ONE, (image("used", Reason.IN_USE, 5 * GIB), dead("dead")), measured)
     assert shares(answer)[Use.IMAGES_IN_USE] == 2 * GIB - MIB
@@ -107,8 +107,8 @@ def test_writable_layers_are_no_images() -> None:
     assert shares(answer)[Use.CONTAINERS_DEAD] == MIB
 
 
-def test_each_filesystem_is_told_what_lies_on_it() -> None:
-    """Split: images alone; writable layers, volumes and logs with the kubelet's data."""
+def test_each_filesystem_has_the_parts_that_are_on_it() -> None:
+    """Split layout: images alone; writable layers, volumes and logs with the kubelet's data."""
     split = seen(nodefs=(1, 5 * GIB), imagefs=(2, 4 * GIB), containerfs=(1, 5 * GIB))
     measured = Measured(
         store_reported=GIB,
@@ -132,14 +132,14 @@ def test_each_filesystem_is_told_what_lies_on_it() -> None:
 
 
 def test_logs_on_another_disk_are_not_counted_here() -> None:
-    """/var/log on a disk of its own takes nothing from nodefs."""
+    """With /var/log on a disk of its own, logs are no part of nodefs."""
     measured = Measured(logs={Use.LOGS_LIVE: Counted(GIB)}, logs_device=9)
     (answer,) = attribute(ONE, (), measured)
     assert shares(answer) == {Use.ELSE: 8 * GIB}
 
 
 def test_images_that_a_pass_did_not_judge_are_one_part() -> None:
-    """A row of containers only says nothing of images, and they are there all the same."""
+    """A pass that calls only DeleteAllUnusedContainers has no verdicts on images; they count as not judged."""
     (answer,) = attribute(ONE, (), Measured(store_reported=2 * GIB, content=Counted(GIB)))
     assert shares(answer)[Use.IMAGES_UNJUDGED] == 3 * GIB
 
@@ -163,7 +163,7 @@ def test_no_part_is_negative_and_the_parts_are_all_that_is_used(
     content: int | None,
     layers: dict[str, int] | None,
 ) -> None:
-    """Whatever was answered: everything else is the rest, and 0 where figures claim more than is used."""
+    """For any measurement: everything else is the rest, and 0 where the parts exceed what is used."""
     measured = Measured(
         reported,
         None if counted is None else Counted(counted),
@@ -198,8 +198,8 @@ def test_a_log_is_live_rotated_or_of_a_gone_pod(names: tuple[str, ...], use: Use
 
 
 @pytest.mark.parametrize("use", Use)
-def test_every_part_has_words_and_a_remedy(use: Use) -> None:
-    """Nothing is shown without what could be done about it."""
+def test_every_part_has_a_description_and_a_remedy(use: Use) -> None:
+    """Each says what can be done about it."""
     words, remedy = WORDS[use]
     assert words
     assert remedy
@@ -233,7 +233,7 @@ def test_the_table_says_what_can_be_done() -> None:
     assert len(lines) == 5
 
 
-def test_programs_get_the_same() -> None:
+def test_the_json_form_has_the_same() -> None:
     """Bytes as integers, the word of the use, the remedy."""
     document = json.loads(json.dumps(attribution_json(FULL)))
     assert (document["path"], document["filesystems"]) == ("/var/lib/kubelet", ["nodefs", "imagefs"])

@@ -1,4 +1,4 @@
-"""What people read: every reason has words, every table its columns."""
+"""Sentences and tables for people: every reason has words, every table its columns."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from eviction.decision.reclaim_table import DELETE_UNUSED_IMAGES
 from eviction.reporting.explain import REASONS, no_effect_sentences, outcome_row, outcomes_table, pass_lines
 from eviction.reporting.pass_record import Pass, PassResult, Trigger
-from eviction.reporting.tables import amount, apart, signals_table, table
+from eviction.reporting.tables import amount, distinguishable, signals_table, table
 from eviction.types import Decision
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.types import FilesystemRole, FsLayout, Signal, Unavailable
-from tests.pure.values import GIB, MIB, look, observation, threshold
+from tests.pure.values import GIB, MIB, observation, observations_of, threshold
 
 GOING = Verdict(Kind.IMAGE, "sha256:1", "app:1", Action.REMOVE, Reason.UNUSED, size_bytes=MIB, age_seconds=7200.0)
 STAYING = Verdict(Kind.CONTAINER, "c", "default/pod/app#0", Action.KEEP, Reason.RUNNING)
@@ -63,7 +63,7 @@ def test_a_table_has_one_printable_line_a_row(rows: list[list[str]]) -> None:
 )
 def test_a_signal_is_shown_with_its_state(available: int, stale: bool, with_threshold: bool, state: str) -> None:
     """Of 100Gi with a mark of 10%."""
-    seen = look(observation(Signal.NODEFS_AVAILABLE, available, stale=stale))
+    seen = observations_of(observation(Signal.NODEFS_AVAILABLE, available, stale=stale))
     thresholds = [threshold(Signal.NODEFS_AVAILABLE, "10%")] if with_threshold else []
     head, line, layout = signals_table(seen, thresholds)
     assert head.split() == ["SIGNAL", "AVAILABLE", "CAPACITY", "MARK", "HEADROOM", "STATE", "FILESYSTEM"]
@@ -73,15 +73,15 @@ def test_a_signal_is_shown_with_its_state(available: int, stale: bool, with_thre
 
 
 def test_a_signal_with_a_threshold_and_no_reading_is_unknown() -> None:
-    """And why a filesystem could not be read is said on one line."""
-    seen = replace(look(layout=None), unavailable=(Unavailable(FilesystemRole.IMAGEFS, "gone\naway"),))
+    """One line says why its filesystem could not be read."""
+    seen = replace(observations_of(layout=None), unavailable=(Unavailable(FilesystemRole.IMAGEFS, "gone\naway"),))
     _, line, *rest = signals_table(seen, [threshold(Signal.IMAGEFS_AVAILABLE, "15%")])
     assert line.split() == ["imagefs.available", "-", "-", "15%", "-", "unknown", "-"]
     assert rest == ["layout: not known yet", "imagefs: not readable: gone\\naway"]
 
 
-def test_an_object_is_shown_with_what_became_of_it() -> None:
-    """What was removed says what it freed; what stays says why; an error is appended."""
+def test_an_object_is_shown_with_its_result() -> None:
+    """A removed object with what it freed, a kept one with the reason, a failed one with the error."""
     gone = Outcome(GOING, Result.REMOVED, freed_bytes=2 * MIB, freed_inodes=3)
     assert outcome_row(gone) == [
         "removed", "image", "app:1", "1.0MiB", "2h", "2.0MiB, 3 inodes", "unused", "kubelet",
@@ -93,7 +93,7 @@ def test_an_object_is_shown_with_what_became_of_it() -> None:
     assert outcome_row(Outcome(GOING, Result.FAILED, "busy"))[-1] == "no container uses it; busy"
 
 
-def test_a_threshold_that_has_no_effect_is_told_with_what_counts_instead() -> None:
+def test_a_threshold_without_effect_is_reported_with_what_counts_instead() -> None:
     """The kubelet reports such a conflict too, and overrides it too."""
     counts, written = threshold(Signal.NODEFS_AVAILABLE, "10%"), threshold(Signal.CONTAINERFS_AVAILABLE, "50%")
     (told,) = no_effect_sentences((counts, written))
@@ -109,10 +109,10 @@ def test_nothing_to_show_is_no_table() -> None:
     assert len(outcomes_table([Outcome(GOING)])) == 2
 
 
-def test_a_pass_is_told_from_signal_to_result() -> None:
-    """What was low, the row, each object, the result, and what was measured beside what was promised."""
+def test_a_pass_is_shown_from_signal_to_result() -> None:
+    """The signal, the row, each object, the result, measured and nominal bytes."""
     mark = threshold(Signal.NODEFS_AVAILABLE, "10%")
-    seen = look(observation(Signal.NODEFS_AVAILABLE, GIB))
+    seen = observations_of(observation(Signal.NODEFS_AVAILABLE, GIB))
     row = (DELETE_UNUSED_IMAGES,)
     done = ReclaimResult("DeleteUnusedImages", (Outcome(GOING, Result.REMOVED),), (Outcome(STAYING),), MIB)
     record = Pass(
@@ -147,7 +147,7 @@ ROWS = [["RESULT", "NAME", "REASON", "IN WORDS"], ["keep", "registry.example/app
 
 
 def test_a_table_that_is_wider_than_the_terminal_has_two_lines_a_row() -> None:
-    """The columns on the right go to the second line, as many as have to; where all fits, or nobody looks, none do."""
+    """As many columns on the right as necessary go to the second line; none where all fit or there is no terminal."""
     assert table(ROWS) == table(ROWS, 80) == table(ROWS, 59)
     assert table(ROWS, 58) == [
         "RESULT  NAME                    REASON",
@@ -163,8 +163,8 @@ def test_a_table_that_is_wider_than_the_terminal_has_two_lines_a_row() -> None:
     ]
 
 
-def test_one_long_name_does_not_move_its_column_away() -> None:
-    """It is too long by itself; the others stay beside what they belong to."""
+def test_one_long_name_does_not_move_its_column_to_the_second_line() -> None:
+    """Only that cell exceeds the width."""
     long = ["keep", "x" * 100, "in_use", "a container uses it"]
     lines = table([*ROWS, long], 60)
     assert lines[2].split() == ["keep", "registry.example/app:1"]
@@ -172,15 +172,15 @@ def test_one_long_name_does_not_move_its_column_away() -> None:
 
 
 def test_nothing_freed_is_no_column() -> None:
-    """A plan, or what stayed."""
+    """In a plan, and where nothing was removed, the column is left out."""
     assert "FREED" not in outcomes_table([Outcome(GOING)])[0]
     assert "FREED" in outcomes_table([Outcome(GOING, Result.REMOVED)])[0]
 
 
-def test_a_mark_that_is_missed_by_little_is_told_in_bytes() -> None:
-    """57.6MiB below 57.6MiB is no news to anybody."""
+def test_amounts_that_round_to_the_same_text_are_shown_in_bytes() -> None:
+    """57.6MiB below 57.6MiB would say nothing."""
     signal = Signal.NODEFS_AVAILABLE
-    assert apart(signal, 60_390_000, 60_397_978) == ("60390000B", "60397978B")
-    assert apart(signal, 60 * MIB, 61 * MIB) == ("60.0MiB", "61.0MiB")
-    assert apart(signal, MIB, MIB) == ("1.0MiB", "1.0MiB")
-    assert apart(Signal.NODEFS_INODES_FREE, 5, 6) == ("5 inodes", "6 inodes")
+    assert distinguishable(signal, 60_390_000, 60_397_978) == ("60390000B", "60397978B")
+    assert distinguishable(signal, 60 * MIB, 61 * MIB) == ("60.0MiB", "61.0MiB")
+    assert distinguishable(signal, MIB, MIB) == ("1.0MiB", "1.0MiB")
+    assert distinguishable(Signal.NODEFS_INODES_FREE, 5, 6) == ("5 inodes", "6 inodes")

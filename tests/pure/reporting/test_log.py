@@ -1,4 +1,4 @@
-"""One event is one line, whatever it is about."""
+"""One event is one line, whatever it contains."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_an_event_as_json_is_one_object() -> None:
 @pytest.mark.parametrize("as_json", [False, True])
 @given(sentence=st.text(), name=st.text())
 def test_one_event_is_one_printable_line(as_json: bool, sentence: str, name: str) -> None:
-    """No name ends a line early or speaks to a terminal."""
+    """No name ends a line early or sends commands to a terminal."""
     log, stream = logged(as_json=as_json)
     log.error(sentence, name=name, nested=[name])
     line = stream.getvalue()
@@ -81,7 +81,7 @@ def test_control_characters_are_escaped(as_json: bool) -> None:
         ("", ""),
     ],
 )
-def test_escaping_leaves_what_is_printable(text: str, shown: str) -> None:
+def test_escaping_keeps_printable_characters(text: str, shown: str) -> None:
     """Only what cannot be shown is written as an escape."""
     assert escaped(text) == shown
 

@@ -1,4 +1,4 @@
-"""The JSON form of a pass: the contract that scripts and dashboards rely on."""
+"""The JSON form of a pass, on which scripts and dashboards rely."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
-from eviction.node.responder import judged
+from eviction.node.responder import with_result
 from eviction.reporting.observations_json import observations_json, threshold_json, timestamp
 from eviction.reporting.pass_record import (
     Pass,
@@ -24,7 +24,7 @@ from eviction.types import Decision, NodeCondition
 from reclaim.disk_need import NEVER, OrderDecision
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.types import FilesystemIdentity, FsLayout, Signal
-from tests.pure.values import GIB, MIB, look, observation, threshold
+from tests.pure.values import GIB, MIB, observation, observations_of, threshold
 
 LOW = replace(threshold(Signal.NODEFS_AVAILABLE, "10%", min_reclaim="2%"), origin="flag")
 GONE = Outcome(
@@ -46,11 +46,11 @@ def test_times_are_rfc_3339_in_utc_with_milliseconds(wall: float, text: str) -> 
 
 
 def test_an_observation_carries_the_wall_time_of_its_reading() -> None:
-    """Read 5 s before the look: its time is 5 s earlier than that of the look; an unknown time is null."""
+    """Read 5 s before the observation ended: its time is 5 s earlier; an unknown time is null."""
     where = FilesystemIdentity("/var/lib/kubelet", 7, "/dev/sda1", "ext4")
     nodefs = replace(observation(Signal.NODEFS_AVAILABLE, GIB, time=95.0), filesystem=where)
     images = observation(Signal.IMAGEFS_AVAILABLE, GIB, time=None, stale=True)
-    found = observations_json(replace(look(images, nodefs, time=100.0), wall_time=1_800_000_005.0))
+    found = observations_json(replace(observations_of(images, nodefs, time=100.0), wall_time=1_800_000_005.0))
     assert found == [
         {
             "signal": "nodefs.available",
@@ -74,7 +74,7 @@ def test_an_observation_carries_the_wall_time_of_its_reading() -> None:
 @pytest.mark.parametrize(("capacity", "effective"), [(100 * GIB, 10737418400), (None, None)])
 def test_a_threshold_carries_its_mark_at_the_present_capacity(capacity: int | None, effective: int | None) -> None:
     """Null where the capacity is not known."""
-    seen = look(*([observation(Signal.NODEFS_AVAILABLE, 0, capacity)] if capacity else []))
+    seen = observations_of(*([observation(Signal.NODEFS_AVAILABLE, 0, capacity)] if capacity else []))
     assert threshold_json(LOW, seen) == {
         "signal": "nodefs.available",
         "value": "10%",
@@ -87,8 +87,8 @@ def test_a_threshold_carries_its_mark_at_the_present_capacity(capacity: int | No
     }
 
 
-def test_an_outcome_says_what_became_of_an_object() -> None:
-    """Bytes are integers, durations seconds; of what was kept the result is null."""
+def test_an_outcome_has_the_result_of_an_object() -> None:
+    """Bytes are integers, durations seconds; the result of a kept object is null."""
     assert outcome_json(GONE) == {
         "kind": "image",
         "id": "sha256:1",
@@ -116,8 +116,8 @@ def test_kept_objects_are_counted_by_reason() -> None:
 
 
 def test_a_pass_is_one_json_document() -> None:
-    """With the observation that caused it, what was decided, done, measured, and how long it took."""
-    seen = look(observation(Signal.NODEFS_AVAILABLE, GIB))
+    """With its observations, decision, removals, measurements and durations."""
+    seen = observations_of(observation(Signal.NODEFS_AVAILABLE, GIB))
     row = (DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
     record = Pass(
         id="abc",
@@ -149,9 +149,9 @@ def test_a_pass_is_one_json_document() -> None:
     assert pass_json(record, with_kept=False)["kept_by_reason"] == {"running": 1}
 
 
-def test_by_what_the_images_went_is_told_in_a_sentence_and_in_fields() -> None:
-    """Null where nothing was chosen, and null seconds for never; the sentence is there only where the yield decided."""
-    seen = look(observation(Signal.NODEFS_AVAILABLE, GIB))
+def test_the_order_of_images_is_in_the_reason_and_in_fields() -> None:
+    """Null where there was no choice, and null seconds for never; the reason names it only if the order is by yield."""
+    seen = observations_of(observation(Signal.NODEFS_AVAILABLE, GIB))
     done = ReclaimResult("DeleteUnusedImages", (GONE,), relieved=True)
     record = Pass("abc", 0.0, Trigger.WATCH, seen, Decision(frozenset(), (), None, (), None), functions=(done,))
     assert pass_json(record)["order"] is None
@@ -163,7 +163,7 @@ def test_by_what_the_images_went_is_told_in_a_sentence_and_in_fields() -> None:
         "seconds_to_full": 0.512,
         "seconds_by_last_use": None,
     }
-    told = judged(replace(hurried, after=seen), dry_run=False).reason
+    told = with_result(replace(hurried, after=seen), dry_run=False).reason
     assert told.endswith("; no threshold is met any more; " + hurry.sentence)
     calm = replace(record, after=seen, functions=(replace(done, order=OrderDecision(False, False, NEVER, 0.02)),))
     assert pass_json(calm)["order"] == {
@@ -172,7 +172,7 @@ def test_by_what_the_images_went_is_told_in_a_sentence_and_in_fields() -> None:
         "seconds_to_full": None,
         "seconds_by_last_use": 0.02,
     }
-    assert judged(calm, dry_run=False).reason.endswith("; no threshold is met any more")
+    assert with_result(calm, dry_run=False).reason.endswith("; no threshold is met any more")
 
 
 def test_a_pass_of_fifty_thousand_removals_made_a_line_of_17_megabytes() -> None:
@@ -181,7 +181,7 @@ def test_a_pass_of_fifty_thousand_removals_made_a_line_of_17_megabytes() -> None
     long = replace(
         GONE, verdict=GONE.verdict._replace(id="sha256:" + "7" * 64, name="n" * 10_000), error="refused" * 1000
     )
-    seen = look(observation(Signal.NODEFS_AVAILABLE, GIB))
+    seen = observations_of(observation(Signal.NODEFS_AVAILABLE, GIB))
     functions = (
         ReclaimResult("DeleteAllUnusedContainers", (long,) * 30, (STAYS,) * 1000),
         ReclaimResult("DeleteUnusedImages", (long,) * 50_000, (STAYS,)),

@@ -101,7 +101,7 @@ def test_a_tree_that_never_answers_costs_the_limit_and_no_more(tmp_path: Path) -
     assert not meter.measure([Tree(str(tmp_path), hanging)])[0].complete
     assert asked.is_set()
     assert meter.measure([Tree(str(tmp_path), hanging)]) == (TreeUsage(),)
-    assert clock.monotonic() - began < 5.0
+    assert clock.monotonic() - began < 20.0, "the tree hangs for 30 s"
     go_on.set()
 
 

@@ -1,4 +1,4 @@
-"""Events on their way to the API server: what is counted, limited, tried again, lost; and who never waits."""
+"""Events to the API server: aggregated, limited, retried, dropped; and `warn` never waits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from io import StringIO
 
 from eviction.reporting.log import Log
-from eviction.telemetry.event_correlator import BURST, MOST_REMEMBERED, REFILL_SECONDS, Correlator, NodeEvent
+from eviction.telemetry.event_correlator import BURST, MOST_REMEMBERED, REFILL_SECONDS, EventCorrelator, NodeEvent
 from eviction.telemetry.event_recorder import (
     AGAIN_SECONDS,
     MOST_QUEUED,
@@ -39,11 +39,11 @@ class Cluster:
         self._answer("create")
         self.events[event.name] = event
 
-    def count_up(self, event: NodeEvent) -> None:
+    def update_count(self, event: NodeEvent) -> None:
         """One that is there."""
-        self._answer("count_up")
+        self._answer("update_count")
         if event.name not in self.events:
-            raise EventNotSent("it is not there", absent=True)
+            raise EventNotSent("it is not there", not_found=True)
         self.events[event.name] = event
 
     def _answer(self, request: str) -> None:
@@ -54,7 +54,7 @@ class Cluster:
 
 
 class Story:
-    """A recorder to a cluster on a stepped clock; `tell` sends events one after the other, and waits for the end."""
+    """A recorder to a cluster on a stepped clock; `tell` sends events one after the other, and returns the log."""
 
     def __init__(self, cluster: EventWriter):
         self.clock = SteppedClock()
@@ -86,26 +86,26 @@ def test_an_event_becomes_an_object() -> None:
     assert (event.reason, event.message, event.count) == (MET.reason, MET.message, 1)
 
 
-def test_the_same_event_again_is_counted_up() -> None:
+def test_equal_events_are_counted() -> None:
     """Three of one kind and one of another: two objects."""
     cluster = Cluster()
     Story(cluster).tell(MET, MET, FAILED, MET)
-    assert cluster.requests == ["create", "count_up", "create", "count_up"]
+    assert cluster.requests == ["create", "update_count", "create", "update_count"]
     assert [event.count for event in cluster.events.values()] == [3, 1]
 
 
-def test_what_the_cluster_has_forgotten_is_made_anew() -> None:
-    """It keeps events for an hour; the count goes on."""
+def test_an_event_that_the_cluster_has_deleted_is_created_again() -> None:
+    """It keeps events for an hour; the count continues."""
     cluster = Cluster()
-    cluster.before = lambda: cluster.events.clear() if cluster.requests == ["create", "count_up"] else None
+    cluster.before = lambda: cluster.events.clear() if cluster.requests == ["create", "update_count"] else None
     Story(cluster).tell(MET, MET)
-    assert cluster.requests == ["create", "count_up", "create"]
+    assert cluster.requests == ["create", "update_count", "create"]
     assert [event.count for event in cluster.events.values()] == [2]
 
 
-def test_a_cluster_that_is_away_is_asked_again_every_10_s() -> None:
-    """Said once, and that it takes events again; the event that waited arrives first."""
-    cluster = Cluster(*[EventNotSent("it cannot be reached", again=True)] * 3)
+def test_to_a_cluster_that_is_down_events_are_retried_every_10_s() -> None:
+    """Logged once, and when it accepts events again; the event that waited arrives first."""
+    cluster = Cluster(*[EventNotSent("it cannot be reached", retriable=True)] * 3)
     story = Story(cluster)
     assert story.tell(MET, FAILED) == [
         "warning an event did not reach the API server: it cannot be reached",
@@ -117,14 +117,14 @@ def test_a_cluster_that_is_away_is_asked_again_every_10_s() -> None:
 
 def test_an_event_is_given_up_after_twelve_tries() -> None:
     """The next one is sent all the same."""
-    cluster = Cluster(*[EventNotSent("it cannot be reached", again=True)] * MOST_TRIES)
+    cluster = Cluster(*[EventNotSent("it cannot be reached", retriable=True)] * MOST_TRIES)
     Story(cluster).tell(MET, FAILED)
     assert cluster.requests == ["create"] * (MOST_TRIES + 1)
     assert [event.reason for event in cluster.events.values()] == [FAILED.reason]
 
 
-def test_what_is_refused_is_not_tried_again() -> None:
-    """403 stays 403: said, and no time is lost."""
+def test_a_refused_event_is_not_retried() -> None:
+    """403 will not change: it is logged, and the next event is sent."""
     cluster = Cluster(EventNotSent("it answered 403"))
     story = Story(cluster)
     assert story.tell(MET)[0] == "warning an event did not reach the API server: it answered 403"
@@ -132,8 +132,8 @@ def test_what_is_refused_is_not_tried_again() -> None:
     assert story.clock.monotonic() == 1000.0
 
 
-def test_a_full_queue_loses_events_and_delays_nobody() -> None:
-    """What is beyond 64 is lost and said once; those 64 arrive."""
+def test_a_full_queue_drops_events_without_delay() -> None:
+    """Events beyond 64 are dropped, which is logged once; those 64 arrive."""
     cluster = Cluster()
     events = [GCEvent(EventReason.IMAGE_GC_FAILED, str(number % 20)) for number in range(3 * MOST_QUEUED)]
     said = Story(cluster).tell(*events)
@@ -141,8 +141,8 @@ def test_a_full_queue_loses_events_and_delays_nobody() -> None:
     assert len(cluster.requests) == BURST
 
 
-def test_a_defect_in_sending_ends_with_its_event() -> None:
-    """It is said with its type, and the next event is sent."""
+def test_a_defect_in_sending_concerns_one_event_only() -> None:
+    """It is logged with its type, and the next event is sent."""
     cluster = Cluster()
 
     def break_once() -> None:
@@ -154,8 +154,8 @@ def test_a_defect_in_sending_ends_with_its_event() -> None:
     assert [event.reason for event in cluster.events.values()] == [FAILED.reason]
 
 
-def test_without_a_writer_events_go_to_the_log_only() -> None:
-    """The library is not installed, say: one sentence, and whoever warns goes on."""
+def test_without_a_writer_events_are_only_logged() -> None:
+    """For example without the library: one sentence in the log, and `warn` still works."""
 
     def connect() -> EventWriter:
         raise EventNotSent("the extra [kubernetes] is not installed")
@@ -169,10 +169,10 @@ def test_without_a_writer_events_go_to_the_log_only() -> None:
     assert "events go to the log only: the extra [kubernetes] is not installed" in out.getvalue()
 
 
-def test_the_end_cuts_the_waiting_for_another_try_short() -> None:
-    """The thread leaves although it would wait 10 s, with events in the queue."""
+def test_finish_interrupts_the_wait_for_another_try() -> None:
+    """The thread ends although it would wait 10 s, with events in the queue."""
     reached = threading.Event()
-    cluster = Cluster(*[EventNotSent("it cannot be reached", again=True)] * MOST_TRIES)
+    cluster = Cluster(*[EventNotSent("it cannot be reached", retriable=True)] * MOST_TRIES)
     cluster.before = reached.set
     clock = SteppedClock()
     recorder = EventRecorder(lambda: cluster, "node-1", Log(clock.wall, stream=StringIO()), clock)
@@ -188,8 +188,8 @@ def test_the_end_cuts_the_waiting_for_another_try_short() -> None:
 
 
 def test_beyond_a_burst_one_event_in_5_minutes_is_sent() -> None:
-    """25 at once, the 26th not; the count goes on meanwhile."""
-    correlator = Correlator("node-1")
+    """25 at once, the 26th not; the count continues meanwhile."""
+    correlator = EventCorrelator("node-1")
     sent = [correlator.correlate(FAILED, 0.0, 0.0) for _ in range(BURST + 10)]
     assert [event is not None for event in sent] == [True] * BURST + [False] * 10
     later = correlator.correlate(FAILED, REFILL_SECONDS, REFILL_SECONDS)
@@ -199,8 +199,8 @@ def test_beyond_a_burst_one_event_in_5_minutes_is_sent() -> None:
 
 
 def test_names_differ_although_the_clock_stands_still_or_steps_back() -> None:
-    """And what is remembered stays bounded: the oldest message is forgotten and becomes a new object."""
-    correlator = Correlator("node-1")
+    """And memory is bounded: the oldest message is forgotten, and becomes a new object."""
+    correlator = EventCorrelator("node-1")
     names = set()
     for number in range(2 * MOST_REMEMBERED):
         event = correlator.correlate(GCEvent(FAILED.reason, str(number)), 100.0 - number, number * REFILL_SECONDS)

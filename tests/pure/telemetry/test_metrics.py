@@ -1,4 +1,4 @@
-"""Metrics: what a scrape tells of a look and of passes, and that their number is bounded."""
+"""Metrics: the values in a scrape after an observation and passes, and the limit of their number."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from eviction.reporting.pass_record import Pass, PassResult, Timings, Trigger
-from eviction.reporting.status import Mark, Standing, mark_of
+from eviction.reporting.status import NodeStatus, ThresholdStatus, threshold_status
 from eviction.telemetry.metrics import BUCKETS, LARGEST_SERIES, OPERATION_TYPES, Metrics
 from eviction.types import Decision, NodeCondition
 from reclaim.functions import FUNCTIONS
@@ -17,11 +17,13 @@ from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, 
 from signals.interval import update_fill_rate
 from signals.types import FsLayout, Signal
 from tests.pages import EVICTION, rows_of, section
-from tests.pure.values import GIB, MIB, look, observation, threshold
+from tests.pure.values import GIB, MIB, observation, observations_of, threshold
 
 LOW = threshold(Signal.NODEFS_AVAILABLE, "10%")
-SEEN = look(observation(Signal.NODEFS_AVAILABLE, 20 * GIB, time=90.0), observation(Signal.NODEFS_INODES_FREE, 7, 9))
-QUIET = Standing(SEEN, frozenset(), (Mark(LOW, 10 * GIB, 12.5),), 0.5, -1.0, 100.0)
+SEEN = observations_of(
+    observation(Signal.NODEFS_AVAILABLE, 20 * GIB, time=90.0), observation(Signal.NODEFS_INODES_FREE, 7, 9)
+)
+QUIET = NodeStatus(SEEN, frozenset(), (ThresholdStatus(LOW, 10 * GIB, 12.5),), 0.5, -1.0, 100.0)
 
 
 def verdict(kind: Kind, reason: Reason, action: Action = Action.REMOVE) -> Verdict:
@@ -55,13 +57,13 @@ IMAGES = ReclaimResult(
 
 
 def scraped(metrics: Metrics) -> dict[str, float]:
-    """Every series of a scrape with its value, those of the process left out."""
+    """Every series of a scrape with its value, without those of the process."""
     lines = metrics.page().body.decode().splitlines()
     pairs = (line.rpartition(" ") for line in lines if line.startswith("reclaimd_"))
     return {series: float(number) for series, _, number in pairs}
 
 
-def test_a_scrape_tells_the_last_look() -> None:
+def test_a_scrape_has_the_last_observation() -> None:
     """Available, capacity, age of the reading, mark and the time to it."""
     found = scraped(Metrics(lambda: QUIET))
     assert found['reclaimd_signal_available{signal="nodefs.available"}'] == 20 * GIB
@@ -79,8 +81,8 @@ def test_a_scrape_tells_the_last_look() -> None:
 def test_the_table_of_metrics_is_that_of_a_scrape() -> None:
     """Every family is documented, and no other, with its labels."""
     metrics = Metrics(lambda: QUIET)
-    metrics.passed(a_pass(IMAGES))
-    metrics.called("ListImages", 0.01, failed=False)
+    metrics.count_pass(a_pass(IMAGES))
+    metrics.count_call("ListImages", 0.01, failed=False)
     lines = metrics.page().body.decode().splitlines()
     exposed: dict[str, set[str]] = {line.split()[2]: set() for line in lines if line.startswith("# HELP reclaimd_")}
     for series in scraped(metrics):
@@ -94,7 +96,7 @@ def test_the_table_of_metrics_is_that_of_a_scrape() -> None:
     assert exposed == documented
 
 
-def test_pressure_and_hold_off_are_told() -> None:
+def test_pressure_and_hold_off_have_gauges() -> None:
     """1 while the condition is reported, 1 while nothing may be removed."""
     pressed = replace(QUIET, conditions=frozenset({NodeCondition.DISK_PRESSURE}))
     found = scraped(Metrics(lambda: pressed, lambda: "the kubelet does not answer"))
@@ -102,17 +104,17 @@ def test_pressure_and_hold_off_are_told() -> None:
     assert found["reclaimd_held_off"] == 1
 
 
-def test_before_the_first_look_there_are_no_signals() -> None:
-    """Nothing is invented: no series of a signal, no zero."""
-    found = scraped(Metrics(lambda: Standing(None, frozenset(), (), 0.0, 0.0, 0.0)))
+def test_before_the_first_observation_there_are_no_signals() -> None:
+    """No series of a signal, not even with the value 0."""
+    found = scraped(Metrics(lambda: NodeStatus(None, frozenset(), (), 0.0, 0.0, 0.0)))
     assert not [series for series in found if "signal=" in series]
 
 
 def test_passes_are_counted_by_their_record() -> None:
     """Trigger and result, removals by kind and result, bytes measured and nominal, durations by function."""
     metrics = Metrics(lambda: QUIET)
-    metrics.passed(a_pass(IMAGES))
-    metrics.passed(a_pass(IMAGES, result=PassResult.NOT_ENOUGH))
+    metrics.count_pass(a_pass(IMAGES))
+    metrics.count_pass(a_pass(IMAGES, result=PassResult.NOT_ENOUGH))
     found = scraped(metrics)
     assert found['reclaimd_passes_total{result="satisfied",trigger="interval"}'] == 1
     assert found['reclaimd_passes_total{result="not_enough",trigger="interval"}'] == 1
@@ -129,21 +131,21 @@ def test_passes_are_counted_by_their_record() -> None:
 
 
 def test_kept_is_about_the_last_pass() -> None:
-    """What was kept before is not told again."""
+    """Objects that only an earlier pass kept are not counted."""
     metrics = Metrics(lambda: QUIET)
-    metrics.passed(a_pass(IMAGES))
+    metrics.count_pass(a_pass(IMAGES))
     assert scraped(metrics)['reclaimd_kept{kind="image",reason="in_use"}'] == 1
-    metrics.passed(a_pass())
+    metrics.count_pass(a_pass())
     assert not [series for series in scraped(metrics) if series.startswith("reclaimd_kept{")]
 
 
 def test_calls_of_the_runtime_have_the_kubelets_words() -> None:
-    """operation_type as in the kubelet; a call that is not known counts as other."""
+    """operation_type as in the kubelet; an unknown call counts as other."""
     metrics = Metrics(lambda: QUIET)
-    metrics.called("ListImages", 0.2, False)
-    metrics.called("ListImages", 0.2, True)
-    metrics.called("SomethingNew", 0.2, False)
-    metrics.watched()
+    metrics.count_call("ListImages", 0.2, False)
+    metrics.count_call("ListImages", 0.2, True)
+    metrics.count_call("SomethingNew", 0.2, False)
+    metrics.count_watch_event()
     found = scraped(metrics)
     assert found['reclaimd_runtime_operations_total{operation_type="list_images"}'] == 2
     assert found['reclaimd_runtime_operations_errors_total{operation_type="list_images"}'] == 1
@@ -154,15 +156,17 @@ def test_calls_of_the_runtime_have_the_kubelets_words() -> None:
 
 def test_no_name_is_ever_a_label_and_the_series_are_bounded() -> None:
     """Everything that can happen, a thousand times: no name, no id, and not more series than were promised."""
-    metrics = Metrics(lambda: replace(QUIET, marks=tuple(Mark(threshold(s, "1"), 1, 1.0) for s in Signal)))
+    metrics = Metrics(
+        lambda: replace(QUIET, thresholds=tuple(ThresholdStatus(threshold(s, "1"), 1, 1.0) for s in Signal))
+    )
     for trigger in Trigger:
         for result in PassResult:
             every = tuple(Outcome(verdict(k, r), outcome) for k in Kind for r in Reason for outcome in Result)
             kept = tuple(Outcome(verdict(k, r, Action.KEEP)) for k in Kind for r in Reason)
             functions = tuple(ReclaimResult(str(f), every, kept, MIB) for f in FUNCTIONS)
-            metrics.passed(replace(a_pass(*functions, result=result), trigger=trigger))
+            metrics.count_pass(replace(a_pass(*functions, result=result), trigger=trigger))
     for call in [*OPERATION_TYPES, *(f"Unknown{number}" for number in range(1000))]:
-        metrics.called(call, 1000.0, True)
+        metrics.count_call(call, 1000.0, True)
     text = metrics.page().body.decode()
     assert "secret" not in text
     assert len([line for line in text.splitlines() if not line.startswith("#")]) <= LARGEST_SERIES
@@ -171,8 +175,8 @@ def test_no_name_is_ever_a_label_and_the_series_are_bounded() -> None:
 def test_every_label_is_a_word() -> None:
     """No path, no digest, no space: what a closed set holds."""
     metrics = Metrics(lambda: QUIET)
-    metrics.passed(a_pass(IMAGES))
-    metrics.called("ListImages", 0.2, True)
+    metrics.count_pass(a_pass(IMAGES))
+    metrics.count_call("ListImages", 0.2, True)
     for series in scraped(metrics):
         for word in re.findall(r'="([^"]*)"', series):
             assert re.fullmatch(r"[A-Za-z0-9_.+]+", word)
@@ -184,7 +188,7 @@ def test_counts_from_many_threads_are_all_there() -> None:
 
     def work() -> None:
         for _ in range(500):
-            metrics.called("ImageStatus", 0.001, False)
+            metrics.count_call("ImageStatus", 0.001, False)
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
@@ -200,7 +204,7 @@ def test_counts_from_many_threads_are_all_there() -> None:
 def test_a_duration_on_a_bound_counts_below_it(seconds: float) -> None:
     """As Prometheus has it: `le` is less or equal."""
     metrics = Metrics(lambda: QUIET)
-    metrics.passed(replace(a_pass(), timings=Timings(detect_seconds=seconds)))
+    metrics.count_pass(replace(a_pass(), timings=Timings(detect_seconds=seconds)))
     found = scraped(metrics)
     for bound in BUCKETS:
         assert found[f'reclaimd_detect_seconds_bucket{{le="{bound}"}}'] == (seconds <= bound)
@@ -210,8 +214,11 @@ def test_the_time_to_a_mark_follows_from_the_fill() -> None:
     """1 GiB a second, 10 GiB above the mark: 10 s; below it 0; unknown without a fill or without the signal."""
     first = update_fill_rate(None, 30 * GIB, 0.0)
     filling = update_fill_rate(first, 20 * GIB, 10.0)
-    mark = int(LOW.effective(100 * GIB))
-    assert mark_of(LOW, SEEN, filling).headroom_seconds == pytest.approx((20 * GIB - mark) / filling.fastest)
-    assert mark_of(LOW, look(observation(Signal.NODEFS_AVAILABLE, GIB)), filling).headroom_seconds == 0.0
-    assert mark_of(LOW, SEEN, None) == Mark(LOW, mark, None)
-    assert mark_of(LOW, look(), filling) == Mark(LOW, None, None)
+    mark = LOW.mark(100 * GIB)
+    assert threshold_status(LOW, SEEN, filling).headroom_seconds == pytest.approx((20 * GIB - mark) / filling.fastest)
+    assert (
+        threshold_status(LOW, observations_of(observation(Signal.NODEFS_AVAILABLE, GIB)), filling).headroom_seconds
+        == 0.0
+    )
+    assert threshold_status(LOW, SEEN, None) == ThresholdStatus(LOW, mark, None)
+    assert threshold_status(LOW, observations_of(), filling) == ThresholdStatus(LOW, None, None)

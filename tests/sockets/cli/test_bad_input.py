@@ -1,4 +1,4 @@
-"""What people get wrong: the exit code, exactly one sentence on stderr that names the thing, and nothing removed."""
+"""Invalid input: the exit code, exactly one sentence on stderr that names the mistake, and nothing removed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from eviction.drill.runtime.failpoints import Fail
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
-from tests.reclaimd_process import ENVIRONMENT, PROGRAM, answer, reclaimd
+from tests.reclaimd_process import ENVIRONMENT, PROGRAM, answer, reclaimd, reclaimd_here
 
 HEAD = "apiVersion: reclaimd.io/v1alpha1\nkind: ReclaimdConfiguration\n"
 CONFIG = "CONFIG"  # stands for the path of a good configuration, under pressure
@@ -88,7 +88,7 @@ FILES: dict[str, tuple[str, list[str]]] = {
 
 
 def said_once(stderr: str, *texts: str) -> None:
-    """Exactly one sentence, without a traceback, that holds these texts."""
+    """Asserts exactly one sentence, without a traceback, that contains these texts."""
     assert stderr.count("\n") == 1, stderr
     assert stderr.endswith("\n")
     assert "Traceback" not in stderr
@@ -109,7 +109,7 @@ def test_a_wrong_command_line_is_one_sentence(pressured: tuple[SmallNode, str], 
     """The exit code of the table, the sentence on stderr, nothing on stdout and nothing removed."""
     small_node, configuration = pressured
     arguments, code, texts = ARGUMENTS[wrong]
-    process = reclaimd(*(configuration if each == CONFIG else each for each in arguments))
+    process = reclaimd_here(*(configuration if each == CONFIG else each for each in arguments))
     assert process.returncode == code, process.stderr
     assert process.stdout == ""
     said_once(process.stderr, *texts)
@@ -118,11 +118,11 @@ def test_a_wrong_command_line_is_one_sentence(pressured: tuple[SmallNode, str], 
 
 @pytest.mark.parametrize("wrong", FILES)
 def test_a_wrong_file_is_one_sentence_with_its_name(tmp_path: Path, wrong: str) -> None:
-    """Every command refuses it with 2 before it looks at anything."""
+    """Every command exits with 2 before it reads anything else."""
     text, texts = FILES[wrong]
     path = tmp_path / "reclaimd.yaml"
     path.write_text(HEAD + text + "\n")
-    process = reclaimd("check", "--config", str(path))
+    process = reclaimd_here("check", "--config", str(path))
     assert process.returncode == 2, process.stdout
     assert process.stdout == ""
     said_once(process.stderr, *texts)
@@ -132,7 +132,7 @@ def test_a_wrong_file_is_one_sentence_with_its_name(tmp_path: Path, wrong: str) 
 
 @pytest.mark.parametrize("command", ["run", "reclaim", "plan", "check"])
 def test_every_command_refuses_a_wrong_file(tmp_path: Path, command: str) -> None:
-    """The daemon as well as the hook: nothing is taken from a configuration that has a problem."""
+    """The daemon too: no part of an invalid configuration is used."""
     path = tmp_path / "reclaimd.yaml"
     path.write_text("kind: KubeletConfiguration\n")
     process = reclaimd(command, "--config", str(path))
@@ -151,7 +151,7 @@ def test_a_file_that_is_too_large_or_not_text_is_refused(tmp_path: Path) -> None
 
 
 def test_a_wrong_endpoint_in_the_environment_is_refused(small_node: SmallNode) -> None:
-    """The environment counts where no flag does, and what it says is checked in the same way."""
+    """The environment is used where no flag is given, and is checked in the same way."""
     process = reclaimd("check", CONTAINER_RUNTIME_ENDPOINT="npipe://x")
     assert process.returncode == 2
     said_once(process.stderr, "npipe", "unix:///")
@@ -161,7 +161,7 @@ HOSTILE = "evil\n2026-01-01T00:00:00Z info started\x1b[2J\x1b]0;owned\x07\u202e"
 
 
 def test_hostile_names_stay_one_line_in_tables(small_node: SmallNode) -> None:
-    """A pod named with newlines and escape sequences adds no line to a table, and a terminal obeys nothing."""
+    """A pod named with newlines and escape sequences adds no line to a table and sends no commands to a terminal."""
     small_node.add_images(1)
     small_node.gone_pod(HOSTILE.replace("/", "_"))
     plan = reclaimd("plan", "--config", small_node.configuration())
@@ -196,7 +196,7 @@ def test_hostile_words_of_a_runtime_stay_one_event_in_the_log(small_node: SmallN
         time.sleep(0.5)
     finally:
         daemon.terminate()
-        _, log = daemon.communicate(timeout=30)
+        _, log = daemon.communicate(timeout=60.0)
     lines = log.splitlines()
     assert daemon.returncode == 0
     assert any("evil" in line for line in lines)

@@ -1,6 +1,6 @@
 """`reclaimd status`, `reclaimd config` and SIGHUP, as people use them.
 
-No runtime is needed: a daemon whose runtime socket is missing still looks at its own filesystem.
+No runtime is needed: a daemon without a runtime still observes its own filesystem.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from eviction.node.history import replay
-from tests.reclaimd_process import Daemon, answer, came_true, reclaimd, write_configuration
+from tests.reclaimd_process import Daemon, answer, came_true, reclaimd, reclaimd_here, write_configuration
 
 WITHIN_SECONDS = 15.0  # the machine is shared
 OFF = dict.fromkeys(("nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree"), "0%")
@@ -47,10 +47,15 @@ class Machine:
 
     def status(self, *arguments: str) -> Any:
         """The status as JSON."""
-        return answer(reclaimd("status", "--config", str(self.file), "-o", "json", *arguments))
+        return answer(reclaimd_here("status", "--config", str(self.file), "-o", "json", *arguments))
+
+    def looked(self) -> bool:
+        """Whether the daemon answers, and has had its first look."""
+        process = reclaimd_here("status", "--config", str(self.file), "-o", "json")
+        return process.returncode == 0 and bool(answer(process)["observations"])
 
     def marks(self) -> dict[str, str]:
-        """The thresholds in force, as the daemon tells them."""
+        """The marks of the thresholds in force, from the daemon's status."""
         return {threshold["signal"]: threshold["value"] for threshold in self.status()["thresholds"]}
 
 
@@ -62,16 +67,16 @@ def machine(tmp_path: Path) -> Machine:
 
 @pytest.fixture
 def daemon(machine: Machine) -> Iterator[Daemon]:
-    """A daemon on the machine, that has had its first look."""
+    """A daemon on the machine after its first observation."""
     with Daemon("--config", str(machine.file)) as running:
-        assert came_true(lambda: bool(machine.status()["observations"]), WITHIN_SECONDS)
+        assert came_true(machine.looked)
         yield running
 
 
 def reloaded(daemon: Daemon, found: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """SIGHUP, and the event that is waited for."""
+    """Sends SIGHUP and waits for the event."""
     daemon.process.send_signal(signal.SIGHUP)
-    return daemon.wait_for(found, WITHIN_SECONDS)
+    return daemon.wait_for(found)
 
 
 def test_status_without_a_daemon_is_exit_3_and_one_sentence(machine: Machine) -> None:
@@ -81,8 +86,8 @@ def test_status_without_a_daemon_is_exit_3_and_one_sentence(machine: Machine) ->
     assert process.stderr == f"reclaimd: no daemon answers on {machine.control}: No such file or directory\n"
 
 
-def test_status_tells_what_the_daemon_sees(machine: Machine, daemon: Daemon) -> None:
-    """Signals, marks, conditions, passes; the heartbeat is that of a loop that goes."""
+def test_status_shows_signals_marks_conditions_and_passes(machine: Machine, daemon: Daemon) -> None:
+    """With a heartbeat of less than the interval."""
     status = machine.status()
     assert (status["conditions"], status["passes"], status["layout"]) == ([], [], None)
     (threshold,) = status["thresholds"]
@@ -102,8 +107,8 @@ def test_status_tells_what_the_daemon_sees(machine: Machine, daemon: Daemon) -> 
 
 
 def test_the_history_of_a_daemon_can_be_replayed(machine: Machine, daemon: Daemon) -> None:
-    """`status --history -o json`, read elsewhere, gives the decisions that were made."""
-    assert came_true(lambda: len(machine.status("--history")["history"]["looks"]) >= 3, WITHIN_SECONDS)
+    """The replay of `status --history -o json` gives the decisions that were made."""
+    assert came_true(lambda: len(machine.status("--history")["history"]["looks"]) >= 3)
     dump = json.loads(json.dumps(machine.status("--history")["history"]))
     was, made = replay(dump)
     assert was == made
@@ -111,33 +116,33 @@ def test_the_history_of_a_daemon_can_be_replayed(machine: Machine, daemon: Daemo
 
 
 def test_the_control_socket_is_the_daemons_alone_and_goes_with_it(machine: Machine, daemon: Daemon) -> None:
-    """Mode 0600; taken away at SIGTERM; what a killed daemon leaves is replaced by the next."""
+    """Mode 0600; removed at SIGTERM; the one of a killed daemon is replaced by the next daemon."""
     assert machine.control.stat().st_mode & 0o777 == 0o600
     daemon.process.kill()
     daemon.process.wait(WITHIN_SECONDS)
     assert machine.control.exists()
     with Daemon("--config", str(machine.file)) as successor:
-        assert came_true(lambda: bool(machine.status()["observations"]), WITHIN_SECONDS)
+        assert came_true(machine.looked)
         assert successor.stop() == 0
     assert not machine.control.exists()
 
 
 def test_a_daemon_without_a_control_socket_does_its_work(machine: Machine) -> None:
-    """A file in the way of the directory: a warning, and the looks go on."""
+    """A file in the place of the directory: a warning, and the loop goes on."""
     machine.control.parent.write_text("")
     with Daemon("--config", str(machine.file)) as running:
-        running.wait_for(lambda event: "no control socket: control socket" in event["message"], WITHIN_SECONDS)
-        running.wait_for(lambda event: "cannot be asked" in event["message"], WITHIN_SECONDS)
+        running.wait_for(lambda event: "no control socket: control socket" in event["message"])
+        running.wait_for(lambda event: "cannot be asked" in event["message"])
         assert running.stop() == 0
 
 
-def test_sighup_takes_a_good_file_into_force(machine: Machine, daemon: Daemon) -> None:
-    """Status tells the new thresholds; the history begins anew."""
+def test_sighup_applies_a_valid_file(machine: Machine, daemon: Daemon) -> None:
+    """Status shows the new thresholds; the history starts again."""
     assert machine.marks() == {"nodefs.available": "1Ki"}
     machine.configure({"nodefs.available": "2Ki", "nodefs.inodesFree": "3"})
     reloaded(daemon, lambda event: event["message"] == "the configuration was reloaded")
     wanted = {"nodefs.available": "2Ki", "nodefs.inodesFree": "3"}
-    assert came_true(lambda: machine.marks() == wanted, WITHIN_SECONDS)
+    assert came_true(lambda: machine.marks() == wanted)
     was, made = replay(machine.status("--history")["history"])
     assert was == made
 
@@ -151,10 +156,10 @@ def test_sighup_takes_a_good_file_into_force(machine: Machine, daemon: Daemon) -
         ({"containerRuntimeEndpoint": "tcp://x:1"}, "tcp://x:1"),
     ],
 )
-def test_sighup_with_a_bad_file_keeps_the_old_thresholds(
+def test_sighup_with_an_invalid_file_keeps_the_old_thresholds(
     machine: Machine, daemon: Daemon, fields: dict[str, object], problem: str
 ) -> None:
-    """One sentence says what is wrong with which file, and that the old one stays; then a good one is taken."""
+    """One sentence names the file and what is wrong; a valid file is applied afterwards."""
     machine.configure({"nodefs.available": "2Ki"}, **fields)
     event = reloaded(daemon, lambda event: "was not reloaded" in event["message"])
     assert event["level"] == "error"
@@ -165,12 +170,12 @@ def test_sighup_with_a_bad_file_keeps_the_old_thresholds(
     assert machine.marks() == {"nodefs.available": "1Ki"}
     machine.configure({"nodefs.available": "4Ki"})
     reloaded(daemon, lambda event: event["message"] == "the configuration was reloaded")
-    assert came_true(lambda: machine.marks() == {"nodefs.available": "4Ki"}, WITHIN_SECONDS)
+    assert came_true(lambda: machine.marks() == {"nodefs.available": "4Ki"})
 
 
 @pytest.mark.parametrize("gone", ["removed", "empty", "directory"])
 def test_sighup_without_a_file_keeps_the_old_thresholds(machine: Machine, daemon: Daemon, gone: str) -> None:
-    """The file is gone, is cut to nothing, or is a directory."""
+    """The file is missing, empty, or a directory."""
     machine.file.unlink()
     if gone == "empty":
         machine.file.touch()
@@ -184,7 +189,7 @@ def test_sighup_without_a_file_keeps_the_old_thresholds(machine: Machine, daemon
 
 
 def test_sighup_names_the_fields_that_need_a_restart(machine: Machine, daemon: Daemon) -> None:
-    """They stay as they were, and the thresholds of the same file are taken."""
+    """They keep their values; the thresholds of the same file are applied."""
     other = machine.directory / "other"
     other.mkdir()
     moved = str(machine.directory / "moved.sock")
@@ -200,7 +205,7 @@ def test_sighup_names_the_fields_that_need_a_restart(machine: Machine, daemon: D
         assert field in event["message"]
     assert not os.path.exists(moved)
     machine.configure({"nodefs.available": "2Ki"})
-    assert came_true(lambda: machine.marks() == {"nodefs.available": "2Ki"}, WITHIN_SECONDS)
+    assert came_true(lambda: machine.marks() == {"nodefs.available": "2Ki"})
     assert machine.status()["observations"][0]["filesystem"]["path"] == str(machine.root)
 
 
@@ -212,11 +217,11 @@ def kubelets_file(machine: Machine, **fields: object) -> str:
     return str(path)
 
 
-def test_config_tells_values_origins_and_the_ladder(machine: Machine) -> None:
-    """As JSON: what is in force, from where, what is left to the kubelet, and the marks from above."""
+def test_config_prints_values_origins_and_the_ladder(machine: Machine) -> None:
+    """As JSON: effective values, their origins, what is left to the kubelet, and the marks from the highest."""
     kubelet = kubelets_file(machine, evictionHard={"nodefs.available": "1Mi", "memory.available": "1Gi"})
     machine.configure({"nodefs.available": "2Mi"}, kubeletConfig=kubelet)
-    process = reclaimd("config", "--config", str(machine.file), "-o", "json", "--image-gc-high-threshold", "90")
+    process = reclaimd_here("config", "--config", str(machine.file), "-o", "json", "--image-gc-high-threshold", "90")
     assert (process.returncode, process.stderr) == (0, "")
     found = answer(process)
     assert found["values"]["evictionHard"]["nodefs.available"] == "2Mi"
@@ -230,18 +235,18 @@ def test_config_tells_values_origins_and_the_ladder(machine: Machine) -> None:
         {"signal": "nodefs.available", "mark": 2 << 20, "what": "hard 2Mi", "whose": "reclaimd"},
         {"signal": "nodefs.available", "mark": 1 << 20, "what": "hard 1Mi", "whose": "kubelet"},
     ]
-    text = reclaimd("config", "--config", str(machine.file)).stdout.splitlines()
+    text = reclaimd_here("config", "--config", str(machine.file)).stdout.splitlines()
     assert text[0].split() == ["FIELD", "VALUE", "ORIGIN"]
     assert ["evictionHard.nodefs.available", "2Mi", str(machine.file)] in [line.split() for line in text]
     assert any(line.split()[:1] == ["memory.available"] and line.endswith("left to the kubelet") for line in text)
     assert ["SIGNAL", "AVAILABLE", "MARK", "WHOSE", "WHAT"] in [line.split() for line in text]
 
 
-def test_config_warns_of_a_mark_that_comes_later_than_the_kubelets(machine: Machine) -> None:
-    """On stderr, with both numbers; stdout stays a document. The daemon says it too, once."""
+def test_config_warns_of_a_threshold_that_acts_later_than_the_kubelets(machine: Machine) -> None:
+    """On stderr, with both marks; stdout is still a document. The daemon logs it too, once."""
     kubelet = kubelets_file(machine, evictionHard={"nodefs.available": "2Mi"})
     machine.configure({"nodefs.available": "1Mi"}, kubeletConfig=kubelet)
-    process = reclaimd("config", "--config", str(machine.file), "-o", "json")
+    process = reclaimd_here("config", "--config", str(machine.file), "-o", "json")
     assert process.returncode == 0
     assert process.stderr == (
         "warning: nodefs.available: the mark of 1Mi = 1.0MiB acts later than the kubelet's of 2Mi = 2.0MiB\n"
@@ -252,8 +257,8 @@ def test_config_warns_of_a_mark_that_comes_later_than_the_kubelets(machine: Mach
 NO_EFFECT = "has no effect: its threshold follows from nodefs, or from imagefs where that is dedicated"
 
 
-def test_config_tells_what_has_no_effect_and_every_threshold_that_is_left_to_the_kubelet(machine: Machine) -> None:
-    """A threshold on containerfs is told with what counts instead, and is no rung; hard and soft memory both stand."""
+def test_config_reports_thresholds_without_effect_and_those_left_to_the_kubelet(machine: Machine) -> None:
+    """A threshold of containerfs is a warning and no mark; hard and soft memory thresholds are both listed."""
     kubelet = kubelets_file(
         machine,
         evictionHard={"nodefs.available": "1Mi", "containerfs.available": "9Mi", "memory.available": "1Gi"},
@@ -261,7 +266,7 @@ def test_config_tells_what_has_no_effect_and_every_threshold_that_is_left_to_the
         evictionSoftGracePeriod={"memory.available": "1m"},
     )
     machine.configure({"nodefs.available": "2Mi"}, kubeletConfig=kubelet)
-    process = reclaimd("config", "--config", str(machine.file), "-o", "json")
+    process = reclaimd_here("config", "--config", str(machine.file), "-o", "json")
     assert process.returncode == 0
     assert process.stderr == f"warning: containerfs.available: 9Mi + 5% {NO_EFFECT}\n"
     found = answer(process)
@@ -269,20 +274,20 @@ def test_config_tells_what_has_no_effect_and_every_threshold_that_is_left_to_the
     assert {rung["mark"] for rung in found["ladder"]} == {2 << 20, 1 << 20}
 
 
-def test_the_daemon_says_what_has_no_effect(machine: Machine) -> None:
+def test_the_daemon_logs_thresholds_without_effect(machine: Machine) -> None:
     """At its start, and after a reload."""
     machine.configure({"nodefs.available": "1Ki", "containerfs.available": "8Mi"})
     with Daemon("--config", str(machine.file)) as daemon:
-        daemon.wait_for(lambda event: event["message"] == f"containerfs.available: 8Mi {NO_EFFECT}", WITHIN_SECONDS)
+        daemon.wait_for(lambda event: event["message"] == f"containerfs.available: 8Mi {NO_EFFECT}")
         machine.configure({"nodefs.available": "1Ki", "containerfs.available": "9Mi"})
         reloaded(daemon, lambda event: event["message"] == f"containerfs.available: 9Mi {NO_EFFECT}")
 
 
-def test_config_is_refused_in_one_sentence(machine: Machine) -> None:
-    """Exit 2, the kubelet's file named where the problem is there."""
+def test_an_invalid_configuration_is_one_sentence(machine: Machine) -> None:
+    """Exit 2; the sentence names the kubelet's file if the problem is there."""
     kubelet = kubelets_file(machine, imageGCHighThresholdPercent=101, imageGCLowThresholdPercent=-1)
     machine.configure(kubeletConfig=kubelet)
-    process = reclaimd("config", "--config", str(machine.file))
+    process = reclaimd_here("config", "--config", str(machine.file))
     assert (process.returncode, process.stdout) == (2, "")
     assert process.stderr.startswith(f"reclaimd: {kubelet}: imageGCHighThresholdPercent: must be between 0 and 100")
     assert "; imageGCLowThresholdPercent: must be between 0 and 100, but it was -1" in process.stderr

@@ -1,4 +1,4 @@
-"""The worked examples run: each on a small node, as far as this machine has what it is for."""
+"""The worked examples run, each on a small node, if this machine has the programs that it needs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(program: Path, *arguments: str, **variables: str) -> subprocess.Complete
 
 
 def installed(directory: Path) -> Path:
-    """A unit directory as the heads of the files say, with programs and files of this machine."""
+    """A unit directory as the comments in the files describe it, with programs and files of this machine."""
     made = directory / "units"
     shutil.copytree(EXAMPLES / "systemd", made)
     for unit in (
@@ -82,7 +82,7 @@ def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path, unit: str) -
 
 
 def command_of(unit: Path) -> list[str]:
-    """What a unit starts."""
+    """The command that a unit starts."""
     (line,) = [line for line in unit.read_text().splitlines() if line.startswith("ExecStart=")]
     return shlex.split(line.removeprefix("ExecStart="))
 
@@ -107,7 +107,7 @@ def options_of(words: list[str]) -> list[str]:
     return [word for word in words if word in (FILE, DROP_INS)]
 
 
-def test_whoever_acts_was_told_the_same_as_the_daemon() -> None:
+def test_commands_name_the_same_configuration_as_the_daemon() -> None:
     """The same files: otherwise the daemon refuses, and drop-ins do not count."""
     daemon = command_of(ROOT / "config" / "systemd" / "reclaimd.service")
     units = (EXAMPLES / "systemd" / "reclaimd-reclaim.service", EXAMPLES / "alertmanager" / "reclaimd-alert@.service")
@@ -142,8 +142,8 @@ def test_the_plugin_relieves_before_it_complains(small_node: SmallNode, above: i
     assert bool(small_node.removed("image")) is (above > 0)
 
 
-def test_a_plugin_that_cannot_tell_says_so(small_node: SmallNode) -> None:
-    """2 unknown, and a line: the runtime is away, or the program is not there."""
+def test_a_plugin_without_a_result_reports_unknown(small_node: SmallNode) -> None:
+    """Exit 2 and a line: the runtime is down, or the program is missing."""
     file = small_node.configuration(evictionHard={"imagefs.available": "1%"})
     small_node.server.stop()
     plugin = EXAMPLES / "node-problem-detector" / "reclaim.sh"
@@ -165,8 +165,8 @@ def test_the_monitor_names_what_is_installed() -> None:
 # ---- a CI fleet
 
 
-def test_room_is_made_before_a_job(small_node: SmallNode) -> None:
-    """As much as is asked for and not more; where there is enough, nothing goes."""
+def test_space_is_freed_before_a_job(small_node: SmallNode) -> None:
+    """As much as requested and not more; if there is enough, nothing is removed."""
     small_node.add_images(4)
     small_node.run(small_node.run_pod("web"))
     file = small_node.configuration()
@@ -179,8 +179,8 @@ def test_room_is_made_before_a_job(small_node: SmallNode) -> None:
     assert len(small_node.removed("image")) == 2
 
 
-def test_a_job_without_room_does_not_begin(small_node: SmallNode) -> None:
-    """Exit 1 with a sentence, and the same when the runtime is away."""
+def test_a_job_without_space_does_not_begin(small_node: SmallNode) -> None:
+    """Exit 1 with a sentence, and the same when the runtime is down."""
     small_node.fill(8 * MIB)
     file = small_node.configuration()
     hook = EXAMPLES / "ci" / "before-job.sh"
@@ -200,14 +200,14 @@ def test_the_configuration_beside_k3s_acts_before_its_kubelet() -> None:
     """Its socket, and every threshold above the 5% that k3s sets."""
     found = load(str(EXAMPLES / "k3s" / "reclaimd.yaml"), {}, {})
     assert found.runtime_endpoint == "unix:///run/k3s/containerd/containerd.sock"
-    marks = {str(one.signal): one.effective(1000) for one in found.thresholds}
+    marks = {str(one.signal): one.mark(1000) for one in found.thresholds}
     assert {signal for signal, mark in marks.items() if mark > 50} == {"nodefs.available", "imagefs.available"}
     assert len(marks) == 4
     assert all(one.hard and one.margin is None for one in found.thresholds)
 
 
 def test_what_k3s_brings_along_is_kept(small_node: SmallNode) -> None:
-    """Its images without a registry stay; another one goes."""
+    """Its images without a registry are kept; another one is removed."""
     keeps = yaml.safe_load((EXAMPLES / "k3s" / "reclaimd.yaml").read_text())["keepImages"]
     brought = small_node.add_image("docker.io/rancher/mirrored-coredns-coredns:1.10.1")
     other = small_node.add_image("docker.io/library/busybox:1")
@@ -258,17 +258,17 @@ def test_an_alert_of_a_real_alertmanager_has_the_node_relieved(
         )
         with Alertmanager(program, tmp_path, configuration) as alertmanager:
             alertmanager.fire(alertname="NodeFilesystemSpaceFillingUp", instance="node-2:9100")
-            assert came_true(lambda: len(inetd.codes) == 1, 30.0)
+            assert came_true(lambda: len(inetd.codes) == 1)
             assert small_node.removed() == []
             alertmanager.fire(alertname="NodeFilesystemSpaceFillingUp", instance="node-1:9100")
-            assert came_true(lambda: len(inetd.codes) == 2, 30.0)
+            assert came_true(lambda: len(inetd.codes) == 2)
         assert inetd.codes == [0, 0]
         assert "satisfied" in inetd.words
     assert small_node.removed("image")
 
 
 def told(command: list[str], request: bytes) -> bytes:
-    """What the receiver answers to these very bytes."""
+    """The receiver's answer to exactly these bytes."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.sendall(request)
@@ -308,7 +308,7 @@ def firing(status: str = "firing", **labels: str) -> bytes:
     ],
 )
 def test_what_is_no_alert_about_the_node_starts_nothing(tmp_path: Path, request_bytes: bytes, status: int) -> None:
-    """Refused with a status, or taken and not acted on."""
+    """Refused with a status, or accepted without an action."""
     token, started = tmp_path / "token", tmp_path / "started"
     token.write_text(BEARER)
     touch = ["--", "touch", str(started)]
@@ -321,7 +321,7 @@ def test_what_is_no_alert_about_the_node_starts_nothing(tmp_path: Path, request_
 
 @pytest.mark.parametrize(("code", "status"), [(0, 200), (1, 200), (3, 503), (4, 503)])
 def test_the_alertmanager_tries_again_where_that_may_help(tmp_path: Path, code: int, status: int) -> None:
-    """The runtime or a filesystem did not answer: 503; that pressure remains comes up again by itself."""
+    """The runtime or a filesystem did not answer: 503; remaining pressure raises the alert again by itself."""
     token = tmp_path / "token"
     token.write_text(BEARER)
     command = [sys.executable, "-IB", str(RECEIVER), "--node", "node-1", "--token-file", str(token)]
@@ -331,7 +331,7 @@ def test_the_alertmanager_tries_again_where_that_may_help(tmp_path: Path, code: 
 
 
 def test_every_script_can_be_run() -> None:
-    """The mode bits are there, and the shell finds nothing wrong."""
+    """The files are executable, and the shell finds no error."""
     scripts = sorted(EXAMPLES.rglob("*.sh"))
     assert len(scripts) == 2
     for script in scripts:

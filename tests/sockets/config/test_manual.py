@@ -1,4 +1,4 @@
-"""The manual page and the completions are those of this very program, and their readers accept them."""
+"""The manual page and the completions are those of this program, and man and the shells accept them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_man_has_no_complaint() -> None:
 
 
 def completed(*words: str) -> list[str]:
-    """What bash offers for the last of these words."""
+    """The completions that bash offers for the last of these words."""
     script = (
         'source "$1"; shift; COMP_WORDS=(reclaimd "$@"); COMP_CWORD=$(( ${#COMP_WORDS[@]} - 1 )); _reclaimd;'
         ' printf "%s\\n" "${COMPREPLY[@]}"'
@@ -64,7 +64,7 @@ def completed(*words: str) -> list[str]:
     ],
 )
 def test_bash_completes_commands_options_and_choices(words: tuple[str, ...], offered: list[str]) -> None:
-    """What begins with what was typed, and nothing else."""
+    """Those that begin with the typed text, and nothing else."""
     assert completed(*words) == offered
 
 

@@ -1,4 +1,4 @@
-"""What stands in config/ is true: it renders, validates, evaluates, and names what exists."""
+"""The files in config/ are valid: they render, validate, evaluate, and name only what exists."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import PROGRAM, Daemon, came_true, reclaimd
 from tests.repository import ROOT
 from tests.sockets.prometheus import Prometheus
-from tests.sockets.telemetry.test_health import address_of
+from tests.sockets.telemetry.test_http_server import address_of
 
 CONFIG = ROOT / "config"
 TREE = CONFIG / "kubernetes"
@@ -86,7 +86,7 @@ def test_the_daemonset_has_no_power_that_it_does_not_need(kustomization: Path) -
 
 
 @pytest.mark.parametrize("kustomization", KUSTOMIZATIONS, ids=name_of)
-def test_only_with_events_the_daemonset_may_ask_the_api_server(kustomization: Path, tmp_path: Path) -> None:
+def test_only_with_events_the_daemonset_may_use_the_api_server(kustomization: Path, tmp_path: Path) -> None:
     """It may create and patch events where those about Nodes are, and nothing else; everywhere else there is no role.
 
     The configuration switches events on in that overlay alone, and the Node is named by the pod's own field.
@@ -116,7 +116,7 @@ def test_only_with_events_the_daemonset_may_ask_the_api_server(kustomization: Pa
 
 @pytest.mark.parametrize("kustomization", KUSTOMIZATIONS, ids=name_of)
 def test_the_configuration_of_the_daemonset_is_one(kustomization: Path, tmp_path: Path) -> None:
-    """reclaimd reads it; the socket and the images are below what is mounted; the probes ask where it serves."""
+    """reclaimd accepts it; the socket and the images are below a mount; the probes use its address."""
     objects = rendered(kustomization)
     file = tmp_path / "reclaimd.yaml"
     file.write_text(of_kind(objects, "ConfigMap")["data"]["reclaimd.yaml"])
@@ -179,7 +179,7 @@ def test_every_expression_evaluates_against_a_scraped_daemon(small_node: SmallNo
     file = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB, metricsAddress="127.0.0.1:0", evictionHard=marks)
     with Daemon("--config", file) as daemon:
         address = address_of(daemon)
-        daemon.wait_for(lambda event: event.get("result") == "satisfied", 20.0)
+        daemon.wait_for(lambda event: event.get("result") == "satisfied")
         with Prometheus(program, tmp_path, address) as prometheus:
             (built,) = prometheus.query("reclaimd_build_info")
             assert built["metric"]["instance"] == address
@@ -188,7 +188,7 @@ def test_every_expression_evaluates_against_a_scraped_daemon(small_node: SmallNo
                 small_node.fill(16 << 10)  # the time to a mark is known only while something fills
                 return bool(prometheus.query("reclaimd_headroom_seconds"))
 
-            assert came_true(has_headroom, 30.0)
+            assert came_true(has_headroom)
             for expression in expressions():
                 prometheus.query(expression)
                 for metric in set(re.findall(r"reclaimd_[a-z_]+", expression)):
@@ -247,7 +247,7 @@ def test_the_example_of_a_drop_in_is_one(tmp_path: Path) -> None:
 
 
 def test_the_containerfile_copies_what_the_package_needs() -> None:
-    """Every path exists; what the wheel is made of is all copied; the command is one."""
+    """Every path exists; all sources of the wheel are copied; the command exists."""
     lines = (CONFIG / "Containerfile").read_text().replace("\\\n", " ").splitlines()
     copied = {
         source for line in lines if line.startswith("COPY ") and "--from" not in line for source in line.split()[1:-1]

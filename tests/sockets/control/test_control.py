@@ -1,6 +1,6 @@
-"""The control socket: whoever connects, the daemon goes on; `reclaimd status` and `reclaimd config`; SIGHUP.
+"""The control socket: any client gets an answer or a closed connection, and the server goes on.
 
-No runtime is needed: a daemon whose runtime socket is missing still looks at its own filesystem.
+No runtime is needed: a daemon without a runtime still observes its own filesystem.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import Any
 import pytest
 
 from eviction.control.socket import (
-    CLIENTS,
     LARGEST_REQUEST_BYTES,
-    PATIENCE_SECONDS,
+    MOST_CLIENTS,
+    TIMEOUT_SECONDS,
     ControlServer,
     ControlUnavailable,
     ask,
 )
 from tests.reclaimd_process import came_true
 
-SLACK_SECONDS = 5.0  # the machine is shared
+SLACK_SECONDS = 30.0  # the machine is shared
 COMMANDS = {"status": lambda: {"state": "fine"}, "broken": lambda: 1 / 0, "large": lambda: "x" * 10_000_000}
 
 
@@ -47,7 +47,7 @@ def server(path: str) -> Iterator[ControlServer]:
     made.stop()
 
 
-def connected(path: str, timeout_seconds: float = PATIENCE_SECONDS + SLACK_SECONDS) -> socket.socket:
+def connected(path: str, timeout_seconds: float = TIMEOUT_SECONDS + SLACK_SECONDS) -> socket.socket:
     """A bare connection."""
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     client.settimeout(timeout_seconds)
@@ -60,7 +60,7 @@ def connected(path: str, timeout_seconds: float = PATIENCE_SECONDS + SLACK_SECON
 
 
 def answered(path: str, request: bytes) -> Any:
-    """What is answered to these very bytes, once no more are sent; None for no answer or too many who wait."""
+    """The answer to these bytes, after which no more are sent; None for no answer."""
     try:
         client = connected(path)
     except BlockingIOError:
@@ -88,7 +88,7 @@ def test_a_command_is_answered(server: ControlServer, path: str) -> None:
     assert answered(path, b'{"command": "status"}') == {"state": "fine"}, "the end of the request is an end too"
 
 
-def test_nobody_else_may_connect(server: ControlServer, path: str) -> None:
+def test_only_the_own_user_may_connect(server: ControlServer, path: str) -> None:
     """The socket has mode 0600 in a directory of mode 0700, whatever the umask."""
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
     assert stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode) == 0o700
@@ -129,8 +129,8 @@ def test_an_oversized_request_is_not_read_to_its_end(server: ControlServer, path
     assert answered(path, b" " * (LARGEST_REQUEST_BYTES - 30) + b'{"command": "status"}\n') == {"state": "fine"}
 
 
-def test_a_defect_in_an_answer_is_told_and_harmless(server: ControlServer, path: str) -> None:
-    """A division by zero in one answer does not take the others along."""
+def test_a_defect_in_an_answer_is_reported_and_harmless(server: ControlServer, path: str) -> None:
+    """A division by zero in one answer does not affect the others."""
     with pytest.raises(ControlUnavailable, match="ZeroDivisionError: division by zero"):
         ask(path, "broken")
     assert ask(path, "status") == {"state": "fine"}
@@ -138,37 +138,38 @@ def test_a_defect_in_an_answer_is_told_and_harmless(server: ControlServer, path:
 
 def test_a_slow_client_loses_its_place_after_2_s(server: ControlServer, path: str) -> None:
     """All 8 places are taken by clients that say nothing; a ninth is turned away; 2 s later there is room again."""
-    silent = [connected(path) for _ in range(CLIENTS)]
+    silent = [connected(path) for _ in range(MOST_CLIENTS)]
     try:
-        assert came_true(lambda: answered(path, b'{"command": "status"}\n') is None, SLACK_SECONDS)
-        assert came_true(lambda: answered(path, b'{"command": "status"}\n') is not None, 2 * SLACK_SECONDS)
+        assert came_true(lambda: answered(path, b'{"command": "status"}\n') is None)
+        assert came_true(lambda: answered(path, b'{"command": "status"}\n') is not None)
     finally:
         for client in silent:
             client.close()
 
 
-def test_a_client_that_drips_loses_its_place_too(server: ControlServer, path: str) -> None:
-    """A byte every half second is no request: the 2 s are for all of it."""
+def test_a_client_that_sends_slowly_loses_its_place_too(server: ControlServer, path: str) -> None:
+    """A byte every half second: the 2 s are for the whole request."""
     with connected(path) as client:
-        began = time.monotonic()
-        try:
-            while time.monotonic() - began < 4 * PATIENCE_SECONDS:
+
+        def dropped() -> bool:
+            try:
                 client.sendall(b" ")
-                time.sleep(0.25)
-        except OSError:
-            pass
-        assert time.monotonic() - began < 2 * PATIENCE_SECONDS
+            except OSError:
+                return True
+            return False
+
+        assert came_true(dropped, every_seconds=0.25)
 
 
 def test_a_client_that_does_not_read_its_answer_is_harmless(server: ControlServer, path: str) -> None:
-    """Ten megabytes that nobody takes, and a client that hangs up at once."""
+    """Ten megabytes that the client does not read, and a client that disconnects at once."""
     with connected(path) as client:
         client.sendall(b'{"command": "large"}\n')
         assert ask(path, "status") == {"state": "fine"}
     for _ in range(50):
         with contextlib.suppress(BlockingIOError):  # more at a time than may wait
             connected(path).close()
-    assert came_true(lambda: answered(path, b'{"command": "status"}\n') is not None, SLACK_SECONDS)
+    assert came_true(lambda: answered(path, b'{"command": "status"}\n') is not None)
 
 
 def test_many_clients_at_a_time_are_answered_or_turned_away(server: ControlServer, path: str) -> None:
@@ -188,11 +189,11 @@ def test_many_clients_at_a_time_are_answered_or_turned_away(server: ControlServe
         thread.join(3 * SLACK_SECONDS)
     assert len(answers) == 200
     assert {"state": "fine"} in answers
-    assert came_true(lambda: answered(path, b'{"command": "status"}\n') is not None, SLACK_SECONDS)
+    assert came_true(lambda: answered(path, b'{"command": "status"}\n') is not None)
 
 
 def test_the_socket_of_a_dead_daemon_is_replaced(path: str) -> None:
-    """It is there, and nobody listens."""
+    """The file exists, and nobody listens on it."""
     os.makedirs(os.path.dirname(path))
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(path)
@@ -205,14 +206,14 @@ def test_the_socket_of_a_dead_daemon_is_replaced(path: str) -> None:
 
 
 def test_the_socket_of_a_live_daemon_is_not_stolen(server: ControlServer, path: str) -> None:
-    """The second one is told so, and the first one goes on."""
+    """The second one gets an error, and the first one goes on."""
     with pytest.raises(ControlUnavailable, match="another daemon answers there"):
         ControlServer(path, COMMANDS).start()
     assert ask(path, "status") == {"state": "fine"}
 
 
-def test_a_file_in_the_place_of_the_socket_is_not_taken_away(path: str) -> None:
-    """Whatever it is, it is not ours."""
+def test_a_file_in_the_place_of_the_socket_is_not_removed(path: str) -> None:
+    """It is not ours."""
     os.makedirs(os.path.dirname(path))
     Path(path).write_text("precious")
     with pytest.raises(ControlUnavailable, match="control socket"):
@@ -221,14 +222,14 @@ def test_a_file_in_the_place_of_the_socket_is_not_taken_away(path: str) -> None:
 
 
 @pytest.mark.parametrize("missing", ["/proc/none/control.sock", "/dev/null/control.sock", "/tmp/" + "x" * 200])
-def test_a_socket_that_cannot_be_made_is_one_sentence(missing: str) -> None:
+def test_a_socket_that_cannot_be_created_is_one_sentence(missing: str) -> None:
     """No directory, a file in the way, a path that is too long."""
     with pytest.raises(ControlUnavailable, match="control socket") as refused:
         ControlServer(missing, COMMANDS).start()
     assert "\n" not in str(refused.value)
 
 
-def test_asking_nobody_is_one_sentence(path: str) -> None:
+def test_asking_without_a_daemon_is_one_sentence(path: str) -> None:
     """No socket, and one that nobody listens on."""
     with pytest.raises(ControlUnavailable, match=r"no daemon answers on .*: No such file or directory"):
         ask(path, "status")

@@ -1,4 +1,4 @@
-"""Time that passes while the daemon is stopped."""
+"""Grace periods and the time during which the process of the daemon is stopped."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def test_a_daemon_that_was_stopped_does_not_count_the_time_as_grace(small_node: 
         evictionSoft={marked: str(small_node.available() + MIB)}, evictionSoftGracePeriod={marked: "20s"}
     )
     with Daemon("--config", configuration) as daemon:
-        daemon.wait_for(lambda event: "DiskPressure: nodefs.available" in event["message"], 15.0)
+        daemon.wait_for(lambda event: "DiskPressure: nodefs.available" in event["message"])
         time.sleep(2.0)
         daemon.process.send_signal(signal.SIGSTOP)
         time.sleep(GAP_SECONDS)
         daemon.process.send_signal(signal.SIGCONT)
         time.sleep(5.0)
         assert small_node.removed() == []
-        daemon.wait_for(lambda event: event.get("result") == "satisfied", 30.0)
+        daemon.wait_for(lambda event: event.get("result") == "satisfied")
     assert small_node.removed("image")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 import grpc
 import pytest
@@ -14,9 +15,7 @@ from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import Daemon, came_true, reclaimd
 from tests.sockets.conftest import SmallNodeFactory
 
-BACK_SECONDS = 2.0
-SLACK_SECONDS = 3.0  # the machine is shared
-LEAVES_SECONDS = 15.0
+BACK_SECONDS = 20.0  # ten times the 2 s that it takes at most where nothing else runs
 
 
 def crowd(small: SmallNode) -> list[str]:
@@ -26,34 +25,34 @@ def crowd(small: SmallNode) -> list[str]:
     return images
 
 
-def relieved(small: SmallNode, daemon: Daemon, within_seconds: float) -> None:
+def relieved(small: SmallNode, daemon: Daemon) -> None:
     """Waits for a pass that cleared the threshold."""
-    daemon.wait_for(lambda event: event.get("result") == "satisfied", within_seconds)
+    daemon.wait_for(lambda event: event.get("result") == "satisfied")
     assert small.removed("image")
 
 
-def test_pressure_that_nothing_relieves_does_not_spin_and_is_said_once(small_node: SmallNode) -> None:
+def test_pressure_that_nothing_relieves_does_not_spin_and_is_logged_once(small_node: SmallNode) -> None:
     """A pass that freed nothing makes the next one wait longer: in 3 s a few passes, not hundreds."""
     small_node.run(small_node.run_pod("web"))
     configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=10 * MIB)
     with Daemon("--config", configuration) as daemon:
-        daemon.wait_for(lambda event: event.get("result") == "not_enough", 10.0)
+        daemon.wait_for(lambda event: event.get("result") == "not_enough")
         before = small_node.failpoints.calls["ListImages"]
         time.sleep(3.0)
         assert small_node.failpoints.calls["ListImages"] - before <= 10
         assert sum("DiskPressure" in event["message"] for event in daemon.events) == 1
         assert len(daemon.passes) == 1, "the same news is not told again"
-        assert daemon.stop(LEAVES_SECONDS) == 0
+        assert daemon.stop() == 0
     assert small_node.removed() == []
 
 
 def test_pressure_whose_row_is_empty_asks_the_runtime_for_nothing(make_small_node: SmallNodeFactory) -> None:
-    """Where nothing relieves the kubelet's own filesystem, the runtime is left in peace and the state is said once."""
+    """The kubelet's own filesystem has an empty row: no lists are requested, and the state is logged once."""
     small = make_small_node(FsLayout.DEDICATED_IMAGEFS)
     crowd(small)
     configuration = small.configuration(Signal.NODEFS_AVAILABLE, above=10 * MIB)
     with Daemon("--config", configuration) as daemon:
-        daemon.wait_for(lambda event: "DiskPressure: nodefs.available" in event["message"], 10.0)
+        daemon.wait_for(lambda event: "DiskPressure: nodefs.available" in event["message"])
         time.sleep(0.5)
         before = small.failpoints.calls.total()
         time.sleep(1.5)
@@ -73,7 +72,7 @@ def test_a_row_whose_removals_all_fail_does_not_spin(small_node: SmallNode) -> N
         time.sleep(2.0)
         assert small_node.failpoints.calls["RemoveImage"] - before <= 30
         del small_node.failpoints["RemoveImage"]
-        relieved(small_node, daemon, 15.0)
+        relieved(small_node, daemon)
 
 
 def test_a_soft_threshold_in_its_grace_makes_the_relief_of_another_insufficient(small_node: SmallNode) -> None:
@@ -87,24 +86,24 @@ def test_a_soft_threshold_in_its_grace_makes_the_relief_of_another_insufficient(
         Signal.NODEFS_AVAILABLE, above=MIB, evictionSoft={inodes: "1M"}, evictionSoftGracePeriod={inodes: "1h"}
     )
     with Daemon("--config", configuration) as daemon:
-        event = daemon.wait_for(lambda event: event.get("result") == "not_enough", 15.0)
+        event = daemon.wait_for(lambda event: event.get("result") == "not_enough")
         assert f"; still under pressure: {inodes}, containerfs.inodesFree; " in event["message"], "and not the bytes"
     assert small_node.removed("image")
 
 
 def test_a_runtime_that_comes_after_the_daemon_is_used_within_2_s(small_node: SmallNode) -> None:
-    """The daemon starts without a runtime, says so once, and relieves the node when it is there."""
+    """The daemon starts without a runtime, logs that once, and relieves the node when the runtime is there."""
     crowd(small_node)
     configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=MIB)
     small_node.server.stop()
     with Daemon("--config", configuration) as daemon:
-        daemon.wait_for(lambda event: "the container runtime cannot be asked" in event["message"], 15.0)
+        daemon.wait_for(lambda event: "the container runtime cannot be asked" in event["message"])
         time.sleep(2.0)
         assert sum("cannot be asked" in event["message"] for event in daemon.events) == 1
         assert any("DiskPressure" in event["message"] for event in daemon.events)
         small_node.server.start()
-        assert came_true(lambda: bool(small_node.removed()), BACK_SECONDS + SLACK_SECONDS)
-        relieved(small_node, daemon, 5.0)
+        assert came_true(lambda: bool(small_node.removed()), BACK_SECONDS)
+        relieved(small_node, daemon)
 
 
 def test_a_runtime_that_restarts_is_used_again_within_2_s(small_node: SmallNode) -> None:
@@ -116,15 +115,15 @@ def test_a_runtime_that_restarts_is_used_again_within_2_s(small_node: SmallNode)
         time.sleep(0.3)
         small_node.server.stop()
         small_node.fill(4 * MIB)
-        daemon.wait_for(lambda event: event.get("result") == "failed", 15.0)
+        daemon.wait_for(lambda event: event.get("result") == "failed")
         assert small_node.removed() == []
         small_node.server.start()
-        assert came_true(lambda: bool(small_node.removed()), BACK_SECONDS + SLACK_SECONDS)
-        relieved(small_node, daemon, 5.0)
+        assert came_true(lambda: bool(small_node.removed()), BACK_SECONDS)
+        relieved(small_node, daemon)
 
 
-def test_a_runtime_that_hangs_does_not_stop_the_looks(small_node: SmallNode) -> None:
-    """While every list hangs the daemon still sees the disk; released, it relieves it within 2 s."""
+def test_a_runtime_that_hangs_does_not_stop_the_observations(small_node: SmallNode) -> None:
+    """While every list hangs the daemon still observes the disk; when they return it relieves the node within 2 s."""
     crowd(small_node)
     configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=-2 * MIB)
     with Daemon("--config", configuration) as daemon:
@@ -132,28 +131,28 @@ def test_a_runtime_that_hangs_does_not_stop_the_looks(small_node: SmallNode) -> 
         time.sleep(0.3)
         small_node.failpoints["ListContainers"] = Hang()
         small_node.fill(4 * MIB)
-        daemon.wait_for(lambda event: "DiskPressure: nodefs.available" in event["message"], 15.0)
+        daemon.wait_for(lambda event: "DiskPressure: nodefs.available" in event["message"])
         small_node.wait_for("ListContainers", 2)
         assert daemon.process.poll() is None
         small_node.failpoints.clear()
-        assert came_true(lambda: bool(small_node.removed()), BACK_SECONDS + SLACK_SECONDS)
-        relieved(small_node, daemon, 5.0)
+        assert came_true(lambda: bool(small_node.removed()), BACK_SECONDS)
+        relieved(small_node, daemon)
 
 
-def test_a_daemon_beside_a_hung_runtime_leaves_when_told(small_node: SmallNode) -> None:
-    """Nothing is in flight, so nothing is waited for: a list that hangs holds nobody up."""
+def test_a_daemon_beside_a_hung_runtime_ends_on_sigterm(small_node: SmallNode) -> None:
+    """No removal is in flight, so it does not wait for the list that hangs."""
     crowd(small_node)
     configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=MIB)
     small_node.failpoints["ListContainers"] = Hang()
     with Daemon("--config", configuration) as daemon:
         small_node.wait_for("ListContainers")
-        assert daemon.stop(LEAVES_SECONDS) == 0
+        assert daemon.stop() == 0
         assert daemon.said("stopped")
     assert small_node.removed() == []
 
 
 def test_sigterm_waits_for_the_removal_in_flight_and_starts_no_other(small_node: SmallNode) -> None:
-    """An interrupted RemoveImage strands a record for ever: the one that was sent finishes, and the exit is 0."""
+    """An interrupted RemoveImage leaves a record behind for ever: the one that was sent finishes; exit 0."""
     images = crowd(small_node)
     configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=40 * MIB)
     small_node.failpoints["RemoveImage"] = Delay(2.0)
@@ -168,8 +167,8 @@ def test_sigterm_waits_for_the_removal_in_flight_and_starts_no_other(small_node:
     assert record["kept_by_reason"]["stopping"] == 2
 
 
-def test_a_second_daemon_on_the_same_node_leaves_with_75_and_the_first_goes_on(small_node: SmallNode) -> None:
-    """Two agents would remove side by side: the second one leaves at once with a sentence."""
+def test_a_second_daemon_on_the_same_node_exits_with_75_and_the_first_goes_on(small_node: SmallNode) -> None:
+    """Two daemons would both remove: the second one exits at once with a sentence."""
     crowd(small_node)
     configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=-2 * MIB)
     with Daemon("--config", configuration) as daemon:
@@ -180,12 +179,12 @@ def test_a_second_daemon_on_the_same_node_leaves_with_75_and_the_first_goes_on(s
         assert "another instance" in second.stderr
         assert str(small_node.root_directory) in second.stderr
         small_node.fill(4 * MIB)
-        relieved(small_node, daemon, 15.0)
+        relieved(small_node, daemon)
     with Daemon("--config", configuration) as third:
-        assert third.stop(LEAVES_SECONDS) == 0, "the lock is let go of with the process"
+        assert third.stop() == 0, "the lock is let go of with the process"
 
 
-def test_a_daemon_that_is_killed_leaves_nothing_to_repair(small_node: SmallNode) -> None:
+def test_after_a_kill_the_next_daemon_needs_no_repair(small_node: SmallNode) -> None:
     """SIGKILL in the middle of a removal: the next one takes the node over at once and finishes the work."""
     images = crowd(small_node)
     configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=6 * MIB)
@@ -194,52 +193,58 @@ def test_a_daemon_that_is_killed_leaves_nothing_to_repair(small_node: SmallNode)
     with Daemon("--config", configuration) as daemon:
         small_node.wait_for("RemoveImage")
         daemon.process.kill()
-        daemon.process.wait(10.0)
+        daemon.process.wait(60.0)
     small_node.failpoints.clear()
-    assert came_true(lambda: len(small_node.removed()) == 1, 5.0)
+    assert came_true(lambda: len(small_node.removed()) == 1)
     with Daemon("--config", configuration) as daemon:
-        relieved(small_node, daemon, 15.0)
+        relieved(small_node, daemon)
     assert small_node.removed() == images[:2]
     assert set(os.listdir(small_node.root_directory)) == before
 
 
 def test_after_its_start_the_daemon_holds_off(small_node: SmallNode) -> None:
-    """After a reboot everything looks dead and belongs to live pods: pressure is told, and nothing is removed yet."""
+    """After a reboot the containers of live pods are dead: pressure is logged, and nothing is removed yet."""
     crowd(small_node)
     configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=MIB, holdOffAfterStart="5m")
     with Daemon("--config", configuration) as daemon:
-        daemon.wait_for(lambda event: event["message"].startswith("held off"), 15.0)
-        time.sleep(1.2)
-        assert any("DiskPressure" in event["message"] for event in daemon.events)
+        daemon.wait_for(lambda event: event["message"].startswith("held off"))
+        daemon.wait_for(lambda event: "DiskPressure" in event["message"])
+        time.sleep(0.5)
     assert small_node.removed() == []
 
 
 def test_the_daemon_relieves_a_full_disk_from_its_very_start(small_node: SmallNode) -> None:
-    """At 0 bytes and 0 inodes free the daemon starts, removes, and makes no file on the way."""
+    """With 0 bytes and 0 inodes free the daemon starts and removes, without creating a file."""
     crowd(small_node)
     configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=-30 * MIB)
     small_node.fill(inodes=small_node.inodes_free() - 1)
     small_node.fill(small_node.available())
     assert (small_node.available(), small_node.inodes_free()) == (0, 0)
     with Daemon("--config", configuration) as daemon:
-        assert came_true(lambda: len(small_node.removed()) == 3, 15.0)
-        daemon.wait_for(lambda event: event.get("result") == "not_enough", 15.0)
+        assert came_true(lambda: len(small_node.removed()) == 3)
+        daemon.wait_for(lambda event: event.get("result") == "not_enough")
+
+
+def watches(pid: int) -> int:
+    """1 where a process has an inotify instance that watches something, 0 where it has none."""
+    return int(any("inotify wd:" in file.read_text() for file in Path(f"/proc/{pid}/fdinfo").iterdir()))
 
 
 @pytest.mark.parametrize("watching", [True, False])
-def test_the_watcher_wakes_the_loop_and_without_it_the_interval_does(small_node: SmallNode, watching: bool) -> None:
-    """With looks up to 30 s apart what appears on the disk is seen at once; with --no-watch it is not seen yet."""
+def test_inotify_wakes_the_loop_and_without_it_the_interval_does(small_node: SmallNode, watching: bool) -> None:
+    """With intervals of up to 30 s a new file is noticed at once; with --no-watch it is not noticed yet."""
     crowd(small_node)
     configuration = small_node.configuration(
         Signal.NODEFS_AVAILABLE, above=-8 * MIB, pollFloor="10ms", pollCeiling="30s", assumedFillRate="1"
     )
     with Daemon("--config", configuration, *([] if watching else ["--no-watch"])) as daemon:
         small_node.wait_for("ListPodSandbox")
+        assert came_true(lambda: watches(daemon.process.pid) == int(watching))
         time.sleep(1.0)
         small_node.fill(10 * MIB)
         (small_node.disk / "grown").rename(small_node.root_directory / "grown")
         if watching:
-            relieved(small_node, daemon, 10.0)
+            relieved(small_node, daemon)
             assert daemon.passes[0]["trigger"] == "watch"
         else:
             time.sleep(2.0)

@@ -8,14 +8,14 @@ from typing import Any
 from eviction.doctor.examine import examine
 from eviction.doctor.facts import gather, inotify_instances
 from tests.nodes.small_node import SmallNode
-from tests.reclaimd_process import Daemon, answer, reclaimd
+from tests.reclaimd_process import Daemon, answer, reclaimd_here
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.dialect import Dialect
 
 
 def findings(*arguments: str) -> tuple[int, dict[str, dict[str, Any]]]:
     """The exit code, and the findings by check."""
-    process = reclaimd("doctor", *arguments, "-o", "json")
+    process = reclaimd_here("doctor", *arguments, "-o", "json")
     document = answer(process)
     return process.returncode, {finding["check"]: finding for finding in document["findings"]}
 
@@ -50,7 +50,7 @@ def test_troubles_of_a_node_are_found_together(make_small_node: SmallNodeFactory
     assert found["sandbox-image"]["level"] == "problem"
     assert found["keep-unmatched"]["evidence"] == "keepImages: 'registry.example/misspelt'"
     assert found["thresholds-none"]["level"] == "problem"
-    text = reclaimd("doctor", "--config", file).stdout
+    text = reclaimd_here("doctor", "--config", file).stdout
     assert text.startswith("PROBLEM  ")
     assert "  do:   update to containerd 2.0.5 or later" in text
 

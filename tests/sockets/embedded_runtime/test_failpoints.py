@@ -80,7 +80,7 @@ def test_a_delay_ends_when_it_is_deleted(server: EmbeddedServer, calls: CriCalls
     """A call that would be an hour late goes on at once."""
     server.failpoints["Version"] = Delay(3600)
     late = calls.begin("Version")
-    assert server.failpoints.wait_for_calls("Version", 1, timeout_seconds=2)
+    assert server.failpoints.wait_for_calls("Version", 1, timeout_seconds=60)
     del server.failpoints["Version"]
     assert late.result().runtime_api_version == "v1"
 
@@ -89,7 +89,7 @@ def test_a_call_hangs_until_it_is_released_and_others_do_not(server: EmbeddedSer
     """The list hangs, the version is answered meanwhile, and deleting the failpoint lets the list go on."""
     server.failpoints["ListImages"] = Hang()
     hanging = calls.begin("ListImages")
-    assert server.failpoints.wait_for_calls("ListImages", 1, timeout_seconds=2)
+    assert server.failpoints.wait_for_calls("ListImages", 1, timeout_seconds=60)
     calls.call("Version")
     assert not hanging.done()
     del server.failpoints["ListImages"]
@@ -97,9 +97,9 @@ def test_a_call_hangs_until_it_is_released_and_others_do_not(server: EmbeddedSer
 
 
 def test_a_client_that_gave_up_may_still_have_removed(server: EmbeddedServer, calls: CriCalls) -> None:
-    """The deadline of 0.1 s passes while the call hangs; released, it removes the image all the same."""
+    """The deadline of 1 s passes while the call hangs; released, it removes the image all the same."""
     server.failpoints["RemoveImage"] = Hang(times=1)
-    code, _ = calls.error("RemoveImage", timeout_seconds=0.1, image={"image": NAME})
+    code, _ = calls.error("RemoveImage", timeout_seconds=1.0, image={"image": NAME})
     assert code is grpc.StatusCode.DEADLINE_EXCEEDED
     assert removed(server) == []
     server.failpoints.clear()
@@ -110,12 +110,12 @@ def test_a_stop_ends_what_hangs_and_nothing_of_it_happens(server: EmbeddedServer
     """A runtime that dies takes its hanging calls with it; after the restart the failpoint still holds."""
     server.failpoints["RemoveImage"] = Hang()
     hanging = calls.begin("RemoveImage", image={"image": NAME})
-    assert server.failpoints.wait_for_calls("RemoveImage", 1, timeout_seconds=2)
+    assert server.failpoints.wait_for_calls("RemoveImage", 1, timeout_seconds=60)
     server.restart()
     assert hanging.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
     assert removed(server) == []
     with CriCalls(server.target) as again:
-        code, _ = again.error("RemoveImage", timeout_seconds=0.1, image={"image": NAME})
+        code, _ = again.error("RemoveImage", timeout_seconds=1.0, image={"image": NAME})
     assert code is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
@@ -128,7 +128,7 @@ def test_a_cut_list_is_an_error_to_whoever_wants_one_answer(server: EmbeddedServ
     server.failpoints["ListImages"] = Cut(grpc.StatusCode.INTERNAL, "cut", times=1)
     with channel:
         stream: Any = channel.unary_stream("/runtime.v1.ImageService/ListImages")
-        messages = stream(b"", timeout=5)
+        messages = stream(b"", timeout=60.0)
         assert len(cri_pb2.ListImagesResponse.FromString(next(messages)).images) == 1
         with pytest.raises(grpc.RpcError) as caught:
             next(messages)

@@ -115,8 +115,8 @@ def test_an_image_in_use_frees_nothing_so_it_is_never_tried(small_node: SmallNod
 
 
 def test_late_space_of_sandboxes_and_containers_is_seen_at_the_end(make_small_node: SmallNodeFactory) -> None:
-    """Space that comes 0.15 s after the last removal still belongs to the pass."""
-    small = make_small_node(container_space_delay_seconds=0.15)
+    """Space that comes 0.03 s after the last removal still belongs to the pass."""
+    small = make_small_node(container_space_delay_seconds=0.03)
     dead = small.gone_pod("gone", writes=8 * MIB)
     before = small.available()
     record = relieve(small.node(Signal.NODEFS_AVAILABLE, above=6 * MIB, imageMinimumGCAge="100h"))

@@ -16,7 +16,7 @@ from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.node.node import Node
 from eviction.reporting.explain import outcomes_table
 from eviction.reporting.pass_record import PassResult, pass_json
-from eviction.reporting.status import Standing
+from eviction.reporting.status import NodeStatus
 from eviction.telemetry.metrics import Metrics
 from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused
 from reclaim.execution.stages import Stage, StagePlan
@@ -154,11 +154,11 @@ def test_what_it_cannot_read_is_an_error_and_the_next_function_goes_on(small_nod
 def test_its_name_and_its_kinds_are_labels_of_the_metrics(small_node: SmallNode) -> None:
     """From the first scrape on, as those of the others."""
     node = node_of(small_node, Ballast(small_node, 1), 2 * MIB)
-    standing = Standing(None, frozenset(), (), 0.0, 0.0, 0.0)
+    standing = NodeStatus(None, frozenset(), (), 0.0, 0.0, 0.0)
     metrics = Metrics(lambda: standing, functions=node.collector.functions)
     removed = f'reclaimd_removals_total{{kind="{BALLAST}",result="removed"}}'
     assert f"{removed} 0.0" in metrics.page().body.decode()
-    metrics.passed(relieve(node))
+    metrics.count_pass(relieve(node))
     text = metrics.page().body.decode()
     assert f"{removed} 1.0" in text
     assert 'reclaimd_reclaim_duration_seconds_count{operation="ReleaseBallast"} 1.0' in text

@@ -27,7 +27,7 @@ ROWS = {
 
 
 def crowd(small: SmallNode) -> tuple[str, str]:
-    """An old image, a running pod, and a dead container of a pod that is gone: what may go."""
+    """An old image, a running pod, and a dead container of a pod that is gone."""
     image = small.add_image("registry.example/old:1")
     small.run(small.run_pod("web"))
     return image, small.gone_pod("gone", writes=2 * MIB)
@@ -38,7 +38,7 @@ def crowd(small: SmallNode) -> tuple[str, str]:
 def test_pressure_calls_its_row_and_nothing_else(
     make_small_node: SmallNodeFactory, layout: FsLayout, filesystem: str, unit: str
 ) -> None:
-    """Only what is on the filesystem under pressure may go: the rest would be lost for nothing."""
+    """Only objects on the filesystem under pressure are removed."""
     small = make_small_node(layout)
     image, container = crowd(small)
     signal = Signal(f"{filesystem}.{unit}")
@@ -55,18 +55,18 @@ def test_pressure_calls_its_row_and_nothing_else(
 
 
 def test_pressure_on_imagefs_is_relieved_though_nodefs_is_full_for_ever(make_small_node: SmallNodeFactory) -> None:
-    """Nothing here relieves the kubelet's filesystem; that keeps imagefs from nothing, and costs no second image."""
+    """No function relieves the kubelet's filesystem; imagefs is relieved, and by one image only."""
     small = make_small_node(DEDICATED)
     images = [small.add_image(f"registry.example/old/{n}:1") for n in range(4)]
     small.run(small.run_pod("web"))
     node = small.node(Signal.IMAGEFS_AVAILABLE, above=MIB, evictionHard={"nodefs.available": str(60 * MIB)})
     small.fill(8 * MIB)
     assert node.locate() is None
-    _, decision = node.responder.look()
+    _, decision = node.responder.synchronize()
     met = {str(t.signal) for t in decision.thresholds_met}
     assert met == {"nodefs.available", "imagefs.available", "containerfs.available"}, "containerfs follows imagefs here"
     before = small.available(small.image_disk)
-    record = node.responder.act(*node.responder.look(), Trigger.INTERVAL)
+    record = node.responder.reclaim(*node.responder.synchronize(), Trigger.INTERVAL)
     assert small.removed("image") == images[:1]
     assert small.available(small.image_disk) - before >= 4 * MIB
     assert record.decision.acted_on is not None
@@ -87,7 +87,7 @@ def test_in_the_split_layout_the_writable_layers_free_nodefs(make_small_node: Sm
 
 
 def test_in_the_dedicated_layout_both_functions_free_imagefs(make_small_node: SmallNodeFactory) -> None:
-    """Containers first; with 3 MiB asked for, their 2 MiB are not enough and one image goes as well."""
+    """Containers first; with 3 MiB needed, their 2 MiB are not enough and one image is removed as well."""
     small = make_small_node(DEDICATED)
     image, container = crowd(small)
     nodefs, imagefs = small.available(small.disk), small.available(small.image_disk)
@@ -101,36 +101,36 @@ def test_in_the_dedicated_layout_both_functions_free_imagefs(make_small_node: Sm
 def test_a_filesystem_mounted_over_the_images_while_running_changes_the_layout(
     make_small_node: SmallNodeFactory,
 ) -> None:
-    """The layout follows the mounts at each observation; decided once it would be wrong later."""
+    """The layout is derived from the mounts at each observation."""
     small = make_small_node(SINGLE)
     crowd(small)
     node = small.node(Signal.NODEFS_AVAILABLE, above=40 * MIB)
     assert node.locate() is None
-    assert node.responder.look()[1].layout is SINGLE
+    assert node.responder.synchronize()[1].layout is SINGLE
     mount_tmpfs(str(small.images_root), 16 * MIB, 1000)
     try:
-        observations, decision = node.responder.look()
+        observations, decision = node.responder.synchronize()
         assert decision.layout is DEDICATED
         assert decision.row == ()
         assert observations.signals[Signal.IMAGEFS_AVAILABLE].capacity == 16 * MIB
         assert observations.signals[Signal.NODEFS_AVAILABLE].capacity == 64 * MIB
     finally:
         unmount(str(small.images_root))
-    decision = node.responder.look()[1]
+    decision = node.responder.synchronize()[1]
     assert (decision.layout, decision.row) == (SINGLE, (CONTAINERS, IMAGES))
 
 
-def test_until_the_runtime_has_said_where_its_images_are_nothing_is_called(small_node: SmallNode) -> None:
-    """Without a layout there is no row: pressure is reported, and nothing is removed by guess."""
+def test_until_the_runtime_has_reported_where_its_images_are_no_function_is_called(small_node: SmallNode) -> None:
+    """Without a layout there is no row: pressure is reported, and nothing is removed."""
     crowd(small_node)
     small_node.server.stop()
     node = small_node.node(Signal.NODEFS_AVAILABLE, above=MIB)
     assert "ImageFsInfo" in (node.locate() or "")
-    observations, decision = node.responder.look()
+    observations, decision = node.responder.synchronize()
     assert [str(t.signal) for t in decision.thresholds_met] == ["nodefs.available"]
     assert "DiskPressure" in decision.conditions
     assert (decision.layout, decision.acted_on, decision.row) == (None, None, ())
     assert {str(each.role) for each in observations.unavailable} == {"imagefs", "containerfs"}
     small_node.server.start()
-    assert came_true(lambda: node.locate() is None, 10.0)
-    assert node.responder.look()[1].layout is SINGLE
+    assert came_true(lambda: node.locate() is None)
+    assert node.responder.synchronize()[1].layout is SINGLE

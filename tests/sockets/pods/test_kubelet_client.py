@@ -245,7 +245,7 @@ except KubeletUnavailable as error:
 
 
 def test_a_key_that_needs_a_password_does_not_ask_for_it(certificates: Certificates) -> None:
-    """A command on a terminal reports within 20 s that it cannot use the key, instead of prompting for a password."""
+    """A command on a terminal reports that it cannot use the key, instead of prompting for a password."""
     locked = certificates.authority.identity("locked", locked_with="opensesame")
     files = [str(path) for path in (certificates.authority.certificate, locked.certificate, locked.key)]
     person, terminal = os.openpty()
@@ -256,7 +256,7 @@ def test_a_key_that_needs_a_password_does_not_ask_for_it(certificates: Certifica
             capture_output=True,
             text=True,
             start_new_session=True,
-            timeout=20,
+            timeout=60.0,
             check=True,
         )
     finally:

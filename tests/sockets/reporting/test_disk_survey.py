@@ -1,4 +1,4 @@
-"""Where the bytes are, on a small node with a real filesystem: in the plan, in the answer of the hook, in the log."""
+"""What the bytes of a real filesystem are used for: in the plan, in the answer of `reclaimd reclaim`, in the log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eviction.reporting.attribution import Use
 from eviction.reporting.pass_record import PassResult
 from signals.types import FsLayout, Signal
 from tests.nodes.small_node import MIB, SmallNode, relieve
-from tests.reclaimd_process import Daemon, answer, reclaimd
+from tests.reclaimd_process import Daemon, answer, reclaimd, reclaimd_here
 from tests.sockets.conftest import SmallNodeFactory
 
 
@@ -65,14 +65,14 @@ EXPECTED = {
 def test_the_plan_says_where_the_bytes_are(crowded: SmallNode) -> None:
     """Every part within half a MiB of what was put there, as JSON and as a table; all of it within a few seconds."""
     file = crowded.configuration(podLogsDir=str(crowded.disk / "logs"))
-    document = answer(reclaimd("plan", "--config", file, "-o", "json"))
+    document = answer(reclaimd_here("plan", "--config", file, "-o", "json"))
     (attribution,) = document["attribution"]
     assert attribution["filesystems"] == ["nodefs", "imagefs", "containerfs"]
     found = shares(attribution)
     for use, size in EXPECTED.items():
         assert found[use] == pytest.approx(size, abs=MIB // 2), use
     assert sum(found.values()) == attribution["used"]
-    table = reclaimd("plan", "--config", file).stdout
+    table = reclaimd_here("plan", "--config", file).stdout
     assert "where the bytes are: " in table
     assert "logs of pods that are gone" in table
 
@@ -86,7 +86,7 @@ def test_split_layouts_are_told_apart(make_small_node: SmallNodeFactory) -> None
     file = node.configuration(podLogsDir=str(node.disk / "logs"))
     by_roles = {
         tuple(attribution["filesystems"]): shares(attribution)
-        for attribution in answer(reclaimd("plan", "--config", file, "-o", "json"))["attribution"]
+        for attribution in answer(reclaimd_here("plan", "--config", file, "-o", "json"))["attribution"]
     }
     assert by_roles["imagefs",][Use.IMAGES_MAY_GO] == pytest.approx(4 * MIB, abs=MIB // 4)
     assert Use.CONTAINERS_LIVE not in by_roles["imagefs",]
@@ -95,8 +95,8 @@ def test_split_layouts_are_told_apart(make_small_node: SmallNodeFactory) -> None
     assert kubelets[Use.ELSE] == pytest.approx(4 * MIB, abs=MIB // 4)
 
 
-def test_the_hook_explains_what_was_not_enough(crowded: SmallNode) -> None:
-    """Exit 1, and the attribution with what is left: the old images are gone from it."""
+def test_reclaim_explains_what_was_not_enough(crowded: SmallNode) -> None:
+    """Exit 1, and the attribution of what is left, without the old images."""
     file = crowded.configuration(Signal.NODEFS_AVAILABLE, 60 * MIB, podLogsDir=str(crowded.disk / "logs"))
     process = reclaimd("reclaim", "--config", file, "-o", "json")
     assert process.returncode == 1
@@ -113,10 +113,10 @@ def test_the_daemon_explains_it_in_its_log_and_its_record(crowded: SmallNode, tm
         Signal.NODEFS_AVAILABLE, 60 * MIB, podLogsDir=str(crowded.disk / "logs"), controlSocket=control
     )
     with Daemon("--config", file) as daemon:
-        event = daemon.wait_for(lambda event: event["message"].startswith("why it was not enough: "), 30.0)
+        event = daemon.wait_for(lambda event: event["message"].startswith("why it was not enough: "))
         assert "everything else" in event["message"]
         assert shares(event["attribution"])[Use.LOGS_OF_GONE_PODS] == pytest.approx(2 * MIB, abs=MIB // 2)
-        status = answer(reclaimd("status", "--config", file, "-o", "json"))
+        status = answer(reclaimd_here("status", "--config", file, "-o", "json"))
         (explained,) = [record for record in status["passes"] if "attribution" in record]
         assert explained["id"] == event["pass"]
         assert daemon.stop() == 0
@@ -124,20 +124,20 @@ def test_the_daemon_explains_it_in_its_log_and_its_record(crowded: SmallNode, tm
 
 
 def test_a_pass_that_was_enough_measures_nothing(small_node: SmallNode) -> None:
-    """Relief is not delayed by curiosity."""
+    """Nothing is measured before or after a pass that relieved the node."""
     small_node.add_images(3)
     node = small_node.node(Signal.NODEFS_AVAILABLE, MIB)
     record = relieve(node)
     assert record.result is PassResult.SATISFIED
-    assert node.whereabouts.attributed(record).attributions == ()
+    assert node.disk_survey.with_attribution(record).attributions == ()
     assert small_node.failpoints.calls["ListContainerStats"] == 0
 
 
 def test_a_runtime_without_statistics_costs_only_their_part(crowded: SmallNode) -> None:
-    """ListContainerStats fails: writable layers are in the images' part or everything else; all else is told."""
+    """ListContainerStats fails: writable layers count as images or everything else; all other parts are there."""
     crowded.failpoints["ListContainerStats"] = Fail(grpc.StatusCode.UNIMPLEMENTED)
     file = crowded.configuration(podLogsDir=str(crowded.disk / "logs"))
-    (attribution,) = answer(reclaimd("plan", "--config", file, "-o", "json"))["attribution"]
+    (attribution,) = answer(reclaimd_here("plan", "--config", file, "-o", "json"))["attribution"]
     found = shares(attribution)
     assert Use.CONTAINERS_LIVE not in found
     assert found[Use.LOGS_OF_GONE_PODS] == pytest.approx(2 * MIB, abs=MIB // 2)

@@ -1,4 +1,4 @@
-"""The pages over HTTP: whoever connects, the daemon goes on; what the probes answer; a scrape of a running daemon."""
+"""The HTTP server: hostile clients, the answers to probes, a scrape of a running daemon."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,11 +17,11 @@ import pytest
 
 from eviction.telemetry.http_server import (
     CLIENTS,
+    LARGEST_DELAY_SECONDS,
     LARGEST_REQUEST_BYTES,
-    LATEST_SECONDS,
-    PATIENCE_SECONDS,
-    HealthServer,
-    HealthUnavailable,
+    TIMEOUT_SECONDS,
+    CannotListen,
+    HttpServer,
     Page,
     livez,
     readyz,
@@ -31,7 +30,7 @@ from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import Daemon, came_true
 
-SLACK_SECONDS = 5.0  # the machine is shared
+SLACK_SECONDS = 30.0  # the machine is shared
 
 
 def broken() -> Page:
@@ -42,9 +41,9 @@ PAGES = {"/livez": lambda: livez(0.0), "/broken": broken, "/large": lambda: Page
 
 
 @pytest.fixture
-def server() -> Iterator[HealthServer]:
+def server() -> Iterator[HttpServer]:
     """A server of PAGES on any free port."""
-    made = HealthServer(("127.0.0.1", 0), PAGES)
+    made = HttpServer(("127.0.0.1", 0), PAGES)
     made.start()
     yield made
     made.stop()
@@ -52,7 +51,7 @@ def server() -> Iterator[HealthServer]:
 
 def got(address: str, path: str, method: str = "GET") -> tuple[int, bytes]:
     """Status and body of a page."""
-    connection = http.client.HTTPConnection(address, timeout=PATIENCE_SECONDS + SLACK_SECONDS)
+    connection = http.client.HTTPConnection(address, timeout=TIMEOUT_SECONDS + SLACK_SECONDS)
     try:
         connection.request(method, path)
         answer = connection.getresponse()
@@ -61,14 +60,14 @@ def got(address: str, path: str, method: str = "GET") -> tuple[int, bytes]:
         connection.close()
 
 
-def connected(server: HealthServer) -> socket.socket:
+def connected(server: HttpServer) -> socket.socket:
     """A bare connection."""
     host, _, port = server.address.rpartition(":")
-    return socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS + SLACK_SECONDS)
+    return socket.create_connection((host, int(port)), timeout=TIMEOUT_SECONDS + SLACK_SECONDS)
 
 
-def said(server: HealthServer, request: bytes) -> bytes:
-    """What is answered to these very bytes."""
+def said(server: HttpServer, request: bytes) -> bytes:
+    """The answer to exactly these bytes."""
     with connected(server) as client:
         try:
             client.sendall(request)
@@ -87,15 +86,15 @@ def said(server: HealthServer, request: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("path", "status"), [("/livez", 200), ("/livez?verbose", 200), ("/large", 200), ("/", 404), ("/broken", 500)]
 )
-def test_pages_are_served_by_path(server: HealthServer, path: str, status: int) -> None:
-    """A query is ignored, an unknown path is 404, a defect in a page is 500 without its words."""
+def test_pages_are_served_by_path(server: HttpServer, path: str, status: int) -> None:
+    """A query is ignored, an unknown path is 404, an exception in a page is 500 without its message."""
     found, body = got(server.address, path)
     assert found == status
     assert b"secret" not in body
     assert len(body) == 5_000_000 if path == "/large" else len(body) < 200
 
 
-def test_head_has_no_body_and_other_methods_are_refused(server: HealthServer) -> None:
+def test_head_has_no_body_and_other_methods_are_refused(server: HttpServer) -> None:
     """HEAD 200 and empty; POST 405."""
     assert got(server.address, "/livez", "HEAD") == (200, b"")
     assert got(server.address, "/livez", "POST")[0] == 405
@@ -106,20 +105,20 @@ def test_head_has_no_body_and_other_methods_are_refused(server: HealthServer) ->
     [b"\r\n\r\n", b"\x16\x03\x01\x02\x00" * 100 + b"\r\n\r\n", b"GET /livez\r\n\r\n", b"GET  /livez HTTP/1.1\r\n\r\n",
      os.urandom(20_000), b"GET /" + b"a" * 50_000 + b" HTTP/1.1\r\n\r\n", b"GET \xff\xfe HTTP/1.1\r\n\r\n"],
 )  # fmt: skip
-def test_garbage_is_answered_with_an_error_or_not_at_all(server: HealthServer, garbage: bytes) -> None:
+def test_garbage_is_answered_with_an_error_or_not_at_all(server: HttpServer, garbage: bytes) -> None:
     """No 200, and the next client is served."""
     assert not re.match(rb"HTTP/1.1 [23]", said(server, garbage))
     assert got(server.address, "/livez")[0] == 200
 
 
-def test_a_request_that_never_ends_is_cut(server: HealthServer) -> None:
-    """Headers without end: answered or hung up on at 8 KiB."""
+def test_a_request_that_never_ends_is_cut(server: HttpServer) -> None:
+    """Headers without end: answered or closed at 8 KiB."""
     answer = said(server, b"GET /livez HTTP/1.1\r\n" + b"X-Filler: 1\r\n" * LARGEST_REQUEST_BYTES)
     assert len(answer) < 1000
 
 
-def test_slow_clients_hold_their_place_for_two_seconds_only(server: HealthServer) -> None:
-    """8 that send a byte now and then: the ninth is hung up on, and after 2 s there is room again."""
+def test_slow_clients_are_disconnected_after_two_seconds(server: HttpServer) -> None:
+    """8 that send a byte now and then: the ninth is disconnected, and after 2 s others are served again."""
     slow = [connected(server) for _ in range(CLIENTS)]
     stop = threading.Event()
 
@@ -134,13 +133,12 @@ def test_slow_clients_hold_their_place_for_two_seconds_only(server: HealthServer
     dripping = threading.Thread(target=drip)
     dripping.start()
     try:
-        time.sleep(0.2)
-        assert said(server, b"GET /livez HTTP/1.1\r\n\r\n") == b""
+        assert came_true(lambda: said(server, b"GET /livez HTTP/1.1\r\n\r\n") == b"")
 
         def served() -> bool:
             return said(server, b"GET /livez HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 200")
 
-        assert came_true(served, PATIENCE_SECONDS + SLACK_SECONDS)
+        assert came_true(served)
     finally:
         stop.set()
         dripping.join()
@@ -148,7 +146,7 @@ def test_slow_clients_hold_their_place_for_two_seconds_only(server: HealthServer
             client.close()
 
 
-def test_a_client_that_does_not_read_loses_its_place(server: HealthServer) -> None:
+def test_a_client_that_does_not_read_is_disconnected(server: HttpServer) -> None:
     """8 that ask for 5 MB and read nothing: after 2 s others are served."""
     deaf = [connected(server) for _ in range(CLIENTS)]
     try:
@@ -156,28 +154,28 @@ def test_a_client_that_does_not_read_loses_its_place(server: HealthServer) -> No
             client.sendall(b"GET /large HTTP/1.1\r\n\r\n")
         assert came_true(
             lambda: said(server, b"GET /livez HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 200"),
-            PATIENCE_SECONDS + SLACK_SECONDS,
+            TIMEOUT_SECONDS + SLACK_SECONDS,
         )
     finally:
         for client in deaf:
             client.close()
 
 
-def test_a_taken_port_is_refused_with_a_sentence(server: HealthServer) -> None:
+def test_a_taken_port_is_refused_with_a_sentence(server: HttpServer) -> None:
     """Address and reason; nothing is left open."""
     host, _, port = server.address.rpartition(":")
-    second = HealthServer((host, int(port)), PAGES)
-    with pytest.raises(HealthUnavailable, match=rf"^{re.escape(server.address)}: Address already in use$"):
+    second = HttpServer((host, int(port)), PAGES)
+    with pytest.raises(CannotListen, match=rf"^{re.escape(server.address)}: Address already in use$"):
         second.start()
     second.stop()
 
 
 def test_ipv6_is_served_too() -> None:
     """On ::1, where the machine has it."""
-    server = HealthServer(("::1", 0), PAGES)
+    server = HttpServer(("::1", 0), PAGES)
     try:
         server.start()
-    except HealthUnavailable as error:
+    except CannotListen as error:
         pytest.skip(f"no IPv6 on this machine: {error}")
     try:
         assert got(server.address, "/livez")[0] == 200
@@ -185,7 +183,7 @@ def test_ipv6_is_served_too() -> None:
         server.stop()
 
 
-def test_a_stopped_server_answers_nobody(server: HealthServer) -> None:
+def test_a_stopped_server_answers_nobody(server: HttpServer) -> None:
     """The port is free again."""
     address = server.address
     server.stop()
@@ -193,34 +191,36 @@ def test_a_stopped_server_answers_nobody(server: HealthServer) -> None:
         got(address, "/livez")
 
 
-@pytest.mark.parametrize(("late_seconds", "status"), [(-10.0, 200), (LATEST_SECONDS, 200), (LATEST_SECONDS + 0.1, 503)])
-def test_alive_is_who_looks_in_time(late_seconds: float, status: int) -> None:
-    """Three filesystems that hang cost 6 s; later than 8 s is not looking any more."""
+@pytest.mark.parametrize(
+    ("late_seconds", "status"), [(-10.0, 200), (LARGEST_DELAY_SECONDS, 200), (LARGEST_DELAY_SECONDS + 0.1, 503)]
+)
+def test_livez_fails_when_observations_are_late(late_seconds: float, status: int) -> None:
+    """Three filesystems that hang take 6 s; more than 8 s late means that the loop hangs."""
     assert livez(late_seconds).status == status
 
 
 @pytest.mark.parametrize(
     ("located", "held_off", "status"), [(True, None, 200), (False, None, 503), (True, "after a start", 503)]
 )
-def test_ready_is_who_would_relieve_now(located: bool, held_off: str | None, status: int) -> None:
+def test_readyz_fails_while_pressure_would_not_be_relieved(located: bool, held_off: str | None, status: int) -> None:
     """The runtime is located and nothing is held off."""
     assert readyz(located=located, held_off=held_off).status == status
 
 
 def address_of(daemon: Daemon) -> str:
     """Where a daemon serves its pages."""
-    event = daemon.wait_for(lambda event: "metrics and health are served" in event["message"], 20.0)
+    event = daemon.wait_for(lambda event: "metrics and health are served" in event["message"])
     return str(event["address"])
 
 
 def test_a_running_daemon_is_scraped_and_probed(small_node: SmallNode) -> None:
-    """A node under pressure: live, ready, relieved; the metrics tell the pass, and promtool has nothing to say."""
+    """A node under pressure: live, ready, relieved; the metrics have the pass, and promtool finds no problem."""
     small_node.add_images(3)
     file = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB, metricsAddress="127.0.0.1:0")
     with Daemon("--config", file) as daemon:
         address = address_of(daemon)
-        daemon.wait_for(lambda event: event.get("result") == "satisfied", 20.0)
-        assert came_true(lambda: got(address, "/readyz")[0] == 200, 10.0)
+        daemon.wait_for(lambda event: event.get("result") == "satisfied")
+        assert came_true(lambda: got(address, "/readyz")[0] == 200)
         assert got(address, "/livez") == (200, b"ok\n")
         status, body = got(address, "/metrics")
         assert status == 200
@@ -248,25 +248,25 @@ def test_a_held_off_daemon_is_alive_and_not_ready(small_node: SmallNode) -> None
     with Daemon("--config", file) as daemon:
         address = address_of(daemon)
         assert got(address, "/livez")[0] == 200
-        assert came_true(lambda: b"held off: " in got(address, "/readyz")[1], 10.0)
+        assert came_true(lambda: b"held off: " in got(address, "/readyz")[1])
         assert got(address, "/readyz")[0] == 503
 
 
-def test_a_daemon_without_its_port_does_its_work(small_node: SmallNode, server: HealthServer) -> None:
+def test_a_daemon_without_its_port_still_works(small_node: SmallNode, server: HttpServer) -> None:
     """A warning with the reason; pressure is relieved all the same."""
     small_node.add_images(3)
     file = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB, metricsAddress=server.address)
     with Daemon("--config", file) as daemon:
-        daemon.wait_for(lambda event: event["message"].startswith(f"no metrics: {server.address}: "), 20.0)
-        daemon.wait_for(lambda event: event.get("result") == "satisfied", 20.0)
+        daemon.wait_for(lambda event: event["message"].startswith(f"no metrics: {server.address}: "))
+        daemon.wait_for(lambda event: event.get("result") == "satisfied")
 
 
-def test_serving_makes_no_file(tmp_path: Path, server: HealthServer) -> None:
+def test_serving_makes_no_file(tmp_path: Path, server: HttpServer) -> None:
     """Not even with the variable that makes prometheus-client count in files."""
     program = (
-        "from eviction.telemetry.metrics import Metrics; from eviction.reporting.status import Standing;"
-        "m = Metrics(lambda: Standing(None, frozenset(), (), 0.0, 0.0, 0.0));"
-        "m.called('ListImages', 1.0, True); m.watched(); print(len(m.page().body))"
+        "from eviction.telemetry.metrics import Metrics; from eviction.reporting.status import NodeStatus;"
+        "m = Metrics(lambda: NodeStatus(None, frozenset(), (), 0.0, 0.0, 0.0));"
+        "m.count_call('ListImages', 1.0, True); m.count_watch_event(); print(len(m.page().body))"
     )
 
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}

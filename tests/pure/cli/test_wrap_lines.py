@@ -1,31 +1,31 @@
-"""Lines for a terminal: what is too long goes on in an indented line, and nothing is broken in the middle of a word."""
+"""Lines wider than the terminal are continued on indented lines, and no word is broken."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.cli.options import folded
+from eviction.cli.options import wrap_lines
 
 words = st.text("abc-/.", min_size=1, max_size=30)
 
 
-def test_a_long_line_goes_on_indented_below_its_beginning() -> None:
+def test_a_long_line_is_continued_indented() -> None:
     """Four columns further than it began."""
-    assert list(folded(["  do:   raise the limit in the configuration"], 30)) == [
+    assert list(wrap_lines(["  do:   raise the limit in the configuration"], 30)) == [
         "  do:   raise the limit in the",
         "      configuration",
     ]
 
 
-def test_a_name_that_has_no_room_stays_whole() -> None:
+def test_a_word_that_is_too_long_is_kept_whole() -> None:
     """The terminal wraps it, and it can be copied."""
     line = "keep    registry.example/" + "x" * 60
-    assert list(folded([line], 40)) == [line]
+    assert list(wrap_lines([line], 40)) == [line]
 
 
 @given(st.lists(st.lists(words, min_size=1, max_size=10).map(" ".join)), st.integers(20, 120))
 def test_no_word_is_lost_or_broken(lines: list[str], width: int) -> None:
     """Whatever the width; and without a terminal every line stays as it is."""
-    assert " ".join(folded(lines, width)).split() == " ".join(lines).split()
-    assert list(folded(lines, None)) == lines
+    assert " ".join(wrap_lines(lines, width)).split() == " ".join(lines).split()
+    assert list(wrap_lines(lines, None)) == lines

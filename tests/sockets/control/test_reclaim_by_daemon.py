@@ -1,6 +1,6 @@
-"""The hook lets a running daemon do the work; whatever stands against it, it does the work itself.
+"""`reclaimd reclaim` is done by a running daemon; if the daemon cannot, by the command itself.
 
-The daemon sits on a small node and holds off for an hour, so whatever goes was asked for.
+The daemon on a small node holds off for an hour, so that every removal was requested.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from eviction.control.reclaim_queue import MOST_WAITING
 from eviction.drill.runtime.failpoints import Hang
 from signals.types import Signal
 from tests.nodes.small_node import LONGEST_SECONDS, MIB, SmallNode
-from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, answer, came_true, reclaimd
+from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, answer, came_true, reclaimd, reclaimd_here
 
 
 class Desk:
@@ -36,18 +36,18 @@ class Desk:
         self.file = self.configure(above=6 * MIB)
 
     def configure(self, above: int, **fields: Any) -> str:
-        """Path of a configuration: pressure until `above` more bytes are free; nobody acts by himself for an hour."""
+        """Path of a configuration with pressure until `above` more bytes are free; the daemon holds off for an hour."""
         return self.small.configuration(
             Signal.NODEFS_AVAILABLE, above=above, controlSocket=str(self.control), holdOffAfterStart="1h", **fields
         )
 
-    def hook(self, *arguments: str, config: str | None = None) -> subprocess.CompletedProcess[str]:
-        """The hook with this configuration, and `--now`: the machine may have booted a moment ago."""
+    def reclaim(self, *arguments: str, config: str | None = None) -> subprocess.CompletedProcess[str]:
+        """`reclaimd reclaim` with this configuration, and with `--now`, because the machine may just have booted."""
         return reclaimd("reclaim", "--config", config or self.file, "--now", *arguments)
 
     def by_daemon(self, daemon: Daemon, record: dict[str, Any]) -> bool:
-        """Whether the pass that a hook printed is one of the daemon's."""
-        return came_true(lambda: record["id"] in [each["id"] for each in daemon.passes], 5.0)
+        """True if the printed pass is one of the daemon's."""
+        return came_true(lambda: record["id"] in [each["id"] for each in daemon.passes])
 
 
 @pytest.fixture
@@ -58,20 +58,20 @@ def desk(small_node: SmallNode, tmp_path: Path) -> Desk:
 
 @pytest.fixture
 def daemon(desk: Desk) -> Iterator[Daemon]:
-    """A daemon on the node, that knows where the images are."""
+    """A daemon on the node that knows where the images are."""
     with Daemon("--config", desk.file) as running:
-        assert came_true(lambda: located(desk.file), LONGEST_SECONDS)
+        assert came_true(lambda: located(desk.file))
         yield running
 
 
 def located(file: str) -> bool:
-    process = reclaimd("status", "--config", file, "-o", "json")
+    process = reclaimd_here("status", "--config", file, "-o", "json")
     return process.returncode == 0 and answer(process)["layout"] is not None
 
 
-def test_the_daemon_does_the_pass_and_the_hook_prints_it(desk: Desk, daemon: Daemon) -> None:
-    """The record is the daemon's own, with trigger `request`, exit 0; two images of 4 MiB bring the 6 MiB."""
-    process = desk.hook("-o", "json")
+def test_the_daemon_runs_the_pass_and_the_command_prints_it(desk: Desk, daemon: Daemon) -> None:
+    """The record is the daemon's, with trigger `request`, exit 0; two images of 4 MiB free the 6 MiB."""
+    process = desk.reclaim("-o", "json")
     record = answer(process)
     assert (process.returncode, process.stderr) == (0, "")
     assert (record["trigger"], record["result"]) == ("request", "satisfied")
@@ -80,10 +80,10 @@ def test_the_daemon_does_the_pass_and_the_hook_prints_it(desk: Desk, daemon: Dae
     assert len(desk.small.removed("image")) == 2, record
 
 
-def test_a_table_is_printed_as_by_the_hook_itself(desk: Desk, daemon: Daemon) -> None:
+def test_a_table_is_printed_as_by_the_command_itself(desk: Desk, daemon: Daemon) -> None:
     """The lines for people are the same; only ids, ages and times differ."""
-    asked = desk.hook("--dry-run")
-    alone = desk.hook("--dry-run", "--standalone")
+    asked = desk.reclaim("--dry-run")
+    alone = desk.reclaim("--dry-run", "--standalone")
     assert asked.returncode == alone.returncode == 0
     heads = [[line.split()[0] for line in each.stdout.splitlines()] for each in (asked, alone)]
     assert heads[0] == heads[1]
@@ -91,18 +91,18 @@ def test_a_table_is_printed_as_by_the_hook_itself(desk: Desk, daemon: Daemon) ->
 
 
 def test_a_dry_run_of_the_daemon_removes_nothing(desk: Desk, daemon: Daemon) -> None:
-    """What would go is told and stays; the daemon's own passes know nothing of it."""
-    record = answer(desk.hook("--dry-run", "-o", "json"))
+    """The removals are listed and not done; the pass is not among the daemon's passes."""
+    record = answer(desk.reclaim("--dry-run", "-o", "json"))
     assert record["result"] == "dry_run"
     assert [o["result"] for o in record["removals"]] == ["planned", "planned"]
     assert desk.small.removed() == []
     assert daemon.passes == []
-    assert answer(desk.hook("-o", "json"))["result"] == "satisfied", "and the next one removes"
+    assert answer(desk.reclaim("-o", "json"))["result"] == "satisfied", "and the next one removes"
 
 
 def test_signal_and_all_reach_the_daemon(desk: Desk, daemon: Daemon) -> None:
     """`--signal imagefs.inodesFree --all` goes to the end of the row: all six images."""
-    record = answer(desk.hook("--signal=imagefs.inodesFree", "--all", "--output", "json"))
+    record = answer(desk.reclaim("--signal=imagefs.inodesFree", "--all", "--output", "json"))
     assert desk.by_daemon(daemon, record)
     assert set(desk.small.removed("image")) >= set(desk.images)
 
@@ -110,14 +110,14 @@ def test_signal_and_all_reach_the_daemon(desk: Desk, daemon: Daemon) -> None:
 def test_until_reaches_the_daemon(desk: Desk, daemon: Daemon) -> None:
     """`--until` sets the mark: 14 MiB more than now, where the configured threshold wants 6."""
     mark = desk.small.available() + 14 * MIB
-    record = answer(desk.hook("--signal", "nodefs.available", "--until", str(mark), "-o", "json"))
+    record = answer(desk.reclaim("--signal", "nodefs.available", "--until", str(mark), "-o", "json"))
     assert desk.by_daemon(daemon, record)
     assert record["result"] == "satisfied"
     assert mark <= desk.small.available() < mark + 4 * MIB
 
 
-def test_a_hook_that_is_told_nothing_asks_for_the_daemons_own_configuration(desk: Desk, daemon: Daemon) -> None:
-    """The request without files, flags and environment is taken; one that names another file is refused."""
+def test_a_request_without_any_configuration_uses_that_of_the_daemon(desk: Desk, daemon: Daemon) -> None:
+    """A request without files, flags and environment is accepted; one with another file is refused."""
     with conversation(desk.control, {"options": {"dry_run": True}, "told": {}}) as lines:
         assert json.loads(lines.readline())["accepted"] is True
         assert json.loads(lines.readline())["exit_code"] == 0
@@ -126,10 +126,10 @@ def test_a_hook_that_is_told_nothing_asks_for_the_daemons_own_configuration(desk
         assert "another configuration" in json.loads(lines.readline())["refused"]
 
 
-def test_another_configuration_is_not_the_daemons_to_follow(desk: Desk, daemon: Daemon) -> None:
-    """The same node by another file: the daemon refuses, the hook says so and does the work itself."""
+def test_with_another_configuration_the_daemon_refuses(desk: Desk, daemon: Daemon) -> None:
+    """Another file for the same node: the daemon refuses, the command says so and does the work itself."""
     other = desk.configure(above=10 * MIB)
-    process = desk.hook("-o", "json", config=other)
+    process = desk.reclaim("-o", "json", config=other)
     assert "the daemon refuses: it runs with another configuration" in process.stderr
     assert process.stderr.count("\n") == 1
     assert answer(process)["result"] == "satisfied"
@@ -137,27 +137,27 @@ def test_another_configuration_is_not_the_daemons_to_follow(desk: Desk, daemon: 
     assert len(desk.small.removed("image")) == 3, "by the hook's configuration"
 
 
-def test_a_file_that_changed_since_the_daemon_read_it_is_another_one(desk: Desk, daemon: Daemon) -> None:
+def test_a_file_that_changed_since_the_daemon_read_it_is_another_configuration(desk: Desk, daemon: Daemon) -> None:
     """Until it is reloaded; then the daemon does the work again."""
     Path(desk.file).write_text(Path(desk.file).read_text() + "\n")
-    process = desk.hook("--dry-run", "-o", "json")
+    process = desk.reclaim("--dry-run", "-o", "json")
     assert "another configuration" in process.stderr
     daemon.process.send_signal(signal.SIGHUP)
-    daemon.wait_for(lambda event: "was reloaded" in event["message"], LONGEST_SECONDS)
-    process = desk.hook("--dry-run", "-o", "json")
+    daemon.wait_for(lambda event: "was reloaded" in event["message"])
+    process = desk.reclaim("--dry-run", "-o", "json")
     assert (process.returncode, process.stderr) == (0, "")
 
 
-def test_flags_of_the_configuration_are_not_carried(desk: Desk, daemon: Daemon) -> None:
-    """`--eviction-hard` says something else than the daemon's configuration: the hook does the work itself."""
-    process = desk.hook("--eviction-hard", "nodefs.available<1", "-o", "json")
+def test_with_flags_of_the_configuration_the_daemon_is_not_asked(desk: Desk, daemon: Daemon) -> None:
+    """`--eviction-hard` differs from the daemon's configuration: the command does the work itself."""
+    process = desk.reclaim("--eviction-hard", "nodefs.available<1", "-o", "json")
     assert (process.returncode, answer(process)["result"]) == (0, "idle")
     assert process.stderr == ""
 
 
 def test_standalone_never_asks(desk: Desk, daemon: Daemon) -> None:
     """The pass is not one of the daemon's."""
-    record = answer(desk.hook("--standalone", "-o", "json"))
+    record = answer(desk.reclaim("--standalone", "-o", "json"))
     assert record["result"] == "satisfied"
     assert daemon.passes == []
 
@@ -165,29 +165,29 @@ def test_standalone_never_asks(desk: Desk, daemon: Daemon) -> None:
 @pytest.mark.parametrize("wrong", [["--signal", "nodefs"], ["--until", "1Gi"], ["-o", "xml"], ["--sinal", "x"]])
 def test_a_wrong_option_is_exit_2_with_or_without_a_daemon(desk: Desk, daemon: Daemon, wrong: list[str]) -> None:
     """The last sentence on stderr is the same, and nothing happens."""
-    asked, alone = desk.hook(*wrong), desk.hook("--standalone", *wrong)
+    asked, alone = desk.reclaim(*wrong), desk.reclaim("--standalone", *wrong)
     assert asked.returncode == alone.returncode == 2
     assert asked.stderr.splitlines()[-1] == alone.stderr.splitlines()[-1]
     assert desk.small.removed() == []
 
 
-def test_without_a_daemon_the_hook_works_without_a_word(desk: Desk) -> None:
+def test_without_a_daemon_the_command_works_without_a_message(desk: Desk) -> None:
     """No socket, and a socket that a dead daemon left behind."""
-    process = desk.hook("-o", "json")
+    process = desk.reclaim("-o", "json")
     assert (process.returncode, process.stderr, answer(process)["result"]) == (0, "", "satisfied")
     desk.control.parent.mkdir()
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(desk.control))
-    process = desk.hook("-o", "json")
+    process = desk.reclaim("-o", "json")
     assert (process.returncode, process.stderr, answer(process)["result"]) == (0, "", "idle")
 
 
 def test_a_daemon_that_does_not_answer_is_waited_for_1_s(desk: Desk, daemon: Daemon) -> None:
-    """It is stopped in its tracks: the hook says so and relieves the node."""
+    """The daemon is stopped (SIGSTOP): the command says so and relieves the node."""
     os.kill(daemon.process.pid, signal.SIGSTOP)
     try:
         began = time.monotonic()
-        process = desk.hook("-o", "json")
+        process = desk.reclaim("-o", "json")
         took = time.monotonic() - began
     finally:
         os.kill(daemon.process.pid, signal.SIGCONT)
@@ -199,8 +199,8 @@ def test_a_daemon_that_does_not_answer_is_waited_for_1_s(desk: Desk, daemon: Dae
 @pytest.mark.parametrize(
     "says", [b"220 mail ready\n", b"", b"[]\n", b'{"accepted": true}\n', b'{"exit_code": 0}\n', b"\xff\n"]
 )
-def test_nonsense_on_the_socket_does_not_keep_the_hook_from_its_work(desk: Desk, says: bytes) -> None:
-    """Whoever answers there, and whatever: one sentence, and the node is relieved."""
+def test_after_an_invalid_answer_the_command_does_the_work(desk: Desk, says: bytes) -> None:
+    """Whatever answers: one sentence, and the node is relieved."""
     desk.control.parent.mkdir()
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(desk.control))
@@ -213,34 +213,34 @@ def test_nonsense_on_the_socket_does_not_keep_the_hook_from_its_work(desk: Desk,
                 client.sendall(says)
 
         threading.Thread(target=talk, daemon=True).start()
-        process = desk.hook("-o", "json")
+        process = desk.reclaim("-o", "json")
     assert (process.returncode, answer(process)["result"]) == (0, "satisfied")
     assert process.stderr.endswith("doing the work here\n")
     assert process.stderr.count("\n") == 1
 
 
-def test_a_daemon_that_has_never_reached_the_runtime_leaves_it_to_the_hook(desk: Desk) -> None:
-    """Exit 3 from both while it is away; once it is back the hook relieves the node, whatever the daemon knows."""
+def test_a_daemon_that_has_never_reached_the_runtime_leaves_reclaim_to_the_command(desk: Desk) -> None:
+    """Exit 3 from both while the runtime is away; once it is back the command relieves the node itself."""
     desk.small.server.stop()
     with Daemon("--config", desk.file):
-        asked, alone = desk.hook(), desk.hook("--standalone")
+        asked, alone = desk.reclaim(), desk.reclaim("--standalone")
         assert asked.returncode == alone.returncode == 3
         refusal, reason = asked.stderr.splitlines()
         assert refusal.startswith("reclaimd: the daemon refuses: it does not know where the images are: ")
         assert reason.startswith("reclaimd: the container runtime cannot be reached: ")
         desk.small.server.start()
-        process = desk.hook("-o", "json")
+        process = desk.reclaim("-o", "json")
         assert (process.returncode, answer(process)["result"]) == (0, "satisfied")
 
 
 def test_a_request_during_a_pass_waits_its_turn_and_says_so(desk: Desk, daemon: Daemon) -> None:
-    """The second one is told what the daemon does, and finds nothing more to do."""
+    """The second client is told what the daemon does, and there is nothing left to do in its turn."""
     desk.small.failpoints["RemoveImage"] = Hang()
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(desk.hook, "-o", "json")
+        first = pool.submit(desk.reclaim, "-o", "json")
         desk.small.wait_for("RemoveImage")
-        second = pool.submit(desk.hook, "-o", "json")
-        assert came_true(lambda: waits(desk.file), LONGEST_SECONDS)
+        second = pool.submit(desk.reclaim, "-o", "json")
+        assert came_true(lambda: waits(desk.file))
         time.sleep(1.5)
         assert not second.done()
         desk.small.failpoints.clear()
@@ -250,14 +250,14 @@ def test_a_request_during_a_pass_waits_its_turn_and_says_so(desk: Desk, daemon: 
 
 
 def waits(file: str) -> bool:
-    return bool(answer(reclaimd("status", "--config", file, "-o", "json"))["requests_waiting"])
+    return bool(answer(reclaimd_here("status", "--config", file, "-o", "json"))["requests_waiting"])
 
 
-def test_an_asker_that_leaves_before_its_turn_is_forgotten(desk: Desk, daemon: Daemon) -> None:
-    """A hook that is killed while it waits leaves no request behind; one too many is refused at once."""
+def test_a_client_that_is_killed_before_its_turn_leaves_no_request(desk: Desk, daemon: Daemon) -> None:
+    """Its place is free again; one client too many is refused at once."""
     desk.small.failpoints["RemoveImage"] = Hang()
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(desk.hook, "-o", "json")
+        first = pool.submit(desk.reclaim, "-o", "json")
         desk.small.wait_for("RemoveImage")
         command = [PROGRAM, "reclaim", "--config", desk.file, "--now", "--all"]
         waiting = [
@@ -265,13 +265,13 @@ def test_an_asker_that_leaves_before_its_turn_is_forgotten(desk: Desk, daemon: D
             for _ in range(MOST_WAITING)
         ]
         status = ["status", "--config", desk.file, "-o", "json"]
-        assert came_true(lambda: answer(reclaimd(*status))["requests_waiting"] == MOST_WAITING, LONGEST_SECONDS)
+        assert came_true(lambda: answer(reclaimd_here(*status))["requests_waiting"] == MOST_WAITING)
         with conversation(desk.control, {"options": {}, "told": {}}) as lines:
             assert json.loads(lines.readline()) == {"refused": f"{MOST_WAITING} requests wait already"}
         for process in waiting:
             process.kill()
             process.wait()
-        assert came_true(lambda: answer(reclaimd(*status))["requests_waiting"] == 0, LONGEST_SECONDS)
+        assert came_true(lambda: answer(reclaimd_here(*status))["requests_waiting"] == 0)
         desk.small.failpoints.clear()
         assert answer(first.result())["result"] == "satisfied"
     assert len(desk.small.removed("image")) == 2, "none of the four went to the end"

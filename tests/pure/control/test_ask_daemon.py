@@ -1,4 +1,4 @@
-"""What the command `reclaim` sends to the daemon, and which socket it asks."""
+"""The request to the daemon: its options, and the control socket."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from eviction.cli.ask_daemon import CONTROL_SOCKET, NotAskedError, control_socket_of, read_words
 from eviction.control.check import CheckOptions, CheckRefused, read_check_options
-from eviction.control.reclaim import HookOptions, HookRefused, read_options
+from eviction.control.reclaim import ReclaimOptions, ReclaimRefused, read_options
 from signals.types import Signal
 
 
@@ -24,8 +24,8 @@ from signals.types import Signal
         (["--config", "/a", "--config-dir=/b"], {}, {"config": "/a", "config_dir": "/b"}),
     ],
 )
-def test_the_hooks_own_options_are_carried(words: list[str], options: dict[str, Any], files: dict[str, str]) -> None:
-    """Each in both of its forms; they are judged where they are understood."""
+def test_the_options_of_reclaim_are_passed_on(words: list[str], options: dict[str, Any], files: dict[str, str]) -> None:
+    """Each in both of its forms, unchecked."""
     assert read_words("reclaim", words) == (options, files)
 
 
@@ -46,13 +46,13 @@ def test_the_hooks_own_options_are_carried(words: list[str], options: dict[str, 
         ["--all", "--kubelet-config", ""],
     ],
 )
-def test_any_other_word_is_not_the_daemons(words: list[str]) -> None:
-    """Flags of the configuration, abbreviations, mistakes and --standalone: the hook does the work itself."""
+def test_with_any_other_argument_the_daemon_is_not_asked(words: list[str]) -> None:
+    """Flags of the configuration, abbreviations, mistakes and --standalone: the command does the work itself."""
     assert read_words("reclaim", words) is None
 
 
-def test_a_check_carries_its_own_options_and_no_others() -> None:
-    """Its form and its one line; what belongs to the hook is not the daemon's to understand."""
+def test_the_options_of_check_are_passed_on_and_no_others() -> None:
+    """-o and --npd; options of reclaim are none of check."""
     assert read_words("check", ["--npd", "-o", "json", "--config=/a"]) == (
         {"npd": True, "output": "json"},
         {"config": "/a"},
@@ -71,8 +71,8 @@ def test_a_check_carries_its_own_options_and_no_others() -> None:
         ({"signal": "nodefs.available"}, False),
     ],
 )
-def test_what_a_check_can_be_asked_for(given: dict[str, Any], allowed: bool) -> None:
-    """Whoever sent it: anything else is refused with a sentence."""
+def test_the_daemon_checks_the_options_of_check(given: dict[str, Any], allowed: bool) -> None:
+    """Any other option is refused with a sentence."""
     if allowed:
         assert read_check_options(given) == CheckOptions(bool(given.get("npd")), given.get("output") == "json")
     else:
@@ -104,22 +104,22 @@ def test_a_later_drop_in_wins(tmp_path: Path) -> None:
     assert control_socket_of(None, str(tmp_path)) == "/run/20.sock"
 
 
-def test_without_a_control_socket_nobody_is_asked(tmp_path: Path) -> None:
-    """An empty field means none, and there is nothing to say about it."""
+def test_without_a_control_socket_the_daemon_is_not_asked(tmp_path: Path) -> None:
+    """An empty field switches the socket off; no message is printed."""
     file = tmp_path / "reclaimd.yaml"
     file.write_text('controlSocket: ""\n')
     with pytest.raises(NotAskedError) as reason:
         control_socket_of(str(file), None)
-    assert not reason.value.worth_saying
+    assert reason.value.silent
 
 
 def test_options_are_read_as_the_command_line_means_them() -> None:
     """Absent ones are off; a mark stands with its signal."""
-    assert read_options({}) == HookOptions()
+    assert read_options({}) == ReclaimOptions()
     found = read_options({"signal": "nodefs.available", "until": "1Gi", "all": True, "output": "json"})
     assert (found.signal, found.to_the_end, found.as_json) == (Signal.NODEFS_AVAILABLE, True, True)
     assert found.until is not None
-    assert found.until.effective(0) == 1 << 30
+    assert found.until.mark(0) == 1 << 30
 
 
 @pytest.mark.parametrize(
@@ -130,24 +130,24 @@ def test_options_are_read_as_the_command_line_means_them() -> None:
         ({"until": "1Gi"}, "--until sets the mark of the signal named by --signal"),
         ({"signal": "nodefs.available", "until": "much"}, "until"),
         ({"output": "xml"}, "--output: 'xml' is neither table nor json"),
-        ({"force": True}, "force: no option of the hook"),
+        ({"force": True}, "force: no option of reclaim"),
     ],
 )
-def test_an_option_that_cannot_be_is_refused_with_a_sentence(given: dict[str, Any], sentence: str) -> None:
-    """Whoever sent it."""
-    with pytest.raises(HookRefused, match=r".") as refusal:
+def test_an_invalid_option_is_refused_with_a_sentence(given: dict[str, Any], sentence: str) -> None:
+    """One sentence names the option and what is allowed."""
+    with pytest.raises(ReclaimRefused, match=r".") as refusal:
         read_options(given)
     assert sentence in str(refusal.value)
 
 
 @pytest.mark.parametrize("width", [0, -1, "80", True, 80.0])
-def test_a_strange_width_is_refused(width: object) -> None:
-    """The daemon does not take everything for a number of columns."""
-    with pytest.raises(HookRefused, match="width"):
+def test_an_invalid_width_is_refused(width: object) -> None:
+    """A width is a number of columns above 0."""
+    with pytest.raises(ReclaimRefused, match="width"):
         read_options({"width": width})
 
 
-def test_the_width_of_the_terminal_is_told() -> None:
-    """None is as much as it takes."""
+def test_the_width_of_the_terminal_is_read() -> None:
+    """None means lines of any length."""
     assert read_options({"width": 80}).width == 80
     assert read_options({}).width is None

@@ -1,6 +1,6 @@
-"""`reclaimd check` lets a running daemon look; whatever stands against it, it looks itself.
+"""`reclaimd check` is answered by a running daemon; if the daemon cannot, by the command itself.
 
-The daemon sits on a small node and holds off for an hour, so that a mark that is crossed stays crossed.
+The daemon on a small node holds off for an hour, so that a threshold that is met stays met.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import pytest
 
 from signals.types import Signal
 from tests.budgets.test_start import REMOVING
-from tests.nodes.small_node import LONGEST_SECONDS, MIB, SmallNode
+from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import ENVIRONMENT, Daemon, answer, came_true, reclaimd
-from tests.sockets.control.test_hook_asks import conversation, located
+from tests.sockets.control.test_reclaim_by_daemon import conversation, located
 
 MOST_MEBIBYTES = 32  # of a check that asks; 11 on Python 3.11
 MOST_MEBIBYTES_ALONE = 45  # of one that looks itself; 39 on Python 3.11
@@ -37,9 +37,9 @@ def file(small_node: SmallNode, tmp_path: Path) -> str:
 
 @pytest.fixture
 def daemon(file: str) -> Iterator[Daemon]:
-    """A daemon on the node, that knows where the images are."""
+    """A daemon on the node that knows where the images are."""
     with Daemon("--config", file) as running:
-        assert came_true(lambda: located(file), LONGEST_SECONDS)
+        assert came_true(lambda: located(file))
         yield running
 
 
@@ -56,8 +56,8 @@ def imports(file: str, *arguments: str) -> tuple[set[str], float]:
     return set(modules), int(peak) / 1024
 
 
-def test_the_daemon_looks_and_the_answer_is_that_of_the_command_itself(file: str, daemon: Daemon) -> None:
-    """The same document, table and line, but for what changes from look to look."""
+def test_the_daemon_gives_the_answer_of_the_command_itself(file: str, daemon: Daemon) -> None:
+    """The same document, table and line, but for amounts and times."""
     documents = [answer(reclaimd("check", "--config", file, "-o", "json", *alone)) for alone in ([], ["--standalone"])]
     for document in documents:
         for observation in document["observations"]:
@@ -68,7 +68,7 @@ def test_the_daemon_looks_and_the_answer_is_that_of_the_command_itself(file: str
     assert reclaimd("check", "--config", file, "--npd").stdout == "no disk pressure\n"
 
 
-def test_a_check_that_asks_imports_little_and_needs_little_memory(file: str, daemon: Daemon) -> None:
+def test_a_check_by_the_daemon_imports_little_and_needs_little_memory(file: str, daemon: Daemon) -> None:
     """At most 32 MiB at its peak: a node-problem-detector asks every few seconds."""
     loaded, peak = imports(file)
     assert not {"google", "pydantic", "argparse", "dataclasses", "eviction.node.view"} & loaded
@@ -78,15 +78,15 @@ def test_a_check_that_asks_imports_little_and_needs_little_memory(file: str, dae
 
 
 @pytest.mark.parametrize("output", ["table", "json"])
-def test_a_check_that_looks_itself_needs_little_memory_too(file: str, output: str) -> None:
-    """At most 45 MiB at its peak, and to its end without what removes."""
+def test_a_check_without_a_daemon_needs_little_memory_too(file: str, output: str) -> None:
+    """At most 45 MiB at its peak, without the modules that remove."""
     loaded, peak = imports(file, "--standalone", "-o", output)
     assert not REMOVING & loaded
     assert peak <= MOST_MEBIBYTES_ALONE
 
 
-def test_the_readings_are_fresh_and_a_crossed_mark_is_exit_1(small_node: SmallNode, file: str, daemon: Daemon) -> None:
-    """What was written a moment ago is seen, by the daemon as by the command itself."""
+def test_the_readings_are_new_and_a_met_threshold_is_exit_1(small_node: SmallNode, file: str, daemon: Daemon) -> None:
+    """What was written a moment ago is counted, by the daemon as by the command itself."""
     small_node.fill(9 * MIB)
     for alone in ((), ("--standalone",)):
         process = reclaimd("check", "--config", file, "--npd", *alone)
@@ -95,7 +95,7 @@ def test_the_readings_are_fresh_and_a_crossed_mark_is_exit_1(small_node: SmallNo
 
 
 def test_a_daemon_that_does_not_answer_is_waited_for_1_s(file: str, daemon: Daemon) -> None:
-    """It is stopped in its tracks: the command says so and looks itself."""
+    """The daemon is stopped (SIGSTOP): the command says so and answers itself."""
     os.kill(daemon.process.pid, signal.SIGSTOP)
     try:
         process = reclaimd("check", "--config", file, "--npd")
@@ -105,14 +105,14 @@ def test_a_daemon_that_does_not_answer_is_waited_for_1_s(file: str, daemon: Daem
     assert (process.returncode, process.stdout) == (0, "no disk pressure\n")
 
 
-def test_what_the_daemon_may_not_answer_is_refused(small_node: SmallNode, file: str, daemon: Daemon) -> None:
-    """Another configuration, wrong options, no options: a sentence each, and the command looks itself."""
+def test_a_request_that_the_daemon_may_not_answer_is_refused(small_node: SmallNode, file: str, daemon: Daemon) -> None:
+    """Another configuration, invalid options, no options: a sentence each, and the command answers itself."""
     control = Path(json.loads(Path(file).read_text())["controlSocket"])
     for request, sentence in (
         ({"options": {}, "told": {"files": [["/elsewhere", 0, 0]]}}, "another configuration"),
         ({"options": {"output": "xml"}, "told": {}}, "neither table nor json"),
         ({"options": {"all": True}, "told": {}}, "no option of check"),
-        ({"told": {}}, "names its options"),
+        ({"told": {}}, "contains the options"),
     ):
         with conversation(control, {"command": "check", **request}) as lines:
             assert sentence in json.loads(lines.readline())["refused"]
@@ -123,7 +123,7 @@ def test_what_the_daemon_may_not_answer_is_refused(small_node: SmallNode, file: 
 
 
 def test_a_daemon_that_has_never_reached_the_runtime_leaves_it_to_the_command(small_node: SmallNode, file: str) -> None:
-    """The answer is the same while it is away, and once it is back the command finds the images by itself."""
+    """The answer is the same while the runtime is away; once it is back the command finds the images itself."""
     small_node.server.stop()
     with Daemon("--config", file):
         asked, alone = reclaimd("check", "--config", file), reclaimd("check", "--config", file, "--standalone")

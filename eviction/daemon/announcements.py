@@ -1,0 +1,119 @@
+"""What the loop of the daemon announces, in the log and as events: pressure, passes, and what it cannot read.
+
+Each state is announced when it changes; a warning that repeats is written at most once a minute.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eviction.daemon.worker import Task
+from eviction.decision.ladder import later_than_kubelet
+from eviction.node.node import Node
+from eviction.reporting.disk_survey import explained
+from eviction.reporting.explain import below_sentence, late_threshold_sentence, reclaiming_sentence
+from eviction.reporting.log import Log
+from eviction.reporting.pass_record import Pass, PassResult
+from eviction.reporting.throttled_log import ThrottledLog
+from eviction.telemetry.events import EventSink
+from eviction.types import Decision, NodeCondition, Threshold
+from reclaim.types import EventReason, GCEvent, Result
+from signals.quantity import format_duration
+from signals.types import Signal, SignalObservations
+
+SLOW_SECONDS = 10.0  # the runtime is announced as slow when a task takes longer
+
+
+class Announcements:
+    """Writes the log lines of one node and sends its events. `conditions`: those announced last."""
+
+    def __init__(self, node: Node, log: Log, events: EventSink):
+        self._node = node
+        self._log = log
+        self._events = events
+        self._throttled_log = ThrottledLog(log, node.clock)
+        self.conditions: frozenset[NodeCondition] = frozenset()
+        self._sent: set[Signal] = set()  # signals whose event was sent during this pressure
+        self._explained = self._late_thresholds_written = False
+
+    def observed(self, observations: SignalObservations, decision: Decision, task: Task | None, now: float) -> None:
+        """After every observation: unreadable filesystems, a slow runtime, and DiskPressure when it changes."""
+        for unavailable in observations.unavailable:
+            if unavailable.reason == self._node.summary.imagefs_problem:
+                continue  # `runtime_asked` announces it
+            self._throttled_log.warn(f"{unavailable.role}: {unavailable.reason}", signal=str(unavailable.role))
+        self._warn_of_late_thresholds(observations)
+        if task is not None and (took := now - task.started) > SLOW_SECONDS:
+            sentence = f"{task.what}: the runtime has not answered for {format_duration(took)}"
+            self._throttled_log.warn(sentence, key="slow")
+        if decision.conditions == self.conditions:
+            return
+        self.conditions = decision.conditions
+        if decision.conditions:
+            met = ", ".join(below_sentence(threshold, observations) for threshold in decision.thresholds_met)
+            self._log.warning(f"DiskPressure: {met}", condition="DiskPressure", status=True)
+        else:
+            self._sent.clear()
+            self._explained = False
+            self._log.info("no DiskPressure any more", condition="DiskPressure", status=False)
+
+    def _warn_of_late_thresholds(self, observations: SignalObservations) -> None:
+        """Once for each configuration: the thresholds that act later than the kubelet's own."""
+        kubelet = self._node.configuration.kubelet
+        if kubelet is None or observations.layout is None or self._late_thresholds_written:
+            return
+        self._late_thresholds_written = True
+        ours = self._node.thresholds(observations.layout)
+        for late in later_than_kubelet(ours, kubelet.thresholds.thresholds, observations.signals):
+            self._log.warning(late_threshold_sentence(late))
+
+    def reloaded(self, need_restart: tuple[str, ...]) -> None:
+        """After a reload: the fields that differ and only a restart can change."""
+        self._late_thresholds_written = False
+        if need_restart:
+            self._log.warning(f"reloaded, but {' and '.join(need_restart)} need a restart and stay as they were")
+        else:
+            self._log.info("the configuration was reloaded")
+
+    def defect(self, error: Exception) -> None:
+        """After an exception in a turn of the loop."""
+        self._throttled_log.warn(f"observing the node: {type(error).__name__}: {error}", key="defect while observing")
+
+    def held_off(self, why: str) -> None:
+        """Instead of a pass."""
+        self._throttled_log.warn(f"held off: {why}", key="held off", reason="held_off")
+
+    def reclaiming(self, threshold: Threshold) -> None:
+        """Before a pass: the kubelet's event, once for each signal until the pressure is over."""
+        if threshold.signal not in self._sent:
+            self._sent.add(threshold.signal)
+            self._events.warn(GCEvent(EventReason.EVICTION_THRESHOLD_MET, reclaiming_sentence(threshold)))
+
+    def passed(self, record: Pass, summary: dict[str, Any]) -> None:
+        """After a pass. One that removed nothing and did not succeed is a repeating warning."""
+        fields = {"pass": record.id, "result": str(record.result), "record": summary}
+        acted_on = record.decision.acted_on
+        head = f"{acted_on.signal if acted_on else 'request'}: {record.reason}"
+        head = f"{head}; took {format_duration(record.timings.total_seconds)}"
+        if record.result is PassResult.SATISFIED:
+            self._log.info(head, **fields)
+        elif any(outcome.result is Result.REMOVED for outcome in record.removals):
+            self._log.warning(head, **fields)
+        else:
+            self._throttled_log.warn(head, key=f"{record.result} {acted_on.signal if acted_on else ''}", **fields)
+
+    def attributed(self, record: Pass) -> None:
+        """Some seconds after a pass that was not enough: what the bytes are used for; once in each pressure."""
+        if not self._explained:
+            self._explained = True
+            for why, fields in explained(record):
+                self._log.warning(why, **fields)
+
+    def runtime_asked(self, problem: str | None, pods_problem: str | None) -> None:
+        """After a refresh. `problem`: why the runtime did not answer; `pods_problem`: why the kubelet did not."""
+        if pods_problem is not None:
+            self._throttled_log.warn(pods_problem, key="pods")
+        if problem is not None:
+            self._throttled_log.warn(f"the container runtime cannot be asked: {problem}", key="runtime")
+        elif self._throttled_log.resolved("runtime"):
+            self._log.info("the container runtime answers again")
