@@ -26,7 +26,7 @@ COMMANDS = {
     "top": "the same as status, live in the terminal",
     "config": "the effective configuration, the origin of every value, and the ladder of marks",
     "doctor": "what is wrong or risky on this node, each with what to do",
-    "drill": "a test of eviction paths: on an embedded node, on a real one, or of whoever responds there",
+    "drill": "a test of eviction paths, on an embedded node or on a real one",
 }
 
 

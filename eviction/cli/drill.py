@@ -1,5 +1,8 @@
-"""`reclaimd drill`: a test of eviction paths. Here: on an embedded node, and who else is asked (`drill_node`,
-`drill_fill`)."""
+"""`reclaimd drill`: a test of eviction paths. This module has the options, the drill on the embedded node, and
+`compare`.
+
+A real node is observed by `drill_observe`, and filled by `drill_fill`.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from eviction.cli import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
-from eviction.cli.drill_screen import Screen, write_report
-from eviction.cli.drill_screen import tell as tell_on_stdout
+from eviction.cli.drill_output import ProgressDisplay, print_line, write_report
 from eviction.cli.options import (
     add_configuration,
     add_logging,
@@ -36,12 +38,12 @@ from reclaim.types import RuntimeUnavailable
 from signals.quantity import format_bytes
 
 if TYPE_CHECKING:
-    from eviction.drill.judgement.result import DrillResult  # at run time imported late, with what it brings
+    from eviction.drill.judgement.result import DrillResult  # not imported at run time: it imports gRPC
 
 DEFAULT = "pressured-node"
 COMPARE = "compare"
 QUIET = "1m"
-NODE_ONLY = {
+REAL_NODE_OPTIONS = {
     "config": "config",
     "config-dir": "config_dir",
     "yes": "yes",
@@ -61,18 +63,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"names or files (default {DEFAULT}); or: {COMPARE} A.json B.json",
     )
     parser.add_argument("--all", action="store_true", help="run every built-in scenario")
-    parser.add_argument("--list", action="store_true", help="name the built-in scenarios, and why each is there")
-    parser.add_argument("--check", metavar="FILE", help="read a scenario and say whether it can be used; run nothing")
+    parser.add_argument("--list", action="store_true", help="list the built-in scenarios with their reasons")
+    parser.add_argument("--check", metavar="FILE", help="check a scenario file without running it")
     parser.add_argument("--report", metavar="DIR", default="report", help="where the reports are written (report)")
-    _add_node(parser)
+    _add_real_node(parser)
     add_configuration(parser)
     add_output(parser)
     add_logging(parser)
 
 
-def _add_node(parser: argparse.ArgumentParser) -> None:
-    """The options of a drill on a node that is there."""
-    parser.add_argument("--observe", action="store_true", help="somebody else responds: measure only, touch nothing")
+def _add_real_node(parser: argparse.ArgumentParser) -> None:
+    """The options of a drill on a real node."""
+    parser.add_argument(
+        "--observe", action="store_true", help="measure only, change nothing: another component relieves the node"
+    )
     parser.add_argument(
         "--runtime",
         metavar="ENDPOINT",
@@ -82,11 +86,11 @@ def _add_node(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fill", metavar="DIR", help="run one scenario on a real node: files in DIR make its pressure")
     parser.add_argument("--yes", action="store_true", help="do not ask before the node is filled")
     parser.add_argument(
-        "--allow-other-data", action="store_true", help="fill a filesystem on which more than the node's own data is"
+        "--allow-other-data", action="store_true", help="fill a filesystem that also holds foreign data"
     )
-    parser.add_argument("--for", metavar="DURATION", dest="longest", help="observe for so long at most")
+    parser.add_argument("--for", metavar="DURATION", dest="longest", help="observe for this long at most")
     parser.add_argument(
-        "--quiet", metavar="DURATION", help=f"end once relieved and quiet for so long (observing: {QUIET})"
+        "--quiet", metavar="DURATION", help=f"end when relieved and quiet for this long (observing: {QUIET})"
     )
     parser.add_argument(
         "--with-margin",
@@ -96,20 +100,19 @@ def _add_node(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0 everything held, 1 not, 2 a scenario or a report is refused, or the extra `drill` is not installed."""
+    """Runs the command. Exit 0: everything held; 1: not; 2: a scenario or a report is refused, or the extra `drill` is
+    not installed."""
     words: list[str] = arguments.scenario
     if words[:1] == [COMPARE]:
         return compare(words[1:], arguments)
     if arguments.observe and arguments.fill is None:
         if words or arguments.all or arguments.list or arguments.check is not None:
-            exit_with(
-                EXIT_USAGE, "--observe takes a scenario only together with --fill; alone it measures, whatever fills"
-            )
-        from eviction.cli.drill_node import observe
+            exit_with(EXIT_USAGE, "--observe takes a scenario only together with --fill; alone it only measures")
+        from eviction.cli.drill_observe import observe
 
         return observe(arguments)
     if arguments.fill is None:
-        _refuse_what_has_no_part(arguments)
+        _refuse_real_node_options(arguments)
     try:
         if arguments.list:
             answer_lines(f"{name:24} {read_scenario(path).why}" for name, path in library().items())
@@ -125,7 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
         exit_with(EXIT_USAGE, "-o json prints one document, so it takes one scenario; the reports of several are files")
     if arguments.fill is not None:
         if len(scenarios) != 1 or arguments.container_runtime_endpoint is None:
-            exit_with(EXIT_USAGE, "--fill takes one scenario, and --runtime names the runtime; nothing was touched")
+            exit_with(EXIT_USAGE, "--fill takes one scenario, and --runtime names the runtime; nothing was changed")
         from eviction.cli.drill_fill import fill
 
         return fill(scenarios[0], arguments)
@@ -133,29 +136,29 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _drill_embedded(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> int:
-    """Each scenario on an embedded node of its own. Exits with 2 where the extra `drill` is not installed."""
+    """Runs each scenario on an embedded node of its own. Exits with 2 if the extra `drill` is not installed."""
     if (missing := missing_extra()) is not None:
         exit_with(EXIT_USAGE, missing)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what was made is taken away again
-    mounts = enter_private_mounts()  # before the first thread: see there
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the node is removed again
+    mounts = enter_private_mounts()  # must be called before the first thread starts
     held = [_drill(scenario, mounts, arguments) for scenario in scenarios]
     if len(held) > 1:
         answer_lines(["", f"{sum(held)} of {len(held)} scenarios held"])
     return EXIT_OK if all(held) else EXIT_NOT_RELIEVED
 
 
-def _refuse_what_has_no_part(arguments: argparse.Namespace) -> None:
-    """The embedded node is configured by its scenario: options of a node that is there have no part in it."""
+def _refuse_real_node_options(arguments: argparse.Namespace) -> None:
+    """Exits with 2 if an option is given that only a real node has: the scenario configures the embedded node."""
     given = [f"--{name}" for name, value in configuration_flags(arguments).items() if value is not None]
-    given += [f"--{name}" for name, attribute in NODE_ONLY.items() if getattr(arguments, attribute)]
+    given += [f"--{name}" for name, attribute in REAL_NODE_OPTIONS.items() if getattr(arguments, attribute)]
     if given:
         exit_with(
-            EXIT_USAGE, f"{', '.join(given)}: has no part on the embedded node; --fill or --observe name a real one"
+            EXIT_USAGE, f"{', '.join(given)}: not allowed on the embedded node; --fill or --observe choose a real one"
         )
 
 
 def compare(paths: Sequence[str], arguments: argparse.Namespace) -> int:
-    """Two reports laid over each other: a table, and a page. Exit 2 for what is no report."""
+    """Compares two reports: a table, and a page. Exit 2 if a file is not a report."""
     from eviction.drill.report.compare import comparison_table, write_comparison
     from eviction.drill.report.document import ReportError, read_report
 
@@ -175,30 +178,30 @@ def compare(paths: Sequence[str], arguments: argparse.Namespace) -> int:
 
 
 def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namespace) -> bool:
-    """One scenario from its head to its report; whether everything held."""
-    # Imported late: these bring grpcio, and with it threads.
-    from eviction.drill.node.embedded_node import EmbeddedDrillNode
+    """Runs one scenario and writes its report. True if everything held."""
+    # Imported here: these import grpcio, which starts threads.
+    from eviction.drill.node.embedded_node import EmbeddedNode
     from eviction.drill.report.to_json import result_json
     from eviction.drill.run.embedded import Drill
     from eviction.reporting.explain import pass_lines
 
-    tell = print_words if arguments.output == "json" else tell_on_stdout
-    tell(f"{scenario.name}: {scenario.why}")
+    show = print_words if arguments.output == "json" else print_line
+    show(f"{scenario.name}: {scenario.why}")
     try:
-        with EmbeddedDrillNode(scenario, mounts) as embedded:
+        with EmbeddedNode(scenario, mounts) as embedded:
             first = scenario.pressures[0]
-            screen = Screen(scenario.node.role(first.where), tell, inodes=first.counts_inodes)
+            display = ProgressDisplay(scenario.node.role(first.where), show, inodes=first.counts_inodes)
             for line in _head(scenario, embedded.describe()):
-                tell(line)
+                show(line)
             drill = Drill(
                 scenario,
                 embedded,
                 log_of(arguments) if arguments.verbosity else Log(time.time, stream=io.StringIO()),
-                lambda record: screen.lines(["", *pass_lines(record, with_kept=False, width=columns())]),
-                screen.progress,
+                lambda record: display.lines(["", *pass_lines(record, with_kept=False, width=columns())]),
+                display.progress,
             )
             result = drill.run()
-            screen.end()
+            display.end()
     except (EmbeddedNodeError, RuntimeUnavailable) as error:
         exit_with(EXIT_NOT_RELIEVED, str(error))
     document = result_json(result)
@@ -206,16 +209,16 @@ def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namesp
         answer_json(document)
     else:
         _say_verdict(result)
-    write_report(document, arguments.report, tell)
+    write_report(document, arguments.report, show)
     return result.held
 
 
 def _say_verdict(result: DrillResult) -> None:
-    """What stayed and why, then every expectation."""
+    """Prints what was kept and why, then every expectation."""
     from eviction.drill.report.to_json import verdict_lines
     from eviction.reporting.explain import outcomes_table
 
-    passes = [one.record for one in result.seen.passes]
+    passes = [one.record for one in result.measurements.passes]
     kept = {o.verdict.id: o for record in passes for o in record.kept}
     gone = {o.verdict.id for record in passes for o in record.removals}
     left = outcomes_table((o for i, o in kept.items() if i not in gone), columns())
@@ -225,8 +228,8 @@ def _say_verdict(result: DrillResult) -> None:
 
 
 def _head(scenario: Scenario, filesystem: str) -> list[str]:
-    from eviction.drill.pressure.fault_schedule import words_of as words_of_fault
-    from eviction.drill.pressure.schedule import words_of
+    from eviction.drill.pressure.fault_schedule import describe_fault
+    from eviction.drill.pressure.schedule import describe_pressure
 
     node = scenario.node
     sizes = [
@@ -244,6 +247,6 @@ def _head(scenario: Scenario, filesystem: str) -> list[str]:
         f"  filesystem  {', '.join(sizes)} (layout {node.layout}); {filesystem}",
         f"  runtime     embedded, CRI v1 over a unix socket; {images} images, {pods} pods{collectors}",
         f"  thresholds  {', '.join(marks)}",
-        *(f"  pressure    {words_of(pressure)}" for pressure in scenario.pressures),
-        *(f"  fault       {words_of_fault(fault)}" for fault in scenario.faults),
+        *(f"  pressure    {describe_pressure(pressure)}" for pressure in scenario.pressures),
+        *(f"  fault       {describe_fault(fault)}" for fault in scenario.faults),
     ]

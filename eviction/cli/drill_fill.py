@@ -13,15 +13,15 @@ from functools import partial
 from typing import NoReturn
 
 from eviction.cli import EXIT_HELD, EXIT_INTERRUPTED, EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING, EXIT_USAGE
-from eviction.cli.drill_node import limits_of, marks_table, observation_of
-from eviction.cli.drill_screen import Screen, tell, write_report
+from eviction.cli.drill_observe import limits_of, marks_table, observation_of
+from eviction.cli.drill_output import ProgressDisplay, print_line, write_report
 from eviction.cli.options import answer_json, answer_lines, columns, configuration_of, exit_with, log_of, print_words
 from eviction.cli.run import hold_node
 from eviction.cli.termination import block_termination, on_signals, termination_let_through
 from eviction.configuration.effective import Configuration
-from eviction.drill.measurement.real_node import Limits, Observation, without_what_we_add
-from eviction.drill.pressure.foreign_data import other_data
-from eviction.drill.pressure.leftovers import DrillGoesOn, remove_leftovers
+from eviction.drill.measurement.real_node import Limits, NodeObservation, without_margin
+from eviction.drill.pressure.foreign_data import foreign_entries
+from eviction.drill.pressure.leftovers import DrillStillRunning, remove_leftovers
 from eviction.drill.pressure.real_fill_plan import FillPlan, plan_fill, plan_lines
 from eviction.drill.report.to_json import observation_lines, result_json, verdict_lines
 from eviction.drill.run.real import QUIET_SECONDS, FillFailed, Interrupted, RealDrill
@@ -37,30 +37,33 @@ SURE = frozenset({"y", "yes"})
 
 
 def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
-    """Exit 0 what could be judged held; 1 not; 2 it may not or cannot be done; 3 runtime unreachable; 4 reading
-    unavailable; 75 another instance holds the node; 130 told to stop. What was filled is given back in every case."""
+    """Runs one scenario on a real node. What was filled is freed in every case.
+
+    Exit 0: everything held that could be judged; 1: not; 2: the fill is refused; 3: runtime unreachable; 4: reading
+    unavailable; 75: another instance holds the node; 130: stopped by a signal.
+    """
     directory = os.path.realpath(arguments.fill)
     if not os.path.isdir(directory):
-        exit_with(EXIT_USAGE, f"--fill: {arguments.fill}: is no directory; nothing was touched")
+        exit_with(EXIT_USAGE, f"--fill: {arguments.fill}: is no directory; nothing was changed")
     limits = _limits(scenario, arguments)
     configuration = replace(configuration_of(arguments), control_socket="", metrics_address="", periodic_gc=False)
     if arguments.observe and not arguments.with_margin:
-        configuration = without_what_we_add(configuration)
-    story = print_words if arguments.output == "json" else tell
+        configuration = without_margin(configuration)
+    show = print_words if arguments.output == "json" else print_line
     first = scenario.pressures[0]
     block_termination()
     lock = None if arguments.observe else hold_node(configuration.root_directory)
-    screen = Screen(first.where, story, inodes=first.counts_inodes)
-    observation = observation_of(configuration, screen.progress)
+    display = ProgressDisplay(first.where, show, inodes=first.counts_inodes)
+    observation = observation_of(configuration, display.progress)
     hold_off = None if arguments.observe else _hold_off(configuration)
     forgotten = "" if arguments.observe else observation.node.restore_image_records()
     plan = _plan(scenario, observation, directory, arguments)
     for line in _head(scenario, observation, plan, directory, observed=arguments.observe):
-        story(line)
+        show(line)
     if forgotten:
         print_words(f"reclaimd: {forgotten}")
     _ask(arguments)
-    _remove_leftovers(directory, story)
+    _remove_leftovers(directory, show)
     on_signals(observation.stopping.set)
     drill = RealDrill(
         scenario,
@@ -70,16 +73,16 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
         hold_off,
         log_of(arguments) if arguments.verbosity else Log(time.time, stream=io.StringIO()),
         limits,
-        lambda record: screen.lines(["", *pass_lines(record, with_kept=False, width=columns())]),
+        lambda record: display.lines(["", *pass_lines(record, with_kept=False, width=columns())]),
     )
     try:
         result = drill.run()
     except FillFailed as error:
         exit_with(EXIT_NOT_RELIEVED, str(error))
     except Interrupted:
-        exit_with(EXIT_INTERRUPTED, "told to stop; what was filled has been given back")
+        exit_with(EXIT_INTERRUPTED, "stopped by a signal; what was filled has been given back")
     finally:
-        screen.end()
+        display.end()
         observation.close()
         observation.node.close()
         if lock is not None:
@@ -88,34 +91,35 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
     if arguments.output == "json":
         answer_json(document)
     else:
-        answer_lines(["", *observation_lines(result.seen), "", *verdict_lines(result)])
-    write_report(document, arguments.report, story)
+        answer_lines(["", *observation_lines(result.measurements), "", *verdict_lines(result)])
+    write_report(document, arguments.report, show)
     return EXIT_OK if result.held else EXIT_NOT_RELIEVED
 
 
 def _limits(scenario: Scenario, arguments: argparse.Namespace) -> Limits:
-    """How long is waited: as the scenario says, unless an option says otherwise."""
+    """When the observation ends: as the scenario says, unless an option says otherwise."""
     calm = OBSERVED_QUIET_SECONDS if arguments.observe else QUIET_SECONDS
     return limits_of(arguments, max(calm, scenario.expect.quiet_seconds or 0.0))
 
 
 def _hold_off(configuration: Configuration) -> HoldOff:
-    """After a boot everything looks dead: then nothing is tried, as nothing might be removed."""
+    """When the daemon may remove. Exits with 2 while it holds off, shortly after a boot: the drill would see no
+    relief."""
     seconds = configuration.hold_off_seconds
     healthy = partial(kubelet_is_healthy, configuration.kubelet_healthz)
     hold_off = HoldOff(seconds, 0.0, lambda: time.clock_gettime(time.CLOCK_BOOTTIME), healthy)
-    held = hold_off.why()
-    if held is not None:
-        _refuse(f"held off: {held}")
+    reason = hold_off.why()
+    if reason is not None:
+        _refuse(f"held off: {reason}")
     return hold_off
 
 
-def _plan(scenario: Scenario, observation: Observation, directory: str, arguments: argparse.Namespace) -> FillPlan:
-    """What will be done. Leaves with exit 2 where it may not or cannot be."""
+def _plan(scenario: Scenario, observation: NodeObservation, directory: str, arguments: argparse.Namespace) -> FillPlan:
+    """The plan of the fill. Exits with 2 if it is refused, with 4 if a filesystem cannot be read."""
     node = observation.node
     configuration, paths = node.configuration, node.summary.paths
     observations = node.summary.observe()
-    if any(seen.stale for seen in observations.signals.values()):
+    if any(each.stale for each in observations.signals.values()):
         exit_with(
             EXIT_READING, "; ".join(each.reason for each in observations.unavailable) or "a filesystem cannot be read"
         )
@@ -123,30 +127,29 @@ def _plan(scenario: Scenario, observation: Observation, directory: str, argument
         plan = plan_fill(scenario, observations, node.thresholds(observations.layout), os.stat(directory).st_dev)
         stores = [os.path.dirname(path) for path in (paths.imagefs, paths.containerfs) if path is not None]
         own = [configuration.root_directory, configuration.pod_logs_dir, configuration.container_logs_dir, *stores]
-        strangers = [] if arguments.allow_other_data else other_data(directory, own)
+        foreign = [] if arguments.allow_other_data else foreign_entries(directory, own)
     except ScenarioError as error:
         _refuse(str(error))
     except OSError as error:
         _refuse(f"{error.filename}: {error.strerror}")
-    if strangers:
+    if foreign:
         _refuse(
-            f"the filesystem of {directory} holds other data ({', '.join(strangers)}); "
-            "--allow-other-data fills it all the same"
+            f"the filesystem of {directory} holds other data ({', '.join(foreign)}); --allow-other-data fills it anyway"
         )
     return plan
 
 
 def _head(
-    scenario: Scenario, observation: Observation, plan: FillPlan, directory: str, *, observed: bool
+    scenario: Scenario, observation: NodeObservation, plan: FillPlan, directory: str, *, observed: bool
 ) -> Iterable[str]:
-    """What is going to happen, before anybody is asked."""
+    """The lines that say what will happen, shown before the confirmation."""
     node = observation.node
     yield f"{scenario.name}: {scenario.why}"
     yield f"  runtime     {node.endpoint.runtime}, a real one"
     if observed:
-        yield "  responds    whoever is there; the drill itself removes nothing"
+        yield "  relief      by another component; the drill itself removes nothing"
     else:
-        yield "  responds    reclaimd, in this process: dead containers and unused images that it removes are gone"
+        yield "  relief      by reclaimd, in this process: what it removes (dead containers, unused images) is gone"
     for line in marks_table(observation):
         yield f"  {line}"
     for line in plan_lines(plan, directory):
@@ -154,8 +157,8 @@ def _head(
     yield from (f"  {line}" for line in _kubelets_marks(observation, plan))
 
 
-def _kubelets_marks(observation: Observation, plan: FillPlan) -> Iterable[str]:
-    """The kubelet's own marks that would be crossed if nobody responded: beyond them it evicts pods."""
+def _kubelets_marks(observation: NodeObservation, plan: FillPlan) -> Iterable[str]:
+    """A warning for each of the kubelet's own marks that would be crossed without relief: below them it evicts pods."""
     kubelet = observation.node.configuration.kubelet
     observations = observation.node.summary.observe()
     for threshold in () if kubelet is None else kubelet.thresholds.thresholds:
@@ -164,35 +167,35 @@ def _kubelets_marks(observation: Observation, plan: FillPlan) -> Iterable[str]:
         if found is None or found.filesystem is None or found.filesystem.device_id != plan.identity.device_id:
             continue
         mark = threshold.mark(found.capacity)
-        if inodes in plan.crossed and max(plan.lowest[inodes], plan.leave[inodes]) < mark:
+        if inodes in plan.crossed and max(plan.lowest[inodes], plan.reserve[inodes]) < mark:
             shown = amount(threshold.signal, mark)
-            yield f"below {shown} ({threshold.signal}) a kubelet evicts pods; that may be reached"
+            yield f"below {shown} ({threshold.signal}) the kubelet evicts pods; the fill may reach that"
 
 
 def _ask(arguments: argparse.Namespace) -> None:
-    """Whoever started this has to want it. Leaves with exit 2 where nobody can be asked, with 1 after a no."""
+    """Asks for confirmation. Exits with 2 without a terminal, with 1 after a no."""
     if arguments.yes:
         return
     if not sys.stdin.isatty():
-        _refuse("nobody can be asked here; --yes says that it is wanted")
+        _refuse("there is no terminal to ask on; --yes confirms the fill")
     with termination_let_through():
-        print("go on? [y/N] ", end="", file=sys.stderr, flush=True)  # noqa: T201 # a question, on the terminal
+        print("continue? [y/N] ", end="", file=sys.stderr, flush=True)  # noqa: T201 # a question, on the terminal
         answer = sys.stdin.readline().strip().lower()
     if answer not in SURE:
-        exit_with(EXIT_NOT_RELIEVED, "nothing was touched")
+        exit_with(EXIT_NOT_RELIEVED, "nothing was changed")
 
 
-def _remove_leftovers(directory: str, story: Callable[[str], None]) -> None:
-    """What an earlier drill left that was killed together with its helper."""
+def _remove_leftovers(directory: str, show: Callable[[str], None]) -> None:
+    """Removes the files of an earlier drill that was killed together with its fill process."""
     try:
         removed = remove_leftovers(directory)
-    except DrillGoesOn as error:
+    except DrillStillRunning as error:
         exit_with(EXIT_HELD, str(error))
     except OSError as error:
         _refuse(f"{directory}: {error.strerror}")
     if removed:
-        story(f"an earlier drill was killed: {removed} entries that it left were removed")
+        show(f"an earlier drill was killed: {removed} entries that it left were removed")
 
 
 def _refuse(why: str) -> NoReturn:
-    exit_with(EXIT_USAGE, f"{why}; nothing was touched")
+    exit_with(EXIT_USAGE, f"{why}; nothing was changed")

@@ -1,6 +1,6 @@
-"""The embedded node as somebody else's tests see it: where it is, what is on it, and how far below its marks.
+"""The embedded node as the tests of another project see it: its paths, its objects, and its marks.
 
-What is under test gets the endpoint and the paths, and does what it does; here is what a test asks before and after.
+The tool under test gets the endpoint and the paths. The test asks this object before and after.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from contextlib import contextmanager
 
 from eviction.decision.thresholds import thresholds_met, usable
 from eviction.drill.judgement.restart_policy import would_start
-from eviction.drill.node.embedded_node import EmbeddedDrillNode
-from eviction.drill.node.wait_for_runtime import answered
+from eviction.drill.node.embedded_node import EmbeddedNode
+from eviction.drill.node.wait_for_runtime import until_answered
 from eviction.drill.pressure.embedded_growers import EmbeddedGrowers
-from eviction.drill.pressure.schedule import Pressures
+from eviction.drill.pressure.schedule import PressureSchedule
 from eviction.drill.run.embedded import configuration_of
 from eviction.drill.runtime.failpoints import Failpoints
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts
@@ -34,7 +34,7 @@ class GuestNode:
     root of nodefs; `disk` names the root of any role's filesystem.
     """
 
-    def __init__(self, scenario: Scenario, embedded: EmbeddedDrillNode, node: Node):
+    def __init__(self, scenario: Scenario, embedded: EmbeddedNode, node: Node):
         self._scenario = scenario
         self._embedded = embedded
         self._node = node
@@ -44,51 +44,51 @@ class GuestNode:
         self.root_directory = embedded.root_directory
         self.pod_logs_directory = embedded.pod_logs_directory
         self.path = self.disk("nodefs")
-        self._started_before = self._would_start()
+        self._would_start_before = self._would_start()
 
     def disk(self, role: str) -> str:
-        """The root of the filesystem of `nodefs`, `imagefs` or `containerfs`. ValueError for anything else."""
+        """The root of the filesystem of `nodefs`, `imagefs` or `containerfs`. Raises ValueError for anything else."""
         return self._embedded.disk(FilesystemRole(role))
 
     @property
     def failpoints(self) -> Failpoints:
-        """What the runtime does wrong on purpose, by method: `failpoints["RemoveImage"] = Hang()`, of
+        """The faults of the runtime by method: `failpoints["RemoveImage"] = Hang()`, with the classes of
         `eviction.drill.runtime.faults`."""
         return self._embedded.server.failpoints
 
-    # ---- what is on it
+    # ---- its objects
 
     @property
     def images(self) -> frozenset[str]:
         """The references of all images."""
         names = self._embedded.population.image_names
-        return frozenset(names.get(image.id, image.title) for image in answered(self._node.client.list_images))
+        return frozenset(names.get(image.id, image.title) for image in until_answered(self._node.client.list_images))
 
     @property
     def containers(self) -> frozenset[str]:
         """All containers in every state, as `namespace/pod/container#attempt`."""
-        return frozenset(each.title for each in answered(self._node.client.list_containers))
+        return frozenset(each.title for each in until_answered(self._node.client.list_containers))
 
     @property
     def sandboxes(self) -> frozenset[str]:
         """All pod sandboxes, as `namespace/pod#attempt`."""
-        return frozenset(each.title for each in answered(self._node.client.list_pod_sandboxes))
+        return frozenset(each.title for each in until_answered(self._node.client.list_pod_sandboxes))
 
     @property
     def would_restart(self) -> frozenset[str]:
-        """The containers (`pod/container`) that a kubelet would start now and would not have started at the beginning:
-        whose last trace is gone."""
-        return self._would_start() - self._started_before
+        """The containers (`pod/container`) that a kubelet would start now and would not have started at the beginning,
+        because the last record of them was removed."""
+        return self._would_start() - self._would_start_before
 
     # ---- its marks
 
     @property
     def below_marks(self) -> tuple[str, ...]:
-        """The signals that are below the scenario's marks."""
+        """The signals that are below their marks."""
         return self._met(with_min_reclaim=False)
 
     def wait_relieved(self, seconds: float) -> bool:
-        """Whether every signal was back above its mark, with the minimum reclaim, within so many seconds."""
+        """Waits up to `seconds`. True if every signal is back above its mark, with the minimum reclaim."""
         deadline = time.monotonic() + seconds
         while self._met(with_min_reclaim=True):
             if time.monotonic() >= deadline:
@@ -97,14 +97,19 @@ class GuestNode:
         return True
 
     def available(self, signal: str) -> int:
-        """Bytes or inodes of a signal (`nodefs.available`). KeyError where there is no such signal."""
-        return {str(name): seen.available for name, seen in self._node.summary.observe().signals.items()}[signal]
+        """Available bytes or inodes of a signal (`nodefs.available`). Raises KeyError for an unknown signal."""
+        return {str(name): observation.available for name, observation in self._node.summary.observe().signals.items()}[
+            signal
+        ]
 
     # ---- pressure
 
     def fill(self, amount: str, rate: str = "1Gi", grows: str = "bytes", where: str = "nodefs") -> int:
-        """Writes so much (`24Mi`; with `grows="inodes"` files) at so much a second, and returns when it is there, or
-        the disk is full; how much it was. It stays until the node is gone."""
+        """Writes `amount` bytes (`24Mi`), or files with `grows="inodes"`, at `rate` a second. What was written stays.
+
+        Waits until it is written or 60 s are over. Returns how much was written. Raises ValueError or ScenarioError for
+        arguments that are not allowed.
+        """
         pressure = Pressure(
             Grows(grows), amount_of("rate", rate, at_least=1), amount_of("amount", amount), where=FilesystemRole(where)
         )
@@ -118,8 +123,8 @@ class GuestNode:
         return grower.stop()
 
     def press(self) -> None:
-        """Puts on the scenario's own pressures, and returns when they have ended."""
-        pressures = Pressures(self._scenario.pressures, self._grow)
+        """Applies the pressures of the scenario, and waits until they have ended, for up to 60 s."""
+        pressures = PressureSchedule(self._scenario.pressures, self._grow)
         pressures.start(time.monotonic())
         deadline = time.monotonic() + LONGEST_SECONDS
         while pressures.running and time.monotonic() < deadline:
@@ -134,13 +139,13 @@ class GuestNode:
 
     def _would_start(self) -> frozenset[str]:
         exit_codes = self._embedded.population.exit_codes
-        return would_start(self._scenario.node.pods, answered(self._node.client.list_containers), exit_codes)
+        return would_start(self._scenario.node.pods, until_answered(self._node.client.list_containers), exit_codes)
 
 
 @contextmanager
 def guest_node(scenario: Scenario, mounts: PrivateMounts) -> Iterator[GuestNode]:
-    """The node of a scenario while the block lasts. Raises EmbeddedNodeError where it cannot be built."""
-    with EmbeddedDrillNode(scenario, mounts) as embedded:
+    """The node of a scenario while the block lasts. Raises EmbeddedNodeError if it cannot be built."""
+    with EmbeddedNode(scenario, mounts) as embedded:
         node = Node(configuration_of(scenario, embedded), reader=embedded.reader)
         try:
             problem = node.locate()

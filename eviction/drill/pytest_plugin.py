@@ -1,15 +1,15 @@
-"""A pytest plugin for other projects: a node that is about to suffer, in a fixture. Imported by pytest only.
+"""A pytest plugin for other projects: fixtures with a node under disk pressure. Imported by pytest only.
 
     embedded_runtime    the node of a scenario: small real filesystems, a CRI runtime with images and pods on them
-    pressured_node      the same with the scenario's pressure put on: it is below its marks
+    pressured_node      the same node after the pressure of the scenario: it is below its marks
     fill                fills the node of the test: fill("24Mi")
 
 `@pytest.mark.reclaimd_scenario(NAME, FILE or a mapping)` chooses another scenario than the default.
 
 Each test has a node of its own. Its filesystems are mounted in a mount namespace of the pytest process, which is
-entered before the first test if a test asks for one of the fixtures; where that is not allowed the tests are skipped
-and say why. Without the extra `drill` (grpcio) they fail and say how to install it. Everything else is imported when a
-fixture is used: a suite that does not pays nothing.
+entered before the first test if a test asks for one of the fixtures. If that is not allowed, the tests are skipped with
+the reason. Without the extra `drill` (grpcio) they fail and say how to install it. Everything else is imported when a
+fixture is used, so other test suites load this module only.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MOUNTS: pytest.StashKey[PrivateMounts] = pytest.StashKey()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Makes the marker known."""
+    """Registers the marker."""
     config.addinivalue_line("markers", f"{MARKER}(scenario): the scenario of reclaimd's drill that makes the node")
 
 
@@ -78,7 +78,7 @@ def fill(embedded_runtime: GuestNode) -> Callable[..., int]:
 
 
 def _scenario_of(request: pytest.FixtureRequest) -> Scenario:
-    """What the marker names, else the default. One that cannot be used is a usage error."""
+    """The scenario that the marker names, else the default. Raises UsageError if it cannot be used."""
     from eviction.drill.scenario.amounts import ScenarioError
     from eviction.drill.scenario.library import find_scenario
     from eviction.drill.scenario.reader import scenario_of

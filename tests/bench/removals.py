@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.bench.effort import Effort
 from tests.bench.measure import Row
-from tests.nodes.real_node import GIB, Node, running_node
+from tests.nodes.real_node import GIB, RealNode, running_node
 from tests.real_node.oci import Image, many_files_layer, random_layer
 from tests.real_node.test_relief import configure
 from tests.reclaimd_process import answer, reclaimd
@@ -34,7 +34,7 @@ def removals(effort: Effort) -> list[Row]:
     return rows
 
 
-def _everything(node: Node, directory: Path, parallel: int, files: int) -> float:
+def _everything(node: RealNode, directory: Path, parallel: int, files: int) -> float:
     for number in range(IMAGES):
         layer = random_layer(number, 20 * MIB) if files == 1 else many_files_layer(number, files)
         node.import_image(Image(f"reclaimd.test/removals/{number}:1", (layer,)))

@@ -1,4 +1,4 @@
-"""Scenarios as documents and what a drill saw, made up for a test."""
+"""Invented scenarios and measurements for tests of the drill."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 from eviction.drill.measurement.measurements import (
-    Band,
+    ConditionPeriod,
     Episode,
-    FilesystemSeen,
-    LayerSeen,
+    ImageLayer,
+    MeasuredFilesystem,
+    MeasuredPass,
+    MeasuredRemoval,
+    Measurements,
     NamedObject,
-    PassSeen,
-    RemovalSeen,
     Sample,
-    Seen,
 )
 from eviction.drill.scenario.reader import scenario_of
 from eviction.drill.scenario.types import Scenario
@@ -51,7 +51,7 @@ MARK = Threshold(Signal.NODEFS_AVAILABLE, ThresholdValue(quantity=parse_quantity
 
 
 def document(**changes: Any) -> dict[str, Any]:
-    """The document of the small scenario; `changes` replace entries of its parts, None takes one away."""
+    """The document of the small scenario. `changes` replace entries of its parts; None removes an entry."""
     made: dict[str, Any] = dict(SCENARIO)
     for part, change in changes.items():
         if isinstance(change, dict) and isinstance(SCENARIO.get(part), dict):
@@ -62,14 +62,14 @@ def document(**changes: Any) -> dict[str, Any]:
 
 
 def scenario(**changes: Any) -> Scenario:
-    """The small scenario, read."""
+    """The small scenario, as the reader returns it."""
     return scenario_of(document(**changes), "a.yaml")
 
 
 def observations_of(available: int) -> SignalObservations:
-    """A look at a node of one filesystem with 100 MiB."""
-    seen = SignalObservation(Signal.NODEFS_AVAILABLE, available, 100 * MIB, 0.0)
-    return SignalObservations({Signal.NODEFS_AVAILABLE: seen}, FsLayout.SINGLE, 0.0)
+    """Observations of a node with one filesystem of 100 MiB."""
+    observation = SignalObservation(Signal.NODEFS_AVAILABLE, available, 100 * MIB, 0.0)
+    return SignalObservations({Signal.NODEFS_AVAILABLE: observation}, FsLayout.SINGLE, 0.0)
 
 
 def removed(name: str) -> Outcome:
@@ -77,34 +77,34 @@ def removed(name: str) -> Outcome:
     return Outcome(Verdict(Kind.IMAGE, f"id {name}", name, Action.REMOVE, Reason.UNUSED), Result.REMOVED)
 
 
-def one_pass(*images: str, after: int, result: PassResult = PassResult.SATISFIED, reason: str = "") -> PassSeen:
+def one_pass(*images: str, after: int, result: PassResult = PassResult.SATISFIED, reason: str = "") -> MeasuredPass:
     """A pass that removed images and left so many bytes available."""
     decision = Decision(frozenset(), (MARK,), MARK, (), FsLayout.SINGLE)
     functions = (ReclaimResult("DeleteUnusedImages", tuple(removed(name) for name in images)),)
     record = Pass(
         "p", 0.0, Trigger.INTERVAL, observations_of(9 * MIB), decision, (), functions, after=observations_of(after)
     )
-    return PassSeen(1.1, replace(record, result=result, reason=reason))
+    return MeasuredPass(1.1, replace(record, result=result, reason=reason))
 
 
-def seen(**changes: Any) -> Seen:
+def measurements(**changes: Any) -> Measurements:
     """A run in which everything went well: crossed at 1 s, an image gone at 1.1 s, relieved at 1.2 s."""
     names = {"image a:1", "image b:1", "container default/web/app#0"}
     before = frozenset(NamedObject(*name.split()) for name in names)
-    whole = Seen(
-        filesystems=(FilesystemSeen(FilesystemRole.NODEFS, tuple(FilesystemRole), 100 * MIB, 1000),),
+    whole = Measurements(
+        filesystems=(MeasuredFilesystem(FilesystemRole.NODEFS, tuple(FilesystemRole), 100 * MIB, 1000),),
         samples=(Sample(0.0, ((50 * MIB, 900),)), Sample(1.0, ((9 * MIB, 800),)), Sample(2.0, ((20 * MIB, 900),))),
         thresholds=(MARK,),
         observations=observations_of(20 * MIB),
         episodes=(Episode(1.0, 1.2),),
-        bands=(Band(NodeCondition.DISK_PRESSURE, 1.01, 1.7),),
+        condition_periods=(ConditionPeriod(NodeCondition.DISK_PRESSURE, 1.01, 1.7),),
         passes=(one_pass("a:1", after=20 * MIB, reason="removed 1 objects"),),
-        removals=(RemovalSeen(1.1, "image", "a:1", "id a"),),
+        removals=(MeasuredRemoval(1.1, "image", "a:1", "id a"),),
         before=before,
         after=before - {NamedObject("image", "a:1")},
-        layers={"a:1": (LayerSeen("a", 11 * MIB, 3),), "b:1": (LayerSeen("b", 5 * MIB, 3),)},
-        new_pod="",
-        quiet_since=1.3,
+        layers={"a:1": (ImageLayer("a", 11 * MIB, 3),), "b:1": (ImageLayer("b", 5 * MIB, 3),)},
+        new_pod_problem="",
+        last_change=1.3,
         ended=2.3,
     )
     return replace(whole, **changes)

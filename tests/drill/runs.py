@@ -1,4 +1,4 @@
-"""Scenarios being run in this process, each of the library once."""
+"""Runs scenarios in this process; each built-in scenario once for all tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from functools import cache
 
 from eviction.drill.judgement.result import DrillResult
-from eviction.drill.node.embedded_node import EmbeddedDrillNode
+from eviction.drill.node.embedded_node import EmbeddedNode
 from eviction.drill.report.document import Report, report_of
 from eviction.drill.report.to_json import result_json
 from eviction.drill.run.embedded import Drill
@@ -18,17 +18,17 @@ from tests.conftest import MOUNTS
 
 
 def run(scenario: Scenario) -> DrillResult:
-    """One run on an embedded node: as root on filesystems of its own, else on simulated ones."""
-    with EmbeddedDrillNode(scenario, MOUNTS) as embedded:
+    """One run on an embedded node: as root on tmpfs filesystems, else on simulated ones."""
+    with EmbeddedNode(scenario, MOUNTS) as embedded:
         return Drill(scenario, embedded, Log(time.time, stream=io.StringIO())).run()
 
 
 @cache
 def run_of(name: str) -> DrillResult:
-    """The run of a scenario of the library; the same one for every test that asks."""
+    """The run of a built-in scenario, the same for every test."""
     return run(find_scenario(name))
 
 
 def report_of_run(result: DrillResult) -> Report:
-    """Its report, as it is read back."""
+    """The report of a run, read back from JSON."""
     return report_of(result_json(result), "the report")

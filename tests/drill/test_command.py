@@ -1,4 +1,4 @@
-"""`reclaimd drill` as people run it: lists, checks, several at once, and what it leaves behind."""
+"""`reclaimd drill` as a command: lists, checks, several scenarios, and that it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def written(directory: Path, name: str, **changes: object) -> str:
 
 
 def test_the_list_gives_every_scenario_its_reason() -> None:
-    """One line each: the name, and why it is there."""
+    """One line for each: the name and the reason."""
     lines = reclaimd("drill", "--list").stdout.splitlines()
     assert [line.split()[0] for line in lines] == list(library())
     assert all(line.endswith(".") for line in lines)
 
 
 def test_a_file_is_checked_without_being_run(tmp_path: Path) -> None:
-    """0 and its name for a good one; no report is written."""
+    """Exit 0 and its name for a good one; no report is written."""
     process = reclaimd("drill", "--check", written(tmp_path, "small"), "--report", str(tmp_path / "report"))
     assert process.returncode == 0
     assert "small can be used" in process.stdout
@@ -45,7 +45,7 @@ def test_a_file_is_checked_without_being_run(tmp_path: Path) -> None:
 
 
 def test_a_bad_file_is_refused_by_the_check(tmp_path: Path) -> None:
-    """2, and one sentence that names the file and the field."""
+    """Exit 2, and one sentence that names the file and the field."""
     path = written(tmp_path, "small", pressure={"rate": "fast"})
     process = reclaimd("drill", "--check", path)
     assert process.returncode == 2
@@ -56,7 +56,7 @@ def test_a_bad_file_is_refused_by_the_check(tmp_path: Path) -> None:
 
 
 def test_several_scenarios_are_run_one_after_the_other(tmp_path: Path) -> None:
-    """Each has its reports; 1 as soon as one of them does not hold, and how many did is said."""
+    """Each has its reports. Exit 1 if one of them does not hold; the last line counts those that held."""
     need_mounts()
     files = [written(tmp_path, "good"), written(tmp_path, "bad", expect={"goes": ["image registry.example/web:1"]})]
     process = reclaimd("drill", *files, "--report", str(tmp_path / "report"))
@@ -68,25 +68,25 @@ def test_several_scenarios_are_run_one_after_the_other(tmp_path: Path) -> None:
     assert {name: suite.get("failures") for name, suite in suites.items()} == {"good": "0", "bad": "1"}
 
 
-def test_one_document_is_of_one_scenario(tmp_path: Path) -> None:
+def test_json_output_takes_one_scenario(tmp_path: Path) -> None:
     """-o json with two scenarios is refused before anything runs."""
     process = reclaimd("drill", written(tmp_path, "a"), written(tmp_path, "b"), "-o", "json")
     assert process.returncode == 2
     assert "one scenario" in process.stderr
 
 
-def test_options_of_a_node_that_is_there_have_no_part_on_the_embedded_one(tmp_path: Path) -> None:
-    """Whoever gives thresholds means another node than the scenario's, and learns that before anything runs."""
+def test_options_of_a_real_node_are_refused_on_the_embedded_one(tmp_path: Path) -> None:
+    """Thresholds on the command line are refused before anything runs: the scenario has its own."""
     process = reclaimd(
         "drill", written(tmp_path, "a"), "--eviction-hard", "nodefs.available<1Gi", "--runtime", "/a.sock"
     )
     assert process.returncode == 2
     assert process.stdout == ""
-    assert "--container-runtime-endpoint, --eviction-hard: has no part on the embedded node" in process.stderr
+    assert "--container-runtime-endpoint, --eviction-hard: not allowed on the embedded node" in process.stderr
 
 
 def test_an_observation_alone_takes_no_scenario_and_no_bad_time() -> None:
-    """Whoever responds is only measured; a duration is one."""
+    """--observe without --fill refuses a scenario, and wrong durations."""
     assert "only together with --fill" in reclaimd("drill", "pressured-node", "--observe").stderr
     for option in ("--for", "--quiet"):
         for text in ("soon", "-1s"):
@@ -96,7 +96,7 @@ def test_an_observation_alone_takes_no_scenario_and_no_bad_time() -> None:
 
 
 def test_a_drill_leaves_not_even_an_empty_directory(tmp_path: Path) -> None:
-    """What was mounted is gone, and so is the directory below it."""
+    """Neither the mount nor its directory is left."""
     need_mounts()
     with TemporaryDirectory() as temporary:  # short, for the name of the runtime's socket
         process = reclaimd("drill", written(tmp_path, "a"), "--report", str(tmp_path / "report"), TMPDIR=temporary)
@@ -104,7 +104,7 @@ def test_a_drill_leaves_not_even_an_empty_directory(tmp_path: Path) -> None:
         assert os.listdir(temporary) == []
 
 
-def test_a_drill_that_is_told_to_stop_takes_its_node_away(tmp_path: Path) -> None:
+def test_a_drill_that_is_stopped_removes_its_node(tmp_path: Path) -> None:
     """SIGTERM in the middle of a fill: the process ends, and nothing is left of it."""
     need_mounts()
     path = written(tmp_path, "long", pressure={"rate": "1Mi"})
@@ -128,8 +128,8 @@ def test_a_drill_that_is_told_to_stop_takes_its_node_away(tmp_path: Path) -> Non
     ("node", "said"),
     [({"size": "30Mi"}, "does not fit"), ({"inodes": 100, "pods": CROWD}, "No space left on device")],
 )
-def test_a_node_that_cannot_be_built_is_said(tmp_path: Path, node: dict[str, object], said: str) -> None:
-    """Too small for what its pods have written, or for the pods: 1 and a sentence."""
+def test_a_node_that_cannot_be_built_is_an_error(tmp_path: Path, node: dict[str, object], said: str) -> None:
+    """Too small for what its pods have written, or for the pods: exit 1 and a sentence."""
     need_mounts()
     process = reclaimd("drill", written(tmp_path, "small", node=node), "--report", str(tmp_path / "report"))
     assert process.returncode == 1
@@ -138,8 +138,8 @@ def test_a_node_that_cannot_be_built_is_said(tmp_path: Path, node: dict[str, obj
 
 
 @pytest.mark.parametrize("layout", ["single", "dedicated", "split"])
-def test_a_layout_can_be_drilled_where_nothing_can_be_mounted(tmp_path: Path, layout: str) -> None:
-    """Directories with a size stand for filesystems, each a device of its own, and it is said."""
+def test_a_layout_can_be_simulated_in_directories(tmp_path: Path, layout: str) -> None:
+    """Directories with a size stand for filesystems, each a device of its own; the report says `simulated`."""
     other = None if layout == "single" else {"size": "64Mi", "inodes": 2000, "type": "directory"}
     path = written(
         tmp_path,
@@ -151,7 +151,7 @@ def test_a_layout_can_be_drilled_where_nothing_can_be_mounted(tmp_path: Path, la
     printed = answer(process)
     assert process.returncode == 0, printed["checks"]
     assert printed["simulated"]
-    assert "the scenario wants it so" in printed["filesystem"]
+    assert "the scenario asks for it" in printed["filesystem"]
     expected = {"single": 1, "dedicated": 2, "split": 2}
     assert len(printed["filesystems"]) == expected[layout]
     assert printed["layout"] == {"dedicated": "dedicated-imagefs"}.get(layout, layout)
@@ -159,7 +159,7 @@ def test_a_layout_can_be_drilled_where_nothing_can_be_mounted(tmp_path: Path, la
 
 
 def test_an_installed_package_carries_the_library() -> None:
-    """The wheel puts the scenarios where an installed program looks for them."""
+    """The wheel puts the scenarios where an installed program finds them."""
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert build["force-include"] == {"config/scenarios": "eviction/drill/library"}
     assert {Path(path).parent for path in library().values()} == {ROOT / "config" / "scenarios"}

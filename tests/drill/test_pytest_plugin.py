@@ -15,7 +15,7 @@ from tests.sockets.mounts import need_mounts
 
 EXAMPLE = code_blocks(DRILL, "python")
 
-# What another project's tool may look like: it removes images, those in use too if it is careless.
+# A tool of another project: it removes images; if it is careless, also those in use.
 CLEANER = """#!{python}
 import sys
 from reclaim.cri.client import CriClient
@@ -78,8 +78,8 @@ def pytest_in(directory: Path, test: str, *before: str, careless: bool = False) 
 
 
 @pytest.mark.parametrize("careless", [False, True])
-def test_the_example_of_the_readme_tests_somebody_elses_tool(tmp_path: Path, careless: bool) -> None:
-    """A tool that spares what is in use passes; one that removes everything fails the same test."""
+def test_the_example_of_the_readme_tests_a_tool(tmp_path: Path, careless: bool) -> None:
+    """A tool that keeps images in use passes; one that removes everything fails the same test."""
     need_mounts()
     (example,) = EXAMPLE
     process = pytest_in(tmp_path, example, careless=careless)
@@ -87,7 +87,7 @@ def test_the_example_of_the_readme_tests_somebody_elses_tool(tmp_path: Path, car
     assert ("1 failed" if careless else "1 passed") in process.stdout
 
 
-def test_a_node_can_be_filled_asked_and_chosen(tmp_path: Path) -> None:
+def test_a_node_can_be_filled_queried_and_chosen(tmp_path: Path) -> None:
     """A mapping as scenario, bytes and inodes by the fixture, marks that are crossed, and a node for each test."""
     need_mounts()
     process = pytest_in(
@@ -130,7 +130,7 @@ def test_a_built_in_one(embedded_runtime):
 
 
 def test_a_scenario_that_cannot_be_used_is_named(tmp_path: Path) -> None:
-    """The test does not run, and the sentence is the drill's own."""
+    """The test does not run, and the message is that of the drill."""
     need_mounts()
     test = '''
 import pytest
@@ -145,8 +145,8 @@ def test_nothing(pressured_node):
     assert "unknown scenario 'no-such-scenario'" in process.stdout
 
 
-def test_without_root_the_tests_are_skipped_and_say_why(tmp_path: Path) -> None:
-    """As nobody: a skip that names the way out; a suite that does not use the fixtures passes."""
+def test_without_root_the_tests_are_skipped_with_a_reason(tmp_path: Path) -> None:
+    """The reason names a command that helps; a test that does not use the fixtures passes."""
     test = "def test_node(pressured_node):\n    pass\n\n\ndef test_other():\n    pass\n"
     before = ("unshare", "--user") if os.geteuid() == 0 else ()
     process = pytest_in(tmp_path, test, *before)
@@ -155,8 +155,8 @@ def test_without_root_the_tests_are_skipped_and_say_why(tmp_path: Path) -> None:
     assert "unshare -Urm pytest" in process.stdout
 
 
-def test_the_way_out_is_one(tmp_path: Path) -> None:
-    """Under the command that the skip names, without any right outside of its namespace, the fixtures work."""
+def test_the_fixtures_work_under_unshare(tmp_path: Path) -> None:
+    """They work under the command that the skip names, without privileges outside of its namespace."""
     need_mounts()
     test = f"""
 import pytest
@@ -171,7 +171,7 @@ def test_pressure(pressured_node):
 
 
 def test_a_suite_that_does_not_use_the_fixtures_loads_nothing_of_ours(tmp_path: Path) -> None:
-    """The plugin costs its own module, and no mount namespace is entered."""
+    """Only the module of the plugin is loaded, and no mount namespace is entered."""
     test = """
 import os
 import sys

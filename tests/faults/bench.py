@@ -17,16 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eviction.configuration.effective import Extent
 from eviction.node.responder import Request
 from eviction.reporting.log import Log
 from eviction.reporting.pass_record import Pass, pass_json
-from reclaim.functions import FUNCTIONS
 from reclaim.types import Kind, Result
 from signals.types import Signal
-from tests.nodes.small_node import DEAD_SECONDS, SmallNode, relieve
+from tests.nodes.small_node import DEAD_SECONDS, EVERYTHING, SmallNode, relieve
 
-EVERYTHING = Request(row=tuple(FUNCTIONS), extent=Extent.ALL)
 SMALL_BYTES = 64 << 10
 SIDE_BY_SIDE = 20  # nodes at a time: most of a pass is waiting for late space
 LONGEST_LINE_BYTES = 48 << 10  # journald's own limit: a longer line is cut, and then no JSON any more

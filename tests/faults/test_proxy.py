@@ -16,21 +16,21 @@ from reclaim.cri import cri_pb2
 from reclaim.cri.client import CriClient
 from reclaim.types import RuntimeUnavailable
 from tests.faults.proxy import Proxy
-from tests.nodes.bare_runtime import NAME, Node
+from tests.nodes.bare_runtime import NAME, BareRuntime
 
 UNKNOWN_FIELD = b"\xaa\x3e\x05hello"  # field 1000, a text
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
+def node(tmp_path: Path) -> Iterator[BareRuntime]:
     """A runtime."""
-    made = Node(tmp_path)
+    made = BareRuntime(tmp_path)
     yield made
     made.close()
 
 
 @pytest.fixture
-def proxy(node: Node, tmp_path: Path) -> Iterator[Proxy]:
+def proxy(node: BareRuntime, tmp_path: Path) -> Iterator[Proxy]:
     """A proxy before it."""
     with Proxy(node.server.socket_path, str(tmp_path / "proxy.sock")) as serving:
         yield serving
@@ -45,7 +45,7 @@ def raw(endpoint: str, method: str, request: bytes, timeout_seconds: float | Non
         return answer
 
 
-def test_bytes_come_through_as_they_are(node: Node, proxy: Proxy) -> None:
+def test_bytes_come_through_as_they_are(node: BareRuntime, proxy: Proxy) -> None:
     """The answer is the runtime's to the byte, also for a request with a field that nobody here knows."""
     request = cri_pb2.StatusRequest(verbose=True).SerializeToString() + UNKNOWN_FIELD
     method = "/runtime.v1.RuntimeService/Status"
@@ -53,7 +53,7 @@ def test_bytes_come_through_as_they_are(node: Node, proxy: Proxy) -> None:
     assert proxy.failpoints.calls["Status"] == 1
 
 
-def test_an_error_comes_through_with_code_and_words(node: Node, proxy: Proxy) -> None:
+def test_an_error_comes_through_with_code_and_words(node: BareRuntime, proxy: Proxy) -> None:
     """NOT_FOUND of the runtime is NOT_FOUND behind the proxy; a method that it lacks is UNIMPLEMENTED."""
     request = cri_pb2.ContainerStatusRequest(container_id="c0ffee").SerializeToString()
     with pytest.raises(grpc.RpcError) as caught:
@@ -65,7 +65,7 @@ def test_an_error_comes_through_with_code_and_words(node: Node, proxy: Proxy) ->
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_a_call_without_a_deadline_has_none_behind_the_proxy_either(node: Node, proxy: Proxy) -> None:
+def test_a_call_without_a_deadline_has_none_behind_the_proxy_either(node: BareRuntime, proxy: Proxy) -> None:
     """A removal that takes 0.5 s is waited for, and is done."""
     node.server.failpoints["RemoveImage"] = Delay(0.5)
     client = CriClient(proxy.endpoint)
@@ -74,7 +74,7 @@ def test_a_call_without_a_deadline_has_none_behind_the_proxy_either(node: Node, 
     client.close()
 
 
-def test_a_deadline_holds_behind_the_proxy_too(node: Node, proxy: Proxy) -> None:
+def test_a_deadline_holds_behind_the_proxy_too(node: BareRuntime, proxy: Proxy) -> None:
     """A list that hangs in the runtime fails in the time that its caller gave it."""
     node.server.failpoints["ListImages"] = Delay(30.0)
     began = time.monotonic()
@@ -85,7 +85,7 @@ def test_a_deadline_holds_behind_the_proxy_too(node: Node, proxy: Proxy) -> None
     node.server.failpoints.clear()
 
 
-def test_faults_of_the_proxy_do_not_reach_the_runtime(node: Node, proxy: Proxy) -> None:
+def test_faults_of_the_proxy_do_not_reach_the_runtime(node: BareRuntime, proxy: Proxy) -> None:
     """A failure and a pretence are not passed on; a distortion and a cut are made of the runtime's own answer."""
     client = CriClient(proxy.endpoint)
     proxy.failpoints["ListImages"] = Fail(grpc.StatusCode.INTERNAL, "on purpose")

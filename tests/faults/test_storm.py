@@ -9,7 +9,7 @@ import grpc
 
 from eviction.control.socket import ControlUnavailable, ask
 from eviction.drill.runtime.distortions import Distortion
-from eviction.drill.runtime.failpoints import ActThenFail, Cut, Delay, Distort, Fail, Failpoint, Fault, When
+from eviction.drill.runtime.failpoints import ActThenFail, Cut, Delay, Distort, Fail, Failpoint, MethodFault, When
 from eviction.drill.runtime.server import METHODS
 from signals.types import Signal
 from tests.faults.bench import LivedNode
@@ -23,9 +23,9 @@ MADE_BY_KUBELET = ("RunPodSandbox", "CreateContainer", "StartContainer")
 CODES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNKNOWN)
 
 
-def storm(seed: int) -> list[Fault]:
+def storm(seed: int) -> list[MethodFault]:
     """Of each method's calls: every tenth fails before it acts, after it, lags, is cut, or has each entry twice."""
-    faults: list[Fault] = []
+    faults: list[MethodFault] = []
     for number, method in enumerate(each.name for each in METHODS if each.name not in MADE_BY_KUBELET):
         code = CODES[number % len(CODES)]
         actions: tuple[Failpoint, ...] = (
@@ -36,7 +36,7 @@ def storm(seed: int) -> list[Fault]:
             Distort(Distortion.DUPLICATE_ENTRIES),
         )
         for place, action in enumerate(actions):
-            faults.append(Fault(method, action, When(probability=0.1, seed=seed * 1000 + number * 10 + place)))
+            faults.append(MethodFault(method, action, When(probability=0.1, seed=seed * 1000 + number * 10 + place)))
     return faults
 
 

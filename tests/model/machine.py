@@ -20,8 +20,8 @@ from eviction.drill.runtime.failpoints import (
     Distort,
     Fail,
     Failpoint,
-    Fault,
     Hang,
+    MethodFault,
     Pretend,
     When,
 )
@@ -62,11 +62,11 @@ def failpoint(kind: int, how: int, times: int) -> Failpoint:
             return Distort(DISTORTIONS[how % len(DISTORTIONS)], times=times)
 
 
-Trouble = tuple[list[tuple[int, int, int]], list[Fault]]
+Trouble = tuple[list[tuple[int, int, int]], list[MethodFault]]
 """What happens in the middle of a pass (before which call, which step, to what), and what misbehaves."""
 
 faults = st.builds(
-    lambda method, kind, how, times, call: Fault(
+    lambda method, kind, how, times, call: MethodFault(
         CALLED[method % len(CALLED)], failpoint(kind, how, times), When(from_call=call)
     ),
     small,
@@ -199,7 +199,7 @@ class NodeMachine(RuleBasedStateMachine):
         type(self).steps += 1
 
     @rule(fault=faults)
-    def fault_is_armed(self, fault: Fault) -> None:
+    def fault_is_armed(self, fault: MethodFault) -> None:
         """Some method misbehaves in some way, once or a few times."""
         self.node.arm(fault)
         type(self).steps += 1

@@ -181,11 +181,11 @@ class TrueRuntime(EmbeddedRuntime):
             self._created[made] = self.now()
         return made
 
-    def _held(self, *images: Image) -> tuple[str, ...]:
+    def _acquire_layers(self, *images: Image) -> tuple[str, ...]:
         if self._making:
             self._uses[self._making] = frozenset(image.id for image in images)
             self._making = ""
-        return super()._held(*images)
+        return super()._acquire_layers(*images)
 
     def _image_item(self, image: Image) -> pb.Image:
         if getattr(self._who, "asks_status", False):

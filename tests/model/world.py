@@ -15,7 +15,7 @@ import grpc
 from eviction.configuration.effective import Extent, load
 from eviction.decision.threshold_config import KUBELET_EVICTION_HARD
 from eviction.drill.runtime.dialects import CONTAINERD_1_6, CONTAINERD_2, CRI_O_1_28, CRI_O_1_31
-from eviction.drill.runtime.failpoints import ActThenFail, Cut, Distort, Fail, Failpoint, Fault, Hang, Pretend
+from eviction.drill.runtime.failpoints import ActThenFail, Cut, Distort, Fail, Failpoint, Hang, MethodFault, Pretend
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.node.node import Node
 from eviction.node.responder import Request
@@ -198,7 +198,7 @@ class World:
 
         self.failpoints.before_call = before_call
 
-    def arm(self, fault: Fault) -> None:
+    def arm(self, fault: MethodFault) -> None:
         """A fault is armed, unless it would hang for ever or lie in a way that nobody can tell from the truth."""
         removing = fault.method.startswith(("Remove", "Stop"))
         list_of_containers = fault.method == "ListContainers"

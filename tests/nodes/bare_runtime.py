@@ -17,7 +17,7 @@ NAME = "registry.example/team/app:1"
 NOON = 1_700_000_000.0
 
 
-class Node:
+class BareRuntime:
     """A runtime with its socket, a client, the sandbox image and one application image."""
 
     def __init__(self, directory: Path, **options: Any) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.bench.effort import Population
 from tests.bench.measure import MIB, Observer
 from tests.bench.responders import Disk, Responder
-from tests.nodes.real_node import GIB, Node, running_node
+from tests.nodes.real_node import GIB, RealNode, running_node
 from tests.real_node.containerd import NAMESPACE
 from tests.real_node.fill import Fill, fill_bytes
 from tests.real_node.loopfs import run_tool
@@ -54,7 +54,7 @@ class Crossing:
 class Stage:
     """A node with its population. `tars` holds each image, so that it can be brought back."""
 
-    def __init__(self, node: Node, population: Population, tars: Path):
+    def __init__(self, node: RealNode, population: Population, tars: Path):
         self.node = node
         self.population = population
         self._tars = tars

@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 
-from tests.nodes.real_node import Node
+from tests.nodes.real_node import RealNode
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, Layer, many_files_layer, random_layer
 from tests.real_node.pods import Sandbox
 
@@ -26,7 +26,7 @@ class CrowdedNode:
     Live pods have a directory below the kubelet's root; the dead pod has none, and its sandbox is NOTREADY.
     """
 
-    node: Node
+    node: RealNode
     sandbox_image: str
     app_image: str  # used by the running, the crashed and the dead pod
     init_image: str  # used only by a dead init container of a live pod
@@ -69,7 +69,7 @@ def unused_image(position: int, size_bytes: int) -> Image:
 
 
 def build_crowded_node(
-    node: Node, image_bytes: int = 12 * MIB, app_bytes: int = 4 * MIB, unused: int = UNUSED_IMAGES
+    node: RealNode, image_bytes: int = 12 * MIB, app_bytes: int = 4 * MIB, unused: int = UNUSED_IMAGES
 ) -> CrowdedNode:
     """Crowd `node`: the pods first, then the unused images one after the other.
 
@@ -119,14 +119,14 @@ def build_crowded_node(
     )
 
 
-def _admit_and_run(node: Node, name: str) -> Sandbox:
+def _admit_and_run(node: RealNode, name: str) -> Sandbox:
     """A new pod in the kubelet's order: directory, then sandbox. Its UID follows from its name, so logs read alike."""
     uid = str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{name}.reclaimd.test"))
     node.kubelet.admit_pod(uid)
     return node.kubelet.run_pod(name, uid)
 
 
-def _run_to_end(node: Node, sandbox: Sandbox, name: str, image: str, script: str, attempt: int = 0) -> str:
+def _run_to_end(node: RealNode, sandbox: Sandbox, name: str, image: str, script: str, attempt: int = 0) -> str:
     """Run `script` in a container and wait for its end; return the id of the dead copy."""
     container_id = node.kubelet.run_container(sandbox, name, image, ("/bin/sh", "-c", script), attempt)
     node.kubelet.wait_exited(container_id)

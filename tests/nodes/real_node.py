@@ -21,7 +21,7 @@ GIB = 1 << 30
 
 
 @dataclass(frozen=True)
-class Node:
+class RealNode:
     """The parts of a running node. `sandbox_image_id` is the image that containerd's configuration names."""
 
     filesystem: LoopFilesystem
@@ -52,7 +52,7 @@ def running_node(
     inodes: int | None = None,
     fstype: str = "ext4",
     mkfs_options: tuple[str, ...] = (),
-) -> Iterator[Node]:
+) -> Iterator[RealNode]:
     """A node whose disk is a file in `directory`; all of it is gone on exit, also after a failure.
 
     On the disk: `containerd/` (containerd's root), `kubelet/` (--root-dir), `log/pods/` (podLogsDir).
@@ -66,4 +66,4 @@ def running_node(
             kubelet.pod_logs_dir.mkdir(parents=True)
             with tempfile.TemporaryDirectory(prefix="rn-image-") as outside:
                 pause = containerd.import_image(write_image(Image(SANDBOX_IMAGE, (BASE,)), Path(outside)))
-            yield Node(filesystem, containerd, kubelet, pause)
+            yield RealNode(filesystem, containerd, kubelet, pause)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eviction.configuration.effective import load
+from eviction.configuration.effective import Extent, load
+from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from eviction.decision.threshold_config import KUBELET_EVICTION_HARD
 from eviction.drill.node.pod_maker import PodMaker
 from eviction.drill.runtime.layer_store import LayerSpec
@@ -25,6 +26,7 @@ from eviction.node.responder import Request
 from eviction.reporting.pass_record import Pass, Trigger
 from reclaim.cri import cri_pb2 as pb
 from reclaim.cri.convert import UID_LABEL
+from reclaim.functions import FUNCTIONS
 from reclaim.images.records import ImageRecords
 from reclaim.pod_logs.names import log_directory_name, symlink_name
 from reclaim.types import ImageRecord, Outcome
@@ -49,6 +51,12 @@ CONSTRUCTOR_OPTIONS = (
     "functions",
     "reclaim_table",
 )
+
+EVERYTHING = Request(row=tuple(FUNCTIONS), extent=Extent.ALL)
+"""All functions of the table to their end."""
+
+CONTAINERS = Request(row=(DELETE_ALL_UNUSED_CONTAINERS,), extent=Extent.ALL)
+IMAGES = Request(row=(DELETE_UNUSED_IMAGES,), extent=Extent.ALL)
 
 
 @dataclass(frozen=True, slots=True)

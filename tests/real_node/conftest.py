@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.nodes.crowded_node import CrowdedNode, build_crowded_node
-from tests.nodes.real_node import GIB, Node, running_node
+from tests.nodes.real_node import GIB, RealNode, running_node
 from tests.real_node.loopfs import ToolError, find_tool, run_tool
 
 HERE = Path(__file__).parent
 TOOLS = ("containerd", "runc", "ctr", "busybox", "mkfs.ext4", "mount", "umount", "losetup")
 
-NodeFactory = Callable[..., Node]
+NodeFactory = Callable[..., RealNode]
 
 
 @functools.cache
@@ -45,10 +45,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def make_node(tmp_path: Path) -> Iterator[NodeFactory]:
-    """A factory: `make_node(size_bytes=2 GiB, inodes=None, fstype="ext4")` is a running Node, gone after the test."""
+    """A factory: `make_node(size_bytes=2 GiB, inodes=None, fstype="ext4")` is a running node, gone after the test."""
     with ExitStack() as stack:
 
-        def make(size_bytes: int = 2 * GIB, inodes: int | None = None, fstype: str = "ext4") -> Node:
+        def make(size_bytes: int = 2 * GIB, inodes: int | None = None, fstype: str = "ext4") -> RealNode:
             if find_tool(f"mkfs.{fstype}") is None:
                 pytest.skip(f"a real node cannot be built here: no mkfs.{fstype}")
             directory = tmp_path / f"node{len(list(tmp_path.glob('node*')))}"
@@ -58,8 +58,8 @@ def make_node(tmp_path: Path) -> Iterator[NodeFactory]:
 
 
 @pytest.fixture
-def containerd_on_ext4(make_node: NodeFactory) -> Node:
-    """A running Node on an ext4 of 1 GiB with nothing but the sandbox image."""
+def containerd_on_ext4(make_node: NodeFactory) -> RealNode:
+    """A running node on an ext4 of 1 GiB with nothing but the sandbox image."""
     return make_node(GIB)
 
 

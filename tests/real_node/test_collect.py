@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.nodes.real_node import GIB, Node
+from tests.nodes.real_node import GIB, RealNode
 from tests.real_node.conftest import NodeFactory
 from tests.real_node.oci import BASE, Image
 from tests.real_node.test_relief import SETTLED_SECONDS, configure
@@ -24,7 +24,7 @@ from tests.sockets import kubelet_server
 @pytest.fixture
 def pods(make_node: NodeFactory) -> ThirtyPods:
     """Thirty pods, the youngest old enough to count as settled."""
-    node: Node = make_node(GIB)
+    node: RealNode = make_node(GIB)
     image = node.import_image(Image("reclaimd.test/app:1", (BASE,)))
     built = build_thirty_pods(node, image)
     time.sleep(SETTLED_SECONDS)

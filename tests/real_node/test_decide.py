@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.nodes.real_node import Node
+from tests.nodes.real_node import RealNode
 from tests.real_node.loopfs import LoopFilesystem, run_tool, unmount
 from tests.real_node.oci import Image, random_layer
 from tests.real_node.test_relief import configure, removed
@@ -16,7 +16,7 @@ MIB = 1 << 20
 SLACK_SECONDS = 10.0  # the machine is shared
 
 
-def spare_images(node: Node, count: int) -> list[str]:
+def spare_images(node: RealNode, count: int) -> list[str]:
     """Unused images of 20 MiB, on disk as blob and as snapshot, old enough to go; the oldest first."""
     images = [
         node.import_image(Image(f"reclaimd.test/spare/{number}:1", (random_layer(number, 20 * MIB),)))
@@ -33,7 +33,7 @@ def status(configuration: str) -> Any:
     return answer(reclaimd_here(*arguments))
 
 
-def test_a_soft_threshold_acts_after_its_grace_and_not_before(containerd_on_ext4: Node, tmp_path: Path) -> None:
+def test_a_soft_threshold_acts_after_its_grace_and_not_before(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
     """A grace of 3 s: the condition at once, the first removal 3 s later and not long after."""
     node = containerd_on_ext4
     images = spare_images(node, 2)
@@ -57,7 +57,7 @@ def test_a_soft_threshold_acts_after_its_grace_and_not_before(containerd_on_ext4
     assert removed(record, "image") == images[:1]
 
 
-def test_pressure_that_ends_within_the_grace_costs_nothing(containerd_on_ext4: Node, tmp_path: Path) -> None:
+def test_pressure_that_ends_within_the_grace_costs_nothing(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
     """A file that comes and goes within a grace of 3 s: no removal, also not later."""
     node = containerd_on_ext4
     images = spare_images(node, 2)
@@ -78,7 +78,7 @@ def test_pressure_that_ends_within_the_grace_costs_nothing(containerd_on_ext4: N
     assert set(images) <= node.cri.image_ids()
 
 
-def test_release_is_above_trigger_by_the_minimum_reclaim(containerd_on_ext4: Node, tmp_path: Path) -> None:
+def test_release_is_above_trigger_by_the_minimum_reclaim(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
     """5 MiB are missing, 60 MiB are the minimum reclaim: two images of 40 MiB on disk go, the third stays."""
     node = containerd_on_ext4
     images = spare_images(node, 3)
@@ -101,7 +101,7 @@ def test_release_is_above_trigger_by_the_minimum_reclaim(containerd_on_ext4: Nod
     assert [image in left for image in images] == [False, False, True]
 
 
-def test_the_condition_stays_for_the_transition_period(containerd_on_ext4: Node, tmp_path: Path) -> None:
+def test_the_condition_stays_for_the_transition_period(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
     """With a period of 4 s DiskPressure is reported 2 s after the relief, and not any more after 4 s."""
     node = containerd_on_ext4
     spare_images(node, 2)
@@ -126,7 +126,7 @@ def test_the_condition_stays_for_the_transition_period(containerd_on_ext4: Node,
 
 
 def test_a_filesystem_that_is_mounted_over_the_image_root_changes_layout_and_row(
-    containerd_on_ext4: Node, tmp_path: Path
+    containerd_on_ext4: RealNode, tmp_path: Path
 ) -> None:
     """While the daemon runs: single before, dedicated-imagefs after; then nodefs has nothing that relieves it."""
     node = containerd_on_ext4

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.nodes.real_node import Node
+from tests.nodes.real_node import RealNode
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image
 from tests.real_node.test_decide import spare_images
 from tests.real_node.test_relief import MIB, configure
@@ -37,7 +37,7 @@ SCENARIO: dict[str, Any] = {
 class Place:
     """A node with a directory to be filled, and what a drill on it is told."""
 
-    def __init__(self, node: Node, directory: Path, **fields: object):
+    def __init__(self, node: RealNode, directory: Path, **fields: object):
         self.node = node
         self.directory = node.mountpoint / "drill"
         self.directory.mkdir()
@@ -86,7 +86,7 @@ def checks(document: Any) -> dict[str, bool | None]:
 
 
 @pytest.fixture
-def place(containerd_on_ext4: Node, tmp_path: Path) -> Place:
+def place(containerd_on_ext4: RealNode, tmp_path: Path) -> Place:
     """A node of 1 GiB with a mark at 300 MiB."""
     return Place(containerd_on_ext4, tmp_path)
 
@@ -136,8 +136,8 @@ def test_pressure_that_nobody_relieves_does_not_hold_and_is_given_back(place: Pl
     assert place.left_behind == []
 
 
-def test_inodes_of_a_real_node_are_pressed_and_given_back(containerd_on_ext4: Node, tmp_path: Path) -> None:
-    """Files are set aside to near the mark, more cross it, and all of them are gone at the end."""
+def test_inodes_of_a_real_node_are_pressed_and_given_back(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
+    """The prefill comes near the mark, the pressure crosses it, and all files are removed at the end."""
     node = containerd_on_ext4
     mark = node.filesystem.inodes_free() - 3000
     place = Place(node, tmp_path, evictionHard={"nodefs.inodesFree": str(mark)}, evictionMinimumReclaim={})
@@ -163,7 +163,7 @@ def test_a_pressure_that_has_a_time_ends_with_it(place: Place) -> None:
 
 
 @pytest.mark.parametrize("grows", ["bytes", "inodes"])
-def test_a_drill_that_is_killed_gives_everything_back(containerd_on_ext4: Node, tmp_path: Path, grows: str) -> None:
+def test_a_drill_that_is_killed_gives_everything_back(containerd_on_ext4: RealNode, tmp_path: Path, grows: str) -> None:
     """SIGKILL in the middle of the fill: its helper notices, and the disk is as it was a moment later."""
     node = containerd_on_ext4
     inodes = grows == "inodes"
@@ -187,14 +187,14 @@ def test_a_drill_that_is_killed_gives_everything_back(containerd_on_ext4: Node, 
 
 
 def test_a_drill_that_is_killed_with_its_helper_is_tidied_up_by_the_next_one(
-    containerd_on_ext4: Node, tmp_path: Path
+    containerd_on_ext4: RealNode, tmp_path: Path
 ) -> None:
     """Bytes are gone with the last process that holds them; files stay until the next drill finds and removes them."""
     node = containerd_on_ext4
     place = Place(node, tmp_path, evictionHard={"nodefs.inodesFree": str(node.filesystem.inodes_free() - 3000)})
     pressure = {"grows": "inodes", "rate": "5", "amount": "400"}  # it takes longer than the test to cross the mark
     process = place.started(pressure=pressure)
-    assert came_true(lambda: len(place.left_behind) == 2), "what is set aside, and the pressure"
+    assert came_true(lambda: len(place.left_behind) == 2), "the prefill, and the pressure"
     helpers = [int(name.removeprefix(".reclaimd-drill-").partition("-")[0]) for name in place.left_behind]
     second = place.drill("--yes", pressure=pressure)
     assert (second.returncode, "another" in second.stderr) == (75, True), "while it lives it is not disturbed"
@@ -233,11 +233,11 @@ def test_every_refusal_touches_nothing(place: Place, tmp_path: Path) -> None:
     fault = [{"action": "restart", "at": "1s"}]
     on_imagefs = {"grows": "bytes", "rate": "1Mi", "amount": "900Mi"}
     refused: dict[str, tuple[int, list[str], dict[str, Any]]] = {
-        "nobody can be asked": (2, [], {}),
+        "there is no terminal to ask on": (2, [], {}),
         "is no directory": (2, ["--yes"], {"fill": tmp_path / "absent"}),
         "on none of the node's filesystems": (2, ["--yes"], {"fill": elsewhere}),
         "only bytes and inodes can grow": (2, ["--yes"], {"pressure": pull}),
-        "faults, which strike the embedded runtime only": (2, ["--yes"], {"faults": fault}),
+        "faults, which only the embedded runtime can have": (2, ["--yes"], {"faults": fault}),
         "have to stay": (2, ["--yes"], {"pressure": on_imagefs}),
         "several collectors": (2, ["--yes"], {"node": {**NODE, "collectors": 2}}),
         "no threshold counts inodes": (2, ["--yes"], {"pressure": {"grows": "inodes", "rate": "1", "amount": "2"}}),
@@ -249,7 +249,7 @@ def test_every_refusal_touches_nothing(place: Place, tmp_path: Path) -> None:
         process = place.drill(*more, **changes)
         assert (process.returncode, said in process.stderr) == (code, True), (said, process.stderr)
         assert process.stderr.count("\n") == 1, process.stderr
-        assert "nothing was touched" in process.stderr
+        assert "nothing was changed" in process.stderr
     with Daemon("--config", place.configuration):
         assert place.drill("--yes").returncode == 75, "a daemon of ours holds the node"
     (place.node.mountpoint / "database").write_text("somebody else's")
@@ -285,14 +285,14 @@ def test_whoever_sits_at_the_terminal_is_asked(place: Place) -> None:
         os.close(leader)
         os.close(follower)
         assert process.returncode == code, printed + said
-        assert "go on? [y/N]" in said
-        assert "all of it is given back" in printed
-        assert ("nothing was touched" in said) == bool(code)
+        assert "continue? [y/N]" in said
+        assert "everything that was filled is given back" in printed
+        assert ("nothing was changed" in said) == bool(code)
         assert (abs(place.node.filesystem.available_bytes() - before) < MIB) == bool(code)
 
 
 def test_a_ctrl_c_at_the_question_is_a_no(place: Place) -> None:
-    """It ends the command at once, and nothing was touched."""
+    """It ends the command at once, and nothing was changed."""
     before = place.node.filesystem.available_bytes()
     leader, follower = os.openpty()
     process = subprocess.Popen(
@@ -323,7 +323,7 @@ def test_a_fill_that_is_lost_is_no_relief(place: Place) -> None:
         os.kill(pid, signal.SIGKILL)
     printed, _ = process.communicate(timeout=60.0)
     assert process.returncode == 1, printed
-    assert "the disk was not filled as it should" in printed
+    assert "the disk was not filled as planned" in printed
     assert place.left_behind == []
 
 

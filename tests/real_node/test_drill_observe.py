@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.nodes.real_node import Node
+from tests.nodes.real_node import RealNode
 from tests.real_node.fill import fill_bytes
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image
 from tests.real_node.test_decide import spare_images
@@ -54,7 +54,7 @@ def names_gone(document: Any, kind: str) -> list[str]:
     return [removal["name"] for removal in document["removals"] if removal["kind"] == kind]
 
 
-def pod_on(node: Node, name: str, image: str) -> Any:
+def pod_on(node: RealNode, name: str, image: str) -> Any:
     """A pod with one container that runs."""
     node.kubelet.admit_pod(f"uid-{name}")
     sandbox = node.kubelet.run_pod(name, f"uid-{name}")
@@ -62,7 +62,7 @@ def pod_on(node: Node, name: str, image: str) -> Any:
     return sandbox
 
 
-def test_somebody_elses_response_is_measured(containerd_on_ext4: Node, tmp_path: Path) -> None:
+def test_somebody_elses_response_is_measured(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
     """A fill crosses the mark, a pod is killed, an image is removed: all of it is in the report, with its times, and
     the observation ends by itself once it is relieved and quiet."""
     node = containerd_on_ext4
@@ -97,7 +97,7 @@ def test_somebody_elses_response_is_measured(containerd_on_ext4: Node, tmp_path:
     fill.remove()
 
 
-def test_an_observation_touches_nothing_and_ends_when_told(containerd_on_ext4: Node, tmp_path: Path) -> None:
+def test_an_observation_touches_nothing_and_ends_when_told(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
     """Under pressure that lasts it removes nothing, and SIGINT ends it with its report."""
     node = containerd_on_ext4
     images = spare_images(node, 1)
@@ -112,11 +112,11 @@ def test_an_observation_touches_nothing_and_ends_when_told(containerd_on_ext4: N
     assert (node.cri.image_ids(), containers_of(node)) == before[:2]
     assert set(images) <= node.cri.image_ids()
     assert observing.report()["from_crossing_to_relief_seconds"] is None
-    assert observing.report()["crossed_seconds"] < 10.0, "it was under pressure from the first look on"
-    assert "not seen" in printed
+    assert observing.report()["crossed_seconds"] < 10.0, "it was under pressure from the first observation on"
+    assert "not measured" in printed
 
 
-def test_an_observation_ends_after_its_time(containerd_on_ext4: Node, tmp_path: Path) -> None:
+def test_an_observation_ends_after_its_time(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
     """--for ends it also where no mark was ever crossed."""
     node = containerd_on_ext4
     configuration = configure(tmp_path, node, evictionHard={"nodefs.available": "1Mi"})
@@ -127,7 +127,7 @@ def test_an_observation_ends_after_its_time(containerd_on_ext4: Node, tmp_path: 
     assert "never" in printed
 
 
-def test_the_lists_missing_for_a_while_are_told_and_no_removal(containerd_on_ext4: Node, tmp_path: Path) -> None:
+def test_the_lists_missing_for_a_while_are_told_and_no_removal(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
     """A runtime that is killed and comes back leaves no image as gone; that it was away is in the report."""
     node = containerd_on_ext4
     spare_images(node, 1)
@@ -143,10 +143,12 @@ def test_the_lists_missing_for_a_while_are_told_and_no_removal(containerd_on_ext
     assert code == 0
     document = observing.report()
     assert document["removals"] == []
-    assert [fault["what"].partition(":")[0] for fault in document["faults"]] == ["the runtime's lists are not there"]
+    assert [fault["what"].partition(":")[0] for fault in document["faults"]] == [
+        "the runtime's lists are not available"
+    ]
 
 
-def test_no_runtime_is_exit_3(containerd_on_ext4: Node, tmp_path: Path) -> None:
+def test_no_runtime_is_exit_3(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
     """One sentence, and nothing written."""
     node = containerd_on_ext4
     configuration = configure(tmp_path, node, evictionHard={"nodefs.available": "1Mi"})

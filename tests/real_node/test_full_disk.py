@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.full_disk import Relief, available, daemon_woken, full, hook
-from tests.nodes.real_node import Node, running_node
+from tests.nodes.real_node import RealNode, running_node
 from tests.real_node.loopfs import MIB, find_tool, loop_devices_of, run_tool
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, ImageTar, many_files_layer, random_layer, write_image
 from tests.real_node.test_relief import configure
@@ -60,7 +60,7 @@ DISKS = (
 class FullNode:
     """A node with a running pod; its spare images are brought in anew before each run."""
 
-    def __init__(self, node: Node, disk: Disk, outside: Path) -> None:
+    def __init__(self, node: RealNode, disk: Disk, outside: Path) -> None:
         self.node, self.disk = node, disk
         self.where = node.mountpoint
         app = node.import_image(Image("reclaimd.test/app:1", (BASE,)))

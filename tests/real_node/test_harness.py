@@ -13,7 +13,7 @@ import pytest
 
 from reclaim.cri import cri_pb2 as cri
 from tests.nodes.crowded_node import CrowdedNode
-from tests.nodes.real_node import Node, running_node
+from tests.nodes.real_node import RealNode, running_node
 from tests.real_node.conftest import NodeFactory
 from tests.real_node.containerd import SANDBOX_IMAGE, Containerd
 from tests.real_node.fill import fill_bytes
@@ -31,7 +31,7 @@ def test_equal_layers_share_a_blob_and_images_still_differ(tmp_path: Path) -> No
     assert one.image_id != other.image_id
 
 
-def test_import_lists_each_image_with_its_reference(containerd_on_ext4: Node) -> None:
+def test_import_lists_each_image_with_its_reference(containerd_on_ext4: RealNode) -> None:
     """Three imported images appear in ListImages under their full references, and none of them is pinned."""
     node = containerd_on_ext4
     names = [f"reclaimd.test/import/{n}:1" for n in range(3)]
@@ -42,7 +42,7 @@ def test_import_lists_each_image_with_its_reference(containerd_on_ext4: Node) ->
     assert not any(image.pinned for image in listed.values())
 
 
-def test_an_image_id_names_a_blob_as_old_as_the_import(containerd_on_ext4: Node) -> None:
+def test_an_image_id_names_a_blob_as_old_as_the_import(containerd_on_ext4: RealNode) -> None:
     """The id of an image is the name of a blob in containerd's content store, changed at the time of the import."""
     before = time.time()
     image_id = containerd_on_ext4.import_image(Image("reclaimd.test/age:1", (random_layer(1, MIB),)))
@@ -53,7 +53,7 @@ def test_an_image_id_names_a_blob_as_old_as_the_import(containerd_on_ext4: Node)
     assert before - 0.05 <= blob.st_mtime <= after + 0.05
 
 
-def test_removing_an_image_frees_bytes_that_statvfs_sees(containerd_on_ext4: Node) -> None:
+def test_removing_an_image_frees_bytes_that_statvfs_sees(containerd_on_ext4: RealNode) -> None:
     """When RemoveImage of a 40 MiB image answers, its blob and its unpacked layer are gone: about 80 MiB come back."""
     node = containerd_on_ext4
     image_id = node.import_image(Image("reclaimd.test/big:1", (random_layer(3, 40 * MIB),)))
@@ -64,7 +64,7 @@ def test_removing_an_image_frees_bytes_that_statvfs_sees(containerd_on_ext4: Nod
     assert image_id not in node.cri.image_ids()
 
 
-def test_an_image_of_small_files_costs_inodes(containerd_on_ext4: Node) -> None:
+def test_an_image_of_small_files_costs_inodes(containerd_on_ext4: RealNode) -> None:
     """An image of 1 000 files takes a thousand inodes and gives them back with RemoveImage."""
     node = containerd_on_ext4
     before = node.filesystem.inodes_free()
@@ -75,7 +75,7 @@ def test_an_image_of_small_files_costs_inodes(containerd_on_ext4: Node) -> None:
     assert before - node.filesystem.inodes_free() <= 5
 
 
-def test_a_pod_runs_and_its_container_exits(containerd_on_ext4: Node) -> None:
+def test_a_pod_runs_and_its_container_exits(containerd_on_ext4: RealNode) -> None:
     """A container runs in a pod, writes its log where the kubelet wants it, and ends with its own exit code."""
     node = containerd_on_ext4
     image = node.import_image(Image("reclaimd.test/app:1", (BASE, random_layer(5, MIB))))
@@ -102,13 +102,13 @@ def test_pods_run_on_other_filesystems(make_node: NodeFactory, fstype: str) -> N
     assert node.kubelet.wait_exited(ends).exit_code == 0
 
 
-def test_a_pod_must_be_admitted_first(containerd_on_ext4: Node) -> None:
+def test_a_pod_must_be_admitted_first(containerd_on_ext4: RealNode) -> None:
     """A sandbox without a pod directory is refused: the kubelet never makes one."""
     with pytest.raises(ValueError, match="admit_pod"):
         containerd_on_ext4.kubelet.run_pod("early", UID)
 
 
-def test_a_paused_containerd_lets_calls_hang_and_goes_on(containerd_on_ext4: Node) -> None:
+def test_a_paused_containerd_lets_calls_hang_and_goes_on(containerd_on_ext4: RealNode) -> None:
     """Between pause and resume a call of 0.3 s runs out of time; after resume the same client is answered."""
     node = containerd_on_ext4
     node.containerd.pause()
@@ -118,7 +118,7 @@ def test_a_paused_containerd_lets_calls_hang_and_goes_on(containerd_on_ext4: Nod
     assert node.cri.version().runtime_name == "containerd"
 
 
-def test_a_killed_containerd_comes_back_with_its_pods(containerd_on_ext4: Node) -> None:
+def test_a_killed_containerd_comes_back_with_its_pods(containerd_on_ext4: RealNode) -> None:
     """A container outlives the SIGKILL of containerd, and the next start on the same root finds it running."""
     node = containerd_on_ext4
     node.kubelet.admit_pod(UID)
@@ -212,7 +212,7 @@ def test_the_crowded_node_is_what_its_roles_say(crowded_node: CrowdedNode) -> No
     assert used == {story.app_image, story.init_image}
 
 
-def test_the_sandbox_image_is_known_by_configuration_only(containerd_on_ext4: Node) -> None:
+def test_the_sandbox_image_is_known_by_configuration_only(containerd_on_ext4: RealNode) -> None:
     """containerd 1.6 does not pin the sandbox image: its name is in the runtime's configuration and its sandboxes."""
     node, client = containerd_on_ext4, containerd_on_ext4.cri
     node.kubelet.admit_pod(UID)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.meters import Meters, Report, control_heartbeat
-from tests.nodes.real_node import Node
+from tests.nodes.real_node import RealNode
 from tests.real_node.oci import Image, random_layer
 from tests.real_node.test_relief import configure
 from tests.reclaimd_process import Daemon, came_true
@@ -22,7 +22,7 @@ KILLS, APART_SECONDS = 6, 5.0
 class Outage:
     """A node with a spare image and a daemon whose mark the disk crosses when `press` is called."""
 
-    def __init__(self, node: Node, directory: Path) -> None:
+    def __init__(self, node: RealNode, directory: Path) -> None:
         self.node = node
         self._serial = 0
         self.spare = self._bring()
@@ -81,14 +81,14 @@ def assert_lively(report: Report, back: float) -> None:
     assert back <= BACK_SECONDS
 
 
-def test_after_an_outage_of_1_s_work_goes_on_within_2_s(containerd_on_ext4: Node, tmp_path: Path) -> None:
+def test_after_an_outage_of_1_s_work_goes_on_within_2_s(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
     """The heartbeat goes on, threads do not grow."""
     assert_lively(*lived_through(Outage(containerd_on_ext4, tmp_path), 1.0))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_after_an_outage_of_40_s_work_goes_on_within_2_s(containerd_on_ext4: Node, tmp_path: Path) -> None:
+def test_after_an_outage_of_40_s_work_goes_on_within_2_s(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
     """Longer than every back-off and deadline of ours."""
     report, back = lived_through(Outage(containerd_on_ext4, tmp_path), 40.0)
     print(f"outage of 40 s: back after {back:.2f} s; {report}")
@@ -97,7 +97,7 @@ def test_after_an_outage_of_40_s_work_goes_on_within_2_s(containerd_on_ext4: Nod
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_after_six_sigkills_5_s_apart_work_goes_on_within_2_s(containerd_on_ext4: Node, tmp_path: Path) -> None:
+def test_after_six_sigkills_5_s_apart_work_goes_on_within_2_s(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
     """Started again after each; the last time under pressure."""
     outage = Outage(containerd_on_ext4, tmp_path)
     containerd = outage.node.containerd

@@ -11,9 +11,9 @@ import grpc
 import pytest
 
 from eviction.drill.runtime.distortions import Distortion
-from eviction.drill.runtime.failpoints import ActThenFail, Cut, Delay, Distort, Fail, Fault, When
+from eviction.drill.runtime.failpoints import ActThenFail, Cut, Delay, Distort, Fail, MethodFault, When
 from tests.faults.proxy import Proxy
-from tests.nodes.real_node import Node
+from tests.nodes.real_node import RealNode
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, random_layer
 from tests.real_node.test_relief import configure
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd
@@ -26,7 +26,7 @@ LONGEST_SECONDS = 30.0
 class Behind:
     """A node with a running pod and three spare images, its containerd behind a proxy."""
 
-    def __init__(self, node: Node, directory: Path) -> None:
+    def __init__(self, node: RealNode, directory: Path) -> None:
         self.node = node
         self.proxy = Proxy(str(node.containerd.socket), str(node.containerd.run_directory / "p.sock"))
         self.failpoints = self.proxy.failpoints
@@ -64,7 +64,7 @@ class Behind:
 
 
 @pytest.fixture
-def behind(containerd_on_ext4: Node, tmp_path: Path) -> Iterator[Behind]:
+def behind(containerd_on_ext4: RealNode, tmp_path: Path) -> Iterator[Behind]:
     """The node with its proxy, serving."""
     made = Behind(containerd_on_ext4, tmp_path)
     with made.proxy:
@@ -149,8 +149,8 @@ def test_bursts_of_unavailable_are_waited_out_by_the_daemon(behind: Behind) -> N
     """Every method fails for 1.5 s, then now and then: the daemon goes on until all three images have gone."""
     for number, method in enumerate(("ListContainers", "ListImages", "ListPodSandbox", "ImageStatus", "RemoveImage")):
         lost = Fail(grpc.StatusCode.UNAVAILABLE, "error reading from server: EOF")
-        behind.failpoints.add(Fault(method, lost, When(for_seconds=1.5)))
-        behind.failpoints.add(Fault(method, lost, When(after_seconds=1.5, probability=0.2, seed=number)))
+        behind.failpoints.add(MethodFault(method, lost, When(for_seconds=1.5)))
+        behind.failpoints.add(MethodFault(method, lost, When(after_seconds=1.5, probability=0.2, seed=number)))
     with Daemon("--config", behind.configuration) as daemon:
         assert came_true(lambda: not behind.spare_left())
         behind.failpoints.clear()

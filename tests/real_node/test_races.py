@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 import grpc
 import pytest
 
-from tests.nodes.real_node import Node
+from tests.nodes.real_node import RealNode
 from tests.real_node.containerd import ContainerdError
 from tests.real_node.loopfs import ToolError
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, ImageTar, Layer, write_image
@@ -36,7 +36,7 @@ LONGEST_IDLE_SECONDS = 1.6  # removals wait for 1 s after each pod
 class Races:
     """A node under pressure that nothing relieves, so every idle image goes, with a daemon on it."""
 
-    def __init__(self, node: Node, outside: Path, seed: int) -> None:
+    def __init__(self, node: RealNode, outside: Path, seed: int) -> None:
         self.node = node
         self.chance = random.Random(seed)  # noqa: S311 # a story to be told again, no secret
         self.counts: Counter[str] = Counter()
@@ -83,7 +83,7 @@ class Races:
 
 
 @contextmanager
-def races(node: Node, directory: Path, seed: int) -> Iterator[Races]:
+def races(node: RealNode, directory: Path, seed: int) -> Iterator[Races]:
     """The daemon runs until the block ends."""
     configuration = configure(
         directory,
@@ -101,7 +101,7 @@ def races(node: Node, directory: Path, seed: int) -> Iterator[Races]:
         )
 
 
-def raced(node: Node, directory: Path, rounds: int, seed: int) -> Races:
+def raced(node: RealNode, directory: Path, rounds: int, seed: int) -> Races:
     """So many rounds; nothing went wrong in any, and images went all the time."""
     with races(node, directory, seed) as made:
         for number in range(rounds):
@@ -112,14 +112,16 @@ def raced(node: Node, directory: Path, rounds: int, seed: int) -> Races:
     return made
 
 
-def test_pods_are_made_from_idle_images_all_through_reclaim(containerd_on_ext4: Node, tmp_path: Path) -> None:
+def test_pods_are_made_from_idle_images_all_through_reclaim(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
     """A few rounds: what is made runs, also if the image has gone in the same moment."""
     raced(containerd_on_ext4, tmp_path, ROUNDS, seed=7)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_pods_are_made_from_idle_images_all_through_reclaim_300_times(containerd_on_ext4: Node, tmp_path: Path) -> None:
+def test_pods_are_made_from_idle_images_all_through_reclaim_300_times(
+    containerd_on_ext4: RealNode, tmp_path: Path
+) -> None:
     """Another seed each time; it is printed with what was counted."""
     seed = time.time_ns()
     made = raced(containerd_on_ext4, tmp_path, ROUNDS_OF_SOAK, seed)

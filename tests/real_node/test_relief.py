@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.nodes.crowded_node import CrowdedNode, build_crowded_node
-from tests.nodes.real_node import GIB, Node
+from tests.nodes.real_node import GIB, RealNode
 from tests.real_node.conftest import NodeFactory
 from tests.real_node.fill import fill_bytes, fill_inodes
 from tests.real_node.loopfs import loop_devices_of, run_tool
@@ -18,7 +18,7 @@ MIB = 1 << 20
 SETTLED_SECONDS = 11.0  # parts of a vanished pod count as gone from 10 s on
 
 
-def configure(path: Path, node: Node, **fields: object) -> str:
+def configure(path: Path, node: RealNode, **fields: object) -> str:
     """A configuration for this node; images count as old enough after a second, as they were imported just now."""
     thresholds = {"nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.inodesFree": "0%"}
     given = fields.pop("evictionHard", {})
@@ -45,7 +45,7 @@ def let_settle(crowded: CrowdedNode) -> None:
     time.sleep(max(1.1, created + SETTLED_SECONDS - time.time()))
 
 
-def containers_of(node: Node) -> set[str]:
+def containers_of(node: RealNode) -> set[str]:
     return {container.id for container in node.cri.list_containers()}
 
 
@@ -206,7 +206,9 @@ def test_a_filesystem_that_runs_out_of_inodes_is_relieved(make_node: NodeFactory
     assert_what_must_stay_stayed(crowded)
 
 
-def test_a_disk_filled_to_the_last_byte_of_its_reserve_is_relieved(containerd_on_ext4: Node, tmp_path: Path) -> None:
+def test_a_disk_filled_to_the_last_byte_of_its_reserve_is_relieved(
+    containerd_on_ext4: RealNode, tmp_path: Path
+) -> None:
     """While an ext4 recovers from its reserve the available bytes stay at 0; removal goes on until they rise."""
     node = containerd_on_ext4
     run_tool("tune2fs", "-m", "5", loop_devices_of(node.filesystem.image)[0])  # as mkfs leaves it by default

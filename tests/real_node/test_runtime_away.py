@@ -6,7 +6,7 @@ import socket
 import time
 from pathlib import Path
 
-from tests.nodes.real_node import Node
+from tests.nodes.real_node import RealNode
 from tests.real_node.oci import Image, random_layer
 from tests.real_node.test_relief import configure
 from tests.reclaimd_process import Daemon, came_true, reclaimd
@@ -15,7 +15,7 @@ MIB = 1 << 20
 BACK_SECONDS = 20.0  # ten times the 2 s that it takes at most where nothing else runs
 
 
-def pressured(node: Node, tmp_path: Path, **fields: object) -> str:
+def pressured(node: RealNode, tmp_path: Path, **fields: object) -> str:
     """Two unused images and a mark that their removal clears."""
     for number in range(2):
         node.import_image(Image(f"reclaimd.test/spare/{number}:1", (random_layer(number, 20 * MIB),)))
@@ -30,12 +30,12 @@ def pressured(node: Node, tmp_path: Path, **fields: object) -> str:
     )
 
 
-def spare_images(node: Node) -> int:
+def spare_images(node: RealNode) -> int:
     return sum("spare" in tag for image in node.cri.list_images() for tag in image.repo_tags)
 
 
 def test_a_runtime_that_is_not_there_is_said_once_and_found_within_2_s_of_its_return(
-    containerd_on_ext4: Node, tmp_path: Path
+    containerd_on_ext4: RealNode, tmp_path: Path
 ) -> None:
     """The daemon starts without a runtime, says so, and relieves the node when the runtime is there."""
     node = containerd_on_ext4
@@ -52,7 +52,7 @@ def test_a_runtime_that_is_not_there_is_said_once_and_found_within_2_s_of_its_re
 
 
 def test_a_runtime_that_hangs_does_not_stop_the_looks_and_is_used_within_2_s_of_its_return(
-    containerd_on_ext4: Node, tmp_path: Path
+    containerd_on_ext4: RealNode, tmp_path: Path
 ) -> None:
     """While the runtime is stopped the daemon still says that the disk is under pressure, and leaves when told."""
     node = containerd_on_ext4
@@ -70,7 +70,9 @@ def test_a_runtime_that_hangs_does_not_stop_the_looks_and_is_used_within_2_s_of_
         node.containerd.resume()
 
 
-def test_a_daemon_beside_a_hung_runtime_leaves_within_2_s_of_sigterm(containerd_on_ext4: Node, tmp_path: Path) -> None:
+def test_a_daemon_beside_a_hung_runtime_leaves_within_2_s_of_sigterm(
+    containerd_on_ext4: RealNode, tmp_path: Path
+) -> None:
     """Nothing is in flight, so nothing is waited for."""
     node = containerd_on_ext4
     configuration = pressured(node, tmp_path)
@@ -85,7 +87,7 @@ def test_a_daemon_beside_a_hung_runtime_leaves_within_2_s_of_sigterm(containerd_
         node.containerd.resume()
 
 
-def test_a_runtime_that_dies_in_the_middle_is_taken_up_again(containerd_on_ext4: Node, tmp_path: Path) -> None:
+def test_a_runtime_that_dies_in_the_middle_is_taken_up_again(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
     """SIGKILL while the daemon runs: it says so, and relieves the next pressure after the restart."""
     node = containerd_on_ext4
     for number in range(2):
@@ -108,7 +110,7 @@ def test_a_runtime_that_dies_in_the_middle_is_taken_up_again(containerd_on_ext4:
 
 
 def test_the_hook_says_in_one_sentence_that_the_runtime_cannot_be_reached(
-    containerd_on_ext4: Node, tmp_path: Path
+    containerd_on_ext4: RealNode, tmp_path: Path
 ) -> None:
     """Missing, refused, no socket: exit 3 and one sentence that names the socket; check still shows the disk."""
     node = containerd_on_ext4

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.nodes.real_node import Node
+from tests.nodes.real_node import RealNode
 from tests.real_node.loopfs import run_tool
 from tests.real_node.oci import BASE, Image, random_layer, write_image
 from tests.real_node.test_relief import configure
@@ -26,7 +26,7 @@ def shares(file: str) -> dict[str, int]:
     return found
 
 
-def test_the_plan_tells_where_the_bytes_of_a_containerd_are(containerd_on_ext4: Node, tmp_path: Path) -> None:
+def test_the_plan_tells_where_the_bytes_of_a_containerd_are(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
     """Two images of 40 MiB, a container that wrote 30 MiB, 20 MiB of logs, an image of 60 MiB in another namespace."""
     node = containerd_on_ext4
     used = node.import_image(Image("registry.example/used:1", (BASE, random_layer(1, 40 * MIB))))

@@ -14,7 +14,7 @@ from typing import Any
 from eviction.drill.scenario.types import RestartPolicy
 from reclaim.cri import cri_pb2
 from reclaim.cri.convert import container_state
-from tests.nodes.real_node import Node
+from tests.nodes.real_node import RealNode
 from tests.real_node.oci import SLEEP_FOR_EVER
 from tests.real_node.pods import POD_UID, Sandbox
 from tests.restart_rule import Copy, PodSpec
@@ -31,7 +31,7 @@ class ThirtyPods:
     over. Everything else stays.
     """
 
-    node: Node
+    node: RealNode
     image: str
     specs: list[PodSpec] = field(default_factory=list)
     pod_list: list[dict[str, Any]] = field(default_factory=list)
@@ -60,7 +60,7 @@ class ThirtyPods:
         return {entry.name for entry in self.node.kubelet.pod_logs_dir.iterdir()}
 
 
-def build_thirty_pods(node: Node, image: str) -> ThirtyPods:
+def build_thirty_pods(node: RealNode, image: str) -> ThirtyPods:
     """All thirty on `node`, whose image `image` has a shell."""
     pods = ThirtyPods(node, image)
     kinds: tuple[Callable[[ThirtyPods, str], None], ...] = (

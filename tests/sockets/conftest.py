@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.nodes.bare_runtime import Node
+from tests.nodes.bare_runtime import BareRuntime
 from tests.nodes.small_node import SmallNode
 
 SmallNodeFactory = Callable[..., SmallNode]
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
+def node(tmp_path: Path) -> Iterator[BareRuntime]:
     """A bare embedded runtime behind its socket."""
-    made = Node(tmp_path)
+    made = BareRuntime(tmp_path)
     yield made
     made.close()
 

@@ -1,1 +1,1 @@
-"""Did what the scenario expects hold?"""
+"""Compares what was expected with what was measured."""

@@ -1,4 +1,4 @@
-"""What was expected against what was seen."""
+"""Judges each expectation of a scenario against the measurements of a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from eviction.decision.reclaim_table import DELETE_UNUSED_IMAGES, relieved_by
-from eviction.drill.measurement.measurements import NamedObject, PassSeen, Seen
+from eviction.drill.measurement.measurements import MeasuredPass, Measurements, NamedObject
 from eviction.drill.scenario.types import Expectation, ObjectPattern
 from eviction.reporting.pass_record import PassResult
 from eviction.reporting.tables import amount
@@ -18,8 +18,10 @@ from signals.quantity import format_duration
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One expectation: what was expected, what was seen, whether it held (None: it could not be judged; `seen` says
-    why)."""
+    """One expectation: what was expected, what was measured (`seen`), and whether it held.
+
+    `held` is None if it could not be judged; `seen` says why.
+    """
 
     name: str
     expected: str
@@ -27,99 +29,101 @@ class Check:
     held: bool | None
 
 
-def judge(expect: Expectation, seen: Seen) -> tuple[Check, ...]:
-    """Every expectation of a scenario, in the order in which they are reported."""
+def judge(expect: Expectation, measured: Measurements) -> tuple[Check, ...]:
+    """Every expectation of a scenario, judged, in the order of the report."""
     return (
-        *_conditions(expect, seen),
-        *_relief(expect, seen),
-        *_first_removal(expect, seen),
-        *_numbers(expect, seen),
-        *(_goes(pattern, seen) for pattern in expect.goes),
-        *(_stays(pattern, seen) for pattern in expect.stays),
-        *_afterwards(expect, seen),
+        *_conditions(expect, measured),
+        *_relief(expect, measured),
+        *_first_removal(expect, measured),
+        *_numbers(expect, measured),
+        *(_goes(pattern, measured) for pattern in expect.goes),
+        *(_stays(pattern, measured) for pattern in expect.stays),
+        *_afterwards(expect, measured),
     )
 
 
-def lost_beyond_need(seen: Seen) -> int:
-    """Images that went although everything else that went in their pass was enough.
+def lost_beyond_need(measured: Measurements) -> int:
+    """The number of images that were removed although the other removals of their pass were enough.
 
-    From the last one of each satisfied pass back: as long as the room above mark and minimum reclaim at the end of the
-    pass is at least what the image would take, it need not have gone. It would take its layers, without those that
-    another image holds. What was written meanwhile counts for the need, so the number is never too high.
+    Goes through each satisfied pass from its last image back. An image was not needed if the surplus (available beyond
+    mark and minimum reclaim at the end of the pass) is at least the size of its layers, without those that another
+    image shares. What was written during the pass lowers the surplus, so the number is never too high.
     """
-    layers = seen.layers or {}
-    held = {layer for found in seen.after if found.kind == Kind.IMAGE for layer in layers.get(found.name, ())}
-    counted: set[str] = set()  # two collectors may both have seen one image go
-    needless = 0
-    for one in reversed(seen.passes):
-        gone = [o for o in one.record.removals if o.verdict.kind is Kind.IMAGE and o.result is Result.REMOVED]
-        room = _room_at_the_end(one, seen.thresholds)
-        for outcome in reversed([o for o in gone if o.verdict.name not in counted]):
+    layers = measured.layers or {}
+    needed = {layer for found in measured.after if found.kind == Kind.IMAGE for layer in layers.get(found.name, ())}
+    counted: set[str] = set()  # two collectors may both report the removal of one image
+    not_needed = 0
+    for one in reversed(measured.passes):
+        removed = [o for o in one.record.removals if o.verdict.kind is Kind.IMAGE and o.result is Result.REMOVED]
+        surplus = _surplus_at_the_end(one, measured.thresholds)
+        for outcome in reversed([o for o in removed if o.verdict.name not in counted]):
             counted.add(outcome.verdict.name)
-            own = set(layers.get(outcome.verdict.name, ())) - held
-            held |= own
+            own = set(layers.get(outcome.verdict.name, ())) - needed
+            needed |= own
             taken = (sum(layer.bytes for layer in own), sum(layer.inodes for layer in own))
-            room = [(threshold, left - taken[threshold.signal.counts_inodes]) for threshold, left in room]
-            if not room or min(left for _, left in room) < 0:
-                room = []  # this one was needed, and so were those that went before it
+            surplus = [(threshold, left - taken[threshold.signal.counts_inodes]) for threshold, left in surplus]
+            if not surplus or min(left for _, left in surplus) < 0:
+                surplus = []  # this one was needed, and so were those removed before it
             else:
-                needless += 1
-    return needless
+                not_needed += 1
+    return not_needed
 
 
-def _room_at_the_end(one: PassSeen, thresholds: tuple[Threshold, ...]) -> list[tuple[Threshold, int]]:
-    """What each threshold that images relieve has above mark and minimum reclaim; empty where it is not known."""
+def _surplus_at_the_end(one: MeasuredPass, thresholds: tuple[Threshold, ...]) -> list[tuple[Threshold, int]]:
+    """The surplus of each threshold that removing images relieves; empty if it is not known."""
     after, layout = one.record.after, one.record.decision.layout
     if one.record.result is not PassResult.SATISFIED or after is None or layout is None:
         return []
-    room: list[tuple[Threshold, int]] = []
+    surplus: list[tuple[Threshold, int]] = []
     for threshold in relieved_by(thresholds, DELETE_UNUSED_IMAGES, layout):
         observation = after.signals.get(threshold.signal)
         if observation is None:
             return []
         mark = threshold.mark_with_min_reclaim(observation.capacity)
-        room.append((threshold, observation.available - mark))
-    return room
+        surplus.append((threshold, observation.available - mark))
+    return surplus
 
 
 # ---- conditions and times
 
 
-def _conditions(expect: Expectation, seen: Seen) -> Iterator[Check]:
+def _conditions(expect: Expectation, measured: Measurements) -> Iterator[Check]:
     wanted = expect.condition
-    bands = [band for band in seen.bands if band.condition is NodeCondition.DISK_PRESSURE]
+    periods = [one for one in measured.condition_periods if one.condition is NodeCondition.DISK_PRESSURE]
     if wanted.never:
-        yield Check("DiskPressure", "never", "never" if not bands else f"after {_time(bands[0].began)}", not bands)
+        yield Check(
+            "DiskPressure", "never", "never" if not periods else f"after {_time(periods[0].began)}", not periods
+        )
         return
-    came = None if not bands or seen.crossed is None else max(bands[0].began - seen.crossed, 0.0)
+    came = None if not periods or measured.crossed is None else max(periods[0].began - measured.crossed, 0.0)
     if wanted.comes_within_seconds is None:
-        yield Check("DiskPressure", "comes", "came" if bands else "never came", bool(bands))
+        yield Check("DiskPressure", "comes", "came" if periods else "never came", bool(periods))
     else:
         yield _within("DiskPressure comes", "crossing the mark", wanted.comes_within_seconds, came, "never came")
     if wanted.goes_within_seconds is not None:
-        relieved = seen.episodes[-1].relieved if seen.episodes else None
-        ended = bands[-1].ended if bands else None
+        relieved = measured.episodes[-1].relieved if measured.episodes else None
+        ended = periods[-1].ended if periods else None
         took = None if relieved is None or ended is None else max(ended - relieved, 0.0)
         yield _within("DiskPressure goes", "relief", wanted.goes_within_seconds, took, "did not go")
 
 
-def _relief(expect: Expectation, seen: Seen) -> Iterator[Check]:
+def _relief(expect: Expectation, measured: Measurements) -> Iterator[Check]:
     if expect.never_relieved:
-        remains = bool(seen.episodes) and seen.episodes[-1].relieved is None
+        remains = bool(measured.episodes) and measured.episodes[-1].relieved is None
         yield Check("pressure", "remains", "remains" if remains else "does not remain", remains)
     if expect.relieved_within_seconds is not None:
         yield _within(
-            "relieved", "crossing the mark", expect.relieved_within_seconds, seen.to_relief, _not_relieved(seen)
+            "relieved", "crossing the mark", expect.relieved_within_seconds, measured.to_relief, _not_relieved(measured)
         )
 
 
-def _not_relieved(seen: Seen) -> str:
-    return "not relieved" if seen.episodes else "no mark was crossed"
+def _not_relieved(measured: Measurements) -> str:
+    return "not relieved" if measured.episodes else "no mark was crossed"
 
 
-def _first_removal(expect: Expectation, seen: Seen) -> Iterator[Check]:
+def _first_removal(expect: Expectation, measured: Measurements) -> Iterator[Check]:
     latest, earliest = expect.first_removal_within_seconds, expect.first_removal_not_before_seconds
-    took = seen.to_first_removal
+    took = measured.to_first_removal
     if latest is not None:
         yield _within("first removal", "crossing the mark", latest, took, "nothing was removed")
     if earliest is not None:
@@ -127,47 +131,47 @@ def _first_removal(expect: Expectation, seen: Seen) -> Iterator[Check]:
         expected = f"not before {format_duration(earliest)} after crossing the mark"
         yield Check("first removal", expected, shown, took is None or took >= earliest)
     if expect.nothing_goes:
-        gone = ", ".join(removal.name for removal in seen.removals)
-        yield Check("nothing", "goes", f"went: {gone}" if gone else "nothing went", not gone)
+        gone = ", ".join(removal.name for removal in measured.removals)
+        yield Check("nothing", "goes", f"removed: {gone}" if gone else "nothing was removed", not gone)
 
 
 # ---- numbers
 
 
-def _numbers(expect: Expectation, seen: Seen) -> Iterator[Check]:
+def _numbers(expect: Expectation, measured: Measurements) -> Iterator[Check]:
     if expect.images_left_at_least:
-        left = sum(1 for found in seen.after if found.kind == Kind.IMAGE)
+        left = sum(1 for found in measured.after if found.kind == Kind.IMAGE)
         at_least = expect.images_left_at_least
         yield Check("images left", f"at least {at_least}", str(left), left >= at_least)
     if expect.images_lost_beyond_need is not None:
-        lost, most = lost_beyond_need(seen), expect.images_lost_beyond_need
+        lost, most = lost_beyond_need(measured), expect.images_lost_beyond_need
         yield Check("images lost beyond need", f"at most {most}", str(lost), lost <= most)
     for signal, least in (expect.lowest or {}).items():
-        lowest = seen.lowest(signal)
-        shown = "not seen" if lowest is None else amount(signal, lowest)
+        lowest = measured.lowest(signal)
+        shown = "not measured" if lowest is None else amount(signal, lowest)
         held = lowest is not None and lowest >= least
         yield Check(f"lowest {signal}", f"at least {amount(signal, least)}", shown, held)
     if expect.passes_at_most is not None:
-        passes, most = len(seen.passes), expect.passes_at_most
+        passes, most = len(measured.passes), expect.passes_at_most
         yield Check("passes", f"at most {most}", str(passes), passes <= most)
     if expect.says:
-        said = seen.passes[-1].record.reason if seen.passes else "there was no pass"
-        yield Check("last pass says", expect.says, said, expect.says in said)
+        reason = measured.passes[-1].record.reason if measured.passes else "there was no pass"
+        yield Check("last pass says", expect.says, reason, expect.says in reason)
 
 
 # ---- objects
 
 
-def _goes(pattern: ObjectPattern, seen: Seen) -> Check:
-    was, left = _matching(pattern, seen.before), _matching(pattern, seen.after)
-    shown = f"still there: {', '.join(left)}" if left else "gone" if was else "never was"
+def _goes(pattern: ObjectPattern, measured: Measurements) -> Check:
+    was, left = _matching(pattern, measured.before), _matching(pattern, measured.after)
+    shown = f"still there: {', '.join(left)}" if left else "gone" if was else "was never there"
     return Check(str(pattern), "goes", shown, bool(was) and not left)
 
 
-def _stays(pattern: ObjectPattern, seen: Seen) -> Check:
-    was, left = _matching(pattern, seen.before), _matching(pattern, seen.after)
+def _stays(pattern: ObjectPattern, measured: Measurements) -> Check:
+    was, left = _matching(pattern, measured.before), _matching(pattern, measured.after)
     gone = sorted(set(was) - set(left))
-    shown = f"gone: {', '.join(gone)}" if gone else "there" if was else "never was"
+    shown = f"gone: {', '.join(gone)}" if gone else "there" if was else "was never there"
     return Check(str(pattern), "stays", shown, bool(was) and not gone)
 
 
@@ -179,20 +183,23 @@ def _matching(pattern: ObjectPattern, objects: Iterable[NamedObject]) -> list[st
 # ---- afterwards
 
 
-def _afterwards(expect: Expectation, seen: Seen) -> Iterator[Check]:
+def _afterwards(expect: Expectation, measured: Measurements) -> Iterator[Check]:
     if expect.quiet_seconds is not None:
-        quiet = seen.ended - seen.quiet_since
+        quiet = measured.ended - measured.last_change
         held = quiet >= expect.quiet_seconds
         yield Check("quiet", f"for {format_duration(expect.quiet_seconds)} at the end", f"for {_time(quiet)}", held)
-    if expect.faults_strike:
-        struck = len(seen.strikes)
-        yield Check("faults", f"{expect.faults_strike} strike", f"{struck} struck", struck == expect.faults_strike)
+    if expect.faults_triggered:
+        triggered = len(measured.faults)
+        held = triggered == expect.faults_triggered
+        yield Check("faults", f"{expect.faults_triggered} triggered", f"{triggered} triggered", held)
     if expect.no_restarts:
-        names = ", ".join(seen.restarted)
+        names = ", ".join(measured.would_restart)
         yield Check("the kubelet", "starts nothing again", f"would start {names}" if names else "nothing", not names)
     if expect.new_pod_starts:
-        shown = "not tried" if seen.new_pod is None else seen.new_pod or "started"
-        yield Check("new pod", "starts afterwards", shown, seen.new_pod == "")
+        problem = measured.new_pod_problem
+        yield Check(
+            "new pod", "starts afterwards", "not tried" if problem is None else problem or "started", problem == ""
+        )
 
 
 def _within(name: str, since: str, limit: float, took: float | None, never: str) -> Check:

@@ -1,7 +1,7 @@
 """The kubelet's restart rule: which containers it would start now.
 
-A collector can do harm that no list shows: it removes the last trace of a container that has done its work, and the
-kubelet runs it again. So the drill asks the kubelet's own rule before and after.
+A garbage collector can do harm that no list shows: if it removes the last record of a container that has done its work,
+the kubelet runs that container again. So the drill applies the kubelet's own rule before and after a run.
 
 Source: kubelet, `pkg/kubelet/container/helpers.go`, ShouldContainerBeRestarted; for init containers, which run again
 only if they failed or if nothing says that they ran, `pkg/kubelet/kuberuntime/kuberuntime_container.go`.
@@ -19,15 +19,15 @@ from reclaim.types import Container, ContainerState
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """What the runtime still says about the newest copy of a container; `exit_code` counts where it has exited."""
+class LastStatus:
+    """The runtime's status of the newest copy of a container. `exit_code` is valid if it has EXITED."""
 
     state: ContainerState
     exit_code: int = 0
 
 
-def should_be_restarted(policy: RestartPolicy, newest: Memory | None) -> bool:
-    """Whether the kubelet would start the container. None: nothing says that it ever ran."""
+def should_container_be_restarted(policy: RestartPolicy, newest: LastStatus | None) -> bool:
+    """True if the kubelet would start the container. `newest` is None if the runtime has no record of it."""
     if newest is None:
         return True
     match newest.state:
@@ -43,16 +43,16 @@ def should_be_restarted(policy: RestartPolicy, newest: Memory | None) -> bool:
 def would_start(
     pods: Iterable[PodSpec], containers: Iterable[Container], exit_codes: Mapping[str, int]
 ) -> frozenset[str]:
-    """The containers (`pod/container`) of the pods that live which the kubelet would start now.
+    """The containers (`pod/container`) that the kubelet would start now, of the pods that it knows.
 
-    `exit_codes`: by container id, of those that have exited.
+    `exit_codes`: by id of the containers that have exited.
     """
     newest: dict[tuple[str, str], Container] = {}
     for container in sorted(containers, key=lambda each: each.created_at_ns):
         newest[container.pod_name, container.name] = container
     starts: set[str] = set()
     for pod in pods:
-        if not pod.state.lives:
+        if not pod.state.known_to_kubelet:
             continue
         rules = {CONTAINER: pod.restart_policy}
         if pod.state is PodState.INITIALIZED:
@@ -60,7 +60,7 @@ def would_start(
         for pod_name in pod.names:
             for name, policy in rules.items():
                 found = newest.get((pod_name, name))
-                memory = None if found is None else Memory(found.state, exit_codes.get(found.id, 0))
-                if should_be_restarted(policy, memory):
+                status = None if found is None else LastStatus(found.state, exit_codes.get(found.id, 0))
+                if should_container_be_restarted(policy, status):
                     starts.add(f"{pod_name}/{name}")
     return frozenset(starts)

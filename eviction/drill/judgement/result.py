@@ -1,4 +1,4 @@
-"""A drill and its verdict: what was seen, what was expected of it, and what nobody could judge."""
+"""The result of a drill: its measurements and the verdict on each expectation."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from enum import StrEnum
 from typing import Any
 
 from eviction.drill.judgement.judge import Check
-from eviction.drill.measurement.measurements import Seen
+from eviction.drill.measurement.measurements import Measurements
 from signals.types import FsLayout
 
 
 class Response(StrEnum):
-    """Who relieves the node: the daemon in this process, or somebody else who is only observed."""
+    """What relieves the node: the daemon in this process, or another component that the drill only observes."""
 
     OURS = "reclaimd"
     OBSERVED = "observed"
@@ -21,10 +21,10 @@ class Response(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DrillResult:
-    """A run and its verdict. `history`: the daemon's own last looks, where something did not hold.
+    """A run and its verdict.
 
-    `lists_apart_seconds`: how far two looks at the runtime's lists were apart at most, where what went is known by
-    them; None where the runtime itself wrote it down.
+    `history`: the daemon's own last observations, if an expectation did not hold. `lists_apart_seconds`: the longest
+    time between two polls of the runtime's lists; None if removals are known from the embedded runtime's own record.
     """
 
     name: str
@@ -32,7 +32,7 @@ class DrillResult:
     layout: FsLayout | None
     filesystem: str
     simulated: bool
-    seen: Seen
+    measurements: Measurements
     checks: tuple[Check, ...]
     history: Mapping[str, Any] = field(default_factory=dict)
     response: Response = Response.OURS
@@ -40,5 +40,5 @@ class DrillResult:
 
     @property
     def held(self) -> bool:
-        """Whether every expectation held that could be judged."""
+        """True if every expectation held that could be judged."""
         return all(check.held is not False for check in self.checks)

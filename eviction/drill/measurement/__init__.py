@@ -1,1 +1,1 @@
-"""Measures a run by means of its own, whoever responds to the pressure."""
+"""Measurements of a drill, taken by the drill itself and independent of the component that relieves the node."""

@@ -1,4 +1,4 @@
-"""Fewer samples of the same run: what is left out is never a lowest point of any filesystem."""
+"""Fewer samples of the same run. The lowest sample of every filesystem is always kept."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Sequence
 from eviction.drill.measurement.measurements import Sample
 
 
-def thinned(samples: Sequence[Sample], most: int) -> list[Sample]:
-    """At most `most` samples, in their order.
+def downsample(samples: Sequence[Sample], limit: int) -> list[Sample]:
+    """At most `limit` samples, in their order. `limit` must be at least two for each filesystem.
 
-    Of each stretch those stay that are the lowest of a filesystem, in bytes or in inodes, so that the lowest point of
-    every line is among them. `most` is at least two for each filesystem.
+    The samples are divided into stretches of equal length. Of each stretch the samples with the lowest bytes and the
+    lowest inodes of each filesystem are kept, so that the lowest point of every line is among them.
     """
-    if len(samples) <= most:
+    if len(samples) <= limit:
         return list(samples)
-    lines = max(len(samples[0].rooms), 1) * 2
-    step = -(-len(samples) // max(most // lines, 1))
+    lines = max(len(samples[0].available), 1) * 2
+    step = -(-len(samples) // max(limit // lines, 1))
     kept: list[Sample] = []
     for start in range(0, len(samples), step):
         stretch = range(start, min(start + step, len(samples)))
         lowest = {
-            min(stretch, key=lambda at: (samples[at].rooms[place][unit], at))
-            for place in range(len(samples[0].rooms))
+            min(stretch, key=lambda at: (samples[at].available[filesystem][unit], at))
+            for filesystem in range(len(samples[0].available))
             for unit in (0, 1)
         }
         kept += [samples[at] for at in sorted(lowest)]

@@ -1,7 +1,7 @@
-"""What a drill saw: everything that is judged and reported. Values only.
+"""What a drill measured: everything that is judged and reported. Values only.
 
-Times are seconds since the first pressure began. Nothing here is the daemon's word but `passes` and `bands`: the
-observer reads the filesystems itself, and the runtime writes down when it really removed something.
+Times are seconds since the first pressure began. Only `passes` and `condition_periods` come from the daemon. The drill
+reads the filesystems itself, and the embedded runtime records what it really removed and when.
 """
 
 from __future__ import annotations
@@ -9,29 +9,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from eviction.drill.pressure.schedule import Period, Strike
+from eviction.drill.pressure.schedule import FaultOccurrence, PressurePeriod
 from eviction.reporting.pass_record import Pass
 from eviction.types import NodeCondition, Threshold
 from signals.types import FilesystemRole, FsStats, Signal, SignalObservations
 
-CROSSING_SEEN_LATE_SECONDS = 0.05  # a daemon may see a crossing, and act, before the observer's next reading
+OBSERVER_LAG_SECONDS = 0.05  # the daemon may see a crossing, and act, before the observer's next reading
 PLURALS = {"container": "containers", "sandbox": "sandboxes", "log": "logs", "image": "images"}
 
-Room = tuple[int, int]
+Available = tuple[int, int]
 """Bytes available and inodes free on one filesystem."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One reading of all filesystems, in the order of `Seen.filesystems`."""
+    """One reading of all filesystems, in the order of `Measurements.filesystems`."""
 
     seconds: float
-    rooms: tuple[Room, ...]
+    available: tuple[Available, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class FilesystemSeen:
-    """One filesystem: the role that names it, all its roles, and its size."""
+class MeasuredFilesystem:
+    """One filesystem: its first role, which is its name, all its roles, and its size."""
 
     name: FilesystemRole
     roles: tuple[FilesystemRole, ...]
@@ -41,10 +41,8 @@ class FilesystemSeen:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """From crossing a mark to every threshold clear with its minimum reclaim (None: not yet).
-
-    `first_rise`: when what is available had risen for the first time, which is the first relief.
-    """
+    """From crossing a mark (`crossed`) until every threshold is clear, with its minimum reclaim (`relieved`; None: not
+    yet). `first_rise`: when the available amount rose for the first time, which is the first relief."""
 
     crossed: float
     relieved: float | None = None
@@ -52,8 +50,8 @@ class Episode:
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
-    """A condition while it was reported (`ended` None: to the end)."""
+class ConditionPeriod:
+    """A period during which a node condition was reported. `ended` is None if it lasted to the end of the run."""
 
     condition: NodeCondition
     began: float
@@ -61,8 +59,8 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True)
-class RemovalSeen:
-    """One object that really went."""
+class MeasuredRemoval:
+    """One object that was really removed."""
 
     seconds: float
     kind: str
@@ -72,7 +70,7 @@ class RemovalSeen:
 
 @dataclass(frozen=True, slots=True)
 class EndedPod:
-    """A pod whose sandbox was READY and is so no more: it ended, was killed, or was evicted."""
+    """A pod whose sandbox is no longer READY: the pod ended, was killed, or was evicted."""
 
     seconds: float
     name: str
@@ -80,8 +78,8 @@ class EndedPod:
 
 
 @dataclass(frozen=True, slots=True)
-class PassSeen:
-    """A pass, when it began, and which of the node's collectors made it (the first is 1)."""
+class MeasuredPass:
+    """One pass: when it began, its record, and the number of the collector that made it (the first is 1)."""
 
     seconds: float
     record: Pass
@@ -97,7 +95,7 @@ class NamedObject:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerSeen:
+class ImageLayer:
     """One layer of an image: equal names are one layer on disk."""
 
     name: str
@@ -106,31 +104,32 @@ class LayerSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Measurements:
     """A whole run.
 
-    `before` and `after`: what was there. `layers`: reference of an image -> its layers.
-    `restarted`: what the kubelet would start after the run and would not have started before. `new_pod`: why no new pod
-    starts, empty where one did, None where it was not tried. `quiet_since`: the last time that anything happened.
+    `observations`: the last complete ones. `before` and `after`: the objects on the node. `layers`: reference of an
+    image -> its layers. `would_restart`: containers that the kubelet would start after the run and would not have
+    started before it. `new_pod_problem`: why no new pod starts; empty if one did, None if it was not tried.
+    `last_change`: when something happened for the last time.
     """
 
-    filesystems: tuple[FilesystemSeen, ...] = ()
+    filesystems: tuple[MeasuredFilesystem, ...] = ()
     samples: tuple[Sample, ...] = ()
     thresholds: tuple[Threshold, ...] = ()
     observations: SignalObservations | None = None
     episodes: tuple[Episode, ...] = ()
-    bands: tuple[Band, ...] = ()
-    passes: tuple[PassSeen, ...] = ()
-    removals: tuple[RemovalSeen, ...] = ()
+    condition_periods: tuple[ConditionPeriod, ...] = ()
+    passes: tuple[MeasuredPass, ...] = ()
+    removals: tuple[MeasuredRemoval, ...] = ()
     ended_pods: tuple[EndedPod, ...] = ()
-    periods: tuple[Period, ...] = ()
-    strikes: tuple[Strike, ...] = ()
+    pressure_periods: tuple[PressurePeriod, ...] = ()
+    faults: tuple[FaultOccurrence, ...] = ()
     before: frozenset[NamedObject] = frozenset()
     after: frozenset[NamedObject] = frozenset()
-    layers: Mapping[str, tuple[LayerSeen, ...]] | None = None
-    restarted: tuple[str, ...] = ()
-    new_pod: str | None = None
-    quiet_since: float = 0.0
+    layers: Mapping[str, tuple[ImageLayer, ...]] | None = None
+    would_restart: tuple[str, ...] = ()
+    new_pod_problem: str | None = None
+    last_change: float = 0.0
     ended: float = 0.0
 
     @property
@@ -140,8 +139,8 @@ class Seen:
 
     @property
     def first_removal(self) -> float | None:
-        """When the first object went; of a node on which things go at all times, the first one from crossing on."""
-        since = 0.0 if self.crossed is None else self.crossed - CROSSING_SEEN_LATE_SECONDS
+        """When the first object was removed. Removals before the first crossing do not count."""
+        since = 0.0 if self.crossed is None else self.crossed - OBSERVER_LAG_SECONDS
         return next((removal.seconds for removal in self.removals if removal.seconds >= since), None)
 
     @property
@@ -151,53 +150,55 @@ class Seen:
 
     @property
     def to_first_removal(self) -> float | None:
-        """From the first crossing to the first object gone."""
+        """Seconds from the first crossing to the first removal."""
         if self.crossed is None or self.first_removal is None:
             return None
         return max(self.first_removal - self.crossed, 0.0)
 
     @property
     def to_first_relief(self) -> float | None:
-        """From the first crossing to the first rise of what is available."""
+        """Seconds from the first crossing to the first rise of the available amount."""
         if not self.episodes or self.episodes[0].first_rise is None:
             return None
         return self.episodes[0].first_rise - self.episodes[0].crossed
 
     @property
     def to_relief(self) -> float | None:
-        """The longest from crossing to relief; None if there was no crossing, or one was never relieved."""
+        """The longest time from crossing to relief; None without a crossing, or if one was never relieved."""
         took = [None if one.relieved is None else one.relieved - one.crossed for one in self.episodes]
         known = [seconds for seconds in took if seconds is not None]
         return max(known) if known and len(known) == len(took) else None
 
     def series(self, signal: Signal) -> list[tuple[float, int]]:
-        """What was available of a signal: (seconds, amount), empty where its filesystem was not seen."""
-        for place, filesystem in enumerate(self.filesystems):
+        """The available amount of a signal as (seconds, amount); empty if its filesystem was not measured."""
+        for index, filesystem in enumerate(self.filesystems):
             if signal.filesystem in filesystem.roles:
                 unit = int(signal.counts_inodes)
-                return [(sample.seconds, sample.rooms[place][unit]) for sample in self.samples]
+                return [(sample.seconds, sample.available[index][unit]) for sample in self.samples]
         return []
 
     def lowest(self, signal: Signal) -> int | None:
-        """The lowest point of a signal."""
+        """The lowest amount of a signal; None if it was not measured."""
         return min((amount for _, amount in self.series(signal)), default=None)
 
 
-def filesystems_of(observations: SignalObservations) -> tuple[FilesystemSeen, ...]:
-    """The distinct filesystems of a look, each named for its first role."""
+def measured_filesystems(observations: SignalObservations) -> tuple[MeasuredFilesystem, ...]:
+    """The distinct filesystems of an observation, each named for its first role."""
     roles: dict[int, list[FilesystemRole]] = {}
     stats: dict[int, FsStats] = {}
     for role, (identity, found) in observations.filesystems.items():
         roles.setdefault(identity.device_id, []).append(role)
         stats[identity.device_id] = found
     return tuple(
-        FilesystemSeen(names[0], tuple(names), stats[device].capacity_bytes, stats[device].inodes_total)
+        MeasuredFilesystem(names[0], tuple(names), stats[device].capacity_bytes, stats[device].inodes_total)
         for device, names in roles.items()
     )
 
 
-def rooms_of(observations: SignalObservations, filesystems: tuple[FilesystemSeen, ...]) -> tuple[Room, ...] | None:
-    """What is free on each filesystem; None where one is missing in this look."""
+def available_on(
+    observations: SignalObservations, filesystems: tuple[MeasuredFilesystem, ...]
+) -> tuple[Available, ...] | None:
+    """What is available on each filesystem; None if one of them is missing in this observation."""
     if any(filesystem.name not in observations.filesystems for filesystem in filesystems):
         return None
     stats = [observations.filesystems[filesystem.name][1] for filesystem in filesystems]

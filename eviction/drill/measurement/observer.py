@@ -1,4 +1,5 @@
-"""The observer of a drill: what it makes of each look at the filesystems, and of each decision of the daemon."""
+"""The observer of a drill: turns readings of the filesystems, and the conditions that the daemon reports, into samples,
+pressure episodes and condition periods."""
 
 from __future__ import annotations
 
@@ -7,55 +8,58 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from eviction.decision.thresholds import thresholds_met, usable
-from eviction.drill.measurement.downsample import thinned
+from eviction.drill.measurement.downsample import downsample
 from eviction.drill.measurement.measurements import (
-    Band,
+    Available,
+    ConditionPeriod,
     Episode,
-    FilesystemSeen,
-    Room,
+    MeasuredFilesystem,
     Sample,
-    filesystems_of,
-    rooms_of,
+    available_on,
+    measured_filesystems,
 )
 from eviction.types import NodeCondition, Threshold
 from signals.types import FsLayout, SignalObservations
 
-RISE = (1 << 20, 32)
-"""A rise of so many bytes, or inodes, counts as relief: less comes and goes by itself."""
+RELIEF_RISE = (1 << 20, 32)
+"""A rise by this many bytes, or inodes, counts as relief. Smaller changes happen on any node."""
 LARGEST_SAMPLES = 40_000
 FEWER_SAMPLES = 20_000
 
 
 class Observer:
-    """Gathers samples, crossings and reliefs, and the conditions that the daemon reports.
+    """Collects samples, crossings and reliefs, and the conditions that the daemon reports.
 
-    `thresholds`: those in force in a layout. `conditions` is called from one thread, `sample` from any.
+    `thresholds` returns the thresholds in force in a layout. Call `record_conditions` from one thread only; `sample`
+    may be called from any thread.
     """
 
     def __init__(self, thresholds: Callable[[FsLayout | None], tuple[Threshold, ...]]):
         self._thresholds = thresholds
-        self.filesystems: tuple[FilesystemSeen, ...] = ()
+        self.filesystems: tuple[MeasuredFilesystem, ...] = ()
         self.samples: list[Sample] = []
         self.episodes: list[Episode] = []
-        self.bands: list[Band] = []
-        self.last_observations: SignalObservations | None = None
+        self.condition_periods: list[ConditionPeriod] = []
+        self.observations: SignalObservations | None = None
         self._lock = threading.Lock()
-        self._lows: dict[tuple[int, bool], int] = {}  # since crossing, of what is below a mark
+        self._lowest: dict[tuple[int, bool], int] = {}  # (filesystem, inodes?) below a mark -> lowest since crossing
 
     @property
-    def waiting(self) -> bool:
-        """Whether a mark was crossed and is not relieved, with its minimum reclaim, yet."""
+    def under_pressure(self) -> bool:
+        """True from crossing a mark until every threshold is clear with its minimum reclaim."""
         return bool(self.episodes) and self.episodes[-1].relieved is None
 
     @property
     def last_relief(self) -> float | None:
-        """When pressure was last relieved; None before, and while it lasts."""
+        """When pressure was last relieved; None before the first relief, and under pressure."""
         return self.episodes[-1].relieved if self.episodes else None
 
     def sample(self, observations: SignalObservations, seconds: float) -> None:
-        """One look, the observer's own or the daemon's: on a busy machine one may see a crossing that the other sleeps
-        through. One at which not all filesystems could be read tells nothing: an old number is no relief. One that
-        comes after a later one is late, and tells nothing either."""
+        """Takes one observation of the filesystems, the observer's own or the daemon's.
+
+        Both count, since on a busy machine one may miss a crossing that the other sees. Ignored are observations in
+        which a filesystem could not be read (an old number proves no relief) and those older than the last sample.
+        """
         with self._lock:
             if not self.samples or seconds >= self.samples[-1].seconds:
                 self._sample(observations, seconds)
@@ -64,43 +68,43 @@ class Observer:
         if observations.layout is None or any(observation.stale for observation in observations.signals.values()):
             return
         if not self.filesystems:
-            self.filesystems = filesystems_of(observations)
-        rooms = rooms_of(observations, self.filesystems)
-        if rooms is None:
+            self.filesystems = measured_filesystems(observations)
+        available = available_on(observations, self.filesystems)
+        if available is None:
             return
-        self.last_observations = observations
-        self.samples.append(Sample(seconds, rooms))
-        if len(self.samples) > LARGEST_SAMPLES:  # of hours there are too many
-            self.samples = thinned(self.samples, FEWER_SAMPLES)
+        self.observations = observations
+        self.samples.append(Sample(seconds, available))
+        if len(self.samples) > LARGEST_SAMPLES:  # a run of hours
+            self.samples = downsample(self.samples, FEWER_SAMPLES)
         thresholds = self._thresholds(observations.layout)
-        met = thresholds_met(thresholds, usable(observations.signals), enforce_min_reclaim=self.waiting)
-        if met and not self.waiting:
+        met = thresholds_met(thresholds, usable(observations.signals), enforce_min_reclaim=self.under_pressure)
+        if met and not self.under_pressure:
             self.episodes.append(Episode(seconds))
-            self._lows = {}
-        if self.waiting and self.episodes[-1].first_rise is None and self._risen(rooms, met):
+            self._lowest = {}
+        if self.under_pressure and self.episodes[-1].first_rise is None and self._has_risen(available, met):
             self.episodes[-1] = replace(self.episodes[-1], first_rise=seconds)
-        if self.waiting and not met:
+        if self.under_pressure and not met:
             self.episodes[-1] = replace(self.episodes[-1], relieved=seconds)
 
-    def _risen(self, rooms: tuple[Room, ...], met: tuple[Threshold, ...]) -> bool:
-        """Whether anything that was below its mark has more room than its lowest since then."""
+    def _has_risen(self, available: tuple[Available, ...], met: tuple[Threshold, ...]) -> bool:
+        """True if an amount that was below its mark has risen above its lowest since the crossing."""
         below = {
-            (place, threshold.signal.counts_inodes)
+            (index, threshold.signal.counts_inodes)
             for threshold in met
-            for place, filesystem in enumerate(self.filesystems)
+            for index, filesystem in enumerate(self.filesystems)
             if threshold.signal.filesystem in filesystem.roles
         }
         risen = False
-        for place, inodes in below | self._lows.keys():
-            left = rooms[place][inodes]
-            low = self._lows[place, inodes] = min(left, self._lows.get((place, inodes), left))
-            risen |= left >= low + RISE[inodes]
+        for index, inodes in below | self._lowest.keys():
+            amount = available[index][inodes]
+            lowest = self._lowest[index, inodes] = min(amount, self._lowest.get((index, inodes), amount))
+            risen |= amount >= lowest + RELIEF_RISE[inodes]
         return risen
 
-    def conditions(self, reported: frozenset[NodeCondition], seconds: float) -> None:
-        """What the daemon reports after a look of its own."""
-        for place, band in enumerate(self.bands):
-            if band.ended is None and band.condition not in reported:
-                self.bands[place] = replace(band, ended=seconds)
-        lasting = {band.condition for band in self.bands if band.ended is None}
-        self.bands += [Band(condition, seconds) for condition in sorted(reported - lasting)]
+    def record_conditions(self, reported: frozenset[NodeCondition], seconds: float) -> None:
+        """Takes the conditions that the daemon reports after an observation of its own."""
+        for index, period in enumerate(self.condition_periods):
+            if period.ended is None and period.condition not in reported:
+                self.condition_periods[index] = replace(period, ended=seconds)
+        lasting = {period.condition for period in self.condition_periods if period.ended is None}
+        self.condition_periods += [ConditionPeriod(condition, seconds) for condition in sorted(reported - lasting)]

@@ -1,8 +1,8 @@
-"""A node that is there, being observed: its filesystems, what its runtime lists, and when relief came.
+"""Observation of a real node: its filesystems, what its runtime lists, and when pressure was relieved.
 
-Reads, and nothing else: whoever relieves the node is somebody else, or runs beside this (`real_run`). The filesystems
-are read every 2 ms in the first half minute of pressure and every 20 ms otherwise, so that an observer of hours costs
-little.
+Reads only. Another component relieves the node, or the daemon's loop runs beside the observation (`run.real`). The
+filesystems are read every 2 ms in the first half minute of pressure and every 20 ms otherwise, so that observing a node
+for hours costs little.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from eviction.configuration.effective import Configuration
-from eviction.drill.measurement.inventory import ListWatch
-from eviction.drill.measurement.measurements import Seen
+from eviction.drill.measurement.inventory import InventoryPoller
+from eviction.drill.measurement.measurements import Measurements
 from eviction.drill.measurement.observer import Observer
 from eviction.node.node import Node
 from reclaim.cri.client import CriClient
 from reclaim.types import RuntimeUnavailable
 from signals.types import SignalObservations
 
-PRESSED_SECONDS = 0.002
-CALM_SECONDS = 0.02
-CLOSELY_SECONDS = 30.0  # what has lasted for so long is not told in milliseconds
+PRESSURE_INTERVAL_SECONDS = 0.002
+CALM_INTERVAL_SECONDS = 0.02
+CLOSE_OBSERVATION_SECONDS = 30.0  # of a longer episode the milliseconds do not matter
 PROGRESS_SECONDS = 0.04
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When an observation ends: `longest_seconds` after its begin (None: never by itself), or when pressure was
-    relieved and nothing has happened for `quiet_seconds` since."""
+    """When an observation ends: `longest_seconds` after it began (None: no limit), or once pressure was relieved and
+    nothing has changed for `quiet_seconds` since."""
 
     quiet_seconds: float
     longest_seconds: float | None = None
 
 
-class Observation:
-    """Observes one node from its making on. Raises RuntimeUnavailable where the runtime cannot be asked at its start.
+class NodeObservation:
+    """Observes one node. The constructor raises RuntimeUnavailable if the runtime cannot be reached.
 
-    `progress` is told of looks, about 25 times a second.
+    `progress` is called with the seconds and the observation, about 25 times a second.
     """
 
     def __init__(self, node: Node, progress: Callable[[float, SignalObservations], None] = lambda *_: None):
@@ -51,7 +51,9 @@ class Observation:
         self._progress = progress
         self._client = CriClient(node.endpoint.runtime, node.endpoint.image)
         try:
-            self.lists = ListWatch(self._client, node.configuration.pod_logs_dir, lambda: self.observer.waiting)
+            self.inventory = InventoryPoller(
+                self._client, node.configuration.pod_logs_dir, lambda: self.observer.under_pressure
+            )
         except RuntimeUnavailable:
             self._client.close()
             raise
@@ -61,15 +63,16 @@ class Observation:
     def watch(
         self,
         limits: Limits,
-        going_on: Callable[[], bool] = lambda: False,
-        given_up: Callable[[float], bool] = lambda _: False,
+        in_progress: Callable[[], bool] = lambda: False,
+        give_up: Callable[[float], bool] = lambda _: False,
     ) -> tuple[float, float]:
-        """Observes until the limits are reached, `stopping` is set, or `given_up` (asked with the seconds) says so.
+        """Observes until a limit is reached, `stopping` is set, or `give_up(seconds)` returns True.
 
-        While `going_on` there is no quiet. When the last thing happened, and when it ended, in seconds.
+        While `in_progress` returns True the node does not count as quiet. Returns when something changed for the last
+        time and when the observation ended, both in seconds since its begin.
         """
-        self.lists.start(self.began)
-        last_news, happened, next_progress = 0.0, 0, 0.0
+        self.inventory.start(self.began)
+        last_change, changes, next_progress = 0.0, 0, 0.0
         while True:
             observations = self.node.summary.observe()
             seconds = observations.time - self.began
@@ -77,43 +80,42 @@ class Observation:
             if seconds >= next_progress:
                 self._progress(seconds, observations)
                 next_progress = seconds + PROGRESS_SECONDS
-            happenings = self.lists.news + len(self.observer.episodes)
-            if happenings != happened or self.observer.waiting or going_on():
-                last_news, happened = seconds, happenings
+            changes_now = self.inventory.changes + len(self.observer.episodes)
+            if changes_now != changes or self.observer.under_pressure or in_progress():
+                last_change, changes = seconds, changes_now
             relieved = self.observer.last_relief is not None
             too_long = limits.longest_seconds is not None and seconds >= limits.longest_seconds
-            if too_long or (relieved and seconds - last_news > limits.quiet_seconds) or given_up(seconds):
+            if too_long or (relieved and seconds - last_change > limits.quiet_seconds) or give_up(seconds):
                 break
-            if self.stopping.wait(self._pause(seconds)):
+            if self.stopping.wait(self._interval(seconds)):
                 break
         ended = time.monotonic() - self.began
-        self.lists.stop()
-        return last_news, ended
+        self.inventory.stop()
+        return last_change, ended
 
-    def _pause(self, seconds: float) -> float:
-        """Until the next look."""
+    def _interval(self, seconds: float) -> float:
+        """Seconds until the next reading."""
         observer = self.observer
-        closely = observer.waiting and seconds - observer.episodes[-1].crossed < CLOSELY_SECONDS
-        return PRESSED_SECONDS if closely else CALM_SECONDS
+        recent = observer.under_pressure and seconds - observer.episodes[-1].crossed < CLOSE_OBSERVATION_SECONDS
+        return PRESSURE_INTERVAL_SECONDS if recent else CALM_INTERVAL_SECONDS
 
-    def seen(self, quiet_since: float, ended: float) -> Seen:
-        """What was seen, without what a responder tells of itself."""
-        observer, lists = self.observer, self.lists
-        return Seen(
+    def measurements(self, last_change: float, ended: float) -> Measurements:
+        """What was measured from outside; without what a daemon in this process reports of itself."""
+        observer, inventory = self.observer, self.inventory
+        observations = observer.observations
+        return Measurements(
             filesystems=observer.filesystems,
             samples=tuple(observer.samples),
-            thresholds=self.node.thresholds(
-                None if observer.last_observations is None else observer.last_observations.layout
-            ),
-            observations=observer.last_observations,
+            thresholds=self.node.thresholds(None if observations is None else observations.layout),
+            observations=observations,
             episodes=tuple(observer.episodes),
-            bands=tuple(observer.bands),
-            removals=tuple(lists.removals),
-            ended_pods=tuple(lists.ended_pods),
-            strikes=tuple(lists.strikes),
-            before=lists.first.named,
-            after=lists.last.named,
-            quiet_since=quiet_since,
+            condition_periods=tuple(observer.condition_periods),
+            removals=tuple(inventory.removals),
+            ended_pods=tuple(inventory.ended_pods),
+            faults=tuple(inventory.outages),
+            before=inventory.first.named,
+            after=inventory.last.named,
+            last_change=last_change,
             ended=ended,
         )
 
@@ -122,8 +124,8 @@ class Observation:
         self._client.close()
 
 
-def without_what_we_add(configuration: Configuration) -> Configuration:
-    """The configuration with the marks as a kubelet knows them: without our margin and our default minimum reclaim."""
+def without_margin(configuration: Configuration) -> Configuration:
+    """The configuration with the kubelet's own marks: without our margin and our default minimum reclaim."""
     ours = {name for name, origin in configuration.origins.items() if origin == "default"}
     thresholds = tuple(
         replace(

@@ -1,8 +1,8 @@
 """The embedded node of a drill: small filesystems, an embedded CRI runtime on them, images and pods.
 
 Everything above the runtime's socket is the product's own code. Each filesystem is a tmpfs in a mount namespace of
-this process (as root, or in a user namespace), gone with the process; where neither is allowed, or where the scenario
-wants it so, it is a size-limited view of a directory, and `simulated` says so.
+this process (as root, or in a user namespace) and ends with the process. If neither is allowed, or if the scenario asks
+for it, a filesystem is a size-limited view of a directory, and `simulated` is True.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Self
 from eviction.drill.node.pod_maker import PodMaker
 from eviction.drill.node.population import Population
 from eviction.drill.node.sized_directory import SizedDirectory, reader_of
-from eviction.drill.node.wait_for_runtime import answered
+from eviction.drill.node.wait_for_runtime import until_answered
 from eviction.drill.runtime.dialects import DIALECTS
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, mount_tmpfs, unmount
 from eviction.drill.runtime.runtime import EmbeddedRuntime
@@ -27,11 +27,11 @@ from signals.statvfs import FilesystemReader
 from signals.types import FilesystemRole, FsLayout
 
 
-class EmbeddedDrillNode:
+class EmbeddedNode:
     """The node of a scenario, while its `with` block lasts.
 
-    `mounts`: what `enter_private_mounts` answered, asked while the process had one thread. Raises EmbeddedNodeError
-    when the node cannot be built.
+    `mounts`: the result of `enter_private_mounts`, called while the process had one thread. Raises EmbeddedNodeError
+    if the node cannot be built.
     """
 
     def __init__(self, scenario: Scenario, mounts: PrivateMounts):
@@ -66,12 +66,12 @@ class EmbeddedDrillNode:
 
     @property
     def simulated(self) -> bool:
-        """Whether any of the filesystems is only a view of a directory."""
+        """True if any of the filesystems is only a view of a directory."""
         return bool(self._simulated)
 
     @property
     def reader(self) -> FilesystemReader:
-        """How the node's filesystems are read."""
+        """Reads the node's filesystems."""
         return reader_of(tuple(self._simulated.values()))
 
     def disk(self, role: FilesystemRole) -> str:
@@ -79,10 +79,10 @@ class EmbeddedDrillNode:
         return self._disks[self._spec.role(role)]
 
     def describe(self) -> str:
-        """What the filesystems are, in a phrase."""
+        """What the filesystems are, in one phrase."""
         many = len(self._disks) > 1
         if self._simulated:
-            why = self._mounts.reason if not self._mounts.available else "the scenario wants it so"
+            why = self._mounts.reason if not self._mounts.available else "the scenario asks for it"
             views = "size-limited views of directories" if many else "a size-limited view of a directory"
             return f"simulated: {views}, because {why}"
         how = "as root" if self._mounts.how == "root" else "in a user namespace"
@@ -105,14 +105,14 @@ class EmbeddedDrillNode:
             containers_root=containers and os.path.join(containers, "runtime"),
             sandbox_image=self._spec.images[0].names[0],
             dialect=DIALECTS[self._spec.runtime.dialect],
-            **differences_of(self._spec.runtime),
+            **dialect_changes(self._spec.runtime),
         )
         self.server = EmbeddedServer(self.runtime, f"{self._base}/cri.sock")
         self.server.start()
         maker = PodMaker(self.endpoint)
         self.population = Population(self.runtime, maker, self.root_directory, self.pod_logs_directory)
         try:
-            answered(maker.version)
+            until_answered(maker.version)
             for image in self._spec.images:
                 self.population.add_images(image)
             for pod in self._spec.pods:
@@ -133,8 +133,8 @@ class EmbeddedDrillNode:
         shutil.rmtree(self._base, ignore_errors=True)
 
 
-def differences_of(runtime: RuntimeSpec) -> dict[str, Any]:
-    """The rules in which a runtime differs from its dialect, by their names there."""
+def dialect_changes(runtime: RuntimeSpec) -> dict[str, Any]:
+    """The fields of the dialect that the scenario changes, by name."""
     named = {
         "container_space_delay_seconds": runtime.container_space_delay_seconds,
         "pins_sandbox_image": runtime.pins_sandbox_image,

@@ -1,6 +1,6 @@
-"""Makes pods over CRI as a kubelet does: for the drill, which needs a node that is lived on.
+"""Makes pods over CRI as a kubelet does, for the drill and the tests.
 
-Never used by daemon or hook: they only look and remove.
+The daemon and the command `reclaim` never use it: they only list and remove.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Answer = TypeVar("Answer")
 
 
 class PodMaker(CriClient):
-    """A CRI client that can also run pods. Every method raises RuntimeUnavailable with the runtime's own words."""
+    """A CRI client that can also run pods. Every method raises RuntimeUnavailable with the runtime's own message."""
 
     def run_pod(self, name: str, uid: str, log_directory: str, namespace: str = "default", attempt: int = 0) -> str:
         """RunPodSandbox on the host's network; the id of the sandbox."""
@@ -47,7 +47,7 @@ class PodMaker(CriClient):
         return container_id
 
     def create_container(self, sandbox_id: str, pod: tuple[str, str], name: str, image: str, attempt: int = 0) -> str:
-        """CreateContainer alone: what it leaves is CREATED. The id of the container."""
+        """CreateContainer alone, so the container is CREATED. The id of the container."""
         pod_name, uid = pod
         labels = {
             UID_LABEL: uid,

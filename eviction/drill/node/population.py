@@ -1,4 +1,4 @@
-"""What lives on the embedded node: images and pods, put there as a runtime and a kubelet would."""
+"""The images and pods of the embedded node, made as a runtime and a kubelet make them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.scenario.types import CONTAINER, INIT_CONTAINER, ImageSpec, PodSpec, PodState
 from reclaim.types import ImageRecord
 
-SETTLED_SECONDS = 60.0  # how long before the newest of its containers died a pod had begun
-LOST_EXIT_CODE = 255  # what a runtime says of a container that it found dead after a reboot
+SETTLED_SECONDS = 60.0  # a pod began this long before its newest container ended
+LOST_EXIT_CODE = 255  # the exit code that a runtime reports for a container that did not survive a reboot
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,11 @@ class _Pod:
 
 @dataclass(slots=True)
 class Population:
-    """Images and pods of a node. `image_names`: id -> reference; `layers`: reference -> layers, the lowest first.
-    `exit_codes`: by id of a container that has exited. `running`, `log_files`: by pod."""
+    """Images and pods of a node.
+
+    `image_names`: id -> reference. `layers`: reference -> layers, the lowest first. `records`: id of an image -> its
+    record. `exit_codes`: id of an exited container -> exit code. `running`, `log_files`: by pod.
+    """
 
     runtime: EmbeddedRuntime
     maker: PodMaker
@@ -43,14 +46,14 @@ class Population:
     log_files: dict[str, str] = field(default_factory=dict)
 
     def add_images(self, spec: ImageSpec) -> None:
-        """Images that have been known for a while. Raises EmbeddedNodeError if they do not fit."""
+        """Adds images, known for as long as the spec says. Raises EmbeddedNodeError if they do not fit."""
         now = time.monotonic()
         for place, name in enumerate(spec.names):
             image_id = self.pull(spec, name)
             self.records[image_id] = ImageRecord(now - spec.age_seconds + place)
 
     def pull(self, spec: ImageSpec, name: str) -> str:
-        """One image of a spec, as it arrives; nobody has seen it before. Its id. Raises EmbeddedNodeError."""
+        """Pulls one new image of a spec. Returns its id. Raises EmbeddedNodeError if it does not fit."""
         own = LayerSpec(name, spec.size_bytes, spec.files)
         shared = [LayerSpec(f"shared {spec.name}", spec.shared_bytes)] if spec.shared_bytes else []
         image_id = self.runtime.add_image([name], [*shared, own], pinned=spec.pinned)
@@ -59,23 +62,25 @@ class Population:
         return image_id
 
     def add_pods(self, spec: PodSpec) -> None:
-        """The pods of a spec, each in its state. Raises EmbeddedNodeError or RuntimeUnavailable."""
+        """Adds the pods of a spec, each in its state. Raises EmbeddedNodeError or RuntimeUnavailable."""
         for name in spec.names:
             self._add_pod(spec, name)
 
     def start_new_pod(self, image: str) -> None:
-        """Starts a pod that was not there before. Raises RuntimeUnavailable with the runtime's own words."""
+        """Starts a new pod. Raises RuntimeUnavailable with the runtime's own message."""
         pod = self._run_sandbox("new-pod")
         self.maker.run_container(pod.sandbox_id, (pod.name, pod.uid), CONTAINER, image)
 
     def reboot(self) -> None:
-        """The runtime comes back after a reboot: nothing runs any more, and nobody said so."""
+        """The node reboots: every container has ended, and the kubelet has not acted on it yet."""
         self.runtime.reboot()
         self.exit_codes |= dict.fromkeys(self.running.values(), LOST_EXIT_CODE)
 
     def _run_sandbox(self, name: str) -> _Pod:
         uid, log_directory = f"uid-{name}", self._log_directory_of(name)
-        os.makedirs(os.path.join(self.root_directory, "pods", uid), exist_ok=True)  # before the sandbox, as the kubelet
+        os.makedirs(
+            os.path.join(self.root_directory, "pods", uid), exist_ok=True
+        )  # before the sandbox, as the kubelet does it
         return _Pod(name, uid, self.maker.run_pod(name, uid, log_directory), log_directory)
 
     def _log_directory_of(self, name: str) -> str:
@@ -111,7 +116,7 @@ class Population:
                 shutil.rmtree(os.path.join(self.root_directory, "pods", pod.uid))
 
     def _age(self, pod: _Pod, seconds: float) -> None:
-        """The node is one where everything began long ago: no pod is just being made."""
+        """Makes the pod look old, so that it does not count as being started."""
         self.runtime.age(pod.sandbox_id, seconds)
         began = time.time() - seconds
         os.utime(os.path.join(self.root_directory, "pods", pod.uid), (began, began))
@@ -119,7 +124,7 @@ class Population:
     def _container(self, pod: _Pod, spec: PodSpec, name: str, attempt: int) -> str:
         container = self.maker.run_container(pod.sandbox_id, (pod.name, pod.uid), name, spec.image, attempt)
         if spec.write_bytes and self.runtime.write_to_container(container, spec.write_bytes) < spec.write_bytes:
-            raise EmbeddedNodeError(f"what the pod {pod.name} is to have written does not fit")
+            raise EmbeddedNodeError(f"what the pod {pod.name} has to write does not fit")
         self._write_log(pod.name, os.path.join(pod.log_directory, name, f"{attempt}.log"), spec.log_bytes)
         return container
 
@@ -132,5 +137,5 @@ class Population:
 
     def _exit(self, container_id: str, exit_code: int, dead_seconds: float) -> None:
         self.runtime.exit_container(container_id, exit_code)
-        self.runtime.age(container_id, dead_seconds)  # one after the other: the order of making is kept
+        self.runtime.age(container_id, dead_seconds)  # called in order, so the order of creation is kept
         self.exit_codes[container_id] = exit_code

@@ -1,7 +1,7 @@
-"""A size-limited view of a directory: what a drill falls back to where no filesystem can be mounted.
+"""A size-limited view of a directory: the drill uses it where no filesystem can be mounted.
 
-The files are real and deletions are real; only the size is not: what is available is the limit less what the tree
-takes. Every report says `simulated`.
+Files and deletions are real. Only the size is simulated: available is the limit minus what the tree takes. Every report
+says `simulated`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SizedDirectory:
                         used_bytes += entry.stat(follow_symlinks=False).st_blocks * 512
                         if entry.is_dir(follow_symlinks=False):
                             pending.append(entry.path)
-            except FileNotFoundError:  # removed while we looked
+            except FileNotFoundError:  # removed meanwhile
                 continue
         free_bytes = max(self._size_bytes - used_bytes, 0)
         return Reading(

@@ -1,4 +1,4 @@
-"""Asking a runtime that is there but may not answer yet: it has just started, on a machine that is busy."""
+"""Repeats a call until the runtime answers: it may have just started, on a busy machine."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TypeVar
 
 from reclaim.types import RuntimeUnavailable
 
-PATIENCE_SECONDS = 10.0
+DEADLINE_SECONDS = 10.0
 PAUSE_SECONDS = 0.05
 
 _Answer = TypeVar("_Answer")
 
 
-def answered(ask: Callable[[], _Answer]) -> _Answer:
-    """The answer of a question that changes nothing, asked again for up to 10 s. Raises RuntimeUnavailable after it."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+def until_answered(ask: Callable[[], _Answer]) -> _Answer:
+    """The answer to a call that changes nothing. Repeats the call for up to 10 s, then raises RuntimeUnavailable."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
     while True:
         try:
             return ask()

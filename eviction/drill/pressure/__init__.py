@@ -1,1 +1,1 @@
-"""What fills a filesystem, and the faults that strike meanwhile."""
+"""What fills the filesystems during a drill, and the faults that are injected meanwhile."""

@@ -1,7 +1,7 @@
-"""What grows on the embedded node.
+"""Writes the pressures of the embedded node.
 
-What grows by itself is a program of its own (`fill`), so that it writes as fast as asked whatever this process does;
-what has to go through the runtime is a thread.
+Bytes, files and logs are written by a process of its own (`fill_program`), so that this process does not slow it down.
+Writable layers and pulls have to go through the runtime in this process, so they are written by a thread.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import threading
 import time
 from collections.abc import Callable
 
-from eviction.drill.node.embedded_node import EmbeddedDrillNode
+from eviction.drill.node.embedded_node import EmbeddedNode
 from eviction.drill.pressure.schedule import Grower
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.scenario.types import Grows, Pressure
 
-WRITE_BYTES = 256 * 1024  # a container's writes: so much at a time
-PULL_AGAIN_SECONDS = 0.05  # an image that does not fit is pulled again, as a kubelet would, only sooner
+WRITE_BYTES = 256 * 1024  # a container writes this much at a time
+PULL_AGAIN_SECONDS = 0.05  # an image that does not fit is pulled again, as the kubelet does, but sooner
 END_SECONDS = 5.0
 
 
 class EmbeddedGrowers:
-    """Starts what grows on one embedded node."""
+    """Starts the pressures of one embedded node."""
 
-    def __init__(self, node: EmbeddedDrillNode):
+    def __init__(self, node: EmbeddedNode):
         self._node = node
 
     def __call__(self, pressure: Pressure, number: int) -> Grower:
@@ -45,7 +45,8 @@ class EmbeddedGrowers:
                 return _Thread(pressure, self._pulls(pressure))
 
     def _pulls(self, pressure: Pressure) -> Callable[[int], int]:
-        """One image a call; what arrived, in bytes; 0 where it did not fit, less than 0 at the end."""
+        """A function that pulls one image a call. It returns the bytes pulled, 0 if the image did not fit, and -1 after
+        the last image."""
         image = pressure.image
         assert image is not None
         names = list(image.names)
@@ -64,7 +65,7 @@ class EmbeddedGrowers:
 
 
 class _Program:
-    """`fill_program.py` as a process of its own."""
+    """Runs `fill_program.py` as a process of its own."""
 
     def __init__(self, pressure: Pressure, path: str):
         self._path = path
@@ -95,7 +96,7 @@ class _Program:
             written, _ = self._process.communicate()
         return int(written or 0)
 
-    def undo(self) -> None:
+    def free(self) -> None:
         if os.path.isdir(self._path):
             shutil.rmtree(self._path)
         elif os.path.exists(self._path):
@@ -103,8 +104,8 @@ class _Program:
 
 
 class _Thread:
-    """Writes through the runtime at a steady rate. `write` is called with how much may be written and answers how much
-    was: 0 where there was no room, less than 0 at the end."""
+    """Writes through the runtime at a steady rate. `write` takes the most bytes that it may write and returns how many
+    it wrote: 0 if there was no space, -1 at the end."""
 
     def __init__(self, pressure: Pressure, write: Callable[[int], int]):
         self._pressure = pressure
@@ -123,8 +124,8 @@ class _Thread:
         self._thread.join()
         return self._written
 
-    def undo(self) -> None:
-        """What a runtime holds is not taken away behind its back; the schema does not let it be asked for."""
+    def free(self) -> None:
+        """Nothing: files of a runtime are not removed behind its back. The reader refuses `remains: false` here."""
 
     def _run(self) -> None:
         began = time.monotonic()

@@ -1,7 +1,7 @@
-"""The faults of a scenario, striking in their time.
+"""Injects the faults of a scenario when their trigger comes.
 
-Each fault waits on a thread of its own for its moment: so many seconds after the first pressure began, or a call that
-arrives. What the runtime can be made to do is in `eviction.drill.runtime.faults`.
+Each fault waits for its trigger on a thread of its own: a number of seconds after the first pressure began, or the
+arrival of a call. What a faulty method of the runtime does is in `eviction.drill.runtime.faults`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import threading
 import time
 from typing import assert_never
 
-from eviction.drill.pressure.schedule import Strike
+from eviction.drill.pressure.schedule import FaultOccurrence
 from eviction.drill.runtime.distortions import Distortion
 from eviction.drill.runtime.faults import CODES, ActThenFail, Cut, Delay, Distort, Fail, Failpoint, Hang, Pretend
 from eviction.drill.runtime.server import EmbeddedServer
@@ -20,7 +20,7 @@ from signals.quantity import format_duration
 WAIT_SECONDS = 0.05
 
 
-def words_of(fault: Fault) -> str:
+def describe_fault(fault: Fault) -> str:
     """A fault in words."""
     lasts = "" if fault.lasts_seconds is None else f" for {format_duration(fault.lasts_seconds)}"
     times = "" if fault.times is None else f", {fault.times} times"
@@ -28,13 +28,13 @@ def words_of(fault: Fault) -> str:
         case FaultAction.FAIL:
             return f"{fault.method} fails ({fault.code}){times}{lasts}"
         case FaultAction.ACT_THEN_FAIL:
-            return f"{fault.method} acts and fails all the same ({fault.code}){times}{lasts}"
+            return f"{fault.method} acts and then fails ({fault.code}){times}{lasts}"
         case FaultAction.PRETEND:
-            return f"{fault.method} does nothing and says that it did{times}{lasts}"
+            return f"{fault.method} does nothing and reports success{times}{lasts}"
         case FaultAction.CUT:
             return f"{fault.method} ends in the middle of its list ({fault.code}){times}{lasts}"
         case FaultAction.DISTORT:
-            return f"{fault.method} does not tell the truth ({fault.how}){times}{lasts}"
+            return f"{fault.method} answers wrongly ({fault.how}){times}{lasts}"
         case FaultAction.DELAY:
             return f"{fault.method} answers {format_duration(fault.delay_seconds)} late{times}{lasts}"
         case FaultAction.HANG:
@@ -42,7 +42,7 @@ def words_of(fault: Fault) -> str:
         case FaultAction.RESTART:
             return "the runtime restarts"
         case FaultAction.AWAY:
-            return f"the runtime is away{lasts}"
+            return f"the runtime is down{lasts}"
         case other:
             assert_never(other)
 
@@ -71,34 +71,35 @@ def failpoint_of(fault: Fault) -> Failpoint:
             assert_never(other)
 
 
-class Faults:
-    """The faults of a scenario on a runtime."""
+class FaultSchedule:
+    """Injects the faults of a scenario into an embedded runtime."""
 
     def __init__(self, faults: tuple[Fault, ...], server: EmbeddedServer):
         self._faults = faults
         self._server = server
-        self._strikes: list[Strike] = []
+        self._triggered: list[FaultOccurrence] = []
         self._stopping = threading.Event()
-        self._whole_runtime = threading.Lock()  # one at a time: a restart in the middle of an absence is neither
+        self._whole_runtime = threading.Lock()  # a restart must not run while another fault keeps the runtime down
         self._threads: list[threading.Thread] = []
-        self._open: set[int] = set()
+        self._active: set[int] = set()
         self._began = 0.0
 
     @property
-    def strikes(self) -> tuple[Strike, ...]:
-        """Those that have struck, in order."""
-        return tuple(self._strikes)
+    def triggered(self) -> tuple[FaultOccurrence, ...]:
+        """The faults that were injected so far, in order."""
+        return tuple(self._triggered)
 
     @property
-    def lasting(self) -> bool:
-        """Whether a fault goes on or has a time that is still to come; one that waits for a call may wait for ever."""
-        return bool(self._open)
+    def active(self) -> bool:
+        """True while a fault is in force or a fixed time of one is still to come. A fault that waits for a call does
+        not count: the call may never come."""
+        return bool(self._active)
 
     def start(self, began: float) -> None:
         """`began`: monotonic seconds from which all times are counted."""
         self._began = began
         calls = self._server.failpoints.calls
-        self._open = {number for number, fault in enumerate(self._faults) if fault.at_seconds is not None}
+        self._active = {number for number, fault in enumerate(self._faults) if fault.at_seconds is not None}
         for number, fault in enumerate(self._faults):
             run, arguments = self._run, (number, fault, calls[fault.call_method])
             self._threads.append(threading.Thread(target=run, args=arguments, name="fault", daemon=True))
@@ -106,7 +107,7 @@ class Faults:
             thread.start()
 
     def stop(self) -> None:
-        """Nothing more strikes, what hangs goes on, and the runtime is there."""
+        """Injects no more, releases the calls that hang, and leaves the runtime running."""
         self._stopping.set()
         self._server.failpoints.clear()
         for thread in self._threads:
@@ -114,13 +115,13 @@ class Faults:
         self._server.failpoints.clear()
 
     def _run(self, number: int, fault: Fault, calls_before: int) -> None:
-        if self._moment(fault, calls_before):
-            self._open.add(number)
-            self._strike(fault)
-        self._open.discard(number)
+        if self._wait_for_trigger(fault, calls_before):
+            self._active.add(number)
+            self._inject(fault)
+        self._active.discard(number)
 
-    def _strike(self, fault: Fault) -> None:
-        self._strikes.append(Strike(words_of(fault), time.monotonic() - self._began))
+    def _inject(self, fault: Fault) -> None:
+        self._triggered.append(FaultOccurrence(describe_fault(fault), time.monotonic() - self._began))
         match fault.action:
             case FaultAction.RESTART:
                 with self._whole_runtime:
@@ -136,8 +137,8 @@ class Faults:
                     self._stopping.wait(fault.lasts_seconds)
                     self._server.failpoints.pop(fault.method, None)
 
-    def _moment(self, fault: Fault, calls_before: int) -> bool:
-        """Waits for the moment of a fault; False where it never came."""
+    def _wait_for_trigger(self, fault: Fault, calls_before: int) -> bool:
+        """Waits until the fault is due. False if the run ended before."""
         if fault.at_seconds is not None:
             return not self._stopping.wait(max(self._began + fault.at_seconds - time.monotonic(), 0.0))
         wanted = calls_before + fault.call_count

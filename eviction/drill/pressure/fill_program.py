@@ -1,12 +1,11 @@
-"""The process that fills a disk: run as a program of its own, standard library only.
+"""The program that fills a disk of the embedded node. It runs as a process of its own; standard library only.
 
     python fill_program.py FILE bytes RATE AMOUNT|full
     python fill_program.py DIRECTORY inodes RATE AMOUNT|full FILE_BYTES
 
-Appends bytes that neither compress nor leave holes to a file, or makes many files of FILE_BYTES each, at RATE a second,
-until AMOUNT is written, the disk is full (`full`), or it is told to stop (SIGTERM, or its parent is gone). Where an
-amount is given a disk that is full is tried again, as a writer that retries would. What a busy machine held up is not
-made up for by more than a tenth of a second's worth. Prints what it wrote.
+Appends incompressible bytes to a file, or makes many files of FILE_BYTES each, at RATE a second. Ends when AMOUNT is
+written, when the disk is full (`full`), on SIGTERM, or when its parent process has ended. With an AMOUNT it retries on
+a full disk. Prints how much it wrote.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ LONGEST_SECONDS = 60.0
 
 
 def bytes_into(path: str) -> Callable[[int], int]:
-    """Appends to one file; called with how much may still be written, answers how much was."""
+    """A function that appends to one file. It takes the most bytes to write and returns how many it wrote."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     block = os.urandom(BLOCK_BYTES)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -32,7 +31,7 @@ def bytes_into(path: str) -> Callable[[int], int]:
 
 
 def files_into(directory: str, file_bytes: int) -> Callable[[int], int]:
-    """Makes one file a call."""
+    """A function that makes one file a call."""
     os.makedirs(directory, exist_ok=True)
     content = os.urandom(file_bytes)
     made: list[str] = []
@@ -51,7 +50,7 @@ def files_into(directory: str, file_bytes: int) -> Callable[[int], int]:
 
 
 def main() -> None:
-    """Fills, at a steady rate, and says how much."""
+    """Fills at a steady rate and prints how much was written."""
     path, grows, rate = sys.argv[1], sys.argv[2], int(sys.argv[3])
     until_full = sys.argv[4] == "full"
     amount = sys.maxsize if until_full else int(sys.argv[4])
@@ -70,11 +69,9 @@ def main() -> None:
             time.sleep(FULL_SECONDS)
             continue
         ahead = written / rate - (time.monotonic() - began)
-        if ahead < -LONGEST_BEHIND_SECONDS:
-            began -= ahead + LONGEST_BEHIND_SECONDS
-        elif ahead > FULL_SECONDS:
-            time.sleep(min(ahead, 0.1))  # short, so that an orphan notices
-    print(written, flush=True)  # noqa: T201 # the answer of this program
+        if ahead > FULL_SECONDS:
+            time.sleep(min(ahead, 0.1))  # short, so that it soon notices the end of its parent
+    print(written, flush=True)  # noqa: T201 # the output of this program
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""What else lives on the filesystem that a drill would fill: everything that is not the node's own."""
+"""Finds data on the filesystem to be filled that does not belong to the node: neither the kubelet's nor the
+runtime's."""
 
 from __future__ import annotations
 
@@ -7,11 +8,11 @@ from collections.abc import Iterable
 
 from eviction.drill.pressure.real_fill_program import PREFIX
 
-NAMED = 3  # so many are told
+LARGEST_FOUND = 3  # a message names no more
 
 
 def mount_point(directory: str) -> str:
-    """The highest directory above that is on the same filesystem."""
+    """The highest directory above `directory` on the same filesystem."""
     path = os.path.realpath(directory)
     device = os.stat(path).st_dev
     while path != "/" and os.stat(os.path.dirname(path)).st_dev == device:
@@ -19,14 +20,16 @@ def mount_point(directory: str) -> str:
     return path
 
 
-def other_data(directory: str, own: Iterable[str]) -> list[str]:
-    """The first few things on the directory's filesystem that belong neither to the paths in `own` nor lie on the way
-    to them. Raises OSError where that cannot be looked at."""
+def foreign_entries(directory: str, own: Iterable[str]) -> list[str]:
+    """Paths of the first few entries on the directory's filesystem that are neither in `own` nor on the way to them.
+
+    Raises OSError if a directory cannot be read.
+    """
     known = {os.path.realpath(path) for path in (*own, directory)}
     top = mount_point(directory)
     found: list[str] = []
     pending = [top]
-    while pending and len(found) < NAMED:
+    while pending and len(found) < LARGEST_FOUND:
         at = pending.pop()
         for name in sorted(os.listdir(at)):
             path = os.path.join(at, name)
@@ -36,4 +39,4 @@ def other_data(directory: str, own: Iterable[str]) -> list[str]:
                 pending.append(path)
             else:
                 found.append(path)
-    return found[:NAMED]
+    return found[:LARGEST_FOUND]

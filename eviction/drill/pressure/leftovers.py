@@ -1,4 +1,4 @@
-"""What a drill that was killed together with its helper left in a directory: found by its name, and removed."""
+"""Removes the files that an earlier drill left in a directory when it was killed together with its fill process."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from reclaim.pod_logs.directory_walk import identity_of
 from reclaim.pod_logs.remove_tree import remove_tree
 
 
-class DrillGoesOn(EvictionError):
-    """Another drill fills the same directory. The message is one sentence."""
+class DrillStillRunning(EvictionError):
+    """Another drill is filling the same directory. The message is one sentence."""
 
 
 def remove_leftovers(directory: str) -> int:
-    """Removes what drills have left in a directory; how many entries, with everything below them.
+    """Removes what earlier drills left in a directory. Returns the number of entries removed, those below included.
 
-    Only entries of our name that belong to our own user and that no living drill has locked. Raises DrillGoesOn where
-    one has, and OSError.
+    Removes only entries with the drill's prefix that belong to our own user. Raises DrillStillRunning if a running
+    drill has locked one of them, and OSError.
     """
     removed = 0
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -30,19 +30,19 @@ def remove_leftovers(directory: str) -> int:
             if not name.startswith(PREFIX) or found.st_uid != os.geteuid() or stat.S_ISLNK(found.st_mode):
                 continue
             if stat.S_ISDIR(found.st_mode):
-                _refuse_living(directory, descriptor, name)
+                _refuse_if_locked(directory, descriptor, name)
             removed += remove_tree(descriptor, os.fsencode(name), identity_of(found)).removed
     finally:
         os.close(descriptor)
     return removed
 
 
-def _refuse_living(directory: str, descriptor: int, name: str) -> None:
-    """A lock is free only when its holder is dead."""
+def _refuse_if_locked(directory: str, descriptor: int, name: str) -> None:
+    """Raises DrillStillRunning if the directory is locked: the kernel frees the lock when its process ends."""
     left = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
     try:
         fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise DrillGoesOn(f"another drill fills {directory}: it holds {name}") from None
+        raise DrillStillRunning(f"another drill fills {directory}: it has locked {name}") from None
     finally:
         os.close(left)

@@ -1,4 +1,4 @@
-"""What a drill fills on a real node: a process of its own (`real_fill_program`) holds it and always gives it back."""
+"""Fills a directory of a real node through a process of its own (`real_fill_program`), which always frees it again."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from collections.abc import Callable
 
 from eviction.drill.scenario.types import Grows, Pressure
 
-HOLD_SECONDS = 600.0  # giving a million files back takes a minute
+FREE_SECONDS = 600.0  # removing a million files takes a minute
 
 
-class HeldFill:
-    """Something that grows in a directory (see `real_fill_program` for the arguments) and is held until `undo`.
+class RealFill:
+    """Fills a directory and keeps it filled until `free`; see `real_fill_program` for the arguments.
 
-    What it holds may get lost: then the disk has room that nobody relieved.
+    If the process is killed, its space becomes free although nothing relieved the node; `problem` says so then.
     """
 
-    def __init__(self, directory: str, grows: Grows, rate: int, amount: int, leave: int, file_bytes: int = 0):
+    def __init__(self, directory: str, grows: Grows, rate: int, amount: int, reserve: int, file_bytes: int = 0):
         program = os.path.join(os.path.dirname(__file__), "real_fill_program.py")
-        arguments = [directory, str(grows), str(rate), str(amount), str(leave), str(file_bytes)]
+        arguments = [directory, str(grows), str(rate), str(amount), str(reserve), str(file_bytes)]
         self._failed = ""
         self._written: int | None = None
-        # A session of its own: a Ctrl-C on the terminal is for the drill, which then gives back in order.
+        # A session of its own: Ctrl-C on the terminal reaches the drill only, which then frees everything in order.
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", program, *arguments],
             stdin=subprocess.PIPE,
@@ -32,24 +32,24 @@ class HeldFill:
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
-        self._heard, self._closed = b"", False
-        if not self._line():
-            self._ended()
+        self._output, self._closed = b"", False
+        if not self._read_line():
+            self._set_failed()
 
     @property
     def pid(self) -> int:
-        """Of the process that holds it."""
+        """The id of the fill process."""
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """Whether it still grows."""
-        if self._written is None and (b"\n" in self._heard or self._readable()):
+        """True while it writes."""
+        if self._written is None and (b"\n" in self._output or self._readable()):
             self._read()
         return self._written is None
 
     def stop(self) -> int:
-        """Ends the growing; what was written, in bytes or files, is held."""
+        """Ends the writing and keeps what was written. Returns how much that is, in bytes or files."""
         if self._written is None:
             self._process.terminate()
             self._read()
@@ -57,75 +57,75 @@ class HeldFill:
 
     @property
     def problem(self) -> str:
-        """Why it could not grow, or does not hold any more what it should; empty while all is well."""
+        """Why it could not fill, or lost what it had filled; empty while all is well."""
         killed = not self._closed and self._written is not None and self._process.poll() is not None
-        return self._failed or ("the process that holds what was filled was killed" if killed else "")
+        return self._failed or ("the process that keeps the disk filled was killed" if killed else "")
 
-    def undo(self) -> None:
-        """Gives everything back, and returns when that is done. Safe to call twice."""
+    def free(self) -> None:
+        """Frees everything, and returns when that is done. Safe to call twice."""
         self._close()
 
     def _read(self) -> None:
-        """Waits for how much it was."""
-        answer = self._line()
+        """Waits for the amount that the process prints at the end of its writing."""
+        answer = self._read_line()
         self._written = int(answer or 0)
         if not answer:
-            self._ended()
+            self._set_failed()
 
-    def _ended(self) -> None:
-        """It ended without an answer, and why."""
+    def _set_failed(self) -> None:
+        """The process ended without printing an amount: keeps the reason."""
         self._written = 0
-        said = self._close()
-        self._failed = said.strip().rpartition("\n")[2] or "the process that fills the disk was killed"
+        stderr = self._close()
+        self._failed = stderr.strip().rpartition("\n")[2] or "the process that fills the disk was killed"
 
     def _close(self) -> str:
-        """Closes its standard input and waits for its end; what it said then. Empty the second time."""
+        """Closes the standard input of the process and waits for its end. Returns its stderr; empty the second time."""
         if self._closed:
             return ""
         self._closed = True
-        _, said = self._process.communicate(timeout=HOLD_SECONDS)
-        return said.decode(errors="replace")
+        _, stderr = self._process.communicate(timeout=FREE_SECONDS)
+        return stderr.decode(errors="replace")
 
-    def _line(self) -> bytes:
-        """Its next line, waited for; empty at its end. Two may come together, so nothing is buffered elsewhere."""
+    def _read_line(self) -> bytes:
+        """Waits for the next line of the process; empty at its end. Two lines may arrive in one read."""
         assert self._process.stdout is not None
-        while b"\n" not in self._heard:
-            heard = os.read(self._process.stdout.fileno(), 4096)
-            if not heard:
+        while b"\n" not in self._output:
+            received = os.read(self._process.stdout.fileno(), 4096)
+            if not received:
                 return b""
-            self._heard += heard
-        line, _, self._heard = self._heard.partition(b"\n")
+            self._output += received
+        line, _, self._output = self._output.partition(b"\n")
         return line
 
     def _readable(self) -> bool:
         return bool(select.select([self._process.stdout.fileno()], [], [], 0.0)[0]) if self._process.stdout else False
 
 
-class HeldGrowers:
-    """Starts the pressures of a drill in one directory, and gives all of them back. `leaves`: of each pressure what
-    must be left, in its unit."""
+class RealGrowers:
+    """Starts the pressures of a drill in one directory, and frees all of them. `reserve_of`: what each pressure must
+    leave, in its own unit."""
 
-    def __init__(self, directory: str, leaves: Callable[[Pressure], int]):
+    def __init__(self, directory: str, reserve_of: Callable[[Pressure], int]):
         self._directory = directory
-        self._leaves = leaves
-        self._started: list[HeldFill] = []
+        self._reserve_of = reserve_of
+        self._started: list[RealFill] = []
 
-    def __call__(self, pressure: Pressure, _: int) -> HeldFill:
-        """Starts one."""
+    def __call__(self, pressure: Pressure, _: int) -> RealFill:
+        """Starts one pressure."""
         amount = sys.maxsize if pressure.amount is None else pressure.amount
-        return self.hold(pressure.grows, pressure.rate, amount, self._leaves(pressure), pressure.file_bytes)
+        return self.start(pressure.grows, pressure.rate, amount, self._reserve_of(pressure), pressure.file_bytes)
 
-    def hold(self, grows: Grows, rate: int, amount: int, leave: int, file_bytes: int = 0) -> HeldFill:
-        """Starts what is no pressure, but has to be there."""
-        self._started.append(HeldFill(self._directory, grows, rate, amount, leave, file_bytes))
+    def start(self, grows: Grows, rate: int, amount: int, reserve: int, file_bytes: int = 0) -> RealFill:
+        """Starts one fill, a pressure or the prefill before it."""
+        self._started.append(RealFill(self._directory, grows, rate, amount, reserve, file_bytes))
         return self._started[-1]
 
     @property
     def problem(self) -> str:
-        """Why something could not grow or is lost; empty while all is well. To be asked before it is given back."""
-        return next((held.problem for held in self._started if held.problem), "")
+        """The first problem of any fill; empty while all is well. Read it before `free`."""
+        return next((fill.problem for fill in self._started if fill.problem), "")
 
-    def give_back(self) -> None:
-        """Gives back everything that was started."""
-        for held in self._started:
-            held.undo()
+    def free(self) -> None:
+        """Frees everything that was started."""
+        for fill in self._started:
+            fill.free()

@@ -1,11 +1,11 @@
-"""How a scenario's pressure is put on a real node: what is set aside first, what is written then, what is left.
+"""How the pressure of a scenario is applied to a real node: the prefill, the pressures, and the reserve.
 
-The scenario's amounts and rates stay as they are written; what differs from node to node is set aside before the clock
-starts. So much that the first pressure crosses the highest mark when half of it is written: the mark is crossed at the
-scenario's own pace, and as far below it as half its amount if nobody responds.
+The amounts and rates of the scenario stay as they are written. A prefill before the clock starts makes up for the size
+of the node: after it, the first pressure crosses the highest mark when half of it is written. So the mark is crossed at
+the scenario's own rate, and without relief the node ends half the amount below it.
 
-Covers: bytes and inodes made by files in one directory. Does not cover: logs, writable layers and pulls, which need
-pods and images that the scenario made; faults, which need a runtime that takes orders.
+Covers: bytes and inodes, in one directory. Does not cover: logs, writable layers and pulls, which need pods and images
+that the scenario made; faults, which need the embedded runtime.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from eviction.reporting.tables import amount
 from eviction.types import Threshold
 from signals.types import FilesystemIdentity, FsStats, Signal, SignalObservations
 
-LEAST_SHARE = 100  # a hundredth of the filesystem stays
-LEAST = {False: 64 << 20, True: 500}  # and at least so many bytes, or inodes
-MOST_FILES = 1_000_000  # a minute to make and a minute to remove
+RESERVE_DIVISOR = 100  # a hundredth of the filesystem is never filled
+SMALLEST_RESERVE = {False: 64 << 20, True: 500}  # bytes, and inodes
+MOST_PREFILL_FILES = 1_000_000  # a minute to make and a minute to remove
 BLOCK_BYTES = 4096  # of the filesystem: a small file takes one
-FULL_HEADROOM_SECONDS = 0.5  # of a pressure without an amount: so long it takes to the mark
+FULL_HEADROOM_SECONDS = 0.5  # a pressure that goes on until the disk is full crosses the mark after this time
 
 UNITS = {False: Signal.NODEFS_AVAILABLE, True: Signal.NODEFS_INODES_FREE}  # only to name an amount
 
 
 @dataclass(frozen=True, slots=True)
 class FillPlan:
-    """What is done on one filesystem; the maps are by unit: False bytes, True inodes.
+    """What is done on one filesystem. The maps are by unit: False bytes, True inodes.
 
-    `crossed`: the highest mark of each unit that is written, with its amount. `aside`: what is set aside before the
-    clock starts. `leave`: what is left whatever happens. `lowest`: what is left if nobody responds. `limited`: a
-    pressure that would go on to the last byte or inode ends there.
+    `crossed`: the highest mark of each unit that is written, with its amount. `prefill`: what is written before the
+    clock starts. `reserve`: what is never filled. `lowest`: what is left without relief. `limited`: a pressure that
+    would go on until the disk is full ends at the reserve.
     """
 
     identity: FilesystemIdentity
     crossed: dict[bool, tuple[Threshold, int]]
-    aside: dict[bool, int]
+    prefill: dict[bool, int]
     pressures: tuple[Pressure, ...]
-    leave: dict[bool, int]
+    reserve: dict[bool, int]
     lowest: dict[bool, int]
     limited: bool
 
@@ -49,69 +49,71 @@ class FillPlan:
 def plan_fill(
     scenario: Scenario, observations: SignalObservations, thresholds: Iterable[Threshold], device_id: int
 ) -> FillPlan:
-    """The plan for a directory on the filesystem `device_id`. Raises ScenarioError: why there is none."""
+    """The plan for a directory on the filesystem `device_id`. Raises ScenarioError if there can be none."""
     _refuse_what_needs_a_node_of_its_own(scenario)
     roles = {role: found for role, found in observations.filesystems.items() if found[0].device_id == device_id}
     if not roles:
-        raise ScenarioError("the directory is on none of the node's filesystems, so filling it presses nothing")
+        raise ScenarioError("the directory is on none of the node's filesystems, so filling it causes no pressure")
     for pressure in scenario.pressures:
         if pressure.where not in roles:
             raise ScenarioError(f"the scenario fills {pressure.where}, and the directory is on {', '.join(roles)}")
     identity, stats = next(iter(roles.values()))
     thresholds = tuple(threshold for threshold in thresholds if threshold.signal.filesystem in roles)
     units = sorted({pressure.counts_inodes for pressure in scenario.pressures})
-    room = {False: stats.available_bytes, True: stats.inodes_free}
-    leave = {False: _leave(stats, inodes=False), True: _leave(stats, inodes=True)}
-    lowest, crossed, aside = dict(room), {}, {}
+    available = {False: stats.available_bytes, True: stats.inodes_free}
+    reserve = {False: _reserve(stats, inodes=False), True: _reserve(stats, inodes=True)}
+    lowest, crossed, prefill = dict(available), {}, {}
     for inodes in units:
         crossed[inodes] = threshold, mark = _highest_mark(thresholds, observations, inodes=inodes)
-        if room[inodes] <= mark:
+        if available[inodes] <= mark:
             raise ScenarioError(
                 f"the node is under pressure already: {threshold.signal} is "
-                f"{amount(threshold.signal, room[inodes])}, its mark {amount(threshold.signal, mark)}"
+                f"{amount(threshold.signal, available[inodes])}, its mark {amount(threshold.signal, mark)}"
             )
         first = next(pressure for pressure in scenario.pressures if pressure.counts_inodes == inodes)
-        aside[inodes] = max(room[inodes] - mark - _headroom(first), 0)
-        lowest[inodes] -= aside[inodes]
+        prefill[inodes] = max(available[inodes] - mark - _headroom(first), 0)
+        lowest[inodes] -= prefill[inodes]
     for pressure in scenario.pressures:
-        lowest[pressure.counts_inodes] -= _most(pressure)
+        lowest[pressure.counts_inodes] -= _largest_amount(pressure)
         if pressure.counts_inodes:
-            lowest[False] -= _most(pressure) * _blocks(pressure.file_bytes)
+            lowest[False] -= _largest_amount(pressure) * _blocks(pressure.file_bytes)
     full = {pressure.counts_inodes for pressure in scenario.pressures if pressure.until_full}
-    lowest |= {inodes: min(lowest[inodes], leave[inodes]) for inodes in full}
-    touched = {inodes for inodes in UNITS if lowest[inodes] < room[inodes]} - full
-    _refuse_too_much(lowest, leave, touched)
-    if aside.get(True, 0) > MOST_FILES:
-        raise ScenarioError(f"it would take {aside[True]} files to come near the mark, more than {MOST_FILES}")
-    return FillPlan(identity, crossed, aside, scenario.pressures, leave, lowest, limited=bool(full))
+    lowest |= {inodes: min(lowest[inodes], reserve[inodes]) for inodes in full}
+    filled_units = {inodes for inodes in UNITS if lowest[inodes] < available[inodes]} - full
+    _refuse_too_much(lowest, reserve, filled_units)
+    if prefill.get(True, 0) > MOST_PREFILL_FILES:
+        raise ScenarioError(
+            f"it would take {prefill[True]} files to come near the mark, more than {MOST_PREFILL_FILES}"
+        )
+    return FillPlan(identity, crossed, prefill, scenario.pressures, reserve, lowest, limited=bool(full))
 
 
 def plan_lines(plan: FillPlan, directory: str) -> list[str]:
-    """What is going to be done, for the person who is asked."""
+    """What will be done, for the person who is asked to confirm it."""
     lines: list[str] = []
     for inodes, (threshold, mark) in plan.crossed.items():
         signal = threshold.signal
         lines += [
-            f"in {directory} {amount(signal, plan.aside[inodes])} are set aside at once",
-            f"then the pressure goes across {signal}<{threshold.text()} = {amount(signal, mark)}",
-            f"if nobody responds {amount(signal, max(plan.lowest[inodes], plan.leave[inodes]))} are left",
-            f"{amount(signal, plan.leave[inodes])} stay whatever happens",
+            f"in {directory} {amount(signal, plan.prefill[inodes])} are filled at once",
+            f"then the pressure crosses {signal}<{threshold.text()} = {amount(signal, mark)}",
+            f"without relief {amount(signal, max(plan.lowest[inodes], plan.reserve[inodes]))} are left",
+            f"{amount(signal, plan.reserve[inodes])} are never filled",
         ]
     if plan.limited:
-        lines.append("the scenario goes on until the disk is full; here it ends at what has to stay")
-    return [*lines, "all of it is given back at the end, also if this process is killed"]
+        lines.append("the scenario goes on until the disk is full; here it ends at this reserve")
+    return [*lines, "everything that was filled is given back at the end, also if this process is killed"]
 
 
 def _refuse_what_needs_a_node_of_its_own(scenario: Scenario) -> None:
-    """A run without its faults, or with another pressure than it names, would not be that scenario."""
+    """Refuses a scenario that can run on the embedded node only: without its faults or pods it would test less."""
     for pressure in scenario.pressures:
         if pressure.grows not in (Grows.BYTES, Grows.INODES):
             raise ScenarioError(f"what grows is {pressure.grows}: in a directory only bytes and inodes can grow")
     node = scenario.node
     for has, what in (
-        (scenario.faults, "faults, which strike the embedded runtime only"),
+        (scenario.faults, "faults, which only the embedded runtime can have"),
         (node.collectors > 1, "several collectors"),
-        (node.rebooted, "a node that has just come up"),
+        (node.rebooted, "a node that has just booted"),
     ):
         if has:
             raise ScenarioError(f"the scenario is about {what}; it runs on the embedded node")
@@ -132,12 +134,12 @@ def _highest_mark(
 
 
 def _headroom(first: Pressure) -> int:
-    """How far above the mark the pressure begins: half of what it writes, or half a second of it."""
-    return int(first.rate * FULL_HEADROOM_SECONDS) if first.until_full else _most(first) // 2
+    """How far above the mark the first pressure begins: half of what it writes, or half a second of it."""
+    return int(first.rate * FULL_HEADROOM_SECONDS) if first.until_full else _largest_amount(first) // 2
 
 
-def _most(pressure: Pressure) -> int:
-    """What a pressure writes at most; 0 of one that goes on until the disk is full."""
+def _largest_amount(pressure: Pressure) -> int:
+    """The most that a pressure writes; 0 for one that goes on until the disk is full."""
     timed = None if pressure.for_seconds is None else int(pressure.rate * pressure.for_seconds)
     known = [limit for limit in (pressure.amount, timed) if limit is not None]
     return min(known, default=0)
@@ -147,13 +149,13 @@ def _blocks(file_bytes: int) -> int:
     return -(-file_bytes // BLOCK_BYTES) * BLOCK_BYTES
 
 
-def _leave(stats: FsStats, *, inodes: bool) -> int:
+def _reserve(stats: FsStats, *, inodes: bool) -> int:
     total = stats.inodes_total if inodes else stats.capacity_bytes
-    return max(total // LEAST_SHARE, LEAST[inodes])
+    return max(total // RESERVE_DIVISOR, SMALLEST_RESERVE[inodes])
 
 
-def _refuse_too_much(lowest: dict[bool, int], leave: dict[bool, int], touched: set[bool]) -> None:
-    for inodes in sorted(touched):
-        if lowest[inodes] < leave[inodes]:
-            left, needed = (amount(UNITS[inodes], max(each, 0)) for each in (lowest[inodes], leave[inodes]))
+def _refuse_too_much(lowest: dict[bool, int], reserve: dict[bool, int], filled_units: set[bool]) -> None:
+    for inodes in sorted(filled_units):
+        if lowest[inodes] < reserve[inodes]:
+            left, needed = (amount(UNITS[inodes], max(each, 0)) for each in (lowest[inodes], reserve[inodes]))
             raise ScenarioError(f"it would leave {left}, less than the {needed} that have to stay")

@@ -1,15 +1,16 @@
-"""The process that fills a filesystem of a real node and gives everything back: a program, standard library only.
+"""The program that fills a filesystem of a real node and always frees it again. Standard library only.
 
-    python real_fill_program.py DIRECTORY bytes RATE AMOUNT LEAVE
-    python real_fill_program.py DIRECTORY inodes RATE AMOUNT LEAVE FILE_BYTES
+    python real_fill_program.py DIRECTORY bytes RATE AMOUNT RESERVE
+    python real_fill_program.py DIRECTORY inodes RATE AMOUNT RESERVE FILE_BYTES
 
-Writes at RATE a second (0: at once, bytes without writing them) until AMOUNT is there, or LEAVE bytes or inodes are
-all that is left, or it is told to stop (SIGTERM). It prints `ready` before the first and how much it was after the
-last, holds it, and gives it back when its standard input ends: when it is told to, or when the drill that started it is
-gone, in whatever way.
+Writes at RATE a second (0: at once, bytes are reserved without writing them). Ends writing when AMOUNT is written, when
+only RESERVE bytes or inodes are left, or on SIGTERM. It prints `ready` before it writes and the amount after, keeps
+what it wrote, and frees it when its standard input is closed: by the drill, or by the kernel when the drill has ended
+in any way.
 
-Bytes are in a file without a name, which the kernel takes away with the process, also after kill -9. Files are in a
-directory of one name (`leftovers`), locked while this process lives, so that a later drill finds and removes them.
+Bytes are in a file without a name, which the kernel removes with the process, also after kill -9. Files are in a
+directory with a known prefix, locked while this process lives, so that a later drill can find and remove them
+(`leftovers`).
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from collections.abc import Callable
 
 PREFIX = ".reclaimd-drill-"
 BLOCK_BYTES = 1 << 18
-STEP_BYTES = 64 << 20  # reserved at a time: between two steps it can be told to stop
+STEP_BYTES = 64 << 20  # reserved at a time; between two steps it can be stopped
 PAUSE_SECONDS = 0.1
-AGAIN_SECONDS = 0.002
+RETRY_SECONDS = 0.002
 
 
 def unnamed_file(directory: str) -> int:
-    """A file that is in no directory. Where the filesystem has none such it has a name for a moment."""
+    """A file without a directory entry. If the filesystem has no O_TMPFILE, the file has a name for a moment."""
     try:
         return os.open(directory, os.O_TMPFILE | os.O_WRONLY, 0o600)
     except OSError as error:
@@ -44,7 +45,7 @@ def unnamed_file(directory: str) -> int:
 
 
 class Bytes:
-    """One file without a name."""
+    """Fills bytes: one file without a name."""
 
     def __init__(self, directory: str, *, at_once: bool):
         self._descriptor = unnamed_file(directory)
@@ -52,13 +53,13 @@ class Bytes:
         self._block = b"" if at_once else os.urandom(BLOCK_BYTES)
         self._written = 0
 
-    def left(self) -> int:
+    def remaining(self) -> int:
         """Bytes available."""
         found = os.fstatvfs(self._descriptor)
         return found.f_bavail * found.f_frsize
 
     def grow(self, most: int) -> int:
-        """Takes up to `most` more; how much."""
+        """Takes up to `most` bytes more. Returns how many."""
         if self._at_once:
             size = min(most, STEP_BYTES)
             os.posix_fallocate(self._descriptor, self._written, size)
@@ -67,13 +68,13 @@ class Bytes:
         self._written += size
         return size
 
-    def give_back(self) -> None:
-        """The file is gone with its last descriptor."""
+    def free(self) -> None:
+        """Closes the descriptor, which removes the file."""
         os.close(self._descriptor)
 
 
 class Files:
-    """A locked directory of many files."""
+    """Fills inodes: a locked directory of many files."""
 
     def __init__(self, directory: str, file_bytes: int):
         self._path = os.path.join(directory, f"{PREFIX}{os.getpid()}-{os.urandom(4).hex()}")
@@ -83,7 +84,7 @@ class Files:
         self._content = os.urandom(file_bytes)
         self._count = 0
 
-    def left(self) -> int:
+    def remaining(self) -> int:
         """Inodes free."""
         return os.fstatvfs(self._descriptor).f_ffree
 
@@ -97,8 +98,8 @@ class Files:
             os.close(descriptor)
         return 1
 
-    def give_back(self) -> None:
-        """Removes the files and the directory; what somebody has taken away already is gone."""
+    def free(self) -> None:
+        """Removes the files and the directory. A file that is missing already is no error."""
         for number in range(self._count):
             try:
                 os.unlink(f"f{number}", dir_fd=self._descriptor)
@@ -108,17 +109,17 @@ class Files:
         os.close(self._descriptor)
 
 
-def over(seconds: float) -> bool:
-    """Whether standard input has ended, waited for so long."""
+def stdin_closed(seconds: float) -> bool:
+    """Waits up to `seconds`. True if standard input was closed."""
     readable, _, _ = select.select([0], [], [], seconds)
     return bool(readable) and not os.read(0, 1024)
 
 
-def grow(what: Bytes | Files, rate: int, amount: int, leave: int, stopped: Callable[[], bool]) -> int:
-    """Grows as asked for; how much. A full disk is tried again, as a writer that retries would."""
+def grow(what: Bytes | Files, rate: int, amount: int, reserve: int, stopped: Callable[[], bool]) -> int:
+    """Writes at the rate until the amount. Returns how much was written. Retries on a full disk."""
     written, began = 0, time.monotonic()
     while written < amount and not stopped():
-        most = min(amount - written, max(what.left() - leave, 0))
+        most = min(amount - written, max(what.remaining() - reserve, 0))
         if most <= 0:
             break
         pause = 0.0
@@ -127,31 +128,33 @@ def grow(what: Bytes | Files, rate: int, amount: int, leave: int, stopped: Calla
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            pause = AGAIN_SECONDS
+            pause = RETRY_SECONDS
         if rate:
             pause = max(pause, min(written / rate - (time.monotonic() - began), PAUSE_SECONDS))
-        if over(max(pause, 0.0)):
+        if stdin_closed(max(pause, 0.0)):
             raise EOFError
     return written
 
 
 def main() -> None:
-    """Fills, says how much, holds, gives back."""
-    directory, grows, rate, amount, leave = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:6])
+    """Fills, prints the amount, waits for the end of standard input, frees."""
+    directory, grows, rate, amount, reserve = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:6])
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # a drill waits for it on a thread, blocked everywhere
+    signal.pthread_sigmask(
+        signal.SIG_UNBLOCK, {signal.SIGTERM}
+    )  # a drill blocks it in all its threads, and a child inherits that
     what = Bytes(directory, at_once=rate == 0) if grows == "bytes" else Files(directory, int(sys.argv[6]))
-    print("ready", flush=True)  # noqa: T201 # from now on the time counts
+    print("ready", flush=True)  # noqa: T201 # the drill's clock starts now
     try:
-        written = grow(what, rate, amount, leave, lambda: bool(stopped))
-        print(written, flush=True)  # noqa: T201 # the answer of this program
-        while not over(60.0):
+        written = grow(what, rate, amount, reserve, lambda: bool(stopped))
+        print(written, flush=True)  # noqa: T201 # the output of this program
+        while not stdin_closed(60.0):
             pass
     except (EOFError, BrokenPipeError):
         pass
     finally:
-        what.give_back()
+        what.free()
 
 
 if __name__ == "__main__":

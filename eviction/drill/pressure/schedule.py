@@ -1,6 +1,7 @@
-"""Pressures being put on a node, one after the other: files that grow, logs, writable layers, images that arrive.
+"""Applies the pressures of a scenario one after the other: growing files, logs, writable layers, images being pulled.
 
-Covers: their order and their times. Does not cover: who writes (`growers` on the embedded node, `held` on a real one).
+Covers: their order and their times. Does not cover: what writes; see `embedded_growers` for the embedded node and
+`real_fill` for a real one.
 """
 
 from __future__ import annotations
@@ -18,17 +19,18 @@ TICK_SECONDS = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class Strike:
-    """A fault that struck, in seconds since the first pressure began."""
+class FaultOccurrence:
+    """A fault that occurred, `seconds` after the first pressure began: injected by the drill, or on a real node an
+    outage of its runtime."""
 
     what: str
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class Period:
-    """One pressure that was put on: seconds since the first began; `written` in bytes or files. `ended`: None while it
-    goes on."""
+class PressurePeriod:
+    """One pressure that was applied: its times in seconds since the first one began (`ended` is None while it lasts),
+    and what it has `written`, in bytes or files."""
 
     what: str
     began: float
@@ -37,20 +39,20 @@ class Period:
 
 
 class Grower(Protocol):
-    """Something that grows until it is done or told to stop."""
+    """Writes until it is done or stopped."""
 
     @property
     def running(self) -> bool:
-        """Whether it still grows."""
+        """True while it writes."""
 
     def stop(self) -> int:
-        """Ends it; what was written, in bytes or files."""
+        """Ends the writing. Returns what was written, in bytes or files."""
 
-    def undo(self) -> None:
-        """Takes away what was written."""
+    def free(self) -> None:
+        """Removes what was written."""
 
 
-def words_of(pressure: Pressure) -> str:
+def describe_pressure(pressure: Pressure) -> str:
     """A pressure in words: `a process writes 150.0MiB at 60.0MiB a second`."""
     unit = (lambda n: f"{n} files") if pressure.counts_inodes else format_bytes
     amount = (
@@ -76,25 +78,28 @@ def words_of(pressure: Pressure) -> str:
     return f"{who}: {f'{amount}, ' if amount else ''}{unit(pressure.rate)} a second"
 
 
-class Pressures:
-    """The pressures of a scenario, in their order, on a thread of its own. `grow`: starts one, by its number."""
+class PressureSchedule:
+    """Applies the pressures of a scenario in their order, on a thread of its own.
+
+    `grow` starts one pressure; it is called with the pressure and its number, from 0.
+    """
 
     def __init__(self, pressures: tuple[Pressure, ...], grow: Callable[[Pressure, int], Grower]):
         self._pressures = pressures
         self._grow = grow
-        self._periods: list[Period] = []
+        self._periods: list[PressurePeriod] = []
         self._began = 0.0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pressure", daemon=True)
 
     @property
     def running(self) -> bool:
-        """Whether any pressure goes on or is to come."""
+        """True while a pressure lasts or another one is still to come."""
         return self._thread.is_alive()
 
     @property
-    def periods(self) -> tuple[Period, ...]:
-        """Those that have begun."""
+    def periods(self) -> tuple[PressurePeriod, ...]:
+        """The pressures that have begun."""
         return tuple(self._periods)
 
     def start(self, began: float) -> None:
@@ -103,7 +108,7 @@ class Pressures:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends what goes on; nothing more begins."""
+        """Ends the current pressure and starts no other."""
         self._stopping.set()
         self._thread.join()
 
@@ -111,18 +116,18 @@ class Pressures:
         for number, pressure in enumerate(self._pressures):
             if self._stopping.wait(pressure.after_seconds):
                 return
-            self._put_on(pressure, number)
+            self._apply(pressure, number)
 
-    def _put_on(self, pressure: Pressure, number: int) -> None:
+    def _apply(self, pressure: Pressure, number: int) -> None:
         grower = self._grow(pressure, number)
         started = time.monotonic()
-        self._periods.append(Period(words_of(pressure), started - self._began))
+        self._periods.append(PressurePeriod(describe_pressure(pressure), started - self._began))
         limit = float("inf") if pressure.for_seconds is None else started + pressure.for_seconds
         while grower.running and time.monotonic() < limit and not self._stopping.is_set():
             self._stopping.wait(TICK_SECONDS)
         written = grower.stop()
         self._stopping.wait(pressure.holds_seconds)
         if not pressure.remains:
-            grower.undo()
+            grower.free()
         ended = time.monotonic() - self._began
         self._periods[-1] = replace(self._periods[-1], ended=ended, written=written)

@@ -1,7 +1,7 @@
-"""Lines over time as inline SVG: what was available, marks, bands, ticks with names on hover.
+"""Charts over time as inline SVG: lines, marks, bands, and ticks whose names show on hover.
 
-No script and nothing from outside: a `<title>` is what a browser shows on hover, and colours are classes of the page.
-Everything that is a text is escaped here.
+No script, and nothing is loaded: a browser shows `<title>` on hover, and colours are CSS classes of the page. Every
+text is escaped here.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ TICKS = 5
 
 
 def html_text(text: str) -> str:
-    """A text as HTML, in an element or an attribute: markup and whatever is not printable is escaped."""
+    """A text as HTML, for an element or an attribute: markup and unprintable characters are escaped."""
     return escape(escaped(text))
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line: (seconds, amount) in the order of time. `style` is a class of the page."""
+    """One line: (seconds, amount) in order of time. `style` is a CSS class."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -38,7 +38,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class MarkLine:
     """A horizontal line with its label."""
 
     label: str
@@ -48,7 +48,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From one second to another, with what it is."""
+    """A period with its label."""
 
     label: str
     began: float
@@ -58,7 +58,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Something at one moment, with its name."""
+    """An event at one moment, with its label."""
 
     label: str
     seconds: float
@@ -67,21 +67,21 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Amounts over time, from `began` to `ended` (seconds). `unit` writes an amount; `binary`: it is one of bytes."""
+    """Amounts over time, from `began` to `ended` (seconds). `unit` formats an amount. `binary`: True for bytes."""
 
     name: str
     began: float
     ended: float
     unit: Callable[[int], str]
     series: Sequence[Series]
-    marks: Sequence[Mark] = ()
+    marks: Sequence[MarkLine] = ()
     bands: Sequence[Span] = ()
     ticks: Sequence[Tick] = ()
     binary: bool = True
 
 
 def chart_svg(chart: Chart) -> str:
-    """The chart as one `<svg>` element that is as wide as its place."""
+    """The chart as one `<svg>` element that takes the width of its container."""
     amounts = [amount for series in chart.series for _, amount in series.points]
     amounts += [mark.amount for mark in chart.marks]
     step = _step(max(amounts, default=1.0), binary=chart.binary)
@@ -105,7 +105,7 @@ def chart_svg(chart: Chart) -> str:
 
 
 def lanes_svg(name: str, began: float, ended: float, lanes: Sequence[tuple[str, Sequence[Span | Tick]]]) -> str:
-    """What happened when: one lane a kind of thing, on the same scale of time as the charts."""
+    """Events over time: one lane for each kind, with the same time axis as the charts."""
     x = _scale(began, ended)
     floor = TOP + LANE * len(lanes)
     parts: list[str] = []
@@ -133,7 +133,8 @@ def _scale(began: float, ended: float) -> Callable[[float], float]:
 
 
 def _step(most: float, *, binary: bool) -> float:
-    """A round distance of about `TICKS` lines: of bytes 1, 2, 5, 10 … of a binary unit, of inodes 1, 2, 5, 10 …"""
+    """The distance of grid lines, for about `TICKS` lines: 1, 2, 5, 10 … of a binary unit for bytes, or of one
+    inode."""
     least = max(most, 1.0) / TICKS
     unit = 1024.0 ** int(math.log(least, 1024)) if binary and least >= 1 else 1.0
     power = 10.0 ** math.floor(math.log10(max(least / unit, 1.0)))
@@ -154,8 +155,8 @@ def _time_axis(began: float, ended: float, floor: float) -> list[str]:
     return parts
 
 
-def _marks(marks: Sequence[Mark], y: Callable[[float], float]) -> list[str]:
-    """The lines where they belong, and their labels beside them, moved apart where they would cover each other."""
+def _marks(marks: Sequence[MarkLine], y: Callable[[float], float]) -> list[str]:
+    """The lines at their amounts; their labels are moved apart where they would cover each other."""
     parts: list[str] = []
     place = float("inf")
     for mark in sorted(marks, key=lambda each: each.amount):
@@ -171,7 +172,7 @@ def _path(series: Series, x: Callable[[float], float], y: Callable[[float], floa
     points = [(f"{x(seconds):.1f}", f"{y(amount):.1f}") for seconds, amount in series.points]
     kept = [
         point
-        for number, point in enumerate(points)  # a point between two equal ones says nothing
+        for number, point in enumerate(points)  # a point between two equal ones is not needed
         if not 0 < number < len(points) - 1 or not points[number - 1][1] == point[1] == points[number + 1][1]
     ]
     drawn = "M" + "L".join(f"{across} {height}" for across, height in kept)
@@ -187,7 +188,7 @@ def _rect(span: Span, left: float, right: float, top: float, floor: float) -> st
 
 
 def _tick(tick: Tick, place: float, top: float, floor: float) -> str:
-    """A thin line under a broad one that nobody sees, so that a pointer finds it."""
+    """A thin line with a broad invisible one over it, so that it is easy to point at."""
     line = f'x1="{place:.1f}" y1="{top:.1f}" x2="{place:.1f}" y2="{floor:.1f}"'
     return (
         f'<g class="tick {html_text(tick.style)}"><title>{html_text(tick.label)}</title>'

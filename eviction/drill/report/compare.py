@@ -1,7 +1,7 @@
-"""Two runs laid over each other: as a table for a terminal, and as a page.
+"""The comparison of two runs: as a table for a terminal, and as a page.
 
-Times count from the moment at which each run crossed its first mark, so that a fill that began later, or another
-collector (a kubelet, say), can be compared.
+Times count from the moment at which each run crossed its first mark. So runs can be compared whose fill began at
+different times, or in which different components (reclaimd, a kubelet) relieved the node.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from eviction.drill.measurement.measurements import PLURALS
 from eviction.drill.report.chart import Chart, Series, chart_svg, html_text
 from eviction.drill.report.document import Report
-from eviction.drill.report.html import chart_name, figure, html, html_table, marks_of, wanted_charts
+from eviction.drill.report.html import chart_name, charts_to_draw, figure, html, html_table, marks_of
 from eviction.drill.report.write import write_text
 from eviction.reporting.log import escaped
 from eviction.reporting.tables import table
@@ -22,15 +22,15 @@ STYLES = ("line-a", "line-b")
 
 
 def comparison_rows(first: Report, second: Report) -> list[list[str]]:
-    """What was measured, in the first run and in the second; the first row is the head."""
+    """One row for each figure, with the values of both runs. The first row is the head."""
     shown: dict[str, Callable[[Report], str]] = {
         "held": lambda run: "yes" if run.held else "no",
-        "responded": lambda run: run.response,
+        "relieved by": lambda run: run.response,
         "crossing to first removal": lambda run: _seconds(run.from_crossing_to_first_removal_seconds),
         "crossing to first relief": lambda run: _seconds(run.from_crossing_to_first_relief_seconds),
         "crossing to relief": lambda run: _seconds(run.from_crossing_to_relief_seconds),
         **{f"lowest {signal}": _lowest(signal) for signal in [*first.lowest, *second.lowest]},
-        **{f"{plural} gone": _gone(kind) for kind, plural in PLURALS.items()},
+        **{f"{plural} removed": _removed(kind) for kind, plural in PLURALS.items()},
         "pods ended": lambda run: str(len(run.ended_pods)),
         "images beyond need": lambda run: (
             "-" if run.images_lost_beyond_need is None else str(run.images_lost_beyond_need)
@@ -43,15 +43,15 @@ def comparison_rows(first: Report, second: Report) -> list[list[str]]:
 
 
 def comparison_table(first: Report, second: Report) -> list[str]:
-    """The rows as lines of a terminal, and what to bear in mind."""
+    """The rows as lines for a terminal, with a note if the scenarios differ."""
     lines = table(comparison_rows(first, second))
     if first.scenario != second.scenario:
-        lines += ["", escaped(f"not the same scenario: {first.scenario} and {second.scenario}")]
+        lines += ["", escaped(f"different scenarios: {first.scenario} and {second.scenario}")]
     return lines
 
 
 def names_of(first: Report, second: Report) -> tuple[str, str]:
-    """How the runs are called: A and B, with the names of their scenarios."""
+    """The names of the runs: A and B, with the names of their scenarios."""
     return f"A ({first.title})", f"B ({second.title})"
 
 
@@ -79,11 +79,11 @@ def write_comparison(first: Report, second: Report, directory: str) -> str:
 
 
 def _charts(first: Report, second: Report) -> list[str]:
-    """The charts of the first run with the second's line over it, where it has the same filesystem."""
+    """The charts of the first run, each with the line of the second run if that has the same filesystem."""
     began = min(-(run.crossed_seconds or 0.0) for run in (first, second))
     ended = max(run.ended_seconds - (run.crossed_seconds or 0.0) for run in (first, second))
     figures = []
-    for filesystem, inodes in wanted_charts(first):
+    for filesystem, inodes in charts_to_draw(first):
         name = chart_name(filesystem, inodes=inodes)
         lines = [
             Series(run_name, _from_crossing(run, run.series(filesystem.name, inodes=inodes)), style)
@@ -110,7 +110,7 @@ def _seconds(seconds: float | None) -> str:
     return "-" if seconds is None else format_duration(seconds)
 
 
-def _gone(kind: str) -> Callable[[Report], str]:
+def _removed(kind: str) -> Callable[[Report], str]:
     return lambda run: str(sum(removal.kind == kind for removal in run.removals))
 
 

@@ -1,4 +1,4 @@
-"""The style of the drill's pages and pictures: light and dark by the reader's preference, and readable on paper."""
+"""The CSS of the drill's pages and pictures: light or dark by the reader's preference, and for print."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ DRAWING = """.grid { stroke: var(--grid); }
 .sandbox { stroke: var(--sandbox); } .log { stroke: var(--log); }
 .fault { stroke: var(--fault); stroke-width: 2.4; } .pod { stroke: var(--mark); stroke-width: 2.4; }
 """
-"""The classes of a chart."""
+"""The CSS classes of a chart."""
 
 STYLE = (
     COLOURS
@@ -97,4 +97,4 @@ i.line-b { border-top: 3px dashed var(--b); height: 0; vertical-align: middle; }
 }
 """
 )
-"""All of a page."""
+"""The CSS of a page."""

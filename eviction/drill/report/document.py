@@ -1,7 +1,7 @@
-"""The report of a drill as it is read back: what the page, JUnit and a comparison are drawn from.
+"""The JSON report of a drill, read back: the page, JUnit XML and the comparison are made from it.
 
-A report may be a file of another day, another version, or somebody else's: fields that are not known are ignored, those
-that are needed are checked.
+A report may come from an earlier run, another version, or another person. Unknown fields are ignored; required fields
+are checked.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ KIND = "DrillReport"
 LARGEST_BYTES = 64 << 20
 
 
-# No drill lasts longer, no disk is larger: what is drawn stays within what can be drawn.
+# No drill lasts longer and no disk is larger. With these bounds every number can be drawn.
 Seconds = Annotated[float, Field(ge=-1e6, le=1e6)]
 Amount = Annotated[int, Field(ge=-(2**63), le=2**63)]
-# A sum of sizes that a runtime tells, each of which may be as large as CRI can say.
+# A sum of sizes that a runtime reports, each of which may be as large as a CRI message can hold.
 Sum = Annotated[int, Field(ge=-(2**80), le=2**80)]
 
 
 class ReportError(EvictionError):
-    """A file that is no report of a drill. The message is one sentence."""
+    """A file that is not the report of a drill. The message is one sentence."""
 
 
 class _Part(Model):
@@ -64,12 +64,12 @@ class MarkPart(_Part):
 
     @property
     def counts_inodes(self) -> bool:
-        """Whether the mark is a number of inodes."""
+        """True if the mark is a number of inodes."""
         return self.signal.endswith(".inodesFree")
 
 
-class BandPart(_Part):
-    """A condition while it was reported."""
+class ConditionPart(_Part):
+    """A period during which a node condition was reported."""
 
     condition: str
     from_seconds: Seconds
@@ -77,7 +77,7 @@ class BandPart(_Part):
 
 
 class PressurePart(_Part):
-    """One pressure while it was on."""
+    """A period during which a pressure was applied."""
 
     what: str
     from_seconds: Seconds
@@ -86,14 +86,14 @@ class PressurePart(_Part):
 
 
 class FaultPart(_Part):
-    """One fault that struck."""
+    """One fault that occurred."""
 
     what: str
     seconds: Seconds
 
 
 class RemovalPart(_Part):
-    """One object that went."""
+    """One object that was removed."""
 
     seconds: Seconds
     kind: str
@@ -101,7 +101,7 @@ class RemovalPart(_Part):
 
 
 class EndedPodPart(_Part):
-    """One pod that ran and runs no more."""
+    """One pod that ran and has ended."""
 
     seconds: Seconds
     name: str
@@ -144,19 +144,19 @@ class PassPart(_Part):
     timings: TimingsPart
 
 
-class RoomPart(_Part):
-    """What was free on one filesystem."""
+class AvailablePart(_Part):
+    """What was available on one filesystem."""
 
     available_bytes: Amount
     inodes_free: Amount
 
 
-class PointPart(RoomPart):
+class PointPart(AvailablePart):
     """One point of the timeline: the first filesystem, and the second where there is one."""
 
     seconds: Seconds
-    imagefs: RoomPart | None = None
-    containerfs: RoomPart | None = None
+    imagefs: AvailablePart | None = None
+    containerfs: AvailablePart | None = None
 
 
 class Report(_Part):
@@ -180,7 +180,7 @@ class Report(_Part):
     checks: list[CheckPart]
     filesystems: list[FilesystemPart]
     marks: list[MarkPart]
-    conditions: list[BandPart]
+    conditions: list[ConditionPart]
     pressures: list[PressurePart]
     faults: list[FaultPart]
     removals: list[RemovalPart]
@@ -191,33 +191,33 @@ class Report(_Part):
 
     @property
     def verdict(self) -> str:
-        """In words; what nobody could judge is said beside it."""
+        """The verdict in words, with the number of expectations that could not be judged."""
         if not self.checks:
             return "observed; nothing was expected"
         open_ = sum(check.held is None for check in self.checks)
-        said = "everything held" if self.held else "not everything held"
-        return f"{said} of what could be judged; {open_} of {len(self.checks)} could not" if open_ else said
+        verdict = "everything held" if self.held else "not everything held"
+        return f"{verdict} of what could be judged; {open_} of {len(self.checks)} could not" if open_ else verdict
 
     @property
     def title(self) -> str:
-        """The name of the scenario, and that somebody else responded where it was so."""
+        """The name of the scenario; with `observed` if another component relieved the node."""
         return self.scenario if self.response == "reclaimd" else f"{self.scenario}, {self.response}"
 
     def series(self, filesystem: str, *, inodes: bool) -> list[tuple[float, int]]:
         """What was available on one filesystem: (seconds, bytes or inodes)."""
         first = bool(self.filesystems) and self.filesystems[0].name == filesystem
-        rooms = [(point.seconds, point if first else getattr(point, filesystem, None)) for point in self.timeline]
+        points = [(point.seconds, point if first else getattr(point, filesystem, None)) for point in self.timeline]
         return [
-            (seconds, room.inodes_free if inodes else room.available_bytes)
-            for seconds, room in rooms
-            if isinstance(room, RoomPart)
+            (seconds, found.inodes_free if inodes else found.available_bytes)
+            for seconds, found in points
+            if isinstance(found, AvailablePart)
         ]
 
 
 def report_of(document: Mapping[str, Any], name: str) -> Report:
-    """The report in a document; `name` stands for it in the sentence. Raises ReportError."""
+    """The report in a document. `name` names it in the error message. Raises ReportError."""
     if document.get("kind") != KIND:
-        raise ReportError(f"{name}: is no report of a drill: its kind is not {KIND}")
+        raise ReportError(f"{name}: is not a report of a drill: its kind is not {KIND}")
     try:
         return Report.model_validate(document)
     except ValidationError as error:
@@ -236,5 +236,5 @@ def read_report(path: str) -> Report:
     except (ValueError, RecursionError) as error:
         raise ReportError(f"{path}: not readable as JSON: {' '.join(str(error).split())}") from None
     if not isinstance(document, dict):
-        raise ReportError(f"{path}: is no report of a drill: not one JSON object")
+        raise ReportError(f"{path}: is not a report of a drill: not one JSON object")
     return report_of(document, path)

@@ -1,6 +1,6 @@
 """The report of a drill as one self-contained HTML page: nothing is loaded, nothing runs.
 
-Every text comes from a scenario, a runtime or a pod, and is escaped.
+Every text that comes from a scenario, a runtime or a pod is escaped.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from eviction.drill.measurement.measurements import PLURALS
-from eviction.drill.report.chart import Chart, Mark, Series, Span, Tick, chart_svg, html_text, lanes_svg
+from eviction.drill.report.chart import Chart, MarkLine, Series, Span, Tick, chart_svg, html_text, lanes_svg
 from eviction.drill.report.css import STYLE
 from eviction.drill.report.document import FilesystemPart, MarkPart, PassPart, Report
 from signals.quantity import format_bytes, format_duration
@@ -28,12 +28,12 @@ def page(report: Report) -> str:
         "<h2>Timeline</h2>",
         key(report),
         *charts(report),
-        *happenings(report),
+        *event_lanes(report),
         "<h2>Expectations</h2>",
         _checks(report),
         "<h2>Passes</h2>",
         _passes(report.passes),
-        "<h2>What went</h2>",
+        "<h2>Removed objects</h2>",
         _removals(report),
     ]
     return html(f"drill {report.scenario}", body)
@@ -62,7 +62,7 @@ def html(title: str, body: Iterable[str]) -> str:
 
 
 def html_table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = (), name: int = -1) -> str:
-    """A table; cells are HTML already. `numbers`: columns of figures; `name`: the column of long names."""
+    """A table whose cells are HTML already. `numbers`: the columns of figures. `name`: the column of long names."""
     figures = frozenset(numbers)
 
     def cell(place: int, text: str) -> str:
@@ -78,8 +78,8 @@ def html_table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iter
 # ---- charts
 
 
-def wanted_charts(report: Report) -> list[tuple[FilesystemPart, bool]]:
-    """(filesystem, inodes?) of the charts: those with a mark, else the bytes of the first filesystem."""
+def charts_to_draw(report: Report) -> list[tuple[FilesystemPart, bool]]:
+    """(filesystem, inodes?) of each chart: those with a mark; without any mark the bytes of the first filesystem."""
     marked = {(mark.filesystem, mark.counts_inodes) for mark in report.marks}
     found = [(fs, inodes) for fs in report.filesystems for inodes in (False, True) if (fs.name, inodes) in marked]
     return found or [(fs, False) for fs in report.filesystems[:1]]
@@ -92,26 +92,26 @@ def chart_name(filesystem: FilesystemPart, *, inodes: bool) -> str:
     return f"{'inodes free' if inodes else 'bytes available'} on {roles} (of {total})"
 
 
-def marks_of(report: Report, filesystem: FilesystemPart, *, inodes: bool) -> list[Mark]:
-    """The marks of a chart, those of one amount as one line; and where minimum reclaim ends, as lines of their own."""
+def marks_of(report: Report, filesystem: FilesystemPart, *, inodes: bool) -> list[MarkLine]:
+    """The lines of a chart: one for each amount that is a mark, and one for each mark with minimum reclaim."""
     mine = [m for m in report.marks if m.filesystem == filesystem.name and m.counts_inodes == inodes]
     unit = _unit(inodes=inodes)
     lines: dict[tuple[int, str], list[MarkPart]] = {}
     for mark in mine:
         if mark.effective is not None:
             lines.setdefault((mark.effective, "mark" if mark.grace_seconds == 0 else "soft-mark"), []).append(mark)
-    marks: list[Mark] = []
+    marks: list[MarkLine] = []
     for (amount, style), same in lines.items():
         roles = list(dict.fromkeys(mark.signal.partition(".")[0] for mark in same))
         who = "" if set(roles) == set(filesystem.roles) else f"{', '.join(roles)} "
-        marks.append(Mark(f"{who}{same[0].value} = {unit(amount)}", amount, style))
+        marks.append(MarkLine(f"{who}{same[0].value} = {unit(amount)}", amount, style))
     known = {mark.amount for mark in marks}
     releases = {m.effective_with_min_reclaim for m in mine if m.effective_with_min_reclaim is not None} - known
-    return marks + [Mark(f"relieved from {unit(amount)}", amount, "release") for amount in sorted(releases)]
+    return marks + [MarkLine(f"relieved at {unit(amount)}", amount, "release") for amount in sorted(releases)]
 
 
 def charts(report: Report) -> list[str]:
-    """One figure a filesystem and unit that matters."""
+    """One figure for each filesystem and unit that has a mark."""
     return [figure(name, drawing) for name, drawing in chart_drawings(report)]
 
 
@@ -122,7 +122,7 @@ def chart_drawings(report: Report) -> list[tuple[str, str]]:
     ticks = [Tick(tick.label, tick.seconds, tick.style if tick.style in KINDS else "sandbox") for tick in ticks]
     ticks += [Tick(f"{f.what}, {f.seconds:.3f} s", f.seconds, "fault") for f in report.faults]
     drawings = []
-    for filesystem, inodes in wanted_charts(report):
+    for filesystem, inodes in charts_to_draw(report):
         name = chart_name(filesystem, inodes=inodes)
         chart = Chart(
             name=name,
@@ -139,13 +139,13 @@ def chart_drawings(report: Report) -> list[tuple[str, str]]:
     return drawings
 
 
-def happenings(report: Report) -> list[str]:
+def event_lanes(report: Report) -> list[str]:
     """Pressures, conditions, faults and removals, each in a lane of its own."""
     return [figure(*lanes_drawing(report))]
 
 
 def lanes_drawing(report: Report) -> tuple[str, str]:
-    """The name and the SVG of what happened when."""
+    """The name and the SVG of the events over time."""
     spans = [(p.what, p.from_seconds, _end(p.to_seconds, report)) for p in report.pressures]
     pressures = [Span(f"{what}, {a:.2f} s to {b:.2f} s", a, b, "pressure") for what, a, b in spans]
     lanes: list[tuple[str, Sequence[Span | Tick]]] = [("pressure", pressures)]
@@ -154,12 +154,12 @@ def lanes_drawing(report: Report) -> tuple[str, str]:
     lanes.append(("condition", _bands(report, "condition")))
     if report.ended_pods:
         ended = [Tick(f"{pod.name} ended, {pod.seconds:.3f} s", pod.seconds, "pod") for pod in report.ended_pods]
-        lanes.append(("pods end", ended))
+        lanes.append(("ended pods", ended))
     for kind in KINDS:
         mine = [r for r in report.removals if r.kind == kind]
         if mine:
             lanes.append((PLURALS[kind], [Tick(f"{r.name}, {r.seconds:.3f} s", r.seconds, kind) for r in mine]))
-    name = "what happened when"
+    name = "events"
     return name, lanes_svg(name, 0.0, report.ended_seconds, lanes)
 
 
@@ -169,11 +169,11 @@ def figure(caption: str, drawing: str) -> str:
 
 
 def key(report: Report) -> str:
-    """What the colours mean, as far as they occur."""
+    """The meaning of the colours in this report."""
     kinds = [kind for kind in KINDS if any(removal.kind == kind for removal in report.removals)]
     entries = [("band", "DiskPressure is reported")] if report.conditions else []
-    entries += [(kind, f"one {kind} goes") for kind in kinds]
-    entries += [("fault", "a fault strikes")] if report.faults else []
+    entries += [(kind, f"{kind} removed") for kind in kinds]
+    entries += [("fault", "fault triggered")] if report.faults else []
     entries += [("release", "minimum reclaim is reached")]
     spans = "".join(f'<span><i class="{style}"></i>{text}</span>' for style, text in entries)
     return f'<p class="key">{spans}</p>'
@@ -212,16 +212,16 @@ def _facts(report: Report) -> str:
         "node": f"{report.filesystem}; layout {report.layout}",
         "pressure": "; then ".join(pressure.what for pressure in report.pressures),
         "faults": "; ".join(fault.what for fault in report.faults),
-        "who responds": "somebody else, observed" if report.response != "reclaimd" else "",
+        "relieved by": "another component (observed)" if report.response != "reclaimd" else "",
         "crossing to first removal": took(report.from_crossing_to_first_removal_seconds),
         "crossing to first relief": took(report.from_crossing_to_first_relief_seconds),
         "crossing to relief": took(report.from_crossing_to_relief_seconds),
         "lowest": ", ".join(_lowest(report)),
-        "went": f"objects: {len(report.removals)}"
+        "removed": f"objects: {len(report.removals)}"
         + ("" if beyond is None else f", of which images beyond need: {beyond}"),
         "the runtime's lists": ""
         if report.lists_apart_seconds is None
-        else f"{took(report.lists_apart_seconds)} apart at most: by so much what went may have gone earlier",
+        else f"{took(report.lists_apart_seconds)} apart at most; a removal may have happened by that much earlier",
         "pods that ended": ", ".join(f"{pod.name} at {pod.seconds:.2f} s" for pod in report.ended_pods),
     }
     return (
@@ -230,12 +230,12 @@ def _facts(report: Report) -> str:
 
 
 def _lowest(report: Report) -> list[str]:
-    """The lowest points; signals of one filesystem have the same, and share a phrase."""
+    """The lowest points. Signals with the same value share a phrase."""
     names: dict[str, list[str]] = {}
     for signal, value in report.lowest.items():
         role, _, unit = signal.partition(".")
         inodes = unit == "inodesFree"
-        shown = "not seen" if value is None else f"{_unit(inodes=inodes)(value)}{' inodes' * inodes}"
+        shown = "not measured" if value is None else f"{_unit(inodes=inodes)(value)}{' inodes' * inodes}"
         names.setdefault(shown, []).append(role)
     return [f"{shown} on {' and '.join(roles)}" for shown, roles in names.items()]
 
@@ -243,12 +243,12 @@ def _lowest(report: Report) -> list[str]:
 def _checks(report: Report) -> str:
     words = {True: '<span class="good">held</span>', False: '<span class="bad">NOT</span>', None: "not judged"}
     rows = [[words[c.held], html_text(c.name), html_text(c.expected), html_text(c.seen)] for c in report.checks]
-    return html_table(["", "What", "Expected", "Seen"], rows, name=1)
+    return html_table(["", "What", "Expected", "Measured"], rows, name=1)
 
 
 def _passes(passes: Sequence[PassPart]) -> str:
     if not passes:
-        return "<p>No pass is known of.</p>"
+        return "<p>No passes.</p>"
     several = len({one.collector for one in passes}) > 1
     rows = []
     for one in passes:
@@ -285,6 +285,6 @@ def _passes(passes: Sequence[PassPart]) -> str:
 
 def _removals(report: Report) -> str:
     if not report.removals:
-        return "<p>Nothing went.</p>"
+        return "<p>Nothing was removed.</p>"
     rows = [[f"{r.seconds:.3f} s", html_text(r.kind), html_text(r.name)] for r in report.removals]
     return html_table(["At", "Kind", "Name"], rows, {0}, name=2)

@@ -1,7 +1,7 @@
-"""A drill as JUnit XML, for a CI: one suite a scenario, one case an expectation.
+"""A run as JUnit XML, for a CI: one suite for the scenario, one case for each expectation.
 
-What could not be judged is a skipped case. Source of the form: the schema that Jenkins' JUnit plugin reads
-(`testsuite`, `testcase`, `failure`, `skipped`).
+An expectation that could not be judged is a skipped case. Source of the format: the schema that Jenkins' JUnit plugin
+reads (`testsuite`, `testcase`, `failure`, `skipped`).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ def junit_xml(report: Report) -> str:
         elif check.held is None:
             lines.append(f"{case}><skipped message={_quoted(check.seen)}/></testcase>")
         else:
-            said = f"expected: {check.expected}; seen: {check.seen}"
-            lines.append(f'{case}><failure type="expectation" message={_quoted(said)}/></testcase>')
+            message = f"expected: {check.expected}; measured: {check.seen}"
+            lines.append(f'{case}><failure type="expectation" message={_quoted(message)}/></testcase>')
     return "\n".join([*lines, "</testsuite>", "</testsuites>", ""])
 
 
 def _quoted(value: object) -> str:
-    """An attribute's value; what is not printable, which XML 1.0 has no way to write, as an escape."""
+    """The value of an attribute. Unprintable characters, which XML 1.0 cannot contain, become escapes."""
     return quoteattr(escaped(str(value)))

@@ -1,6 +1,6 @@
-"""The timeline of a drill as one SVG file: for a README, a ticket, a slide. Nothing is loaded, nothing runs.
+"""The timeline of a drill as one SVG file, for a README, a ticket or a slide. Nothing is loaded, no script runs.
 
-The first chart of the page and what happened when, below each other on a sheet; light and dark as the page.
+It shows the first chart of the page and the events below it; light or dark as the page.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from eviction.drill.report.html import chart_drawings, lanes_drawing
 from signals.quantity import format_duration
 
 NAMESPACE = "http://www.w3.org/2000/svg"
-HEAD = 76.0  # the title, why, and what came of it
+HEAD = 76.0  # the title, the reason of the scenario, and the outcome
 CAPTION = 24.0
 MARGIN = 12.0
 _DRAWING = re.compile(r'<svg viewBox="0 0 [0-9.]+ ([0-9.]+)"')
@@ -32,7 +32,7 @@ def picture(report: Report) -> str:
     parts, top = [], HEAD
     for caption, drawing in drawings:
         found = _DRAWING.match(drawing)
-        assert found is not None  # it is our own
+        assert found is not None  # drawn by `chart`
         height = float(found[1])
         parts.append(f'<text class="caption" x="{MARGIN:g}" y="{top + 14:g}">{html_text(caption)}</text>')
         placed = f'<svg x="0" y="{top + CAPTION:g}" width="{WIDTH:g}" height="{height:g}" '
@@ -55,11 +55,11 @@ def picture(report: Report) -> str:
 
 
 def _outcome(report: Report) -> str:
-    """What came of it, in one line."""
+    """The outcome in one line."""
     first, relief = report.from_crossing_to_first_removal_seconds, report.from_crossing_to_relief_seconds
-    told = ["everything held" if report.held else "NOT everything held"]
+    facts = ["everything held" if report.held else "NOT everything held"]
     if first is not None:
-        told.append(f"the first removal {format_duration(first)} after the mark was crossed")
+        facts.append(f"the first removal {format_duration(first)} after the mark was crossed")
     if relief is not None:
-        told.append(f"relieved after {format_duration(relief)}")
-    return f"{', '.join(told)}; {len(report.removals)} objects went"
+        facts.append(f"relieved after {format_duration(relief)}")
+    return f"{', '.join(facts)}; {len(report.removals)} objects removed"

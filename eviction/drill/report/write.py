@@ -1,4 +1,4 @@
-"""The forms of a report being written into a directory."""
+"""Writes the files of a report into a directory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from eviction.drill.report.svg import picture
 
 
 def write_reports(document: dict[str, Any], directory: str) -> list[str]:
-    """Writes the page, the JSON document and JUnit XML; their paths, the page first. Raises OSError."""
+    """Writes the page, the JSON document, JUnit XML and the picture. Returns their paths in this order. Raises
+    OSError."""
     report = report_of(document, "the report")
     stem = f"drill-{report.scenario}" if report.response == "reclaimd" else f"drill-{report.scenario}-observed"
     texts = {
@@ -26,7 +27,7 @@ def write_reports(document: dict[str, Any], directory: str) -> list[str]:
 
 
 def write_text(path: str, text: str) -> str:
-    """Writes one file, and the directory that it is in; its path. Raises OSError."""
+    """Writes one file, and makes its directory if it is missing. Returns the path. Raises OSError."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)

@@ -1,6 +1,6 @@
-"""A scenario being run: the daemon's own loop on the embedded node, pressures, faults, and an observer of its own.
+"""Runs a scenario: the daemon's own loop on the embedded node, pressures, faults, and an independent observer.
 
-The times that count are not the daemon's: the observer reads the filesystems every 2 ms, and the runtime writes down
+The measured times do not come from the daemon: the observer reads the filesystems every 2 ms, and the runtime records
 when it really removed something.
 """
 
@@ -18,13 +18,13 @@ from eviction.daemon.worker import DRAIN_SECONDS
 from eviction.drill.judgement.judge import judge
 from eviction.drill.judgement.restart_policy import would_start
 from eviction.drill.judgement.result import DrillResult
-from eviction.drill.measurement.measurements import LayerSeen, NamedObject, PassSeen, RemovalSeen, Seen
+from eviction.drill.measurement.measurements import ImageLayer, MeasuredPass, MeasuredRemoval, Measurements, NamedObject
 from eviction.drill.measurement.observer import Observer
-from eviction.drill.node.embedded_node import EmbeddedDrillNode
-from eviction.drill.node.wait_for_runtime import answered
+from eviction.drill.node.embedded_node import EmbeddedNode
+from eviction.drill.node.wait_for_runtime import until_answered
 from eviction.drill.pressure.embedded_growers import EmbeddedGrowers
-from eviction.drill.pressure.fault_schedule import Faults
-from eviction.drill.pressure.schedule import Pressures
+from eviction.drill.pressure.fault_schedule import FaultSchedule
+from eviction.drill.pressure.schedule import PressureSchedule
 from eviction.drill.scenario.types import Scenario
 from eviction.node.hold_off import HoldOff
 from eviction.node.node import Node
@@ -40,14 +40,14 @@ SAMPLE_SECONDS = 0.002
 PROGRESS_SECONDS = 0.04
 QUIET_SECONDS = 0.3
 LONGEST_SECONDS = 60.0
-PATIENCE_SECONDS = 3.0  # at least so long is waited for a relief that does not come
+SHORTEST_WAIT_SECONDS = 3.0  # how long to wait at least for relief that does not come
 START_SECONDS = 10.0
 LOG = "log"
-CONDITION_SECONDS = 1.0  # beyond the time in which a condition must go, until it is said that it did not
+CONDITION_SLACK_SECONDS = 1.0  # waited beyond the time in which a condition must end
 
 
-def configuration_of(scenario: Scenario, node: EmbeddedDrillNode) -> Configuration:
-    """The daemon's configuration: the scenario's fields on the node that the drill made."""
+def configuration_of(scenario: Scenario, node: EmbeddedNode) -> Configuration:
+    """The daemon's configuration: the fields of the scenario, with the paths of the embedded node."""
     made = {
         "kubeletConfig": "",
         "rootDirectory": node.root_directory,
@@ -61,12 +61,12 @@ def configuration_of(scenario: Scenario, node: EmbeddedDrillNode) -> Configurati
 
 
 class Drill:
-    """Runs one scenario. `show` is called with every pass, `progress` about 25 times a second."""
+    """Runs one scenario on an embedded node. `show` is called with every pass, `progress` about 25 times a second."""
 
     def __init__(
         self,
         scenario: Scenario,
-        embedded: EmbeddedDrillNode,
+        embedded: EmbeddedNode,
         log: Log,
         show: Callable[[Pass], None] = lambda _: None,
         progress: Callable[[float, SignalObservations], None] = lambda *_: None,
@@ -76,9 +76,9 @@ class Drill:
         self._show = show
         self._progress = progress
         self._began, self._began_wall = time.monotonic(), time.time()
-        self._passes: list[PassSeen] = []
-        self._logs_gone: dict[str, float] = {}
-        self._watching = False
+        self._passes: list[MeasuredPass] = []
+        self._removed_logs: dict[str, float] = {}
+        self._measuring = False
         configuration = configuration_of(scenario, embedded)
         self._nodes = [
             Node(configuration, reader=embedded.reader, records=ImageRecords(seed=embedded.population.records))
@@ -86,7 +86,7 @@ class Drill:
         ]
         self.node = self._nodes[0]
         self._observer = Observer(self.node.thresholds)
-        # No kubelet answers on an embedded node, so a hold-off lasts its time.
+        # No kubelet answers on an embedded node, so a hold-off always lasts its full time.
         hold_off = HoldOff(configuration.hold_off_seconds, time.monotonic(), time.monotonic, lambda: False)
         self._managers = [
             Manager(
@@ -101,25 +101,25 @@ class Drill:
         self._periodic = [
             PeriodicGC(node, log, LogSink(log), hold_off.why) for node in self._nodes if configuration.periodic_gc
         ]
-        self._pressures = Pressures(scenario.pressures, EmbeddedGrowers(embedded))
-        self._faults = Faults(scenario.faults, embedded.server)
+        self._pressures = PressureSchedule(scenario.pressures, EmbeddedGrowers(embedded))
+        self._faults = FaultSchedule(scenario.faults, embedded.server)
 
     def run(self) -> DrillResult:
-        """Puts the pressures on, watches until it is quiet, and judges."""
+        """Applies the pressures and faults, observes until nothing changes any more, and judges."""
         daemons = [threading.Thread(target=manager.run, name="manager", daemon=True) for manager in self._managers]
         for daemon in daemons:
             daemon.start()
         self._wait_until(lambda: all(node.summary.paths.imagefs is not None for node in self._nodes), START_SECONDS)
         before, names = self._objects()
-        started_before = self._would_start()
+        would_start_before = self._would_start()
         self._began, self._began_wall = time.monotonic(), time.time()
-        self._watching = True
+        self._measuring = True
         self._pressures.start(self._began)
         self._faults.start(self._began)
         for periodic in self._periodic:
             periodic.start()
         try:
-            quiet_since, ended = self._watch()
+            last_change, ended = self._watch()
         finally:
             self._pressures.stop()
             self._faults.stop()
@@ -130,32 +130,30 @@ class Drill:
         for periodic in self._periodic:
             periodic.drain(DRAIN_SECONDS)
         after, later_names = self._objects()
-        observer = self._observer
-        seen = Seen(
+        observer, observations = self._observer, self._observer.observations
+        measured = Measurements(
             filesystems=observer.filesystems,
             samples=tuple(observer.samples),
-            thresholds=self.node.thresholds(
-                None if observer.last_observations is None else observer.last_observations.layout
-            ),
-            observations=observer.last_observations,
+            thresholds=self.node.thresholds(None if observations is None else observations.layout),
+            observations=observations,
             episodes=tuple(observer.episodes),
-            bands=tuple(observer.bands),
+            condition_periods=tuple(observer.condition_periods),
             passes=tuple(sorted(self._passes, key=lambda one: one.seconds)),
             removals=self._removals({**later_names, **names}),
-            periods=self._pressures.periods,
-            strikes=self._faults.strikes,
+            pressure_periods=self._pressures.periods,
+            faults=self._faults.triggered,
             before=before,
             after=after,
             layers={
-                name: tuple(LayerSeen(layer.digest, layer.size_bytes, layer.inodes) for layer in layers)
+                name: tuple(ImageLayer(layer.digest, layer.size_bytes, layer.inodes) for layer in layers)
                 for name, layers in self._embedded.population.layers.items()
             },
-            restarted=tuple(sorted(self._would_start() - started_before)),
-            new_pod=self._new_pod() if self._scenario.expect.new_pod_starts else None,
-            quiet_since=quiet_since,
+            would_restart=tuple(sorted(self._would_start() - would_start_before)),
+            new_pod_problem=self._new_pod_problem() if self._scenario.expect.new_pod_starts else None,
+            last_change=last_change,
             ended=ended,
         )
-        checks = judge(self._scenario.expect, seen)
+        checks = judge(self._scenario.expect, measured)
         history = {} if all(check.held for check in checks) else self.node.responder.history.dump()
         for node in self._nodes:
             node.close()
@@ -166,110 +164,112 @@ class Drill:
             scenario.node.layout,
             embedded.describe(),
             embedded.simulated,
-            seen,
+            measured,
             checks,
             history,
         )
 
-    # ---- watching
+    # ---- observing
 
     def _watch(self) -> tuple[float, float]:
-        """Samples the filesystems until nothing has happened for a while. When the last thing happened, and the end."""
+        """Samples the filesystems until nothing has changed for a while. Returns the times of the last change and of
+        the end, in seconds since the first pressure began."""
         quiet = max(QUIET_SECONDS, self._scenario.expect.quiet_seconds or 0.0)
-        last_news, happened, next_progress = 0.0, 0, 0.0
+        last_change, changes, next_progress = 0.0, 0, 0.0
         logs = self._logs()
         while True:
             observations = self.node.summary.observe()
             seconds = observations.time - self._began
             self._observer.sample(observations, seconds)
-            self._logs_gone |= dict.fromkeys(logs - self._logs_gone.keys() - self._logs(), seconds)
+            self._removed_logs |= dict.fromkeys(logs - self._removed_logs.keys() - self._logs(), seconds)
             if seconds >= next_progress:
                 self._progress(seconds, observations)
                 next_progress = seconds + PROGRESS_SECONDS
-            happenings = len(self._passes) + len(self._embedded.runtime.removals) + len(self._logs_gone)
-            if happenings != happened or self._going_on(seconds):
-                last_news, happened = seconds, happenings
-            if seconds - last_news > quiet or seconds > LONGEST_SECONDS or self._given_up(seconds):
-                return last_news, seconds
+            changes_now = len(self._passes) + len(self._embedded.runtime.removals) + len(self._removed_logs)
+            if changes_now != changes or self._in_progress(seconds):
+                last_change, changes = seconds, changes_now
+            if seconds - last_change > quiet or seconds > LONGEST_SECONDS or self._give_up(seconds):
+                return last_change, seconds
             time.sleep(SAMPLE_SECONDS)
 
-    def _going_on(self, seconds: float) -> bool:
-        """Whether something goes on, or is still awaited: relief, and a condition that has yet to go."""
+    def _in_progress(self, seconds: float) -> bool:
+        """True while a pressure or a fault lasts, or while relief or the end of a condition is still to come."""
         observer, expect = self._observer, self._scenario.expect
-        if self._pressures.running or self._faults.lasting:
+        if self._pressures.running or self._faults.active:
             return True
-        if observer.waiting:
+        if observer.under_pressure:
             return not expect.never_relieved
         limit, relieved = expect.condition.goes_within_seconds, observer.last_relief
-        reported = any(band.ended is None for band in observer.bands)
+        reported = any(period.ended is None for period in observer.condition_periods)
         if limit is None or relieved is None or not reported:
             return False
-        return seconds < relieved + limit + CONDITION_SECONDS
+        return seconds < relieved + limit + CONDITION_SLACK_SECONDS
 
-    def _given_up(self, seconds: float) -> bool:
-        """Pressure that nothing relieves is an end too."""
+    def _give_up(self, seconds: float) -> bool:
+        """True once pressure has lasted too long without a removal: the run ends without relief."""
         expect = self._scenario.expect
-        if self._pressures.running or self._faults.lasting or not self._observer.waiting or expect.never_relieved:
+        if self._pressures.running or self._faults.active or not self._observer.under_pressure or expect.never_relieved:
             return False
-        patience = max((expect.relieved_within_seconds or 0.0) * 2, PATIENCE_SECONDS)
+        longest = max((expect.relieved_within_seconds or 0.0) * 2, SHORTEST_WAIT_SECONDS)
         removals = self._embedded.runtime.removals
-        news = [removals[-1].wall_seconds - self._began_wall] if removals else []
-        news += [period.ended or 0.0 for period in self._pressures.periods]
-        return seconds - max(news, default=0.0) > patience
+        changes = [removals[-1].wall_seconds - self._began_wall] if removals else []
+        changes += [period.ended or 0.0 for period in self._pressures.periods]
+        return seconds - max(changes, default=0.0) > longest
 
     def _on_observation(self, observations: SignalObservations, decision: Decision) -> None:
-        self._observer.conditions(decision.conditions, time.monotonic() - self._began)
-        if self._watching:
+        self._observer.record_conditions(decision.conditions, time.monotonic() - self._began)
+        if self._measuring:
             self._observer.sample(observations, observations.time - self._began)
 
     def _on_pass_of(self, collector: int) -> Callable[[Pass], None]:
         def on_pass(record: Pass) -> None:
-            self._passes.append(PassSeen(record.started_wall - self._began_wall, record, collector))
+            self._passes.append(MeasuredPass(record.started_wall - self._began_wall, record, collector))
             self._show(record)
 
         return on_pass
 
-    def _wait_until(self, true: Callable[[], bool], seconds: float) -> None:
+    def _wait_until(self, condition: Callable[[], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        while not true() and time.monotonic() < deadline:
+        while not condition() and time.monotonic() < deadline:
             time.sleep(0.005)
 
-    # ---- looking at the node
+    # ---- reading the node
 
     def _objects(self) -> tuple[frozenset[NamedObject], dict[str, str]]:
-        """What the runtime lists, the logs, and names by id."""
+        """The objects that the runtime lists and the log directories; and the names of objects by id."""
         client, image_names = self.node.client, self._embedded.population.image_names
         found = [
-            (Kind.IMAGE, image.id, image_names.get(image.id, image.title)) for image in answered(client.list_images)
+            (Kind.IMAGE, image.id, image_names.get(image.id, image.title))
+            for image in until_answered(client.list_images)
         ]
-        found += [(Kind.CONTAINER, each.id, each.title) for each in answered(client.list_containers)]
-        found += [(Kind.SANDBOX, each.id, each.title) for each in answered(client.list_pod_sandboxes)]
+        found += [(Kind.CONTAINER, each.id, each.title) for each in until_answered(client.list_containers)]
+        found += [(Kind.SANDBOX, each.id, each.title) for each in until_answered(client.list_pod_sandboxes)]
         names = {object_id: name for _, object_id, name in found}
         objects = {NamedObject(str(kind), name) for kind, _, name in found}
         return frozenset(objects | {NamedObject(LOG, name) for name in self._logs()}), {**image_names, **names}
 
     def _logs(self) -> set[str]:
-        """The directories of pods' logs."""
+        """The names of the log directories of pods."""
         return set(os.listdir(self._embedded.pod_logs_directory))
 
-    def _removals(self, names: dict[str, str]) -> tuple[RemovalSeen, ...]:
-        """What the runtime really removed, and the logs that the observer saw go."""
+    def _removals(self, names: dict[str, str]) -> tuple[MeasuredRemoval, ...]:
+        """What the runtime recorded as removed, and the log directories that the observer saw disappear."""
         removals = [
-            RemovalSeen(each.wall_seconds - self._began_wall, each.kind, names.get(each.id, each.id), each.id)
+            MeasuredRemoval(each.wall_seconds - self._began_wall, each.kind, names.get(each.id, each.id), each.id)
             for each in self._embedded.runtime.removals
         ]
-        removals += [RemovalSeen(seconds, LOG, name, name) for name, seconds in self._logs_gone.items()]
+        removals += [MeasuredRemoval(seconds, LOG, name, name) for name, seconds in self._removed_logs.items()]
         return tuple(sorted(removals, key=lambda each: each.seconds))
 
     def _would_start(self) -> frozenset[str]:
         exit_codes = self._embedded.population.exit_codes
-        return would_start(self._scenario.node.pods, answered(self.node.client.list_containers), exit_codes)
+        return would_start(self._scenario.node.pods, until_answered(self.node.client.list_containers), exit_codes)
 
-    def _new_pod(self) -> str:
-        """Why no new pod starts; empty where one did."""
+    def _new_pod_problem(self) -> str:
+        """Why no new pod starts; empty if one did."""
         node = self._scenario.node
-        living = (pod.image for pod in node.pods if pod.state.lives)
-        image = next(living, node.images[0].names[0])
+        known = (pod.image for pod in node.pods if pod.state.known_to_kubelet)
+        image = next(known, node.images[0].names[0])
         try:
             self._embedded.population.start_new_pod(image)
         except RuntimeUnavailable as error:

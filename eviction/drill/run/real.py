@@ -1,7 +1,7 @@
-"""A scenario being run on a node that is there: pressure made by files in a directory, on whoever responds.
+"""Runs a scenario on a real node: files in a directory make the pressure.
 
-The daemon's own loop responds in this process, or somebody else does and is only observed. What is filled is held by
-processes of its own, and given back at the end, whatever the end is.
+The daemon's own loop relieves the node in this process, or another component does and is only observed. Processes of
+their own keep the disk filled; everything they filled is freed at the end, in every case.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import replace
 from eviction.daemon.manager import Manager
 from eviction.drill.judgement.judge_real import judge_real
 from eviction.drill.judgement.result import DrillResult, Response
-from eviction.drill.measurement.measurements import PassSeen
-from eviction.drill.measurement.real_node import Limits, Observation
-from eviction.drill.pressure.real_fill import HeldGrowers
+from eviction.drill.measurement.measurements import MeasuredPass
+from eviction.drill.measurement.real_node import Limits, NodeObservation
+from eviction.drill.pressure.real_fill import RealGrowers
 from eviction.drill.pressure.real_fill_plan import FillPlan
-from eviction.drill.pressure.schedule import Pressures
+from eviction.drill.pressure.schedule import PressureSchedule
 from eviction.drill.scenario.types import Grows, Scenario
 from eviction.node.hold_off import HoldOff
 from eviction.reporting.log import Log
@@ -27,25 +27,25 @@ from eviction.types import Decision, EvictionError
 from signals.types import SignalObservations
 
 QUIET_SECONDS = 0.3
-PATIENCE_SECONDS = 10.0  # at least so long is waited for a relief of ours that does not come
-OBSERVED_PATIENCE_SECONDS = 120.0  # a kubelet looks every 10 s, at statistics that may be as old
+SHORTEST_WAIT_SECONDS = 10.0  # how long to wait at least for relief by our own daemon
+OBSERVED_WAIT_SECONDS = 120.0  # a kubelet observes every 10 s, and its statistics may be as old
 NEVER_CROSSED_SECONDS = 5.0
 START_SECONDS = 10.0
 TICK_SECONDS = 0.01
 
 
 class FillFailed(EvictionError):
-    """What was to fill the disk could not. The message is its own."""
+    """The disk could not be filled. The message says why."""
 
 
 class Interrupted(Exception):
-    """The drill was told to stop; everything has been given back."""
+    """The drill was stopped by a signal. Everything has been freed."""
 
 
 class RealDrill:
-    """Runs one scenario in a directory of a node. `show` is called with every pass of ours.
+    """Runs one scenario in a directory of a node. `show` is called with every pass of the daemon in this process.
 
-    `hold_off`: why nothing may be removed yet, where our own daemon responds; None: somebody else does.
+    `hold_off`: when that daemon may begin to remove. None: no daemon runs here, another component is observed.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class RealDrill:
         scenario: Scenario,
         plan: FillPlan,
         directory: str,
-        observation: Observation,
+        observation: NodeObservation,
         hold_off: HoldOff | None,
         log: Log,
         limits: Limits,
@@ -65,11 +65,11 @@ class RealDrill:
         self._show = show
         self._limits = limits
         self._began_wall = time.time()
-        self._looked = threading.Event()
-        self._watching = False
-        self._passes: list[PassSeen] = []
-        self._growers = HeldGrowers(directory, lambda pressure: plan.leave[pressure.counts_inodes])
-        self._pressures = Pressures(plan.pressures, self._growers)
+        self._observed = threading.Event()
+        self._measuring = False
+        self._passes: list[MeasuredPass] = []
+        self._growers = RealGrowers(directory, lambda pressure: plan.reserve[pressure.counts_inodes])
+        self._pressures = PressureSchedule(plan.pressures, self._growers)
         self._manager = (
             None
             if hold_off is None
@@ -80,27 +80,27 @@ class RealDrill:
 
     @property
     def response(self) -> Response:
-        """Who relieves the node."""
+        """What relieves the node."""
         return Response.OBSERVED if self._manager is None else Response.OURS
 
     def run(self) -> DrillResult:
-        """Sets aside, presses, watches, gives back, judges.
+        """Prefills, applies the pressures, observes, frees, and judges.
 
-        Raises FillFailed, and Interrupted when told to stop; everything has been given back then, too.
+        Raises FillFailed, or Interrupted if `observation.stopping` is set; everything has been freed then, too.
         """
         observation, manager = self._observation, self._manager
         daemon = None if manager is None else threading.Thread(target=manager.run, name="manager", daemon=True)
         try:
-            self._set_aside()
+            self._prefill()
             if daemon is not None:
                 daemon.start()
-                self._looked.wait(START_SECONDS)
+                self._observed.wait(START_SECONDS)
             observation.began, self._began_wall = time.monotonic(), time.time()
-            self._watching = True
+            self._measuring = True
             self._pressures.start(observation.began)
             try:
-                quiet_since, ended = observation.watch(self._limits, lambda: self._pressures.running, self._given_up)
-                self._refuse_a_failed_fill()
+                last_change, ended = observation.watch(self._limits, lambda: self._pressures.running, self._give_up)
+                self._raise_if_failed()
             finally:
                 self._pressures.stop()
         finally:
@@ -108,33 +108,33 @@ class RealDrill:
                 manager.stop()
             if daemon is not None and daemon.is_alive():
                 daemon.join()
-            self._growers.give_back()
+            self._growers.free()
         if observation.stopping.is_set():
             raise Interrupted
-        return self._result(quiet_since, ended)
+        return self._result(last_change, ended)
 
     # ---- filling
 
-    def _set_aside(self) -> None:
-        """What comes before the clock starts. The filesystems are read meanwhile by nobody."""
-        for inodes, amount in self._plan.aside.items():
+    def _prefill(self) -> None:
+        """Writes the prefill, before the clock starts and before anything is measured."""
+        for inodes, amount in self._plan.prefill.items():
             grows = Grows.INODES if inodes else Grows.BYTES
-            held = self._growers.hold(grows, 0, amount, self._plan.leave[inodes])
-            while held.running and not self._observation.stopping.is_set():
+            fill = self._growers.start(grows, 0, amount, self._plan.reserve[inodes])
+            while fill.running and not self._observation.stopping.is_set():
                 time.sleep(TICK_SECONDS)
         if self._observation.stopping.is_set():
             raise Interrupted
-        self._refuse_a_failed_fill()
+        self._raise_if_failed()
 
-    def _refuse_a_failed_fill(self) -> None:
+    def _raise_if_failed(self) -> None:
         problem = self._growers.problem
         if problem:
-            raise FillFailed(f"the disk was not filled as it should: {problem}")
+            raise FillFailed(f"the disk was not filled as planned: {problem}")
 
-    # ---- watching
+    # ---- observing
 
-    def _given_up(self, seconds: float) -> bool:
-        """Pressure that nobody relieves is an end too, and so is a mark that was never crossed."""
+    def _give_up(self, seconds: float) -> bool:
+        """True if the fill failed, if no mark was crossed, or if pressure has lasted too long without a removal."""
         if self._growers.problem:
             return True
         if self._pressures.running:
@@ -143,42 +143,45 @@ class RealDrill:
         observer = self._observation.observer
         if not observer.episodes:
             return seconds - ended > NEVER_CROSSED_SECONDS
-        if not observer.waiting:
+        if not observer.under_pressure:
             return False
         within = self._scenario.expect.relieved_within_seconds or 0.0
-        patience = PATIENCE_SECONDS if self.response is Response.OURS else OBSERVED_PATIENCE_SECONDS
-        removals = self._observation.lists.removals
-        news = max(ended, removals[-1].seconds if removals else 0.0)
-        return seconds - news > max(within * 2, patience)
+        longest = SHORTEST_WAIT_SECONDS if self.response is Response.OURS else OBSERVED_WAIT_SECONDS
+        removals = self._observation.inventory.removals
+        last_change = max(ended, removals[-1].seconds if removals else 0.0)
+        return seconds - last_change > max(within * 2, longest)
 
     def _on_observation(self, observations: SignalObservations, decision: Decision) -> None:
-        if self._watching:
+        if self._measuring:
             self._observation.observer.sample(observations, observations.time - self._observation.began)
-        self._looked.set()
-        self._observation.observer.conditions(decision.conditions, time.monotonic() - self._observation.began)
+        self._observed.set()
+        self._observation.observer.record_conditions(decision.conditions, time.monotonic() - self._observation.began)
 
     def _on_pass(self, record: Pass) -> None:
-        self._passes.append(PassSeen(record.started_wall - self._began_wall, record))
+        self._passes.append(MeasuredPass(record.started_wall - self._began_wall, record))
         self._show(record)
 
     # ---- judging
 
-    def _result(self, quiet_since: float, ended: float) -> DrillResult:
+    def _result(self, last_change: float, ended: float) -> DrillResult:
         scenario, observation, identity = self._scenario, self._observation, self._plan.identity
-        seen = replace(
-            observation.seen(quiet_since, ended), passes=tuple(self._passes), periods=self._pressures.periods
+        measured = replace(
+            observation.measurements(last_change, ended),
+            passes=tuple(self._passes),
+            pressure_periods=self._pressures.periods,
         )
-        checks = judge_real(scenario.expect, seen, self.response)
+        observations = measured.observations
+        checks = judge_real(scenario.expect, measured, self.response)
         failed = any(check.held is False for check in checks)
         return DrillResult(
             name=scenario.name,
             why=scenario.why,
-            layout=None if seen.observations is None else seen.observations.layout,
-            filesystem=f"{identity.type or 'the filesystem'} of {identity.path}, on a node that is there",
+            layout=None if observations is None else observations.layout,
+            filesystem=f"{identity.type or 'the filesystem'} of {identity.path}, on a real node",
             simulated=False,
-            seen=seen,
+            measurements=measured,
             checks=checks,
             history=observation.node.responder.history.dump() if failed and self._manager is not None else {},
             response=self.response,
-            lists_apart_seconds=observation.lists.apart_seconds,
+            lists_apart_seconds=observation.inventory.longest_gap_seconds,
         )

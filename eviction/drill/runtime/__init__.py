@@ -1,1 +1,1 @@
-"""A CRI runtime in this process whose layers are real files on a real small filesystem."""
+"""The embedded CRI runtime: it runs in this process, and its layers are real files on a small real filesystem."""

@@ -1,14 +1,14 @@
-"""Dead containers by the thousand: records in the lists, with nothing on the disk.
+"""Thousands of dead containers as records in the lists, without files on the disk.
 
-A container of these looks like one of a kubelet's, labels and annotations included: about 1.1 KB on the wire, as
-measured on containerd. Making 50 000 takes a second, where 50 000 writable layers would take minutes and inodes.
+Each has the labels and annotations of a kubelet's container: about 1.1 KB on the wire, as measured on containerd.
+Making 50 000 of them takes a second; 50 000 writable layers would take minutes and as many inodes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eviction.drill.runtime.id_lookup import made_id
+from eviction.drill.runtime.id_lookup import deterministic_id
 from eviction.drill.runtime.pod_records import Container, Sandbox
 from reclaim.cri import cri_pb2
 
@@ -19,11 +19,11 @@ _STATE = '{"exitCode":1,"finishedAt":"2026-01-01T00:00:00Z","reason":"Error","co
 def dead_containers(sandbox: Sandbox, count: int, image_id: str, died_at: int) -> Iterator[Container]:
     """`count` containers of one sandbox, each with a name of its own, that ran for a second and exited with 1.
 
-    `died_at`: wall-clock nanoseconds. Equal arguments make equal ids, so one sandbox is crowded once.
+    `died_at`: wall-clock nanoseconds. Equal arguments make equal ids, so a second call for a sandbox adds none.
     """
     pod = sandbox.config.metadata
     for number in range(count):
-        container_id = made_id("crowd", sandbox.id, number)
+        container_id = deterministic_id("crowd", sandbox.id, number)
         name = f"job-{number:05d}"
         yield Container(
             id=container_id,

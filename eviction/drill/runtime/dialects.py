@@ -1,9 +1,9 @@
-"""What differs between container runtimes, as values: the rules that the embedded runtime follows.
+"""The rules in which container runtimes differ, as values: the embedded runtime follows one set of them.
 
-Sources: github.com/containerd/containerd internal/cri/server (container_list.go, images/image_remove.go), and for
-CRI-O github.com/cri-o/cri-o server/image_remove.go and internal/storage/image.go, cri-o/cri-o issue 7143 (image_ref
-is a repository digest), github.com/containers/storage (an image in use is not deleted; before a deletion a new list of
-what is left is written beside the old one, for which a full filesystem has no room).
+Sources: github.com/containerd/containerd internal/cri/server (container_list.go, images/image_remove.go). For CRI-O:
+github.com/cri-o/cri-o server/image_remove.go and internal/storage/image.go, cri-o/cri-o issue 7143 (image_ref is a
+repository digest), github.com/containers/storage (an image in use is not deleted; before a deletion it writes the new
+list beside the old one, for which a full filesystem has no space).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import StrEnum
 
 
 class ImageRefersAs(StrEnum):
-    """What a list of containers says in `image_ref`."""
+    """What ListContainers reports in `image_ref`."""
 
     ID = "id"
     DIGEST = "digest"
@@ -23,16 +23,15 @@ class ImageRefersAs(StrEnum):
 class Dialect:
     """The rules of one runtime and version.
 
-    `fills_image_id`: Container.image_id is set. `image_ref`: what the list of containers says there; an image without
-    a digest is told by its id. `bare_image_ids`: image ids are 64 hex digits, without "sha256:" before them.
-    `name_only_untags`: RemoveImage by a name takes that name away, and the image only with its last one; otherwise the
-    image goes with all its names. `refuses_image_in_use`: RemoveImage of an image that a container was made from fails.
-    `needs_room_to_delete`: with no block or no inode free on the filesystem of images nothing can be removed.
-    `pins_sandbox_image`: the image list says that the sandbox image is pinned. `reports_sandbox_image`: verbose status
-    calls name it. `*_space_delay_seconds`: the space of what was removed comes back that much later, or with the next
-    RemoveImage that frees at once, whichever is first; until `settle` a thread may wait for it.
-    `largest_answer_bytes`: an answer that is larger fails with RESOURCE_EXHAUSTED. `streams_lists`: it has the
-    streaming twins of the list calls (KEP-5825).
+    `fills_image_id`: Container.image_id is set. `image_ref`: what ListContainers reports there; an image without a
+    digest is reported by its id. `bare_image_ids`: image ids are 64 hex digits, without "sha256:" before them.
+    `name_only_untags`: RemoveImage by a name removes that name, and the image only with its last name; otherwise it
+    removes the image with all its names. `refuses_image_in_use`: RemoveImage fails for the image of a container.
+    `needs_room_to_delete`: nothing can be removed while the filesystem of images has no free block or no free inode.
+    `pins_sandbox_image`: the sandbox image is listed as pinned. `reports_sandbox_image`: verbose status calls name it.
+    `*_space_delay_seconds`: the space of a removed object is freed that much later, or by the next RemoveImage that
+    frees at once, whichever is first; a thread may wait for it until `force_gc`. `largest_answer_bytes`: a larger
+    answer fails with RESOURCE_EXHAUSTED. `streams_lists`: the list calls have streaming counterparts (KEP-5825).
     """
 
     runtime_name: str
@@ -74,7 +73,7 @@ CRI_O_1_31 = Dialect(
     refuses_image_in_use=True,
     needs_room_to_delete=True,
 )
-"""As CRI_O_1_28, with the field `image_id`, which CRI has since Kubernetes 1.29."""
+"""As CRI_O_1_28, with the field `image_id`, which CRI has had since Kubernetes 1.29."""
 
 DIALECTS = {
     "containerd-1.6": CONTAINERD_1_6,
@@ -83,4 +82,4 @@ DIALECTS = {
     "cri-o-1.28": CRI_O_1_28,
     "cri-o": CRI_O_1_31,
 }
-"""By the names that a scenario uses."""
+"""The dialects by the names that a scenario uses."""

@@ -1,11 +1,11 @@
-"""Answers that are wrong on purpose: what a broken runtime says instead of the truth.
+"""Wrong answers on purpose: what a broken runtime returns in place of the true answer.
 
-Each distortion changes a copy of one answer; what is on the node stays as it is, so a test can compare both. A list
-without an error that leaves entries out (`half_list`) cannot be told from a true one: it is what a cut delivers before
-its error, and nothing to be relied on alone.
+Each distortion changes a copy of one answer. The node itself is not changed, so a test can compare both. A list that
+lacks entries without an error (`half_list`) cannot be told from a true one; the fault `cut` sends such a list before
+its error.
 
-Names are those that people read: of containers, pods and namespaces, and the tags of images. Labels that decide (the
-pod UID) keep their truth.
+Names are those for people: of containers, pods and namespaces, and the tags of images. The label with the pod UID, on
+which decisions rest, is not changed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NAME_LABELS = ("io.kubernetes.pod.name", "io.kubernetes.pod.namespace", "io.kub
 
 
 class Distortion(StrEnum):
-    """The ways in which an answer can be wrong. Sizes and times are set to the value that is named."""
+    """The ways in which an answer can be wrong. Sizes and times are set to the value in the name."""
 
     HALF_LIST = "half_list"
     DUPLICATE_ENTRIES = "duplicate_entries"
@@ -38,11 +38,11 @@ class Distortion(StrEnum):
     """Every entry has the id of the next one."""
     UNKNOWN_IDS = "unknown_ids"
     SHORT_IDS = "short_ids"
-    """Six characters of each id, which a runtime takes for the id."""
+    """The first six characters of each id, which a runtime accepts in place of the id."""
     EMPTY_IDS = "empty_ids"
     ZERO_SIZES = "zero_sizes"
     LARGEST_SIZES = "largest_sizes"
-    """2^63-1 bytes: CRI's sizes are unsigned, so a negative one cannot be said."""
+    """2^63-1 bytes. CRI's sizes are unsigned, so a negative one cannot be sent."""
     ZERO_TIMES = "zero_times"
     NEGATIVE_TIMES = "negative_times"
     LARGEST_TIMES = "largest_times"
@@ -52,11 +52,11 @@ class Distortion(StrEnum):
     CONTROL_NAMES = "control_names"
     EMPTY_PATHS = "empty_paths"
     HOSTILE_PATHS = "hostile_paths"
-    """Paths of logs and mount points that lead out of where they should."""
+    """Paths of logs and mount points that lead out of their directories."""
 
 
 def distorted(answer: _Answer, how: Distortion) -> _Answer:
-    """A copy of the answer that is wrong in this way; the same text where it has nothing of the kind."""
+    """A copy of the answer that is wrong in this way; an equal copy if the answer has nothing to distort."""
     changed = type(answer)()
     changed.CopyFrom(answer)
     _CHANGES[how](changed)
@@ -64,7 +64,7 @@ def distorted(answer: _Answer, how: Distortion) -> _Answer:
 
 
 def _entries(answer: Message) -> Iterator[Any]:
-    """What an answer is about: the entries of a list, or the one object of a status call."""
+    """The objects in an answer: the entries of a list, or the one object of a status call."""
     for field, value in answer.ListFields():
         if field.name in ("status", "image"):
             yield value

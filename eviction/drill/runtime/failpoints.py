@@ -1,14 +1,14 @@
-"""What goes wrong on purpose: single methods misbehave as faults say, and every call is counted.
+"""Failpoints: the faults in force for each method of a runtime, and a count of the calls.
 
     server.failpoints["RemoveImage"] = Fail(grpc.StatusCode.UNAVAILABLE, "connection lost", times=2)
     server.failpoints["ListContainers"] = Hang()
-    del server.failpoints["ListContainers"]          # lets the calls that hang go on
-    server.failpoints.add(Fault("ListImages", Cut(), When(from_call=3)))
+    del server.failpoints["ListContainers"]          # releases the calls that hang
+    server.failpoints.add(MethodFault("ListImages", Cut(), When(from_call=3)))
 
-Covers: which fault takes which call, and how often each method was called. `Failpoints.apply` is the one place where
-any of it takes effect: for the embedded runtime and for a proxy before another one.
+Covers: which fault applies to which call, and how often each method was called. Faults take effect in
+`Failpoints.apply` only, for the embedded runtime and for a proxy in front of another runtime.
 
-Does not cover: what the method does; it is handed in as a function. The values are in `faults`.
+Does not cover: what the method does; it is passed in as a function. The values are in `faults`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,18 @@ from typing import Any, Generic, TypeVar, assert_never
 import grpc
 
 from eviction.drill.runtime.distortions import Distortion
-from eviction.drill.runtime.faults import ActThenFail, Cut, Delay, Distort, Fail, Failpoint, Fault, Hang, Pretend, When
+from eviction.drill.runtime.faults import (
+    ActThenFail,
+    Cut,
+    Delay,
+    Distort,
+    Fail,
+    Failpoint,
+    Hang,
+    MethodFault,
+    Pretend,
+    When,
+)
 
 __all__ = [
     "ActThenFail",
@@ -35,9 +46,9 @@ __all__ = [
     "Fail",
     "Failpoint",
     "Failpoints",
-    "Fault",
     "Hang",
     "InjectedError",
+    "MethodFault",
     "Pretend",
     "When",
 ]
@@ -46,8 +57,8 @@ _Answer = TypeVar("_Answer")
 
 
 class InjectedError(Exception):
-    """A call fails on purpose. `code` and `message` are what the caller shall see; `partial` is what it is sent before
-    that, or None."""
+    """A call fails on purpose. `code` and `message`: the error that the caller gets. `partial`: the message sent before
+    the error, or None."""
 
     def __init__(self, code: grpc.StatusCode, message: str, partial: Any = None) -> None:
         super().__init__(message)
@@ -58,7 +69,8 @@ class InjectedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[_Answer]):
-    """One call that has arrived: how it is carried out, an empty answer, and how an answer is made wrong."""
+    """One call that has arrived: a function that executes it, an empty answer, and a function that distorts an
+    answer."""
 
     act: Callable[[], _Answer]
     empty: _Answer
@@ -66,22 +78,22 @@ class Call(Generic[_Answer]):
 
 
 @dataclass(slots=True, eq=False)
-class _Armed:
-    fault: Fault
+class _ActiveFault:
+    fault: MethodFault
     since: float
-    left: int | None
-    seen: int = 0
+    times_left: int | None
+    calls_seen: int = 0
     draws: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
-        self.draws = random.Random(self.fault.when.seed)  # noqa: S311 # to be repeatable is the point
+        self.draws = random.Random(self.fault.when.seed)  # noqa: S311 # repeatable on purpose, not cryptographic
 
-    def sees(self, now: float) -> bool:
-        """Counts the call that arrives now; whether the fault would take it."""
+    def count_call(self, now: float) -> bool:
+        """Counts the call that arrives now. True if the fault applies to it."""
         when = self.fault.when
-        self.seen += 1
+        self.calls_seen += 1
         age = now - self.since
-        if self.left == 0 or self.seen < when.from_call or age < when.after_seconds:
+        if self.times_left == 0 or self.calls_seen < when.from_call or age < when.after_seconds:
             return False
         if when.for_seconds is not None and age >= when.after_seconds + when.for_seconds:
             return False
@@ -89,18 +101,18 @@ class _Armed:
 
 
 class Failpoints(MutableMapping[str, Failpoint]):
-    """Faults by method name ("RemoveImage"). Thread-safe. `clock` answers monotonic seconds.
+    """Faults by method name ("RemoveImage"). Thread-safe. `clock` returns monotonic seconds.
 
-    As a mapping there is one a method: setting it replaces what was there and counts its `times` anew; one that is used
-    up stays in the mapping without effect. `add` puts further ones behind it: each call is taken by the first that
-    will have it. KeyError names a method that does not exist, so that a mistyped name cannot pass unnoticed.
+    As a mapping it has one fault for each method. Setting it replaces the faults of the method and starts `times` anew;
+    a fault that is used up stays in the mapping without effect. `add` adds further faults of a method; the first one
+    that applies to a call is used. Raises KeyError for an unknown method, so that a mistyped name is noticed.
     """
 
     def __init__(self, methods: frozenset[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._methods = methods
         self._clock = clock
         self._changed = threading.Condition()
-        self._armed: dict[str, list[_Armed]] = {}
+        self._armed: dict[str, list[_ActiveFault]] = {}
         self._calls: Counter[str] = Counter()
         self._closed = False
 
@@ -109,7 +121,7 @@ class Failpoints(MutableMapping[str, Failpoint]):
             return self._armed[method][0].fault.action
 
     def __setitem__(self, method: str, action: Failpoint) -> None:
-        armed = self._arm(Fault(method, action))
+        armed = self._arm(MethodFault(method, action))
         with self._changed:
             self._armed[method] = [armed]
             self._changed.notify_all()
@@ -127,27 +139,27 @@ class Failpoints(MutableMapping[str, Failpoint]):
         with self._changed:
             return len(self._armed)
 
-    def add(self, fault: Fault) -> None:
-        """Set a fault behind those that its method has already; its calls and its time are counted from now on."""
+    def add(self, fault: MethodFault) -> None:
+        """Adds a fault behind those that its method has already. Its calls and its time are counted from now on."""
         armed = self._arm(fault)
         with self._changed:
             self._armed.setdefault(fault.method, []).append(armed)
 
     @property
     def calls(self) -> Counter[str]:
-        """How many calls of each method have arrived so far; 0 for one that was never called. A copy."""
+        """The number of calls of each method so far, 0 for a method that was never called. A copy."""
         with self._changed:
             return Counter(self._calls)
 
     def wait_for_calls(self, method: str, count: int, timeout_seconds: float) -> bool:
-        """Wait until `count` calls of a method have arrived, answered or not; False if the time ran out first."""
+        """Waits until `count` calls of a method have arrived, answered or not. False if the time ran out first."""
         with self._changed:
             return self._changed.wait_for(lambda: self._calls[method] >= count, timeout_seconds)
 
     def apply(self, method: str, call: Call[_Answer]) -> _Answer:
-        """Count one call of a method and carry it out, as the fault that takes it will have it.
+        """Counts one call of a method and executes it, with the fault that applies to it.
 
-        Raises InjectedError where the call is to fail, and whatever `call.act` raises.
+        Raises InjectedError if the fault makes the call fail, and everything that `call.act` raises.
         """
         armed = self._arrive(method)
         match armed.fault.action if armed is not None else None:
@@ -174,33 +186,33 @@ class Failpoints(MutableMapping[str, Failpoint]):
                 assert_never(other)
 
     def close(self) -> None:
-        """End every wait: the calls that hang fail as UNAVAILABLE and do nothing, as when their server dies."""
+        """Ends every wait: the calls that hang fail with UNAVAILABLE and do nothing, as when their server dies."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def open(self) -> None:
-        """Let delays and hangs wait again after `close`."""
+        """Lets delays and hangs wait again after `close`."""
         with self._changed:
             self._closed = False
 
-    def _arm(self, fault: Fault) -> _Armed:
+    def _arm(self, fault: MethodFault) -> _ActiveFault:
         if fault.method not in self._methods:
             raise KeyError(f"no method is named {fault.method!r}")
-        return _Armed(fault, self._clock(), fault.action.times)
+        return _ActiveFault(fault, self._clock(), fault.action.times)
 
-    def _arrive(self, method: str) -> _Armed | None:
+    def _arrive(self, method: str) -> _ActiveFault | None:
         with self._changed:
             self._calls[method] += 1
             self._changed.notify_all()
             now = self._clock()
-            # Every fault sees every call, also those that one before it takes: its count of calls is the method's.
-            willing = [armed for armed in self._armed.get(method, ()) if armed.sees(now)]
-            if willing and willing[0].left is not None:
-                willing[0].left -= 1
-            return willing[0] if willing else None
+            # Every fault counts every call, also those to which an earlier fault applies.
+            applying = [armed for armed in self._armed.get(method, ()) if armed.count_call(now)]
+            if applying and applying[0].times_left is not None:
+                applying[0].times_left -= 1
+            return applying[0] if applying else None
 
-    def _wait(self, method: str, armed: _Armed | None, seconds: float | None) -> None:
+    def _wait(self, method: str, armed: _ActiveFault | None, seconds: float | None) -> None:
         deadline = None if seconds is None else time.monotonic() + seconds
         with self._changed:
             while not self._closed and armed in self._armed.get(method, ()):

@@ -1,14 +1,14 @@
-"""A fault: which method misbehaves how and when, as a value that a scenario can name.
+"""Faults of single methods as values: which method misbehaves, how, and when.
 
     {method: RemoveImage, action: fail, code: UNAVAILABLE, times: 2}
     {method: ListContainers, action: cut, when: {fromCall: 3}}
     {method: ContainerStatus, action: delay, seconds: 0.5, when: {afterSeconds: 2, forSeconds: 4}}
     {method: ListImages, action: distort, how: huge_names, when: {probability: 0.2, seed: 7}}
 
-`read_fault` is strict: unknown fields, wrong types and numbers out of range are refused by name. `fault_document` is
-its inverse.
+`read_fault` is strict: it refuses unknown fields, wrong types and numbers out of range, and names them.
+`fault_document` is its inverse.
 
-Covers: the values, and reading them. Does not cover: what takes effect; see `failpoints`.
+Covers: the values, and reading them. Does not cover: injecting them; see `failpoints`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from eviction.drill.runtime.distortions import Distortion
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 
 CODES = {code.name: code for code in grpc.StatusCode if code is not grpc.StatusCode.OK}
-LONGEST_MESSAGE_CHARACTERS = 1024  # it travels in a header, of which clients accept 8 KiB
+LONGEST_MESSAGE_CHARACTERS = 1024  # it is sent in a header, of which clients accept 8 KiB
 LARGEST_COUNT = (1 << 31) - 1
 
 
 class FaultError(EmbeddedNodeError):
-    """A document that is no fault. The message names the field and what is allowed."""
+    """A document that is not a fault. The message names the field and what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class ActThenFail:
-    """`times` calls do what they should, and fail all the same: an error is not a failure."""
+    """`times` calls act, and then answer with an error: the caller must not conclude that nothing was done."""
 
     code: grpc.StatusCode = grpc.StatusCode.DEADLINE_EXCEEDED
     message: str = "done, and failed on purpose"
@@ -52,7 +52,7 @@ class ActThenFail:
 
 @dataclass(frozen=True, slots=True)
 class Pretend:
-    """`times` calls do nothing and are answered with an empty answer and no error: a success is not an absence."""
+    """`times` calls do nothing and answer with success: the caller must not conclude that it was done."""
 
     times: int | None = None
 
@@ -74,7 +74,7 @@ class Hang:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """`times` calls act, deliver a whole message with the first half of their list, and end with an error."""
+    """`times` calls act, send one message with the first half of their list, and end with an error."""
 
     code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE
     message: str = "the stream was cut on purpose"
@@ -83,7 +83,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Distort:
-    """`times` calls act, and answer something else than the truth."""
+    """`times` calls act, and give a distorted answer."""
 
     how: Distortion
     times: int | None = None
@@ -95,12 +95,12 @@ Failpoint = Fail | ActThenFail | Pretend | Delay | Hang | Cut | Distort
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """Which calls a fault takes; all conditions must hold.
+    """The calls to which a fault applies; all conditions must hold.
 
-    `from_call`: from this call of the method on, the first after the fault was set being 1. `after_seconds` and
-    `for_seconds` (None: for ever) are a span of time that begins when the fault is set. `probability`: the share of
-    the calls that are left, drawn from a generator seeded with `seed`, so that one order of calls always draws alike.
-    Raises ValueError for numbers out of range.
+    `from_call`: from this call of the method on; the first call after the fault was set is 1. `after_seconds` and
+    `for_seconds` (None: no end): a span of time that begins when the fault is set. `probability`: the share of the
+    remaining calls, drawn from a generator seeded with `seed`, so that the same order of calls always gives the same
+    draws. Raises ValueError for numbers out of range.
     """
 
     from_call: int = 1
@@ -119,7 +119,7 @@ class When:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class MethodFault:
     """One method misbehaves in one way. `method` is its name in CRI, without the service."""
 
     method: str
@@ -140,11 +140,11 @@ _ACTION_NAMES = {kind: name for name, kind in ACTIONS.items()}
 _DECIMAL = re.compile(r"\d{1,12}(\.\d{1,9})?")
 
 
-def read_fault(document: object, methods: Collection[str]) -> Fault:
-    """The fault in a document of YAML or JSON; `methods` are the names that exist. Raises FaultError.
+def read_fault(document: object, methods: Collection[str]) -> MethodFault:
+    """The fault in a document of YAML or JSON. `methods`: the names that exist. Raises FaultError.
 
-    Fields: `method`, `action` (see ACTIONS), the arguments of the action by their names, and `when`. A number of
-    seconds may also be the text of a decimal number, as a YAML reader that is careful about floats leaves it.
+    Fields: `method`, `action` (see ACTIONS), the arguments of the action by name, and `when`. A number of seconds may
+    also be a text, because the strict YAML reader does not convert decimal numbers.
     """
     given = _mapping(document, "a fault")
     method = _text(given.pop("method", None), "method")
@@ -154,11 +154,11 @@ def read_fault(document: object, methods: Collection[str]) -> Fault:
     if action not in ACTIONS:
         raise FaultError(f"action: unknown action {action!r}; allowed are {', '.join(ACTIONS)}")
     when = _read(When, _mapping(given.pop("when", {}), "when"), "when.")
-    return Fault(method, _read(ACTIONS[action], given, ""), when)
+    return MethodFault(method, _read(ACTIONS[action], given, ""), when)
 
 
-def fault_document(fault: Fault) -> dict[str, Any]:
-    """The document of a fault, from which `read_fault` makes an equal one; what is as usual is left out."""
+def fault_document(fault: MethodFault) -> dict[str, Any]:
+    """The document of a fault, from which `read_fault` makes an equal one. Fields with default values are left out."""
     document: dict[str, Any] = {"method": fault.method, "action": _ACTION_NAMES[type(fault.action)]}
     document |= _written(fault.action)
     if when := _written(fault.when):
@@ -167,7 +167,7 @@ def fault_document(fault: Fault) -> dict[str, Any]:
 
 
 def _read(kind: type[Any], given: dict[str, object], where: str) -> Any:
-    """A value of a dataclass from the fields of a document, each read by the reader of its name."""
+    """An instance of a dataclass from the fields of a document; each field has a reader in `_READERS`."""
     known = {_camel(field.name): field for field in fields(kind)}
     for name in given:
         if name not in known:

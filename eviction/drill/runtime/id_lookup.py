@@ -1,9 +1,8 @@
-"""How a runtime finds what a call names: by full id, by any unique prefix of one, and for images by reference.
+"""How a runtime finds the object that a call names: by full id, by any unique prefix of one, and images by reference.
 
-These are containerd's rules, and they are what makes a careless caller dangerous: six characters of an id remove a
-container as surely as all 64 do.
-Source: github.com/containerd/containerd internal/cri/store/{container,sandbox,image} (truncindex, digestset),
-internal/cri/server/images/image_list.go (LocalResolve), github.com/distribution/reference normalize.go.
+These are containerd's rules. They make a careless caller dangerous: six characters of an id remove a container as
+surely as all 64 do. Source: github.com/containerd/containerd internal/cri/store/{container,sandbox,image} (truncindex,
+digestset), internal/cri/server/images/image_list.go (LocalResolve), github.com/distribution/reference normalize.go.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _ID_CHARACTERS = 64
 
 
 class NotFoundError(EmbeddedNodeError):
-    """A call names something that is not here; over gRPC this is NOT_FOUND, any other EmbeddedNodeError UNKNOWN."""
+    """A call names an object that does not exist. Over gRPC it is NOT_FOUND; any other EmbeddedNodeError is UNKNOWN."""
 
 
 def find(ids: Collection[str], wanted: str, kind: str) -> str:
@@ -31,7 +30,7 @@ def find(ids: Collection[str], wanted: str, kind: str) -> str:
         raise EmbeddedNodeError(f"an error occurred when try to find {kind} {wanted!r}: prefix can't be empty")
     if wanted in ids:
         return wanted
-    # No id is longer than 64 characters, so a whole one is nobody's prefix: no search among 50 000 for what is gone.
+    # A full id of 64 characters is no prefix of another one: do not search 50 000 ids for one that was removed.
     matches = [each for each in ids if each.startswith(wanted)] if len(wanted) < _ID_CHARACTERS else []
     if not matches:
         raise NotFoundError(f"an error occurred when try to find {kind} {wanted!r}: not found")
@@ -41,7 +40,7 @@ def find(ids: Collection[str], wanted: str, kind: str) -> str:
 
 
 def find_or_none(table: Mapping[str, _Record], wanted: str, kind: str) -> _Record | None:
-    """What `find` names in a table; None where it raises NotFoundError, for calls to which absence is success."""
+    """The entry that `find` finds; None where it raises NotFoundError. For calls that succeed if there is none."""
     try:
         return table[find(table, wanted, kind)]
     except NotFoundError:
@@ -49,19 +48,20 @@ def find_or_none(table: Mapping[str, _Record], wanted: str, kind: str) -> _Recor
 
 
 def find_or_keep(ids: Collection[str], wanted: str) -> str:
-    """As `find`, for list filters: what names nothing, or several, stays as it is and so matches nothing."""
+    """As `find`, for list filters: a text that names no object, or several, is returned as it is and matches
+    nothing."""
     try:
         return find(ids, wanted, "filter")
     except EmbeddedNodeError:
         return wanted
 
 
-def selects(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-    """Whether the labels have every key of the selector with the same value; an empty selector takes all."""
+def matches_labels(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    """True if the labels have every key of the selector with the same value. An empty selector matches everything."""
     return all(key in labels and labels[key] == value for key, value in selector.items())
 
 
-def normalized(reference: str) -> str:
+def normalize_reference(reference: str) -> str:
     """An image reference in full: registry, repository, and a digest or a tag ("latest" if neither is given).
 
     "busybox" is "docker.io/library/busybox:latest"; of "name:tag@digest" the tag is dropped, as runtimes do.
@@ -83,6 +83,6 @@ def repository_of(tag: str) -> str:
     return tag.rpartition(":")[0]
 
 
-def made_id(*parts: object) -> str:
-    """64 hex digits that depend on the parts alone, so that a drill with the same story has the same ids."""
+def deterministic_id(*parts: object) -> str:
+    """64 hex digits that depend on the parts alone, so that two runs of a scenario have the same ids."""
     return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()

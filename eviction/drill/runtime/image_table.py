@@ -1,11 +1,11 @@
-"""The images of the embedded node: which there are, and which one a name means. A table; the bytes are in `store`.
+"""The images of the embedded runtime, and which one a name means. A table; the layers are in `layer_store`.
 
 Rules, as containerd's image store has them:
 
-* one image is one id with any number of tags and repository digests, also none;
-* a tag belongs to one image: adding it again moves it, and the image that had it stays, with its digest;
-* removing an image by whatever name removes the image: every tag and digest goes with it. (Where a name only untags,
-  see `dialects`, the image goes with its last tag.)
+* An image has one id, and any number of tags and repository digests, also none.
+* A tag belongs to one image. Adding it to another image moves it; the first image stays, with its digest.
+* Removing an image by any name removes the image with every tag and digest. (In the dialects where a name only untags,
+  the image is removed with its last tag.)
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from eviction.drill.runtime.id_lookup import NotFoundError, find, made_id, normalized, repository_of
+from eviction.drill.runtime.id_lookup import NotFoundError, deterministic_id, find, normalize_reference, repository_of
 from eviction.drill.runtime.layer_store import LayerSpec
 from reclaim.cri import cri_pb2
 
@@ -34,7 +34,7 @@ class Image:
         return tuple(layer.digest for layer in self.layers)
 
     def item(self, *, pinned: bool) -> cri_pb2.Image:
-        """What ListImages and ImageStatus say; `size` counts shared layers in full, as every runtime's does."""
+        """The answer of ListImages and ImageStatus. `size` counts shared layers in full, as in every runtime."""
         return cri_pb2.Image(
             id=self.id,
             repo_tags=self.tags,
@@ -59,11 +59,11 @@ class ImageTable:
         return self._by_id.get(image_id)
 
     def put(self, image_id: str, tags: Sequence[str], layers: Sequence[LayerSpec], *, pinned: bool) -> Image:
-        """Add an image, or more tags to the one that has this id. Tags that another image had move here."""
+        """Adds an image, or more tags to the one that has this id. Tags of another image move here."""
         image = self._by_id.setdefault(image_id, Image(image_id, [], [], tuple(layers), pinned))
         image.pinned = image.pinned or pinned
-        manifest = made_id("manifest", image_id)
-        for tag in map(normalized, tags):
+        manifest = deterministic_id("manifest", image_id)
+        for tag in map(normalize_reference, tags):
             former = self._by_name.get(tag)
             if former is not None and former != image_id:
                 self._by_id[former].tags.remove(tag)
@@ -82,7 +82,7 @@ class ImageTable:
         """
         if wanted in self._by_id:
             return self._by_id[wanted]
-        if wanted and (named := self._by_name.get(normalized(wanted))) is not None:
+        if wanted and (named := self._by_name.get(normalize_reference(wanted))) is not None:
             return self._by_id[named]
         by_digits = {image_id.removeprefix("sha256:"): image_id for image_id in self._by_id}
         try:
@@ -91,15 +91,15 @@ class ImageTable:
             raise NotFoundError(f"image {wanted!r} not found") from None
 
     def resolve_or_none(self, wanted: str) -> Image | None:
-        """As `resolve`, with None where it raises NotFoundError: for calls to which absence is an answer."""
+        """As `resolve`, with None where it raises NotFoundError. For calls that succeed if there is no image."""
         try:
             return self.resolve(wanted)
         except NotFoundError:
             return None
 
     def untag(self, image: Image, name: str) -> bool:
-        """Take one name away, if it is a tag of the image and not its last one; whether it was."""
-        tag = normalized(name) if name else ""
+        """Removes one name, if it is a tag of the image and not its last one. True if it was removed."""
+        tag = normalize_reference(name) if name else ""
         if tag not in image.tags or len(image.tags) == 1:
             return False
         image.tags.remove(tag)
@@ -107,16 +107,16 @@ class ImageTable:
         return True
 
     def drop(self, image: Image) -> None:
-        """Forget an image with all its names."""
+        """Removes an image with all its names."""
         del self._by_id[image.id]
         for name in (*image.tags, *image.digests):
             del self._by_name[name]
 
 
 def image_id_of(tags: Sequence[str], layers: Sequence[LayerSpec], *, bare: bool = False) -> str:
-    """The id of an image: the same tags on the same layers are the same image, whenever it is added.
+    """The id of an image. The same tags and layers always give the same id.
 
     `bare`: without "sha256:" before its 64 hex digits.
     """
-    digits = made_id("image", *sorted(map(normalized, tags)), *(layer.digest for layer in layers))
+    digits = deterministic_id("image", *sorted(map(normalize_reference, tags)), *(layer.digest for layer in layers))
     return digits if bare else f"sha256:{digits}"

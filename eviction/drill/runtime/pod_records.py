@@ -1,10 +1,10 @@
-"""Sandboxes and containers of the embedded node as records, and what the lists and status calls say of them.
+"""Sandboxes and containers of the embedded runtime as records, and what the list and status calls report of them.
 
-Rules, as containerd has them; what differs elsewhere is in `dialects`:
+Rules, as containerd has them; see `dialects` for differences:
 
-* `image_ref` is the image id in ListContainers, and in ContainerStatus the repository digest while the image is there;
-* `image_id` is filled by newer runtimes only; containerd 1.6 leaves it empty everywhere;
-* `image.image` is what the creator asked for in ListContainers, and in ContainerStatus a tag while there is one.
+* `image_ref` is the image id in ListContainers; in ContainerStatus it is the repository digest while the image exists.
+* `image_id` is filled by newer runtimes only; containerd 1.6 leaves it empty everywhere.
+* `image.image` is what the creator asked for in ListContainers; in ContainerStatus it is a tag while there is one.
 
 Source: github.com/containerd/containerd internal/cri/server/{container_list,container_status}.go.
 """
@@ -14,14 +14,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eviction.drill.runtime.dialects import Dialect, ImageRefersAs
-from eviction.drill.runtime.id_lookup import selects
+from eviction.drill.runtime.id_lookup import matches_labels
 from eviction.drill.runtime.image_table import Image
 from reclaim.cri import cri_pb2
 
 
 @dataclass(slots=True)
 class Sandbox:
-    """One pod sandbox. `layers` are the layers of its own image that it holds; times are wall-clock nanoseconds."""
+    """One pod sandbox. `layers`: the layers of its image, to which it has references. Times are wall-clock
+    nanoseconds."""
 
     id: str
     config: cri_pb2.PodSandboxConfig
@@ -37,7 +38,7 @@ class Sandbox:
         return cri_pb2.SANDBOX_READY if self.ready else cri_pb2.SANDBOX_NOTREADY
 
     def item(self) -> cri_pb2.PodSandbox:
-        """What ListPodSandbox says."""
+        """The entry in ListPodSandbox."""
         return cri_pb2.PodSandbox(
             id=self.id,
             metadata=self.config.metadata,
@@ -49,7 +50,7 @@ class Sandbox:
         )
 
     def status(self) -> cri_pb2.PodSandboxStatus:
-        """What PodSandboxStatus says."""
+        """The status in PodSandboxStatus."""
         return cri_pb2.PodSandboxStatus(
             id=self.id,
             metadata=self.config.metadata,
@@ -61,17 +62,18 @@ class Sandbox:
         )
 
     def matches(self, wanted: cri_pb2.PodSandboxFilter, full_id: str) -> bool:
-        """Whether the filter takes this sandbox; `full_id` is what its id field resolves to, empty for any."""
+        """True if the filter matches. `full_id`: what the id of the filter resolves to, empty for any."""
         return (
             (not full_id or self.id == full_id)
             and (not wanted.HasField("state") or self.state == wanted.state.state)
-            and selects(wanted.label_selector, self.config.labels)
+            and matches_labels(wanted.label_selector, self.config.labels)
         )
 
 
 @dataclass(slots=True)
 class Container:
-    """One container. `layers` are the image layers it holds, its image volumes' too; times are wall nanoseconds."""
+    """One container. `layers`: the layers of its image and its image volumes, to which it has references. Times are
+    wall-clock nanoseconds."""
 
     id: str
     sandbox_id: str
@@ -88,12 +90,12 @@ class Container:
     files_written: int = 0
 
     def finish(self, exit_code: int, reason: str, finished_at: int) -> None:
-        """Make it EXITED. `finished_at` is in nanoseconds."""
+        """Makes it EXITED. `finished_at`: wall-clock nanoseconds."""
         self.state = cri_pb2.CONTAINER_EXITED
         self.exit_code, self.reason, self.finished_at = exit_code, reason, finished_at
 
     def item(self, image: Image | None, dialect: Dialect) -> cri_pb2.Container:
-        """What ListContainers says; `image` is the container's image if it is still there."""
+        """The entry in ListContainers. `image`: the image of the container, if it still exists."""
         image_ref = self.image_id
         if dialect.image_ref is ImageRefersAs.DIGEST and image is not None and image.digests:
             image_ref = image.digests[0]
@@ -111,7 +113,7 @@ class Container:
         )
 
     def status(self, image: Image | None, dialect: Dialect) -> cri_pb2.ContainerStatus:
-        """What ContainerStatus says; `image` is the container's image if it is still there."""
+        """The status in ContainerStatus. `image`: the image of the container, if it still exists."""
         spec = cri_pb2.ImageSpec()
         spec.CopyFrom(self.config.image)
         image_ref = self.image_id
@@ -137,10 +139,10 @@ class Container:
         )
 
     def matches(self, wanted: cri_pb2.ContainerFilter, full_id: str, full_sandbox_id: str) -> bool:
-        """Whether the filter takes this container; the ids are what its id fields resolve to, empty for any."""
+        """True if the filter matches. The ids: what the ids of the filter resolve to, empty for any."""
         return (
             (not full_id or self.id == full_id)
             and (not full_sandbox_id or self.sandbox_id == full_sandbox_id)
             and (not wanted.HasField("state") or self.state == wanted.state.state)
-            and selects(wanted.label_selector, self.config.labels)
+            and matches_labels(wanted.label_selector, self.config.labels)
         )

@@ -1,10 +1,10 @@
-"""Private mounts: a small real filesystem of this process's own, with no external program and nothing left behind.
+"""Private mounts: small real filesystems of this process alone, without an external program, and nothing left behind.
 
-Covers: entering a mount namespace of our own, as root or through a user namespace, and mounting a tmpfs of a given
-size in it, or taking it away. Everything is a system call made through ctypes.
+Covers: entering a mount namespace, as root or through a user namespace, mounting a tmpfs of a given size in it, and
+unmounting it. Everything is a system call made through ctypes.
 
-Does not cover: leaving the namespace. A mount in it is seen by no other process and ends with the last process in the
-namespace, so even `kill -9` leaves nothing to clean but the directory below it.
+Does not cover: leaving the namespace. A mount in it is visible to no other process and ends with the last process in
+the namespace, so even after `kill -9` only an empty directory is left.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _libc.umount2.argtypes = [ctypes.c_char_p, ctypes.c_int]
 
 
 class EmbeddedNodeError(Exception):
-    """Something the embedded node was asked for cannot be done; the message is a sentence that names it."""
+    """The embedded node cannot do what was asked. The message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrivateMounts:
-    """Whether this process now has mounts of its own, how it got them, and if not, why."""
+    """Whether this process has private mounts, how it got them, and if not, why."""
 
     available: bool
     how: Literal["root", "user namespace", "none"]
@@ -44,18 +44,18 @@ class PrivateMounts:
 
 
 def enter_private_mounts() -> PrivateMounts:
-    """Give this process a mount namespace of its own, in which nothing that it mounts is seen by anybody else.
+    """Moves this process into a mount namespace of its own. Other processes do not see what is mounted there.
 
-    With CAP_SYS_ADMIN this is one `unshare`. Without it a user namespace is entered as well, in which the caller's
-    user and group are mapped to 0: from then on `os.geteuid()` answers 0, files of the caller still belong to it, and
-    files of everybody else appear as owned by the overflow user (65534).
+    With CAP_SYS_ADMIN this is one `unshare`. Without it the process also enters a user namespace, in which its user and
+    group are mapped to 0: from then on `os.geteuid()` returns 0, files of the caller still belong to it, and files of
+    other users appear as owned by the overflow user (65534).
 
     Must be called while the process is single-threaded, before a server, a pool or a watcher has started:
     `unshare(CLONE_NEWUSER)` refuses otherwise, and `unshare(CLONE_NEWNS)` would move the calling thread alone.
-    There is no way back.
+    It cannot be undone.
 
-    Where neither way is allowed the answer says so, and the process is unchanged. If the kernel lets the process into
-    a user namespace and then refuses the rest, the answer is "none" as well, and the process stays in that namespace.
+    If neither way is allowed, the result gives the reason, and the process is unchanged. If the kernel allows the user
+    namespace and then refuses the rest, the result is "none" as well, and the process stays in that namespace.
     """
     threads = len(os.listdir("/proc/self/task"))
     if threads > 1:
@@ -83,7 +83,7 @@ def enter_private_mounts() -> PrivateMounts:
 
 
 def mount_tmpfs(path: str, size_bytes: int, inodes: int) -> None:
-    """Mount an empty tmpfs over the directory `path`; call `enter_private_mounts` first.
+    """Mounts an empty tmpfs over the directory `path`. Call `enter_private_mounts` first.
 
     `size_bytes` is at least 1 and is rounded up to whole pages (4096 bytes on most machines); the bytes are memory of
     this machine while they are in use. `inodes` is at least 2, and one of them is the root directory of the mount.
@@ -104,7 +104,7 @@ def mount_tmpfs(path: str, size_bytes: int, inodes: int) -> None:
 
 
 def unmount(path: str) -> None:
-    """Take the uppermost mount off `path`, at once, also while it is in use. Nothing happens where none is mounted."""
+    """Unmounts the uppermost mount on `path` at once, also while it is in use. No error if nothing is mounted."""
     _libc.umount2(os.fsencode(path), _MNT_DETACH)
 
 
@@ -117,14 +117,14 @@ def _unshare(flags: int) -> int:
 
 
 def _made_private(how: Literal["root", "user namespace"]) -> PrivateMounts:
-    # A new namespace starts as a peer of the old one where / is shared (systemd makes it so): mounts would travel back.
+    # systemd makes / shared, so a new namespace would propagate its mounts to the old one.
     if _libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None) != 0:
         return _none(f"the mounts could not be made private: {os.strerror(ctypes.get_errno())}")
     return PrivateMounts(available=True, how=how, reason="")
 
 
 def _write_once(path: str, text: str) -> None:
-    # One write: the kernel takes each of these files exactly once. O_CREAT is left out, as they are never ours to make.
+    # One write: the kernel accepts each of these files exactly once. No O_CREAT: they must exist.
     descriptor = os.open(path, os.O_WRONLY)
     try:
         os.write(descriptor, text.encode())

@@ -1,17 +1,17 @@
-"""A CRI v1 runtime as a state machine: one method a call, messages in and messages out, no gRPC in it.
+"""A CRI v1 runtime as a state machine: one method for each call, messages in and messages out, without gRPC.
 
-A second implementation of the protocol, not a double: the rules are containerd's, as measured on 1.6 and 2.x. Where
-versions and runtimes differ, the dialect decides (`dialects`); these hold unless it says otherwise.
+It is a second implementation of the protocol. Its rules are containerd's, as measured on 1.6 and 2.x. The dialect
+decides where versions and runtimes differ (`dialects`); otherwise these rules hold:
 
-* Nothing is protected. RemoveImage of an image in use succeeds, and its layers go with the last container that stands
-  on them; RemoveContainer of a RUNNING container kills it.
-* A unique prefix of an id is as good as the id.
-* Stopping and removing what is not there is success; ContainerStatus and PodSandboxStatus of it are NOT_FOUND, and
+* Nothing is protected. RemoveImage of an image in use succeeds, and its layers are freed with the last container that
+  uses them. RemoveContainer of a RUNNING container kills it.
+* A unique prefix of an id is accepted in place of the id.
+* Stopping and removing an absent object succeeds. ContainerStatus and PodSandboxStatus of it are NOT_FOUND, and
   ImageStatus of it is an answer without an image.
 * RemoveImage by any name removes the image with all its names.
-* RunPodSandbox and CreateContainer need their images to be here: nothing is pulled.
+* RunPodSandbox and CreateContainer need their images to be present: nothing is pulled.
 
-A method raises NotFoundError for NOT_FOUND and EmbeddedNodeError for every other error, which containerd answers as
+A method raises NotFoundError for NOT_FOUND, and EmbeddedNodeError for every other error, which containerd answers with
 UNKNOWN. Source: github.com/containerd/containerd internal/cri/server.
 """
 
@@ -25,19 +25,19 @@ from dataclasses import replace
 from typing import Any
 
 from eviction.drill.runtime.dialects import CONTAINERD_2, Dialect
-from eviction.drill.runtime.host import DEFAULT_SANDBOX_IMAGE, EmbeddedNode
 from eviction.drill.runtime.id_lookup import find, find_or_keep, find_or_none
 from eviction.drill.runtime.image_table import Image
 from eviction.drill.runtime.pod_records import Container, Sandbox
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
+from eviction.drill.runtime.state import DEFAULT_SANDBOX_IMAGE, RuntimeState
 from reclaim.cri import cri_pb2
 
 
-class EmbeddedRuntime(EmbeddedNode):
+class EmbeddedRuntime(RuntimeState):
     """The runtime of an embedded node. Thread-safe.
 
-    `images_root` and `containers_root` (the same if empty) are directories on the filesystems that shall fill up.
-    `wall_clock` answers seconds since the epoch. `differences` are fields of the dialect that are otherwise here.
+    `images_root` and `containers_root` (empty: the same): directories on the filesystems under test. `wall_clock`
+    returns seconds since the epoch. `changes`: fields of the dialect with other values.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class EmbeddedRuntime(EmbeddedNode):
         wall_clock: Callable[[], float] = time.time,
         sandbox_image: str = DEFAULT_SANDBOX_IMAGE,
         dialect: Dialect = CONTAINERD_2,
-        **differences: Any,
+        **changes: Any,
     ) -> None:
         super().__init__(
             images_root,
             containers_root=containers_root,
             wall_clock=wall_clock,
             sandbox_image=sandbox_image,
-            dialect=replace(dialect, **differences),
+            dialect=replace(dialect, **changes),
         )
 
     def version(self, _: cri_pb2.VersionRequest) -> cri_pb2.VersionResponse:
@@ -79,7 +79,7 @@ class EmbeddedRuntime(EmbeddedNode):
         )
 
     def list_containers(self, request: cri_pb2.ListContainersRequest) -> cri_pb2.ListContainersResponse:
-        """ListContainers: by id, state, sandbox and labels; what is given must all match."""
+        """ListContainers: by id, state, sandbox and labels; all given fields must match."""
         wanted = request.filter
         with self._lock:
             full_id = find_or_keep(self._containers, wanted.id)
@@ -109,7 +109,7 @@ class EmbeddedRuntime(EmbeddedNode):
         return cri_pb2.ListContainerStatsResponse(stats=stats)
 
     def stop_container(self, request: cri_pb2.StopContainerRequest) -> cri_pb2.StopContainerResponse:
-        """StopContainer: a process here ends at once, whatever the timeout."""
+        """StopContainer: the process ends at once, whatever the timeout."""
         with self._lock:
             if (container := find_or_none(self._containers, request.container_id, "container")) is not None:
                 self._stop(container)
@@ -119,12 +119,12 @@ class EmbeddedRuntime(EmbeddedNode):
         """RemoveContainer, whatever its state."""
         with self._lock:
             if (container := find_or_none(self._containers, request.container_id, "container")) is not None:
-                self._need_room("containers.json")
+                self._require_free_space("containers.json")
                 self._drop_container(container)
         return cri_pb2.RemoveContainerResponse()
 
     def list_pod_sandbox(self, request: cri_pb2.ListPodSandboxRequest) -> cri_pb2.ListPodSandboxResponse:
-        """ListPodSandbox: by id, state and labels; what is given must all match."""
+        """ListPodSandbox: by id, state and labels; all given fields must match."""
         with self._lock:
             full_id = find_or_keep(self._sandboxes, request.filter.id)
             items = [each.item() for each in self._sandboxes.values() if each.matches(request.filter, full_id)]
@@ -155,14 +155,14 @@ class EmbeddedRuntime(EmbeddedNode):
         """RemovePodSandbox: with all its containers, whatever their state."""
         with self._lock:
             if (sandbox := find_or_none(self._sandboxes, request.pod_sandbox_id, "sandbox")) is not None:
-                self._need_room("containers.json")
+                self._require_free_space("containers.json")
                 self._drop_sandbox(sandbox)
         return cri_pb2.RemovePodSandboxResponse()
 
     def run_pod_sandbox(self, request: cri_pb2.RunPodSandboxRequest) -> cri_pb2.RunPodSandboxResponse:
-        """RunPodSandbox. Raises NotFoundError if the sandbox image is not here."""
+        """RunPodSandbox. Raises NotFoundError if the sandbox image is absent."""
         with self._lock:
-            layers = self._held(self._images.resolve(self.sandbox_image))
+            layers = self._acquire_layers(self._images.resolve(self.sandbox_image))
             sandbox_id, handler = self._new_id("sandbox"), request.runtime_handler
             self._sandboxes[sandbox_id] = Sandbox(
                 sandbox_id, request.config, handler, self.sandbox_image, layers, self._now_ns()
@@ -170,7 +170,7 @@ class EmbeddedRuntime(EmbeddedNode):
         return cri_pb2.RunPodSandboxResponse(pod_sandbox_id=sandbox_id)
 
     def create_container(self, request: cri_pb2.CreateContainerRequest) -> cri_pb2.CreateContainerResponse:
-        """CreateContainer. Raises NotFoundError if the sandbox, the image or the image of a volume is not here."""
+        """CreateContainer. Raises NotFoundError if the sandbox, the image or the image of a volume is absent."""
         config = request.config
         with self._lock:
             sandbox = self._sandboxes[find(self._sandboxes, request.pod_sandbox_id, "sandbox")]
@@ -184,7 +184,7 @@ class EmbeddedRuntime(EmbeddedNode):
                 sandbox_id=sandbox.id,
                 config=config,
                 image_id=image.id,
-                layers=self._held(image, *volumes),
+                layers=self._acquire_layers(image, *volumes),
                 log_path=os.path.join(directory, config.log_path) if config.log_path else "",
                 created_at=self._now_ns(),
             )
@@ -221,12 +221,12 @@ class EmbeddedRuntime(EmbeddedNode):
             return cri_pb2.ImageStatusResponse(image=None if image is None else self._image_item(image))
 
     def remove_image(self, request: cri_pb2.RemoveImageRequest) -> cri_pb2.RemoveImageResponse:
-        """RemoveImage: the image with all its names, also if it is pinned. Raises EmbeddedNodeError where the dialect
-        has a reason to refuse."""
+        """RemoveImage: the image with all its names, even if it is pinned. Raises EmbeddedNodeError if the
+        dialect refuses."""
         with self._lock:
             image = self._images.resolve_or_none(request.image.image)
             if image is not None:
-                self._need_room("images.json")
+                self._require_free_space("images.json")
                 if not (self.dialect.name_only_untags and self._images.untag(image, request.image.image)):
                     self._refuse_in_use(image)
                     self._drop_image(image)
@@ -255,8 +255,9 @@ class EmbeddedRuntime(EmbeddedNode):
         if users and self.dialect.refuses_image_in_use:
             raise EmbeddedNodeError(f"image used by {users[0]}: image is in use by a container")
 
-    def _need_room(self, file: str) -> None:
-        """A new list of what is left is written beside the old one before anything is deleted."""
+    def _require_free_space(self, file: str) -> None:
+        """Raises EmbeddedNodeError on a full disk: the runtime writes its new list beside the old one before it
+        deletes."""
         if not self.dialect.needs_room_to_delete:
             return
         found = os.statvfs(self._store.images_root)
@@ -266,8 +267,8 @@ class EmbeddedRuntime(EmbeddedNode):
     def _image_item(self, image: Image) -> cri_pb2.Image:
         return image.item(pinned=self.dialect.pins_sandbox_image and self.sandbox_image in image.tags)
 
-    def _held(self, *images: Image) -> tuple[str, ...]:
+    def _acquire_layers(self, *images: Image) -> tuple[str, ...]:
         digests = tuple(digest for image in images for digest in image.layer_digests)
         for digest in digests:
-            self._store.hold(digest)
+            self._store.acquire(digest)
         return digests

@@ -1,9 +1,9 @@
-"""The embedded runtime behind a unix socket, speaking real gRPC.
+"""The embedded runtime as a gRPC server on a unix socket.
 
-Covers: the table of methods, starting and stopping on one path, which status code an error is, and failpoints.
+Covers: the table of methods, starting and stopping on one path, the status code of an error, and failpoints.
 
-Does not cover: what the calls do; see `runtime`. Methods that are not in the table are answered UNIMPLEMENTED, as by a
-runtime that does not have them.
+Does not cover: what the calls do; see `runtime`. Methods that are not in the table are answered with UNIMPLEMENTED, as
+by a runtime that does not have them.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ IMAGE_SERVICE = "runtime.v1.ImageService"
 
 _MAX_MESSAGE_BYTES = 256 << 20  # of a request
 _SOCKET_PATH_BYTES = 107  # sun_path is 108 bytes with its terminating zero
-_WORKERS = 32  # calls at a time; threads are made when they are needed, and a call that hangs occupies one
+_WORKERS = 32  # concurrent calls; threads are started when needed, and a call that hangs occupies one
 
 
 class Method(NamedTuple):
-    """One row of the table: what a call is named, what it carries, and what answers it."""
+    """One row of the table: the name of a method, its request message, and the function that answers it."""
 
     service: str
     name: str
@@ -42,7 +42,7 @@ class Method(NamedTuple):
 
     @property
     def answer(self) -> type[Message]:
-        """What it is answered with."""
+        """The class of the response message."""
         answer: type[Message] = getattr(cri_pb2, f"{self.name}Response")
         return answer
 
@@ -74,15 +74,15 @@ METHODS = (
 )
 
 STREAMS = {"StreamContainers": "ListContainers", "StreamPodSandboxes": "ListPodSandbox", "StreamImages": "ListImages"}
-"""The streaming twins of list calls: each message has one entry in the field in which the list has all of them."""
+"""The streaming counterparts of list calls: each message has one entry of the list."""
 
 
 class EmbeddedServer:
     """Serves a runtime on a unix socket while its `with` block lasts, or from `start` to `stop`.
 
-    `failpoints` is the mapping of what shall go wrong; it outlives a restart, and so does all state of the runtime.
-    `socket_path` is at most 107 bytes long, in a directory that exists. Keep it off the small filesystem: where no
-    inode is left, no socket can be made.
+    `failpoints` has the faults of its methods. It survives a restart, and so does all state of the runtime.
+    `socket_path` is at most 107 bytes long, in a directory that exists. It should not be on the filesystem under test:
+    without a free inode no socket can be made.
     """
 
     def __init__(self, runtime: EmbeddedRuntime, socket_path: str) -> None:
@@ -106,7 +106,8 @@ class EmbeddedServer:
         return f"unix:{self.socket_path}"
 
     def start(self) -> None:
-        """Listen; nothing happens if it listens already. Raises EmbeddedNodeError if the socket cannot be made."""
+        """Starts to listen; does nothing if it listens already. Raises EmbeddedNodeError if the socket cannot be
+        made."""
         if self._serving is not None:
             return
         if len(os.fsencode(self.socket_path)) > _SOCKET_PATH_BYTES:
@@ -131,7 +132,7 @@ class EmbeddedServer:
             server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
         try:
             server.add_insecure_port(self.target)
-            os.chmod(self.socket_path, 0o600)  # whoever reaches a runtime's socket owns the node
+            os.chmod(self.socket_path, 0o600)  # who can connect to the socket of a runtime is root on the node
             server.start()
         except (OSError, RuntimeError) as caught:
             server.stop(grace=None)
@@ -140,9 +141,9 @@ class EmbeddedServer:
         self._serving = (server, executor)
 
     def stop(self) -> None:
-        """Hang up on every caller, wait until no call is in flight, and remove the socket. Idempotent.
+        """Closes every connection, waits until no call is in flight, and removes the socket. Idempotent.
 
-        Calls that a failpoint holds up do not happen any more; any other call that has begun is carried to its end.
+        Calls that a failpoint holds up are dropped; any other call that has begun is executed to its end.
         """
         if self._serving is None:
             return
@@ -158,14 +159,14 @@ class EmbeddedServer:
             return  # grpc has removed it itself
 
     def restart(self) -> None:
-        """Stop, and start on the same path: what a client sees when a runtime is upgraded."""
+        """Stops, and starts on the same path, as when a runtime is upgraded."""
         self.stop()
         self.start()
 
     def close(self) -> None:
-        """Stop, and let the runtime free at once what it would free later, so that no thread is left."""
+        """Stops, and lets the runtime free at once what it would free later, so that no thread is left."""
         self.stop()
-        self.runtime.settle()
+        self.runtime.force_gc()
 
     def _handler(self, method: Method) -> grpc.RpcMethodHandler[Any, Any]:
         def serve(request: Message, context: grpc.ServicerContext) -> Iterator[Message]:
@@ -181,20 +182,20 @@ class EmbeddedServer:
 
         return self._method_handler(method, serve)
 
-    def _stream(self, name: str, twin: Method) -> grpc.RpcMethodHandler[Any, Any]:
+    def _stream(self, name: str, counterpart: Method) -> grpc.RpcMethodHandler[Any, Any]:
         def serve(request: Message, context: grpc.ServicerContext) -> Iterator[Message]:
-            call = Call(lambda: twin.function(self.runtime, request), twin.answer(), distorted)
+            call = Call(lambda: counterpart.function(self.runtime, request), counterpart.answer(), distorted)
             try:
                 return one_by_one(self.failpoints.apply(name, call))
             except InjectedError as error:
                 return failing(() if error.partial is None else one_by_one(error.partial), error, context)
 
-        return self._method_handler(twin, serve)
+        return self._method_handler(counterpart, serve)
 
     def _method_handler(
         self, method: Method, serve: Callable[[Any, grpc.ServicerContext], Iterator[Any]]
     ) -> grpc.RpcMethodHandler[Any, Any]:
-        # On the wire a single answer is a stream of one message: so a stream can be cut after a message.
+        # On the wire a unary answer is a stream of one message. A stream handler can send a message and then an error.
         return grpc.unary_stream_rpc_method_handler(
             serve,
             request_deserializer=method.request.FromString,
@@ -210,6 +211,6 @@ def one_by_one(answer: Message) -> Iterator[Message]:
 
 
 def failing(before: Iterable[Any], error: InjectedError, context: grpc.ServicerContext) -> Iterator[Any]:
-    """The answer that an injected error makes: the messages that are sent before it, then its code."""
+    """The answer to a call that fails on purpose: the messages before the error, then its code."""
     yield from before
     context.abort(error.code, error.message)

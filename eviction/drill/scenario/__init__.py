@@ -1,1 +1,1 @@
-"""A scenario: its types, its strict reader, and those that come with the program."""
+"""Scenarios: their types, their strict reader, and the built-in library."""

@@ -1,4 +1,4 @@
-"""Texts of a scenario as amounts; every sentence names its field."""
+"""Reads amounts and durations from the texts of a scenario. Every error message names the field."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ScenarioError(EvictionError):
 
 
 def read_text(field: str, text: str, read: Callable[[str], _Value]) -> _Value:
-    """What a text says, read by `read`. Raises ScenarioError."""
+    """The value that `read` makes of a text. Raises ScenarioError."""
     try:
         return read(text)
     except QuantityError as error:
@@ -27,7 +27,7 @@ def read_text(field: str, text: str, read: Callable[[str], _Value]) -> _Value:
 
 
 def amount_of(field: str, text: str, at_least: int = 0) -> int:
-    """Bytes or files, a fraction rounded up. Raises ScenarioError."""
+    """Bytes or files; a fraction is rounded up. Raises ScenarioError unless it is between `at_least` and 1 Ti."""
     found = whole(read_text(field, text, parse_quantity))
     if not at_least <= found <= LARGEST_BYTES:
         raise ScenarioError(f"{field}: must be between {at_least} and 1Ti, but it was {text!r}")
@@ -35,7 +35,7 @@ def amount_of(field: str, text: str, at_least: int = 0) -> int:
 
 
 def seconds_of(field: str, text: str) -> float:
-    """A duration, at least 0. Raises ScenarioError."""
+    """A duration in seconds. Raises ScenarioError if it is negative."""
     seconds = read_text(field, text, parse_duration)
     if seconds < 0:
         raise ScenarioError(f"{field}: must not be negative, but it was {text!r}")
@@ -43,14 +43,14 @@ def seconds_of(field: str, text: str) -> float:
 
 
 def seconds_or_none(field: str, text: str | None) -> float | None:
-    """A duration where one is written. Raises ScenarioError."""
+    """A duration in seconds; None if there is no text. Raises ScenarioError."""
     return None if text is None else seconds_of(field, text)
 
 
-def refuse_twice(field: str, names: Iterable[str]) -> None:
-    """Raises ScenarioError when a name is there twice."""
+def refuse_duplicates(field: str, names: Iterable[str]) -> None:
+    """Raises ScenarioError if a name occurs twice."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise ScenarioError(f"{field}: the name {quoted(name)} is there twice")
+            raise ScenarioError(f"{field}: the name {quoted(name)} occurs twice")
         seen.add(name)

@@ -1,4 +1,4 @@
-"""The expectations of a scenario, read."""
+"""Reads the expectations of a scenario."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KINDS = ("image", "container", "sandbox", "log")
 
 
 def expectation_of(written: ExpectFields, node: NodeSpec, faults: int) -> Expectation:
-    """What must hold on a node, and that each of so many faults strikes.
+    """What must hold on a node, including that each of the `faults` configured faults is triggered.
 
     Raises ScenarioError with a sentence that names the field.
     """
@@ -34,7 +34,7 @@ def expectation_of(written: ExpectFields, node: NodeSpec, faults: int) -> Expect
         stays=tuple(_pattern("expect.stays", text) for text in written.stays),
         images_left_at_least=written.imagesLeftAtLeast,
         images_lost_beyond_need=written.imagesLostBeyondNeed,
-        lowest={_signal("expect.lowest", name): _least(name, text, node) for name, text in written.lowest.items()},
+        lowest={_signal("expect.lowest", name): _minimum(name, text, node) for name, text in written.lowest.items()},
         lowest_shares={
             _signal("expect.lowest", name): read_text(f"expect.lowest.{name}", text, parse_percentage)
             for name, text in written.lowest.items()
@@ -42,7 +42,7 @@ def expectation_of(written: ExpectFields, node: NodeSpec, faults: int) -> Expect
         },
         passes_at_most=written.passesAtMost,
         says=written.says,
-        faults_strike=faults,
+        faults_triggered=faults,
         no_restarts=written.noRestarts,
         new_pod_starts=written.newPodStarts,
         quiet_seconds=seconds_or_none("expect.quietFor", written.quietFor),
@@ -64,7 +64,7 @@ def _signal(field: str, name: str) -> Signal:
     return Signal(name)
 
 
-def _least(name: str, text: str, node: NodeSpec) -> int:
+def _minimum(name: str, text: str, node: NodeSpec) -> int:
     field = f"expect.lowest.{name}"
     if not text.endswith("%"):
         return amount_of(field, text)

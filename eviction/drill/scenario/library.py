@@ -1,4 +1,4 @@
-"""The scenarios that come with the program, and how one is found."""
+"""The built-in scenarios, and finding a scenario by name or path."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def library() -> dict[str, str]:
 
 
 def find_scenario(name: str) -> Scenario:
-    """A scenario of the library by name, or a file by path. Raises ScenarioError."""
+    """Reads a built-in scenario by name, or a file by path. Raises ScenarioError."""
     known = library()
     if name in known:
         return read_scenario(known[name])

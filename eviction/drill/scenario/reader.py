@@ -1,6 +1,6 @@
-"""A scenario read strictly from YAML: the file's texts become amounts, and what must agree is checked.
+"""Reads a scenario strictly from YAML: texts become amounts, and fields that must agree are checked.
 
-The first problem ends the reading with one sentence that names the file and the field. The fields are in `schema`; a
+Reading ends at the first problem with one sentence that names the file and the field. The fields are in `schema`; a
 guide with an example is `eviction/drill/README.md`.
 """
 
@@ -13,7 +13,7 @@ from eviction.configuration.effective import ConfigurationError, load
 from eviction.configuration.models import ValidationError
 from eviction.configuration.strict_yaml import DocumentError, first_problem, quoted, read_document
 from eviction.decision.threshold_config import KUBELET_EVICTION_HARD
-from eviction.drill.scenario.amounts import ScenarioError, amount_of, refuse_twice, seconds_of, seconds_or_none
+from eviction.drill.scenario.amounts import ScenarioError, amount_of, refuse_duplicates, seconds_of, seconds_or_none
 from eviction.drill.scenario.expectations import expectation_of
 from eviction.drill.scenario.schema import (
     FaultFields,
@@ -42,14 +42,14 @@ from eviction.drill.scenario.types import (
 from signals.types import FilesystemRole, FsLayout
 
 THRESHOLD_MAPS = ("evictionHard", "evictionSoft", "evictionSoftGracePeriod", "evictionMinimumReclaim")
-# What the drill itself sets, for it makes the node.
+# Set by the drill, since it makes the node.
 SET_BY_THE_DRILL = frozenset(
     {"apiVersion", "kind", "kubeletConfig", "kubeletConfigDir", "rootDirectory", "podLogsDir", "containerLogsDir"}
     | {"containerRuntimeEndpoint", "imageServiceEndpoint", "stateFile", "controlSocket", "metricsAddress"}
     | {"kubeletEndpoint", "kubeletTokenFile", "kubeletCertificateFile", "kubeletKeyFile", "kubeletCAFile"}
     | {"kubeletServerName", "kubeletInsecureSkipVerify", "kubernetesEvents", "kubeconfig", "nodeName"}
 )
-# No periodic collection and no waiting, unless a scenario is about them.
+# No periodic garbage collection and no hold-off, unless the scenario sets them.
 DEFAULTS: Mapping[str, Any] = {"imageGCHighThresholdPercent": 100, "holdOffAfterStart": "0s"}
 LAYOUTS = {"single": FsLayout.SINGLE, "dedicated": FsLayout.DEDICATED_IMAGEFS, "split": FsLayout.SPLIT}
 
@@ -64,15 +64,15 @@ def read_scenario(path: str) -> Scenario:
 
 
 def scenario_of(document: Mapping[str, Any], path: str) -> Scenario:
-    """The scenario in a document; `path` stands for it in the sentence. Raises ScenarioError."""
-    alone = isinstance(document.get("pressure"), dict)
-    if alone:
+    """The scenario in a document. `path` names it in the error message. Raises ScenarioError."""
+    single = isinstance(document.get("pressure"), dict)
+    if single:
         document = {**document, "pressure": [document["pressure"]]}
     try:
         written = ScenarioFields.model_validate(document)
     except ValidationError as error:
-        said = first_problem(error, path, ScenarioFields)
-        raise ScenarioError(said.replace("pressure.0.", "pressure.") if alone else said) from None
+        text = first_problem(error, path, ScenarioFields)
+        raise ScenarioError(text.replace("pressure.0.", "pressure.") if single else text) from None
     try:
         return _scenario(written)
     except ScenarioError as error:
@@ -106,8 +106,8 @@ def _node(written: NodeFields) -> NodeSpec:
     images = tuple(_image(f"node.images.{number}", image) for number, image in enumerate(written.images))
     pods = tuple(_pod(f"node.pods.{number}", pod) for number, pod in enumerate(written.pods))
     present = [name for image in images for name in image.names]
-    refuse_twice("node.images", present)
-    refuse_twice("node.pods", (name for pod in pods for name in pod.names))
+    refuse_duplicates("node.images", present)
+    refuse_duplicates("node.pods", (name for pod in pods for name in pod.names))
     for pod in pods:
         if pod.image not in present:
             raise ScenarioError(f"node.pods: {pod.name}: the image {quoted(pod.image)} is not among node.images")
@@ -164,13 +164,13 @@ def _pod(field: str, written: PodFields) -> PodSpec:
 
 
 def _configuration(written: NodeFields) -> dict[str, Any]:
-    """The fields of the configuration file, each checked by the configuration's own reader."""
+    """The fields of the configuration file, checked by the reader of the configuration."""
     maps: dict[str, Any] = {name: dict(getattr(written, name)) for name in THRESHOLD_MAPS}
     for name in written.configuration:
         if name in SET_BY_THE_DRILL:
             raise ScenarioError(f"node.configuration.{name}: the drill sets it")
         if name in maps:
-            raise ScenarioError(f"node.configuration.{name}: stands under node")
+            raise ScenarioError(f"node.configuration.{name}: belongs directly under node")
     if not maps["evictionHard"] and not maps["evictionSoft"]:
         raise ScenarioError("node.evictionHard: at least one threshold is needed, here or in evictionSoft")
     # The kubelet's way to switch a default off.
@@ -185,7 +185,7 @@ def _configuration(written: NodeFields) -> dict[str, Any]:
     return fields
 
 
-# ---- what happens
+# ---- pressures and faults
 
 
 def _pressure(field: str, written: PressureFields, node: NodeSpec) -> Pressure:
@@ -194,16 +194,16 @@ def _pressure(field: str, written: PressureFields, node: NodeSpec) -> Pressure:
     for name in ("pod", "image"):
         if bool(getattr(written, name)) != (name == needed):
             raise ScenarioError(
-                f"{field}.{name}: {'is missing' if name == needed else 'has no part'} where {grows} grows"
+                f"{field}.{name}: {'is missing' if name == needed else 'is not allowed'} if grows is {grows}"
             )
     if written.where is not None and grows not in (Grows.BYTES, Grows.INODES):
-        raise ScenarioError(f"{field}.where: has no part where {grows} grows")
+        raise ScenarioError(f"{field}.where: is not allowed if grows is {grows}")
     if not written.remains and grows in (Grows.WRITABLE, Grows.PULL):
         raise ScenarioError(
             f"{field}.remains: what {'a container has written' if needed == 'pod' else 'was pulled'} stays"
         )
     if written.fileSize != "0" and grows is not Grows.INODES:
-        raise ScenarioError(f"{field}.fileSize: has no part where {grows} grows")
+        raise ScenarioError(f"{field}.fileSize: is not allowed if grows is {grows}")
     if needed == "pod" and written.pod not in {name for pod in node.pods for name in pod.names}:
         raise ScenarioError(f"{field}.pod: the pod {quoted(written.pod)} is not among node.pods")
     states = {name: pod.state for pod in node.pods for name in pod.names}
@@ -212,10 +212,10 @@ def _pressure(field: str, written: PressureFields, node: NodeSpec) -> Pressure:
     if grows is Grows.LOG and states[written.pod] in (PodState.CREATED, PodState.VANISHED):
         raise ScenarioError(f"{field}.pod: {written.pod} has no container that has started, so nothing writes its log")
     if written.amount is None and written.for_ is None and grows is not Grows.PULL:
-        raise ScenarioError(f"{field}.amount: is missing; allowed are a quantity, full, and a time in {field}.for")
+        raise ScenarioError(f"{field}.amount: is missing; allowed are a quantity, full, or a time in {field}.for")
     image = None if written.image is None else _image(f"{field}.image", written.image)
     if image is not None:
-        refuse_twice(f"{field}.image", [n for spec in (*node.images, image) for n in spec.names])
+        refuse_duplicates(f"{field}.image", [n for spec in (*node.images, image) for n in spec.names])
     full = written.amount == "full"
     return Pressure(
         grows=grows,
@@ -236,11 +236,11 @@ def _pressure(field: str, written: PressureFields, node: NodeSpec) -> Pressure:
 def _fault(field: str, written: FaultFields) -> Fault:
     action = FaultAction(written.action)
     if (written.at is None) == (written.onCall is None):
-        raise ScenarioError(f"{field}.at: exactly one of at and onCall says when it strikes")
-    wrong, late = action is FaultAction.DISTORT, action is FaultAction.DELAY
-    for name, needed in (("method", action.of_one_method), ("by", late), ("how", wrong)):
+        raise ScenarioError(f"{field}.at: exactly one of at and onCall must say when the fault is triggered")
+    distorts, delays = action is FaultAction.DISTORT, action is FaultAction.DELAY
+    for name, needed in (("method", action.of_one_method), ("by", delays), ("how", distorts)):
         if (getattr(written, name) is not None) != needed:
-            raise ScenarioError(f"{field}.{name}: {'is missing' if needed else 'has no part'} in {action}")
+            raise ScenarioError(f"{field}.{name}: {'is missing' if needed else 'is not allowed'} in {action}")
     if written.lasts is None and action is FaultAction.AWAY:
         raise ScenarioError(f"{field}.lasts: is missing in away")
     return Fault(

@@ -1,7 +1,7 @@
-"""The file of a scenario, as written: fields, types and ranges.
+"""The fields of a scenario file, with their types and ranges.
 
-Every field of the format is here, with what it means; what the texts amount to and what must agree is read in
-`scenario`. Quantities, percentages and durations are texts as in a Kubernetes configuration (`24Mi`, `10%`, `1m30s`).
+`reader` turns their texts into amounts and checks fields that must agree. Quantities, percentages and durations are
+texts as in a Kubernetes configuration (`24Mi`, `10%`, `1m30s`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class FilesystemFields(StrictModel):
 
 
 class ImageFields(StrictModel):
-    """One or `count` images, each of a layer of `size` in `files` files, and of a common layer of `shared` bytes."""
+    """One or `count` images, each with a layer of its own (`size` in `files` files) and a common layer of `shared`
+    bytes."""
 
     name: str = Field(min_length=1, max_length=200)
     count: int = Field(1, ge=1, le=1000)
@@ -68,13 +69,13 @@ class ImageFields(StrictModel):
 
 
 class PodFields(StrictModel):
-    """One or `count` pods with one container of an image that is there; see `PodState` for the states."""
+    """One or `count` pods with one container each, of an image of the node; see `PodState` for the states."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,60}$")
     image: str
     state: Literal["running", "initialized", "crashed", "completed", "created", "unknown", "gone", "vanished"]
     count: int = Field(1, ge=1, le=1000)
-    deadCopies: int | None = Field(None, ge=0, le=100)  # noqa: N815 # the names of fields are the file's
+    deadCopies: int | None = Field(None, ge=0, le=100)  # noqa: N815 # field names are those of the file
     writes: str = "2Mi"
     logs: str = "0"
     dead: str = "10m"
@@ -82,7 +83,7 @@ class PodFields(StrictModel):
 
 
 class RuntimeFields(StrictModel):
-    """Whose rules the embedded runtime follows, and in what it differs from them."""
+    """The runtime whose rules the embedded runtime follows, and the rules that the scenario changes."""
 
     dialect: Dialect = "containerd-2"
     containerSpaceDelay: str | None = None  # noqa: N815
@@ -91,8 +92,8 @@ class RuntimeFields(StrictModel):
 
 
 class NodeFields(StrictModel):
-    """The node. `size`, `inodes` and `type` are those of nodefs. The first image is that of pod sandboxes. Thresholds
-    and `configuration` are fields of the configuration file; a threshold that is not named is off."""
+    """The node. `size`, `inodes` and `type` are those of nodefs. The first image is the one of pod sandboxes.
+    Thresholds and `configuration` are fields of the configuration file. A threshold that is not named is off."""
 
     layout: Literal["single", "dedicated", "split"] = "single"
     size: str
@@ -128,14 +129,14 @@ class PressureFields(StrictModel):
 
 
 class CallFields(StrictModel):
-    """The call at which a fault strikes: the `count`th of a method, counted from the first pressure on."""
+    """The call that triggers a fault: the `count`th call of a method since the first pressure began."""
 
     method: Method
     count: int = Field(1, ge=1, le=10_000)
 
 
 class FaultFields(StrictModel):
-    """One fault: what, and when."""
+    """One fault: its action and its trigger."""
 
     action: Literal["fail", "act-then-fail", "pretend", "delay", "hang", "cut", "distort", "restart", "away"]
     at: str | None = None
@@ -160,7 +161,7 @@ class FaultFields(StrictModel):
 
 
 class ConditionFields(StrictModel):
-    """When DiskPressure comes and goes."""
+    """When DiskPressure has to be reported, and when it has to end."""
 
     never: bool = False
     comesWithin: str | None = None  # noqa: N815
@@ -168,7 +169,7 @@ class ConditionFields(StrictModel):
 
 
 class ExpectFields(StrictModel):
-    """What must hold; `relievedWithin` may be `never`. Patterns are names, or a kind and a name: `image old/*`."""
+    """What must hold. `relievedWithin` may be `never`. A pattern is a name, or a kind and a name: `image old/*`."""
 
     diskPressure: ConditionFields = ConditionFields()  # noqa: N815
     relievedWithin: str | None = None  # noqa: N815
@@ -188,7 +189,7 @@ class ExpectFields(StrictModel):
 
 
 class ScenarioFields(StrictModel):
-    """The whole file. `pressure` may be written as one mapping where there is only one."""
+    """The whole file. A single `pressure` may be written as one mapping."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")
     why: str = Field(min_length=1)

@@ -1,7 +1,6 @@
-"""What a scenario says: a node, pressures, faults, and what must hold. Values only.
+"""A scenario as values: a node, pressures, faults, and what must hold.
 
-Sizes are bytes or inodes, times are seconds, rates are a second. The file that they are read from is described in
-`scenario`.
+Sizes are bytes or inodes, times are seconds, rates are per second. The fields of the file are in `schema`.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ class FilesystemSpec:
 
 @dataclass(frozen=True, slots=True)
 class ImageSpec:
-    """Images to be present, or to be pulled: `count` of them, each of a layer of its own of `size_bytes` in `files`
-    files, and of a layer of `shared_bytes` that all of them share. `age_seconds` is how long the first has been known;
-    the others follow one second apart."""
+    """`count` images to be present, or to be pulled. Each has a layer of its own, of `size_bytes` in `files` files, and
+    a layer of `shared_bytes` that all of them share. `age_seconds`: how long ago the first of them was first seen; the
+    others follow one second apart."""
 
     name: str
     count: int = 1
@@ -50,18 +49,19 @@ class ImageSpec:
 
     @property
     def names(self) -> list[str]:
-        """The references: the name with the tag `1`; where there are several, with a number of two digits or more."""
+        """The references: the name with the tag `1`. Several images are numbered, with two digits or more."""
         if self.count == 1:
             return [f"{self.name}:1"]
         return [f"{self.name}-{number:02}:1" for number in range(1, self.count + 1)]
 
 
 class PodState(StrEnum):
-    """What has become of a pod and its container.
+    """The state of a pod and of its container.
 
-    `running`. `initialized`: an init container has ended well, the other one runs. `crashed`: dead copies, the pod
-    lives. `completed`: ended well, the pod lives. `created`: made and not started. `unknown`: the runtime has lost
-    sight of it. `gone`: dead, and the kubelet has forgotten the pod. `vanished`: of what was gone only logs are left.
+    `running`. `initialized`: an init container has succeeded, the other container runs. `crashed`: the container has
+    dead copies, and the kubelet knows the pod. `completed`: succeeded, and the kubelet knows the pod. `created`: the
+    container was created and not started. `unknown`: the runtime reports the state UNKNOWN. `gone`: dead, and the
+    kubelet has forgotten the pod. `vanished`: only the logs of a forgotten pod are left.
     """
 
     RUNNING = "running"
@@ -74,8 +74,8 @@ class PodState(StrEnum):
     VANISHED = "vanished"
 
     @property
-    def lives(self) -> bool:
-        """Whether the kubelet knows the pod."""
+    def known_to_kubelet(self) -> bool:
+        """True if the pod exists for the kubelet."""
         return self not in (PodState.GONE, PodState.VANISHED)
 
 
@@ -89,9 +89,11 @@ class RestartPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PodSpec:
-    """Pods of one container: `count` of them. `dead_copies` are those of the container that came before its last one;
-    `write_bytes` is what each copy has written into its writable layer, `log_bytes` the size of each copy's log;
-    `dead_seconds` is how long ago dead things were made."""
+    """`count` pods with one container each.
+
+    `dead_copies`: dead copies of the container before its last one. `write_bytes`: what each copy has written into its
+    writable layer. `log_bytes`: the size of the log of each copy. `dead_seconds`: how long ago the dead copies ended.
+    """
 
     name: str
     image: str
@@ -105,15 +107,15 @@ class PodSpec:
 
     @property
     def names(self) -> list[str]:
-        """The name, or with a number of at least two digits where there are several."""
+        """The name. Several pods are numbered, with two digits or more."""
         return [self.name] if self.count == 1 else [f"{self.name}-{number:02}" for number in range(1, self.count + 1)]
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeSpec:
-    """Whose rules the embedded runtime follows (`runtime.dialects`), and in what it differs from them: the
-    space of a removed container comes back so much later; whether it pins the sandbox image; whether it fills
-    `Container.image_id`. None: as in the dialect."""
+    """The runtime whose rules the embedded runtime follows (`runtime.dialects`), and rules that the scenario changes:
+    how late the space of a removed container is freed, whether the sandbox image is pinned, and whether
+    `Container.image_id` is filled. None: as in the dialect."""
 
     dialect: str = "containerd-2"
     container_space_delay_seconds: float | None = None
@@ -123,8 +125,11 @@ class RuntimeSpec:
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """The node. `imagefs` is there in the layouts that have one. `configuration`: fields of the configuration file.
-    `collectors`: how many agents with this configuration run on it. `rebooted`: the runtime has just come back."""
+    """The node.
+
+    `imagefs`: None in a layout without one. `configuration`: fields of the configuration file. `collectors`: how many
+    agents with this configuration run on the node. `rebooted`: the node has just booted.
+    """
 
     nodefs: FilesystemSpec
     imagefs: FilesystemSpec | None
@@ -138,12 +143,12 @@ class NodeSpec:
 
     @property
     def filesystems(self) -> dict[FilesystemRole, FilesystemSpec]:
-        """The filesystems by the role that they are named for."""
+        """The filesystems by name: `nodefs`, and `imagefs` if the layout has one."""
         named = {FilesystemRole.NODEFS: self.nodefs}
         return named if self.imagefs is None else {**named, FilesystemRole.IMAGEFS: self.imagefs}
 
     def role(self, role: FilesystemRole) -> FilesystemRole:
-        """The filesystem that a role is on: `nodefs` or `imagefs`."""
+        """The name of the filesystem that a role is on: `nodefs` or `imagefs`."""
         if self.layout is FsLayout.SINGLE or role is FilesystemRole.NODEFS:
             return FilesystemRole.NODEFS
         if role is FilesystemRole.CONTAINERFS and self.layout is FsLayout.SPLIT:
@@ -153,7 +158,7 @@ class NodeSpec:
 
 class Grows(StrEnum):
     """What grows. `bytes`: one file. `inodes`: many files, empty or small. `log`: a pod's log. `writable`: a pod's
-    writable layer. `pull`: images arrive one after the other."""
+    writable layer. `pull`: images are pulled one after the other."""
 
     BYTES = "bytes"
     INODES = "inodes"
@@ -164,12 +169,12 @@ class Grows(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """What grows, how fast, until when.
+    """What grows, how fast, and until when.
 
-    It begins `after_seconds` after the one before has ended, and ends when `amount` (None: no end by itself) has been
-    written, when the disk is full if `until_full`, or after `for_seconds`. Then it stands still for `holds_seconds`;
-    what was written goes unless it `remains`. `rate` and `amount` are bytes, or files where inodes grow; `file_bytes`
-    is the size of each of those. `where`: the filesystem, for bytes and inodes.
+    A pressure begins `after_seconds` after the one before has ended. It writes until `amount` is reached (None: no
+    limit), until the disk is full (`until_full`), or for `for_seconds`. Then it waits `holds_seconds`, and frees what
+    it wrote unless it `remains`. `rate` and `amount` are bytes, or files if inodes grow; `file_bytes` is the size of
+    each of those files. `where`: the filesystem for bytes and inodes.
     """
 
     grows: Grows
@@ -187,14 +192,17 @@ class Pressure:
 
     @property
     def counts_inodes(self) -> bool:
-        """Whether `rate` and `amount` are files."""
+        """True if `rate` and `amount` are numbers of files."""
         return self.grows is Grows.INODES
 
 
 class FaultAction(StrEnum):
-    """What goes wrong. Of one method: it fails (nothing is done), it acts and fails all the same, it does nothing and
-    answers with success, it answers late, it hangs, its list ends in the middle with an error, its answer is not the
-    truth. Of the whole runtime: it restarts, or it is away."""
+    """What goes wrong.
+
+    One method of the runtime: `fail` does nothing and fails; `act-then-fail` acts and then fails; `pretend` does
+    nothing and reports success; `delay` answers late; `hang` does not answer; `cut` ends a list in the middle with an
+    error; `distort` gives a wrong answer. The whole runtime: `restart` restarts it; `away` stops it for a while.
+    """
 
     FAIL = "fail"
     ACT_THEN_FAIL = "act-then-fail"
@@ -208,16 +216,18 @@ class FaultAction(StrEnum):
 
     @property
     def of_one_method(self) -> bool:
-        """Whether it concerns one method of the runtime."""
+        """True if it concerns one method of the runtime, False if it concerns the whole runtime."""
         return self not in (FaultAction.RESTART, FaultAction.AWAY)
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault. It strikes `at_seconds` after the first pressure has begun, or when the `call_count`th call of
-    `call_method` since then arrives. A fault of a method lasts for `times` calls and at most `lasts_seconds` (None: no
-    limit); `delay_seconds` is how late an answer is; `code` and `message` are what the caller is told; `how` is the
-    way in which an answer is wrong."""
+    """One fault.
+
+    It is triggered `at_seconds` after the first pressure began, or by the `call_count`th call of `call_method` since
+    then. A fault of a method lasts for `times` calls and at most `lasts_seconds` (None: no limit). `delay_seconds`: how
+    late an answer is. `code` and `message`: the error that the caller gets. `how`: the distortion of an answer.
+    """
 
     action: FaultAction
     at_seconds: float | None = None
@@ -246,8 +256,8 @@ class ObjectPattern:
 
 @dataclass(frozen=True, slots=True)
 class ConditionExpectation:
-    """When DiskPressure comes and goes. `never`: it must not appear. `comes_within_seconds` of crossing a mark;
-    `goes_within_seconds` of the last relief; None: whenever."""
+    """When DiskPressure is reported. `never`: it must not be reported. `comes_within_seconds` of crossing a mark;
+    `goes_within_seconds` of the last relief. None: at any time."""
 
     never: bool = False
     comes_within_seconds: float | None = None
@@ -256,14 +266,16 @@ class ConditionExpectation:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What must hold. None: nothing is expected of it.
+    """What must hold. None: nothing is expected.
 
-    `relieved_within_seconds` of crossing a mark, each time that one is crossed; `never_relieved`: pressure must remain.
-    `first_removal_*`: of the first crossing. `goes`, `stays`: every object of that name that was there at the start, of
-    which there must be one. `lowest`: the least that may be available, ever, on the node of the scenario;
-    `lowest_shares`: those of them that were written as percentages. `images_lost_beyond_need`: images that
-    went although what had gone before was enough. `passes_at_most`: passes that tried anything. `says`: a text in the
-    reason of the last pass. `faults_strike`: so many must have struck, or the run did not test what it says.
+    `relieved_within_seconds`: of crossing a mark, for each crossing. `never_relieved`: pressure must remain.
+    `first_removal_*`: of the first crossing. `nothing_goes`: no object may be removed. `goes`, `stays`: every object
+    that matches and was there at the start must be removed, or kept; at least one must match. `lowest`: the least that
+    may ever be available, on the node of the scenario; `lowest_shares`: those of them that were written as percentages.
+    `images_lost_beyond_need`: images removed although the other removals were enough. `passes_at_most`: passes that
+    tried a removal. `says`: a text in the reason of the last pass. `faults_triggered`: how many faults must have been
+    triggered; with fewer the run did not test what the scenario says. `quiet_seconds`: no change for that long at the
+    end.
     """
 
     condition: ConditionExpectation = ConditionExpectation()
@@ -280,7 +292,7 @@ class Expectation:
     lowest_shares: Mapping[Signal, Percentage] = field(default_factory=dict)
     passes_at_most: int | None = None
     says: str = ""
-    faults_strike: int = 0
+    faults_triggered: int = 0
     no_restarts: bool = True
     new_pod_starts: bool = True
     quiet_seconds: float | None = None
@@ -288,7 +300,7 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One drill."""
+    """One scenario."""
 
     name: str
     why: str

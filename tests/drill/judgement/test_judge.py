@@ -1,4 +1,4 @@
-"""Every expectation, held and not held, on runs that are made up."""
+"""Every expectation, held and not held, on invented runs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ from typing import Any
 import pytest
 
 from eviction.drill.judgement.judge import Check, judge, lost_beyond_need
-from eviction.drill.measurement.measurements import Band, Episode, LayerSeen, NamedObject, PassSeen, Seen
+from eviction.drill.measurement.measurements import (
+    ConditionPeriod,
+    Episode,
+    ImageLayer,
+    MeasuredPass,
+    Measurements,
+    NamedObject,
+)
 from eviction.drill.scenario.types import ConditionExpectation, Expectation, ObjectPattern
 from eviction.reporting.pass_record import PassResult
 from eviction.types import NodeCondition
 from signals.types import Signal
-from tests.drill.documents import MIB, one_pass, seen
+from tests.drill.documents import MIB, measurements, one_pass
 
 Changes = dict[str, Any]
 
@@ -22,8 +29,8 @@ def condition(**fields: Any) -> Changes:
     return {"condition": ConditionExpectation(**fields)}
 
 
-def band(began: float, ended: float | None) -> Changes:
-    return {"bands": (Band(NodeCondition.DISK_PRESSURE, began, ended),)}
+def condition_period(began: float, ended: float | None) -> Changes:
+    return {"condition_periods": (ConditionPeriod(NodeCondition.DISK_PRESSURE, began, ended),)}
 
 
 def pattern(text: str) -> ObjectPattern:
@@ -47,11 +54,11 @@ HOLDS: dict[str, Changes] = {
 }
 
 BREAKS: dict[str, tuple[Changes, Changes, str]] = {
-    "DiskPressure never comes": ({}, {"bands": ()}, "never came"),
-    "DiskPressure comes late": (condition(comes_within_seconds=0.1), band(1.2, None), "after 0.200 s"),
+    "DiskPressure never comes": ({}, {"condition_periods": ()}, "never came"),
+    "DiskPressure comes late": (condition(comes_within_seconds=0.1), condition_period(1.2, None), "after 0.200 s"),
     "DiskPressure comes though it should not": (condition(never=True), {}, "after 1.010 s"),
     "DiskPressure goes late": (condition(goes_within_seconds=0.4), {}, "after 0.500 s"),
-    "DiskPressure does not go": (condition(goes_within_seconds=9.0), band(1.0, None), "did not go"),
+    "DiskPressure does not go": (condition(goes_within_seconds=9.0), condition_period(1.0, None), "did not go"),
     "relieved late": ({"relieved_within_seconds": 0.1}, {}, "after 0.200 s"),
     "never relieved": ({"relieved_within_seconds": 9.0}, {"episodes": (Episode(1.0),)}, "not relieved"),
     "one of two never relieved": (
@@ -69,57 +76,59 @@ BREAKS: dict[str, tuple[Changes, Changes, str]] = {
     "first removal late": ({"first_removal_within_seconds": 0.05}, {}, "after 0.100 s"),
     "no removal": ({"first_removal_within_seconds": 9.0}, {"removals": ()}, "nothing was removed"),
     "first removal too early": ({"first_removal_not_before_seconds": 0.5}, {}, "after 0.100 s"),
-    "something goes": ({"nothing_goes": True}, {}, "went: a:1"),
+    "something goes": ({"nothing_goes": True}, {}, "removed: a:1"),
     "what should go is there": ({"goes": (pattern("image b:1"),)}, {}, "still there: b:1"),
-    "what should go never was": ({"goes": (pattern("image c:1"),)}, {}, "never was"),
+    "what should go never was": ({"goes": (pattern("image c:1"),)}, {}, "was never there"),
     "only some of it goes": ({"goes": (pattern("image *"),)}, {}, "still there: b:1"),
-    "of another kind": ({"goes": (pattern("container a:1"),)}, {}, "never was"),
+    "of another kind": ({"goes": (pattern("container a:1"),)}, {}, "was never there"),
     "what should stay is gone": ({"stays": (pattern("image *"),)}, {}, "gone: a:1"),
-    "what should stay never was": ({"stays": (pattern("image c:1"),)}, {}, "never was"),
+    "what should stay never was": ({"stays": (pattern("image c:1"),)}, {}, "was never there"),
     "too few images": ({"images_left_at_least": 2}, {}, "1"),
     "too low": ({"lowest": {Signal.NODEFS_AVAILABLE: 10 * MIB}}, {}, "9.0MiB"),
     "too few inodes": ({"lowest": {Signal.NODEFS_INODES_FREE: 801}}, {}, "800 inodes"),
-    "never seen": ({"lowest": {Signal.NODEFS_AVAILABLE: 0}}, {"samples": ()}, "not seen"),
+    "never seen": ({"lowest": {Signal.NODEFS_AVAILABLE: 0}}, {"samples": ()}, "not measured"),
     "too many passes": ({"passes_at_most": 0}, {}, "1"),
     "not said": ({"says": "sorry"}, {}, "removed 1 objects"),
     "nothing to say": ({"says": "sorry"}, {"passes": ()}, "there was no pass"),
     "not quiet": ({"quiet_seconds": 1.1}, {}, "for 1.000 s"),
-    "a fault that never struck": ({"faults_strike": 1}, {}, "0 struck"),
-    "a container runs again": ({}, {"restarted": ("web/init",)}, "would start web/init"),
-    "no new pod": ({}, {"new_pod": "no space left on device"}, "no space left on device"),
-    "a new pod was not tried": ({}, {"new_pod": None}, "not tried"),
+    "a fault that was never triggered": ({"faults_triggered": 1}, {}, "0 triggered"),
+    "a container runs again": ({}, {"would_restart": ("web/init",)}, "would start web/init"),
+    "no new pod": ({}, {"new_pod_problem": "no space left on device"}, "no space left on device"),
+    "a new pod was not tried": ({}, {"new_pod_problem": None}, "not tried"),
 }
 
 
 def judged(expect: Changes, changes: Changes) -> tuple[Check, ...]:
-    return judge(replace(Expectation(), **expect), seen(**changes))
+    return judge(replace(Expectation(), **expect), measurements(**changes))
 
 
 @pytest.mark.parametrize("holds", HOLDS)
-def test_what_is_as_expected_holds(holds: str) -> None:
-    """Each expectation by itself, on a run in which all went well."""
+def test_an_expectation_that_is_met_holds(holds: str) -> None:
+    """Each expectation by itself, on a run in which everything went well."""
     checks = judged(HOLDS[holds], {})
     assert [check.name for check in checks if not check.held] == []
     assert len(checks) >= len(judged({}, {}))
 
 
 @pytest.mark.parametrize("breaks", BREAKS)
-def test_what_is_not_as_expected_does_not_hold(breaks: str) -> None:
-    """One check fails and no other, and it says what was seen instead."""
+def test_an_expectation_that_is_not_met_fails(breaks: str) -> None:
+    """Exactly one check fails, and it says what was measured instead."""
     expect, changes, shown = BREAKS[breaks]
     (failed,) = [check for check in judged(expect, changes) if not check.held]
     assert failed.seen == shown
     assert failed.expected
 
 
-def test_what_is_not_expected_is_not_judged() -> None:
-    """A restart or a new pod that nobody asked about is no failure."""
-    checks = judged({"no_restarts": False, "new_pod_starts": False}, {"restarted": ("a/b",), "new_pod": None})
+def test_only_configured_expectations_are_judged() -> None:
+    """A restart or a missing new pod fails only if the scenario expects otherwise."""
+    checks = judged(
+        {"no_restarts": False, "new_pod_starts": False}, {"would_restart": ("a/b",), "new_pod_problem": None}
+    )
     assert [check.name for check in checks] == ["DiskPressure"]
 
 
-LAYERS = {name: (LayerSeen(name, 5 * MIB, 3),) for name in ("a:1", "b:1", "c:1")}
-SHARED = {name: (*own, LayerSeen("shared", 20 * MIB, 3)) for name, own in LAYERS.items()}
+LAYERS = {name: (ImageLayer(name, 5 * MIB, 3),) for name in ("a:1", "b:1", "c:1")}
+SHARED = {name: (*own, ImageLayer("shared", 20 * MIB, 3)) for name, own in LAYERS.items()}
 
 
 def after(*names: str) -> frozenset[NamedObject]:
@@ -143,9 +152,9 @@ def after(*names: str) -> frozenset[NamedObject]:
         ((one_pass("a:1", after=15 * MIB), one_pass("a:1", after=15 * MIB)), {"layers": LAYERS}, 1),
     ],
 )
-def test_images_beyond_need_are_those_that_would_have_fitted(
-    passes: tuple[PassSeen, ...], changes: Changes, lost: int
+def test_images_beyond_need_are_those_that_fit_into_the_surplus(
+    passes: tuple[MeasuredPass, ...], changes: Changes, lost: int
 ) -> None:
-    """The mark is 10 MiB; a layer that another image holds costs nothing, the last holder of one costs all of it."""
-    run: Seen = seen(**{"passes": passes, "after": frozenset(), **changes})
+    """The mark is 10 MiB. A layer shared with a remaining image does not count; else it counts for the last image."""
+    run: Measurements = measurements(**{"passes": passes, "after": frozenset(), **changes})
     assert lost_beyond_need(run) == lost

@@ -1,4 +1,4 @@
-"""Which expectations are judged on a node that the scenario did not build, and that the others are said."""
+"""The expectations that are judged on a real node; the others are reported as not judged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eviction.drill.measurement.measurements import EndedPod
 from eviction.drill.scenario.types import ConditionExpectation, Expectation, ObjectPattern
 from signals.quantity import parse_percentage
 from signals.types import Signal
-from tests.drill.documents import MIB, seen
+from tests.drill.documents import MIB, measurements
 
 EVERYTHING = Expectation(
     condition=ConditionExpectation(comes_within_seconds=0.1, goes_within_seconds=0.6),
@@ -30,7 +30,7 @@ EVERYTHING = Expectation(
     lowest_shares={Signal.NODEFS_AVAILABLE: parse_percentage("9%")},
     passes_at_most=3,
     says="relieved",
-    faults_strike=1,
+    faults_triggered=1,
     quiet_seconds=0.5,
 )
 NOT_JUDGED = {
@@ -48,23 +48,23 @@ NOT_JUDGED = {
 }
 
 
-def open_checks(response: Response, **changes: Any) -> dict[str, str]:
-    """What was not judged, by name, with what is said."""
-    checks = judge_real(EVERYTHING, seen(**changes), response)
+def not_judged(response: Response, **changes: Any) -> dict[str, str]:
+    """The checks that were not judged: name -> the reason given."""
+    checks = judge_real(EVERYTHING, measurements(**changes), response)
     return {check.name: check.seen for check in checks if check.held is None}
 
 
-def test_what_depends_on_the_scenarios_own_node_is_said_to_be_not_judged() -> None:
-    """Each with its reason, and none of it held."""
-    said = open_checks(Response.OURS)
-    assert said.keys() == NOT_JUDGED
-    assert all(text.startswith("not judged: ") for text in said.values())
-    assert open_checks(Response.OBSERVED).keys() == NOT_JUDGED | {"DiskPressure"}
+def test_what_depends_on_the_node_of_the_scenario_is_not_judged() -> None:
+    """Each of these checks gives its reason."""
+    reasons = not_judged(Response.OURS)
+    assert reasons.keys() == NOT_JUDGED
+    assert all(text.startswith("not judged: ") for text in reasons.values())
+    assert not_judged(Response.OBSERVED).keys() == NOT_JUDGED | {"DiskPressure"}
 
 
-def test_what_can_be_seen_on_any_node_is_judged() -> None:
+def test_what_can_be_measured_on_any_node_is_judged() -> None:
     """Relief, the first removal, the lowest point, named objects, quiet, and that pods go on."""
-    judged = {c.name: c.held for c in judge_real(EVERYTHING, seen(), Response.OURS) if c.held is not None}
+    judged = {c.name: c.held for c in judge_real(EVERYTHING, measurements(), Response.OURS) if c.held is not None}
     assert judged == {
         "DiskPressure comes": True,
         "relieved": True,
@@ -78,32 +78,32 @@ def test_what_can_be_seen_on_any_node_is_judged() -> None:
 
 
 def test_a_lowest_point_as_a_share_is_one_of_this_nodes_sizes() -> None:
-    """9 MiB were left: 9% of these 100 MiB, whatever the scenario's own node was; 10% are more."""
+    """9 MiB were left of these 100 MiB: at least 9 % holds, 10 % does not, whatever size the scenario names."""
     for share, held in (("9%", True), ("10%", False)):
         expect = replace(EVERYTHING, lowest_shares={Signal.NODEFS_AVAILABLE: parse_percentage(share)})
-        checks = {check.name: check.held for check in judge_real(expect, seen(), Response.OURS)}
+        checks = {check.name: check.held for check in judge_real(expect, measurements(), Response.OURS)}
         assert checks["lowest nodefs.available"] is held
 
 
-def test_what_did_not_hold_is_not_held_here_either() -> None:
-    """A pod that ended, an image that went, relief that was late."""
+def test_a_failed_expectation_fails_on_a_real_node_too() -> None:
+    """A pod that ended, an image that was removed, relief that was late."""
     ended = (EndedPod(1.5, "default/web", "uid"),)
     expect = replace(EVERYTHING, relieved_within_seconds=0.1, stays=(ObjectPattern("image", "a:1"),), goes=())
     failed = {
         check.name: check.seen
-        for check in judge_real(expect, seen(ended_pods=ended), Response.OBSERVED)
+        for check in judge_real(expect, measurements(ended_pods=ended), Response.OBSERVED)
         if check.held is False
     }
     assert failed == {"relieved": "after 0.200 s", "image a:1": "gone: a:1", "pods that ran": "ended: default/web"}
 
 
 @pytest.mark.parametrize("response", Response)
-def test_every_expectation_is_judged_or_said(response: Response) -> None:
-    """No field of an expectation gets lost: each that is set leaves a check. (A scenario with faults is refused.)"""
-    made_alone = {field.name: getattr(EVERYTHING, field.name) for field in fields(Expectation)}
-    del made_alone["faults_strike"], made_alone["lowest_shares"]
+def test_every_expectation_has_a_check(response: Response) -> None:
+    """Each field that is set makes a check, judged or not. (A scenario with faults is refused.)"""
+    values = {field.name: getattr(EVERYTHING, field.name) for field in fields(Expectation)}
+    del values["faults_triggered"], values["lowest_shares"]
     nothing = Expectation(no_restarts=False, new_pod_starts=False)
-    least = len(judge_real(nothing, seen(), response))
-    for name, value in made_alone.items():
-        checks = judge_real(replace(nothing, **{name: value}), seen(), response)
-        assert len(checks) > least or name == "condition", name
+    without = len(judge_real(nothing, measurements(), response))
+    for name, value in values.items():
+        checks = judge_real(replace(nothing, **{name: value}), measurements(), response)
+        assert len(checks) > without or name == "condition", name

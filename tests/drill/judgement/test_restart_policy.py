@@ -1,10 +1,10 @@
-"""The kubelet's restart rule, as the drill asks it before and after."""
+"""The kubelet's restart rule, which the drill applies before and after a run."""
 
 from __future__ import annotations
 
 import pytest
 
-from eviction.drill.judgement.restart_policy import Memory, should_be_restarted, would_start
+from eviction.drill.judgement.restart_policy import LastStatus, should_container_be_restarted, would_start
 from eviction.drill.scenario.types import PodSpec, PodState, RestartPolicy
 from reclaim.types import Container, ContainerState
 
@@ -13,18 +13,18 @@ EXITED = ContainerState.EXITED
 
 RULES = [
     (None, {ALWAYS: True, ON_FAILURE: True, NEVER: True}),
-    (Memory(ContainerState.RUNNING), {ALWAYS: False, ON_FAILURE: False, NEVER: False}),
-    (Memory(ContainerState.CREATED), {ALWAYS: True, ON_FAILURE: True, NEVER: True}),
-    (Memory(ContainerState.UNKNOWN), {ALWAYS: True, ON_FAILURE: True, NEVER: True}),
-    (Memory(EXITED, 0), {ALWAYS: True, ON_FAILURE: False, NEVER: False}),
-    (Memory(EXITED, 1), {ALWAYS: True, ON_FAILURE: True, NEVER: False}),
+    (LastStatus(ContainerState.RUNNING), {ALWAYS: False, ON_FAILURE: False, NEVER: False}),
+    (LastStatus(ContainerState.CREATED), {ALWAYS: True, ON_FAILURE: True, NEVER: True}),
+    (LastStatus(ContainerState.UNKNOWN), {ALWAYS: True, ON_FAILURE: True, NEVER: True}),
+    (LastStatus(EXITED, 0), {ALWAYS: True, ON_FAILURE: False, NEVER: False}),
+    (LastStatus(EXITED, 1), {ALWAYS: True, ON_FAILURE: True, NEVER: False}),
 ]
 
 
 @pytest.mark.parametrize(("newest", "by_policy"), RULES)
-def test_the_rule_is_the_kubelets(newest: Memory | None, by_policy: dict[RestartPolicy, bool]) -> None:
-    """What nothing remembers runs, whatever the policy: that is the harm that a collector can do."""
-    assert {policy: should_be_restarted(policy, newest) for policy in RestartPolicy} == by_policy
+def test_the_rule_is_the_kubelets(newest: LastStatus | None, by_policy: dict[RestartPolicy, bool]) -> None:
+    """A container without a record is started, whatever the policy: the harm that garbage collection can do."""
+    assert {policy: should_container_be_restarted(policy, newest) for policy in RestartPolicy} == by_policy
 
 
 def container(pod: str, name: str, attempt: int, state: ContainerState) -> Container:
@@ -36,7 +36,7 @@ STARTED = PodSpec("web", "i", PodState.INITIALIZED)
 
 
 def test_a_completed_container_starts_again_without_its_newest_copy() -> None:
-    """An older copy that failed says the opposite of the newest, which ended well."""
+    """The newest copy succeeded; an older one failed, and alone it would be started again."""
     copies = [container("job", "app", 0, EXITED), container("job", "app", 1, EXITED)]
     exit_codes = {"job-app-0": 1, "job-app-1": 0}
     assert would_start([JOB], copies, exit_codes) == frozenset()
@@ -44,8 +44,8 @@ def test_a_completed_container_starts_again_without_its_newest_copy() -> None:
     assert would_start([JOB], [], exit_codes) == {"job/app"}
 
 
-def test_an_init_container_that_nothing_remembers_runs_again() -> None:
-    """Although the pod's policy is Always an init container that ended well is not started, as long as it is there."""
+def test_an_init_container_without_a_record_runs_again() -> None:
+    """Even with the policy Always an init container that succeeded is not started, as long as its record exists."""
     app, init = container("web", "app", 0, ContainerState.RUNNING), container("web", "init", 0, EXITED)
     assert would_start([STARTED], [app, init], {}) == frozenset()
     assert would_start([STARTED], [app], {}) == {"web/init"}
@@ -57,7 +57,7 @@ def test_a_pod_that_is_gone_starts_nothing() -> None:
         assert would_start([PodSpec("old", "i", state)], [], {}) == frozenset()
 
 
-def test_every_pod_of_an_entry_is_asked() -> None:
-    """An entry with a count is so many pods."""
+def test_every_pod_of_an_entry_counts() -> None:
+    """An entry with a count stands for that many pods."""
     many = PodSpec("job", "i", PodState.COMPLETED, count=2, restart_policy=NEVER)
     assert would_start([many], [container("job-01", "app", 0, EXITED)], {}) == {"job-02/app"}

@@ -1,4 +1,4 @@
-"""What went from one list to the next, seen by asking alone."""
+"""Removals found by comparing one list of the runtime with the next."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.measurement.inventory import ListWatch, take_inventory
+from eviction.drill.measurement.inventory import InventoryPoller, take_inventory
 from eviction.drill.measurement.measurements import NamedObject
 from reclaim.types import Image, PodSandbox, PodSandboxState, RuntimeUnavailable
 from tests.pure.memory_runtime import MemoryRuntime
@@ -26,11 +26,11 @@ def runtime() -> MemoryRuntime:
     return made
 
 
-def watching(made: MemoryRuntime, logs: Path) -> ListWatch:
-    """A watch that asks as often as under pressure."""
-    watch = ListWatch(made, str(logs), lambda: True)
-    watch.start(time.monotonic())
-    return watch
+def started_poller(made: MemoryRuntime, logs: Path) -> InventoryPoller:
+    """A started poller, at the interval used under pressure."""
+    poller = InventoryPoller(made, str(logs), lambda: True)
+    poller.start(time.monotonic())
+    return poller
 
 
 def test_everything_that_is_listed_has_its_name(tmp_path: Path) -> None:
@@ -46,52 +46,52 @@ def test_everything_that_is_listed_has_its_name(tmp_path: Path) -> None:
     assert found.ready_pods == {"uid-web": "default/web", "uid-job": "default/job"}
 
 
-def test_what_goes_is_seen_once_and_a_pod_ends_with_its_last_ready_sandbox(tmp_path: Path) -> None:
-    """An image gone, a sandbox no longer READY, and another one replaced by its next attempt."""
+def test_a_removal_is_recorded_once_and_a_pod_ends_with_its_last_ready_sandbox(tmp_path: Path) -> None:
+    """An image removed, a sandbox no longer READY, and another one replaced by its next attempt."""
     made = runtime()
-    watch = watching(made, tmp_path)
+    poller = started_poller(made, tmp_path)
     made.hold(WEB._replace(state=PodSandboxState.NOTREADY), JOB._replace(id="s3", attempt=1))
     made.sandboxes.pop("s2")
     made.images.clear()
-    assert came_true(lambda: watch.news >= 3)
-    watch.stop()
-    assert sorted((each.kind, each.name) for each in watch.removals) == [
+    assert came_true(lambda: poller.changes >= 3)
+    poller.stop()
+    assert sorted((each.kind, each.name) for each in poller.removals) == [
         ("image", "registry.example/old:1"),
         ("sandbox", "default/job#0"),
     ]
-    assert [pod.name for pod in watch.ended_pods] == ["default/web"]
-    assert watch.strikes == []
+    assert [pod.name for pod in poller.ended_pods] == ["default/web"]
+    assert poller.outages == []
 
 
-def test_an_image_that_loses_its_names_first_goes_by_the_one_that_it_had(tmp_path: Path) -> None:
-    """containerd takes the tags away before the image; who asks in between sees an image without a name."""
+def test_an_image_that_loses_its_names_first_is_recorded_by_its_last_name(tmp_path: Path) -> None:
+    """containerd removes the tags before the image; a list in between has an image without a name."""
     made = runtime()
-    watch = watching(made, tmp_path)
+    poller = started_poller(made, tmp_path)
     made.hold(OLD._replace(repo_tags=()))
     time.sleep(0.1)  # it was listed so, several times
     made.images.clear()
-    watch.stop()
-    assert [(each.kind, each.name) for each in watch.removals] == [("image", "registry.example/old:1")]
+    poller.stop()
+    assert [(each.kind, each.name) for each in poller.removals] == [("image", "registry.example/old:1")]
 
 
-def test_a_runtime_that_is_away_has_removed_nothing(tmp_path: Path) -> None:
-    """Its absence is told once, and what it lists afterwards is compared with what was there before."""
+def test_an_unreachable_runtime_has_removed_nothing(tmp_path: Path) -> None:
+    """The outage is recorded once, and the next list is compared with the last one before it."""
     made = runtime()
-    watch = watching(made, tmp_path)
+    poller = started_poller(made, tmp_path)
     made.away = True
-    assert came_true(lambda: len(watch.strikes) == 1)
+    assert came_true(lambda: len(poller.outages) == 1)
     time.sleep(0.1)
     made.away = False
-    watch.stop()
-    assert watch.removals == []
-    assert watch.ended_pods == []
-    assert len(watch.strikes) == 1
-    assert watch.apart_seconds >= 0.1
+    poller.stop()
+    assert poller.removals == []
+    assert poller.ended_pods == []
+    assert len(poller.outages) == 1
+    assert poller.longest_gap_seconds >= 0.1
 
 
-def test_a_runtime_that_is_away_at_the_start_cannot_be_watched(tmp_path: Path) -> None:
-    """Without a first list nothing could be seen to go."""
+def test_a_runtime_that_is_unreachable_at_the_start_is_an_error(tmp_path: Path) -> None:
+    """Without a first list no removal could be found."""
     made = runtime()
     made.away = True
     with pytest.raises(RuntimeUnavailable):
-        ListWatch(made, str(tmp_path), lambda: True)
+        InventoryPoller(made, str(tmp_path), lambda: True)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.node.embedded_node import EmbeddedDrillNode
+from eviction.drill.node.embedded_node import EmbeddedNode
 from eviction.drill.pressure.embedded_growers import EmbeddedGrowers
-from eviction.drill.pressure.schedule import Pressures
+from eviction.drill.pressure.schedule import PressureSchedule
 from eviction.drill.run.embedded import configuration_of
 from eviction.drill.scenario.types import PodState, Scenario
 from eviction.node.node import Node
@@ -27,10 +27,10 @@ PODS = [{"name": state, "image": WEB, "state": state, "writes": "64Ki", "logs": 
 
 
 @contextmanager
-def built(made: Scenario) -> Iterator[tuple[EmbeddedDrillNode, Node]]:
-    """The node, and the product assembled for it."""
+def built(made: Scenario) -> Iterator[tuple[EmbeddedNode, Node]]:
+    """The embedded node, and a `Node` of the product for it."""
     need_mounts()
-    with EmbeddedDrillNode(made, MOUNTS) as embedded:
+    with EmbeddedNode(made, MOUNTS) as embedded:
         node = Node(configuration_of(made, embedded), reader=embedded.reader)
         try:
             assert node.locate() is None
@@ -48,7 +48,7 @@ def states(containers: tuple[Container, ...]) -> dict[str, list[str]]:
 
 
 def test_pods_are_in_the_states_that_the_scenario_gives_them() -> None:
-    """Containers, sandboxes, the kubelet's directories and logs are as a node would have them."""
+    """Containers, sandboxes, the kubelet's directories and logs are those of a real node."""
     with built(scenario(node={"pods": PODS})) as (embedded, node):
         assert states(node.client.list_containers()) == {
             "running": ["app#0 RUNNING"],
@@ -62,7 +62,7 @@ def test_pods_are_in_the_states_that_the_scenario_gives_them() -> None:
         dead = [s.pod_name for s in node.client.list_pod_sandboxes() if s.state is PodSandboxState.NOTREADY]
         assert dead == ["gone"]
         present = set(os.listdir(os.path.join(embedded.root_directory, "pods")))
-        assert present == {f"uid-{state}" for state in PodState if state.lives}
+        assert present == {f"uid-{state}" for state in PodState if state.known_to_kubelet}
         logs = embedded.population.log_files
         assert logs.keys() == {str(state) for state in PodState if state is not PodState.CREATED}
         assert {os.path.getsize(path) for path in logs.values()} == {8192}
@@ -71,7 +71,7 @@ def test_pods_are_in_the_states_that_the_scenario_gives_them() -> None:
 
 
 def test_after_a_reboot_nothing_runs() -> None:
-    """Every sandbox is NOTREADY, and what ran has exited; what was only made stays so."""
+    """Every sandbox is NOTREADY, and running containers have exited; a created container stays CREATED."""
     with built(scenario(node={"pods": PODS, "rebooted": True})) as (embedded, node):
         found = {container.state for container in node.client.list_containers()}
         assert found == {ContainerState.EXITED, ContainerState.CREATED}
@@ -87,8 +87,8 @@ def test_after_a_reboot_nothing_runs() -> None:
         ("split", FsLayout.SPLIT, 2),
     ],
 )
-def test_a_layout_is_what_the_product_sees(layout: str, seen: FsLayout, disks: int) -> None:
-    """Each filesystem has the size of the scenario, and writable layers are where they belong."""
+def test_the_product_detects_the_layout(layout: str, seen: FsLayout, disks: int) -> None:
+    """Each filesystem has the size of the scenario, and writable layers are on the right one."""
     other = None if layout == "single" else {**IMAGEFS, "size": "40Mi"}
     made = scenario(node={"layout": layout, "imagefs": other, "pods": PODS})
     with built(made) as (embedded, node):
@@ -101,7 +101,7 @@ def test_a_layout_is_what_the_product_sees(layout: str, seen: FsLayout, disks: i
         assert sizes[FilesystemRole.CONTAINERFS] == (40 if layout == "dedicated" else 48) * MIB
 
 
-def test_nothing_is_left_of_a_node() -> None:
+def test_a_node_leaves_nothing_behind() -> None:
     """Neither the mount nor the directory below it."""
     with built(scenario()) as (embedded, _):
         disk = embedded.disk(FilesystemRole.NODEFS)
@@ -119,14 +119,14 @@ PRESSURES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("grows", PRESSURES)
-def test_a_pressure_takes_what_it_says(grows: str) -> None:
-    """So many bytes, or so many files, are gone from the filesystem when it has ended."""
+def test_a_pressure_takes_its_amount(grows: str) -> None:
+    """The bytes or files are missing from the filesystem when it has ended."""
     written = {"grows": grows, "rate": "80Mi", **PRESSURES[grows]}
     pressure = {name: value for name, value in written.items() if value is not None}
     made = scenario(node={"pods": PODS}, pressure=[pressure])
     with built(made) as (embedded, _):
         before = os.statvfs(embedded.root_directory)
-        pressures = Pressures(made.pressures, EmbeddedGrowers(embedded))
+        pressures = PressureSchedule(made.pressures, EmbeddedGrowers(embedded))
         pressures.start(0.0)
         assert came_true(lambda: not pressures.running)
         after = os.statvfs(embedded.root_directory)
@@ -137,14 +137,14 @@ def test_a_pressure_takes_what_it_says(grows: str) -> None:
         assert (inodes >= 300) if grows == "inodes" else (size >= expected)
 
 
-@pytest.mark.parametrize("change", [{"amount": "full"}, {"amount": "1Gi", "for": "300ms"}])
+@pytest.mark.parametrize("change", [{"amount": "full"}, {"amount": "1Gi", "for": "3s"}])
 def test_a_pressure_ends_when_the_disk_is_full_or_its_time_is_over(change: dict[str, str]) -> None:
-    """And what does not remain is gone again."""
+    """With `remains: false` the space is free again."""
     pressure = {**document()["pressure"], "rate": "1Gi", "remains": False, **change}
     made = scenario(pressure=pressure)
     with built(made) as (embedded, _):
         before = os.statvfs(embedded.root_directory).f_bavail
-        pressures = Pressures(made.pressures, EmbeddedGrowers(embedded))
+        pressures = PressureSchedule(made.pressures, EmbeddedGrowers(embedded))
         pressures.start(0.0)
         assert came_true(lambda: not pressures.running)
         assert pressures.periods[0].written > 10 * MIB

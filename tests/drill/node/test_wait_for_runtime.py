@@ -1,13 +1,13 @@
-"""A question to a runtime that may not answer yet."""
+"""Calls to a runtime that may not answer yet."""
 
 from __future__ import annotations
 
-from eviction.drill.node.wait_for_runtime import answered
+from eviction.drill.node.wait_for_runtime import until_answered
 from reclaim.types import RuntimeUnavailable
 
 
-def test_a_question_is_asked_again_until_it_is_answered() -> None:
-    """Two refusals cost two pauses, and the answer is that of the third."""
+def test_a_call_is_repeated_until_it_is_answered() -> None:
+    """After two failures and two pauses the third call is answered."""
     answers = ["third"]
     refusals = [RuntimeUnavailable("starting"), RuntimeUnavailable("starting")]
 
@@ -16,5 +16,5 @@ def test_a_question_is_asked_again_until_it_is_answered() -> None:
             raise refusals.pop()
         return answers.pop()
 
-    assert answered(ask) == "third"
+    assert until_answered(ask) == "third"
     assert (answers, refusals) == ([], [])

@@ -1,4 +1,4 @@
-"""What is on a disk before a drill fills it: leftovers of earlier drills, and data of others."""
+"""What a drill finds in a directory before it fills it: leftovers of earlier drills, and foreign data."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.pressure.foreign_data import mount_point, other_data
-from eviction.drill.pressure.leftovers import DrillGoesOn, remove_leftovers
+from eviction.drill.pressure.foreign_data import foreign_entries, mount_point
+from eviction.drill.pressure.leftovers import DrillStillRunning, remove_leftovers
 from eviction.drill.pressure.real_fill_program import PREFIX
 from tests.sockets.mounts import mounted_tmpfs, unmount
 
 
 def left(directory: Path, name: str) -> Path:
-    """A directory of files as a drill leaves it."""
+    """A directory of files as a killed drill leaves it."""
     made = directory / f"{PREFIX}{name}"
     made.mkdir()
     for number in range(3):
@@ -24,7 +24,7 @@ def left(directory: Path, name: str) -> Path:
 
 
 def test_leftovers_are_removed_and_nothing_else(tmp_path: Path) -> None:
-    """Only what has the name of a drill goes; what a link of that name leads to stays, and so does the link."""
+    """Only entries with the drill's prefix are removed; a symlink with that prefix and its target stay."""
     left(tmp_path, "1-a")
     (tmp_path / f"{PREFIX}2").touch()
     target = tmp_path / "data"
@@ -36,20 +36,20 @@ def test_leftovers_are_removed_and_nothing_else(tmp_path: Path) -> None:
     assert (target / "precious").exists()
 
 
-def test_what_a_living_drill_holds_is_left_alone(tmp_path: Path) -> None:
-    """Its lock says that it lives; nothing of it goes."""
+def test_files_of_a_running_drill_are_not_removed(tmp_path: Path) -> None:
+    """They are locked while it runs."""
     held = left(tmp_path, "1-a")
     descriptor = os.open(held, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    with pytest.raises(DrillGoesOn, match="another drill"):
+    with pytest.raises(DrillStillRunning, match="another drill"):
         remove_leftovers(str(tmp_path))
     os.close(descriptor)
     assert len(os.listdir(held)) == 3
     assert remove_leftovers(str(tmp_path)) == 4
 
 
-def test_data_of_others_is_what_is_neither_the_nodes_nor_on_the_way_to_it(tmp_path: Path) -> None:
-    """A filesystem with the kubelet's, the runtime's and the drill's directories alone holds no other data."""
+def test_foreign_data_is_what_does_not_belong_to_the_node(tmp_path: Path) -> None:
+    """The directories of the kubelet, the runtime and the drill, and those above them, are not foreign."""
     disk = tmp_path / "disk"
     mounted_tmpfs(str(disk), 1 << 20, 100)
     try:
@@ -57,9 +57,9 @@ def test_data_of_others_is_what_is_neither_the_nodes_nor_on_the_way_to_it(tmp_pa
             (disk / path).mkdir(parents=True)
         own = [str(disk / "lib" / "kubelet"), str(disk / "lib" / "containerd"), "/nowhere/else"]
         assert mount_point(str(disk / "drill")) == str(disk)
-        assert other_data(str(disk / "drill"), own) == []
+        assert foreign_entries(str(disk / "drill"), own) == []
         (disk / "lib" / "postgres").mkdir()
         (disk / "home").symlink_to("lib")
-        assert other_data(str(disk / "drill"), own) == [str(disk / "home"), str(disk / "lib" / "postgres")]
+        assert foreign_entries(str(disk / "drill"), own) == [str(disk / "home"), str(disk / "lib" / "postgres")]
     finally:
         unmount(str(disk))

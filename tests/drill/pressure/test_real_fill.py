@@ -1,4 +1,4 @@
-"""What is filled in a directory and held there: written as told, given back as soon as it is not held any more."""
+"""The fill of a directory: written as asked, kept, and freed as soon as the drill lets go of it or ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.pressure.real_fill import HeldFill
+from eviction.drill.pressure.real_fill import RealFill
 from eviction.drill.scenario.types import Grows
 from tests.drill.documents import MIB
 from tests.reclaimd_process import came_true
@@ -31,23 +31,23 @@ def left(disk: Path) -> tuple[int, int]:
     return found.f_bavail * found.f_frsize, found.f_ffree
 
 
-def held_at_its_end(*arguments: object) -> HeldFill:
-    """Filled, and waited for."""
-    made = HeldFill(*arguments)  # type: ignore[arg-type] # positional, as the constructor has them
+def filled(*arguments: object) -> RealFill:
+    """Fills, and waits until it is done."""
+    made = RealFill(*arguments)  # type: ignore[arg-type] # positional, as the constructor has them
     assert came_true(lambda: not made.running)
     return made
 
 
 @pytest.mark.parametrize("rate", [0, 100 * MIB])
 def test_bytes_are_taken_without_a_name_and_given_back(disk: Path, rate: int) -> None:
-    """Reserved at once, or written: 5 MiB are missing, no file is to be seen, and then they are there again."""
+    """Reserved at once, or written: 5 MiB are missing and no file is visible; then they are free again."""
     before = left(disk)
-    made = held_at_its_end(str(disk), Grows.BYTES, rate, 5 * MIB, 0)
+    made = filled(str(disk), Grows.BYTES, rate, 5 * MIB, 0)
     assert made.stop() == 5 * MIB
     assert before[0] - left(disk)[0] == 5 * MIB
     assert os.listdir(disk) == []
-    made.undo()
-    made.undo()
+    made.free()
+    made.free()
     assert left(disk) == before
     assert made.problem == ""
 
@@ -55,52 +55,52 @@ def test_bytes_are_taken_without_a_name_and_given_back(disk: Path, rate: int) ->
 def test_files_are_made_and_given_back(disk: Path) -> None:
     """400 files of a page each in one directory, and then none and no directory."""
     before = left(disk)
-    made = held_at_its_end(str(disk), Grows.INODES, 0, 400, 0, 4096)
+    made = filled(str(disk), Grows.INODES, 0, 400, 0, 4096)
     assert made.stop() == 400
     assert before[1] - left(disk)[1] == 401
     assert before[0] - left(disk)[0] == 400 * 4096
-    made.undo()
+    made.free()
     assert left(disk) == before
 
 
-@pytest.mark.parametrize(("grows", "leave"), [(Grows.BYTES, 20 * MIB), (Grows.INODES, 700)])
-def test_what_has_to_stay_stays(disk: Path, grows: Grows, leave: int) -> None:
-    """However much is asked for, so much is left."""
-    made = held_at_its_end(str(disk), grows, 0, sys.maxsize, leave)
-    assert left(disk)[grows is Grows.INODES] == leave
-    made.undo()
+@pytest.mark.parametrize(("grows", "reserve"), [(Grows.BYTES, 20 * MIB), (Grows.INODES, 700)])
+def test_the_reserve_is_never_filled(disk: Path, grows: Grows, reserve: int) -> None:
+    """However large the amount is, the reserve is left."""
+    made = filled(str(disk), grows, 0, sys.maxsize, reserve)
+    assert left(disk)[grows is Grows.INODES] == reserve
+    made.free()
 
 
 def test_what_grows_is_stopped_in_the_middle_and_held(disk: Path) -> None:
-    """Told to stop although SIGTERM is blocked in whoever started it, as it is in a drill on a real node."""
+    """SIGTERM ends the writing although it is blocked in the parent, as it is in a drill on a real node."""
     before = left(disk)
     old = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
-        made = HeldFill(str(disk), Grows.BYTES, 2 * MIB, 30 * MIB, 0)
+        made = RealFill(str(disk), Grows.BYTES, 2 * MIB, 30 * MIB, 0)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, old)
     assert came_true(lambda: left(disk)[0] < before[0])
     written = made.stop()
     assert 0 < written < 30 * MIB
     assert before[0] - left(disk)[0] == written
-    made.undo()
+    made.free()
 
 
-def test_a_helper_that_is_killed_is_a_problem(disk: Path) -> None:
-    """What it held is free again, and whoever asks is told why."""
+def test_a_killed_fill_process_is_a_problem(disk: Path) -> None:
+    """Its space is free again, and `problem` says why."""
     before = left(disk)
-    made = held_at_its_end(str(disk), Grows.BYTES, 0, 5 * MIB, 0)
+    made = filled(str(disk), Grows.BYTES, 0, 5 * MIB, 0)
     os.kill(made.pid, signal.SIGKILL)
     assert came_true(lambda: made.problem != "")
     assert "killed" in made.problem
     assert left(disk) == before
-    made.undo()
+    made.free()
 
 
 def test_a_directory_that_cannot_be_filled_is_a_problem(tmp_path: Path) -> None:
-    """In the words of the system, and nothing was written."""
-    made = HeldFill(str(tmp_path / "absent"), Grows.BYTES, 0, MIB, 0)
+    """The message is that of the operating system, and nothing was written."""
+    made = RealFill(str(tmp_path / "absent"), Grows.BYTES, 0, MIB, 0)
     assert not made.running
     assert "No such file or directory" in made.problem
     assert made.stop() == 0
-    made.undo()
+    made.free()

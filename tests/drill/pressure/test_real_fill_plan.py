@@ -1,4 +1,4 @@
-"""How a scenario's pressure is put on a node that it did not build, and when it is not."""
+"""The plan for filling a real node, and the scenarios that are refused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MARKS = (
 
 
 def observations_of(nodefs: FsStats = STATS, *, single: bool = False) -> SignalObservations:
-    """A node with two filesystems, or with one."""
+    """Observations of a node with two filesystems, or with one."""
     found = {
         FilesystemRole.NODEFS: (NODEFS, nodefs),
         FilesystemRole.IMAGEFS: (NODEFS if single else IMAGEFS, nodefs if single else STATS),
@@ -43,12 +43,12 @@ def observations_of(nodefs: FsStats = STATS, *, single: bool = False) -> SignalO
     for role, (identity, stats) in found.items():
         for signal in Signal:
             if signal.filesystem is role:
-                room = (
+                available = (
                     (stats.inodes_free, stats.inodes_total)
                     if signal.counts_inodes
                     else (stats.available_bytes, stats.capacity_bytes)
                 )
-                signals[signal] = SignalObservation(signal, *room, 0.0, filesystem=identity)
+                signals[signal] = SignalObservation(signal, *available, 0.0, filesystem=identity)
     layout = FsLayout.SINGLE if single else FsLayout.DEDICATED_IMAGEFS
     return SignalObservations(signals, layout, 0.0, filesystems=found)
 
@@ -62,45 +62,45 @@ def bytes_grow(**fields: Any) -> dict[str, Any]:
     return {"grows": "bytes", "rate": "100Mi", "amount": "1Gi", **fields}
 
 
-def test_so_much_is_set_aside_that_half_of_the_pressure_crosses_the_highest_mark() -> None:
-    """Of the soft mark at 12 GiB and the hard one below it the soft one is met first."""
+def test_after_the_prefill_half_of_the_pressure_crosses_the_highest_mark() -> None:
+    """The soft mark at 12 GiB is higher than the hard one, so it is crossed first."""
     plan = plan_fill(pressed(bytes_grow()), observations_of(), MARKS, 1)
     threshold, mark = plan.crossed[False]
     assert (threshold, mark) == (MARKS[1], 12 * GIB)
-    assert plan.aside == {False: 50 * GIB - 12 * GIB - GIB // 2}
+    assert plan.prefill == {False: 50 * GIB - 12 * GIB - GIB // 2}
     assert plan.lowest[False] == 12 * GIB - GIB // 2
-    assert plan.leave[False] == GIB, "a hundredth of the disk"
+    assert plan.reserve[False] == GIB, "a hundredth of the disk"
 
 
-def test_all_roles_of_a_filesystem_bring_their_marks() -> None:
-    """Where everything is on one filesystem the mark of imagefs is the highest."""
+def test_the_marks_of_all_roles_of_a_filesystem_count() -> None:
+    """With one filesystem for everything, the mark of imagefs is the highest."""
     plan = plan_fill(pressed(bytes_grow()), observations_of(single=True), MARKS, 1)
     assert plan.crossed[False] == (MARKS[2], 20 * GIB)
 
 
-def test_what_is_close_to_its_mark_needs_nothing_set_aside() -> None:
-    """The pressure alone crosses it then, and goes deeper."""
+def test_a_node_close_to_its_mark_needs_no_prefill() -> None:
+    """The pressure alone crosses the mark, and goes further below it."""
     near = replace(STATS, available_bytes=12 * GIB + 100 * MIB)
     plan = plan_fill(pressed(bytes_grow()), observations_of(near), MARKS, 1)
-    assert plan.aside == {False: 0}
+    assert plan.prefill == {False: 0}
     assert plan.lowest[False] == 11 * GIB + 100 * MIB
 
 
-def test_bytes_and_inodes_are_each_set_aside() -> None:
-    """Small files take a block each, which counts for the bytes that are left."""
+def test_bytes_and_inodes_have_a_prefill_each() -> None:
+    """Small files take a block each, which lowers the bytes that are left."""
     files = {"grows": "inodes", "rate": "1000", "amount": "10000", "fileSize": "5Ki"}
     plan = plan_fill(pressed(bytes_grow(), files), observations_of(), MARKS, 1)
-    assert plan.aside == {False: 50 * GIB - 12 * GIB - GIB // 2, True: 900_000 - 500_000 - 5000}
+    assert plan.prefill == {False: 50 * GIB - 12 * GIB - GIB // 2, True: 900_000 - 500_000 - 5000}
     assert plan.lowest[True] == 500_000 - 5000
     assert plan.lowest[False] == 12 * GIB - GIB // 2 - 10_000 * 8192
 
 
-def test_a_pressure_to_the_last_byte_ends_at_what_has_to_stay() -> None:
-    """It is limited, and that is said."""
+def test_a_pressure_until_the_disk_is_full_ends_at_the_reserve() -> None:
+    """The plan is limited, and its lines say so."""
     plan = plan_fill(pressed(bytes_grow(amount="full")), observations_of(), MARKS, 1)
     assert plan.limited
-    assert plan.lowest[False] == plan.leave[False]
-    assert plan.aside == {False: 50 * GIB - 12 * GIB - 50 * MIB}, "half a second of it is left to the mark"
+    assert plan.lowest[False] == plan.reserve[False]
+    assert plan.prefill == {False: 50 * GIB - 12 * GIB - 50 * MIB}, "half a second of it is left to the mark"
     assert any("until the disk is full" in line for line in plan_lines(plan, "/here"))
 
 
@@ -110,15 +110,15 @@ def test_a_pressure_that_ends_after_a_time_has_the_amount_of_that_time() -> None
     assert plan.lowest[False] == 12 * GIB - 100 * MIB
 
 
-def test_whoever_is_asked_reads_every_amount() -> None:
-    """What is set aside, the mark, what is left, what stays, and that it is given back."""
+def test_the_confirmation_names_every_amount() -> None:
+    """The prefill, the mark, what is left, the reserve, and that everything is given back."""
     text = "\n".join(plan_lines(plan_fill(pressed(bytes_grow()), observations_of(), MARKS, 1), "/here"))
     for said in (
         "/here",
         "37.5GiB",
         "nodefs.available<12Gi = 12.0GiB",
         "11.5GiB are left",
-        "1.0GiB stay",
+        "1.0GiB are never filled",
         "given back",
     ):
         assert said in text
@@ -154,7 +154,7 @@ REFUSED: dict[str, tuple[Any, SignalObservations, int, str]] = {
     ),
     "faults": (scenario(faults=FAULT), observations_of(), 1, "faults"),
     "collectors": (scenario(node={"collectors": 2}), observations_of(), 1, "several collectors"),
-    "a reboot": (scenario(node={"rebooted": True}), observations_of(), 1, "just come up"),
+    "a reboot": (scenario(node={"rebooted": True}), observations_of(), 1, "just booted"),
     "millions of files": (
         pressed({"grows": "inodes", "rate": "1", "amount": "2"}),
         observations_of(replace(STATS, inodes_free=3_000_000, inodes_total=5_000_000)),
@@ -165,8 +165,8 @@ REFUSED: dict[str, tuple[Any, SignalObservations, int, str]] = {
 
 
 @pytest.mark.parametrize("why", REFUSED)
-def test_what_cannot_or_may_not_be_filled_is_refused(why: str) -> None:
-    """With a sentence that says why."""
+def test_a_fill_that_is_not_possible_or_not_allowed_is_refused(why: str) -> None:
+    """The message says why."""
     made, seen, device, said = REFUSED[why]
     with pytest.raises(ScenarioError, match=said):
         plan_fill(made, seen, MARKS, device)

@@ -1,4 +1,4 @@
-"""Charts: whatever is drawn is well-formed, stays on its sheet, and names what it shows."""
+"""Charts are well-formed SVG, stay inside their area, and label what they show."""
 
 from __future__ import annotations
 
@@ -8,7 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.drill.report.chart import HEIGHT, LEFT, PLOT, TOP, Chart, Mark, Series, Span, Tick, chart_svg, lanes_svg
+from eviction.drill.report.chart import (
+    HEIGHT,
+    LEFT,
+    PLOT,
+    TOP,
+    Chart,
+    MarkLine,
+    Series,
+    Span,
+    Tick,
+    chart_svg,
+    lanes_svg,
+)
 
 seconds = st.floats(-1e6, 1e6, allow_nan=False)
 amounts = st.integers(-(2**63), 2**63)
@@ -20,7 +32,7 @@ def tree(svg: str) -> ElementTree.Element:
 
 
 def chart(
-    points: list[tuple[float, float]], *marks: Mark, began: float = 0.0, ended: float = 2.0
+    points: list[tuple[float, float]], *marks: MarkLine, began: float = 0.0, ended: float = 2.0
 ) -> ElementTree.Element:
     return tree(chart_svg(Chart("a chart", began, ended, str, [Series("s", points)], marks)))
 
@@ -32,7 +44,7 @@ def labels(drawn: ElementTree.Element) -> dict[str, float]:
 
 @given(
     st.lists(st.tuples(seconds, amounts), max_size=20),
-    st.lists(st.builds(Mark, texts, amounts), max_size=5),
+    st.lists(st.builds(MarkLine, texts, amounts), max_size=5),
     st.lists(st.builds(Span, texts, seconds, seconds, texts), max_size=3),
     st.lists(st.builds(Tick, texts, seconds, texts), max_size=5),
     seconds,
@@ -41,14 +53,14 @@ def labels(drawn: ElementTree.Element) -> dict[str, float]:
 )
 def test_whatever_is_drawn_is_well_formed(
     points: list[tuple[float, float]],
-    marks: list[Mark],
+    marks: list[MarkLine],
     spans: list[Span],
     ticks: list[Tick],
     began: float,
     ended: float,
     binary: bool,
 ) -> None:
-    """Any times, amounts and names give one svg without a number that is none."""
+    """Any times, amounts and names give one SVG element without NaN."""
     svg = chart_svg(Chart("c", began, ended, str, [Series("s", points)], marks, spans, ticks, binary))
     lanes = lanes_svg("l", began, ended, [("a lane", spans), ("another", ticks)])
     for drawing in (svg, lanes):
@@ -63,15 +75,15 @@ def test_a_line_goes_down_as_the_disk_fills() -> None:
 
 
 def test_marks_that_lie_close_have_labels_apart() -> None:
-    """Each mark keeps its height; its label moves as far as it has to, and no further."""
-    near = labels(chart([(0.0, 100.0)], Mark("low", 50.0), Mark("high", 51.0)))
-    far = labels(chart([(0.0, 100.0)], Mark("low", 10.0), Mark("high", 90.0)))
+    """Each mark keeps its height; labels move apart only as far as needed."""
+    near = labels(chart([(0.0, 100.0)], MarkLine("low", 50.0), MarkLine("high", 51.0)))
+    far = labels(chart([(0.0, 100.0)], MarkLine("low", 10.0), MarkLine("high", 90.0)))
     assert near["low"] - near["high"] == pytest.approx(15.0)
     assert far["low"] - far["high"] > 100.0
 
 
-def test_what_stands_still_is_one_stroke() -> None:
-    """Points between equal ones are left out: a long run is a small page."""
+def test_a_constant_amount_is_one_stroke() -> None:
+    """Points between equal ones are left out, so the page of a long run is small."""
     still = [(n / 100, 50.0) for n in range(200)]
     (path,) = chart(still).iter("path")
     assert (path.get("d") or "").count("L") == 1

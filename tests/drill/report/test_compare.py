@@ -1,4 +1,4 @@
-"""Two runs laid over each other."""
+"""The comparison of two runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from eviction.drill.judgement.result import Response
-from eviction.drill.measurement.measurements import EndedPod, Episode, RemovalSeen, Sample
+from eviction.drill.measurement.measurements import EndedPod, Episode, MeasuredRemoval, Sample
 from eviction.drill.report.compare import comparison_page, comparison_table
 from eviction.drill.report.document import report_of
 from eviction.drill.report.to_json import result_json
@@ -19,43 +19,43 @@ from tests.reclaimd_process import reclaimd
 SLOW: dict[str, Any] = {
     "samples": (Sample(0.0, ((50 * MIB, 900),)), Sample(3.0, ((8 * MIB, 800),)), Sample(14.0, ((20 * MIB, 900),))),
     "episodes": (Episode(3.0, 13.5),),
-    "removals": (RemovalSeen(13.0, "image", "a:1", "id a"), RemovalSeen(13.2, "image", "b:1", "id b")),
+    "removals": (MeasuredRemoval(13.0, "image", "a:1", "id a"), MeasuredRemoval(13.2, "image", "b:1", "id b")),
     "ended": 14.0,
 }
 
 
 def test_the_table_has_both_runs_side_by_side() -> None:
-    """Times from crossing, lowest points, what went."""
+    """Times from crossing, lowest points, removed objects."""
     rows = {line[:26].strip(): line[26:].split() for line in comparison_table(report(), report(**SLOW))}
     assert rows["crossing to first removal"] == ["100ms", "10s"]
     assert rows["crossing to relief"] == ["200ms", "10.5s"]
     assert rows["lowest nodefs.available"] == ["9.0MiB", "8.0MiB"]
-    assert rows["images gone"] == ["1", "2"]
+    assert rows["images removed"] == ["1", "2"]
     assert rows["held"] == ["yes", "yes"]
 
 
-def test_two_scenarios_that_are_not_the_same_are_said() -> None:
-    """The numbers can be laid side by side all the same."""
+def test_different_scenarios_are_noted() -> None:
+    """The numbers are compared anyway."""
     other = report().model_copy(update={"scenario": "other"})
-    assert comparison_table(report(), other)[-1] == "not the same scenario: small and other"
-    assert "not the same" not in "".join(comparison_table(report(), report()))
+    assert comparison_table(report(), other)[-1] == "different scenarios: small and other"
+    assert "different" not in "".join(comparison_table(report(), report()))
 
 
-def test_a_kubelets_run_is_laid_beside_ours() -> None:
-    """Who responded stands in both heads and in a row; what is not known of an observed run is a dash."""
+def test_an_observed_run_is_compared_with_one_of_reclaimd() -> None:
+    """The heads and one row name what relieved the node; what is not known of an observed run is a dash."""
     made = replace(result(layers=None, passes=(), ended_pods=(EndedPod(1.5, "default/web", "u"),)), checks=())
     observed = report_of(result_json(replace(made, response=Response.OBSERVED)), "b.json")
     head, *lines = comparison_table(report(), observed)
     assert head.split("  ")[-1].strip() == "B (small, observed)"
     rows = {line[:26].strip(): line[26:].split() for line in lines}
-    assert rows["responded"] == ["reclaimd", "observed"]
+    assert rows["relieved by"] == ["reclaimd", "observed"]
     assert rows["pods ended"] == ["0", "1"]
     assert rows["images beyond need"] == ["0", "-"]
     assert_self_contained(comparison_page(report(), observed))
 
 
 def test_the_page_draws_both_lines_from_the_moment_of_crossing() -> None:
-    """One chart with a line for each run, and a key that tells them apart."""
+    """One chart with a line for each run, and a key."""
     html = comparison_page(report(), report(**SLOW))
     assert_self_contained(html)
     lines = [path.get("class") for path in parsed(html).iter("path")]
@@ -64,15 +64,15 @@ def test_the_page_draws_both_lines_from_the_moment_of_crossing() -> None:
 
 
 def test_a_run_that_crossed_no_mark_can_be_compared() -> None:
-    """It is drawn from its beginning, and what did not happen is a dash."""
-    calm = report(episodes=(), removals=(), passes=(), bands=())
+    """It is drawn from its beginning; a time that does not exist is a dash."""
+    calm = report(episodes=(), removals=(), passes=(), condition_periods=())
     table = comparison_table(calm, report())
     assert any(line.split() == ["crossing", "to", "relief", "-", "200ms"] for line in table)
     assert_self_contained(comparison_page(calm, report()))
 
 
 def test_hostile_names_of_a_report_are_escaped() -> None:
-    """A report may be somebody else's."""
+    """A report may come from an untrusted source."""
     hostile = report().model_copy(update={"scenario": HOSTILE, "why": HOSTILE})
     html = comparison_page(hostile, report())
     assert "<script" not in html
@@ -92,11 +92,11 @@ def test_the_command_compares_two_files(tmp_path: Path) -> None:
     assert_self_contained((tmp_path / "report" / "comparison.html").read_text())
 
 
-def test_the_command_refuses_what_is_no_report(tmp_path: Path) -> None:
-    """2 and one sentence, for a file that is none and for one file alone."""
+def test_the_command_refuses_a_file_that_is_not_a_report(tmp_path: Path) -> None:
+    """Exit 2 and one sentence, for a file that is not a report and for a single file."""
     path = tmp_path / "a.json"
     path.write_text("{}")
-    for arguments, said in (((str(path), str(path)), "no report of a drill"), ((str(path),), "two reports")):
+    for arguments, said in (((str(path), str(path)), "not a report of a drill"), ((str(path),), "two reports")):
         process = reclaimd("drill", "compare", *arguments, "--report", str(tmp_path / "report"))
         assert process.returncode == 2
         assert said in process.stderr

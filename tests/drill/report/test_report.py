@@ -1,4 +1,4 @@
-"""The report: one page that needs nothing and runs nothing, JSON that can be read back, JUnit that a CI takes."""
+"""The report: one self-contained page, JSON that can be read back, JUnit for a CI, a picture."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 
 from eviction.drill.judgement.judge import Check
 from eviction.drill.judgement.result import DrillResult, Response
-from eviction.drill.measurement.downsample import thinned
-from eviction.drill.measurement.measurements import EndedPod, Episode, FilesystemSeen, RemovalSeen, Sample
-from eviction.drill.pressure.schedule import Period, Strike
+from eviction.drill.measurement.downsample import downsample
+from eviction.drill.measurement.measurements import EndedPod, Episode, MeasuredFilesystem, MeasuredRemoval, Sample
+from eviction.drill.pressure.schedule import FaultOccurrence, PressurePeriod
 from eviction.drill.report.document import Report, ReportError, read_report, report_of
 from eviction.drill.report.html import page
 from eviction.drill.report.junit import junit_xml
@@ -24,7 +24,7 @@ from eviction.drill.report.to_json import LARGEST_POINTS, observation_lines, res
 from eviction.drill.report.write import write_reports
 from eviction.drill.scenario.library import library
 from signals.types import FilesystemRole, FsLayout
-from tests.drill.documents import MIB, one_pass, scenario, seen
+from tests.drill.documents import MIB, measurements, one_pass, scenario
 from tests.drill.runs import report_of_run, run_of
 from tests.sockets.mounts import need_mounts
 
@@ -33,19 +33,21 @@ HOSTILE = "</title><script>alert('1')</script>\x1b[2J\x00\u202e\"&<img src=x one
 
 
 def result(*, held: bool = True, **changes: Any) -> DrillResult:
-    """A run that is made up, with its checks."""
+    """The result of an invented run, with its checks."""
     checks = (Check("relieved", "within 1s", "after 0.200 s", held=True), Check("new pod", "starts", "no", held=held))
     made = scenario()
-    return DrillResult(made.name, made.why, FsLayout.SINGLE, "a tmpfs of its own", False, seen(**changes), checks)
+    return DrillResult(
+        made.name, made.why, FsLayout.SINGLE, "a tmpfs of its own", False, measurements(**changes), checks
+    )
 
 
 def report(**changes: Any) -> Report:
-    """Its report, as it is read back."""
+    """The report of that run, read back from JSON."""
     return report_of(json.loads(json.dumps(result_json(result(**changes)))), "a.json")
 
 
 def parsed(html: str) -> ElementTree.Element:
-    """The page as a tree: it is well-formed as XML too."""
+    """The page as a tree; it is also well-formed XML."""
     return ElementTree.fromstring(html.removeprefix("<!DOCTYPE html>\n"))  # noqa: S314 # our own page
 
 
@@ -54,7 +56,7 @@ def texts(tree: ElementTree.Element, tag: str) -> list[str]:
 
 
 def assert_self_contained(html: str) -> None:
-    """Nothing is loaded from anywhere, and nothing runs."""
+    """The page loads nothing and has no script."""
     tree = parsed(html)
     assert not LOADING & {element.tag for element in tree.iter()}
     attributes = {name for element in tree.iter() for name in element.attrib}
@@ -68,7 +70,7 @@ def assert_self_contained(html: str) -> None:
 
 
 def assert_a_picture(svg: str) -> ElementTree.Element:
-    """One sheet that is well-formed, loads nothing and runs nothing; its drawings stand below each other on it."""
+    """Well-formed SVG that loads nothing and has no script; its drawings are below each other."""
     tree = ElementTree.fromstring(svg)  # noqa: S314 # our own picture
     assert {element.tag.partition("}")[0] for element in tree.iter()} == {f"{{{NAMESPACE}"}
     tags = {element.tag.rpartition("}")[2] for element in tree.iter()}
@@ -85,8 +87,8 @@ def assert_a_picture(svg: str) -> ElementTree.Element:
     return tree
 
 
-def test_the_picture_tells_what_came_of_it() -> None:
-    """The scenario, why it is there, the times, the marks; and both schemes of colours."""
+def test_the_picture_shows_the_outcome() -> None:
+    """The scenario, its reason, the times and the marks, with light and dark colours."""
     svg = picture(report())
     shown = "".join(assert_a_picture(svg).itertext())
     assert "small" in shown
@@ -97,7 +99,7 @@ def test_the_picture_tells_what_came_of_it() -> None:
 
 @pytest.mark.parametrize("name", library())
 def test_the_report_of_every_scenario_is_well_formed(name: str) -> None:
-    """The page, JUnit and the JSON document of a run that really happened."""
+    """The page, JUnit and the JSON document of a real run."""
     need_mounts()
     run = report_of_run(run_of(name))
     html = page(run)
@@ -114,8 +116,13 @@ def test_the_report_of_every_scenario_is_well_formed(name: str) -> None:
 
 
 def test_a_page_shows_marks_removals_and_conditions() -> None:
-    """The mark with its label, each removal with its name on hover, the condition as a band, a fault as a line."""
-    html = page(report(strikes=(Strike("the runtime restarts", 1.15),), periods=(Period("a log grows", 0.0, 1.5),)))
+    """The mark with its label, each removal with its name on hover, the condition as a band, a fault as a tick."""
+    html = page(
+        report(
+            faults=(FaultOccurrence("the runtime restarts", 1.15),),
+            pressure_periods=(PressurePeriod("a log grows", 0.0, 1.5),),
+        )
+    )
     titles = texts(parsed(html), "title")
     assert "image a:1, 1.100 s" in titles
     assert "DiskPressure, 1.010 s to 1.700 s" in titles
@@ -124,8 +131,8 @@ def test_a_page_shows_marks_removals_and_conditions() -> None:
     assert "nodefs 10Mi = 10.0MiB" in texts(parsed(html), "text")
 
 
-def test_a_page_says_at_once_what_did_not_hold() -> None:
-    """The verdict stands at the top, and the expectation is marked."""
+def test_a_page_marks_what_did_not_hold() -> None:
+    """The verdict is at the top, and the expectation is marked."""
     good, bad = page(report(held=True)), page(report(held=False))
     assert ">everything held<" in good
     assert 'class="bad"' not in good
@@ -134,10 +141,10 @@ def test_a_page_says_at_once_what_did_not_hold() -> None:
 
 
 def test_a_second_filesystem_has_a_chart_of_its_own() -> None:
-    """With marks of its own only where it has some."""
+    """It is drawn only if it has marks."""
     both = (
-        FilesystemSeen(FilesystemRole.NODEFS, (FilesystemRole.NODEFS,), 100 * MIB, 1000),
-        FilesystemSeen(FilesystemRole.IMAGEFS, (FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS), 50 * MIB, 500),
+        MeasuredFilesystem(FilesystemRole.NODEFS, (FilesystemRole.NODEFS,), 100 * MIB, 1000),
+        MeasuredFilesystem(FilesystemRole.IMAGEFS, (FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS), 50 * MIB, 500),
     )
     samples = (Sample(0.0, ((50 * MIB, 900), (9 * MIB, 80))), Sample(1.0, ((9 * MIB, 800), (8 * MIB, 70))))
     run = report(filesystems=both, samples=samples)
@@ -147,12 +154,12 @@ def test_a_second_filesystem_has_a_chart_of_its_own() -> None:
 
 
 def test_hostile_names_are_escaped_everywhere() -> None:
-    """Names come from pods and images: neither a browser, a terminal nor a CI obeys them."""
+    """Names come from pods and images, and must not reach a browser, a terminal or a CI unescaped."""
     run = report(
-        removals=(RemovalSeen(1.1, "image", HOSTILE, "id"), RemovalSeen(1.2, HOSTILE, HOSTILE, "id")),
+        removals=(MeasuredRemoval(1.1, "image", HOSTILE, "id"), MeasuredRemoval(1.2, HOSTILE, HOSTILE, "id")),
         passes=(one_pass(HOSTILE, after=20 * MIB, reason=HOSTILE),),
-        strikes=(Strike(HOSTILE, 1.0),),
-        periods=(Period(HOSTILE, 0.0, 1.0),),
+        faults=(FaultOccurrence(HOSTILE, 1.0),),
+        pressure_periods=(PressurePeriod(HOSTILE, 0.0, 1.0),),
     )
     checks = [check.model_copy(update={"name": HOSTILE, "seen": HOSTILE, "held": False}) for check in run.checks]
     hostile = run.model_copy(
@@ -163,7 +170,7 @@ def test_hostile_names_are_escaped_everywhere() -> None:
             "layout": HOSTILE,
             "checks": checks,
             "marks": [mark.model_copy(update={"value": HOSTILE, "signal": "nodefs.available"}) for mark in run.marks],
-            "conditions": [band.model_copy(update={"condition": HOSTILE}) for band in run.conditions],
+            "conditions": [period.model_copy(update={"condition": HOSTILE}) for period in run.conditions],
         }
     )
     for text in (page(hostile), junit_xml(hostile)):
@@ -175,18 +182,18 @@ def test_hostile_names_are_escaped_everywhere() -> None:
     assert_a_picture(picture(hostile))
 
 
-def test_junit_names_what_was_expected_and_seen() -> None:
-    """One case an expectation; what did not hold is a failure with both."""
+def test_junit_names_what_was_expected_and_measured() -> None:
+    """One case for each expectation; one that did not hold is a failure with both texts."""
     tree = ElementTree.fromstring(junit_xml(report(held=False)))  # noqa: S314 # our own file
     suite = tree.find("testsuite")
     assert suite is not None
     assert (suite.get("name"), suite.get("tests"), suite.get("failures")) == ("reclaimd.drill.small", "2", "1")
     (failure,) = tree.iter("failure")
-    assert failure.get("message") == "expected: starts; seen: no"
+    assert failure.get("message") == "expected: starts; measured: no"
 
 
 def test_the_files_of_a_report(tmp_path: Path) -> None:
-    """The page first, then JSON that reads back as it was written, then JUnit and the picture."""
+    """The page first, then JSON that reads back unchanged, then JUnit and the picture."""
     document = result_json(result())
     paths = write_reports(document, str(tmp_path / "new" / "report"))
     assert [Path(path).name for path in paths] == [f"drill-small.{kind}" for kind in ("html", "json", "xml", "svg")]
@@ -194,18 +201,18 @@ def test_the_files_of_a_report(tmp_path: Path) -> None:
     assert read_report(paths[1]) == report_of(document, "a")
 
 
-def test_a_long_timeline_is_thinned_and_keeps_its_lowest_point() -> None:
-    """At most 2 000 points, in their order, and the one that matters is among them."""
+def test_a_long_timeline_is_downsampled_and_keeps_its_lowest_point() -> None:
+    """At most 2 000 points, in their order, with the lowest one."""
     samples = tuple(Sample(n / 500, ((1 if n == 7777 else 100 + n % 7, 5),)) for n in range(30_000))
-    kept = thinned(samples, LARGEST_POINTS)
+    kept = downsample(samples, LARGEST_POINTS)
     assert len(kept) <= LARGEST_POINTS
-    assert min(sample.rooms[0][0] for sample in kept) == 1
+    assert min(sample.available[0][0] for sample in kept) == 1
     assert [sample.seconds for sample in kept] == sorted(sample.seconds for sample in kept)
-    assert thinned(samples[:1500], LARGEST_POINTS) == list(samples[:1500])
+    assert downsample(samples[:1500], LARGEST_POINTS) == list(samples[:1500])
 
 
-def test_thinning_keeps_the_lowest_point_of_every_line() -> None:
-    """Bytes and inodes of two filesystems, each with its low point at another moment."""
+def test_downsampling_keeps_the_lowest_point_of_every_line() -> None:
+    """Bytes and inodes of two filesystems, each with its lowest point at another time."""
     lows = {(0, 0): 111, (0, 1): 2222, (1, 0): 3333, (1, 1): 4444}
 
     def sample(n: int) -> Sample:
@@ -214,14 +221,14 @@ def test_thinning_keeps_the_lowest_point_of_every_line() -> None:
             rooms[place][unit] = 1 if n == at else rooms[place][unit]
         return Sample(float(n), tuple((room[0], room[1]) for room in rooms))
 
-    kept = thinned([sample(n) for n in range(5000)], 100)
+    kept = downsample([sample(n) for n in range(5000)], 100)
     assert len(kept) <= 100
     assert {sample.seconds for sample in kept} >= {float(at) for at in lows.values()}
 
 
-def test_what_could_not_be_judged_is_never_passed_in_silence() -> None:
-    """The page, JUnit, the terminal and the verdict say so, and the run holds by what was judged alone."""
-    checks = (*result().checks, Check("new pod", "starts afterwards", "not judged: nobody tried", None))
+def test_what_could_not_be_judged_is_always_reported() -> None:
+    """The page, JUnit, the terminal and the verdict say so; the run holds if everything that was judged held."""
+    checks = (*result().checks, Check("new pod", "starts afterwards", "not judged: not tried", None))
     made = replace(result(), checks=checks)
     assert made.held
     run = report_of(json.loads(json.dumps(result_json(made))), "a.json")
@@ -230,12 +237,12 @@ def test_what_could_not_be_judged_is_never_passed_in_silence() -> None:
     suite = ElementTree.fromstring(junit_xml(run)).find("testsuite")  # noqa: S314 # our own file
     assert suite is not None
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "0", "1")
-    assert [skipped.get("message") for skipped in suite.iter("skipped")] == ["not judged: nobody tried"]
+    assert [skipped.get("message") for skipped in suite.iter("skipped")] == ["not judged: not tried"]
     assert verdict_lines(made)[-1].endswith("1 of 3 could not be judged")
 
 
-def test_an_observation_is_told_apart_from_a_run_of_ours() -> None:
-    """Its files have names of their own, the page says who responded, and pods that ended are named."""
+def test_an_observation_differs_from_a_run_of_reclaimd() -> None:
+    """Its files have other names, the page says `observed`, and pods that ended are named."""
     made = replace(result(ended_pods=(EndedPod(1.15, "default/web", "uid"),)), response=Response.OBSERVED, checks=())
     run = report_of(json.loads(json.dumps(result_json(made))), "a.json")
     html = page(run)
@@ -245,38 +252,38 @@ def test_an_observation_is_told_apart_from_a_run_of_ours() -> None:
     assert "default/web ended, 1.150 s" in texts(parsed(html), "title")
 
 
-def test_an_observation_that_saw_nothing_says_so() -> None:
-    """No mark crossed, nothing gone: never, 0, and the lowest points all the same."""
-    calm = seen(episodes=(), removals=(), bands=(), passes=())
+def test_an_observation_without_events() -> None:
+    """No mark crossed and nothing removed: `never`, 0, and the lowest points."""
+    calm = measurements(episodes=(), removals=(), condition_periods=(), passes=())
     rows = dict(re.split(r" {2,}", line, maxsplit=1) for line in observation_lines(calm))
     assert rows["crossed a mark"] == "never"
-    assert rows["images that went"] == "0"
+    assert rows["images removed"] == "0"
     assert rows["lowest nodefs.available"] == "9.0MiB"
     assert "from crossing to relief" not in rows
 
 
 def test_times_of_an_observation_count_from_crossing() -> None:
-    """What went before the mark was crossed is no removal that answered it; a rise is the first relief."""
-    before = RemovalSeen(0.2, "image", "z:1", "id z")
-    crossed = seen(
-        removals=(before, RemovalSeen(1.6, "image", "a:1", "id a")), episodes=(Episode(1.0, 2.0, first_rise=1.7),)
+    """A removal before the crossing does not count as the first one; a rise is the first relief."""
+    before = MeasuredRemoval(0.2, "image", "z:1", "id z")
+    crossed = measurements(
+        removals=(before, MeasuredRemoval(1.6, "image", "a:1", "id a")), episodes=(Episode(1.0, 2.0, first_rise=1.7),)
     )
     text = "\n".join(observation_lines(crossed))
     assert re.search(r"to the first removal +600ms", text)
     assert re.search(r"to the first relief +700ms", text)
-    assert re.search(r"images that went +2, z:1, a:1", text)
+    assert re.search(r"images removed +2, z:1, a:1", text)
 
 
 def test_the_lines_for_a_terminal_end_with_the_verdict() -> None:
-    """What held, what did not, the times, and one line that says it all."""
+    """What held, what did not, the times, and the verdict in the last line."""
     lines = verdict_lines(result(held=False))
     assert any(line.startswith("NOT  new pod") for line in lines)
     assert "from crossing the mark to the first removal: 100ms" in lines
     assert lines[-1] == "small: NOT everything held"
 
 
-def test_sizes_as_large_as_a_runtime_can_lie_can_be_reported() -> None:
-    """Two images of 2^63 - 1 bytes each, as a broken runtime says, have a sum; the page is drawn all the same."""
+def test_the_largest_sizes_of_a_broken_runtime_can_be_reported() -> None:
+    """The page is drawn for two images of 2^63 - 1 bytes each, as a broken runtime may report them."""
     document = result_json(result())
     document["passes"][0]["nominal"] = {"bytes": 2 * (2**63 - 1), "inodes": None}
     assert_self_contained(page(report_of(document, "a.json")))
@@ -294,8 +301,8 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_what_is_no_report_is_refused_in_one_sentence(tmp_path: Path, wrong: str) -> None:
-    """The file and what is wrong with it are named."""
+def test_a_file_that_is_not_a_report_is_refused_in_one_sentence(tmp_path: Path, wrong: str) -> None:
+    """The sentence names the file and the problem."""
     text, said = WRONG[wrong]
     path = tmp_path / "a.json"
     path.write_text(text)
@@ -306,6 +313,6 @@ def test_what_is_no_report_is_refused_in_one_sentence(tmp_path: Path, wrong: str
 
 
 def test_a_report_of_a_later_version_can_be_read() -> None:
-    """Fields that are not known are ignored."""
+    """Unknown fields are ignored."""
     later = {**result_json(result()), "colour": "red"}
     assert report_of(later, "a.json") == report_of(result_json(result()), "a.json")

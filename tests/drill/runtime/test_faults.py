@@ -1,4 +1,4 @@
-"""Faults as documents: read strictly, written back, refused by name; and distortions of answers."""
+"""Faults as documents: read strictly, written back, refused by field; and distortions of answers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from eviction.drill.runtime.faults import (
     Delay,
     Distort,
     Fail,
-    Fault,
     FaultError,
     Hang,
+    MethodFault,
     Pretend,
     When,
     fault_document,
@@ -45,17 +45,17 @@ actions = st.one_of(
     st.builds(Distort, st.sampled_from(Distortion), times),
 )
 whens = st.builds(When, st.integers(1, 1000), seconds, st.none() | seconds, st.floats(0, 1), st.integers(0, 1000))
-faults = st.builds(Fault, st.sampled_from(sorted(METHODS)), actions, whens)
+faults = st.builds(MethodFault, st.sampled_from(sorted(METHODS)), actions, whens)
 
 
 @given(faults)
-def test_a_fault_survives_being_written_and_read(fault: Fault) -> None:
+def test_a_fault_survives_being_written_and_read(fault: MethodFault) -> None:
     """Through JSON and back it is the same value, for every action and every condition."""
     assert read_fault(json.loads(json.dumps(fault_document(fault))), METHODS) == fault
 
 
 def test_a_document_names_method_action_arguments_and_when() -> None:
-    """The example of the module's head, with seconds as the text that a careful YAML reader leaves."""
+    """The example of the module's docstring, with seconds as text, as the strict YAML reader leaves them."""
     document = {
         "method": "RemoveImage",
         "action": "delay",
@@ -63,7 +63,7 @@ def test_a_document_names_method_action_arguments_and_when() -> None:
         "times": 3,
         "when": {"fromCall": 2, "afterSeconds": 1, "forSeconds": "2.5", "probability": "0.25", "seed": 7},
     }
-    assert read_fault(document, METHODS) == Fault("RemoveImage", Delay(0.5, 3), When(2, 1.0, 2.5, 0.25, 7))
+    assert read_fault(document, METHODS) == MethodFault("RemoveImage", Delay(0.5, 3), When(2, 1.0, 2.5, 0.25, 7))
 
 
 REFUSED: list[tuple[object, str]] = [
@@ -91,7 +91,7 @@ REFUSED: list[tuple[object, str]] = [
 
 
 @pytest.mark.parametrize(("document", "sentence"), REFUSED, ids=[sentence for _, sentence in REFUSED])
-def test_what_is_no_fault_is_refused_by_name(document: object, sentence: str) -> None:
+def test_a_wrong_document_is_refused_by_field(document: object, sentence: str) -> None:
     """The message names the field, what it was and what is allowed."""
     with pytest.raises(FaultError) as caught:
         read_fault(document, METHODS)
@@ -101,8 +101,8 @@ def test_what_is_no_fault_is_refused_by_name(document: object, sentence: str) ->
 @pytest.mark.parametrize(
     "wrong", [{"from_call": 0}, {"after_seconds": -1.0}, {"for_seconds": -1.0}, {"probability": 2.0}], ids=str
 )
-def test_conditions_out_of_range_are_no_values(wrong: dict[str, Any]) -> None:
-    """Neither from a document nor made by hand."""
+def test_conditions_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
+    """In a document and in the constructor."""
     with pytest.raises(ValueError, match=next(iter(wrong)).split("_")[0]):
         When(**wrong)
 
@@ -111,7 +111,7 @@ def test_conditions_out_of_range_are_no_values(wrong: dict[str, Any]) -> None:
 
 
 class Stepped:
-    """A clock that is moved by hand."""
+    """A clock that the test moves."""
 
     now = 100.0
 
@@ -137,15 +137,15 @@ def outcomes(failpoints: Failpoints, count: int) -> str:
 def test_a_fault_begins_with_its_call_and_lasts_its_times() -> None:
     """From the third call on, twice."""
     failpoints = Failpoints(METHODS)
-    failpoints.add(Fault("ListImages", Fail(times=2), When(from_call=3)))
+    failpoints.add(MethodFault("ListImages", Fail(times=2), When(from_call=3)))
     assert outcomes(failpoints, 7) == "DDFFDDD"
 
 
 def test_a_fault_has_a_span_of_time() -> None:
-    """From 5 s after it was set, for 2 s: its end does not belong to it."""
+    """From 5 s after it was set, for 2 s; the end is exclusive."""
     clock = Stepped()
     failpoints = Failpoints(METHODS, clock)
-    failpoints.add(Fault("ListImages", Fail(), When(after_seconds=5.0, for_seconds=2.0)))
+    failpoints.add(MethodFault("ListImages", Fail(), When(after_seconds=5.0, for_seconds=2.0)))
     found = []
     for now in (104.9, 105.0, 106.9, 107.0):
         clock.now = now
@@ -153,34 +153,35 @@ def test_a_fault_has_a_span_of_time() -> None:
     assert found == ["D", "F", "F", "D"]
 
 
-def test_a_chance_is_the_same_for_the_same_seed() -> None:
+def test_a_probability_is_repeatable_with_its_seed() -> None:
     """About a third of 300 calls fail, the same ones each time, and others with another seed."""
 
     def drawn(seed: int) -> str:
         failpoints = Failpoints(METHODS)
-        failpoints.add(Fault("ListImages", Fail(), When(probability=1 / 3, seed=seed)))
+        failpoints.add(MethodFault("ListImages", Fail(), When(probability=1 / 3, seed=seed)))
         return outcomes(failpoints, 300)
 
     assert drawn(1) == drawn(1) != drawn(2)
     assert 70 < drawn(1).count("F") < 130
 
 
-def test_of_several_faults_the_first_that_will_have_a_call_takes_it() -> None:
-    """A burst at the second call, and behind it one for everything from the fourth; none uses up what it did not do."""
+def test_of_several_faults_the_first_that_applies_is_used() -> None:
+    """A burst at the second call, then one for all calls from the fourth on; a fault that is not used is not used
+    up."""
     failpoints = Failpoints(METHODS)
-    failpoints.add(Fault("ListImages", Fail(message="burst", times=1), When(from_call=2)))
-    failpoints.add(Fault("ListImages", Distort(Distortion.HALF_LIST, times=1), When(from_call=2)))
+    failpoints.add(MethodFault("ListImages", Fail(message="burst", times=1), When(from_call=2)))
+    failpoints.add(MethodFault("ListImages", Distort(Distortion.HALF_LIST, times=1), When(from_call=2)))
     assert outcomes(failpoints, 1) == "D"
     assert outcomes(failpoints, 1) == "F"
     assert failpoints.apply("ListImages", CALL) == "done half_list"
     assert failpoints.apply("ListImages", CALL) == "done"
     assert failpoints["ListImages"] == Fail(message="burst", times=1), "the mapping shows the first"
     with pytest.raises(KeyError, match="ListImage"):
-        failpoints.add(Fault("ListImage", Hang()))
+        failpoints.add(MethodFault("ListImage", Hang()))
 
 
-def test_what_is_pretended_is_not_done() -> None:
-    """The answer is empty, and nothing was carried out."""
+def test_a_pretended_call_does_nothing() -> None:
+    """The answer is empty, and nothing was done."""
     done: list[str] = []
     failpoints = Failpoints(METHODS)
     failpoints["RemoveImage"] = Pretend()
@@ -188,8 +189,8 @@ def test_what_is_pretended_is_not_done() -> None:
     assert done == []
 
 
-def test_a_cut_delivers_half_and_then_fails() -> None:
-    """What is sent before the error is the half list, and the error has its code."""
+def test_a_cut_sends_half_a_list_and_then_fails() -> None:
+    """Half of the list is sent before the error, and the error has its code."""
     failpoints = Failpoints(METHODS)
     failpoints["ListImages"] = Cut(grpc.StatusCode.INTERNAL, "gone")
     with pytest.raises(InjectedError) as caught:

@@ -1,4 +1,4 @@
-"""What a scenario may say, and in which words it is refused."""
+"""Scenarios that the reader accepts, and the messages with which it refuses others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
-from eviction.drill.pressure.fault_schedule import failpoint_of, words_of
+from eviction.drill.pressure.fault_schedule import describe_fault, failpoint_of
 from eviction.drill.runtime.dialects import DIALECTS
 from eviction.drill.runtime.distortions import Distortion
 from eviction.drill.runtime.server import METHODS
@@ -30,13 +30,13 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a missing part": ({"expect": None}, ["expect"]),
     "no pressure": ({"pressure": []}, ["pressure"]),
     "no image": ({"node": {"images": []}}, ["node.images"]),
-    "an image that is there twice": (
+    "a duplicate image": (
         {"node": {"images": [*SCENARIO["node"]["images"], {"name": "registry.example/web", "size": "1Mi"}]}},
         ["node.images", "registry.example/web:1", "twice"],
     ),
-    "a pod that is there twice": ({"node": {"pods": [SCENARIO["node"]["pods"][0]] * 2}}, ["node.pods", "web", "twice"]),
+    "a duplicate pod": ({"node": {"pods": [SCENARIO["node"]["pods"][0]] * 2}}, ["node.pods", "web", "twice"]),
     "a negative size": ({"node": {"size": "-1Gi"}}, ["node.size", "-1Gi"]),
-    "a size beyond reason": ({"node": {"size": "5Ti"}}, ["node.size", "1Ti"]),
+    "a size that is too large": ({"node": {"size": "5Ti"}}, ["node.size", "1Ti"]),
     "an imagefs in the layout single": ({"node": {"imagefs": IMAGEFS}}, ["node.imagefs", "single"]),
     "a layout without its imagefs": ({"node": {"layout": "split"}}, ["node.imagefs", "split", "needs"]),
     "an unknown layout": ({"node": {"layout": "mirrored"}}, ["node.layout", "mirrored"]),
@@ -46,8 +46,8 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"node": {"evictionSoft": {"nodefs.available": "20%"}}},
         ["node.evictionSoft", "evictionSoftGracePeriod"],
     ),
-    "a field that no configuration has": ({"node": {"configuration": {"colour": "red"}}}, ["colour", "extent"]),
-    "a value that no configuration has": (
+    "an unknown field of the configuration": ({"node": {"configuration": {"colour": "red"}}}, ["colour", "extent"]),
+    "an invalid value in the configuration": (
         {"node": {"configuration": {"extent": "some"}}},
         ["node.configuration", "extent", "some"],
     ),
@@ -59,57 +59,69 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"node": {"configuration": {"evictionHard": {}}}},
         ["node.configuration.evictionHard", "under node"],
     ),
-    "a rate of nothing": ({"pressure": {"rate": "0"}}, ["pressure.rate", "0"]),
+    "a rate of zero": ({"pressure": {"rate": "0"}}, ["pressure.rate", "0"]),
     "a pressure without an end": ({"pressure": {"amount": None}}, ["pressure.amount", "pressure.for", "full"]),
-    "bytes of a pod": ({"pressure": {"pod": "web"}}, ["pressure.pod", "bytes"]),
-    "a log of nobody": ({"pressure": {"grows": "log"}}, ["pressure.pod", "missing", "log"]),
-    "a log of a stranger": ({"pressure": {"grows": "log", "pod": "db"}}, ["pressure.pod", "db"]),
-    "a log of what has not started": ({"pressure": {"grows": "log", "pod": "next"}}, ["pressure.pod", "next", "log"]),
-    "a log of what is no more": (
+    "bytes with a pod": ({"pressure": {"pod": "web"}}, ["pressure.pod", "bytes"]),
+    "a log without a pod": ({"pressure": {"grows": "log"}}, ["pressure.pod", "missing", "log"]),
+    "a log of an unknown pod": ({"pressure": {"grows": "log", "pod": "db"}}, ["pressure.pod", "db"]),
+    "a log of a container that has not started": (
+        {"pressure": {"grows": "log", "pod": "next"}},
+        ["pressure.pod", "next", "log"],
+    ),
+    "a log of a vanished pod": (
         {
             "node": {"pods": [{"name": "old", "image": "registry.example/web:1", "state": "vanished"}]},
             "pressure": {"grows": "log", "pod": "old"},
         },
         ["pressure.pod", "old", "log"],
     ),
-    "the writing of the dead": ({"pressure": {"grows": "writable", "pod": "crashed"}}, ["pressure.pod", "not run"]),
-    "a log in a place": ({"pressure": {"grows": "log", "pod": "web", "where": "nodefs"}}, ["pressure.where"]),
-    "a pull of nothing": ({"pressure": {"grows": "pull"}}, ["pressure.image", "missing"]),
-    "a pull that goes again": ({"pressure": [{**PULL, "remains": False}]}, ["pressure.remains", "pulled"]),
-    "a pull of what is there": (
+    "a writable layer of a dead container": (
+        {"pressure": {"grows": "writable", "pod": "crashed"}},
+        ["pressure.pod", "not run"],
+    ),
+    "a log with a filesystem": ({"pressure": {"grows": "log", "pod": "web", "where": "nodefs"}}, ["pressure.where"]),
+    "a pull without an image": ({"pressure": {"grows": "pull"}}, ["pressure.image", "missing"]),
+    "a pull that does not remain": ({"pressure": [{**PULL, "remains": False}]}, ["pressure.remains", "pulled"]),
+    "a pull of an image that is present": (
         {"pressure": [{**PULL, "image": {"name": "registry.example/web", "size": "1Mi"}}]},
         ["pressure.image", "registry.example/web:1", "twice"],
     ),
-    "files in bytes": ({"pressure": {"fileSize": "1Ki"}}, ["pressure.fileSize"]),
+    "a file size with bytes": ({"pressure": {"fileSize": "1Ki"}}, ["pressure.fileSize"]),
     "the second pressure": (
         {"pressure": [SCENARIO["pressure"], {**SCENARIO["pressure"], "rate": "fast"}]},
         ["pressure.1.rate", "fast"],
     ),
-    "a fault at no time": ({"faults": [{"action": "restart"}]}, ["faults.0.at", "onCall"]),
-    "a fault at two times": ({"faults": [{**RESTART, "onCall": {"method": "RemoveImage"}}]}, ["faults.0.at"]),
-    "a fault of no method": ({"faults": [{"action": "hang", "at": "1s"}]}, ["faults.0.method", "missing"]),
-    "a restart of a method": ({"faults": [{**RESTART, "method": "RemoveImage"}]}, ["faults.0.method", "restart"]),
-    "a method that no runtime has": ({"faults": [{**HANG, "method": "Explode"}]}, ["faults.0.method", "Explode"]),
-    "a delay by nothing": ({"faults": [{**HANG, "action": "delay"}]}, ["faults.0.by", "missing"]),
-    "a distortion of no kind": ({"faults": [{**HANG, "action": "distort"}]}, ["faults.0.how", "missing", "distort"]),
-    "a kind of what is no distortion": ({"faults": [{**HANG, "how": "half_list"}]}, ["faults.0.how", "hang"]),
-    "a runtime of nobody": ({"node": {"runtime": {"dialect": "docker"}}}, ["node.runtime.dialect", "docker", "cri-o"]),
-    "an absence without an end": ({"faults": [{"action": "away", "at": "1s"}]}, ["faults.0.lasts"]),
-    "a time below zero": ({"expect": {"relievedWithin": "-1s"}}, ["expect.relievedWithin", "-1s"]),
-    "a kind that is none": ({"expect": {"goes": ["volume old"]}}, ["expect.goes", "volume old", "container"]),
-    "a lowest point of a stranger": ({"expect": {"lowest": {"swap": "1Mi"}}}, ["expect.lowest", "swap", "nodefs"]),
-    "a count below zero": ({"expect": {"imagesLostBeyondNeed": -1}}, ["expect.imagesLostBeyondNeed", "-1"]),
+    "a fault without a trigger": ({"faults": [{"action": "restart"}]}, ["faults.0.at", "onCall"]),
+    "a fault with two triggers": ({"faults": [{**RESTART, "onCall": {"method": "RemoveImage"}}]}, ["faults.0.at"]),
+    "a fault without a method": ({"faults": [{"action": "hang", "at": "1s"}]}, ["faults.0.method", "missing"]),
+    "a restart with a method": ({"faults": [{**RESTART, "method": "RemoveImage"}]}, ["faults.0.method", "restart"]),
+    "an unknown method": ({"faults": [{**HANG, "method": "Explode"}]}, ["faults.0.method", "Explode"]),
+    "a delay without a time": ({"faults": [{**HANG, "action": "delay"}]}, ["faults.0.by", "missing"]),
+    "a distortion without a kind": (
+        {"faults": [{**HANG, "action": "distort"}]},
+        ["faults.0.how", "missing", "distort"],
+    ),
+    "a kind without a distortion": ({"faults": [{**HANG, "how": "half_list"}]}, ["faults.0.how", "hang"]),
+    "an unknown dialect": ({"node": {"runtime": {"dialect": "docker"}}}, ["node.runtime.dialect", "docker", "cri-o"]),
+    "an outage without an end": ({"faults": [{"action": "away", "at": "1s"}]}, ["faults.0.lasts"]),
+    "a negative time": ({"expect": {"relievedWithin": "-1s"}}, ["expect.relievedWithin", "-1s"]),
+    "an unknown kind of object": ({"expect": {"goes": ["volume old"]}}, ["expect.goes", "volume old", "container"]),
+    "a lowest point of an unknown signal": (
+        {"expect": {"lowest": {"swap": "1Mi"}}},
+        ["expect.lowest", "swap", "nodefs"],
+    ),
+    "a negative count": ({"expect": {"imagesLostBeyondNeed": -1}}, ["expect.imagesLostBeyondNeed", "-1"]),
 }
 
 
-def test_every_dialect_and_every_distortion_of_the_embedded_runtime_can_be_named() -> None:
-    """The words of the schema are those of the runtime: neither knows one that the other does not."""
+def test_the_schema_has_every_dialect_and_every_distortion() -> None:
+    """The schema and the embedded runtime have the same names."""
     assert set(get_args(Dialect)) == DIALECTS.keys()
     assert set(get_args(Wrong)) == set(Distortion)
 
 
 @pytest.mark.parametrize("refused", REFUSED)
-def test_what_is_wrong_is_refused_by_name(refused: str) -> None:
+def test_a_wrong_scenario_is_refused_by_field(refused: str) -> None:
     """One sentence with the file, the field, and what is allowed."""
     changes, texts = REFUSED[refused]
     written = {key: value for key, value in document(**changes).items() if value is not None}
@@ -132,7 +144,7 @@ def test_what_is_wrong_is_refused_by_name(refused: str) -> None:
         ("name: [", "YAML"),
     ],
 )
-def test_what_yaml_would_let_pass_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_yaml_that_is_easily_misread_is_refused(tmp_path: Path, text: str, said: str) -> None:
     """Duplicates, aliases, tags, lists: each in a sentence that names the file."""
     path = tmp_path / "a.yaml"
     path.write_text(text)
@@ -141,7 +153,7 @@ def test_what_yaml_would_let_pass_is_refused(tmp_path: Path, text: str, said: st
     assert str(refusal.value).startswith(str(path))
 
 
-def test_what_is_not_written_has_a_meaning() -> None:
+def test_defaults() -> None:
     """No fault, one collector, no periodic collection, no hold-off, and every threshold that is not named is off."""
     made = scenario()
     assert (made.faults, made.node.collectors, made.node.rebooted) == ((), 1, False)
@@ -155,15 +167,15 @@ def test_what_is_not_written_has_a_meaning() -> None:
 
 
 def test_a_pod_has_the_dead_copies_and_the_policy_of_its_state() -> None:
-    """What crashed has died before and starts again; what completed does not."""
+    """A crashed pod has a dead copy and is restarted; a completed one is not."""
     pods = [{"name": state, "image": "registry.example/web:1", "state": state} for state in PodState]
     made = {pod.state: pod for pod in scenario(node={"pods": pods}).node.pods}
     assert {state for state, pod in made.items() if pod.dead_copies} == {PodState.CRASHED}
     assert {s for s, pod in made.items() if pod.restart_policy is RestartPolicy.ON_FAILURE} == {PodState.COMPLETED}
 
 
-def test_many_are_numbered() -> None:
-    """An entry with a count is so many objects, with numbers of two digits."""
+def test_entries_with_a_count_are_numbered() -> None:
+    """An entry with a count stands for that many objects, with numbers of two digits."""
     pods = [{"name": "job", "image": "registry.example/old-04:1", "state": "gone", "count": 3}]
     made = scenario(node={"pods": pods})
     assert made.node.pods[0].names == ["job-01", "job-02", "job-03"]
@@ -182,7 +194,7 @@ def test_a_layout_says_where_writable_layers_are(layout: str, containers: Filesy
 
 
 def test_a_lowest_point_may_be_a_share() -> None:
-    """A percentage is one of the filesystem that the signal is about."""
+    """A percentage refers to the filesystem of the signal."""
     least = {"imagefs.available": "50%", "nodefs.inodesFree": "10%", "nodefs.available": "1Mi"}
     made = scenario(node={"layout": "split", "imagefs": {"size": "20Mi", "inodes": 500}}, expect={"lowest": least})
     assert made.expect.lowest == {
@@ -192,7 +204,7 @@ def test_a_lowest_point_may_be_a_share() -> None:
     }
 
 
-def test_a_fault_can_be_of_every_method_that_there_is() -> None:
+def test_every_method_and_code_of_the_schema_exists() -> None:
     """The methods of the schema are methods of the embedded runtime, and every code is one of gRPC."""
     assert set(get_args(Method)) <= {method.name for method in METHODS}
     for code in get_args(FaultFields.model_fields["code"].annotation):
@@ -201,33 +213,33 @@ def test_a_fault_can_be_of_every_method_that_there_is() -> None:
 
 
 @pytest.mark.parametrize("action", [action for action in FaultAction if action.of_one_method])
-def test_every_action_on_a_method_is_a_failpoint_and_has_words(action: FaultAction) -> None:
-    """Each of its own kind, for as many calls as it says."""
+def test_every_action_on_a_method_is_a_failpoint_with_a_description(action: FaultAction) -> None:
+    """Each action has a failpoint class of its own, with its number of calls."""
     fault = Fault(action, at_seconds=0.0, method="ListImages", times=3, how="half_list")
     point = failpoint_of(fault)
     assert point.times == 3
     assert type(point).__name__ == "".join(word.capitalize() for word in action.split("-"))
-    assert "ListImages" in words_of(fault)
-    assert "3 times" in words_of(fault)
+    assert "ListImages" in describe_fault(fault)
+    assert "3 times" in describe_fault(fault)
 
 
-def test_a_fault_of_the_whole_runtime_is_no_failpoint() -> None:
-    """A restart concerns every method, so no failpoint of one stands for it."""
+def test_a_fault_of_the_whole_runtime_has_no_failpoint() -> None:
+    """A restart concerns every method, not one."""
     with pytest.raises(ValueError, match="whole runtime"):
         failpoint_of(Fault(FaultAction.RESTART, at_seconds=0.0))
 
 
 @pytest.mark.parametrize("name", library())
 def test_a_scenario_of_the_library_has_the_name_of_its_file_and_a_reason(name: str) -> None:
-    """It is found by its name, and says in a sentence why it is there."""
+    """It is found by its name, and gives its reason in a sentence."""
     found = find_scenario(name)
     assert found.name == name
     assert found.why.endswith(".")
     assert len(found.why.split()) >= 8
 
 
-def test_an_unknown_name_is_answered_with_those_that_are_known() -> None:
-    """The sentence lists the library."""
+def test_the_message_for_an_unknown_name_lists_the_library() -> None:
+    """The message names every built-in scenario."""
     with pytest.raises(ScenarioError, match="fast-fill"):
         find_scenario("fats-fill")
 

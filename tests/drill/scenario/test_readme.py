@@ -1,4 +1,4 @@
-"""What the drill's README says of scenarios is what the drill takes."""
+"""The drill's README documents the scenario format completely."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ FIELDS = sorted({info.alias or name for model in MODELS for name, info in model.
 
 @pytest.mark.parametrize("word", [*FIELDS, *PodState, *Grows, *FaultAction, *DIALECTS, *Distortion])
 def test_every_field_and_every_word_of_a_scenario_is_documented(word: str) -> None:
-    """What the schema knows stands in the drill's README."""
+    """Every name of the schema is in the drill's README."""
     assert f"`{word}`" in TEXT
 
 
 def test_the_number_of_built_in_scenarios_is_right() -> None:
-    """The one that the page gives."""
+    """The number in the README is that of the library."""
     assert f"({len(library())})" in TEXT
 
 
 def test_the_example_can_be_used(tmp_path: Path) -> None:
-    """The scenario in the page is read without a complaint."""
+    """The scenario in the README is read without an error."""
     (example,) = code_blocks(DRILL, "yaml")
     path = tmp_path / "example.yaml"
     path.write_text(example)

@@ -97,8 +97,8 @@ def test_no_line_is_wider_than_the_screen(width: int) -> None:
     long["passes"][0]["reason"] = "because " * 100
     long["passes"][0]["removals"][0]["name"] = "registry.example/" + "very" * 100
     past = {"nodefs.available": list(range(0, 10 * GIB, GIB // 50))}
-    told = plain(panels(long, past, width), width)
-    assert max(len(line) for line in told[2:]) <= max(width, max(width, 80))
+    shown = plain(panels(long, past, width), width)
+    assert max(len(line) for line in shown[2:]) <= max(width, max(width, 80))
 
 
 def test_control_characters_of_names_are_escaped() -> None:

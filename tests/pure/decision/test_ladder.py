@@ -111,10 +111,10 @@ def test_a_late_threshold_is_reported_with_both_marks() -> None:
         LateThreshold(quick, kubelets, 5 * GIB, 10 * GIB),
     )
     assert later_than_kubelet([slow], [kubelets], SEEN) == (LateThreshold(slow, kubelets, 15 * GIB, 10 * GIB),)
-    told = late_threshold_sentence(LateThreshold(quick, kubelets, 5 * GIB, 10 * GIB))
-    assert told == "nodefs.available: the mark of 5Gi = 5.0GiB acts later than the kubelet's of 10Gi = 10.0GiB"
-    told = late_threshold_sentence(LateThreshold(slow, kubelets, 15 * GIB, 10 * GIB))
-    assert "15.0GiB with its longer grace period acts later than the kubelet's of 10Gi = 10.0GiB" in told
+    sentence = late_threshold_sentence(LateThreshold(quick, kubelets, 5 * GIB, 10 * GIB))
+    assert sentence == "nodefs.available: the mark of 5Gi = 5.0GiB acts later than the kubelet's of 10Gi = 10.0GiB"
+    sentence = late_threshold_sentence(LateThreshold(slow, kubelets, 15 * GIB, 10 * GIB))
+    assert "15.0GiB with its longer grace period acts later than the kubelet's of 10Gi = 10.0GiB" in sentence
 
 
 marks = st.builds(

@@ -231,7 +231,7 @@ def test_parse_threshold_config_does_not_compare_soft_with_hard() -> None:
 
 @pytest.mark.parametrize("left", list(itertools.combinations(range(4), 2)))
 def test_parse_threshold_config_checks_hard_soft_grace_reclaim_in_this_order(left: tuple[int, int]) -> None:
-    """Of two problems the one that comes first is told."""
+    """Of two problems the first one is raised."""
     fields = ("evictionHard", "evictionSoft", "evictionSoftGracePeriod", "evictionMinimumReclaim")
     maps: list[Map] = [{}, {}, {}, {}]
     for field in left:
@@ -240,7 +240,7 @@ def test_parse_threshold_config_checks_hard_soft_grace_reclaim_in_this_order(lef
 
 
 def test_parse_threshold_config_checks_soft_without_grace_last() -> None:
-    """A bad minimum reclaim is told before it."""
+    """An invalid minimum reclaim is raised before it."""
     assert refusal(soft={NODEFS: "1Gi"}, reclaim={NODEFS: "bad"}).startswith("evictionMinimumReclaim: ")
 
 
@@ -261,7 +261,7 @@ def test_memory_and_pid_thresholds_are_checked_and_left_to_the_kubelet() -> None
 
 
 def test_a_soft_memory_threshold_with_a_grace_of_0_is_hard_everywhere() -> None:
-    """Hard means a grace of 0 and nothing else: it is not told as soft, and it is copied for what pods may use."""
+    """Hard means a grace of 0: it is not reported as soft, and it is copied for what pods may use."""
     found = parsed({}, {"memory.available": "300Mi"}, {"memory.available": "0s"})
     assert found.left_to_kubelet == found.hard_memory == (("memory.available", "300Mi"),)
     found = parsed({"memory.available": "100Mi"}, {"memory.available": "300Mi"}, {"memory.available": "0"})

@@ -185,12 +185,12 @@ readings = st.dictionaries(
 steps = st.lists(st.tuples(st.floats(0, 40), readings, st.sampled_from([*FsLayout, None])), max_size=12)
 
 
-def seen_at(now: float, told: dict[Signal, tuple[int, bool, str]], layout: FsLayout | None) -> SignalObservations:
+def seen_at(now: float, past: dict[Signal, tuple[int, bool, str]], layout: FsLayout | None) -> SignalObservations:
     """Observations; the times of their readings are now, always the same, or missing."""
     times: dict[str, float | None] = {"now": now, "same": 1.0, "none": None}
     seen = [
         SignalObservation(signal, available, 10 * GIB, times[time], stale)
-        for signal, (available, stale, time) in told.items()
+        for signal, (available, stale, time) in past.items()
     ]
     return observations_of(*seen, time=now, layout=layout)
 
@@ -198,19 +198,19 @@ def seen_at(now: float, told: dict[Signal, tuple[int, bool, str]], layout: FsLay
 @given(thresholds, steps, st.none() | st.tuples(st.integers(0, 12), thresholds))
 def test_any_history_is_replayed(
     configured: list[Threshold],
-    told: list[tuple[float, dict[Signal, tuple[int, bool, str]], FsLayout | None]],
+    past: list[tuple[float, dict[Signal, tuple[int, bool, str]], FsLayout | None]],
     reload: tuple[int, list[Threshold]] | None,
 ) -> None:
     """Soft and hard, stale and repeated readings, changing layouts, a reload in between."""
     story, now = Remembered(*configured, transition_period_seconds=45.0), 0.0
-    for number, (step, amounts, layout) in enumerate(told):
+    for number, (step, amounts, layout) in enumerate(past):
         if reload is not None and reload[0] == number:
             story.reload(*reload[1])
         now += step
         story.see(seen_at(now, amounts, layout))
     was, made = replay(through_json(story.history))
     assert was == made
-    assert len(made) <= len(told)
+    assert len(made) <= len(past)
     assert [entry["row"] for entry in made] == [
-        [str(function) for function in decision.row] for decision in story.decisions[len(told) - len(made) :]
+        [str(function) for function in decision.row] for decision in story.decisions[len(past) - len(made) :]
     ]

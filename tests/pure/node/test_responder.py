@@ -122,14 +122,14 @@ def test_the_result_of_a_pass_depends_on_the_thresholds_not_on_its_errors(
     passed: Pass, result: PassResult, reason: str
 ) -> None:
     """Satisfied when no threshold is met; failed when nothing could be done; else not enough, with the reason."""
-    told = with_result(passed, dry_run=False)
-    assert (told.result, told.reason) == (result, reason)
+    ended = with_result(passed, dry_run=False)
+    assert (ended.result, ended.reason) == (result, reason)
 
 
 def test_a_dry_run_says_what_would_be_removed() -> None:
     """Whatever the thresholds say."""
-    told = with_result(record(outcome(Result.PLANNED), outcome(Result.PLANNED), still_met=(LOW,)), dry_run=True)
-    assert (told.result, told.reason) == (PassResult.DRY_RUN, "would remove 2 objects of nominally 20.0MiB")
+    ended = with_result(record(outcome(Result.PLANNED), outcome(Result.PLANNED), still_met=(LOW,)), dry_run=True)
+    assert (ended.result, ended.reason) == (PassResult.DRY_RUN, "would remove 2 objects of nominally 20.0MiB")
 
 
 def test_an_error_is_reported_once() -> None:
@@ -141,6 +141,6 @@ def test_an_error_is_reported_once() -> None:
 
 def test_a_node_that_can_no_longer_be_read_is_not_satisfied() -> None:
     """A signal that was under pressure and has no reading at the end does not count as clear."""
-    told = with_result(record(outcome(Result.REMOVED), after=observations_of()), dry_run=False)
-    assert told.result is PassResult.NOT_ENOUGH
-    assert "not readable" in told.reason
+    ended = with_result(record(outcome(Result.REMOVED), after=observations_of()), dry_run=False)
+    assert ended.result is PassResult.NOT_ENOUGH
+    assert "not readable" in ended.reason

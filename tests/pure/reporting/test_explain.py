@@ -96,8 +96,8 @@ def test_an_object_is_shown_with_its_result() -> None:
 def test_a_threshold_without_effect_is_reported_with_what_counts_instead() -> None:
     """The kubelet reports such a conflict too, and overrides it too."""
     counts, written = threshold(Signal.NODEFS_AVAILABLE, "10%"), threshold(Signal.CONTAINERFS_AVAILABLE, "50%")
-    (told,) = no_effect_sentences((counts, written))
-    assert told.startswith(
+    (sentence,) = no_effect_sentences((counts, written))
+    assert sentence.startswith(
         "containerfs.available: 50% has no effect: its threshold follows from nodefs, or from imagefs"
     )
     assert no_effect_sentences((counts,)) == []

@@ -163,8 +163,8 @@ def test_the_order_of_images_is_in_the_reason_and_in_fields() -> None:
         "seconds_to_full": 0.512,
         "seconds_by_last_use": None,
     }
-    told = with_result(replace(hurried, after=seen), dry_run=False).reason
-    assert told.endswith("; no threshold is met any more; " + hurry.sentence)
+    reason = with_result(replace(hurried, after=seen), dry_run=False).reason
+    assert reason.endswith("; no threshold is met any more; " + hurry.sentence)
     calm = replace(record, after=seen, functions=(replace(done, order=OrderDecision(False, False, NEVER, 0.02)),))
     assert pass_json(calm)["order"] == {
         "by": "last_use",
@@ -177,7 +177,7 @@ def test_the_order_of_images_is_in_the_reason_and_in_fields() -> None:
 
 def test_a_pass_of_fifty_thousand_removals_made_a_line_of_17_megabytes() -> None:
     """Journald cuts at 48 KiB, and twenty such passes were kept for the control socket: now the first 32 removals are
-    told, of all of them the numbers, also where names and errors are as long as they may be."""
+    reported, of all of them the numbers, also where names and errors are as long as they may be."""
     long = replace(
         GONE, verdict=GONE.verdict._replace(id="sha256:" + "7" * 64, name="n" * 10_000), error="refused" * 1000
     )

@@ -1,4 +1,4 @@
-"""The test of eviction paths, run as people run it: as root, in a user namespace, and where no mount is allowed."""
+"""`reclaimd drill` as a command: as root, in a user namespace, and where no mount is allowed."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def assert_report(directory: Path, name: str, printed: dict[str, Any]) -> None:
 
 
 def test_the_built_in_drill_as_root_holds(tmp_path: Path) -> None:
-    """What `make run` shows: a tmpfs, a fill, relief, everything expected held, and a report; exit 0."""
+    """What `make run` shows: a tmpfs, a fill, relief, everything held, and a report; exit 0."""
     need_mounts()
     process = reclaimd("drill", "-o", "json", "--report", str(tmp_path / "report"))
     assert process.returncode == 0, process.stderr
@@ -102,8 +102,8 @@ def test_the_drill_in_a_user_namespace_holds(tmp_path: Path) -> None:
     assert_report(tmp_path / "report", "small", printed)
 
 
-def test_the_drill_where_no_mount_is_allowed_is_simulated_and_says_so(tmp_path: Path) -> None:
-    """Files and deletions are real, only the size is not; every form of the answer says so."""
+def test_the_drill_where_no_mount_is_allowed_is_simulated(tmp_path: Path) -> None:
+    """Files and deletions are real, the size is simulated; every form of the output says so."""
     arguments = (scenario(tmp_path), "--report", str(tmp_path / "report"))
     process = as_less("locked-down", *arguments, "-o", "json")
     assert process.returncode == 0, process.stderr + process.stdout
@@ -125,7 +125,7 @@ def test_a_drill_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_a_drill_of_inodes_holds(tmp_path: Path) -> None:
-    """Empty files fill the inodes, and the image of many small files is what brings them back."""
+    """Empty files use up the inodes, and removing the image of many small files frees them."""
     images = [
         *SCENARIO["node"]["images"][:2],
         {"name": "registry.example/old", "count": 3, "size": "1Mi", "files": 300},
@@ -151,8 +151,8 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_drill_whose_expectation_does_not_hold_leaves_with_1(tmp_path: Path, wrong: str) -> None:
-    """The check that failed is named with what was expected and what was seen; the report is written all the same."""
+def test_a_drill_whose_expectation_does_not_hold_exits_with_1(tmp_path: Path, wrong: str) -> None:
+    """The failed check shows what was expected and what was measured; the report is written anyway."""
     path = scenario(tmp_path, expect=WRONG[wrong])
     process = reclaimd("drill", path, "-o", "json", "--report", str(tmp_path / "report"))
     assert process.returncode == 1
@@ -189,7 +189,7 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 @pytest.mark.parametrize("refused", REFUSED)
 def test_a_scenario_that_is_wrong_is_refused_in_one_sentence(tmp_path: Path, refused: str) -> None:
-    """2, the file and the field named with what is allowed, and nothing was run or written."""
+    """Exit 2; the file, the field and what is allowed are named; nothing was run or written."""
     changes, texts = REFUSED[refused]
     path = scenario(tmp_path, **changes)
     process = reclaimd("drill", path, "--report", str(tmp_path / "report"))
@@ -201,7 +201,7 @@ def test_a_scenario_that_is_wrong_is_refused_in_one_sentence(tmp_path: Path, ref
     assert not (tmp_path / "report").exists()
 
 
-def test_a_scenario_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_scenario_file_is_refused(tmp_path: Path) -> None:
     """One sentence with its name."""
     process = reclaimd("drill", str(tmp_path / "absent.yaml"))
     assert process.returncode == 2
@@ -209,8 +209,8 @@ def test_a_scenario_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert "absent.yaml" in process.stderr
 
 
-def test_a_node_that_is_too_small_for_its_images_is_said(tmp_path: Path) -> None:
-    """The drill cannot be built: 1, and a sentence that names what does not fit."""
+def test_a_node_that_is_too_small_for_its_images_is_an_error(tmp_path: Path) -> None:
+    """The node cannot be built: exit 1, and a sentence that names what does not fit."""
     need_mounts()
     process = reclaimd("drill", scenario(tmp_path, node={"size": "16Mi"}), "--report", str(tmp_path / "report"))
     assert process.returncode == 1
@@ -219,7 +219,7 @@ def test_a_node_that_is_too_small_for_its_images_is_said(tmp_path: Path) -> None
 
 
 def test_the_list_names_every_built_in_scenario() -> None:
-    """Each with the reason why it is there; every one of them can be read."""
+    """Each with its reason; every one of them can be read."""
     process = reclaimd("drill", "--list")
     assert process.returncode == 0
     assert any(line.startswith("pressured-node") and len(line.split()) > 5 for line in process.stdout.splitlines())

@@ -7,19 +7,23 @@ from typing import Any
 
 import pytest
 
-from eviction.configuration.effective import Extent
-from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS
 from eviction.drill.runtime.failpoints import Hang
-from eviction.node.responder import Request
 from reclaim.cri import cri_pb2 as pb
-from reclaim.functions import FUNCTIONS
 from signals.types import Signal
-from tests.nodes.small_node import APP, MIB, GivenIds, SmallNode, outcome_of, reason_of, relieve, result_of
+from tests.nodes.small_node import (
+    APP,
+    CONTAINERS,
+    EVERYTHING,
+    MIB,
+    GivenIds,
+    SmallNode,
+    outcome_of,
+    reason_of,
+    relieve,
+    result_of,
+)
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.dialect import Dialect
-
-EVERYTHING = Request(row=tuple(FUNCTIONS), extent=Extent.ALL)
-CONTAINERS = Request(row=(DELETE_ALL_UNUSED_CONTAINERS,), extent=Extent.ALL)
 
 
 @pytest.mark.parametrize("state", ["RUNNING", "CREATED", "UNKNOWN"])

@@ -134,7 +134,7 @@ def test_with_another_configuration_the_daemon_refuses(desk: Desk, daemon: Daemo
     assert process.stderr.count("\n") == 1
     assert answer(process)["result"] == "satisfied"
     assert daemon.passes == []
-    assert len(desk.small.removed("image")) == 3, "by the hook's configuration"
+    assert len(desk.small.removed("image")) == 3, "by the command's configuration"
 
 
 def test_a_file_that_changed_since_the_daemon_read_it_is_another_configuration(desk: Desk, daemon: Daemon) -> None:

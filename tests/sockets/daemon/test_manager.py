@@ -41,7 +41,7 @@ def test_pressure_that_nothing_relieves_does_not_spin_and_is_logged_once(small_n
         time.sleep(3.0)
         assert small_node.failpoints.calls["ListImages"] - before <= 10
         assert sum("DiskPressure" in event["message"] for event in daemon.events) == 1
-        assert len(daemon.passes) == 1, "the same news is not told again"
+        assert len(daemon.passes) == 1, "the same result is not logged again"
         assert daemon.stop() == 0
     assert small_node.removed() == []
 

@@ -1,1 +1,1 @@
-"""Tests of embedded runtime over real sockets."""
+"""Tests of the embedded runtime over a real socket."""

@@ -1,4 +1,4 @@
-"""Dialects of runtimes: the same node under the rules of containerd 1.6 and 2 and of CRI-O, and relieved on each."""
+"""The dialects: the same node with the rules of containerd 1.6, containerd 2 and CRI-O, and relief on each of them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,16 @@ from pathlib import Path
 import grpc
 import pytest
 
-from eviction.configuration.effective import Extent
-from eviction.decision.reclaim_table import DELETE_UNUSED_IMAGES
 from eviction.drill.runtime.dialects import CONTAINERD_2_0, CRI_O_1_28, CRI_O_1_31, DIALECTS, Dialect
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
-from eviction.node.responder import Request
-from reclaim.functions import FUNCTIONS
 from signals.types import FsLayout, Signal
-from tests.nodes.bare_runtime import APP, NAME, Node
-from tests.nodes.small_node import MIB, reason_of, relieve, result_of
+from tests.nodes.bare_runtime import APP, NAME, BareRuntime
+from tests.nodes.small_node import EVERYTHING, IMAGES, MIB, reason_of, relieve, result_of
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.cri_calls import came_true, run_container, run_pod
 from tests.sockets.mounts import mounted_tmpfs, unmount
 
-EVERYTHING = Request(row=tuple(FUNCTIONS), extent=Extent.ALL)
-IMAGES = Request(row=(DELETE_UNUSED_IMAGES,), extent=Extent.ALL)
 CRI_O = [CRI_O_1_28, CRI_O_1_31]
 FULL = "no space left on device"
 
@@ -36,9 +30,9 @@ def named(dialect: Dialect) -> str:
 
 
 @pytest.mark.parametrize("dialect", CRI_O, ids=named)
-def test_cri_o_takes_a_name_away_and_the_image_with_its_last_one(tmp_path: Path, dialect: Dialect) -> None:
-    """The first removal by name untags; the second, by the name that is left, removes the image and its layers."""
-    node = Node(tmp_path, dialect=dialect)
+def test_cri_o_untags_and_removes_the_image_with_its_last_tag(tmp_path: Path, dialect: Dialect) -> None:
+    """The first removal by name untags; the second, by the last name, removes the image and its layers."""
+    node = BareRuntime(tmp_path, dialect=dialect)
     stable = "registry.example/team/app:stable"
     node.call("RemoveImage", image={"image": NAME})
     (image,) = [each for each in node.images() if each.id == node.app_id]
@@ -51,11 +45,9 @@ def test_cri_o_takes_a_name_away_and_the_image_with_its_last_one(tmp_path: Path,
 
 
 @pytest.mark.parametrize("dialect", CRI_O, ids=named)
-def test_cri_o_removes_by_id_whatever_names_there_are_and_refuses_an_image_in_use(
-    tmp_path: Path, dialect: Dialect
-) -> None:
-    """By id an image with two names goes; while a container was made from it the call fails and names the container."""
-    node = Node(tmp_path, dialect=dialect)
+def test_cri_o_removes_by_id_and_refuses_an_image_in_use(tmp_path: Path, dialect: Dialect) -> None:
+    """By id an image with two names is removed; if a container was made from it, the call fails and names it."""
+    node = BareRuntime(tmp_path, dialect=dialect)
     container_id = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
     code, message = node.error("RemoveImage", image={"image": node.app_id})
     assert code is grpc.StatusCode.UNKNOWN
@@ -68,9 +60,9 @@ def test_cri_o_removes_by_id_whatever_names_there_are_and_refuses_an_image_in_us
 
 
 @pytest.mark.parametrize("dialect", CRI_O, ids=named)
-def test_cri_o_tells_the_image_of_a_container_by_its_digest(tmp_path: Path, dialect: Dialect) -> None:
+def test_cri_o_names_the_image_of_a_container_by_digest(tmp_path: Path, dialect: Dialect) -> None:
     """`image_ref` of the list is a repository digest, ids of images are bare, and only newer versions fill image_id."""
-    node = Node(tmp_path, dialect=dialect)
+    node = BareRuntime(tmp_path, dialect=dialect)
     run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
     (container,) = node.containers()
     (image,) = [each for each in node.images() if NAME in each.repo_tags]
@@ -81,7 +73,7 @@ def test_cri_o_tells_the_image_of_a_container_by_its_digest(tmp_path: Path, dial
 
 
 def test_cri_o_on_a_full_disk_can_delete_nothing(make_small_node: SmallNodeFactory) -> None:
-    """Before a deletion it writes a list of what is left: with no block free, or no inode, it cannot."""
+    """Before a deletion it writes a new list, which needs a free block and a free inode."""
     small = make_small_node(dialect=CRI_O_1_31)
     (image,) = small.add_images(1)
     dead = small.gone_pod("gone")
@@ -99,38 +91,38 @@ def test_cri_o_on_a_full_disk_can_delete_nothing(make_small_node: SmallNodeFacto
 
 
 def test_containerd_2_0_answers_before_the_space_is_free(tmp_path: Path) -> None:
-    """The layers are there when RemoveImage has answered, and gone a moment later."""
-    node = Node(tmp_path, dialect=CONTAINERD_2_0)
+    """The layers still exist when RemoveImage has answered, and are deleted a moment later."""
+    node = BareRuntime(tmp_path, dialect=CONTAINERD_2_0)
     node.call("RemoveImage", image={"image": node.app_id})
     assert node.has_layer(APP)
     assert came_true(lambda: not node.has_layer(APP))
     node.close()
 
 
-def test_an_image_that_is_pulled_again_before_its_space_was_free_stays(tmp_path: Path) -> None:
-    """The late collection takes only what nobody holds by then."""
-    node = Node(tmp_path, dialect=CONTAINERD_2_0)
+def test_an_image_that_is_pulled_again_before_its_space_was_freed_stays(tmp_path: Path) -> None:
+    """The late garbage collection deletes only layers without references."""
+    node = BareRuntime(tmp_path, dialect=CONTAINERD_2_0)
     layer = LayerSpec("late", 4096)
     again = node.runtime.add_image(["registry.example/late:1"], [layer])
     node.call("RemoveImage", image={"image": again})
     assert node.runtime.add_image(["registry.example/late:1"], [layer]) == again
-    node.runtime.settle()
+    node.runtime.force_gc()
     assert node.has_layer(layer)
     node.close()
 
 
-def test_a_difference_is_a_field_of_the_dialect(tmp_path: Path) -> None:
-    """One field can be otherwise; a field that does not exist is refused."""
-    node = Node(tmp_path, dialect=CRI_O_1_31, runtime_version="1.31.7")
+def test_a_field_of_the_dialect_can_be_changed(tmp_path: Path) -> None:
+    """One field is changed; an unknown field is refused."""
+    node = BareRuntime(tmp_path, dialect=CRI_O_1_31, runtime_version="1.31.7")
     assert node.call("Version").runtime_version == "1.31.7"
     assert node.runtime.dialect.refuses_image_in_use
     node.close()
     with pytest.raises(TypeError, match="runtime_colour"):
-        Node(tmp_path / "other", runtime_colour="red")
+        BareRuntime(tmp_path / "other", runtime_colour="red")
 
 
-def test_a_tag_goes_to_an_image_that_is_there(node: Node) -> None:
-    """It moves there from the image that had it; an id that nobody has is refused."""
+def test_a_tag_moves_to_another_image(node: BareRuntime) -> None:
+    """The image that had the tag loses it; an unknown id is refused."""
     other = node.runtime.add_image(["registry.example/other:1"], [LayerSpec("other", 4096)])
     node.runtime.tag_image(other, NAME)
     assert node.call("ImageStatus", image={"image": NAME}).image.id == other
@@ -143,10 +135,10 @@ def test_a_tag_goes_to_an_image_that_is_there(node: Node) -> None:
 
 @pytest.mark.parametrize("name", DIALECTS)
 @pytest.mark.parametrize("state", ["running", "exited"])
-def test_in_every_dialect_what_is_used_stays_and_what_is_not_goes(
+def test_in_every_dialect_only_unused_images_are_removed(
     make_small_node: SmallNodeFactory, name: str, state: str
 ) -> None:
-    """The images of a container, of its volume and of sandboxes stay, two others go, by their ids."""
+    """The images of a container, of its volume and of sandboxes stay; two others are removed by id."""
     small = make_small_node(dialect=DIALECTS[name])
     used = small.add_image("registry.example/used:1", tags=("registry.example/used:1", "registry.example/used:2"))
     old = small.add_images(2)
@@ -163,7 +155,7 @@ def test_in_every_dialect_what_is_used_stays_and_what_is_not_goes(
 
 @pytest.mark.parametrize("dialect", CRI_O, ids=named)
 def test_cri_o_with_split_filesystems_is_relieved_by_row(make_small_node: SmallNodeFactory, dialect: Dialect) -> None:
-    """Writable layers beside the kubelet, images on a filesystem of their own: pressure there takes images only."""
+    """Writable layers on the kubelet's filesystem, images on another: pressure there removes images only."""
     small = make_small_node(FsLayout.SPLIT, dialect=dialect)
     images = small.add_images(3)
     small.gone_pod("gone", writes=MIB)
@@ -175,8 +167,8 @@ def test_cri_o_with_split_filesystems_is_relieved_by_row(make_small_node: SmallN
     assert str(record.result) == "satisfied"
 
 
-def test_late_space_of_images_is_waited_for_and_no_image_goes_for_nothing(make_small_node: SmallNodeFactory) -> None:
-    """The space of the first image comes 0.1 s after the answer; the second is not removed for it."""
+def test_late_space_of_images_is_waited_for(make_small_node: SmallNodeFactory) -> None:
+    """The space of the first image is freed 0.1 s after the answer; no second image is removed for it."""
     small = make_small_node(dialect=CONTAINERD_2_0)
     first, *others = small.add_images(3)
     small.run(small.run_pod("web"))
@@ -187,7 +179,7 @@ def test_late_space_of_images_is_waited_for_and_no_image_goes_for_nothing(make_s
 
 
 def test_a_disk_that_counts_no_inodes_has_room_to_delete(make_small_node: SmallNodeFactory) -> None:
-    """0 of 0 inodes free is no lack of inodes."""
+    """A filesystem with 0 of 0 inodes free has no lack of inodes."""
     small = make_small_node(dialect=CRI_O_1_31)
     (image,) = small.add_images(1)
     mounted_tmpfs(str(small.images_root / "unused"), MIB, 16)

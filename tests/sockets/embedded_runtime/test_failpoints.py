@@ -1,4 +1,4 @@
-"""Failpoints over the socket: what a client sees when a runtime fails, lags, hangs, or acts and fails all the same."""
+"""Failpoints over the socket: what a client sees when a runtime fails, is late, hangs, or acts and then fails."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from eviction.drill.runtime.distortions import Distortion
-from eviction.drill.runtime.failpoints import ActThenFail, Cut, Delay, Distort, Fail, Fault, Hang, Pretend, When
+from eviction.drill.runtime.failpoints import ActThenFail, Cut, Delay, Distort, Fail, Hang, MethodFault, Pretend, When
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import EmbeddedServer
@@ -36,11 +36,11 @@ def calls(server: EmbeddedServer) -> Iterator[CriCalls]:
 
 
 def removed(server: EmbeddedServer) -> list[str]:
-    """The kinds of what really was removed so far."""
+    """The kinds of the objects that were really removed so far."""
     return [each.kind for each in server.runtime.removals]
 
 
-def test_a_method_fails_as_often_as_it_should_and_then_works(server: EmbeddedServer, calls: CriCalls) -> None:
+def test_a_method_fails_a_number_of_times_and_then_works(server: EmbeddedServer, calls: CriCalls) -> None:
     """Two failures with the code and the message given, nothing removed; the third call removes."""
     server.failpoints["RemoveImage"] = Fail(grpc.StatusCode.INTERNAL, "lost the lease", times=2)
     for _ in range(2):
@@ -52,7 +52,7 @@ def test_a_method_fails_as_often_as_it_should_and_then_works(server: EmbeddedSer
 
 
 def test_a_method_fails_until_the_failpoint_is_deleted(server: EmbeddedServer, calls: CriCalls) -> None:
-    """Without a number it fails always, and only that method."""
+    """Without a number it fails always. Other methods work."""
     server.failpoints["ListImages"] = Fail()
     for _ in range(3):
         assert calls.error("ListImages")[0] is grpc.StatusCode.UNAVAILABLE
@@ -61,14 +61,14 @@ def test_a_method_fails_until_the_failpoint_is_deleted(server: EmbeddedServer, c
     assert len(calls.call("ListImages").images) == 1
 
 
-def test_an_error_is_not_a_failure(server: EmbeddedServer, calls: CriCalls) -> None:
-    """The call fails with DEADLINE_EXCEEDED, and the image is gone."""
+def test_a_call_can_act_and_then_fail(server: EmbeddedServer, calls: CriCalls) -> None:
+    """The call fails with DEADLINE_EXCEEDED, and the image is removed."""
     server.failpoints["RemoveImage"] = ActThenFail(times=1)
     assert calls.error("RemoveImage", image={"image": NAME})[0] is grpc.StatusCode.DEADLINE_EXCEEDED
     assert len(calls.call("ListImages").images) == 0
 
 
-def test_a_delay_is_at_least_as_long_as_it_says(server: EmbeddedServer, calls: CriCalls) -> None:
+def test_a_delay_lasts_at_least_its_time(server: EmbeddedServer, calls: CriCalls) -> None:
     """0.1 s late, once."""
     server.failpoints["Version"] = Delay(0.1, times=1)
     started = time.monotonic()
@@ -77,7 +77,7 @@ def test_a_delay_is_at_least_as_long_as_it_says(server: EmbeddedServer, calls: C
 
 
 def test_a_delay_ends_when_it_is_deleted(server: EmbeddedServer, calls: CriCalls) -> None:
-    """A call that would be an hour late goes on at once."""
+    """A call that would be an hour late continues at once."""
     server.failpoints["Version"] = Delay(3600)
     late = calls.begin("Version")
     assert server.failpoints.wait_for_calls("Version", 1, timeout_seconds=60)
@@ -86,7 +86,7 @@ def test_a_delay_ends_when_it_is_deleted(server: EmbeddedServer, calls: CriCalls
 
 
 def test_a_call_hangs_until_it_is_released_and_others_do_not(server: EmbeddedServer, calls: CriCalls) -> None:
-    """The list hangs, the version is answered meanwhile, and deleting the failpoint lets the list go on."""
+    """The list hangs, Version is answered meanwhile, and deleting the failpoint releases the list."""
     server.failpoints["ListImages"] = Hang()
     hanging = calls.begin("ListImages")
     assert server.failpoints.wait_for_calls("ListImages", 1, timeout_seconds=60)
@@ -96,8 +96,8 @@ def test_a_call_hangs_until_it_is_released_and_others_do_not(server: EmbeddedSer
     assert len(hanging.result().images) == 1
 
 
-def test_a_client_that_gave_up_may_still_have_removed(server: EmbeddedServer, calls: CriCalls) -> None:
-    """The deadline of 1 s passes while the call hangs; released, it removes the image all the same."""
+def test_a_call_can_act_after_its_client_gave_up(server: EmbeddedServer, calls: CriCalls) -> None:
+    """The deadline of 1 s passes while the call hangs; once released, it removes the image."""
     server.failpoints["RemoveImage"] = Hang(times=1)
     code, _ = calls.error("RemoveImage", timeout_seconds=1.0, image={"image": NAME})
     assert code is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -106,8 +106,8 @@ def test_a_client_that_gave_up_may_still_have_removed(server: EmbeddedServer, ca
     assert came_true(lambda: removed(server) == ["image"])
 
 
-def test_a_stop_ends_what_hangs_and_nothing_of_it_happens(server: EmbeddedServer, calls: CriCalls) -> None:
-    """A runtime that dies takes its hanging calls with it; after the restart the failpoint still holds."""
+def test_a_stop_drops_the_calls_that_hang(server: EmbeddedServer, calls: CriCalls) -> None:
+    """The calls that hang do nothing; after the restart the failpoint is still set."""
     server.failpoints["RemoveImage"] = Hang()
     hanging = calls.begin("RemoveImage", image={"image": NAME})
     assert server.failpoints.wait_for_calls("RemoveImage", 1, timeout_seconds=60)
@@ -119,8 +119,8 @@ def test_a_stop_ends_what_hangs_and_nothing_of_it_happens(server: EmbeddedServer
     assert code is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
-def test_a_cut_list_is_an_error_to_whoever_wants_one_answer(server: EmbeddedServer, calls: CriCalls) -> None:
-    """A whole message with half of the list comes first, then the error: a client of a single answer sees the error."""
+def test_a_cut_list_is_an_error_for_a_unary_client(server: EmbeddedServer, calls: CriCalls) -> None:
+    """A complete message with half of the list is sent, then the error; a unary client gets the error."""
     server.failpoints["ListImages"] = Cut(grpc.StatusCode.INTERNAL, "cut", times=1)
     assert calls.error("ListImages") == (grpc.StatusCode.INTERNAL, "cut")
     channel = grpc.insecure_channel(server.target, options=[("grpc.default_authority", "localhost")])
@@ -135,30 +135,30 @@ def test_a_cut_list_is_an_error_to_whoever_wants_one_answer(server: EmbeddedServ
     assert caught.value.code() is grpc.StatusCode.INTERNAL
 
 
-def test_a_runtime_can_pretend(server: EmbeddedServer, calls: CriCalls) -> None:
-    """RemoveImage is answered as done, and the image is there."""
+def test_a_runtime_can_report_success_without_acting(server: EmbeddedServer, calls: CriCalls) -> None:
+    """RemoveImage succeeds, and the image still exists."""
     server.failpoints["RemoveImage"] = Pretend(times=1)
     calls.call("RemoveImage", image={"image": NAME})
     assert removed(server) == []
     assert len(calls.call("ListImages").images) == 1
 
 
-def test_a_runtime_can_answer_nonsense_from_its_second_call_on(server: EmbeddedServer, calls: CriCalls) -> None:
+def test_a_runtime_can_give_distorted_answers_from_its_second_call_on(server: EmbeddedServer, calls: CriCalls) -> None:
     """The first list is true; the second has each image twice; nothing on the node has changed."""
-    server.failpoints.add(Fault("ListImages", Distort(Distortion.DUPLICATE_ENTRIES), When(from_call=2)))
+    server.failpoints.add(MethodFault("ListImages", Distort(Distortion.DUPLICATE_ENTRIES), When(from_call=2)))
     assert [len(calls.call("ListImages").images) for _ in range(3)] == [1, 2, 2]
     server.failpoints.clear()
     assert len(calls.call("ListImages").images) == 1
 
 
 def test_a_mistyped_method_is_refused(server: EmbeddedServer) -> None:
-    """A failpoint that could never be reached would make its test pass for nothing."""
+    """A failpoint that is never reached would make its test pass without testing anything."""
     with pytest.raises(KeyError, match="RemoveImages"):
         server.failpoints["RemoveImages"] = Fail()
 
 
 def test_failpoints_are_a_mapping(server: EmbeddedServer) -> None:
-    """They can be read, counted, replaced and cleared like any mapping; one that is used up stays to be seen."""
+    """They can be read, counted, replaced and cleared like any mapping; a used-up one is still listed."""
     server.failpoints.update({"Version": Fail(times=1), "Status": Delay(1)})
     server.failpoints["Status"] = Hang()
     assert dict(server.failpoints) == {"Version": Fail(times=1), "Status": Hang()}

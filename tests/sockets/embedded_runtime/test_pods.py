@@ -1,4 +1,4 @@
-"""Pods of the embedded runtime, differences between runtimes, and what happens on a node by itself."""
+"""Pods of the embedded runtime, differences between runtimes, and changes without a CRI call."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from reclaim.cri import cri_pb2
-from tests.nodes.bare_runtime import APP, BASE, NAME, NOON, TOOL, Node
+from tests.nodes.bare_runtime import APP, BASE, NAME, NOON, TOOL, BareRuntime
 from tests.sockets.cri_calls import run_container, run_pod
 
 # ---- containers and sandboxes
 
 
-def test_a_sandbox_is_removed_with_all_its_containers(node: Node) -> None:
-    """RemovePodSandbox takes the running ones too, and no other pod's."""
+def test_a_sandbox_is_removed_with_all_its_containers(node: BareRuntime) -> None:
+    """RemovePodSandbox removes the running ones too, and none of another pod."""
     first, second = run_pod(node.calls, "first"), run_pod(node.calls, "second")
     for name in ("a", "b"):
         run_container(node.calls, first, name, NAME)
@@ -30,7 +30,7 @@ def test_a_sandbox_is_removed_with_all_its_containers(node: Node) -> None:
     assert [each.kind for each in node.runtime.removals] == ["container", "container", "sandbox"]
 
 
-def test_stopping_a_sandbox_ends_its_containers(node: Node) -> None:
+def test_stopping_a_sandbox_ends_its_containers(node: BareRuntime) -> None:
     """StopPodSandbox: NOTREADY, and every container EXITED with 137 (128 + SIGKILL)."""
     sandbox_id = run_pod(node.calls, "web")
     container_id = run_container(node.calls, sandbox_id, "web", NAME)
@@ -40,7 +40,7 @@ def test_stopping_a_sandbox_ends_its_containers(node: Node) -> None:
     assert (status.state, status.exit_code) == (cri_pb2.CONTAINER_EXITED, 137)
 
 
-def test_a_container_status_tells_all_that_a_kubelet_needs(node: Node) -> None:
+def test_a_container_status_has_all_that_a_kubelet_needs(node: BareRuntime) -> None:
     """Times, exit code, labels, annotations, the absolute log path, and the image of an image volume."""
     data = node.runtime.add_image(["registry.example/data:1"], [TOOL])
     sandbox_id = run_pod(node.calls, "web", log_directory="/var/log/pods/default_web_uid-web")
@@ -68,7 +68,7 @@ def test_a_container_status_tells_all_that_a_kubelet_needs(node: Node) -> None:
     assert node.has_layer(TOOL)  # an image volume stands on its layers as a container does
 
 
-def test_lists_honour_their_filters(node: Node) -> None:
+def test_lists_honour_their_filters(node: BareRuntime) -> None:
     """Id, state, sandbox and labels must all match; a filter that names nothing selects nothing."""
     first, second = run_pod(node.calls, "first", labels={"tier": "web"}), run_pod(node.calls, "second")
     running = run_container(node.calls, first, "a", NAME, labels={"app": "a", "tier": "web"})
@@ -98,9 +98,9 @@ def test_lists_honour_their_filters(node: Node) -> None:
 
 
 @pytest.mark.parametrize("fills", [True, False], ids=["containerd 2", "containerd 1.6"])
-def test_where_a_runtime_puts_the_image_id(tmp_path: Path, fills: bool) -> None:
+def test_which_fields_have_the_image_id(tmp_path: Path, fills: bool) -> None:
     """image_id is empty on containerd 1.6; image_ref is the id in the list and a repository digest in the status."""
-    node = Node(tmp_path, fills_image_id=fills)
+    node = BareRuntime(tmp_path, fills_image_id=fills)
     container_id = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
     (listed,), status = node.containers(), node.status(container_id)
     digest = node.call("ImageStatus", image={"image": NAME}).image.repo_digests[0]
@@ -111,24 +111,24 @@ def test_where_a_runtime_puts_the_image_id(tmp_path: Path, fills: bool) -> None:
     node.close()
 
 
-@pytest.mark.parametrize("tells", [True, False])
-def test_whether_a_runtime_tells_of_its_sandbox_image(tmp_path: Path, tells: bool) -> None:
+@pytest.mark.parametrize("reports", [True, False])
+def test_whether_a_runtime_reports_its_sandbox_image(tmp_path: Path, reports: bool) -> None:
     """Pinned in the list, named in Status and in PodSandboxStatus; or none of the three."""
-    node = Node(tmp_path, pins_sandbox_image=tells, reports_sandbox_image=tells)
+    node = BareRuntime(tmp_path, pins_sandbox_image=reports, reports_sandbox_image=reports)
     sandbox_id = run_pod(node.calls, "web")
     config = json.loads(node.call("Status", verbose=True).info["config"])
     info = json.loads(node.call("PodSandboxStatus", pod_sandbox_id=sandbox_id, verbose=True).info["info"])
-    expected = "registry.k8s.io/pause:3.10" if tells else None
+    expected = "registry.k8s.io/pause:3.10" if reports else None
     assert (config.get("sandboxImage"), info.get("image")) == (expected, expected)
-    assert {each.id: each.pinned for each in node.images()} == {node.pause_id: tells, node.app_id: False}
+    assert {each.id: each.pinned for each in node.images()} == {node.pause_id: reports, node.app_id: False}
     node.close()
 
 
 # ---- the world
 
 
-def test_a_reboot_leaves_every_sandbox_not_ready_and_every_container_exited(node: Node) -> None:
-    """Nothing is removed by it, and what had exited before keeps its exit code."""
+def test_a_reboot_leaves_every_sandbox_not_ready_and_every_container_exited(node: BareRuntime) -> None:
+    """Nothing is removed, and containers that had exited before keep their exit code."""
     sandbox_id = run_pod(node.calls, "web")
     done, running = (run_container(node.calls, sandbox_id, name, NAME) for name in ("done", "running"))
     node.runtime.exit_container(done, 0)
@@ -140,8 +140,8 @@ def test_a_reboot_leaves_every_sandbox_not_ready_and_every_container_exited(node
     assert (node.status(done).exit_code, node.status(running).exit_code) == (0, 255)
 
 
-def test_a_running_container_may_sit_in_a_dead_sandbox(node: Node) -> None:
-    """kill_sandbox touches the sandbox alone; an UNKNOWN container is what a lost shim leaves."""
+def test_a_running_container_may_be_in_a_dead_sandbox(node: BareRuntime) -> None:
+    """kill_sandbox changes the sandbox only; a lost shim leaves an UNKNOWN container."""
     sandbox_id = run_pod(node.calls, "web")
     running, lost = (run_container(node.calls, sandbox_id, name, NAME) for name in ("running", "lost"))
     node.runtime.kill_sandbox(sandbox_id)
@@ -150,7 +150,7 @@ def test_a_running_container_may_sit_in_a_dead_sandbox(node: Node) -> None:
     assert states == {running: cri_pb2.CONTAINER_RUNNING, lost: cri_pb2.CONTAINER_UNKNOWN}
 
 
-def test_age_moves_times_into_the_past(node: Node) -> None:
+def test_age_moves_times_into_the_past(node: BareRuntime) -> None:
     """An hour older is 3 600 000 000 000 ns less; a time that was never set stays 0."""
     sandbox_id = run_pod(node.calls, "web")
     container_id = run_container(node.calls, sandbox_id, "web", NAME)
@@ -161,8 +161,8 @@ def test_age_moves_times_into_the_past(node: Node) -> None:
     assert node.sandboxes()[0].created_at == round((NOON - 60) * 1e9)
 
 
-def test_removals_remember_what_really_happened(node: Node) -> None:
-    """Kind, full id and wall time, in order; a second removal of the same thing is not in it."""
+def test_removals_records_what_was_really_removed(node: BareRuntime) -> None:
+    """Kind, full id and wall time, in order; a second removal of the same object is not in it."""
     sandbox_id = run_pod(node.calls, "web")
     for second in (1, 2):
         node.now = NOON + second
@@ -170,8 +170,8 @@ def test_removals_remember_what_really_happened(node: Node) -> None:
     assert node.runtime.removals == ((NOON + 1, "sandbox", sandbox_id),)
 
 
-def test_an_image_that_comes_again_has_the_same_id(node: Node) -> None:
-    """The same tags on the same layers are the same image, whether it is there already or not."""
+def test_an_image_that_is_pulled_again_has_the_same_id(node: BareRuntime) -> None:
+    """The same tags and layers have the same id, whether the image still exists or not."""
     again = [NAME, "registry.example/team/app:stable"]
     assert node.runtime.add_image(again, [BASE, APP]) == node.app_id
     node.call("RemoveImage", image={"image": NAME})
@@ -180,8 +180,8 @@ def test_an_image_that_comes_again_has_the_same_id(node: Node) -> None:
     assert node.has_layer(APP)
 
 
-def test_the_world_does_not_take_a_mistyped_id_for_success(node: Node) -> None:
-    """Unlike the protocol, the scenario's side takes full ids only and says what it does not know."""
+def test_changes_without_a_call_refuse_a_mistyped_id(node: BareRuntime) -> None:
+    """Unlike CRI calls, these methods take full ids only and raise for an unknown one."""
     container_id = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
     with pytest.raises(EmbeddedNodeError, match="no container with the full id"):
         node.runtime.exit_container(container_id[:12])
@@ -192,14 +192,14 @@ def test_the_world_does_not_take_a_mistyped_id_for_success(node: Node) -> None:
         node.runtime.kill_sandbox("absent")
 
 
-def test_two_nodes_cannot_share_a_directory(node: Node) -> None:
-    """Files of another node would be neither counted nor deleted, so the second node is refused."""
+def test_two_nodes_cannot_share_a_directory(node: BareRuntime) -> None:
+    """Files of another node would neither be counted nor deleted, so the second node is refused."""
     with pytest.raises(EmbeddedNodeError, match="cannot be the root of a new node"):
         EmbeddedRuntime(str(node.root))
 
 
 @pytest.mark.parametrize("wrong", [("a", -1, 1), ("a", 1, 0), ("sha256:../../etc", 0, 0)])
-def test_a_layer_that_cannot_be_is_refused(wrong: tuple[str, int, int]) -> None:
+def test_an_impossible_layer_is_refused(wrong: tuple[str, int, int]) -> None:
     """Negative bytes, bytes without a file, and a digest that would be a path."""
     with pytest.raises(ValueError, match="layer"):
         LayerSpec(*wrong)

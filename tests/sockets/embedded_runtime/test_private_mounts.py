@@ -1,4 +1,5 @@
-"""Private mounts: who may have them, what they hold, and that nothing stays behind. Each story in its own process."""
+"""Private mounts: who may have them, their limits, and that nothing is left behind. Each test in a process of its
+own."""
 
 from __future__ import annotations
 
@@ -29,13 +30,13 @@ def directory() -> Iterator[str]:
 
 
 def command(story: str, directory: str, user: int | None = None) -> list[str]:
-    """Where the tests do not run as root, they run as somebody else already, and `user` changes nothing."""
+    """If the tests do not run as root, `user` is ignored."""
     as_user = [str(user)] if user is not None and os.geteuid() == 0 else []
     return [sys.executable, "-m", "tests.sockets.namespace_child", story, directory, *as_user]
 
 
-def tell(story: str, directory: str, user: int | None = None) -> dict[str, Any]:
-    """What the story printed; with `user`, told by that user and group, without other groups and capabilities."""
+def run_child(story: str, directory: str, user: int | None = None) -> dict[str, Any]:
+    """What the child printed. With `user` it ran as that user and group, without other groups and capabilities."""
     done = subprocess.run(command(story, directory, user), cwd=str(ROOT), capture_output=True, text=True, timeout=30)
     if "no private mounts:" in done.stderr:
         pytest.skip(done.stderr.strip())
@@ -56,68 +57,68 @@ def root() -> None:
 
 @pytest.mark.usefixtures("root")
 def test_root_enters_without_a_user_namespace(directory: str) -> None:
-    """With CAP_SYS_ADMIN one unshare is enough, and the process stays who it was."""
-    assert tell("enter", directory) == {"available": True, "how": "root", "reason": "", "user": 0}
+    """With CAP_SYS_ADMIN one unshare is enough, and the user of the process does not change."""
+    assert run_child("enter", directory) == {"available": True, "how": "root", "reason": "", "user": 0}
 
 
 def test_a_user_without_rights_enters_through_a_user_namespace(directory: str) -> None:
-    """Without any capability the process becomes 0 in a user namespace of its own."""
-    entered = tell("enter", directory, NOBODY)
+    """Without any capability the process becomes user 0 in a user namespace of its own."""
+    entered = run_child("enter", directory, NOBODY)
     if not entered["available"]:
         pytest.skip(f"needs unprivileged user namespaces: {entered['reason']}")
     assert entered == {"available": True, "how": "user namespace", "reason": "", "user": 0}
 
 
-def test_where_neither_way_is_allowed_the_answer_says_so(directory: str) -> None:
-    """No capability and no user namespaces: an answer with a reason, not an exception."""
-    entered = tell("locked_down", directory, NOBODY)
+def test_where_neither_way_is_allowed_the_result_gives_the_reason(directory: str) -> None:
+    """Without capability and user namespaces: a result with a reason, not an exception."""
+    entered = run_child("locked_down", directory, NOBODY)
     assert (entered["available"], entered["how"]) == (False, "none")
     assert "may not make a user namespace either" in entered["reason"]
 
 
-def test_a_process_that_has_threads_is_told_to_enter_earlier(directory: str) -> None:
-    """Only the calling thread would move, so the answer is no, with the number of threads."""
-    entered = tell("enter_beside_a_thread", directory)
+def test_a_process_with_several_threads_is_refused(directory: str) -> None:
+    """Only the calling thread would move; the reason names the number of threads."""
+    entered = run_child("enter_beside_a_thread", directory)
     assert not entered["available"]
     assert entered["reason"].endswith("before the first thread starts; 2 are running")
 
 
 @pytest.mark.parametrize("user", [None, NOBODY], ids=["self", "nobody"])
 def test_the_limits_of_a_mount_are_real(directory: str, user: int | None) -> None:
-    """A tmpfs of 1 MiB and 16 inodes takes 15 directories beside its own, and not one more."""
-    assert tell("mount", directory, user) == {"bytes": MIB, "inodes": 16, "made": 15, "inodes_free": 0}
+    """A tmpfs with 16 inodes takes 15 directories besides its own, and not one more."""
+    assert run_child("mount", directory, user) == {"bytes": MIB, "inodes": 16, "made": 15, "inodes_free": 0}
 
 
-def test_a_mount_that_cannot_be_is_refused_with_its_name(directory: str) -> None:
-    """A missing directory, 0 bytes and 1 inode are refused; for tmpfs itself 0 would mean: no limit."""
-    absent, no_bytes, no_inodes = tell("mount_wrongly", directory)["said"]
+def test_an_impossible_mount_is_refused(directory: str) -> None:
+    """A missing directory, 0 bytes and 1 inode are refused; for tmpfs 0 would mean no limit."""
+    absent, no_bytes, no_inodes = run_child("mount_wrongly", directory)["said"]
     assert f"{directory}/absent: No such file or directory" in absent
     assert "0 bytes cannot be made" in no_bytes
     assert "1 inodes cannot be made" in no_inodes
 
 
 def test_kill_9_leaves_nothing_behind(directory: str) -> None:
-    """Nobody else sees the mount, and after SIGKILL the directory is the empty one that it was."""
+    """No other process sees the mount, and after SIGKILL the directory is empty as before."""
     with subprocess.Popen(
         command("mount_and_wait", directory), cwd=str(ROOT), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:
         assert child.stdout is not None
-        said = child.stdout.readline()
-        if not said:
+        output = child.stdout.readline()
+        if not output:
             pytest.skip("needs private mounts")
-        assert json.loads(said) == {"files": ["file"]}
+        assert json.loads(output) == {"files": ["file"]}
         assert os.listdir(directory) == []
         child.kill()
     with open("/proc/self/mounts", encoding="utf-8") as mounts:
         assert directory not in mounts.read()
-    os.rmdir(directory)  # a mount, even one in another namespace, would not have survived this unnoticed
+    os.rmdir(directory)  # would fail if the directory were still a mount point
     os.mkdir(directory)
 
 
 @pytest.mark.parametrize("user", [None, NOBODY], ids=["self", "nobody"])
-def test_a_node_that_is_full_to_the_last_inode_and_byte_frees_over_the_socket(directory: str, user: int | None) -> None:
+def test_a_full_node_can_remove_objects(directory: str, user: int | None) -> None:
     """At 0 inodes and at 0 bytes free RemoveContainer and RemoveImage work, and statvfs shows what they freed."""
-    story = tell("full", directory, user)
+    story = run_child("full", directory, user)
     assert story["no inodes"]["inodes_free"] == 0
     assert "No space left on device" in story["created at 0 inodes"]
     assert story["container removed"]["inodes_free"] == story["started"]["inodes_free"] + 1

@@ -1,4 +1,5 @@
-"""Space that comes back, large lists, a socket that comes and goes: the embedded runtime as a server on a disk."""
+"""The embedded runtime as a server on a disk: space that is freed, large lists, a socket that is closed and
+reopened."""
 
 from __future__ import annotations
 
@@ -13,14 +14,14 @@ import pytest
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.runtime.server import EmbeddedServer
 from reclaim.cri import cri_pb2
-from tests.nodes.bare_runtime import APP, BASE, NAME, TOOL, Node
+from tests.nodes.bare_runtime import APP, BASE, NAME, TOOL, BareRuntime
 from tests.sockets.cri_calls import CriCalls, came_true, run_container, run_pod
 
 # ---- space
 
 
-def test_layers_are_shared_and_the_last_image_takes_them_along(node: Node) -> None:
-    """Two images on one base: each says its full size, and the base stays until the second one goes."""
+def test_a_shared_layer_is_deleted_with_its_last_image(node: BareRuntime) -> None:
+    """Two images with one base: each reports its full size, and the base stays until the second is removed."""
     other = node.runtime.add_image(["registry.example/team/tool:1"], [BASE, TOOL])
     sizes = {each.id: each.size for each in node.images()}
     assert (sizes[node.app_id], sizes[other]) == (96 << 10, 80 << 10)
@@ -30,8 +31,8 @@ def test_layers_are_shared_and_the_last_image_takes_them_along(node: Node) -> No
     assert (node.has_layer(BASE), node.has_layer(TOOL)) == (False, False)
 
 
-def test_layer_content_is_real(node: Node) -> None:
-    """Every file is there with its bytes, none is sparse, and none is zeros."""
+def test_layer_content_is_real(node: BareRuntime) -> None:
+    """Every file has its bytes; none is sparse, and none is all zeros."""
     root = node.root / "layers" / BASE.digest.removeprefix("sha256:")
     files = [file for file in root.rglob("*") if file.is_file()]
     assert (len(files), sum(file.stat().st_size for file in files)) == (3, 64 << 10)
@@ -39,13 +40,13 @@ def test_layer_content_is_real(node: Node) -> None:
     assert all(len(set(file.read_bytes())) > 200 for file in files)
 
 
-def test_a_layer_takes_as_many_inodes_as_it_says(node: Node) -> None:
+def test_a_layer_takes_the_inodes_of_its_spec(node: BareRuntime) -> None:
     """300 files in 2 directories in 1 directory: 303."""
     root = node.root / "layers" / APP.digest.removeprefix("sha256:")
     assert len(list(root.rglob("*"))) + 1 == APP.inodes == 303
 
 
-def test_image_fs_info_names_the_directory_and_counts_what_is_in_it(node: Node) -> None:
+def test_image_fs_info_names_the_directory_and_counts_what_is_in_it(node: BareRuntime) -> None:
     """One filesystem with layers and writable layers; its mountpoint is a directory, and need not be a mount."""
     container_id = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
     node.runtime.write_to_container(container_id, 10_000, files=2)
@@ -62,8 +63,8 @@ def test_image_fs_info_names_the_directory_and_counts_what_is_in_it(node: Node) 
 
 
 def test_a_split_layout_has_its_writable_layers_elsewhere(tmp_path: Path) -> None:
-    """With a containers root of their own, the two filesystems have two names and two numbers."""
-    node = Node(tmp_path, containers_root=str(tmp_path / "writable"))
+    """With a containers root of its own, ImageFsInfo has two mountpoints and two figures."""
+    node = BareRuntime(tmp_path, containers_root=str(tmp_path / "writable"))
     container_id = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
     node.runtime.write_to_container(container_id, 1)
     info = node.call("ImageFsInfo")
@@ -74,9 +75,9 @@ def test_a_split_layout_has_its_writable_layers_elsewhere(tmp_path: Path) -> Non
     node.close()
 
 
-def test_space_of_a_container_comes_later_by_itself(tmp_path: Path) -> None:
-    """The call answers, the container is no longer listed, and 2 s later its bytes are free."""
-    node = Node(tmp_path, container_space_delay_seconds=2.0)
+def test_the_space_of_a_container_is_freed_later(tmp_path: Path) -> None:
+    """The call is answered, the container is no longer listed, and 2 s later its bytes are free."""
+    node = BareRuntime(tmp_path, container_space_delay_seconds=2.0)
     container_id = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
     node.call("RemoveContainer", container_id=container_id)
     assert node.containers() == []
@@ -85,9 +86,9 @@ def test_space_of_a_container_comes_later_by_itself(tmp_path: Path) -> None:
     node.close()
 
 
-def test_space_of_a_container_comes_with_the_next_image_at_the_latest(tmp_path: Path) -> None:
-    """RemoveImage waits for the runtime's collection: what containers left goes with it."""
-    node = Node(tmp_path, container_space_delay_seconds=60)
+def test_the_space_of_a_container_is_freed_with_the_next_image_at_the_latest(tmp_path: Path) -> None:
+    """RemoveImage waits for the runtime's garbage collection, which also frees the space of containers."""
+    node = BareRuntime(tmp_path, container_space_delay_seconds=60)
     container_id = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
     node.call("RemoveContainer", container_id=container_id)
     node.call("RemoveImage", image={"image": "registry.example/absent:1"})
@@ -101,7 +102,7 @@ def test_space_of_a_container_comes_with_the_next_image_at_the_latest(tmp_path: 
 # ---- the server
 
 
-def test_a_list_of_more_than_4_mib_arrives(node: Node) -> None:
+def test_a_list_of_more_than_4_mib_arrives(node: BareRuntime) -> None:
     """3 000 containers with 2 KiB of annotations each are 6 MiB in one answer."""
     sandbox_id = run_pod(node.calls, "web")
     config = cri_pb2.ContainerConfig(image=cri_pb2.ImageSpec(image=NAME), annotations={"text": "x" * 2048})
@@ -113,7 +114,7 @@ def test_a_list_of_more_than_4_mib_arrives(node: Node) -> None:
     assert answer.ByteSize() > 6 << 20
 
 
-def test_a_restart_keeps_the_path_and_the_state(node: Node) -> None:
+def test_a_restart_keeps_the_path_and_the_state(node: BareRuntime) -> None:
     """The client loses its connection, reaches the same socket again and finds the same containers."""
     container_id = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
     node.server.restart()
@@ -121,8 +122,8 @@ def test_a_restart_keeps_the_path_and_the_state(node: Node) -> None:
         assert [each.id for each in calls.call("ListContainers").containers] == [container_id]
 
 
-def test_stop_removes_the_socket_and_only_its_owner_may_connect(node: Node) -> None:
-    """A socket while it serves, mode 0600; nothing at the path afterwards; both calls may come twice."""
+def test_stop_removes_the_socket_and_only_its_owner_may_connect(node: BareRuntime) -> None:
+    """A socket with mode 0600 while it serves; nothing at the path afterwards; both calls are idempotent."""
     node.server.start()
     mode = os.stat(node.server.socket_path).st_mode
     assert (stat.S_ISSOCK(mode), stat.S_IMODE(mode)) == (True, 0o600)
@@ -132,7 +133,7 @@ def test_stop_removes_the_socket_and_only_its_owner_may_connect(node: Node) -> N
     assert node.error("Version")[0] is grpc.StatusCode.UNAVAILABLE
 
 
-def test_a_socket_path_that_cannot_be_is_refused(node: Node, tmp_path: Path) -> None:
+def test_an_impossible_socket_path_is_refused(node: BareRuntime, tmp_path: Path) -> None:
     """Too long for sun_path, or in a directory that does not exist."""
     with pytest.raises(EmbeddedNodeError, match="107 bytes at most"):
         EmbeddedServer(node.runtime, "/" + "x" * 107).start()
@@ -143,7 +144,7 @@ def test_a_socket_path_that_cannot_be_is_refused(node: Node, tmp_path: Path) -> 
 def test_no_thread_is_left_behind(tmp_path: Path) -> None:
     """After close neither a worker, nor the server's own thread, nor the one that frees space later is alive."""
     before = set(threading.enumerate())
-    node = Node(tmp_path, container_space_delay_seconds=60)
+    node = BareRuntime(tmp_path, container_space_delay_seconds=60)
     container_id = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
     node.call("RemoveContainer", container_id=container_id)
     assert set(threading.enumerate()) - before

@@ -5,18 +5,14 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from eviction.configuration.effective import Extent
-from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
+from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS
 from eviction.drill.runtime.failpoints import ActThenFail, Delay, Fail, Hang
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.node.responder import Request
 from reclaim.cri import cri_pb2 as pb
-from reclaim.functions import FUNCTIONS
 from signals.types import Signal
-from tests.nodes.small_node import MIB, SmallNode, outcome_of, reason_of, relieve, result_of
+from tests.nodes.small_node import EVERYTHING, IMAGES, MIB, SmallNode, outcome_of, reason_of, relieve, result_of
 
-EVERYTHING = Request(row=tuple(FUNCTIONS), extent=Extent.ALL)
-IMAGES = Request(row=(DELETE_UNUSED_IMAGES,), extent=Extent.ALL)
 CODES = [grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN]
 
 

@@ -9,19 +9,12 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.configuration.effective import Extent
-from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from eviction.drill.runtime.failpoints import Fail, Hang
 from eviction.node.node import Node
-from eviction.node.responder import Request
 from reclaim.cri import cri_pb2 as pb
 from signals.types import Signal
-from tests.nodes.small_node import APP, MIB, SmallNode, reason_of, relieve, result_of
+from tests.nodes.small_node import APP, CONTAINERS, IMAGES, MIB, SmallNode, reason_of, relieve, result_of
 from tests.sockets.dialect import Dialect
-
-IMAGES = Request(row=(DELETE_UNUSED_IMAGES,), extent=Extent.ALL)
-CONTAINERS = Request(row=(DELETE_ALL_UNUSED_CONTAINERS,), extent=Extent.ALL)
-
 
 CODES = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.NOT_FOUND)
 LISTS = ("ListImages", "ListContainers", "ListPodSandbox", "Status", "Version")

@@ -10,20 +10,14 @@ from typing import Any
 
 import pytest
 
-from eviction.configuration.effective import Extent
-from eviction.decision.reclaim_table import DELETE_UNUSED_IMAGES
 from eviction.drill.runtime.failpoints import Hang
-from eviction.node.responder import Request
 from reclaim.cri import cri_pb2 as pb
-from reclaim.functions import FUNCTIONS
 from reclaim.images.records import ImageRecords
 from signals.clock import SystemClock
-from tests.nodes.small_node import MIB, SmallNode, outcome_of, reason_of, relieve, result_of
+from tests.nodes.small_node import EVERYTHING, IMAGES, MIB, SmallNode, outcome_of, reason_of, relieve, result_of
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.dialect import Dialect
 
-IMAGES = Request(row=(DELETE_UNUSED_IMAGES,), extent=Extent.ALL)
-EVERYTHING = Request(row=tuple(FUNCTIONS), extent=Extent.ALL)
 LONGEST_SHARED_LIST_SECONDS = 0.5  # for so long at most one list of containers serves several removals
 
 # How a container says which image it was made from: fields of the list, by the kind of runtime.

@@ -1,4 +1,4 @@
-"""What a drill shows on a terminal: its story, a bar that moves, and where the report is."""
+"""What a drill prints on a terminal: its lines, a progress bar, and the paths of the report."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from signals.types import FilesystemRole, SignalObservations
 BAR = 40
 
 
-def tell(line: str) -> None:
-    """The story of a drill is its data: on stdout, in order with the tables."""
+def print_line(line: str) -> None:
+    """Prints a line on stdout, wrapped: the lines of a drill are its output, in order with the tables."""
     for part in wrap_lines([line], columns()):
         print(part, flush=True)  # noqa: T201 # data on stdout
 
 
-def write_report(document: dict[str, Any], directory: str, tell: Callable[[str], None]) -> None:
-    """Writes the report and names its files; that it cannot be written is said, and no more."""
+def write_report(document: dict[str, Any], directory: str, show: Callable[[str], None]) -> None:
+    """Writes the report and shows the paths of its files. If it cannot be written, a message on stderr says so."""
     from eviction.drill.report.write import write_reports
 
     try:
-        tell(f"report: {', '.join(write_reports(document, directory))}")
+        show(f"report: {', '.join(write_reports(document, directory))}")
     except OSError as error:
         print_words(f"the report could not be written: {error}")
 
 
-class Screen:
-    """Progress on one line of a terminal; lines that stay everywhere. `role`: the filesystem that is shown."""
+class ProgressDisplay:
+    """A progress bar on one line of a terminal, and lines that stay. `role`: the filesystem whose bar is shown."""
 
-    def __init__(self, role: FilesystemRole, tell: Callable[[str], None], *, inodes: bool):
-        self._tell = tell
+    def __init__(self, role: FilesystemRole, show: Callable[[str], None], *, inodes: bool):
+        self._show = show
         self._line = StatusLine()
         self._inodes = inodes
         self._role = role
 
     def progress(self, seconds: float, observations: SignalObservations) -> None:
-        """What is available now; nothing where no terminal is."""
+        """Redraws the bar with what is available now. Does nothing without a terminal."""
         found = observations.filesystems.get(self._role) or observations.filesystems.get(FilesystemRole.NODEFS)
         if found is None:
             return
@@ -52,11 +52,11 @@ class Screen:
         self._line.rewrite(f"{seconds:5.1f} s  [{'█' * full}{'·' * (BAR - full)}]  {shown} available")
 
     def lines(self, lines: list[str]) -> None:
-        """Lines that stay."""
+        """Prints lines that stay."""
         self.end()
         for line in lines:
-            self._tell(line)
+            self._show(line)
 
     def end(self) -> None:
-        """Clears the progress."""
+        """Removes the progress bar."""
         self._line.erase()

@@ -1,11 +1,11 @@
-"""The node that the embedded runtime stands on: its tables, and what happens on a node without any CRI call.
+"""The state of the embedded runtime: its images, sandboxes and containers, and changes to them without a CRI call.
 
-Covers: images arriving, containers exiting and writing, sandboxes dying, time passing, a reboot; when the space of what
-was removed comes back; and the record of what really was removed.
+Covers: pulls, containers that exit or write, sandboxes that die, ageing, a reboot; when the space of a removed object
+is freed; and the record of what was really removed.
 
-Does not cover: the calls of the protocol. They are in `runtime`, on the same tables under the same lock. A method here
-takes full ids only and raises EmbeddedNodeError for an id that is not here: its caller is a scenario or a test, and
-a mistyped id in it must not pass for an idempotent call.
+Does not cover: the CRI calls. They are in `runtime`, on the same tables and under the same lock. A method here takes
+full ids only and raises EmbeddedNodeError for an unknown id: its caller is a scenario or a test, where a mistyped id
+must not pass for an idempotent call.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 
 from eviction.drill.runtime.dead_containers import dead_containers
 from eviction.drill.runtime.dialects import CONTAINERD_2, Dialect
-from eviction.drill.runtime.id_lookup import made_id, normalized
+from eviction.drill.runtime.id_lookup import deterministic_id, normalize_reference
 from eviction.drill.runtime.image_table import Image, ImageTable, image_id_of
 from eviction.drill.runtime.layer_store import LayerSpec, LayerStore, even_parts
 from eviction.drill.runtime.pod_records import Container, Sandbox
@@ -26,25 +26,25 @@ from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from reclaim.cri import cri_pb2
 
 DEFAULT_SANDBOX_IMAGE = "registry.k8s.io/pause:3.10"
-"""What RunPodSandbox needs unless told otherwise; the node starts without it, so add it first."""
+"""The default image of RunPodSandbox. The node starts without images, so add it first."""
 
 _LIVE = (cri_pb2.CONTAINER_RUNNING, cri_pb2.CONTAINER_UNKNOWN)
 _KILLED = 137  # 128 + SIGKILL
-_WRITE_BYTES = 1 << 20  # written under the lock at once: short enough that no list call waits for a large write
+_WRITE_BYTES = 1 << 20  # written in one go under the lock: little enough that list calls do not wait for a large write
 
 _log = logging.getLogger(__name__)
 
 
-class Removal(NamedTuple):
-    """One object that really was removed, and when, in wall-clock seconds."""
+class RemovalRecord(NamedTuple):
+    """One object that was really removed, and when, in wall-clock seconds."""
 
     wall_seconds: float
     kind: Literal["container", "sandbox", "image"]
     id: str
 
 
-class EmbeddedNode:
-    """A node with a small disk. Thread-safe; see `EmbeddedRuntime` for the constructor's options."""
+class RuntimeState:
+    """The tables of the runtime and their layers on disk. Thread-safe. See `EmbeddedRuntime` for the options."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class EmbeddedNode:
         sandbox_image: str = DEFAULT_SANDBOX_IMAGE,
         dialect: Dialect = CONTAINERD_2,
     ) -> None:
-        self.sandbox_image = normalized(sandbox_image)
+        self.sandbox_image = normalize_reference(sandbox_image)
         self.dialect = dialect
         self._store = LayerStore(images_root, containers_root)
         self._wall_clock = wall_clock
@@ -64,24 +64,23 @@ class EmbeddedNode:
         self._images = ImageTable()
         self._sandboxes: dict[str, Sandbox] = {}
         self._containers: dict[str, Container] = {}
-        self._removals: list[Removal] = []
-        self._garbage: list[tuple[str, tuple[str, ...]]] = []
-        self._collector: threading.Timer | None = None
+        self._removals: list[RemovalRecord] = []
+        self._removed_but_not_freed: list[tuple[str, tuple[str, ...]]] = []
+        self._gc_timer: threading.Timer | None = None
         self._made = 0
 
     @property
-    def removals(self) -> tuple[Removal, ...]:
-        """Every object that really was removed, in order; calls that found nothing to remove are not in it."""
+    def removals(self) -> tuple[RemovalRecord, ...]:
+        """Every object that was really removed, in order. Calls that found nothing to remove are not in it."""
         with self._lock:
             return tuple(self._removals)
 
     def add_image(self, tags: Sequence[str], layers: Sequence[LayerSpec], pinned: bool = False) -> str:
-        """Pull an image: write the layers that are not here yet, then list it. Its id (64 hex digits, in most
-        dialects with "sha256:" before them).
+        """Pulls an image: writes the layers that are not here yet, then lists it. Returns its id (64 hex digits, in
+        most dialects with "sha256:" before them).
 
-        Images arrive one after the other, as with the kubelet's serializeImagePulls; other calls go on meanwhile. The
-        same tags and layers are the same id again. Raises EmbeddedNodeError, with nothing left behind, if it does not
-        fit.
+        Images are pulled one after the other, as with the kubelet's serializeImagePulls; other calls run meanwhile. The
+        same tags and layers give the same id. Raises EmbeddedNodeError if it does not fit, and leaves nothing behind.
         """
         image_id = image_id_of(tags, layers, bare=self.dialect.bare_image_ids)
         with self._pulling:
@@ -89,28 +88,28 @@ class EmbeddedNode:
                 if self._images.get(image_id) is not None:
                     self._images.put(image_id, tags, layers, pinned=pinned)
                     return image_id
-            held: list[str] = []
+            acquired: list[str] = []
             try:
                 for layer in layers:
                     self._pull(layer)
-                    held.append(layer.digest)
+                    acquired.append(layer.digest)
             except EmbeddedNodeError:
                 with self._lock:
-                    self._store.release(held)
+                    self._store.release(acquired)
                 raise
             with self._lock:
                 self._images.put(image_id, tags, layers, pinned=pinned)
         return image_id
 
     def tag_image(self, image_id: str, tag: str) -> None:
-        """Give an image one more tag; an image that had it loses it."""
+        """Gives an image one more tag. An image that had the tag loses it."""
         with self._lock:
             if (image := self._images.get(image_id)) is None:
                 raise EmbeddedNodeError(f"there is no image with the full id {image_id!r}")
             self._images.put(image_id, [tag], image.layers, pinned=image.pinned)
 
     def exit_container(self, container_id: str, exit_code: int = 0) -> None:
-        """Let the container's process end by itself. Raises EmbeddedNodeError if it is not RUNNING or UNKNOWN."""
+        """The process of the container ends by itself. Raises EmbeddedNodeError if it is not RUNNING or UNKNOWN."""
         with self._lock:
             container = self._container(container_id)
             if container.state not in _LIVE:
@@ -118,12 +117,13 @@ class EmbeddedNode:
             container.finish(exit_code, "Completed" if exit_code == 0 else "Error", self._now_ns())
 
     def lose_container(self, container_id: str) -> None:
-        """Make the container UNKNOWN, as after the loss of its shim."""
+        """Makes the container UNKNOWN, as after the loss of its shim."""
         with self._lock:
             self._container(container_id).state = cri_pb2.CONTAINER_UNKNOWN
 
     def add_dead_containers(self, sandbox_id: str, count: int, image_id: str, age_seconds: float) -> list[str]:
-        """Let a sandbox have `count` containers that died so long ago: in the lists only, with no file. Their ids."""
+        """Adds `count` containers to a sandbox that exited `age_seconds` ago: in the lists only, without files. Returns
+        their ids."""
         with self._lock:
             died_at = self._now_ns() - round(age_seconds * 1e9)
             made = {each.id: each for each in dead_containers(self._sandbox(sandbox_id), count, image_id, died_at)}
@@ -131,14 +131,14 @@ class EmbeddedNode:
         return list(made)
 
     def kill_sandbox(self, sandbox_id: str) -> None:
-        """Make the sandbox NOTREADY; its containers stay as they are, which a real runtime allows too."""
+        """Makes the sandbox NOTREADY. Its containers stay as they are, which can happen on a real runtime too."""
         with self._lock:
             self._sandbox(sandbox_id).ready = False
 
     def write_to_container(self, container_id: str, size_bytes: int, files: int = 1) -> int:
-        """Let the container write `files` new files, `size_bytes` together; the number of bytes that fitted.
+        """The container writes `files` new files with `size_bytes` together. Returns the number of bytes that fitted.
 
-        Fewer than asked means that the filesystem is full, or that the container was removed meanwhile.
+        It is fewer than asked if the filesystem is full, or if the container was removed meanwhile.
         """
         with self._lock:
             container = self._container(container_id)
@@ -163,7 +163,7 @@ class EmbeddedNode:
         return written
 
     def age(self, object_id: str, seconds: float) -> None:
-        """Move all times of a container or a sandbox into the past. Images have no time in CRI."""
+        """Moves all times of a container or a sandbox into the past. Images have no time in CRI."""
         nanoseconds = round(seconds * 1e9)
         with self._lock:
             if object_id in self._sandboxes:
@@ -183,13 +183,13 @@ class EmbeddedNode:
                 if container.state in _LIVE:
                     container.finish(255, "Unknown", self._now_ns())
 
-    def settle(self) -> None:
-        """Free now what would be freed later, and leave no thread behind. The node can be used further."""
+    def force_gc(self) -> None:
+        """Frees now what would be freed later, and waits for the thread that would have done it."""
         with self._lock:
-            self._collect()
-            collector = self._collector
-        if collector is not None:
-            collector.join()
+            self._collect_garbage()
+            timer = self._gc_timer
+        if timer is not None:
+            timer.join()
 
     def _container(self, container_id: str) -> Container:
         if container_id not in self._containers:
@@ -206,16 +206,16 @@ class EmbeddedNode:
 
     def _new_id(self, kind: str) -> str:
         self._made += 1
-        return made_id(kind, self._made)
+        return deterministic_id(kind, self._made)
 
     def _pull(self, layer: LayerSpec) -> None:
         with self._lock:
-            if self._store.hold(layer.digest):
+            if self._store.acquire(layer.digest):
                 return
         # Outside the lock: only pulls make layers, and `_pulling` lets one through at a time.
         self._store.unpack(layer)
         with self._lock:
-            self._store.adopt(layer)
+            self._store.commit(layer)
 
     def _stop(self, container: Container) -> None:
         if container.state in _LIVE:
@@ -223,48 +223,48 @@ class EmbeddedNode:
 
     def _drop_image(self, image: Image) -> None:
         self._images.drop(image)
-        self._removals.append(Removal(self._wall_clock(), "image", image.id))
+        self._removals.append(RemovalRecord(self._wall_clock(), "image", image.id))
         if self.dialect.image_space_delay_seconds > 0:
-            self._leave(image.id, image.layer_digests, self.dialect.image_space_delay_seconds)
+            self._free_later(image.id, image.layer_digests, self.dialect.image_space_delay_seconds)
             return
-        self._collect()  # RemoveImage is the one call that waits for the runtime's garbage collection
+        self._collect_garbage()  # RemoveImage is the one call that waits for the runtime's garbage collection
         self._store.release(image.layer_digests)
 
     def _drop_container(self, container: Container) -> None:
         self._stop(container)
         del self._containers[container.id]
-        self._removals.append(Removal(self._wall_clock(), "container", container.id))
-        self._leave(container.id, container.layers, self.dialect.container_space_delay_seconds)
+        self._removals.append(RemovalRecord(self._wall_clock(), "container", container.id))
+        self._free_later(container.id, container.layers, self.dialect.container_space_delay_seconds)
 
     def _drop_sandbox(self, sandbox: Sandbox) -> None:
         for container in [each for each in self._containers.values() if each.sandbox_id == sandbox.id]:
             self._drop_container(container)
         del self._sandboxes[sandbox.id]
-        self._removals.append(Removal(self._wall_clock(), "sandbox", sandbox.id))
-        self._leave(sandbox.id, sandbox.layers, self.dialect.container_space_delay_seconds)
+        self._removals.append(RemovalRecord(self._wall_clock(), "sandbox", sandbox.id))
+        self._free_later(sandbox.id, sandbox.layers, self.dialect.container_space_delay_seconds)
 
-    def _leave(self, object_id: str, layers: tuple[str, ...], delay_seconds: float) -> None:
-        """Leave the space of a removed object to the collection: at once, or one for all after the delay."""
-        first = not self._garbage
-        self._garbage.append((object_id, layers))
+    def _free_later(self, object_id: str, layers: tuple[str, ...], delay_seconds: float) -> None:
+        """Frees the space of a removed object: at once, or by one timer for all of them after the delay."""
+        first = not self._removed_but_not_freed
+        self._removed_but_not_freed.append((object_id, layers))
         if delay_seconds <= 0:
-            self._collect()
+            self._collect_garbage()
         elif first:
-            self._collector = threading.Timer(delay_seconds, self._collect_later)
-            self._collector.daemon = True
-            self._collector.start()
+            self._gc_timer = threading.Timer(delay_seconds, self._collect_garbage_later)
+            self._gc_timer.daemon = True
+            self._gc_timer.start()
 
-    def _collect_later(self) -> None:
+    def _collect_garbage_later(self) -> None:
         with self._lock:
             try:
-                self._collect()
+                self._collect_garbage()
             except EmbeddedNodeError as error:
-                _log.warning("the embedded node could not free space: %s", error)
+                _log.warning("the embedded runtime could not free space: %s", error)
 
-    def _collect(self) -> None:
-        if self._collector is not None:
-            self._collector.cancel()
-        while self._garbage:
-            object_id, layers = self._garbage.pop()
-            self._store.remove_writable(object_id)  # a sandbox or an image has none, which is fine
+    def _collect_garbage(self) -> None:
+        if self._gc_timer is not None:
+            self._gc_timer.cancel()
+        while self._removed_but_not_freed:
+            object_id, layers = self._removed_but_not_freed.pop()
+            self._store.remove_writable(object_id)  # a sandbox or an image has none
             self._store.release(layers)
