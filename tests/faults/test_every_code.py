@@ -130,8 +130,8 @@ def test_the_table_is_whole() -> None:
     """All 16 codes that an error can have, and every method that the product calls."""
     assert len(CODES) == len(list(grpc.StatusCode)) - 1
     source = ROOT / "reclaim" / "cri" / "client.py"
-    called = {part.split('"')[0] for part in source.read_text().split('_RUNTIME + "')[1:]}
-    called |= {part.split('"')[0] for part in source.read_text().split('_IMAGE + "')[1:]}
+    called = {part.split('"')[0] for part in source.read_text().split('RUNTIME_SERVICE + "')[1:]}
+    called |= {part.split('"')[0] for part in source.read_text().split('IMAGE_SERVICE + "')[1:]}
     # only with the kubelet's own state is anything stopped; statistics are asked for after a pass, on a connection of
     # their own, to explain it
     assert called - {"StopContainer", "ListContainerStats"} == {*ASKED, *REMOVING}
