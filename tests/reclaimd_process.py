@@ -74,8 +74,8 @@ class Daemon:
     """A running `reclaimd run` with its JSON log; ended by SIGTERM when the `with` block ends.
 
     `before`: a program that starts it, with its arguments. `cwd` and `environment`: where it is started, and with which
-    environment instead of that of the tests; `variables` are set besides. One that ended by itself meanwhile, and not
-    because the test killed it, fails the test with its log.
+    environment instead of that of the tests; `variables` are set besides. `program`: another installation of reclaimd.
+    A daemon that ended by itself meanwhile, not because the test killed it, fails the test with its log.
     """
 
     def __init__(
@@ -84,8 +84,10 @@ class Daemon:
         before: Sequence[str] = (),
         cwd: Path | None = None,
         environment: dict[str, str] | None = None,
+        program: str = PROGRAM,
         **variables: str,
     ):
+        self._program = program
         self._arguments = arguments
         self._before = before
         self._cwd = cwd
@@ -94,7 +96,7 @@ class Daemon:
 
     def __enter__(self) -> Self:
         self.process = subprocess.Popen(
-            [*self._before, PROGRAM, "run", "--logging-format", "json", *self._arguments],
+            [*self._before, self._program, "run", "--logging-format", "json", *self._arguments],
             stderr=subprocess.PIPE,
             text=True,
             cwd=self._cwd,
