@@ -74,8 +74,8 @@ class Daemon:
     """A running `reclaimd run` with its JSON log; ended by SIGTERM when the `with` block ends.
 
     `before`: a program that starts it, with its arguments. `cwd`: its working directory. `environment`: replaces that
-    of the tests; `variables` are added. If the daemon ended by itself, other than with exit 0 or by SIGKILL, the test
-    fails with its log.
+    of the tests; `variables` are added. `program`: another installation of reclaimd. If the daemon ended by itself,
+    other than with exit 0 or by SIGKILL, the test fails with its log.
     """
 
     def __init__(
@@ -84,8 +84,10 @@ class Daemon:
         before: Sequence[str] = (),
         cwd: Path | None = None,
         environment: dict[str, str] | None = None,
+        program: str = PROGRAM,
         **variables: str,
     ):
+        self._program = program
         self._arguments = arguments
         self._before = before
         self._cwd = cwd
@@ -94,7 +96,7 @@ class Daemon:
 
     def __enter__(self) -> Self:
         self.process = subprocess.Popen(
-            [*self._before, PROGRAM, "run", "--logging-format", "json", *self._arguments],
+            [*self._before, self._program, "run", "--logging-format", "json", *self._arguments],
             stderr=subprocess.PIPE,
             text=True,
             cwd=self._cwd,

@@ -20,7 +20,7 @@ from eviction.exit_codes import EXIT_USAGE as EXIT_USAGE
 COMMANDS = {
     "run": "the daemon: watch, and relieve pressure when a threshold is crossed",
     "reclaim": "the emergency hook: one pass, now",
-    "check": "one look: signals, thresholds, headroom, layout",
+    "check": "one observation: signals, thresholds, headroom, layout",
     "plan": "what would be removed now, and why each other thing is kept",
     "status": "what the running daemon is doing, and its last passes",
     "top": "the same as status, live in the terminal",

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--npd", action="store_true", help="one line of at most 80 characters, for node-problem-detector"
     )
-    parser.add_argument("--standalone", action="store_true", help="look from here; do not ask a running daemon")
+    parser.add_argument("--standalone", action="store_true", help="observe from here; do not ask a running daemon")
 
 
 def run(arguments: argparse.Namespace) -> int:

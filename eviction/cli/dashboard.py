@@ -91,7 +91,7 @@ def _head(status: Mapping[str, Any]) -> Line:
     pause = (Piece(f"  paused for {format_duration(paused)}", "warning"),) if paused > 0 else ()
     layout = f"  layout {status['layout'] or 'not known yet'}"
     age = status["heartbeat_age_seconds"]
-    beat = Piece(f"  last look {age:.1f} s ago", "faint")
+    beat = Piece(f"  last observation {age:.1f} s ago", "faint")
     return (state, Piece(f"  {escaped(doing)}"), *pause, Piece(layout, "faint"), beat)
 
 

@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     add_configuration(parser)
     add_logging(parser)
-    parser.add_argument("--no-watch", action="store_true", help="look at intervals only, without inotify")
+    parser.add_argument("--no-watch", action="store_true", help="observe at intervals only, without inotify")
 
 
 def run(arguments: argparse.Namespace) -> int:

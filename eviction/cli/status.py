@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
     add_output(parser)
     parser.add_argument(
-        "--history", action="store_true", help="with -o json: the last looks and decisions too, to be replayed"
+        "--history", action="store_true", help="with -o json: the last observations and decisions too, to be replayed"
     )
 
 

@@ -20,6 +20,7 @@ from signals.clock import SystemClock
 from signals.filesystems import FilesystemPaths
 from signals.probe import Probes
 from signals.summary import NodeSummary
+from tests.bench.beside import beside
 from tests.bench.chart import chart
 from tests.bench.effort import Effort, effort_of
 from tests.bench.growth import growth
@@ -88,6 +89,7 @@ ON_A_REAL_NODE: dict[str, Measurement] = {
     "side-by-side": side_by_side,
     "real-hooks": real_hooks,
     "removals": removals,
+    "beside": beside,
 }
 
 

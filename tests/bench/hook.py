@@ -43,15 +43,20 @@ def _embedded(runs: int, *, alone: bool) -> list[float]:
             for number in range(PODS):
                 small.run(small.run_pod(f"pod-{number}"))
             small.add_images(IMAGES, MIB)
-            control = f"{directory}/run/control.sock"
-            hard = {"nodefs.available": "1"}
-            configuration = small.configuration(evictionHard=hard, controlSocket=control, holdOffAfterStart="1h")
+            configuration = control_configuration(small, directory)
             if alone:
-                return [_one_hook(small, configuration, "--standalone") for _ in range(runs)]
-            with _daemon(configuration):
-                return [_one_hook(small, configuration) for _ in range(runs)]
+                return [one_hook(small, configuration, "--standalone") for _ in range(runs)]
+            with located_daemon(configuration):
+                return [one_hook(small, configuration) for _ in range(runs)]
         finally:
             small.close()
+
+
+def control_configuration(small: SmallNode, directory: str) -> str:
+    """A configuration with a control socket, and marks that are far away."""
+    hard = {"nodefs.available": "1"}
+    control = f"{directory}/run/control.sock"
+    return small.configuration(evictionHard=hard, controlSocket=control, holdOffAfterStart="1h")
 
 
 def asking(effort: Effort) -> list[Row]:
@@ -60,14 +65,14 @@ def asking(effort: Effort) -> list[Row]:
         small = SmallNode(Path(directory))
         try:
             configuration = small.configuration(controlSocket=f"{directory}/run/control.sock", holdOffAfterStart="1h")
-            with _daemon(configuration):
+            with located_daemon(configuration):
                 taken = command_milliseconds([PROGRAM, "check", "--config", configuration], effort.hooks)
         finally:
             small.close()
     return [Row("reclaimd check, asking the daemon", "ms", taken)]
 
 
-def _one_hook(small: SmallNode, configuration: str, *arguments: str) -> float:
+def one_hook(small: SmallNode, configuration: str, *arguments: str, program: str = PROGRAM) -> float:
     """Milliseconds until the runtime received the removal of one image."""
     mark = small.available() + MIB
     before, received = small.failpoints.calls["RemoveImage"], []
@@ -79,7 +84,7 @@ def _one_hook(small: SmallNode, configuration: str, *arguments: str) -> float:
     listener = threading.Thread(target=wait_for_removal)
     listener.start()
     began = time.monotonic()
-    _hook(configuration, Signal.NODEFS_AVAILABLE, mark, *arguments)
+    _hook(configuration, Signal.NODEFS_AVAILABLE, mark, *arguments, program=program)
     listener.join()
     small.add_image(f"registry.example/again/{before}:1", MIB)
     return (received[0] - began) * 1000
@@ -96,7 +101,7 @@ def real_hooks(effort: Effort) -> list[Row]:
                 node.import_image(Image(f"reclaimd.test/hook/{number}:1", (random_layer(number, 4 * MIB),)))
             time.sleep(1.1)
             taken = []
-            with _daemon(configuration):
+            with located_daemon(configuration):
                 for _ in range(effort.hooks):
                     mark = node.filesystem.available_bytes() + MIB
                     with Observer(str(node.mountpoint), mark) as observer:
@@ -110,15 +115,15 @@ def real_hooks(effort: Effort) -> list[Row]:
     return rows
 
 
-def _hook(configuration: str, signal: Signal, mark: int, *arguments: str) -> None:
-    command = [PROGRAM, "reclaim", "--config", configuration, "--now", "--signal", str(signal), "--until", str(mark)]
+def _hook(configuration: str, signal: Signal, mark: int, *arguments: str, program: str = PROGRAM) -> None:
+    command = [program, "reclaim", "--config", configuration, "--now", "--signal", str(signal), "--until", str(mark)]
     subprocess.run([*command, *arguments], env=ENVIRONMENT, capture_output=True, check=True)
 
 
 @contextmanager
-def _daemon(configuration: str) -> Iterator[None]:
+def located_daemon(configuration: str, program: str = PROGRAM) -> Iterator[None]:
     """A daemon that has located the images."""
-    with Daemon("--config", configuration):
+    with Daemon("--config", configuration, program=program):
         status = ["status", "--config", configuration, "-o", "json"]
         assert came_true(lambda: answer(reclaimd(*status))["layout"] is not None, WITHIN_SECONDS)
         yield

@@ -48,7 +48,7 @@ def at_rest(effort: Effort) -> list[Row]:
         small = SmallNode(Path(directory), FsLayout.DEDICATED_IMAGEFS, size_bytes=20 * GIB)
         try:
             for headroom, what in HEADROOMS:
-                with Daemon("--config", _configuration(small, headroom)) as daemon:
+                with Daemon("--config", configuration_at_rest(small, headroom)) as daemon:
                     time.sleep(SETTLED_SECONDS)
                     shares = [_share(daemon.process.pid, effort.rest_seconds) for _ in range(effort.stretches)]
                 rows.append(Row(f"at rest, two filesystems {what}", "% of a core", shares))
@@ -59,7 +59,8 @@ def at_rest(effort: Effort) -> list[Row]:
     return rows
 
 
-def _configuration(small: SmallNode, headroom_bytes: int) -> str:
+def configuration_at_rest(small: SmallNode, headroom_bytes: int) -> str:
+    """A configuration whose marks are so far below what is available, with metrics on."""
     marks = {
         f"{role}.available": str(small.available(where) - headroom_bytes)
         for role, where in ((FilesystemRole.NODEFS, small.disk), (FilesystemRole.IMAGEFS, small.image_disk))
@@ -103,9 +104,13 @@ def _memory(small: SmallNode, effort: Effort) -> Row:
             with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as page:
                 page.read()
             time.sleep(1 / SCRAPES_A_SECOND)
-        status = Path(f"/proc/{daemon.process.pid}/status").read_text()
-    mebibytes = int(status.partition("VmRSS:")[2].split()[0]) / 1024
+        mebibytes = resident_mib(daemon.process.pid)
     return Row("resident memory with metrics on, after an hour of scrapes", "MiB", [mebibytes])
+
+
+def resident_mib(pid: int) -> float:
+    """Resident memory of a process, MiB."""
+    return int(Path(f"/proc/{pid}/status").read_text().partition("VmRSS:")[2].split()[0]) / 1024
 
 
 def storm(effort: Effort) -> list[Row]:

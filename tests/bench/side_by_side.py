@@ -60,27 +60,32 @@ def _others(on: BenchNode, disk: Disk, rate: int, responders: Sequence[Responder
 def _ours(on: BenchNode, disk: Disk, effort: Effort, ways: dict[str, tuple[str, ...]]) -> list[Row]:
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
-        configuration = configure(
-            Path(directory),
-            on.node,
-            evictionHard={"imagefs.available": str(disk.mark)},
-            evictionMinimumReclaim={"imagefs.available": str(on.population.relief_bytes), "nodefs.available": "0"},
-            controlSocket=f"{directory}/run/control.sock",
-        )
+        configuration = node_configuration(on, disk, Path(directory))
         for way, options in ways.items():
             with Daemon("--config", configuration, *options, before=AS_THE_UNIT) as daemon:
-                assert came_true(lambda: _located(configuration), 30.0)
+                assert came_true(lambda: located(configuration), 30.0)
                 for rate in effort.rates:
-                    crossings = [_by_daemon(on, disk, rate, daemon) for _ in range(effort.crossings)]
+                    crossings = [by_daemon(on, disk, rate, daemon) for _ in range(effort.crossings)]
                     rows += _rows(on, f"reclaimd {way}, {rate} MiB/s", crossings)
     return rows
 
 
-def _located(configuration: str) -> bool:
+def node_configuration(on: BenchNode, disk: Disk, directory: Path) -> str:
+    """A configuration with the mark of the disk and the relief of the population."""
+    return configure(
+        directory,
+        on.node,
+        evictionHard={"imagefs.available": str(disk.mark)},
+        evictionMinimumReclaim={"imagefs.available": str(on.population.relief_bytes), "nodefs.available": "0"},
+        controlSocket=f"{directory}/run/control.sock",
+    )
+
+
+def located(configuration: str) -> bool:
     return answer(reclaimd("status", "--config", configuration, "-o", "json"))["layout"] is not None
 
 
-def _by_daemon(on: BenchNode, disk: Disk, rate: int, daemon: Daemon) -> Crossing:
+def by_daemon(on: BenchNode, disk: Disk, rate: int, daemon: Daemon) -> Crossing:
     passes = len(daemon.passes)
     return on.cross(disk, rate, OURS_SECONDS, finished=lambda: len(daemon.passes) > passes)
 

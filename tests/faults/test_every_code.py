@@ -130,8 +130,8 @@ def test_the_table_has_every_code_and_every_method() -> None:
     """It has all 16 error codes, and every method that the product calls."""
     assert len(CODES) == len(list(grpc.StatusCode)) - 1
     source = ROOT / "reclaim" / "cri" / "client.py"
-    called = {part.split('"')[0] for part in source.read_text().split('_RUNTIME + "')[1:]}
-    called |= {part.split('"')[0] for part in source.read_text().split('_IMAGE + "')[1:]}
+    called = {part.split('"')[0] for part in source.read_text().split('RUNTIME_SERVICE + "')[1:]}
+    called |= {part.split('"')[0] for part in source.read_text().split('IMAGE_SERVICE + "')[1:]}
     # StopContainer is called only with the kubelet's own state; ListContainerStats after a pass, on a connection of its
     # own, to explain the pass.
     assert called - {"StopContainer", "ListContainerStats"} == {*ASKED, *REMOVING}

@@ -22,7 +22,7 @@ def test_what_a_function_frees_is_on_a_filesystem_of_the_node() -> None:
 
 def test_every_kind_of_object_belongs_to_a_function() -> None:
     """Metrics count removals by the kinds that the functions name."""
-    assert {kind for function in FUNCTIONS.values() for kind in function.kinds} == set(Kind)
+    assert set(Kind) <= {kind for function in FUNCTIONS.values() for kind in function.kinds}
 
 
 def test_a_name_stands_for_one_function() -> None:

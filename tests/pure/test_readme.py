@@ -78,7 +78,7 @@ def test_every_path_exists(page: Path) -> None:
     words = re.findall(r"`([\w./-]+)`", prose(page))
     for word in words:
         if word.split("/")[0] in {"config", "signals", "reclaim", "eviction", "tests"} and "/" in word:
-            assert "build_caches" in word or (ROOT / word).exists(), word  # that is the example of a guide
+            assert "ballast" in word or (ROOT / word).exists(), word  # that is the example of a guide
         elif re.fullmatch(r"test_\w+\.py", word):
             assert list((ROOT / "tests").rglob(word)), word
 

@@ -49,7 +49,7 @@ def screen(width: int = 100, past: dict[str, list[int]] | None = None, **fields:
 def test_the_screen_shows_state_marks_passes_and_removals() -> None:
     """Amounts, time to the mark, results with their reason, and only real removals."""
     shown = screen()
-    assert "no DiskPressure  watching  layout single  last look 0.2 s ago" in shown
+    assert "no DiskPressure  watching  layout single  last observation 0.2 s ago" in shown
     assert "6.0GiB  60%" in shown
     assert "8s" in shown
     assert "> 1 day" in shown

@@ -1,0 +1,104 @@
+"""This reclaimd beside another installation of it, an earlier version say: the same node, in turns, in one run.
+
+    RECLAIMD_BESIDE=/path/to/the/other/bin/reclaimd python -m tests.bench beside
+
+On a shared machine one run after the other compares two hours, not two programs. Only what both versions offer is used:
+the command line, the configuration file, the JSON log.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+
+from signals.types import FsLayout
+from tests.bench.effort import Effort, Population
+from tests.bench.hook import control_configuration, located_daemon, one_hook
+from tests.bench.measure import Row, command_milliseconds
+from tests.bench.rest import SETTLED_SECONDS, configuration_at_rest, resident_mib
+from tests.bench.side_by_side import AS_THE_UNIT, by_daemon, located, node_configuration
+from tests.nodes.bench_node import Crossing, populated_node
+from tests.nodes.small_node import MIB, SmallNode
+from tests.reclaimd_process import PROGRAM, Daemon, came_true
+
+VARIABLE = "RECLAIMD_BESIDE"
+RATES = (100, 400)
+ROUNDS = 3
+CROSSINGS_A_ROUND = 2
+HOOKS_A_ROUND = 4
+
+
+def beside(effort: Effort) -> list[Row]:
+    """All measurements for both programs, and the ratio of the medians. Nothing without the variable."""
+    other = os.environ.get(VARIABLE)
+    if not other:
+        return []
+    programs = {"this": PROGRAM, "the other": other}
+    values: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for population in (effort.small, effort.large):
+        for who, what, value in _crossings(programs, population):
+            values[f"{population.name}: {what}", "ms", who].append(value)
+    for who, what, unit, value in _processes(programs):
+        values[what, unit, who].append(value)
+    rows = [Row(f"{who}: {what}", unit, found) for (what, unit, who), found in values.items()]
+    for what, unit in dict.fromkeys((what, unit) for what, unit, _ in values):
+        mine, others = (median(values[what, unit, who]) for who in programs)
+        rows.append(Row(f"{what}: this in times the other", "x", [mine / others]))
+    return rows
+
+
+def _crossings(programs: dict[str, str], population: Population) -> Iterator[tuple[str, str, float]]:
+    """Who, what, and milliseconds."""
+    with populated_node(population) as on, tempfile.TemporaryDirectory(prefix="bench-") as directory:
+        disk = on.disk()
+        configuration = node_configuration(on, disk, Path(directory))
+        for _ in range(ROUNDS):
+            for who, program in programs.items():
+                options = ("--config", configuration, "--no-watch")
+                with Daemon(*options, before=AS_THE_UNIT, program=program) as daemon:
+                    assert came_true(lambda: located(configuration))
+                    for rate in RATES:
+                        crossings = [by_daemon(on, disk, rate, daemon) for _ in range(CROSSINGS_A_ROUND)]
+                        for what, value in _times(crossings):
+                            yield who, f"{rate} MiB/s: {what}", value
+
+
+def _times(crossings: Sequence[Crossing]) -> Iterator[tuple[str, float]]:
+    for crossing in crossings:
+        if crossing.sent is not None:
+            yield "crossing to the first removal sent", crossing.sent
+        if crossing.relieved is not None:
+            yield "crossing to the minimum reclaim", crossing.relieved
+
+
+def _processes(programs: dict[str, str]) -> Iterator[tuple[str, str, str, float]]:
+    """Who, what, unit and value."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+        small = SmallNode(Path(directory), FsLayout.SINGLE, size_bytes=400 * MIB)
+        try:
+            small.add_images(40, MIB)
+            configuration = control_configuration(small, directory)
+            check = ["check", "--config", configuration, "--standalone"]
+            for _ in range(ROUNDS):
+                for who, program in programs.items():
+                    for value in command_milliseconds([program, "--help"], HOOKS_A_ROUND):
+                        yield who, "reclaimd --help", "ms", value
+                    for value in command_milliseconds([program, *check], HOOKS_A_ROUND):
+                        yield who, "reclaimd check, standalone", "ms", value
+                    for _ in range(HOOKS_A_ROUND):
+                        taken = one_hook(small, configuration, "--standalone", program=program)
+                        yield who, "hook, standalone", "ms", taken
+                    with located_daemon(configuration, program):
+                        for _ in range(HOOKS_A_ROUND):
+                            yield who, "hook, asking the daemon", "ms", one_hook(small, configuration, program=program)
+            for who, program in programs.items():
+                with Daemon("--config", configuration_at_rest(small, MIB), program=program) as daemon:
+                    time.sleep(SETTLED_SECONDS)
+                    yield who, "daemon with metrics, at rest", "MiB", resident_mib(daemon.process.pid)
+        finally:
+            small.close()
