@@ -27,11 +27,11 @@ environment:
 development:
 	@.ci/venv $(VENV) $(PYTHON) dev
 
-# Most tests wait half of the time: four workers on two cores. Slow files first, each file in one worker.
-SIDE_BY_SIDE := -n 4 --dist loadfile --no-loadscope-reorder
+# Most tests wait half of the time: five workers on two cores. Slow files first, each file in one worker.
+SIDE_BY_SIDE := -n 5 --dist loadfile --no-loadscope-reorder
 
 # What another Python could break: pure code, imports, the command line, and sockets, TLS, threads and watches at work.
-ON_THE_NEWEST := tests/pure tests/budgets $(foreach part,bad_input channel control health kubelet_client manager watcher,\
+ON_THE_NEWEST := tests/pure tests/budgets $(foreach part,bad_input channel control http_server kubelet_client manager watcher,\
   $(wildcard tests/sockets/*/test_$(part).py))
 
 # The newest Python first, on the product alone; then everything on the default one, so that the last line is the
@@ -40,7 +40,7 @@ test: development
 	@.ci/debian-packages $(PACKAGES)
 	@newest=$$(.ci/newest-python); \
 	if [ "$$($$newest -V)" != "$$($(BIN)/python -V)" ]; then \
-	  .ci/venv $(NEWEST) $$newest dev && $(NEWEST)/bin/python -m pytest $(SIDE_BY_SIDE) -q $(ON_THE_NEWEST); \
+	  .ci/venv $(NEWEST) $$newest dev && PROPERTY_EXAMPLES=10 $(NEWEST)/bin/python -m pytest $(SIDE_BY_SIDE) -q $(ON_THE_NEWEST); \
 	fi
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) --durations=12
 

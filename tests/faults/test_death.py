@@ -21,7 +21,7 @@ from tests.faults.pass_check import PopulatedNode
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, answer, came_true, reclaimd, write_configuration
 from tests.sockets.mounts import need_mounts
 
-KILLS, KILLS_OF_SOAK = 10, 200
+KILLS, KILLS_OF_SOAK = 6, 200
 LONGEST_STEP_SECONDS = 0.005  # between two calls to the runtime
 STARTS = 50
 STARVED_PASSES = 5

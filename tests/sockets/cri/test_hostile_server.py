@@ -132,7 +132,7 @@ def test_settings_that_allow_no_call_are_unavailable(tmp_path: Path, settings_of
         channel.close()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(ANY_BYTES, st.booleans())
 def test_any_bytes_are_an_answer_or_an_error_of_the_call(said: bytes, greeted: bool) -> None:
     """With a greeting before them or without: nothing but CallError leaves the channel, and nothing hangs."""
