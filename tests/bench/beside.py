@@ -9,10 +9,12 @@ the command line, the configuration file, the JSON log.
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from statistics import median
 
@@ -32,6 +34,9 @@ ROUNDS = 3
 CROSSINGS_A_ROUND = 2
 HOOKS_A_ROUND = 4
 
+Value = tuple[str, str, str, float]
+"""Whose it is, what was measured, its unit, the value."""
+
 
 def beside(effort: Effort) -> list[Row]:
     """All measurements for both programs, and the ratio of the medians. Nothing without the variable."""
@@ -40,10 +45,10 @@ def beside(effort: Effort) -> list[Row]:
         return []
     programs = {"this": PROGRAM, "the other": other}
     values: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-    for population in (effort.small, effort.large):
-        for who, what, value in _crossings(programs, population):
-            values[f"{population.name}: {what}", "ms", who].append(value)
-    for who, what, unit, value in _processes(programs):
+    for who, what, unit, value in chain(
+        _processes(programs), *(_crossings(programs, each) for each in (effort.small, effort.large))
+    ):
+        print(f"{who}: {what}: {value:.1f} {unit}", file=sys.stderr)  # a long run shows how far it is
         values[what, unit, who].append(value)
     rows = [Row(f"{who}: {what}", unit, found) for (what, unit, who), found in values.items()]
     for what, unit in dict.fromkeys((what, unit) for what, unit, _ in values):
@@ -52,8 +57,8 @@ def beside(effort: Effort) -> list[Row]:
     return rows
 
 
-def _crossings(programs: dict[str, str], population: Population) -> Iterator[tuple[str, str, float]]:
-    """Who, what, and milliseconds."""
+def _crossings(programs: dict[str, str], population: Population) -> Iterator[Value]:
+    """Fills of a real node until the minimum reclaim."""
     with populated_node(population) as on, tempfile.TemporaryDirectory(prefix="bench-") as directory:
         disk = on.disk()
         configuration = node_configuration(on, disk, Path(directory))
@@ -65,7 +70,7 @@ def _crossings(programs: dict[str, str], population: Population) -> Iterator[tup
                     for rate in RATES:
                         crossings = [by_daemon(on, disk, rate, daemon) for _ in range(CROSSINGS_A_ROUND)]
                         for what, value in _times(crossings):
-                            yield who, f"{rate} MiB/s: {what}", value
+                            yield who, f"{population.name}: {rate} MiB/s: {what}", "ms", value
 
 
 def _times(crossings: Sequence[Crossing]) -> Iterator[tuple[str, float]]:
@@ -76,8 +81,8 @@ def _times(crossings: Sequence[Crossing]) -> Iterator[tuple[str, float]]:
             yield "crossing to the minimum reclaim", crossing.relieved
 
 
-def _processes(programs: dict[str, str]) -> Iterator[tuple[str, str, str, float]]:
-    """Who, what, unit and value."""
+def _processes(programs: dict[str, str]) -> Iterator[Value]:
+    """Whole processes on the embedded node."""
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
         small = SmallNode(Path(directory), FsLayout.SINGLE, size_bytes=400 * MIB)
         try:
