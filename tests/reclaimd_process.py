@@ -38,13 +38,19 @@ def reclaimd(
 
 
 def reclaimd_here(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command to its end in this process, which costs no start of Python; for those that end at once."""
+    """Runs a command to its end in this process, which costs no start of Python; for those that end at once.
+
+    `run` and `reclaim` block SIGTERM and SIGHUP; the mask is restored, as programs started later would inherit it.
+    """
     out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
-        try:
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
             code = main(arguments)
-        except SystemExit as left:
-            code = left.code if isinstance(left.code, int) else 1
+    except SystemExit as left:
+        code = left.code if isinstance(left.code, int) else 1
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     return subprocess.CompletedProcess([PROGRAM, *arguments], code, out.getvalue(), err.getvalue())
 
 
