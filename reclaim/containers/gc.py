@@ -8,6 +8,7 @@ nothing to remove, its lists are used by the next one too, for a second at most:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from reclaim.clock import Clock
 from reclaim.containers.plan import plan_container_gc
@@ -23,7 +24,7 @@ from reclaim.pod_logs.plan import LogPolicy
 from reclaim.pod_logs.removers import ContainerLogs
 from reclaim.pods.states import PodStateProvider, PodStates
 from reclaim.services import RuntimeService
-from reclaim.types import Listing, MeasureDisk, RuntimeUnavailable
+from reclaim.types import Listing, MeasureDisk, Plan, RuntimeUnavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,21 @@ class _Observed:
     listing: Listing
     pods: PodStates
     at: float
+
+
+class _Planner(Protocol):
+    """`plan_container_gc` and `plan_sandbox_gc`."""
+
+    def __call__(
+        self,
+        listing: Listing,
+        pods: PodStates,
+        policy: ContainerGCPolicy,
+        now_ns: int,
+        /,
+        *,
+        evict_non_deleted_pods: bool,
+    ) -> Plan: ...
 
 
 class ContainerGC:
@@ -79,24 +95,22 @@ class ContainerGC:
         return self._dead_containers, self._empty_sandboxes, logs.directories, logs.symlinks
 
     def _dead_containers(self, _: MeasureDisk) -> StagePlan:
-        watch = Stopwatch(self._clock)
-        observed = watch.time(self._containers_and_pods)
-        plan = plan_container_gc(
-            observed.listing,
-            observed.pods,
-            self._policy,
-            self._now_ns(),
-            evict_non_deleted_pods=self._evict_non_deleted_pods,
-        )
-        self._observed = None if plan.remove else observed
+        plan, list_seconds = self._planned_by(plan_container_gc)
         remover = ContainerRemover(self._runtime, self._pods, self._clock, ContainerLogs(self._log_paths))
-        return StagePlan(plan, remover, list_seconds=watch.seconds)
+        return StagePlan(plan, remover, list_seconds=list_seconds)
 
     def _empty_sandboxes(self, _: MeasureDisk) -> StagePlan:
         """Reads the lists anew if the first stage had anything to remove: a sandbox that it emptied counts as empty."""
+        plan, list_seconds = self._planned_by(plan_sandbox_gc)
+        remover = SandboxRemover(self._runtime, self._pods, self._clock, self._executor.planned)
+        return StagePlan(plan, remover, list_seconds=list_seconds)
+
+    def _planned_by(self, planner: _Planner) -> tuple[Plan, float]:
+        """The plan from complete lists, and the seconds that reading them took. The lists are used again by the next
+        stage if there is nothing to remove."""
         watch = Stopwatch(self._clock)
         observed = watch.time(self._containers_and_pods)
-        plan = plan_sandbox_gc(
+        plan = planner(
             observed.listing,
             observed.pods,
             self._policy,
@@ -104,8 +118,7 @@ class ContainerGC:
             evict_non_deleted_pods=self._evict_non_deleted_pods,
         )
         self._observed = None if plan.remove else observed
-        remover = SandboxRemover(self._runtime, self._pods, self._clock, self._executor.planned)
-        return StagePlan(plan, remover, list_seconds=watch.seconds)
+        return plan, watch.seconds
 
     def _containers_and_pods(self) -> _Observed:
         """Reads the pod directories before and after the runtime's lists: a pod exists if either reading has it.
