@@ -9,6 +9,9 @@
 # make manual  writes man page and shell completions anew from the parsers
 # make proto   writes the CRI code anew from reclaim/cri/cri.proto
 
+# Where it is set, each worker compiles all tests and their assertions anew: 7 s of processor time.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 VENV := .venv
 NEWEST := .venv-newest

@@ -44,7 +44,8 @@ from reclaim.types import (
     Verdict,
 )
 
-LATE_POLL_SECONDS = 0.002
+LATE_POLL_SECONDS = 0.002  # the shortest pause between two readings of a disk that late space may still reach
+LATE_POLL_SHARE = 0.1  # of the time without a rise so far: a wait reads some forty times, however long it is
 STILL_BYTES = 256 * 1024  # a loss of more than this is somebody writing
 
 
@@ -102,9 +103,10 @@ class Executor:
         started = quiet_since = self.clock.monotonic()
         while latest.verdict is DiskVerdict.GO_ON and not self.stopping.is_set():
             now = self.clock.monotonic()
-            if now - quiet_since >= quiet_seconds or now - started >= limit_seconds:
+            left = min(quiet_since + quiet_seconds, started + limit_seconds) - now
+            if left <= 0:
                 break
-            self.stopping.wait(LATE_POLL_SECONDS)
+            self.stopping.wait(min(max(LATE_POLL_SECONDS, LATE_POLL_SHARE * (now - quiet_since)), left))
             latest = measure(0)
             gained_bytes, gained_inodes = latest.usage.gained_since(best)
             if while_still and gained_bytes < -STILL_BYTES:
