@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,16 @@ import pytest
 from eviction.control.socket import ask
 from signals.types import Signal
 from tests.faults.pass_check import PopulatedNode
-from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, answer, came_true, reclaimd, write_configuration
+from tests.reclaimd_process import (
+    ENVIRONMENT,
+    PROGRAM,
+    Daemon,
+    answer,
+    came_true,
+    reclaimd,
+    reclaimd_here,
+    write_configuration,
+)
 from tests.sockets.mounts import need_mounts
 
 KILLS, KILLS_OF_SOAK = 6, 200
@@ -34,12 +44,15 @@ def has_asked(node: PopulatedNode, process: subprocess.Popen[bytes], times: int)
     return node.failpoints.calls.total() > times or process.poll() is not None
 
 
-def undisturbed_pass(configuration: str) -> Any:
-    """The record of one undisturbed pass. On a machine so busy that the reading of an object was too old for its
-    removal the pass gives up with an error; then it is repeated."""
+def undisturbed_pass(configuration: str, run: Callable[..., subprocess.CompletedProcess[str]] = reclaimd_here) -> Any:
+    """The record of one undisturbed pass, in this process or as one of its own.
+
+    On a machine so busy that the reading of an object was too old for its removal the pass gives up with an error; then
+    it is repeated.
+    """
     record: Any = {}
     for _ in range(STARVED_PASSES):
-        process = reclaimd("reclaim", "--config", configuration, *WHOLE_ROW)
+        process = run("reclaim", "--config", configuration, *WHOLE_ROW)
         assert process.returncode in (0, 1), process.stderr  # 1: space that comes late is not there yet
         record = answer(process)
         if not any("fresher than" in (each["error"] or "") for each in record["removals"]):
@@ -57,7 +70,7 @@ def killed_at_random(directory: Path, kills: int, seed: int) -> list[int]:
     try:
         node.populate()
         asked = node.failpoints.calls.total()
-        undisturbed_pass(node.configuration(Signal.NODEFS_AVAILABLE, above=1))
+        undisturbed_pass(node.configuration(Signal.NODEFS_AVAILABLE, above=1), reclaimd)
         calls = node.failpoints.calls.total() - asked
         for _ in range(kills):
             removable = node.populate()
@@ -89,7 +102,7 @@ def killed_at_random(directory: Path, kills: int, seed: int) -> list[int]:
 
 
 def test_a_reclaim_that_is_killed_leaves_nothing_to_repair(tmp_path: Path) -> None:
-    """Ten kills at random moments: the next start converges in one pass, and removes nothing that must be kept."""
+    """Six kills at random moments: the next start converges in one pass, and removes nothing that must be kept."""
     gone = killed_at_random(tmp_path / "node", KILLS, seed=7)
     assert len(gone) == KILLS
 
@@ -179,9 +192,9 @@ def one_of_many_lives(tmp_path: Path, count: int) -> float:
                 start.process.kill()
 
 
-def test_of_six_starts_at_once_exactly_one_lives(tmp_path: Path) -> None:
+def test_of_four_starts_at_once_exactly_one_lives(tmp_path: Path) -> None:
     """Each of the others exits within 5 s of processor time, Python's own start included."""
-    assert one_of_many_lives(tmp_path, 6) < EXIT_SECONDS
+    assert one_of_many_lives(tmp_path, 4) < EXIT_SECONDS
 
 
 @pytest.mark.soak
