@@ -23,7 +23,7 @@ from tests.sockets.mounts import mounted_tmpfs, unmount
 from tests.sockets.pod_logs.remover_child import PAIRS
 from tests.sockets.pod_logs.trees import Canary, contents, open_descriptors, opened, plant, removed
 
-SWAPS = 100_000
+SWAPS, SWAPS_OF_SOAK = 20_000, 100_000
 SWAPS_BEFORE_A_STEP = 64
 PATIENCE_SECONDS = 90.0
 
@@ -81,11 +81,8 @@ def swapping(arena: Path) -> bool:
     return any(os.path.lexists(arena / "doomed" / str(number) / "directory") for number in range(PAIRS))
 
 
-@pytest.mark.parametrize("how", [open_by_openat2, open_by_comparison])
-def test_a_directory_swapped_for_a_symlink_a_hundred_thousand_times(
-    tmp_path: Path, canary: Canary, how: OpenBeneath
-) -> None:
-    """Another process exchanges directories and symlinks to the canary, 100 000 times while the remover is at work.
+def remove_what_is_swapped(tmp_path: Path, canary: Canary, how: OpenBeneath, times: int) -> None:
+    """Another process exchanges directories and symlinks to the canary, so many times while the remover is at work.
 
     Before it opens a directory, which it has seen to be one, the remover waits for the next swaps, so that they come in
     between on a busy machine too. The tree is made anew as often as it takes; each time all of it goes.
@@ -108,7 +105,7 @@ def test_a_directory_swapped_for_a_symlink_a_hundred_thousand_times(
                     fooled += error.errno in (errno.ELOOP, errno.ENOTDIR)
                     raise
 
-            while swaps < SWAPS and time.monotonic() < deadline:
+            while swaps < times and time.monotonic() < deadline:
                 plant_pairs(arena, canary.path)
                 begun = swapped()
                 result = remove_tree(directory, b"doomed", open_directory=late)
@@ -121,8 +118,25 @@ def test_a_directory_swapped_for_a_symlink_a_hundred_thousand_times(
     finally:
         unmount(str(arena))
     assert fooled > rounds  # a symlink was there, several times in each tree, where a directory had been listed
-    assert swaps >= SWAPS, f"only {swaps} swaps in {rounds} rounds"
+    assert swaps >= times, f"only {swaps} swaps in {rounds} rounds"
     assert open_descriptors() == before
+
+
+@pytest.mark.parametrize("how", [open_by_openat2, open_by_comparison])
+def test_a_directory_swapped_for_a_symlink_twenty_thousand_times(
+    tmp_path: Path, canary: Canary, how: OpenBeneath
+) -> None:
+    """The canary is unharmed, and each time all of the tree goes."""
+    remove_what_is_swapped(tmp_path, canary, how, SWAPS)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("how", [open_by_openat2, open_by_comparison])
+def test_a_directory_swapped_for_a_symlink_a_hundred_thousand_times(
+    tmp_path: Path, canary: Canary, how: OpenBeneath
+) -> None:
+    """The same, for as long as 100 000 exchanges take."""
+    remove_what_is_swapped(tmp_path, canary, how, SWAPS_OF_SOAK)
 
 
 class Interruption:
