@@ -1,4 +1,7 @@
-"""The report: one self-contained page, JSON that can be read back, JUnit for a CI, a picture."""
+"""The report: one self-contained page, JSON that can be read back, JUnit for a CI, a picture.
+
+The reports of real runs are tested where the scenarios are run: in `tests/drill/scenario/test_library.py`.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,8 @@ from eviction.drill.report.junit import junit_xml
 from eviction.drill.report.svg import NAMESPACE, picture
 from eviction.drill.report.to_json import LARGEST_POINTS, observation_lines, result_json, verdict_lines
 from eviction.drill.report.write import write_reports
-from eviction.drill.scenario.library import library
 from signals.types import FilesystemRole, FsLayout
 from tests.drill.documents import MIB, measurements, one_pass, scenario
-from tests.drill.runs import report_of_run, run_of
-from tests.sockets.mounts import need_mounts
 
 LOADING = {"script", "link", "img", "iframe", "object", "embed", "base", "form", "a"}
 HOSTILE = "</title><script>alert('1')</script>\x1b[2J\x00\u202e\"&<img src=x onerror=y>]]>"
@@ -95,24 +95,6 @@ def test_the_picture_shows_the_outcome() -> None:
     assert "everything held, the first removal" in shown
     assert "prefers-color-scheme: dark" in svg
     assert "NOT everything held" in picture(report(held=False))
-
-
-@pytest.mark.parametrize("name", library())
-def test_the_report_of_every_scenario_is_well_formed(name: str) -> None:
-    """The page, JUnit and the JSON document of a real run."""
-    need_mounts()
-    run = report_of_run(run_of(name))
-    html = page(run)
-    assert_self_contained(html)
-    assert_a_picture(picture(run))
-    tree = parsed(html)
-    assert texts(tree, "h1") == [name]
-    shown = "".join(tree.itertext())
-    assert all(removal.name in shown for removal in run.removals)
-    assert all(check.name in shown for check in run.checks)
-    suite = ElementTree.fromstring(junit_xml(run)).find("testsuite")  # noqa: S314 # our own file
-    assert suite is not None
-    assert suite.get("tests") == str(len(suite.findall("testcase"))) == str(len(run.checks))
 
 
 def test_a_page_shows_marks_removals_and_conditions() -> None:

@@ -1,4 +1,7 @@
-"""The built-in scenarios: each holds, and each fails with a wrong expectation."""
+"""The built-in scenarios: each holds, fails with a wrong expectation, and has a report.
+
+The tests of all runs are in this file, so that one worker makes each run once.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,18 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 from eviction.drill.judgement.judge import judge
+from eviction.drill.report.html import page
+from eviction.drill.report.junit import junit_xml
+from eviction.drill.report.svg import picture
 from eviction.drill.scenario.library import find_scenario, library
 from eviction.drill.scenario.types import ConditionExpectation, ObjectPattern
-from tests.drill.runs import run_of
+from tests.drill.report.test_report import assert_a_picture, assert_self_contained, parsed, texts
+from tests.drill.runs import report_of_run, run_of
 from tests.reclaimd_process import reclaimd
 from tests.sockets.mounts import need_mounts
 
@@ -88,6 +96,24 @@ def test_a_wrong_expectation_fails(name: str) -> None:
         changes["lowest"] = {signal: amount * 100 for signal, amount in (expect.lowest or {}).items()}
     checks = judge(replace(expect, **changes), run_of(name).measurements)
     assert [check.name for check in checks if not check.held] == [failing]
+
+
+@pytest.mark.parametrize("name", library())
+def test_the_report_of_every_scenario_is_well_formed(name: str) -> None:
+    """The page, JUnit and the JSON document of a real run."""
+    need_mounts()
+    run = report_of_run(run_of(name))
+    html = page(run)
+    assert_self_contained(html)
+    assert_a_picture(picture(run))
+    tree = parsed(html)
+    assert texts(tree, "h1") == [name]
+    shown = "".join(tree.itertext())
+    assert all(removal.name in shown for removal in run.removals)
+    assert all(check.name in shown for check in run.checks)
+    suite = ElementTree.fromstring(junit_xml(run)).find("testsuite")  # noqa: S314 # our own file
+    assert suite is not None
+    assert suite.get("tests") == str(len(suite.findall("testcase"))) == str(len(run.checks))
 
 
 @pytest.mark.soak
