@@ -106,7 +106,7 @@ def under_passes(small: SmallNode, count: int) -> Report:
 
     with Daemon("--config", almost_under_pressure(small)) as daemon:
         small.wait_for("ListPodSandbox")
-        report = metered(daemon, lambda: passes(max(count // 10, 40)), lambda: passes(count))
+        report = metered(daemon, lambda: passes(max(count // 10, 20)), lambda: passes(count))
         done = len(daemon.passes)
         assert daemon.stop() == 0
     assert done >= count * 0.9, f"{done} passes"
