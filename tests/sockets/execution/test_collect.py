@@ -192,17 +192,30 @@ def test_a_restart_makes_no_image_young_and_none_old(small_node: SmallNode, tmp_
     assert json.loads(state.read_text()), "a plan changes nothing of it"
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"version": 99}', b"[1, 2]"])
-def test_a_corrupt_state_file_is_a_warning(small_node: SmallNode, tmp_path: Path, content: bytes) -> None:
-    """Said once; every image counts as new, and the daemon replaces it."""
-    image = small_node.add_image("registry.example/old:1")
-    state, configuration = remembering(small_node, tmp_path)
+def corrupt(small: SmallNode, tmp_path: Path, content: bytes) -> tuple[str, Path, str]:
+    """An image, a state file with this content, and a configuration that names it."""
+    image = small.add_image("registry.example/old:1")
+    state, configuration = remembering(small, tmp_path)
     state.parent.mkdir(mode=0o700)
     state.write_bytes(content)
     state.chmod(0o600)
+    return image, state, configuration
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"version": 99}', b"[1, 2]"])
+def test_a_corrupt_state_file_is_a_warning(small_node: SmallNode, tmp_path: Path, content: bytes) -> None:
+    """Said once, and every image counts as new."""
+    image, state, configuration = corrupt(small_node, tmp_path, content)
     found, said = plan_of(small_node, configuration)
     assert found[image] == "too_young"
-    assert str(state) in said
+    assert said.count(str(state)) == 1
+    assert state.read_bytes() == content
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b'{"version": 99}'])
+def test_the_daemon_replaces_a_corrupt_state_file(small_node: SmallNode, tmp_path: Path, content: bytes) -> None:
+    """One that is no JSON, and one that is of another version: after a warning."""
+    image, state, configuration = corrupt(small_node, tmp_path, content)
     with Daemon("--config", configuration) as daemon:
         daemon.wait_for(lambda event: event["level"] == "warning" and str(state) in event["message"])
         assert came_true(lambda: image.encode() in state.read_bytes())
