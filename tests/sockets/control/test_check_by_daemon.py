@@ -58,7 +58,9 @@ def imports(file: str, *arguments: str) -> tuple[set[str], float]:
 
 def test_the_daemon_gives_the_answer_of_the_command_itself(file: str, daemon: Daemon) -> None:
     """The same document, table and line, but for amounts and times."""
-    documents = [answer(reclaimd_here("check", "--config", file, "-o", "json", *alone)) for alone in ([], ["--standalone"])]
+    documents = [
+        answer(reclaimd_here("check", "--config", file, "-o", "json", *alone)) for alone in ([], ["--standalone"])
+    ]
     for document in documents:
         for observation in document["observations"]:
             assert all(observation.pop(name) is not None for name in CHANGING)
@@ -128,7 +130,10 @@ def test_a_daemon_that_has_never_reached_the_runtime_leaves_it_to_the_command(sm
     small_node.server.stop()
     with Daemon("--config", file):
         assert came_true(lambda: observed(file))
-        asked, alone = reclaimd_here("check", "--config", file), reclaimd_here("check", "--config", file, "--standalone")
+        asked, alone = (
+            reclaimd_here("check", "--config", file),
+            reclaimd_here("check", "--config", file, "--standalone"),
+        )
         assert asked.returncode == alone.returncode
         assert "layout: not known yet" in asked.stdout
         assert asked.stderr.startswith("reclaimd: the daemon refuses: it does not know where the images are: ")

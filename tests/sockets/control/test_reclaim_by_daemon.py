@@ -179,7 +179,9 @@ def test_with_another_configuration_the_daemon_refuses_and_standalone_never_asks
     assert daemon.passes == []
 
 
-def test_a_file_that_changed_since_the_daemon_read_it_is_another_configuration(unchanged: Desk, kept_daemon: Daemon) -> None:
+def test_a_file_that_changed_since_the_daemon_read_it_is_another_configuration(
+    unchanged: Desk, kept_daemon: Daemon
+) -> None:
     """Until it is reloaded; then the daemon does the work again."""
     Path(unchanged.file).write_text(Path(unchanged.file).read_text() + "\n")
     process = unchanged.reclaim("--dry-run", "-o", "json")
