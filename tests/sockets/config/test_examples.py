@@ -17,7 +17,7 @@ import yaml
 from eviction.configuration.effective import load
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
-from tests.reclaimd_process import ENVIRONMENT, PROGRAM, came_true
+from tests.reclaimd_process import ENVIRONMENT, PROGRAM, came_true, reclaimd_here
 from tests.repository import ROOT
 from tests.sockets.alertmanager import Alertmanager, Inetd
 from tests.sockets.config.test_packaging import tool
@@ -98,8 +98,8 @@ def test_the_command_of_the_unit_relieves_or_fails_visibly(
     given = {INSTALLED: PROGRAM, FILE: file, DROP_INS: str(tmp_path)}
     assert set(given) <= set(words)
     command = [given.get(word, word) for word in words]
-    process = subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT)
-    assert process.returncode == code
+    assert command[0] == PROGRAM
+    assert reclaimd_here(*command[1:]).returncode == code
     assert small_node.removed("image")
 
 
@@ -212,7 +212,7 @@ def test_what_k3s_brings_along_is_kept(small_node: SmallNode) -> None:
     brought = small_node.add_image("docker.io/rancher/mirrored-coredns-coredns:1.10.1")
     other = small_node.add_image("docker.io/library/busybox:1")
     file = small_node.configuration(Signal.NODEFS_AVAILABLE, 1 << 40, keepImages=keeps)
-    run(Path(PROGRAM), "reclaim", "--now", "--config", file)
+    reclaimd_here("reclaim", "--now", "--config", file)
     assert brought in small_node.images()
     assert other not in small_node.images()
 
