@@ -289,6 +289,14 @@ def firing(status: str = "firing", **labels: str) -> bytes:
     return json.dumps({"version": "4", "alerts": [{"status": status, "labels": labels}]}).encode()
 
 
+def touching(directory: Path) -> tuple[list[str], Path]:
+    """The command of a receiver for node-1 that creates a file, and the path of that file."""
+    token, started = directory / "token", directory / "started"
+    token.write_text(BEARER)
+    touch = ["--", "touch", str(started)]
+    return [sys.executable, "-IB", str(RECEIVER), "--node", "node-1", "--token-file", str(token), *touch], started
+
+
 @pytest.mark.parametrize(
     ("request_bytes", "status"),
     [
@@ -309,12 +317,14 @@ def firing(status: str = "firing", **labels: str) -> bytes:
 )
 def test_what_is_no_alert_about_the_node_starts_nothing(tmp_path: Path, request_bytes: bytes, status: int) -> None:
     """Refused with a status, or accepted without an action."""
-    token, started = tmp_path / "token", tmp_path / "started"
-    token.write_text(BEARER)
-    touch = ["--", "touch", str(started)]
-    command = [sys.executable, "-IB", str(RECEIVER), "--node", "node-1", "--token-file", str(token), *touch]
+    command, started = touching(tmp_path)
     assert receiver_answer(command, request_bytes).startswith(f"HTTP/1.1 {status} ".encode())
     assert not started.exists()
+
+
+def test_an_alert_about_the_node_starts_the_command(tmp_path: Path) -> None:
+    """The same receiver, so that it was the requests above that started nothing."""
+    command, started = touching(tmp_path)
     assert receiver_answer(command, webhook(firing(node="node-1"))).startswith(b"HTTP/1.1 200 ")
     assert started.exists()
 
