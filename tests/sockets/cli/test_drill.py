@@ -141,18 +141,15 @@ def test_a_drill_of_inodes_holds(tmp_path: Path) -> None:
 
 def test_a_drill_whose_expectations_do_not_hold_exits_with_1(tmp_path: Path) -> None:
     """Each failed check, and no other, shows what was expected and what was measured; the report is written anyway."""
-    wrong = {
-        "goes": ["registry.example/web:1", "registry.example/nothing:1"],  # it stays, and it never was
-        "stays": ["registry.example/old-01:1"],  # it goes
-        "imagesLeftAtLeast": 6,  # more than are left
-    }
-    path = scenario(tmp_path, expect=wrong)
+    goes = ["registry.example/web:1", "registry.example/nothing:1"]  # the one stays, the other never was
+    stays = ["registry.example/old-01:1"]  # it goes
+    path = scenario(tmp_path, expect={"goes": goes, "stays": stays, "imagesLeftAtLeast": 6})  # fewer are left
     process = reclaimd("drill", path, "-o", "json", "--report", str(tmp_path / "report"))
     assert process.returncode == 1
     printed = answer(process)
     assert printed["held"] is False
     failed = [check for check in printed["checks"] if not check["held"]]
-    assert [check["name"] for check in failed] == ["images left", *wrong["goes"], *wrong["stays"]]
+    assert [check["name"] for check in failed] == ["images left", *goes, *stays]
     assert all(check["expected"] and check["seen"] for check in failed)
     assert any(check["held"] for check in printed["checks"])
     assert_report(tmp_path / "report", "small", printed)

@@ -230,15 +230,14 @@ def test_the_plugin_of_node_problem_detector_runs_what_exists(small_node: SmallN
     assert " ".join(rule["args"][2:]) in (CONFIG / "systemd" / "reclaimd.service").read_text()
     drop_ins = tmp_path / "reclaimd.conf.d"
     drop_ins.mkdir()
+    timeout_seconds = float(rule["timeout"].removesuffix("s")) * 4
     for above, code in ((-MIB, 0), (MIB, 1)):
         file = small_node.configuration(Signal.NODEFS_AVAILABLE, above)
         here = {"/etc/reclaimd/reclaimd.yaml": file, "/etc/reclaimd/reclaimd.conf.d": str(drop_ins)}
         arguments = [here.get(argument, argument) for argument in rule["args"]]
-        process = reclaimd_here(*arguments)
+        process = reclaimd(*arguments, timeout_seconds=timeout_seconds) if code else reclaimd_here(*arguments)
         assert process.returncode == code
         assert len(process.stdout.rstrip("\n")) <= 80
-    again = reclaimd(*arguments, timeout_seconds=float(rule["timeout"].removesuffix("s")) * 4)
-    assert (again.returncode, again.stdout.partition(" ")[0]) == (1, "pressure:")
     assert rule["path"].endswith("/bin/" + Path(PROGRAM).name)
 
 
