@@ -101,8 +101,11 @@ def test_waiting_for_a_slow_runtime_is_shown(slow_node: SmallNode, command: tupl
 
 
 @pytest.mark.parametrize("command", ["plan", "check", "config", "doctor"])
-def test_nothing_is_shown_in_the_first_second(small_node: SmallNode, command: str) -> None:
+def test_nothing_is_shown_in_the_first_second(
+    small_node: SmallNode, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not a byte on the terminal."""
+    monkeypatch.setenv("TERM", "xterm-256color")
     file = small_node.configuration(controlSocket="")
     began = time.monotonic()
     terminal, output = Terminal(), io.StringIO()
