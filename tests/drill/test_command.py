@@ -13,9 +13,13 @@ from xml.etree import ElementTree
 
 import pytest
 
+from eviction.drill.report.to_json import result_json
+from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.scenario.library import library
+from eviction.drill.scenario.reader import scenario_of
 from tests.drill.documents import document
-from tests.reclaimd_process import ENVIRONMENT, PROGRAM, answer, reclaimd
+from tests.drill.runs import run
+from tests.reclaimd_process import ENVIRONMENT, PROGRAM, reclaimd, reclaimd_here
 from tests.repository import ROOT
 from tests.sockets.mounts import need_mounts
 
@@ -31,14 +35,14 @@ def written(directory: Path, name: str, **changes: object) -> str:
 
 def test_the_list_gives_every_scenario_its_reason() -> None:
     """One line for each: the name and the reason."""
-    lines = reclaimd("drill", "--list").stdout.splitlines()
+    lines = reclaimd_here("drill", "--list").stdout.splitlines()
     assert [line.split()[0] for line in lines] == list(library())
     assert all(line.endswith(".") for line in lines)
 
 
 def test_a_file_is_checked_without_being_run(tmp_path: Path) -> None:
     """Exit 0 and its name for a good one; no report is written."""
-    process = reclaimd("drill", "--check", written(tmp_path, "small"), "--report", str(tmp_path / "report"))
+    process = reclaimd_here("drill", "--check", written(tmp_path, "small"), "--report", str(tmp_path / "report"))
     assert process.returncode == 0
     assert "small can be used" in process.stdout
     assert not (tmp_path / "report").exists()
@@ -70,14 +74,14 @@ def test_several_scenarios_are_run_one_after_the_other(tmp_path: Path) -> None:
 
 def test_json_output_takes_one_scenario(tmp_path: Path) -> None:
     """-o json with two scenarios is refused before anything runs."""
-    process = reclaimd("drill", written(tmp_path, "a"), written(tmp_path, "b"), "-o", "json")
+    process = reclaimd_here("drill", written(tmp_path, "a"), written(tmp_path, "b"), "-o", "json")
     assert process.returncode == 2
     assert "one scenario" in process.stderr
 
 
 def test_options_of_a_real_node_are_refused_on_the_embedded_one(tmp_path: Path) -> None:
     """Thresholds on the command line are refused before anything runs: the scenario has its own."""
-    process = reclaimd(
+    process = reclaimd_here(
         "drill", written(tmp_path, "a"), "--eviction-hard", "nodefs.available<1Gi", "--runtime", "/a.sock"
     )
     assert process.returncode == 2
@@ -87,21 +91,12 @@ def test_options_of_a_real_node_are_refused_on_the_embedded_one(tmp_path: Path) 
 
 def test_an_observation_alone_takes_no_scenario_and_no_bad_time() -> None:
     """--observe without --fill refuses a scenario, and wrong durations."""
-    assert "only together with --fill" in reclaimd("drill", "pressured-node", "--observe").stderr
+    assert "only together with --fill" in reclaimd_here("drill", "pressured-node", "--observe").stderr
     for option in ("--for", "--quiet"):
         for text in ("soon", "-1s"):
-            process = reclaimd("drill", "--observe", f"{option}={text}")
+            process = reclaimd_here("drill", "--observe", f"{option}={text}")
             assert process.returncode == 2
             assert process.stderr.startswith(f"reclaimd: {option}: ")
-
-
-def test_a_drill_leaves_not_even_an_empty_directory(tmp_path: Path) -> None:
-    """Neither the mount nor its directory is left."""
-    need_mounts()
-    with TemporaryDirectory() as temporary:  # short, for the name of the runtime's socket
-        process = reclaimd("drill", written(tmp_path, "a"), "--report", str(tmp_path / "report"), TMPDIR=temporary)
-        assert process.returncode == 0, process.stdout
-        assert os.listdir(temporary) == []
 
 
 def test_a_drill_that_is_stopped_removes_its_node(tmp_path: Path) -> None:
@@ -124,38 +119,40 @@ def test_a_drill_that_is_stopped_removes_its_node(tmp_path: Path) -> None:
         assert os.listdir(temporary) == []
 
 
-@pytest.mark.parametrize(
-    ("node", "said"),
-    [({"size": "30Mi"}, "does not fit"), ({"inodes": 100, "pods": CROWD}, "No space left on device")],
-)
-def test_a_node_that_cannot_be_built_is_an_error(tmp_path: Path, node: dict[str, object], said: str) -> None:
-    """Too small for what its pods have written, or for the pods: exit 1 and a sentence."""
+def test_a_node_that_cannot_be_built_is_an_error(tmp_path: Path) -> None:
+    """Too small for what its pods have written: exit 1 and a sentence."""
     need_mounts()
-    process = reclaimd("drill", written(tmp_path, "small", node=node), "--report", str(tmp_path / "report"))
+    path = written(tmp_path, "small", node={"size": "30Mi"})
+    process = reclaimd("drill", path, "--report", str(tmp_path / "report"))
     assert process.returncode == 1
-    assert said in process.stderr
+    assert "does not fit" in process.stderr
     assert "Traceback" not in process.stderr
 
 
+def test_a_node_too_small_for_its_pods_is_an_error() -> None:
+    """The same where the inodes are not enough for the pods."""
+    need_mounts()
+    with pytest.raises(EmbeddedNodeError, match="No space left on device"):
+        run(scenario_of(document(name="small", node={"inodes": 100, "pods": CROWD}), "small.yaml"))
+
+
 @pytest.mark.parametrize("layout", ["single", "dedicated", "split"])
-def test_a_layout_can_be_simulated_in_directories(tmp_path: Path, layout: str) -> None:
+def test_a_layout_can_be_simulated_in_directories(layout: str) -> None:
     """Directories with a size stand for filesystems, each a device of its own; the report says `simulated`."""
     other = None if layout == "single" else {"size": "64Mi", "inodes": 2000, "type": "directory"}
-    path = written(
-        tmp_path,
-        layout,
-        node={"type": "directory", "layout": layout, "imagefs": other, "evictionHard": {"imagefs.available": "40%"}},
-        pressure={"where": "imagefs", "amount": "16Mi"},
-    )
-    process = reclaimd("drill", path, "-o", "json", "--report", str(tmp_path / "report"))
-    printed = answer(process)
-    assert process.returncode == 0, printed["checks"]
-    assert printed["simulated"]
-    assert "the scenario asks for it" in printed["filesystem"]
+    changes = {
+        "node": {"type": "directory", "layout": layout, "imagefs": other, "evictionHard": {"imagefs.available": "40%"}},
+        "pressure": {"where": "imagefs", "amount": "16Mi"},
+    }
+    result = run(scenario_of(document(name=layout, **changes), "a.yaml"))
+    assert result.held, result.checks
+    report = result_json(result)
+    assert report["simulated"]
+    assert "the scenario asks for it" in report["filesystem"]
     expected = {"single": 1, "dedicated": 2, "split": 2}
-    assert len(printed["filesystems"]) == expected[layout]
-    assert printed["layout"] == {"dedicated": "dedicated-imagefs"}.get(layout, layout)
-    assert {record["layout"] for record in printed["passes"]} == {printed["layout"]}
+    assert len(report["filesystems"]) == expected[layout]
+    assert report["layout"] == {"dedicated": "dedicated-imagefs"}.get(layout, layout)
+    assert {record["layout"] for record in report["passes"]} == {report["layout"]}
 
 
 def test_an_installed_package_carries_the_library() -> None:

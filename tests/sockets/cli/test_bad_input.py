@@ -135,7 +135,8 @@ def test_every_command_refuses_a_wrong_file(tmp_path: Path, command: str) -> Non
     """The daemon too: no part of an invalid configuration is used."""
     path = tmp_path / "reclaimd.yaml"
     path.write_text("kind: KubeletConfiguration\n")
-    process = reclaimd(command, "--config", str(path))
+    run = reclaimd if command == "run" else reclaimd_here
+    process = run(command, "--config", str(path))
     assert process.returncode == 2
     assert_one_sentence(process.stderr, str(path), "apiVersion", "reclaimd.io/v1alpha1")
 
@@ -145,7 +146,7 @@ def test_a_file_that_is_too_large_or_not_text_is_refused(tmp_path: Path) -> None
     for name, data, text in (("large", b"#" * (1 << 20) + b"\n", "1048576"), ("bytes", b"\xff\xfe", "UTF-8")):
         path = tmp_path / name
         path.write_bytes(data)
-        process = reclaimd("check", "--config", str(path))
+        process = reclaimd_here("check", "--config", str(path))
         assert process.returncode == 2
         assert_one_sentence(process.stderr, str(path), text)
 
@@ -164,7 +165,7 @@ def test_hostile_names_stay_one_line_in_tables(small_node: SmallNode) -> None:
     """A pod named with newlines and escape sequences adds no line to a table and sends no commands to a terminal."""
     small_node.add_images(1)
     small_node.gone_pod(HOSTILE.replace("/", "_"))
-    plan = reclaimd("plan", "--config", small_node.configuration())
+    plan = reclaimd_here("plan", "--config", small_node.configuration())
     assert plan.returncode == 0
     lines = plan.stdout.splitlines()
     assert sum("evil" in line for line in lines) == 2, "its container and its sandbox"
@@ -172,7 +173,7 @@ def test_hostile_names_stay_one_line_in_tables(small_node: SmallNode) -> None:
     assert "\x1b" not in plan.stdout
     assert "\x07" not in plan.stdout
     assert "\u202e" not in plan.stdout
-    document = answer(reclaimd("plan", "--config", small_node.configuration(), "-o", "json"))
+    document = answer(reclaimd_here("plan", "--config", small_node.configuration(), "-o", "json"))
     names = [outcome["name"] for outcome in document["removals"] + document["kept"]]
     assert sum(HOSTILE in name for name in names) == 2
 

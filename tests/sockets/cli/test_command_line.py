@@ -12,7 +12,7 @@ import pytest
 from eviction.drill.runtime.failpoints import Delay, Fail
 from signals.types import FsLayout, Signal
 from tests.nodes.small_node import MIB, SmallNode
-from tests.reclaimd_process import ENVIRONMENT, PROGRAM, answer, reclaimd
+from tests.reclaimd_process import ENVIRONMENT, PROGRAM, answer, reclaimd, reclaimd_here
 from tests.sockets.conftest import SmallNodeFactory
 
 OBSERVATION = {"signal", "available", "capacity", "time", "stale", "filesystem"}
@@ -46,7 +46,7 @@ def went(record: dict[str, Any], kind: str = "image") -> list[str]:
 
 def test_check_prints_signals_and_thresholds_and_is_read_only(crowded: SmallNode) -> None:
     """The signals with their thresholds as one JSON document; 0 when clear, 1 when a threshold is met."""
-    clear = reclaimd("check", "--config", crowded.configuration(Signal.NODEFS_AVAILABLE, above=-MIB), "-o", "json")
+    clear = reclaimd_here("check", "--config", crowded.configuration(Signal.NODEFS_AVAILABLE, above=-MIB), "-o", "json")
     met = reclaimd("check", "--config", crowded.configuration(Signal.NODEFS_AVAILABLE, above=MIB), "-o", "json")
     assert (clear.returncode, met.returncode) == (0, 1)
     assert (clear.stderr, met.stderr) == ("", "")
@@ -75,7 +75,8 @@ def test_check_for_node_problem_detector_is_one_line_of_at_most_80_characters(cr
     marks = {"clear": {}, "one": {"nodefs.available": "1Ti"}, "all": everything, "unknown": {"imagefs.available": "1%"}}
     if state == "unknown":
         crowded.server.stop()
-    process = reclaimd("check", "--npd", "--config", crowded.configuration(evictionHard=marks[state]))
+    run = reclaimd if state == "unknown" else reclaimd_here
+    process = run("check", "--npd", "--config", crowded.configuration(evictionHard=marks[state]))
     assert process.returncode == {"clear": 0, "one": 1, "all": 1, "unknown": 4}[state]
     assert process.stdout.count("\n") == 1
     assert len(process.stdout.rstrip("\n")) <= 80
@@ -98,7 +99,7 @@ def test_plan_shows_every_object_with_its_reason_and_is_read_only(crowded: Small
     }  # fmt: skip
     assert record["result"] == "dry_run"
     assert crowded.removed() == []
-    text = reclaimd("plan", "--config", crowded.configuration())
+    text = reclaimd_here("plan", "--config", crowded.configuration())
     assert "newest_of_live_pod" in text.stdout
     assert "registry.example/old/0:1" in text.stdout
 
@@ -119,7 +120,7 @@ def test_reclaim_relieves_and_prints_the_pass(crowded: SmallNode) -> None:
     assert went(record, "container") == crowded.removed("container")
     assert abs(record["measured"]["bytes"] - (crowded.available() - before)) <= MIB
     assert record["nominal"]["bytes"] == 8 * MIB
-    again = reclaimd("reclaim", "--config", configuration, "-o", "json")
+    again = reclaimd_here("reclaim", "--config", configuration, "-o", "json")
     assert (again.returncode, answer(again)["result"], answer(again)["removals"]) == (0, "idle", [])
 
 
@@ -135,20 +136,20 @@ def test_reclaim_that_is_not_enough_exits_with_1(crowded: SmallNode) -> None:
 def test_a_dry_run_lists_removals_and_removes_nothing(crowded: SmallNode) -> None:
     """--dry-run runs the same code without the removals."""
     configuration = crowded.configuration(Signal.NODEFS_AVAILABLE, above=6 * MIB)
-    dry = reclaimd("reclaim", "--config", configuration, "--dry-run", "-o", "json")
+    dry = reclaimd_here("reclaim", "--config", configuration, "--dry-run", "-o", "json")
     assert (dry.returncode, answer(dry)["result"]) == (0, "dry_run")
     assert crowded.removed() == []
-    wet = reclaimd("reclaim", "--config", configuration, "-o", "json")
+    wet = reclaimd_here("reclaim", "--config", configuration, "-o", "json")
     assert [each["id"] for each in answer(dry)["removals"]] == [each["id"] for each in answer(wet)["removals"]]
 
 
 def test_signal_acts_on_a_row_whatever_the_pressure(crowded: SmallNode) -> None:
     """--signal without a mark goes to the end of its row; without --signal nothing is under pressure."""
     configuration = crowded.configuration()
-    idle = reclaimd("reclaim", "--config", configuration)
+    idle = reclaimd_here("reclaim", "--config", configuration)
     assert (idle.returncode, crowded.removed()) == (0, [])
     assert "nothing is under pressure" in idle.stdout
-    process = reclaimd("reclaim", "--config", configuration, "--signal", "imagefs.available", "-o", "json")
+    process = reclaimd_here("reclaim", "--config", configuration, "--signal", "imagefs.available", "-o", "json")
     assert (process.returncode, answer(process)["result"]) == (0, "satisfied")
     assert len(crowded.removed("image")) == 3
 
@@ -158,7 +159,7 @@ def test_signal_acts_on_the_row_of_its_layout(make_small_node: SmallNodeFactory)
     small = make_small_node(FsLayout.SPLIT)
     small.add_images(1)
     dead = small.gone_pod("gone")
-    process = reclaimd("reclaim", "--config", small.configuration(), "--signal", "nodefs.available", "-o", "json")
+    process = reclaimd_here("reclaim", "--config", small.configuration(), "--signal", "nodefs.available", "-o", "json")
     assert process.returncode == 0
     assert answer(process)["row"] == ["DeleteAllUnusedContainers"]
     assert (small.removed("container"), small.removed("image")) == ([dead], [])
@@ -168,17 +169,17 @@ def test_until_sets_the_mark_to_reach(crowded: SmallNode) -> None:
     """With --until as many images are removed as the mark needs; exit 1 if it is out of reach."""
     mark = str(crowded.available() + 2 * MIB)
     arguments = ("reclaim", "--config", crowded.configuration(), "--signal", "nodefs.available")
-    process = reclaimd(*arguments, "--until", mark, "-o", "json")
+    process = reclaimd_here(*arguments, "--until", mark, "-o", "json")
     assert (process.returncode, len(went(answer(process)))) == (0, 1)
     assert crowded.available() >= int(mark)
-    assert reclaimd(*arguments, "--until", "100%").returncode == 1
+    assert reclaimd_here(*arguments, "--until", "100%").returncode == 1
 
 
 def test_all_runs_to_the_end_of_the_row(crowded: SmallNode) -> None:
     """--all removes all that the kubelet would; without pressure it does nothing."""
-    assert reclaimd("reclaim", "--all", "--config", crowded.configuration()).returncode == 0
+    assert reclaimd_here("reclaim", "--all", "--config", crowded.configuration()).returncode == 0
     assert crowded.removed() == []
-    process = reclaimd("reclaim", "--all", "--config", crowded.configuration(Signal.NODEFS_AVAILABLE, above=MIB))
+    process = reclaimd_here("reclaim", "--all", "--config", crowded.configuration(Signal.NODEFS_AVAILABLE, above=MIB))
     assert process.returncode == 0
     assert len(crowded.removed("image")) == 3
 
@@ -186,13 +187,13 @@ def test_all_runs_to_the_end_of_the_row(crowded: SmallNode) -> None:
 def test_reclaim_shortly_after_a_boot_is_held_off(crowded: SmallNode) -> None:
     """Exit 1 and a sentence; --dry-run and --now are not held off."""
     configuration = crowded.configuration(Signal.NODEFS_AVAILABLE, above=MIB, holdOffAfterStart="1000000h")
-    held = reclaimd("reclaim", "--config", configuration)
+    held = reclaimd_here("reclaim", "--config", configuration)
     assert held.returncode == 1
     assert held.stderr.count("\n") == 1
     assert "held off" in held.stderr
-    assert reclaimd("reclaim", "--config", configuration, "--dry-run").returncode == 0
+    assert reclaimd_here("reclaim", "--config", configuration, "--dry-run").returncode == 0
     assert crowded.removed() == []
-    assert reclaimd("reclaim", "--config", configuration, "--now").returncode == 0
+    assert reclaimd_here("reclaim", "--config", configuration, "--now").returncode == 0
     assert crowded.removed()
 
 
@@ -201,7 +202,8 @@ def test_reclaim_shortly_after_a_boot_is_held_off(crowded: SmallNode) -> None:
 def test_a_runtime_that_answers_with_an_error_is_3(crowded: SmallNode, command: str, method: str) -> None:
     """Under pressure its error message is printed, and nothing is removed."""
     crowded.failpoints[method] = Fail(message="the metadata store is closed")
-    process = reclaimd(command, "--config", crowded.configuration(Signal.NODEFS_AVAILABLE, above=40 * MIB))
+    run = reclaimd if method == "ImageFsInfo" and command == "reclaim" else reclaimd_here
+    process = run(command, "--config", crowded.configuration(Signal.NODEFS_AVAILABLE, above=40 * MIB))
     words = process.stdout + process.stderr
     assert method in words or "metadata store is closed" in words
     if method == "ListImages" and command == "reclaim":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import re
@@ -10,16 +11,18 @@ import struct
 import subprocess
 import termios
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from fcntl import ioctl
 from pathlib import Path
 
 import pytest
 
+from eviction.cli import main
 from eviction.cli.progress import AFTER_SECONDS, ERASE, Progress, StatusLine
 from eviction.drill.runtime.failpoints import Delay
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
-from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, came_true, reclaimd, reclaimd_here
+from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, came_true, reclaimd_here
 
 SLOW_SECONDS = 1.6
 LONGEST_SECONDS = 60.0
@@ -98,19 +101,26 @@ def test_waiting_for_a_slow_runtime_is_shown(slow_node: SmallNode, command: tupl
 
 
 @pytest.mark.parametrize("command", ["plan", "check", "config", "doctor"])
-def test_nothing_is_shown_in_the_first_second(small_node: SmallNode, command: str) -> None:
+def test_nothing_is_shown_in_the_first_second(
+    small_node: SmallNode, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not a byte on the terminal."""
+    monkeypatch.setenv("TERM", "xterm-256color")
     file = small_node.configuration(controlSocket="")
     began = time.monotonic()
-    _, output, shown = on_a_terminal(command, "--config", file)
+    terminal, output = Terminal(), io.StringIO()
+    with os.fdopen(os.dup(terminal.slave), "w") as stream, redirect_stderr(stream), redirect_stdout(output):
+        main([command, "--config", file])
+    shown = terminal.read()
+    terminal.close()
     assert shown == "" or time.monotonic() - began > AFTER_SECONDS, "unless the machine is that busy"
-    assert output
+    assert output.getvalue()
 
 
 def test_without_a_terminal_there_is_no_progress(slow_node: SmallNode) -> None:
     """Nor on a dumb one: a log of a CI stays readable."""
     file = slow_node.configuration()
-    assert reclaimd("plan", "--config", file).stderr == ""
+    assert reclaimd_here("plan", "--config", file).stderr == ""
     assert on_a_terminal("plan", "--config", file, TERM="dumb")[2] == ""
 
 

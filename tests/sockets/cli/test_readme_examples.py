@@ -15,7 +15,7 @@ from eviction.reporting.explain import attribution_lines
 from signals.types import FilesystemRole, Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.pages import INSTALLATION, PAGES, code_blocks
-from tests.reclaimd_process import ENVIRONMENT, PROGRAM, reclaimd
+from tests.reclaimd_process import ENVIRONMENT, PROGRAM, reclaimd, reclaimd_here
 from tests.repository import ROOT
 from tests.sockets.mounts import need_mounts
 
@@ -105,7 +105,7 @@ def test_the_table_of_where_the_bytes_are_reads_as_printed() -> None:
 def test_doctor_shows_what_the_readme_shows(small_node: SmallNode) -> None:
     """A finding with what shows it and what to do; the note is about this kernel and may not come up."""
     file = small_node.configuration(Signal.NODEFS_AVAILABLE, 4 * MIB)
-    output = reclaimd("doctor", "--config", file).stdout
+    output = reclaimd_here("doctor", "--config", file).stdout
     lines = example("# reclaimd doctor")
     note = next(number for number, line in enumerate(lines) if line.startswith("NOTE"))
     shown_in_order(lines[:note], output)
@@ -190,7 +190,7 @@ def test_what_the_installation_has_a_reader_try_first_removes_nothing(small_node
     assert [line.split()[1] for line in lines] == ["doctor", "config", "check", "plan", "reclaim"]
     output = ""
     for line in lines:
-        process = reclaimd(*line.split()[1:], "--config", file)
+        process = (reclaimd if line is lines[-1] else reclaimd_here)(*line.split()[1:], "--config", file)
         assert process.returncode in (0, 1), (line, process.stderr)
         output = process.stdout
     assert "would remove" in output

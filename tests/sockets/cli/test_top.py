@@ -17,20 +17,31 @@ import pytest
 
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
-from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, came_true, reclaimd
+from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, came_true, reclaimd, reclaimd_here
 
 ALTERNATE_SCREEN = b"\x1b[?1049h"
 
 
-@pytest.fixture
-def relieved(small_node: SmallNode, tmp_path: Path) -> Iterator[str]:
-    """A daemon that has relieved its node once; the configuration file."""
-    small_node.add_images(3)
-    control = str(tmp_path / "control" / "socket")
-    file = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB, controlSocket=control)
+@pytest.fixture(scope="module")
+def relieved_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Daemon]]:
+    """A daemon that has relieved its node once, for all tests here that only look; the configuration file."""
+    directory = tmp_path_factory.mktemp("top")
+    node = SmallNode(directory)
+    node.add_images(3)
+    file = node.configuration(Signal.NODEFS_AVAILABLE, MIB, controlSocket=str(directory / "control" / "socket"))
     with Daemon("--config", file) as daemon:
         daemon.wait_for(lambda event: event.get("result") == "satisfied")
-        yield file
+        yield file, daemon
+    node.close()
+
+
+@pytest.fixture
+def relieved(relieved_node: tuple[str, Daemon]) -> Iterator[str]:
+    """Its configuration file. Afterwards the daemon still runs, and has made no other pass."""
+    file, daemon = relieved_node
+    yield file
+    assert daemon.process.poll() is None
+    assert len(daemon.passes) == 1
 
 
 def on_a_terminal(file: str, keys: bytes, **environment: str) -> tuple[int, bytes, bool]:
@@ -118,4 +129,4 @@ def test_a_daemon_that_comes_back_is_shown_again(small_node: SmallNode, tmp_path
 @pytest.mark.parametrize("interval", ["0", "-1", "nan", "soon", "1e9"])
 def test_an_invalid_interval_is_refused(interval: str) -> None:
     """Exit 2."""
-    assert reclaimd("top", "--interval", interval).returncode == 2
+    assert reclaimd_here("top", "--interval", interval).returncode == 2

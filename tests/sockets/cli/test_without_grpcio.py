@@ -5,9 +5,11 @@ A process in which every import of grpc is refused; the runtime that it speaks t
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,8 +18,10 @@ from signals.types import Signal
 from tests.drill.documents import document
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import ENVIRONMENT, Daemon, answer, reclaimd
+from tests.repository import ROOT
 
 MISSING = "the embedded runtime needs grpcio, which is not installed: pip install 'reclaimd[drill]'"
+PLUGINS = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-p", "no:xdist")
 REFUSING = """
 import sys
 
@@ -31,6 +35,31 @@ class NoGrpc:
 
 sys.meta_path.insert(0, NoGrpc())
 """
+
+
+COMMANDS = """
+import json
+import sys
+
+from tests.reclaimd_process import reclaimd_here
+
+done = [reclaimd_here(*arguments) for arguments in json.loads(sys.argv[1])]
+print(json.dumps([[each.args, each.returncode, each.stdout, each.stderr] for each in done]))
+assert not [name for name in sys.modules if name.partition(".")[0] == "grpc"]
+"""
+
+
+def commands(without: str, *lines: Sequence[str]) -> list[subprocess.CompletedProcess[str]]:
+    """Runs several commands in one process without grpc."""
+    process = subprocess.run(
+        [sys.executable, "-c", COMMANDS, json.dumps(lines)],
+        env={**ENVIRONMENT, "PYTHONPATH": f"{without}:{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
+    return [subprocess.CompletedProcess(*each) for each in json.loads(process.stdout)]
 
 
 @pytest.fixture
@@ -48,14 +77,19 @@ def without(tmp_path: Path) -> str:
 
 
 def test_a_node_is_looked_at_planned_and_relieved(small_node: SmallNode, without: str) -> None:
-    """`check`, `plan` and `reclaim`, each alone."""
+    """`check`, `plan` and `reclaim`, one after the other."""
     small_node.add_images(3)
     file = small_node.configuration(Signal.NODEFS_AVAILABLE, 2 * MIB)
-    assert reclaimd("check", "--config", file, PYTHONPATH=without).returncode == 1
-    plan = reclaimd("plan", "--config", file, "-o", "json", PYTHONPATH=without)
+    check, plan, reclaim = commands(
+        without,
+        ("check", "--config", file),
+        ("plan", "--config", file, "-o", "json"),
+        ("reclaim", "--config", file, "--now"),
+    )
+    assert check.returncode == 1, check.stderr
     assert plan.returncode == 0, plan.stderr
     assert answer(plan)
-    assert reclaimd("reclaim", "--config", file, "--now", PYTHONPATH=without).returncode == 0
+    assert reclaim.returncode == 0, reclaim.stderr
     assert small_node.removed("image")
 
 
@@ -70,24 +104,23 @@ def test_the_daemon_relieves_a_node(small_node: SmallNode, without: str) -> None
 
 def test_a_drill_on_the_embedded_node_says_what_is_missing(without: str, tmp_path: Path) -> None:
     """One sentence, exit 2, before anything is made."""
-    for arguments in ((), ("--all",), ("pressured-node", "-o", "json")):
-        process = reclaimd("drill", *arguments, "--report", str(tmp_path / "report"), PYTHONPATH=without)
-        assert (process.returncode, process.stdout) == (2, "")
-        assert process.stderr == f"reclaimd: {MISSING}\n"
+    report = ("--report", str(tmp_path / "report"))
+    process = reclaimd("drill", *report, PYTHONPATH=without)
+    others = commands(without, ("drill", "--all", *report), ("drill", "pressured-node", "-o", "json", *report))
+    for each in (process, *others):
+        assert (each.returncode, each.stdout) == (2, "")
+        assert each.stderr == f"reclaimd: {MISSING}\n"
     assert not (tmp_path / "report").exists()
 
 
 def test_what_needs_no_embedded_node_goes_on(small_node: SmallNode, without: str, tmp_path: Path) -> None:
     """The list, the check of a file, and the measurement of a node that is there."""
-    assert reclaimd("drill", "--list", PYTHONPATH=without).returncode == 0
     scenario = tmp_path / "small.yaml"
     scenario.write_text(str(document(name="small")))
-    checked = reclaimd("drill", "--check", str(scenario), PYTHONPATH=without)
-    assert checked.returncode == 0, checked.stderr
     file = small_node.configuration()
-    arguments = ("--observe", "--for", "200ms", "--config", file, "--report", str(tmp_path / "report"))
-    observed = reclaimd("drill", *arguments, PYTHONPATH=without)
-    assert observed.returncode == 0, observed.stderr
+    observe = ("--observe", "--for", "200ms", "--config", file, "--report", str(tmp_path / "report"))
+    for done in commands(without, ("drill", "--list"), ("drill", "--check", str(scenario)), ("drill", *observe)):
+        assert done.returncode == 0, done.stderr
     report = str(next((tmp_path / "report").glob("*.json")))
     compared = reclaimd("drill", "compare", report, report, "--report", str(tmp_path / "compared"), PYTHONPATH=without)
     assert compared.returncode == 0, compared.stderr
@@ -97,7 +130,7 @@ def test_the_pytest_plugin_fails_with_the_same_sentence(without: str, tmp_path: 
     """A test that uses its fixtures; others run."""
     suite = tmp_path / "test_theirs.py"
     suite.write_text("def test_node(embedded_runtime):\n    pass\n\n\ndef test_other():\n    pass\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(suite)]
+    command = [sys.executable, "-m", "pytest", "-q", *PLUGINS, str(suite)]
     environment = {**ENVIRONMENT, "PYTHONPATH": without}
     process = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert MISSING in process.stdout

@@ -17,7 +17,7 @@ import yaml
 from eviction.configuration.effective import load
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
-from tests.reclaimd_process import ENVIRONMENT, PROGRAM, came_true
+from tests.reclaimd_process import ENVIRONMENT, PROGRAM, came_true, reclaimd_here
 from tests.repository import ROOT
 from tests.sockets.alertmanager import Alertmanager, Inetd
 from tests.sockets.config.test_packaging import tool
@@ -98,8 +98,8 @@ def test_the_command_of_the_unit_relieves_or_fails_visibly(
     given = {INSTALLED: PROGRAM, FILE: file, DROP_INS: str(tmp_path)}
     assert set(given) <= set(words)
     command = [given.get(word, word) for word in words]
-    process = subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT)
-    assert process.returncode == code
+    assert command[0] == PROGRAM
+    assert reclaimd_here(*command[1:]).returncode == code
     assert small_node.removed("image")
 
 
@@ -212,7 +212,7 @@ def test_what_k3s_brings_along_is_kept(small_node: SmallNode) -> None:
     brought = small_node.add_image("docker.io/rancher/mirrored-coredns-coredns:1.10.1")
     other = small_node.add_image("docker.io/library/busybox:1")
     file = small_node.configuration(Signal.NODEFS_AVAILABLE, 1 << 40, keepImages=keeps)
-    run(Path(PROGRAM), "reclaim", "--now", "--config", file)
+    reclaimd_here("reclaim", "--now", "--config", file)
     assert brought in small_node.images()
     assert other not in small_node.images()
 
@@ -289,6 +289,14 @@ def firing(status: str = "firing", **labels: str) -> bytes:
     return json.dumps({"version": "4", "alerts": [{"status": status, "labels": labels}]}).encode()
 
 
+def touching(directory: Path) -> tuple[list[str], Path]:
+    """The command of a receiver for node-1 that creates a file, and the path of that file."""
+    token, started = directory / "token", directory / "started"
+    token.write_text(BEARER)
+    touch = ["--", "touch", str(started)]
+    return [sys.executable, "-IB", str(RECEIVER), "--node", "node-1", "--token-file", str(token), *touch], started
+
+
 @pytest.mark.parametrize(
     ("request_bytes", "status"),
     [
@@ -309,12 +317,14 @@ def firing(status: str = "firing", **labels: str) -> bytes:
 )
 def test_what_is_no_alert_about_the_node_starts_nothing(tmp_path: Path, request_bytes: bytes, status: int) -> None:
     """Refused with a status, or accepted without an action."""
-    token, started = tmp_path / "token", tmp_path / "started"
-    token.write_text(BEARER)
-    touch = ["--", "touch", str(started)]
-    command = [sys.executable, "-IB", str(RECEIVER), "--node", "node-1", "--token-file", str(token), *touch]
+    command, started = touching(tmp_path)
     assert receiver_answer(command, request_bytes).startswith(f"HTTP/1.1 {status} ".encode())
     assert not started.exists()
+
+
+def test_an_alert_about_the_node_starts_the_command(tmp_path: Path) -> None:
+    """The same receiver, so that it was the requests above that started nothing."""
+    command, started = touching(tmp_path)
     assert receiver_answer(command, webhook(firing(node="node-1"))).startswith(b"HTTP/1.1 200 ")
     assert started.exists()
 

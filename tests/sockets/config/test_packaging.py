@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from eviction.configuration.effective import load
 from eviction.telemetry.kubernetes_events import NAMESPACE
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
-from tests.reclaimd_process import PROGRAM, Daemon, came_true, reclaimd
+from tests.reclaimd_process import PROGRAM, Daemon, came_true, reclaimd, reclaimd_here
 from tests.repository import ROOT
 from tests.sockets.prometheus import Prometheus
 from tests.sockets.telemetry.test_http_server import address_of
@@ -36,8 +37,9 @@ def tool(name: str, package: str) -> str:
     return found
 
 
+@cache
 def rendered(kustomization: Path) -> list[dict[str, Any]]:
-    """The objects of a kustomization."""
+    """The objects of a kustomization, the same for every test: none changes them."""
     kubectl = tool("kubectl", "kubernetes-client")
     process = subprocess.run([kubectl, "kustomize", str(kustomization)], capture_output=True, text=True, check=False)
     if "Kustomize" not in subprocess.run([kubectl, "version", "--client"], capture_output=True, text=True).stdout:
@@ -132,7 +134,7 @@ def test_the_configuration_of_the_daemonset_is_one(kustomization: Path, tmp_path
         asked = container[probe]["httpGet"]
         assert configuration.metrics_address in (f"{asked['host']}:{asked['port']}", f"0.0.0.0:{asked['port']}")
     command, *options = container["args"]
-    help_text = reclaimd(command, "--help").stdout
+    help_text = reclaimd_here(command, "--help").stdout
     assert all(option.partition("=")[0] in help_text for option in options)
 
 
@@ -228,11 +230,12 @@ def test_the_plugin_of_node_problem_detector_runs_what_exists(small_node: SmallN
     assert " ".join(rule["args"][2:]) in (CONFIG / "systemd" / "reclaimd.service").read_text()
     drop_ins = tmp_path / "reclaimd.conf.d"
     drop_ins.mkdir()
+    timeout_seconds = float(rule["timeout"].removesuffix("s")) * 4
     for above, code in ((-MIB, 0), (MIB, 1)):
         file = small_node.configuration(Signal.NODEFS_AVAILABLE, above)
         here = {"/etc/reclaimd/reclaimd.yaml": file, "/etc/reclaimd/reclaimd.conf.d": str(drop_ins)}
         arguments = [here.get(argument, argument) for argument in rule["args"]]
-        process = reclaimd(*arguments, timeout_seconds=float(rule["timeout"].removesuffix("s")) * 4)
+        process = reclaimd(*arguments, timeout_seconds=timeout_seconds) if code else reclaimd_here(*arguments)
         assert process.returncode == code
         assert len(process.stdout.rstrip("\n")) <= 80
     assert rule["path"].endswith("/bin/" + Path(PROGRAM).name)

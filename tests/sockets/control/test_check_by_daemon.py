@@ -18,8 +18,8 @@ import pytest
 from signals.types import Signal
 from tests.budgets.test_start import REMOVING
 from tests.nodes.small_node import MIB, SmallNode
-from tests.reclaimd_process import ENVIRONMENT, Daemon, answer, came_true, reclaimd
-from tests.sockets.control.test_reclaim_by_daemon import conversation, located
+from tests.reclaimd_process import ENVIRONMENT, Daemon, answer, came_true, reclaimd, reclaimd_here
+from tests.sockets.control.test_reclaim_by_daemon import conversation, located, observed
 
 MOST_MEBIBYTES = 32  # of a check that asks; 11 on Python 3.11
 MOST_MEBIBYTES_ALONE = 45  # of a standalone check; 39 on Python 3.11
@@ -58,14 +58,17 @@ def imports(file: str, *arguments: str) -> tuple[set[str], float]:
 
 def test_the_daemon_gives_the_answer_of_the_command_itself(file: str, daemon: Daemon) -> None:
     """The same document, table and line, but for amounts and times."""
-    documents = [answer(reclaimd("check", "--config", file, "-o", "json", *alone)) for alone in ([], ["--standalone"])]
+    documents = [
+        answer(reclaimd_here("check", "--config", file, "-o", "json", *alone)) for alone in ([], ["--standalone"])
+    ]
     for document in documents:
         for observation in document["observations"]:
             assert all(observation.pop(name) is not None for name in CHANGING)
     assert documents[0] == documents[1]
-    tables = [reclaimd("check", "--config", file, *alone).stdout.splitlines() for alone in ([], ["--standalone"])]
+    tables = [reclaimd_here("check", "--config", file, *alone).stdout.splitlines() for alone in ([], ["--standalone"])]
     assert [line.split()[0] for line in tables[0]] == [line.split()[0] for line in tables[1]]
-    assert reclaimd("check", "--config", file, "--npd").stdout == "no disk pressure\n"
+    process = reclaimd("check", "--config", file, "--npd")
+    assert (process.returncode, process.stdout, process.stderr) == (0, "no disk pressure\n", "")
 
 
 def test_a_check_by_the_daemon_imports_little_and_needs_little_memory(file: str, daemon: Daemon) -> None:
@@ -89,7 +92,7 @@ def test_the_readings_are_new_and_a_met_threshold_is_exit_1(small_node: SmallNod
     """What was written a moment ago is counted, by the daemon as by the command itself."""
     small_node.fill(9 * MIB)
     for alone in ((), ("--standalone",)):
-        process = reclaimd("check", "--config", file, "--npd", *alone)
+        process = reclaimd_here("check", "--config", file, "--npd", *alone)
         assert process.returncode == 1
         assert process.stdout.startswith("pressure: nodefs.available ")
 
@@ -98,7 +101,7 @@ def test_a_daemon_that_does_not_answer_is_waited_for_1_s(file: str, daemon: Daem
     """The daemon is stopped (SIGSTOP): the command says so and answers itself."""
     os.kill(daemon.process.pid, signal.SIGSTOP)
     try:
-        process = reclaimd("check", "--config", file, "--npd")
+        process = reclaimd_here("check", "--config", file, "--npd")
     finally:
         os.kill(daemon.process.pid, signal.SIGCONT)
     assert process.stderr == "reclaimd: the daemon does not answer; doing the work here\n"
@@ -117,7 +120,7 @@ def test_a_request_that_the_daemon_may_not_answer_is_refused(small_node: SmallNo
         with conversation(control, {"command": "check", **request}) as lines:
             assert sentence in json.loads(lines.readline())["refused"]
     other = small_node.configuration(Signal.NODEFS_AVAILABLE, above=-8 * MIB, controlSocket=str(control))
-    process = reclaimd("check", "--config", other, "--npd")
+    process = reclaimd_here("check", "--config", other, "--npd")
     assert "it runs with another configuration" in process.stderr
     assert (process.returncode, process.stdout) == (0, "no disk pressure\n")
 
@@ -126,9 +129,13 @@ def test_a_daemon_that_has_never_reached_the_runtime_leaves_it_to_the_command(sm
     """The answer is the same while the runtime is away; once it is back the command finds the images itself."""
     small_node.server.stop()
     with Daemon("--config", file):
-        asked, alone = reclaimd("check", "--config", file), reclaimd("check", "--config", file, "--standalone")
+        assert came_true(lambda: observed(file))
+        asked, alone = (
+            reclaimd_here("check", "--config", file),
+            reclaimd_here("check", "--config", file, "--standalone"),
+        )
         assert asked.returncode == alone.returncode
         assert "layout: not known yet" in asked.stdout
         assert asked.stderr.startswith("reclaimd: the daemon refuses: it does not know where the images are: ")
         small_node.server.start()
-        assert "layout: single" in reclaimd("check", "--config", file).stdout
+        assert "layout: single" in reclaimd_here("check", "--config", file).stdout

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,11 @@ class Desk:
 
     def reclaim(self, *arguments: str, config: str | None = None) -> subprocess.CompletedProcess[str]:
         """`reclaimd reclaim` with this configuration, and with `--now`, because the machine may just have booted."""
-        return reclaimd("reclaim", "--config", config or self.file, "--now", *arguments)
+        return reclaimd_here("reclaim", "--config", config or self.file, "--now", *arguments)
+
+    def reclaim_process(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """The same as a process, which can also be waited for on another thread."""
+        return reclaimd("reclaim", "--config", self.file, "--now", *arguments)
 
     def by_daemon(self, daemon: Daemon, record: dict[str, Any]) -> bool:
         """True if the printed pass is one of the daemon's."""
@@ -64,14 +69,48 @@ def daemon(desk: Desk) -> Iterator[Daemon]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def kept_desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    """A node that no test changes."""
+    directory = tmp_path_factory.mktemp("kept")
+    small = SmallNode(directory)
+    yield Desk(small, directory)
+    small.close()
+
+
+@pytest.fixture(scope="module")
+def kept_daemon(kept_desk: Desk) -> Iterator[Daemon]:
+    """A daemon on it."""
+    with Daemon("--config", kept_desk.file) as running:
+        assert came_true(lambda: located(kept_desk.file))
+        yield running
+
+
+@pytest.fixture
+def unchanged(kept_desk: Desk, kept_daemon: Daemon) -> Iterator[Desk]:
+    """A node with a daemon, shared by the tests after which nothing is removed and the daemon has made no pass."""
+    yield kept_desk
+    assert kept_desk.small.removed() == []
+    assert kept_daemon.passes == []
+    assert set(kept_desk.images) < kept_desk.small.images()
+
+
 def located(file: str) -> bool:
     process = reclaimd_here("status", "--config", file, "-o", "json")
     return process.returncode == 0 and answer(process)["layout"] is not None
 
 
+def observed(file: str) -> bool:
+    """Whether the daemon answers, and has made its first observation."""
+    process = reclaimd_here("status", "--config", file, "-o", "json")
+    return process.returncode == 0 and bool(answer(process)["observations"])
+
+
 def test_the_daemon_runs_the_pass_and_the_command_prints_it(desk: Desk, daemon: Daemon) -> None:
-    """The record is the daemon's, with trigger `request`, exit 0; two images of 4 MiB free the 6 MiB."""
-    process = desk.reclaim("-o", "json")
+    """The record is the daemon's, with trigger `request`, exit 0; two images of 4 MiB free the 6 MiB. A dry run before
+    it changes nothing."""
+    assert answer(desk.reclaim("--dry-run", "-o", "json"))["result"] == "dry_run"
+    process = desk.reclaim_process("-o", "json")
     record = answer(process)
     assert (process.returncode, process.stderr) == (0, "")
     assert (record["trigger"], record["result"]) == ("request", "satisfied")
@@ -80,54 +119,52 @@ def test_the_daemon_runs_the_pass_and_the_command_prints_it(desk: Desk, daemon: 
     assert len(desk.small.removed("image")) == 2, record
 
 
-def test_a_table_is_printed_as_by_the_command_itself(desk: Desk, daemon: Daemon) -> None:
+def test_a_table_is_printed_as_by_the_command_itself(unchanged: Desk) -> None:
     """The lines for people are the same; only ids, ages and times differ."""
-    asked = desk.reclaim("--dry-run")
-    alone = desk.reclaim("--dry-run", "--standalone")
+    asked = unchanged.reclaim("--dry-run")
+    alone = unchanged.reclaim("--dry-run", "--standalone")
     assert asked.returncode == alone.returncode == 0
     heads = [[line.split()[0] for line in each.stdout.splitlines()] for each in (asked, alone)]
     assert heads[0] == heads[1]
     assert asked.stdout.splitlines()[-1] == alone.stdout.splitlines()[-1]
 
 
-def test_a_dry_run_of_the_daemon_removes_nothing(desk: Desk, daemon: Daemon) -> None:
+def test_a_dry_run_of_the_daemon_removes_nothing(unchanged: Desk, kept_daemon: Daemon) -> None:
     """The removals are listed and not done; the pass is not among the daemon's passes."""
-    record = answer(desk.reclaim("--dry-run", "-o", "json"))
+    record = answer(unchanged.reclaim("--dry-run", "-o", "json"))
     assert record["result"] == "dry_run"
     assert [o["result"] for o in record["removals"]] == ["planned", "planned"]
-    assert desk.small.removed() == []
-    assert daemon.passes == []
-    assert answer(desk.reclaim("-o", "json"))["result"] == "satisfied", "and the next one removes"
+    assert unchanged.small.removed() == []
+    assert kept_daemon.passes == []
 
 
-def test_signal_and_all_reach_the_daemon(desk: Desk, daemon: Daemon) -> None:
-    """`--signal imagefs.inodesFree --all` goes to the end of the row: all six images."""
-    record = answer(desk.reclaim("--signal=imagefs.inodesFree", "--all", "--output", "json"))
-    assert desk.by_daemon(daemon, record)
-    assert set(desk.small.removed("image")) >= set(desk.images)
-
-
-def test_until_reaches_the_daemon(desk: Desk, daemon: Daemon) -> None:
-    """`--until` sets the mark: 14 MiB more than now, where the configured threshold wants 6."""
+def test_until_signal_and_all_reach_the_daemon(desk: Desk, daemon: Daemon) -> None:
+    """`--until` sets the mark: 14 MiB more than now, where the configured threshold wants 6. Then `--signal
+    imagefs.inodesFree --all` goes to the end of the row: all six images."""
     mark = desk.small.available() + 14 * MIB
     record = answer(desk.reclaim("--signal", "nodefs.available", "--until", str(mark), "-o", "json"))
     assert desk.by_daemon(daemon, record)
     assert record["result"] == "satisfied"
     assert mark <= desk.small.available() < mark + 4 * MIB
+    assert not set(desk.small.removed("image")) >= set(desk.images)
+    record = answer(desk.reclaim("--signal=imagefs.inodesFree", "--all", "--output", "json"))
+    assert desk.by_daemon(daemon, record)
+    assert set(desk.small.removed("image")) >= set(desk.images)
 
 
-def test_a_request_without_any_configuration_uses_that_of_the_daemon(desk: Desk, daemon: Daemon) -> None:
+def test_a_request_without_any_configuration_uses_that_of_the_daemon(unchanged: Desk) -> None:
     """A request without files, flags and environment is accepted; one with another file is refused."""
-    with conversation(desk.control, {"options": {"dry_run": True}, "told": {}}) as lines:
+    with conversation(unchanged.control, {"options": {"dry_run": True}, "told": {}}) as lines:
         assert json.loads(lines.readline())["accepted"] is True
         assert json.loads(lines.readline())["exit_code"] == 0
     other = {"files": [["/elsewhere", 0, 0]], "flags": [], "environment": []}
-    with conversation(desk.control, {"options": {}, "told": other}) as lines:
+    with conversation(unchanged.control, {"options": {}, "told": other}) as lines:
         assert "another configuration" in json.loads(lines.readline())["refused"]
 
 
-def test_with_another_configuration_the_daemon_refuses(desk: Desk, daemon: Daemon) -> None:
-    """Another file for the same node: the daemon refuses, the command says so and does the work itself."""
+def test_with_another_configuration_the_daemon_refuses_and_standalone_never_asks(desk: Desk, daemon: Daemon) -> None:
+    """Another file for the same node: the daemon refuses, the command says so and does the work itself. With
+    `--standalone` it does the work without a word. Neither pass is one of the daemon's."""
     other = desk.configure(above=10 * MIB)
     process = desk.reclaim("-o", "json", config=other)
     assert "the daemon refuses: it runs with another configuration" in process.stderr
@@ -135,45 +172,45 @@ def test_with_another_configuration_the_daemon_refuses(desk: Desk, daemon: Daemo
     assert answer(process)["result"] == "satisfied"
     assert daemon.passes == []
     assert len(desk.small.removed("image")) == 3, "by the command's configuration"
+    desk.small.fill(8 * MIB)  # under pressure again, by the daemon's configuration
+    process = desk.reclaim("--standalone", "-o", "json")
+    assert (process.stderr, answer(process)["result"]) == ("", "satisfied")
+    assert len(desk.small.removed("image")) > 3
+    assert daemon.passes == []
 
 
-def test_a_file_that_changed_since_the_daemon_read_it_is_another_configuration(desk: Desk, daemon: Daemon) -> None:
+def test_a_file_that_changed_since_the_daemon_read_it_is_another_configuration(
+    unchanged: Desk, kept_daemon: Daemon
+) -> None:
     """Until it is reloaded; then the daemon does the work again."""
-    Path(desk.file).write_text(Path(desk.file).read_text() + "\n")
-    process = desk.reclaim("--dry-run", "-o", "json")
+    Path(unchanged.file).write_text(Path(unchanged.file).read_text() + "\n")
+    process = unchanged.reclaim("--dry-run", "-o", "json")
     assert "another configuration" in process.stderr
-    daemon.process.send_signal(signal.SIGHUP)
-    daemon.wait_for(lambda event: "was reloaded" in event["message"])
-    process = desk.reclaim("--dry-run", "-o", "json")
+    kept_daemon.process.send_signal(signal.SIGHUP)
+    kept_daemon.wait_for(lambda event: "was reloaded" in event["message"])
+    process = unchanged.reclaim("--dry-run", "-o", "json")
     assert (process.returncode, process.stderr) == (0, "")
 
 
-def test_with_flags_of_the_configuration_the_daemon_is_not_asked(desk: Desk, daemon: Daemon) -> None:
+def test_with_flags_of_the_configuration_the_daemon_is_not_asked(unchanged: Desk) -> None:
     """`--eviction-hard` differs from the daemon's configuration: the command does the work itself."""
-    process = desk.reclaim("--eviction-hard", "nodefs.available<1", "-o", "json")
+    process = unchanged.reclaim("--eviction-hard", "nodefs.available<1", "-o", "json")
     assert (process.returncode, answer(process)["result"]) == (0, "idle")
     assert process.stderr == ""
 
 
-def test_standalone_never_asks(desk: Desk, daemon: Daemon) -> None:
-    """The pass is not one of the daemon's."""
-    record = answer(desk.reclaim("--standalone", "-o", "json"))
-    assert record["result"] == "satisfied"
-    assert daemon.passes == []
-
-
-@pytest.mark.parametrize("wrong", [["--signal", "nodefs"], ["--until", "1Gi"], ["-o", "xml"], ["--sinal", "x"]])
-def test_a_wrong_option_is_exit_2_with_or_without_a_daemon(desk: Desk, daemon: Daemon, wrong: list[str]) -> None:
+def test_a_wrong_option_is_exit_2_with_or_without_a_daemon(unchanged: Desk) -> None:
     """The last sentence on stderr is the same, and nothing happens."""
-    asked, alone = desk.reclaim(*wrong), desk.reclaim("--standalone", *wrong)
-    assert asked.returncode == alone.returncode == 2
-    assert asked.stderr.splitlines()[-1] == alone.stderr.splitlines()[-1]
-    assert desk.small.removed() == []
+    for wrong in (["--signal", "nodefs"], ["--until", "1Gi"], ["-o", "xml"], ["--sinal", "x"]):
+        asked, alone = unchanged.reclaim(*wrong), unchanged.reclaim("--standalone", *wrong)
+        assert asked.returncode == alone.returncode == 2, wrong
+        assert asked.stderr.splitlines()[-1] == alone.stderr.splitlines()[-1], wrong
+        assert unchanged.small.removed() == [], wrong
 
 
 def test_without_a_daemon_the_command_works_without_a_message(desk: Desk) -> None:
     """No socket, and a socket that a dead daemon left behind."""
-    process = desk.reclaim("-o", "json")
+    process = desk.reclaim_process("-o", "json")
     assert (process.returncode, process.stderr, answer(process)["result"]) == (0, "", "satisfied")
     desk.control.parent.mkdir()
     with socket.socket(socket.AF_UNIX) as dead:
@@ -223,6 +260,7 @@ def test_a_daemon_that_has_never_reached_the_runtime_leaves_reclaim_to_the_comma
     """Exit 3 from both while the runtime is away; once it is back the command relieves the node itself."""
     desk.small.server.stop()
     with Daemon("--config", desk.file):
+        assert came_true(lambda: observed(desk.file))
         asked, alone = desk.reclaim(), desk.reclaim("--standalone")
         assert asked.returncode == alone.returncode == 3
         refusal, reason = asked.stderr.splitlines()
@@ -237,10 +275,10 @@ def test_a_request_during_a_pass_waits_its_turn_and_prints_that(desk: Desk, daem
     """The second client is shown what the daemon does; in its turn there is nothing left to do."""
     desk.small.failpoints["RemoveImage"] = Hang()
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(desk.reclaim, "-o", "json")
+        first = pool.submit(desk.reclaim_process, "-o", "json")
         desk.small.wait_for("RemoveImage")
-        second = pool.submit(desk.reclaim, "-o", "json")
-        assert came_true(lambda: waits(desk.file))
+        second = pool.submit(desk.reclaim_process, "-o", "json")
+        assert came_true(lambda: waits(desk.file) == 1, every_seconds=0.05)
         time.sleep(1.5)
         assert not second.done()
         desk.small.failpoints.clear()
@@ -249,32 +287,33 @@ def test_a_request_during_a_pass_waits_its_turn_and_prints_that(desk: Desk, daem
     assert [record["result"] for record in records] == ["satisfied", "idle"]
 
 
-def waits(file: str) -> bool:
-    return bool(answer(reclaimd_here("status", "--config", file, "-o", "json"))["requests_waiting"])
+def waits(file: str) -> int:
+    """How many requests wait."""
+    return int(answer(reclaimd_here("status", "--config", file, "-o", "json"))["requests_waiting"])
 
 
 def test_a_client_that_is_killed_before_its_turn_leaves_no_request(desk: Desk, daemon: Daemon) -> None:
-    """Its place is free again; one client too many is refused at once."""
+    """Its place is free again, as those of clients that hang up; one client too many is refused at once."""
     desk.small.failpoints["RemoveImage"] = Hang()
+    everything = {"options": {"all": True}, "told": {}}
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(desk.reclaim, "-o", "json")
+        first = pool.submit(desk.reclaim_process, "-o", "json")
         desk.small.wait_for("RemoveImage")
         command = [PROGRAM, "reclaim", "--config", desk.file, "--now", "--all"]
-        waiting = [
-            subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            for _ in range(MOST_WAITING)
-        ]
-        status = ["status", "--config", desk.file, "-o", "json"]
-        assert came_true(lambda: answer(reclaimd_here(*status))["requests_waiting"] == MOST_WAITING)
-        with conversation(desk.control, {"options": {}, "told": {}}) as lines:
-            assert json.loads(lines.readline()) == {"refused": f"{MOST_WAITING} requests wait already"}
-        for process in waiting:
-            process.kill()
-            process.wait()
-        assert came_true(lambda: answer(reclaimd_here(*status))["requests_waiting"] == 0)
+        waiting = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with ExitStack() as others:
+            for _ in range(MOST_WAITING - 1):
+                others.enter_context(conversation(desk.control, everything))
+            assert came_true(lambda: waits(desk.file) == MOST_WAITING, every_seconds=0.05)
+            with conversation(desk.control, {"options": {}, "told": {}}) as lines:
+                assert json.loads(lines.readline()) == {"refused": f"{MOST_WAITING} requests wait already"}
+            waiting.kill()
+            waiting.wait()
+            assert came_true(lambda: waits(desk.file) == MOST_WAITING - 1)
+        assert came_true(lambda: waits(desk.file) == 0)
         desk.small.failpoints.clear()
         assert answer(first.result())["result"] == "satisfied"
-    assert len(desk.small.removed("image")) == 2, "none of the four went to the end"
+    assert len(desk.small.removed("image")) == 2, "none of the others went to the end"
 
 
 class conversation:  # noqa: N801 # reads as a function in a with statement
