@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import json
 import os
@@ -11,14 +10,13 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from eviction.cli import EXIT_OK, EXIT_USAGE, main
+from eviction.cli import main
 
 PROGRAM = str(Path(sys.executable).with_name("reclaimd"))
 PATIENCE_SECONDS = 60.0  # the limit of a wait, which ends as soon as it can
@@ -42,22 +40,17 @@ def reclaimd(
 def reclaimd_here(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end in this process, which costs no start of Python; for those that end at once.
 
-    `run` and `reclaim` block SIGTERM and SIGHUP; the mask is restored, as programs started later would inherit it. A
-    command that exits with an error leaves its connections to the end of its process; here they are collected.
+    `run` and `reclaim` block SIGTERM and SIGHUP; the mask is restored, as programs started later would inherit it.
     """
     out, err = io.StringIO(), io.StringIO()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    exited = False
     try:
         with redirect_stdout(out), redirect_stderr(err):
             code = main(arguments)
     except SystemExit as left:
-        code, exited = left.code if isinstance(left.code, int) else 1, True
+        code = left.code if isinstance(left.code, int) else 1
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    if exited and code not in (EXIT_OK, EXIT_USAGE):
-        with warnings.catch_warnings(action="ignore", category=ResourceWarning):
-            gc.collect()
     return subprocess.CompletedProcess([PROGRAM, *arguments], code, out.getvalue(), err.getvalue())
 
 

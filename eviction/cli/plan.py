@@ -6,6 +6,7 @@ Read-only.
 from __future__ import annotations
 
 import argparse
+from contextlib import closing
 from dataclasses import replace
 
 from eviction.cli import EXIT_OK, EXIT_READING, EXIT_RUNTIME
@@ -41,27 +42,27 @@ def run(arguments: argparse.Namespace) -> int:
 
     All functions are planned to their end, so that every removable object is shown; a pass stops earlier.
     """
-    node = Node(configuration_of(arguments), dry_run=True)
-    not_restored = node.restore_image_records()
-    if not_restored:
-        print_words(f"reclaimd: {not_restored}")
-    with Progress("asking the runtime where the images are") as progress:
-        problem = node.locate()
-        progress.step("looking at the filesystems")
-        observations, decision = node.responder.synchronize()
-    if not observations.signals:
-        exit_with(EXIT_READING, "; ".join(u.reason for u in observations.unavailable) or "no filesystem could be read")
-    if problem is not None:
-        exit_with(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
-    request = Request(row=tuple(node.collector.functions), extent=Extent.ALL)
-    with Progress("listing containers and images, and planning"):
-        record = node.responder.reclaim(observations, decision, Trigger.REQUEST, request)
-    source, pods_problem = node.pod_state_source, node.pods_problem
-    if record.errors:
-        exit_with(EXIT_RUNTIME, "; ".join(record.errors))
-    with Progress("counting where the bytes are"):
-        record = replace(record, attributions=node.disk_survey.survey(observations, record.removals + record.kept))
-    node.close()
+    with closing(Node(configuration_of(arguments), dry_run=True)) as node:
+        not_restored = node.restore_image_records()
+        if not_restored:
+            print_words(f"reclaimd: {not_restored}")
+        with Progress("asking the runtime where the images are") as progress:
+            problem = node.locate()
+            progress.step("looking at the filesystems")
+            observations, decision = node.responder.synchronize()
+        if not observations.signals:
+            unread = "; ".join(each.reason for each in observations.unavailable)
+            exit_with(EXIT_READING, unread or "no filesystem could be read")
+        if problem is not None:
+            exit_with(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
+        request = Request(row=tuple(node.collector.functions), extent=Extent.ALL)
+        with Progress("listing containers and images, and planning"):
+            record = node.responder.reclaim(observations, decision, Trigger.REQUEST, request)
+        source, pods_problem = node.pod_state_source, node.pods_problem
+        if record.errors:
+            exit_with(EXIT_RUNTIME, "; ".join(record.errors))
+        with Progress("counting where the bytes are"):
+            record = replace(record, attributions=node.disk_survey.survey(observations, record.removals + record.kept))
     if arguments.output == "json":
         answer_json({**pass_json(record), "pods": {"told_by": source, "problem": pods_problem}})
     else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import threading
+from contextlib import closing
 
 from eviction.cli import EXIT_USAGE
 from eviction.cli.options import (
@@ -50,25 +51,24 @@ def run(arguments: argparse.Namespace) -> int:
     block_termination()
     stopping = threading.Event()
     on_signals(stopping.set)
-    node = Node(configuration, dry_run=options.dry_run, stopping=stopping)
-    if node.endpoint.found:
-        print_words(f"reclaimd: no endpoint configured; using {node.endpoint.runtime}")
-    not_restored = node.restore_image_records()
-    if not_restored:
-        print_words(f"reclaimd: {not_restored}")
-    with Progress("asking the runtime where the images are") as progress:
-        problem = node.locate()
-        progress.step("looking at the filesystems")
-        observations, decision = node.responder.synchronize()
-    with Progress("reclaiming", lambda: removing(node)):
-        answer = respond(options, node, observations, decision, problem)
+    with closing(Node(configuration, dry_run=options.dry_run, stopping=stopping)) as node:
+        if node.endpoint.found:
+            print_words(f"reclaimd: no endpoint configured; using {node.endpoint.runtime}")
+        not_restored = node.restore_image_records()
+        if not_restored:
+            print_words(f"reclaimd: {not_restored}")
+        with Progress("asking the runtime where the images are") as progress:
+            problem = node.locate()
+            progress.step("looking at the filesystems")
+            observations, decision = node.responder.synchronize()
+        with Progress("reclaiming", lambda: removing(node)):
+            answer = respond(options, node, observations, decision, problem)
     if answer.sentence:
         exit_with(answer.exit_code, answer.sentence)
     if answer.document is not None:
         answer_json(answer.document)
     else:
         answer_lines(answer.lines)
-    node.close()
     return answer.exit_code
 
 
