@@ -82,7 +82,8 @@ def fill_bytes(
 
     The last write is cut to size, so that the mark is met and not overshot. Without a rate it writes as fast as it can.
     With `fast` the space is allocated, not written. It ends once it reaches the mark, also if space becomes free later;
-    ENOSPC ends it too, and `most_bytes` (in whole blocks) written, however much became free meanwhile. btrfs accounts for written data at its next commit only, so there the mark is overshot.
+    ENOSPC ends it too, and `most_bytes` (in whole blocks) written, however much became free meanwhile. btrfs accounts
+    for written data at its next commit only, so there the mark is overshot.
     """
     return _start("bytes", directory, until_available_bytes, rate_bytes_per_second, fast, most_bytes)
 
