@@ -16,12 +16,12 @@ MIB = 1 << 20
 UNUSED_IMAGES = 20
 SHARING_PAIRS = ((2, 3), (8, 9), (14, 15))  # positions whose images share their lower layer
 SMALL_FILES_POSITION = 5
-SMALL_FILES = 3000
+SMALL_FILES = 600
 
 
 @dataclass(frozen=True)
 class CrowdedNode:
-    """The ids of a crowded node, by role. `unused_images` is in the order of import, oldest first.
+    """The ids of a crowded node, by role. `unused_images` is in the order of age, oldest first.
 
     Live pods have a directory below the kubelet's root; the dead pod has none, and its sandbox is NOTREADY.
     """
@@ -31,7 +31,7 @@ class CrowdedNode:
     app_image: str  # used by the running, the crashed and the dead pod
     init_image: str  # used only by a dead init container of a live pod
     unused_images: tuple[str, ...]
-    small_files_image: str  # one of the unused: 3 000 files
+    small_files_image: str  # one of the unused: 600 files
     sharing_images: tuple[tuple[str, str], ...]  # unused, by pairs with a common layer
     running_uids: tuple[str, str]
     running_sandboxes: tuple[str, str]
@@ -69,9 +69,9 @@ def unused_image(position: int, size_bytes: int) -> Image:
 
 
 def build_crowded_node(
-    node: RealNode, image_bytes: int = 12 * MIB, app_bytes: int = 4 * MIB, unused: int = UNUSED_IMAGES
+    node: RealNode, image_bytes: int = 3 * MIB, app_bytes: int = MIB, unused: int = UNUSED_IMAGES
 ) -> CrowdedNode:
-    """Crowd `node`: the pods first, then the unused images one after the other.
+    """Crowd `node`: the pods first, then the unused images.
 
     `image_bytes` is the size of the layers of one unused image; containerd keeps the blob and the unpacked layer, so
     the disk holds about twice that. `unused` must reach beyond the positions that share layers (at least 16).
@@ -81,8 +81,9 @@ def build_crowded_node(
         raise ValueError(f"{unused} unused images: the pairs that share a layer need at least 16")
     app_layer = Layer(1, (("app/data.bin", app_bytes),))
     init_layer = Layer(2, (("init/data.bin", app_bytes),))
-    app = node.import_image(Image("reclaimd.test/app:1", (BASE, app_layer)))
-    init = node.import_image(Image("reclaimd.test/init:1", (BASE, init_layer)))
+    app, init = node.import_images(
+        [Image("reclaimd.test/app:1", (BASE, app_layer)), Image("reclaimd.test/init:1", (BASE, init_layer))]
+    )
 
     first, second = _admit_and_run(node, "web-0"), _admit_and_run(node, "web-1")
     init_container = _run_to_end(node, first, "init", init, "exit 0")
@@ -96,7 +97,7 @@ def build_crowded_node(
     dead_container = _run_to_end(node, dead, "job", app, "exit 0")
     node.kubelet.end_pod(dead)
 
-    images = tuple(node.import_image(unused_image(position, image_bytes)) for position in range(unused))
+    images = tuple(node.import_images([unused_image(position, image_bytes) for position in range(unused)]))
     return CrowdedNode(
         node=node,
         sandbox_image=node.sandbox_image_id,

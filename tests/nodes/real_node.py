@@ -6,7 +6,7 @@ With everything on one filesystem, nodefs, imagefs and containerfs are the same:
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.real_node.containerd import SANDBOX_IMAGE, Containerd
 from tests.real_node.cri_client import CriClient
 from tests.real_node.loopfs import LoopFilesystem
-from tests.real_node.oci import BASE, Image, write_image
+from tests.real_node.oci import BASE, Image, write_image, write_images
 from tests.real_node.pods import PretendKubelet
 
 GIB = 1 << 30
@@ -43,6 +43,11 @@ class RealNode:
         """Write `image` beside the filesystem under test, import it, delete the tar, and return its id."""
         with tempfile.TemporaryDirectory(prefix="rn-image-") as outside:
             return self.containerd.import_image(write_image(image, Path(outside)))
+
+    def import_images(self, images: Sequence[Image]) -> list[str]:
+        """The same for several in one import; their ids. The first given is the oldest."""
+        with tempfile.TemporaryDirectory(prefix="rn-image-") as outside:
+            return self.containerd.import_images(write_images(images, Path(outside)))
 
 
 @contextmanager

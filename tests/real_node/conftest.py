@@ -65,5 +65,5 @@ def containerd_on_ext4(make_node: NodeFactory) -> RealNode:
 
 @pytest.fixture
 def crowded_node(make_node: NodeFactory) -> CrowdedNode:
-    """The crowded node on an ext4 of 1 GiB, about half of it in use."""
-    return build_crowded_node(make_node(GIB))
+    """The crowded node on an ext4 of 256 MiB, about half of it in use."""
+    return build_crowded_node(make_node(GIB // 4))

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -37,6 +38,7 @@ from tests.real_node.oci import ImageTar
 
 NAMESPACE = "k8s.io"
 SANDBOX_IMAGE = "reclaimd.test/pause:1"
+STAMP_SECONDS = 0.012  # the kernel stamps files by a clock that ticks every 4 ms, on some machines every 10 ms
 SOCKET_PATH_LIMIT = 107  # bytes: sun_path is 108 with its closing zero (unix(7))
 
 
@@ -106,17 +108,40 @@ class Containerd:
 
         ToolError when ctr refuses; ContainerdError when CRI does not list it within 10 s (it learns by event).
         """
+        return self.import_images([tar], keep)[0]
+
+    def import_images(self, tars: Sequence[ImageTar], keep: bool = False) -> list[str]:
+        """Bring all images of one tar (`write_images`) in by one import; errors as of `import_image`.
+
+        Their ages differ in the order given, as if they had been imported one after the other: what tells the age is
+        when the image's blob changed, and the blobs are touched once more, further apart than the clock ticks that
+        stamps files.
+        """
+        (path,) = {tar.path for tar in tars}
         try:
-            run_tool("ctr", "--address", self.socket, "--namespace", NAMESPACE, "images", "import", tar.path)
+            run_tool("ctr", "--address", self.socket, "--namespace", NAMESPACE, "images", "import", path)
         finally:
             if not keep:
-                tar.path.unlink()
+                path.unlink()
+        ids = [self._shown(tar) for tar in tars]
+        for image_id in ids if len(ids) > 1 else ():
+            os.utime(self.blob(image_id))
+            time.sleep(STAMP_SECONDS)
+        return ids
+
+    def blob(self, image_id: str) -> Path:
+        """The file of containerd's content store that an image id names: the image's configuration."""
+        blobs = self.root / "io.containerd.content.v1.content" / "blobs" / "sha256"
+        return blobs / image_id.removeprefix("sha256:")
+
+    def _shown(self, tar: ImageTar) -> str:
+        """The id of an image that was imported, once CRI lists it. ContainerdError after 10 s."""
         deadline = time.monotonic() + 10
         while (image := self.cri.image_status(tar.image_id)) is None or tar.reference not in image.repo_tags:
             if time.monotonic() > deadline:
                 raise ContainerdError(f"CRI does not show {tar.reference} 10 s after its import\n{self.log_tail()}")
             time.sleep(0.01)
-        return image.id
+        return str(image.id)
 
     def pause(self) -> None:
         """Stop containerd by SIGSTOP: calls hang, pods go on. Every thread is stopped when this returns.

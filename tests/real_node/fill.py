@@ -1,7 +1,7 @@
 """Fills a disk: a child process that writes at a given rate until a given amount is left.
 
 Run as a program it is the child itself (standard library only, so that it starts in 20 ms):
-`fill.py bytes|inodes <directory> <until> <rate> <fast>`.
+`fill.py bytes|inodes <directory> <until> <rate> <fast> <most>`.
 """
 
 from __future__ import annotations
@@ -72,27 +72,38 @@ class Fill:
 
 
 def fill_bytes(
-    directory: Path, until_available_bytes: int, rate_bytes_per_second: int | None = None, fast: bool = False
+    directory: Path,
+    until_available_bytes: int,
+    rate_bytes_per_second: int | None = None,
+    fast: bool = False,
+    most_bytes: int | None = None,
 ) -> Fill:
     """Write incompressible bytes into one file in `directory` (made here) until `until_available_bytes` are available.
 
     The last write is cut to size, so that the mark is met and not overshot. Without a rate it writes as fast as it can.
     With `fast` the space is allocated, not written. It ends once it reaches the mark, also if space becomes free later;
-    ENOSPC ends it too. btrfs accounts for written data at its next commit only, so there the mark is overshot.
+    ENOSPC ends it too, and `most_bytes` (in whole blocks) written, however much became free meanwhile. btrfs accounts
+    for written data at its next commit only, so there the mark is overshot.
     """
-    return _start("bytes", directory, until_available_bytes, rate_bytes_per_second, fast)
+    return _start("bytes", directory, until_available_bytes, rate_bytes_per_second, fast, most_bytes)
 
 
-def fill_inodes(directory: Path, until_inodes_free: int, rate_inodes_per_second: int | None = None) -> Fill:
+def fill_inodes(
+    directory: Path,
+    until_inodes_free: int,
+    rate_inodes_per_second: int | None = None,
+    most_inodes: int | None = None,
+) -> Fill:
     """Make empty files in `directory` (made here) until `until_inodes_free` inodes are free. Ends as `fill_bytes`."""
-    return _start("inodes", directory, until_inodes_free, rate_inodes_per_second, False)
+    return _start("inodes", directory, until_inodes_free, rate_inodes_per_second, False, most_inodes)
 
 
-def _start(what: str, directory: Path, until: int, rate: int | None, fast: bool) -> Fill:
+def _start(what: str, directory: Path, until: int, rate: int | None, fast: bool, most: int | None) -> Fill:
     if rate is not None and rate <= 0:
         raise ValueError(f"rate {rate}: a positive number a second, or None for as fast as possible")
     directory.mkdir(parents=True)
-    child = [sys.executable, "-I", "-S", __file__, what, str(directory), str(until), str(rate or 0), str(int(fast))]
+    numbers = map(str, (until, rate or 0, int(fast), sys.maxsize if most is None else most))
+    child = [sys.executable, "-I", "-S", __file__, what, str(directory), *numbers]
     return Fill(directory, subprocess.Popen(child, stdin=subprocess.DEVNULL), what == "bytes")
 
 
@@ -112,7 +123,7 @@ class _Pace:
                 time.sleep(ahead)
 
 
-def _write_bytes(directory: str, until: int, rate: int, fast: bool) -> None:
+def _write_bytes(directory: str, until: int, rate: int, fast: bool, most: int) -> None:
     block = memoryview(os.urandom(BLOCK_BYTES))
     step = BLOCK_BYTES if not rate else max(4096, min(BLOCK_BYTES, rate // STEPS_PER_SECOND))
     pace = _Pace(rate)
@@ -120,7 +131,7 @@ def _write_bytes(directory: str, until: int, rate: int, fast: bool) -> None:
     descriptor = os.open(os.path.join(directory, "fill.bin"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     while True:
         figures = os.fstatvfs(descriptor)
-        left = figures.f_bavail * figures.f_frsize - until
+        left = min(figures.f_bavail * figures.f_frsize - until, most - offset)
         if left <= 0:
             return
         size = min(step, -(-left // figures.f_frsize) * figures.f_frsize)
@@ -132,21 +143,21 @@ def _write_bytes(directory: str, until: int, rate: int, fast: bool) -> None:
         pace.spend(size)
 
 
-def _make_files(directory: str, until: int, rate: int) -> None:
+def _make_files(directory: str, until: int, rate: int, most: int) -> None:
     pace = _Pace(rate)
     count = 0
-    while os.statvfs(directory).f_ffree > until:
+    while count < most and os.statvfs(directory).f_ffree > until:
         os.close(os.open(os.path.join(directory, f"{count:08d}"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
         count += 1
         pace.spend(1)
 
 
-def _main(what: str, directory: str, until: str, rate: str, fast: str) -> int:
+def _main(what: str, directory: str, until: str, rate: str, fast: str, most: str) -> int:
     try:
         if what == "bytes":
-            _write_bytes(directory, int(until), int(rate), fast == "1")
+            _write_bytes(directory, int(until), int(rate), fast == "1", int(most))
         else:
-            _make_files(directory, int(until), int(rate))
+            _make_files(directory, int(until), int(rate), int(most))
     except OSError as full:
         if full.errno != errno.ENOSPC:
             raise

@@ -17,11 +17,10 @@ SLACK_SECONDS = 10.0  # the machine is shared
 
 
 def unused_images(node: RealNode, count: int) -> list[str]:
-    """Unused images of 20 MiB, on disk as blob and as snapshot, old enough to be removed; the oldest first."""
-    images = [
-        node.import_image(Image(f"reclaimd.test/spare/{number}:1", (random_layer(number, 20 * MIB),)))
-        for number in range(count)
-    ]
+    """Unused images of 5 MiB, on disk as blob and as snapshot, old enough to be removed; the oldest first."""
+    images = node.import_images(
+        [Image(f"reclaimd.test/spare/{number}:1", (random_layer(number, 5 * MIB),)) for number in range(count)]
+    )
     time.sleep(1.1)
     return images
 
@@ -40,7 +39,7 @@ def test_a_soft_threshold_acts_after_its_grace_and_not_before(containerd_on_ext4
     configuration = configure(
         tmp_path,
         node,
-        evictionSoft={"nodefs.available": str(node.filesystem.available_bytes() + 10 * MIB)},
+        evictionSoft={"nodefs.available": str(node.filesystem.available_bytes() + 3 * MIB)},
         evictionSoftGracePeriod={"nodefs.available": "3s"},
     )
     with Daemon("--config", configuration) as daemon:
@@ -81,23 +80,23 @@ def test_pressure_that_ends_within_the_grace_period_removes_nothing(
 
 
 def test_release_is_above_trigger_by_the_minimum_reclaim(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
-    """5 MiB are missing, 60 MiB the minimum reclaim: two images of 40 MiB are removed, the third is kept."""
+    """2 MiB are missing, 15 MiB the minimum reclaim: two images of 10 MiB are removed, the third is kept."""
     node = containerd_on_ext4
     images = unused_images(node, 3)
-    mark = node.filesystem.available_bytes() + 5 * MIB
+    mark = node.filesystem.available_bytes() + 2 * MIB
     configuration = configure(
         tmp_path,
         node,
         evictionHard={"nodefs.available": str(mark)},
-        evictionMinimumReclaim={"nodefs.available": "60Mi"},
+        evictionMinimumReclaim={"nodefs.available": "15Mi"},
         parallelRemovals=1,
     )
     with Daemon("--config", configuration) as daemon:
         daemon.wait_for(lambda event: event.get("result") == "satisfied")
-        assert node.filesystem.available_bytes() >= mark + 60 * MIB
+        assert node.filesystem.available_bytes() >= mark + 15 * MIB
         left = node.cri.image_ids()
         (node.mountpoint / "grown").write_bytes(b"x" * (node.filesystem.available_bytes() - mark - 2 * MIB))
-        time.sleep(2.0)
+        time.sleep(1.0)
         assert node.cri.image_ids() == left, "above the mark nothing is removed, even below mark and minimum reclaim"
         assert len(daemon.passes) == 1
     assert [image in left for image in images] == [False, False, True]
@@ -110,7 +109,7 @@ def test_the_condition_is_kept_for_the_transition_period(containerd_on_ext4: Rea
     configuration = configure(
         tmp_path,
         node,
-        evictionHard={"nodefs.available": str(node.filesystem.available_bytes() + 5 * MIB)},
+        evictionHard={"nodefs.available": str(node.filesystem.available_bytes() + 3 * MIB)},
         evictionPressureTransitionPeriod="4s",
         controlSocket=str(tmp_path / "control.sock"),
         pollCeiling="100ms",
@@ -133,7 +132,7 @@ def test_a_filesystem_that_is_mounted_over_the_image_root_changes_layout_and_row
     """The layout changes from single to dedicated-imagefs; then no function of the row relieves nodefs."""
     node = containerd_on_ext4
     images = unused_images(node, 1)
-    mark = node.filesystem.available_bytes() - 30 * MIB
+    mark = node.filesystem.available_bytes() - 36 * MIB
     configuration = configure(
         tmp_path,
         node,

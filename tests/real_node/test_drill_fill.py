@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import os
 import signal
 import subprocess
 import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +21,7 @@ from tests.nodes.real_node import RealNode
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image
 from tests.real_node.test_decide import unused_images
 from tests.real_node.test_relief import MIB, configure
-from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, came_true, reclaimd
+from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, came_true, reclaimd, reclaimd_here
 
 MARK = 300 * MIB
 NODE = {
@@ -29,7 +34,7 @@ SCENARIO: dict[str, Any] = {
     "name": "small",
     "why": "A real disk that fills is relieved.",
     "node": NODE,
-    "pressure": {"grows": "bytes", "rate": "100Mi", "amount": "40Mi"},
+    "pressure": {"grows": "bytes", "rate": "25Mi", "amount": "10Mi"},
     "expect": {"relievedWithin": "30s", "lowest": {"nodefs.available": "10%"}, "imagesLeftAtLeast": 2},
 }
 
@@ -66,6 +71,16 @@ class FillNode:
         """Runs it to its end, without a terminal."""
         return reclaimd(*self.arguments(*more, fill=fill, **changes), timeout_seconds=100.0)
 
+    def refused(self, *more: str, fill: Path | None = None, **changes: Any) -> subprocess.CompletedProcess[str]:
+        """Runs one that ends before it fills, in this process, and gives back the lock that a process's end would."""
+        done = reclaimd_here(*self.arguments(*more, fill=fill, **changes))
+        held = str(self.node.kubelet.root_dir)
+        for number in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                if os.readlink(f"/proc/self/fd/{number}") == held:
+                    os.close(int(number))
+        return done
+
     def started(self, *more: str, **changes: Any) -> subprocess.Popen[str]:
         """Starts it."""
         arguments = [PROGRAM, *self.arguments("--yes", *more, **changes)]
@@ -100,7 +115,7 @@ def test_our_own_daemon_relieves_a_real_node_and_the_space_is_freed_again(fill_n
     assert process.returncode == 0, process.stdout + process.stderr
     document = fill_node.report()
     assert [removal["id"] for removal in document["removals"] if removal["kind"] == "image"] == images[:1]
-    assert MARK - 21 * MIB <= document["lowest"]["nodefs.available"] < MARK
+    assert MARK - 6 * MIB <= document["lowest"]["nodefs.available"] < MARK
     assert document["passes"][0]["result"] == "satisfied"
     judged = checks(document)
     assert judged["relieved"] is judged["lowest nodefs.available"] is judged["pods that ran"] is True
@@ -233,7 +248,6 @@ def test_every_refusal_changes_nothing(fill_node: FillNode, tmp_path: Path) -> N
     fault = [{"action": "restart", "at": "1s"}]
     on_imagefs = {"grows": "bytes", "rate": "1Mi", "amount": "900Mi"}
     refused: dict[str, tuple[int, list[str], dict[str, Any]]] = {
-        "there is no terminal to ask on": (2, [], {}),
         "is no directory": (2, ["--yes"], {"fill": tmp_path / "absent"}),
         "on none of the node's filesystems": (2, ["--yes"], {"fill": elsewhere}),
         "only bytes and inodes can grow": (2, ["--yes"], {"pressure": pull}),
@@ -245,21 +259,37 @@ def test_every_refusal_changes_nothing(fill_node: FillNode, tmp_path: Path) -> N
         "--fill takes one scenario": (2, ["--yes", "--all"], {}),
         "held off": (2, ["--yes", "--config-dir", str(_conf(tmp_path, holdOffAfterStart="100000h"))], {}),
     }
-    for message, (code, more, changes) in refused.items():
-        process = fill_node.drill(*more, **changes)
-        assert (process.returncode, message in process.stderr) == (code, True), (message, process.stderr)
-        assert process.stderr.count("\n") == 1, process.stderr
-        assert "nothing was changed" in process.stderr
-    with Daemon("--config", fill_node.configuration):
-        assert fill_node.drill("--yes").returncode == 75, "a daemon of ours holds the node"
-    (fill_node.node.mountpoint / "database").write_text("of another program")
-    process = fill_node.drill("--yes")
+    unasked = fill_node.drill()
+    assert (unasked.returncode, "there is no terminal to ask on" in unasked.stderr) == (2, True), unasked.stderr
+    assert unasked.stderr.count("\n") == 1, unasked.stderr
+    assert "nothing was changed" in unasked.stderr
+    with left_to_the_end_of_the_process():
+        for message, (code, more, changes) in refused.items():
+            process = fill_node.refused(*more, **changes)
+            assert (process.returncode, message in process.stderr) == (code, True), (message, process.stderr)
+            assert process.stderr.count("\n") == 1, process.stderr
+            assert "nothing was changed" in process.stderr
+        with Daemon("--config", fill_node.configuration):
+            assert fill_node.refused("--yes").returncode == 75, "a daemon of ours holds the node"
+        (fill_node.node.mountpoint / "database").write_text("of another program")
+        process = fill_node.refused("--yes")
     assert (process.returncode, "holds other data" in process.stderr) == (2, True), process.stderr
     assert "database" in process.stderr
     assert abs(fill_node.node.filesystem.available_bytes() - before[0]) < MIB
     assert fill_node.node.cri.image_ids() == before[1] >= set(images)
     assert fill_node.drill("--yes", "--allow-other-data").returncode == 0
     assert (fill_node.node.mountpoint / "database").read_text() == "of another program"
+
+
+@contextmanager
+def left_to_the_end_of_the_process() -> Iterator[None]:
+    """Commands that are refused in this process leave their connection open, which is no fault of a program."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        try:
+            yield
+        finally:
+            gc.collect()
 
 
 def _conf(directory: Path, **fields: object) -> Path:
@@ -341,8 +371,8 @@ def test_a_pod_that_ends_meanwhile_is_a_failure(fill_node: FillNode) -> None:
     node.kubelet.admit_pod("uid-victim")
     sandbox = node.kubelet.run_pod("victim", "uid-victim")
     node.kubelet.run_container(sandbox, "app", app, SLEEP_FOR_EVER)
-    process = fill_node.started(pressure={"grows": "bytes", "rate": "5Mi", "amount": "40Mi"})
-    assert came_true(lambda: node.filesystem.available_bytes() < MARK + 15 * MIB)
+    process = fill_node.started(pressure={"grows": "bytes", "rate": "2Mi", "amount": "10Mi"})
+    assert came_true(lambda: node.filesystem.available_bytes() < MARK + 4 * MIB)
     node.kubelet.end_pod(sandbox)
     printed, _ = process.communicate(timeout=60.0)
     assert process.returncode == 1, printed

@@ -16,11 +16,21 @@ import pytest
 from tests.full_disk import Relief, available, daemon_woken, full, hook
 from tests.nodes.real_node import RealNode, running_node
 from tests.real_node.loopfs import MIB, find_tool, loop_devices_of, run_tool
-from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, ImageTar, many_files_layer, random_layer, write_image
+from tests.real_node.oci import (
+    BASE,
+    SLEEP_FOR_EVER,
+    Image,
+    ImageTar,
+    Layer,
+    many_files_layer,
+    random_layer,
+    write_image,
+)
 from tests.real_node.test_relief import configure
 from tests.reclaimd_process import answer, reclaimd
 
-SIZE_BYTES = 400 * MIB
+SIZE_BYTES = {"ext4": 192 * MIB, "xfs": 320 * MIB, "btrfs": 400 * MIB}  # all but the images is written full
+LAYER_BYTES = {"ext4": 12 * MIB, "xfs": 12 * MIB, "btrfs": 16 * MIB}
 UNUSED_IMAGES = 3
 RUNS_OF_SOAK = 20  # of each, and all of them succeed
 WIDE_SECONDS = 30.0  # the machine is shared; the soak prints the times
@@ -68,11 +78,16 @@ class FullNode:
         self._sandbox, self._app, self._copies = node.kubelet.run_pod("web", "web-uid"), app, 0
         self.running = node.kubelet.run_container(self._sandbox, "app", app, SLEEP_FOR_EVER)
         self.protected = {app, node.sandbox_image_id}
+        many = disk.inodes or disk.fstype == "btrfs"
+
+        def files(number: int) -> tuple[Layer, ...]:
+            return (many_files_layer(100 + number, 700, 16),) if many else ()
+
         self._tars: list[ImageTar] = [
             write_image(
                 Image(
                     f"reclaimd.test/spare/{number}:1",
-                    (random_layer(number, 16 * MIB), many_files_layer(100 + number, 700, 16)),
+                    (random_layer(number, LAYER_BYTES[disk.fstype]), *files(number)),
                 ),
                 outside,
             )
@@ -129,7 +144,7 @@ def full_node(directory: Path, disk: Disk) -> Iterator[FullNode]:
     """The node; everything but its disk is outside of it."""
     if find_tool(f"mkfs.{disk.fstype}") is None:
         pytest.skip(f"a real node cannot be built here: no mkfs.{disk.fstype}")
-    node = running_node(directory, SIZE_BYTES, disk.inode_count, disk.fstype, disk.mkfs_options)
+    node = running_node(directory, SIZE_BYTES[disk.fstype], disk.inode_count, disk.fstype, disk.mkfs_options)
     with node as made, TemporaryDirectory(prefix="rn-image-") as outside:
         if disk.reserve_percent:
             run_tool("tune2fs", "-m", str(disk.reserve_percent), loop_devices_of(made.filesystem.image)[0])

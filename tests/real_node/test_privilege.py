@@ -18,7 +18,13 @@ import pytest
 
 from tests.nodes.crowded_node import CrowdedNode
 from tests.real_node.fill import fill_bytes
-from tests.real_node.test_relief import MIB, SETTLED_SECONDS, assert_protected_objects_kept, configure
+from tests.real_node.test_relief import (
+    MIB,
+    SETTLED_SECONDS,
+    assert_protected_objects_kept,
+    configure,
+    relieved_for_good,
+)
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd_here
 
 NEEDED = ("unshare", "setpriv", "mount")
@@ -70,7 +76,7 @@ def test_the_daemon_relieves_a_real_containerd_within_the_limits_of_its_unit(
     (deleted_log / "app").mkdir(parents=True)
     (deleted_log / "app" / "0.log").write_text("gone\n")
     time.sleep(SETTLED_SECONDS)  # the log is the youngest object
-    mark = node.filesystem.available_bytes() - 100 * MIB
+    mark = node.filesystem.available_bytes() - 25 * MIB
     configuration = configure(
         tmp_path,
         node,
@@ -81,11 +87,10 @@ def test_the_daemon_relieves_a_real_containerd_within_the_limits_of_its_unit(
     )
     with Daemon("--config", configuration, before=limits(logs, state, run)) as daemon:
         assert_limited(daemon.process.pid, node.mountpoint)
-        fill = fill_bytes(node.mountpoint / "fill", MIB, rate_bytes_per_second=100 * MIB)
-        assert came_true(lambda: fill.amount() >= 250 * MIB)
-        fill.stop()
-        assert came_true(lambda: node.filesystem.available_bytes() >= mark), "it is relieved"
-        time.sleep(0.5)
+        fill = fill_bytes(node.mountpoint / "fill", MIB, rate_bytes_per_second=40 * MIB, most_bytes=62 * MIB)
+        assert fill.wait(60.0) >= 62 * MIB
+        assert came_true(lambda: relieved_for_good(daemon, crowded_node, mark)), "it is relieved"
+        assert node.filesystem.available_bytes() >= mark
         status = answer(reclaimd_here("status", "--config", configuration, "-o", "json"))
         assert status["passes"][-1]["result"] == "satisfied"
         assert daemon.stop() == 0

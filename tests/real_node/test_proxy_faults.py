@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,33 +15,57 @@ import pytest
 from eviction.drill.runtime.distortions import Distortion
 from eviction.drill.runtime.failpoints import ActThenFail, Cut, Delay, Distort, Fail, MethodFault, When
 from tests.faults.proxy import Proxy
-from tests.nodes.real_node import RealNode
-from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, random_layer
+from tests.nodes.real_node import GIB, RealNode, running_node
+from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, random_layer, write_images
 from tests.real_node.test_relief import configure
-from tests.reclaimd_process import Daemon, answer, came_true, reclaimd
+from tests.reclaimd_process import Daemon, answer, came_true, reclaimd, reclaimd_here
 
 MIB = 1 << 20
 UNUSED_IMAGES = 3
 LONGEST_SECONDS = 30.0
 
 
-class ProxiedNode:
-    """A node with a running pod and three unused images, its containerd behind a proxy."""
+class SharedNode:
+    """A node with a running pod, for all tests of this file; three unused images are imported before each."""
 
-    def __init__(self, node: RealNode, directory: Path) -> None:
+    def __init__(self, node: RealNode, outside: Path) -> None:
         self.node = node
-        self.proxy = Proxy(str(node.containerd.socket), str(node.containerd.run_directory / "p.sock"))
-        self.failpoints = self.proxy.failpoints
         app = node.import_image(Image("reclaimd.test/app:1", (BASE, random_layer(99, MIB))))
         node.kubelet.admit_pod("web-uid")
-        sandbox = node.kubelet.run_pod("web", "web-uid")
-        self.running = node.kubelet.run_container(sandbox, "app", app, SLEEP_FOR_EVER)
+        self._sandbox = node.kubelet.run_pod("web", "web-uid")
+        self.running = node.kubelet.run_container(self._sandbox, "app", app, SLEEP_FOR_EVER)
         self.protected = {app, node.sandbox_image_id}
-        self.unused = [
-            node.import_image(Image(f"reclaimd.test/unused/{number}:1", (random_layer(number, 8 * MIB),)))
-            for number in range(UNUSED_IMAGES)
-        ]
-        time.sleep(1.1)  # then they are old enough
+        self._tars = write_images(
+            [Image(f"reclaimd.test/unused/{n}:1", (random_layer(n, 2 * MIB),)) for n in range(UNUSED_IMAGES)], outside
+        )
+        self.unused = [tar.image_id for tar in self._tars]
+
+    def populate(self) -> None:
+        """Import the unused images; then the node is as every test expects it."""
+        self.node.containerd.import_images(self._tars, keep=True)
+        assert self.node.cri.image_ids() == {*self.unused, *self.protected}
+        assert {each.id for each in self.node.cri.list_containers()} == {self.running}
+        assert {each.id for each in self.node.cri.list_sandboxes()} == {self._sandbox.id}
+        assert os.listdir(self.node.kubelet.root_dir / "pods") == [self._sandbox.uid]
+
+    def tidy(self) -> None:
+        """Remove the pods that a test has added."""
+        for sandbox in self.node.cri.list_sandboxes():
+            if sandbox.id != self._sandbox.id:
+                self.node.cri.stop_sandbox(sandbox.id)
+                self.node.cri.remove_sandbox(sandbox.id)
+                shutil.rmtree(self.node.kubelet.pod_directory(sandbox.metadata.uid), ignore_errors=True)
+
+
+class ProxiedNode:
+    """The node, its containerd behind a proxy."""
+
+    def __init__(self, shared: SharedNode, directory: Path) -> None:
+        self.node = node = shared.node
+        self.running, self.protected, self.unused = shared.running, shared.protected, shared.unused
+        socket = node.containerd.run_directory / f"{directory.name[-30:]}.sock"
+        self.proxy = Proxy(str(node.containerd.socket), str(socket))
+        self.failpoints = self.proxy.failpoints
         mark = node.filesystem.available_bytes() + 256 * MIB  # more than all of them free: every one is removed
         self.configuration = configure(
             directory,
@@ -47,6 +73,7 @@ class ProxiedNode:
             containerRuntimeEndpoint=self.proxy.endpoint,
             evictionHard={"nodefs.available": str(mark)},
             evictionMinimumReclaim={"nodefs.available": "0"},
+            imageMinimumGCAge="0s",
         )
 
     def unused_left(self) -> set[str]:
@@ -55,7 +82,7 @@ class ProxiedNode:
 
     def reclaim(self) -> Any:
         """One `reclaimd reclaim`; its record."""
-        return answer(reclaimd("reclaim", "--config", self.configuration, "-o", "json"))
+        return answer(reclaimd_here("reclaim", "--config", self.configuration, "-o", "json"))
 
     def assert_guarded(self) -> None:
         """The running container still runs, and its image and the sandbox image are there."""
@@ -63,13 +90,23 @@ class ProxiedNode:
         assert self.protected <= self.node.cri.image_ids()
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedNode]:
+    """The node of this file; nothing is done to it but through the runtime."""
+    outside = tmp_path_factory.mktemp("images")
+    with running_node(tmp_path_factory.mktemp("shared"), GIB) as node:
+        yield SharedNode(node, outside)
+
+
 @pytest.fixture
-def proxied(containerd_on_ext4: RealNode, tmp_path: Path) -> Iterator[ProxiedNode]:
+def proxied(shared: SharedNode, tmp_path: Path) -> Iterator[ProxiedNode]:
     """The node with its proxy, serving."""
-    made = ProxiedNode(containerd_on_ext4, tmp_path)
+    shared.populate()
+    made = ProxiedNode(shared, tmp_path)
     with made.proxy:
         yield made
         made.failpoints.clear()
+    shared.tidy()
 
 
 def results(record: Any) -> dict[str, str]:
@@ -79,7 +116,7 @@ def results(record: Any) -> dict[str, str]:
 
 def test_the_proxy_passes_everything_on(proxied: ProxiedNode) -> None:
     """Without a fault the pass removes the three images and nothing else, and calls are counted."""
-    record = proxied.reclaim()
+    record = answer(reclaimd("reclaim", "--config", proxied.configuration, "-o", "json"))
     assert results(record) == dict.fromkeys(proxied.unused, "removed")
     assert proxied.unused_left() == set()
     assert proxied.failpoints.calls["RemoveImage"] == UNUSED_IMAGES

@@ -12,9 +12,10 @@ from tests.real_node.conftest import NodeFactory
 from tests.real_node.fill import fill_bytes, fill_inodes
 from tests.real_node.loopfs import loop_devices_of, run_tool
 from tests.real_node.oci import SLEEP_FOR_EVER, Image, random_layer
-from tests.reclaimd_process import Daemon, answer, came_true, reclaimd, write_configuration
+from tests.reclaimd_process import Daemon, answer, came_true, reclaimd, reclaimd_here, write_configuration
 
 MIB = 1 << 20
+MINIMUM_RECLAIM = 16 * MIB
 SETTLED_SECONDS = 11.0  # parts of a vanished pod count as gone from 10 s on
 
 
@@ -32,7 +33,7 @@ def configure(path: Path, node: RealNode, **fields: object) -> str:
                 "imageMinimumGCAge": "1s",
                 "holdOffAfterStart": "0s",
                 "evictionHard": {"imagefs.available": "0%", **thresholds, **given},
-                "evictionMinimumReclaim": {"imagefs.available": "64Mi", "nodefs.available": "0"},
+                "evictionMinimumReclaim": {"imagefs.available": str(MINIMUM_RECLAIM), "nodefs.available": "0"},
                 **fields,
             },
         )
@@ -70,46 +71,65 @@ def assert_oldest_images_removed_first(crowded: CrowdedNode, left: set[str]) -> 
     return count
 
 
+def available_after(record: dict[str, Any], signal: str) -> int:
+    """The value of a signal at the end of a pass."""
+    (found,) = [int(o["available"]) for o in record["observations_after"] if o["signal"] == signal]
+    return found
+
+
+def relieved_for_good(daemon: Daemon, crowded: CrowdedNode, mark: int) -> bool:
+    """After a fill: the disk is above the mark, the last pass succeeded, and no pass runs.
+
+    One that runs has removed an image that no record names yet, or the disk would still be below the mark.
+    """
+    above = crowded.node.filesystem.available_bytes() >= mark
+    gone = set(crowded.unused_images) - crowded.node.cri.image_ids()
+    passes = daemon.passes
+    recorded = {image for record in passes for image in removed(record, "image")}
+    return above and gone == recorded and bool(passes) and passes[-1]["result"] == "satisfied"
+
+
 def removed(record: dict[str, Any], kind: str) -> list[str]:
     return [o["id"] for o in record["removals"] if o["kind"] == kind and o["result"] == "removed"]
 
 
 def test_with_image_gc_at_100_percent_and_no_periodic_loop_pressure_still_reclaims(
-    crowded_node: CrowdedNode, tmp_path: Path
+    make_node: NodeFactory, tmp_path: Path
 ) -> None:
     """The daemon relieves a disk that fills although image garbage collection is switched off at 100 percent."""
-    node = crowded_node.node
+    crowded_node = build_crowded_node(make_node(GIB), image_bytes=12 * MIB)  # as the last bound is in bytes
+    node, minimum = crowded_node.node, 64 * MIB
     let_settle(crowded_node)
     mark = node.filesystem.available_bytes() - 100 * MIB
     configuration = configure(
         tmp_path,
         node,
         evictionHard={"imagefs.available": str(mark)},
+        evictionMinimumReclaim={"imagefs.available": str(minimum), "nodefs.available": "0"},
         imageGCHighThresholdPercent=100,
         imageGCLowThresholdPercent=99,
     )
     with Daemon("--config", configuration) as daemon:
-        fill = fill_bytes(node.mountpoint / "fill", MIB, rate_bytes_per_second=100 * MIB)
-        assert came_true(lambda: fill.amount() >= 250 * MIB)
-        fill.stop()
-        assert came_true(lambda: node.filesystem.available_bytes() >= mark), "it is relieved"
-        time.sleep(0.5)
+        fill = fill_bytes(node.mountpoint / "fill", MIB, rate_bytes_per_second=100 * MIB, most_bytes=250 * MIB)
+        assert fill.wait(60.0) >= 250 * MIB
+        assert came_true(lambda: relieved_for_good(daemon, crowded_node, mark)), "it is relieved"
+        assert node.filesystem.available_bytes() >= mark
         assert daemon.stop() == 0
         assert daemon.logged("DiskPressure: imagefs.available")
         records = daemon.passes
     assert all(record["layout"] == "single" for record in records)
     assert records[0]["acted_on"]["signal"] == "imagefs.available"
     assert records[0]["row"] == ["DeleteAllUnusedContainers", "DeleteUnusedImages"]
-    assert {record["result"] for record in records} == {"satisfied"}
-    for record in records:
-        after = {o["signal"]: o["available"] for o in record["observations_after"]}
-        assert after["imagefs.available"] >= mark + 64 * MIB, "each pass reaches the minimum reclaim"
+    for record in records:  # the fill goes on meanwhile, and on a busy machine it may be faster than a pass
+        reached = available_after(record, "imagefs.available") >= mark + minimum
+        assert record["result"] == ("satisfied" if reached else "not_enough"), "each pass reaches the minimum reclaim"
+    assert records[-1]["result"] == "satisfied", "and the last one does"
     gone_containers = {id_ for record in records for id_ in removed(record, "container")}
     assert gone_containers == {crowded_node.crashed_older, crowded_node.dead_container}
     assert [id_ for record in records for id_ in removed(record, "sandbox")] == [crowded_node.dead_sandbox]
     count = assert_oldest_images_removed_first(crowded_node, node.cri.image_ids())
     assert 1 <= count < len(crowded_node.unused_images), "removal stopped once the threshold was no longer met"
-    assert node.filesystem.available_bytes() < mark + (64 + 90) * MIB, "not more than about one image beyond need"
+    assert node.filesystem.available_bytes() < mark + minimum + 90 * MIB, "not more than about one image beyond need"
     assert_protected_objects_kept(crowded_node)
 
 
@@ -117,7 +137,7 @@ def assert_the_plan_names_what_is_removed(crowded: CrowdedNode, configuration: s
     """`reclaimd plan` names every object with its reason, in the order of removal, and removes none."""
     node = crowded.node
     images, containers = node.cri.image_ids(), containers_of(node)
-    process = reclaimd("plan", "--config", configuration, "-o", "json")
+    process = reclaimd_here("plan", "--config", configuration, "-o", "json")
     assert process.returncode == 0
     record = answer(process)
     planned = [o["id"] for o in record["removals"]]
@@ -127,7 +147,7 @@ def assert_the_plan_names_what_is_removed(crowded: CrowdedNode, configuration: s
     kept = {o["id"] for o in record["kept"]}
     assert crowded.protected_images() | crowded.protected_containers() <= kept
     assert (images, containers) == (node.cri.image_ids(), containers_of(node))
-    text = reclaimd("plan", "--config", configuration)
+    text = reclaimd_here("plan", "--config", configuration)
     assert "newest_of_live_pod" in text.stdout
     assert "reclaimd.test/unused/00:1" in text.stdout
 
@@ -139,19 +159,19 @@ def test_reclaim_does_what_the_plan_says_and_its_measured_bytes_are_those_of_the
     met, and reports the freed bytes as statvfs shows them, to the mebibyte."""
     node = crowded_node.node
     let_settle(crowded_node)
-    mark = node.filesystem.available_bytes() - 20 * MIB
+    mark = node.filesystem.available_bytes() - 5 * MIB
     configuration = configure(tmp_path, node, evictionHard={"imagefs.available": str(mark)})
     assert_the_plan_names_what_is_removed(crowded_node, configuration)
-    idle = reclaimd("reclaim", "--config", configuration, "-o", "json")
+    idle = reclaimd_here("reclaim", "--config", configuration, "-o", "json")
     assert (idle.returncode, answer(idle)["result"]) == (0, "idle"), "without pressure nothing is done"
 
-    fill_bytes(node.mountpoint / "fill", mark - 100 * MIB, fast=True).wait(60.0)
-    check = reclaimd("check", "--config", configuration, "-o", "json")
+    fill_bytes(node.mountpoint / "fill", mark - 25 * MIB, fast=True).wait(60.0)
+    check = reclaimd_here("check", "--config", configuration, "-o", "json")
     assert check.returncode == 1
     assert [t["signal"] for t in answer(check)["thresholds_met"]] == ["imagefs.available"]
 
     images, containers, before = node.cri.image_ids(), containers_of(node), node.filesystem.available_bytes()
-    dry = reclaimd("reclaim", "--config", configuration, "--dry-run", "-o", "json")
+    dry = reclaimd_here("reclaim", "--config", configuration, "--dry-run", "-o", "json")
     assert (dry.returncode, answer(dry)["result"]) == (0, "dry_run")
     assert {o["result"] for o in answer(dry)["removals"]} == {"planned"}
     assert (images, containers) == (node.cri.image_ids(), containers_of(node)), "a dry run removes nothing"
@@ -162,7 +182,7 @@ def test_reclaim_does_what_the_plan_says_and_its_measured_bytes_are_those_of_the
     assert (process.returncode, record["result"]) == (0, "satisfied"), record["reason"]
     assert abs(record["measured"]["bytes"] - (after - before)) <= MIB
     assert record["nominal"]["bytes"] > 0
-    assert after >= mark + 64 * MIB
+    assert after >= mark + MINIMUM_RECLAIM
     count = assert_oldest_images_removed_first(crowded_node, node.cri.image_ids())
     assert removed(record, "image") == list(crowded_node.unused_images[:count]), "oldest first"
     assert [o["id"] for o in answer(dry)["removals"] if o["kind"] == "image"][:count] == removed(record, "image")
@@ -177,23 +197,22 @@ def test_reclaim_does_what_the_plan_says_and_its_measured_bytes_are_those_of_the
 
 def test_a_filesystem_that_runs_out_of_inodes_is_relieved(make_node: NodeFactory, tmp_path: Path) -> None:
     """Empty files use up the inodes; the daemon removes images until enough inodes are free, and stops."""
-    crowded = build_crowded_node(make_node(GIB, inodes=12_000), image_bytes=4 * MIB)
+    crowded = build_crowded_node(make_node(GIB // 4, inodes=4000), image_bytes=MIB)
     node = crowded.node
     let_settle(crowded)
-    mark = node.filesystem.inodes_free() - 1000
+    mark = node.filesystem.inodes_free() - 200
     configuration = configure(
         tmp_path,
         node,
         evictionHard={"imagefs.inodesFree": str(mark)},
-        evictionMinimumReclaim={"imagefs.inodesFree": "200"},
+        evictionMinimumReclaim={"imagefs.inodesFree": "40"},
         imageGCHighThresholdPercent=100,
     )
     with Daemon("--config", configuration) as daemon:
-        fill = fill_inodes(node.mountpoint / "fill", 10, rate_inodes_per_second=5000)
-        assert came_true(lambda: fill.amount() >= 2500)
-        fill.stop()
-        assert came_true(lambda: node.filesystem.inodes_free() >= mark), "it is relieved"
-        time.sleep(0.5)
+        fill = fill_inodes(node.mountpoint / "fill", 10, rate_inodes_per_second=1000, most_inodes=500)
+        assert fill.wait(60.0) == 500
+        assert came_true(lambda: node.filesystem.inodes_free() >= mark + 40), "it is relieved"
+        assert came_true(lambda: bool(daemon.passes) and daemon.passes[-1]["result"] == "satisfied")
         assert daemon.stop() == 0
         records = daemon.passes
     assert {record["acted_on"]["signal"] for record in records} == {"imagefs.inodesFree"}
@@ -201,26 +220,23 @@ def test_a_filesystem_that_runs_out_of_inodes_is_relieved(make_node: NodeFactory
     assert sum(record["measured"]["inodes"] for record in records) > 0
     left = node.cri.image_ids()
     assert_oldest_images_removed_first(crowded, left)
-    assert crowded.small_files_image not in left, "removing the image of 3 000 files frees inodes"
+    assert crowded.small_files_image not in left, "removing the image of 600 files frees inodes"
     assert set(crowded.unused_images[10:]) <= left, "removal stopped when enough inodes were free"
     assert_protected_objects_kept(crowded)
 
 
-def test_a_disk_filled_to_the_last_byte_of_its_reserve_is_relieved(
-    containerd_on_ext4: RealNode, tmp_path: Path
-) -> None:
+def test_a_disk_filled_to_the_last_byte_of_its_reserve_is_relieved(make_node: NodeFactory, tmp_path: Path) -> None:
     """While an ext4 recovers from its reserve the available bytes stay at 0; removal goes on until they rise."""
-    node = containerd_on_ext4
+    node = make_node(GIB // 4)
     run_tool("tune2fs", "-m", "5", loop_devices_of(node.filesystem.image)[0])  # as mkfs leaves it by default
-    images = [
-        node.import_image(Image(f"reclaimd.test/spare/{number:02}:1", (random_layer(number, 20 * MIB),)))
-        for number in range(8)
-    ]
+    images = node.import_images(
+        [Image(f"reclaimd.test/spare/{number:02}:1", (random_layer(number, 5 * MIB),)) for number in range(8)]
+    )
     time.sleep(1.1)
     configuration = configure(
         tmp_path,
         node,
-        evictionHard={"nodefs.available": "40Mi"},
+        evictionHard={"nodefs.available": "10Mi"},
         evictionMinimumReclaim={"nodefs.available": "0"},
         parallelRemovals=1,
     )
@@ -231,10 +247,10 @@ def test_a_disk_filled_to_the_last_byte_of_its_reserve_is_relieved(
         except OSError:
             pass
     assert node.filesystem.available_bytes() == 0
-    process = reclaimd("reclaim", "--config", configuration, "-o", "json")
+    process = reclaimd_here("reclaim", "--config", configuration, "-o", "json")
     record = answer(process)
     assert (process.returncode, record["result"]) == (0, "satisfied"), record["reason"]
     gone = removed(record, "image")
     assert gone == images[: len(gone)], "oldest first"
     assert 2 <= len(gone) < len(images), "refilling the reserve takes more than one image, and not all"
-    assert all(o["freed"]["bytes"] > 20 * MIB for o in record["removals"]), "bytes that refill the reserve are counted"
+    assert all(o["freed"]["bytes"] > 5 * MIB for o in record["removals"]), "bytes that refill the reserve are counted"

@@ -9,18 +9,22 @@ from pathlib import Path
 from tests.nodes.real_node import RealNode
 from tests.real_node.oci import Image, random_layer
 from tests.real_node.test_relief import configure
-from tests.reclaimd_process import Daemon, came_true, reclaimd
+from tests.reclaimd_process import Daemon, came_true, reclaimd, reclaimd_here
 
 MIB = 1 << 20
 BACK_SECONDS = 20.0  # ten times the 2 s that it takes at most on an idle machine
 
 
+def import_unused_images(node: RealNode) -> None:
+    """Two, of 10 MiB each."""
+    node.import_images([Image(f"reclaimd.test/spare/{n}:1", (random_layer(n, 5 * MIB),)) for n in range(2)])
+
+
 def under_pressure(node: RealNode, tmp_path: Path, **fields: object) -> str:
     """Two unused images and a mark that their removal clears."""
-    for number in range(2):
-        node.import_image(Image(f"reclaimd.test/spare/{number}:1", (random_layer(number, 20 * MIB),)))
+    import_unused_images(node)
     time.sleep(1.1)
-    mark = node.filesystem.available_bytes() + 10 * MIB
+    mark = node.filesystem.available_bytes() + 3 * MIB
     return configure(
         tmp_path,
         node,
@@ -90,9 +94,8 @@ def test_a_daemon_beside_a_hung_runtime_exits_within_2_s_of_sigterm(
 def test_a_runtime_that_is_killed_is_used_again_after_its_restart(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
     """After SIGKILL of the runtime a pass fails; after its restart the node is relieved."""
     node = containerd_on_ext4
-    for number in range(2):
-        node.import_image(Image(f"reclaimd.test/spare/{number}:1", (random_layer(number, 20 * MIB),)))
-    mark = node.filesystem.available_bytes() - 30 * MIB
+    import_unused_images(node)
+    mark = node.filesystem.available_bytes() - 37 * MIB
     configuration = configure(
         tmp_path,
         node,
@@ -117,16 +120,16 @@ def test_reclaim_reports_an_unreachable_runtime_in_one_sentence(containerd_on_ex
         server.bind(str(refusing))  # bound and never listened on: connections are refused
     plain = tmp_path / "plain-file"
     plain.touch()
-    for path in (tmp_path / "missing.sock", refusing, plain):
+    for run, path in ((reclaimd, tmp_path / "missing.sock"), (reclaimd_here, refusing), (reclaimd_here, plain)):
         configuration = configure(
             tmp_path, node, evictionHard={"nodefs.available": "100Gi"}, containerRuntimeEndpoint=f"unix://{path}"
         )
-        process = reclaimd("reclaim", "--config", configuration)
+        process = run("reclaim", "--config", configuration)
         assert process.returncode == 3
         assert process.stderr.count("\n") == 1
         assert str(path) in process.stderr
-        plan = reclaimd("plan", "--config", configuration)
+        plan = run("plan", "--config", configuration)
         assert (plan.returncode, plan.stdout) == (3, "")
-        check = reclaimd("check", "--config", configuration)
+        check = run("check", "--config", configuration)
         assert check.returncode == 1, "nodefs is readable without a runtime, and under pressure"
         assert "nodefs.available" in check.stdout
