@@ -30,8 +30,8 @@ environment:
 development:
 	@.ci/venv $(VENV) $(PYTHON) dev
 
-# Most tests wait half of the time: five workers on two cores. Slow files first, each file in one worker.
-SIDE_BY_SIDE := -n 5 --dist loadfile --no-loadscope-reorder
+# Most tests wait half of the time: six workers on two cores. Slow files first, each file in one worker.
+SIDE_BY_SIDE := -n 6 --dist loadfile --no-loadscope-reorder
 
 # What another Python could break: pure code, imports, the command line, and sockets, TLS, threads and watches at work.
 ON_THE_NEWEST := tests/pure tests/budgets $(foreach part,bad_input channel control http_server kubelet_client manager watcher,\
