@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import NoReturn
@@ -52,41 +53,40 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
     show = print_words if arguments.output == "json" else print_line
     first = scenario.pressures[0]
     block_termination()
-    lock = None if arguments.observe else hold_node(configuration.root_directory)
-    display = ProgressDisplay(first.where, show, inodes=first.counts_inodes)
-    observation = observation_of(configuration, display.progress)
-    hold_off = None if arguments.observe else _hold_off(configuration)
-    forgotten = "" if arguments.observe else observation.node.restore_image_records()
-    plan = _plan(scenario, observation, directory, arguments)
-    for line in _head(scenario, observation, plan, directory, observed=arguments.observe):
-        show(line)
-    if forgotten:
-        print_words(f"reclaimd: {forgotten}")
-    _ask(arguments)
-    _remove_leftovers(directory, show)
-    on_signals(observation.stopping.set)
-    drill = RealDrill(
-        scenario,
-        plan,
-        directory,
-        observation,
-        hold_off,
-        log_of(arguments) if arguments.verbosity else Log(time.time, stream=io.StringIO()),
-        limits,
-        lambda record: display.lines(["", *pass_lines(record, with_kept=False, width=columns())]),
-    )
-    try:
-        result = drill.run()
-    except FillFailed as error:
-        exit_with(EXIT_NOT_RELIEVED, str(error))
-    except Interrupted:
-        exit_with(EXIT_INTERRUPTED, "stopped by a signal; what was filled has been given back")
-    finally:
-        display.end()
-        observation.close()
-        observation.node.close()
-        if lock is not None:
-            os.close(lock)
+    with ExitStack() as held:  # given back in the reverse order, however the command ends
+        if not arguments.observe:
+            held.callback(os.close, hold_node(configuration.root_directory))
+        display = ProgressDisplay(first.where, show, inodes=first.counts_inodes)
+        observation = observation_of(configuration, display.progress)
+        held.callback(observation.node.close)
+        held.callback(observation.close)
+        hold_off = None if arguments.observe else _hold_off(configuration)
+        forgotten = "" if arguments.observe else observation.node.restore_image_records()
+        plan = _plan(scenario, observation, directory, arguments)
+        for line in _head(scenario, observation, plan, directory, observed=arguments.observe):
+            show(line)
+        if forgotten:
+            print_words(f"reclaimd: {forgotten}")
+        _ask(arguments)
+        _remove_leftovers(directory, show)
+        on_signals(observation.stopping.set)
+        held.callback(display.end)
+        drill = RealDrill(
+            scenario,
+            plan,
+            directory,
+            observation,
+            hold_off,
+            log_of(arguments) if arguments.verbosity else Log(time.time, stream=io.StringIO()),
+            limits,
+            lambda record: display.lines(["", *pass_lines(record, with_kept=False, width=columns())]),
+        )
+        try:
+            result = drill.run()
+        except FillFailed as error:
+            exit_with(EXIT_NOT_RELIEVED, str(error))
+        except Interrupted:
+            exit_with(EXIT_INTERRUPTED, "stopped by a signal; what was filled has been given back")
     document = result_json(result)
     if arguments.output == "json":
         answer_json(document)

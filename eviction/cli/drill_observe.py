@@ -91,9 +91,12 @@ def observation_of(
     try:
         observation = NodeObservation(node, progress)
     except RuntimeUnavailable as error:
+        node.close()
         exit_with(EXIT_RUNTIME, f"the container runtime cannot be reached: {error}")
     observations = node.summary.observe()
     if observations.layout is None:
+        observation.close()
+        node.close()
         exit_with(
             EXIT_READING, "; ".join(each.reason for each in observations.unavailable) or "no filesystem could be read"
         )

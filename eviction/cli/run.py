@@ -215,6 +215,7 @@ def hold_node(root_directory: str) -> int:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
+        os.close(descriptor)
         exit_with(EXIT_HELD, f"another instance holds the node ({root_directory} is locked)")
     return descriptor
 

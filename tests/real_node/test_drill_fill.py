@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import json
 import os
 import signal
 import subprocess
 import time
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -72,14 +67,8 @@ class FillNode:
         return reclaimd(*self.arguments(*more, fill=fill, **changes), timeout_seconds=100.0)
 
     def refused(self, *more: str, fill: Path | None = None, **changes: Any) -> subprocess.CompletedProcess[str]:
-        """Runs one that ends before it fills, in this process, and gives back the lock that a process's end would."""
-        done = reclaimd_here(*self.arguments(*more, fill=fill, **changes))
-        held = str(self.node.kubelet.root_dir)
-        for number in os.listdir("/proc/self/fd"):
-            with contextlib.suppress(OSError):
-                if os.readlink(f"/proc/self/fd/{number}") == held:
-                    os.close(int(number))
-        return done
+        """Runs one that ends before it fills, in this process."""
+        return reclaimd_here(*self.arguments(*more, fill=fill, **changes))
 
     def started(self, *more: str, **changes: Any) -> subprocess.Popen[str]:
         """Starts it."""
@@ -263,33 +252,21 @@ def test_every_refusal_changes_nothing(fill_node: FillNode, tmp_path: Path) -> N
     assert (unasked.returncode, "there is no terminal to ask on" in unasked.stderr) == (2, True), unasked.stderr
     assert unasked.stderr.count("\n") == 1, unasked.stderr
     assert "nothing was changed" in unasked.stderr
-    with left_to_the_end_of_the_process():
-        for message, (code, more, changes) in refused.items():
-            process = fill_node.refused(*more, **changes)
-            assert (process.returncode, message in process.stderr) == (code, True), (message, process.stderr)
-            assert process.stderr.count("\n") == 1, process.stderr
-            assert "nothing was changed" in process.stderr
-        with Daemon("--config", fill_node.configuration):
-            assert fill_node.refused("--yes").returncode == 75, "a daemon of ours holds the node"
-        (fill_node.node.mountpoint / "database").write_text("of another program")
-        process = fill_node.refused("--yes")
+    for message, (code, more, changes) in refused.items():
+        process = fill_node.refused(*more, **changes)
+        assert (process.returncode, message in process.stderr) == (code, True), (message, process.stderr)
+        assert process.stderr.count("\n") == 1, process.stderr
+        assert "nothing was changed" in process.stderr
+    with Daemon("--config", fill_node.configuration):
+        assert fill_node.refused("--yes").returncode == 75, "a daemon of ours holds the node"
+    (fill_node.node.mountpoint / "database").write_text("of another program")
+    process = fill_node.refused("--yes")
     assert (process.returncode, "holds other data" in process.stderr) == (2, True), process.stderr
     assert "database" in process.stderr
     assert abs(fill_node.node.filesystem.available_bytes() - before[0]) < MIB
     assert fill_node.node.cri.image_ids() == before[1] >= set(images)
     assert fill_node.drill("--yes", "--allow-other-data").returncode == 0
     assert (fill_node.node.mountpoint / "database").read_text() == "of another program"
-
-
-@contextmanager
-def left_to_the_end_of_the_process() -> Iterator[None]:
-    """Commands that are refused in this process leave their connection open, which is no fault of a program."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        try:
-            yield
-        finally:
-            gc.collect()
 
 
 def _conf(directory: Path, **fields: object) -> Path:
