@@ -18,9 +18,9 @@ from eviction.cli.options import (
     columns,
     configuration_of,
     exit_with,
-    print_words,
 )
 from eviction.cli.progress import Progress
+from eviction.cli.standalone import observe
 from eviction.configuration.effective import Extent
 from eviction.node.node import Node
 from eviction.node.responder import Request
@@ -43,13 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     All functions are planned to their end, so that every removable object is shown; a pass stops earlier.
     """
     with closing(Node(configuration_of(arguments), dry_run=True)) as node:
-        not_restored = node.restore_image_records()
-        if not_restored:
-            print_words(f"reclaimd: {not_restored}")
-        with Progress("asking the runtime where the images are") as progress:
-            problem = node.locate()
-            progress.step("looking at the filesystems")
-            observations, decision = node.responder.synchronize()
+        problem, observations, decision = observe(node)
         if not observations.signals:
             unread = "; ".join(each.reason for each in observations.unavailable)
             exit_with(EXIT_READING, unread or "no filesystem could be read")

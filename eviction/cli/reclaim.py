@@ -21,6 +21,7 @@ from eviction.cli.options import (
     print_words,
 )
 from eviction.cli.progress import Progress
+from eviction.cli.standalone import observe
 from eviction.cli.termination import block_termination, on_signals
 from eviction.control.reclaim import ReclaimOptions, ReclaimRefused, read_options, respond
 from eviction.node.node import Node
@@ -54,13 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     with closing(Node(configuration, dry_run=options.dry_run, stopping=stopping)) as node:
         if node.endpoint.found:
             print_words(f"reclaimd: no endpoint configured; using {node.endpoint.runtime}")
-        not_restored = node.restore_image_records()
-        if not_restored:
-            print_words(f"reclaimd: {not_restored}")
-        with Progress("asking the runtime where the images are") as progress:
-            problem = node.locate()
-            progress.step("looking at the filesystems")
-            observations, decision = node.responder.synchronize()
+        problem, observations, decision = observe(node)
         with Progress("reclaiming", lambda: removing(node)):
             answer = respond(options, node, observations, decision, problem)
     if answer.sentence:
