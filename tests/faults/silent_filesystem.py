@@ -87,9 +87,9 @@ class SilentFilesystem:
 
     def fall_silent(self, silence: Silence) -> None:
         """Stop answering."""
-        self._silence = silence
         if silence is Silence.UNREAD:
-            self._stop_serving()
+            self._stop_serving()  # first, as a request that was read must still be answered
+        self._silence = silence
 
     def abort(self) -> None:
         """End the filesystem: every call that hangs fails with ENOTCONN. May be called twice."""
