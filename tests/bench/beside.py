@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from statistics import median
@@ -57,13 +57,18 @@ def beside(effort: Effort) -> list[Row]:
     return rows
 
 
+def _in_turn(programs: dict[str, str], number: int) -> Iterable[tuple[str, str]]:
+    """Both programs; each is the first one in every other round."""
+    return reversed(programs.items()) if number % 2 else programs.items()
+
+
 def _crossings(programs: dict[str, str], population: Population) -> Iterator[Value]:
     """Fills of a real node until the minimum reclaim."""
     with populated_node(population) as on, tempfile.TemporaryDirectory(prefix="bench-") as directory:
         disk = on.disk()
         configuration = node_configuration(on, disk, Path(directory))
-        for _ in range(ROUNDS):
-            for who, program in programs.items():
+        for number in range(ROUNDS):
+            for who, program in _in_turn(programs, number):
                 options = ("--config", configuration, "--no-watch")
                 with Daemon(*options, before=AS_THE_UNIT, program=program) as daemon:
                     assert came_true(lambda: located(configuration))
@@ -89,8 +94,8 @@ def _processes(programs: dict[str, str]) -> Iterator[Value]:
             small.add_images(40, MIB)
             configuration = control_configuration(small, directory)
             check = ["check", "--config", configuration, "--standalone"]
-            for _ in range(ROUNDS):
-                for who, program in programs.items():
+            for number in range(ROUNDS):
+                for who, program in _in_turn(programs, number):
                     for value in command_milliseconds([program, "--help"], HOOKS_A_ROUND):
                         yield who, "reclaimd --help", "ms", value
                     for value in command_milliseconds([program, *check], HOOKS_A_ROUND):
