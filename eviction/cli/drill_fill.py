@@ -57,9 +57,7 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
         if not arguments.observe:
             held.callback(os.close, hold_node(configuration.root_directory))
         display = ProgressDisplay(first.where, show, inodes=first.counts_inodes)
-        observation = observation_of(configuration, display.progress)
-        held.callback(observation.node.close)
-        held.callback(observation.close)
+        observation = held.enter_context(observation_of(configuration, display.progress))
         hold_off = None if arguments.observe else _hold_off(configuration)
         forgotten = "" if arguments.observe else observation.node.restore_image_records()
         plan = _plan(scenario, observation, directory, arguments)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 
 from eviction.cli import EXIT_OK, EXIT_READING, EXIT_RUNTIME, EXIT_USAGE
 from eviction.cli.drill_output import ProgressDisplay, print_line, write_report
@@ -33,29 +34,27 @@ def observe(arguments: argparse.Namespace) -> int:
     show = print_words if arguments.output == "json" else print_line
     display = ProgressDisplay(FilesystemRole.NODEFS, show, inodes=False)
     block_termination()
-    observation = observation_of(configuration, display.progress)
-    on_signals(observation.stopping.set)
-    longest = "" if limits.longest_seconds is None else f"after {format_duration(limits.longest_seconds)}, "
-    show(f"observing {observation.node.endpoint.runtime}; nothing is changed")
-    for line in marks_table(observation):
-        show(f"  {line}")
-    show(f"ends {longest}when relieved and quiet for {format_duration(limits.quiet_seconds)}, or with Ctrl-C")
-    last_change, ended = observation.watch(limits)
-    display.end()
-    measured = observation.measurements(last_change, ended)
-    result = DrillResult(
-        name=OBSERVED,
-        why=f"What happens under pressure on the node of {observation.node.endpoint.runtime}.",
-        layout=None if measured.observations is None else measured.observations.layout,
-        filesystem="the filesystems of a real node",
-        simulated=False,
-        measurements=measured,
-        checks=(),
-        response=Response.OBSERVED,
-        lists_apart_seconds=observation.inventory.longest_gap_seconds,
-    )
-    observation.close()
-    observation.node.close()
+    with observation_of(configuration, display.progress) as observation:
+        on_signals(observation.stopping.set)
+        longest = "" if limits.longest_seconds is None else f"after {format_duration(limits.longest_seconds)}, "
+        show(f"observing {observation.node.endpoint.runtime}; nothing is changed")
+        for line in marks_table(observation):
+            show(f"  {line}")
+        show(f"ends {longest}when relieved and quiet for {format_duration(limits.quiet_seconds)}, or with Ctrl-C")
+        last_change, ended = observation.watch(limits)
+        display.end()
+        measured = observation.measurements(last_change, ended)
+        result = DrillResult(
+            name=OBSERVED,
+            why=f"What happens under pressure on the node of {observation.node.endpoint.runtime}.",
+            layout=None if measured.observations is None else measured.observations.layout,
+            filesystem="the filesystems of a real node",
+            simulated=False,
+            measurements=measured,
+            checks=(),
+            response=Response.OBSERVED,
+            lists_apart_seconds=observation.inventory.longest_gap_seconds,
+        )
     document = result_json(result)
     if arguments.output == "json":
         answer_json(document)
@@ -80,27 +79,25 @@ def limits_of(arguments: argparse.Namespace, quiet_seconds: float) -> Limits:
     return Limits(quiet_seconds if quiet is None else quiet, seconds["--for"])
 
 
+@contextmanager
 def observation_of(
     configuration: Configuration, progress: Callable[[float, SignalObservations], None]
-) -> NodeObservation:
-    """An observation of this node. Exits with 3 if the runtime cannot be reached, with 4 if no filesystem can be
-    read."""
-    node = Node(configuration)
-    if node.endpoint.found:
-        print_words(f"no endpoint configured; using {node.endpoint.runtime}")
-    try:
-        observation = NodeObservation(node, progress)
-    except RuntimeUnavailable as error:
-        node.close()
-        exit_with(EXIT_RUNTIME, f"the container runtime cannot be reached: {error}")
-    observations = node.summary.observe()
-    if observations.layout is None:
-        observation.close()
-        node.close()
-        exit_with(
-            EXIT_READING, "; ".join(each.reason for each in observations.unavailable) or "no filesystem could be read"
-        )
-    return observation
+) -> Iterator[NodeObservation]:
+    """An observation of this node, whose connections are closed at the end. Exits with 3 if the runtime cannot be
+    reached, with 4 if no filesystem can be read."""
+    with closing(Node(configuration)) as node:
+        if node.endpoint.found:
+            print_words(f"no endpoint configured; using {node.endpoint.runtime}")
+        try:
+            observation = NodeObservation(node, progress)
+        except RuntimeUnavailable as error:
+            exit_with(EXIT_RUNTIME, f"the container runtime cannot be reached: {error}")
+        with closing(observation):
+            observations = node.summary.observe()
+            if observations.layout is None:
+                unread = "; ".join(each.reason for each in observations.unavailable)
+                exit_with(EXIT_READING, unread or "no filesystem could be read")
+            yield observation
 
 
 def marks_table(observation: NodeObservation) -> list[str]:

@@ -45,7 +45,7 @@ from reclaim.types import (
 )
 
 LATE_POLL_SECONDS = 0.002  # the shortest pause between two readings of a disk that late space may still reach
-LATE_POLL_SHARE = 0.1  # of the time without a rise so far: a wait reads some forty times, however long it is
+LATE_POLL_SHARE = 0.1  # the pause as a share of the time without a rise: some forty readings in 0.25 s
 STILL_BYTES = 256 * 1024  # a loss of more than this is somebody writing
 
 

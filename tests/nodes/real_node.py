@@ -41,8 +41,7 @@ class RealNode:
 
     def import_image(self, image: Image) -> str:
         """Write `image` beside the filesystem under test, import it, delete the tar, and return its id."""
-        with tempfile.TemporaryDirectory(prefix="rn-image-") as outside:
-            return self.containerd.import_image(write_image(image, Path(outside)))
+        return self.import_images([image])[0]
 
     def import_images(self, images: Sequence[Image]) -> list[str]:
         """The same for several in one import; their ids. The first given is the oldest."""

@@ -16,16 +16,7 @@ import pytest
 from tests.full_disk import Relief, available, daemon_woken, full, hook
 from tests.nodes.real_node import RealNode, running_node
 from tests.real_node.loopfs import MIB, find_tool, loop_devices_of, run_tool
-from tests.real_node.oci import (
-    BASE,
-    SLEEP_FOR_EVER,
-    Image,
-    ImageTar,
-    Layer,
-    many_files_layer,
-    random_layer,
-    write_image,
-)
+from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, ImageTar, many_files_layer, random_layer, write_image
 from tests.real_node.test_relief import configure
 from tests.reclaimd_process import answer, reclaimd
 
@@ -81,25 +72,16 @@ class FullNode:
         self.running = node.kubelet.run_container(self._sandbox, "app", app, SLEEP_FOR_EVER)
         self.protected = {app, node.sandbox_image_id}
         many = disk.inodes or disk.fstype == "btrfs"
-
-        def files(number: int) -> tuple[Layer, ...]:
-            return (many_files_layer(100 + number, 700, 16),) if many else ()
-
-        self._tars: list[ImageTar] = [
-            write_image(
-                Image(
-                    f"reclaimd.test/spare/{number}:1",
-                    (random_layer(number, LAYER_BYTES[disk.fstype]), *files(number)),
-                ),
-                outside,
-            )
-            for number in range(UNUSED_IMAGES)
-        ]
-        mark = (
-            {"nodefs.inodesFree": str(CLEAR_INODES)}
-            if disk.inodes
-            else {"nodefs.available": str(CLEAR_BYTES[disk.fstype])}
-        )
+        self._tars: list[ImageTar] = []
+        for number in range(UNUSED_IMAGES):
+            layers = [random_layer(number, LAYER_BYTES[disk.fstype])]
+            if many:
+                layers.append(many_files_layer(100 + number, 700, 16))
+            self._tars.append(write_image(Image(f"reclaimd.test/spare/{number}:1", tuple(layers)), outside))
+        if disk.inodes:
+            mark = {"nodefs.inodesFree": str(CLEAR_INODES)}
+        else:
+            mark = {"nodefs.available": str(CLEAR_BYTES[disk.fstype])}
         self.configuration = configure(
             outside,
             node,
