@@ -27,13 +27,14 @@ def test_no_thread_starts_while_the_limit_forbids_it(times: int) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
+        commands, answers = child.stdin, child.stdout
+        assert commands is not None
+        assert answers is not None
 
         def tried() -> str:
-            child.stdin.write("\n")
-            child.stdin.flush()
-            return child.stdout.readline().strip()
+            commands.write("\n")
+            commands.flush()
+            return answers.readline().strip()
 
         with ThreadLimit(child.pid) as limit:
             assert tried() == "started"
@@ -43,7 +44,7 @@ def test_no_thread_starts_while_the_limit_forbids_it(times: int) -> None:
                 limit.lift()
                 assert tried() == "started"
         assert tried() == "started"
-        child.stdin.close()
+        commands.close()
         assert child.wait() == 0
 
 
