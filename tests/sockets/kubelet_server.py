@@ -127,7 +127,7 @@ def serving(identity: Identity, clients_of: Authority | None = None) -> ssl.SSLC
 
 
 class KubeletServer:
-    """Listens on a port of its own. `script` is what it sends, and may be replaced while it runs.
+    """Listens on a port of its own, or on `port`. `script` is what it sends, and may be replaced while it runs.
 
     With `bearer`, a request without that token gets 401. `unasked` is sent on each new connection, before TLS and
     before any request. `requests` holds the heads of all requests that it has read.
@@ -140,6 +140,7 @@ class KubeletServer:
         bearer: str = "",
         unasked: Iterable[Step] = (),
         host: str = "127.0.0.1",
+        port: int = 0,
     ):
         self.script: Iterable[Step] = script
         self.bearer = bearer
@@ -147,7 +148,7 @@ class KubeletServer:
         self._tls = tls
         self._unasked = unasked
         self._over = threading.Event()
-        self._listener = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        self._listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
         self._threads = [threading.Thread(target=self._accept, name="kubelet", daemon=True)]
         self._threads[0].start()
 

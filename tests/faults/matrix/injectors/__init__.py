@@ -1,0 +1,1 @@
+"""For each resource of the fault matrix, what makes it fail. `registry` has them all."""

@@ -1,0 +1,53 @@
+"""What every injector has: the life of one fault on one bench."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from tests.faults.matrix.rows import Fault
+
+if TYPE_CHECKING:
+    from tests.faults.matrix.bench import Bench
+    from tests.faults.matrix.program import Program
+
+
+class Injector:
+    """One resource of one bench, whole until `begin`.
+
+    `fields`: of the configuration. `from_the_start`: the fault has to begin before the program, whatever its name.
+    """
+
+    from_the_start = False
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.row = bench.row
+        self.fault: Fault = bench.row.fault
+        self.fields: dict[str, Any] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def prepare(self, program: Program) -> None:
+        """Before the program starts: how it is started."""
+
+    def begin(self) -> None:
+        """The fault begins. The program runs already, except at `absent-at-start`."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """The fault ends."""
+        raise NotImplementedError
+
+    def problems(self) -> list[str]:
+        """What is wrong with the resource itself after the fault, beside what every row promises."""
+        return []
+
+    def release(self) -> None:
+        """Whatever still hangs is let go, and nothing is left behind. May be called twice."""
