@@ -6,7 +6,6 @@ Everything is made in the runtime itself, not over its socket, which may be the 
 from __future__ import annotations
 
 import itertools
-import os
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +105,7 @@ class MatrixNode(SmallNode):
             case Kind.CONTAINER:
                 made = self.exited(self._crashed, APP, attempt=0)
                 self.runtime.age(made, DEAD_SECONDS)  # older than the newest copy
-            case Kind.SANDBOX:
+            case _:
                 name = f"gone-{number}"
                 made = self.maker.run_pod(name, f"uid-{name}", str(self.logs_of(name)))
                 self.runtime.kill_sandbox(made)
@@ -132,9 +131,3 @@ class MatrixNode(SmallNode):
     def pods_directory(self) -> Path:
         """The kubelet's directory of pods."""
         return self.root_directory / "pods"
-
-
-def make_directory(path: Path) -> Path:
-    """The directory, made if it is not there."""
-    os.makedirs(path, exist_ok=True)
-    return path

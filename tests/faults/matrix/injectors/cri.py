@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tests.faults.matrix.bench import Bench
 
 SLOW_SECONDS = 0.3
+REMEMBERED = frozenset({"Version"})
 BEYOND_RELIEF_BYTES = 14 << 20  # more than all unused images have
 
 FAILPOINTS: dict[Fault, Failpoint] = {
@@ -34,13 +35,25 @@ FAILPOINTS: dict[Fault, Failpoint] = {
 class Method(Injector):
     """One method of the runtime; the resource is its name."""
 
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench)
+        self._asked_before = 0
+
     def begin(self) -> None:
         """From now on calls of the method fail."""
+        self._asked_before = self.bench.node.failpoints.calls[self.row.resource]
         self.bench.node.failpoints[self.row.resource] = self.row.how or FAILPOINTS[self.fault]
 
     def end(self) -> None:
         """They are answered; those that hang, too."""
         del self.bench.node.failpoints[self.row.resource]
+
+    def problems(self) -> list[str]:
+        """The method was asked under the fault, unless its answer may be remembered; else the row says nothing."""
+        if self.row.resource in REMEMBERED and self.fault is not Fault.ABSENT_AT_START:
+            return []
+        asked = self.bench.node.failpoints.calls[self.row.resource] > self._asked_before
+        return [] if asked else [f"{self.row.resource} was never asked"]
 
     def release(self) -> None:
         """The same."""
@@ -56,10 +69,6 @@ class StopContainer(Method):
         self.fields = {"extent": "all", "kubeletEndpoint": self._kubelet.url}
         bench.pressure.unknown_containers = True
 
-    def problems(self) -> list[str]:
-        """The method was asked at all."""
-        return [] if self.bench.node.failpoints.calls["StopContainer"] else ["StopContainer was never asked"]
-
     def release(self) -> None:
         """The same, and the kubelet's server is closed."""
         super().release()
@@ -69,7 +78,7 @@ class StopContainer(Method):
 
 
 class ListContainerStats(Method):
-    """Asked only after a pass that was not enough, to explain it: so the first pressure is more than can be relieved."""
+    """Asked only after a pass that was not enough, to explain it: so at first no removal is enough."""
 
     from_the_start = True
 
@@ -84,10 +93,6 @@ class ListContainerStats(Method):
         self.bench.pressure.extra_bytes = 0
         with suppress(FileNotFoundError):
             os.truncate(self.bench.node.disk / "grown", 0)
-
-    def problems(self) -> list[str]:
-        """The method was asked at all."""
-        return [] if self.bench.node.failpoints.calls["ListContainerStats"] else ["ListContainerStats was never asked"]
 
 
 class RuntimeSocket(Injector):

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from tests.faults.matrix.injectors.injector import Injector
 from tests.faults.matrix.mirror_filesystem import MirrorFilesystem
-from tests.faults.matrix.node import make_directory
 from tests.faults.matrix.rows import Fault
 from tests.nodes.small_node import MIB
 from tests.sockets.mounts import mounted_tmpfs, unmount
@@ -26,11 +25,12 @@ GARBAGE = b'{"format": 1, "records": {"sha256:' + b"\0" * 100
 
 
 class Statvfs(Injector):
-    """The filesystem of the images, as the program sees it: its images are on the node's disk, whose size it reports."""
+    """The filesystem of the images as the program sees it. They are on the node's disk, whose size it reports."""
 
     def __init__(self, bench: Bench) -> None:
         super().__init__(bench)
-        place = make_directory(bench.directory / "images-seen")
+        place = bench.directory / "images-seen"
+        place.mkdir()
         self._filesystem = MirrorFilesystem(str(place), str(bench.node.disk))
         self._filesystem.__enter__()
         bench.node.runtime.image_mountpoint = str(place)
@@ -63,7 +63,8 @@ class StateFile(Injector):
 
     def __init__(self, bench: Bench) -> None:
         super().__init__(bench)
-        self._directory = make_directory(bench.directory / "state")
+        self._directory = bench.directory / "state"
+        self._directory.mkdir()
         self._filesystem: MirrorFilesystem | None = None
         self._mounted = False
         self.from_the_start = self.row.variant == "at-start" or self.fault is Fault.WRONG

@@ -10,7 +10,22 @@ from tests.faults.matrix.injectors.kubelet_api import KubeletAPI
 from tests.faults.matrix.injectors.log import LogFile
 from tests.faults.matrix.injectors.process import Descriptors, MessageMemory, Threads
 
-METHODS: dict[str, type[Injector]] = dict.fromkeys(("Version", "Status", "ListContainers", "ListPodSandbox", "ContainerStatus", "PodSandboxStatus", "ListImages", "ImageStatus", "ImageFsInfo", "RemoveContainer", "StopPodSandbox", "RemovePodSandbox", "RemoveImage"), Method)
+METHODS = (
+    "Version",
+    "Status",
+    "ListContainers",
+    "ListPodSandbox",
+    "ContainerStatus",
+    "PodSandboxStatus",
+    "ListImages",
+    "ImageStatus",
+    "ImageFsInfo",
+    "RemoveContainer",
+    "StopPodSandbox",
+    "RemovePodSandbox",
+    "RemoveImage",
+)
+"""The methods of the runtime that every node asks."""
 
 INJECTORS: dict[str, type[Injector]] = {
     "thread-start": Threads,
@@ -18,7 +33,7 @@ INJECTORS: dict[str, type[Injector]] = {
     "message-memory": MessageMemory,
     "statvfs": Statvfs,
     "runtime-socket": RuntimeSocket,
-    **METHODS,
+    **dict.fromkeys(METHODS, Method),
     "StopContainer": StopContainer,
     "ListContainerStats": ListContainerStats,
     "log": LogFile,
