@@ -171,7 +171,7 @@ class _Timeline:
         time.sleep(max(began + seconds - time.time(), 0.0))
         waits: list[tuple[float, Callable[[], bool]]] = []
         if relief.when is When.GOES_ON:
-            waits.append((relief.within_seconds, lambda: len(self._under()) >= RELIEFS_UNDER))
+            waits.append((RELIEFS_UNDER * relief.within_seconds, lambda: len(self._under()) >= RELIEFS_UNDER))
         for kind in relief.meanwhile:
             waits.append((relief.meanwhile_seconds, lambda kind=kind: bool(self._removed_since(kind, began))))  # type: ignore[misc]
         for patience, seen in waits:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 SLOW_STATVFS_SECONDS = 0.3
 SLOW_FILE_SECONDS = 0.5
+SLOW_DIRECTORY_SECONDS = 0.05  # of each access; a list is four, and a pass reads many
 GARBAGE = b'{"format": 1, "records": {"sha256:' + b"\0" * 100
 
 
@@ -121,7 +122,7 @@ class KubeletDirectories(Injector):
                 self._pods.rename(self._away)
             case Fault.HANGS | Fault.SLOW | Fault.COMES_BACK:
                 self._filesystem = MirrorFilesystem(str(self._pods), stopped=self.fault is not Fault.SLOW)
-                self._filesystem.delay_seconds = SLOW_FILE_SECONDS if self.fault is Fault.SLOW else 0.0
+                self._filesystem.delay_seconds = SLOW_DIRECTORY_SECONDS if self.fault is Fault.SLOW else 0.0
                 self._filesystem.__enter__()
             case Fault.WRONG if self.row.variant == "replaced":
                 self._pods.rename(self._away)
