@@ -154,6 +154,7 @@ class Manager:
             self.stalled_seconds(),
             self._node.removals.oldest_seconds,
             len(self._node.removals.parked),
+            self._node.threads_not_started,
         )
 
     def _thresholds(self, observations: SignalObservations) -> tuple[ThresholdStatus, ...]:

@@ -194,6 +194,12 @@ class Node(NodeView):
             progress=self.progress,
         )
 
+    @property
+    def threads_not_started(self) -> int:
+        """How many starts of a thread have failed."""
+        pools = (self.removals.workers, self.probe_threads)
+        return sum(pool.not_started for pool in pools) + self.disk_survey.threads_not_started
+
     def _called(self, call: str, seconds: float, failed: bool) -> None:  # the form of a CallObserver
         self.progress.mark()
         self.on_call(call, seconds, failed)

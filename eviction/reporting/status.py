@@ -37,7 +37,7 @@ class NodeStatus:
     `observations`: the last ones, None before the first. `heartbeat_age_seconds`: since then. `late_seconds`: since the
     next observation was due, negative before. `now`: monotonic seconds. `stalled_seconds`: since the pass that runs has
     gone forward. `removal_in_flight_seconds`: since the oldest removal was sent that is not answered. `parked`:
-    removals that no pass waits for any longer.
+    removals that no pass waits for any longer. `threads_not_started`: starts of a thread that have failed.
     """
 
     observations: SignalObservations | None
@@ -49,6 +49,7 @@ class NodeStatus:
     stalled_seconds: float = 0.0
     removal_in_flight_seconds: float = 0.0
     parked: int = 0
+    threads_not_started: int = 0
 
 
 def parked_json(removal: Removal, now: float) -> dict[str, Any]:
