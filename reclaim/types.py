@@ -146,7 +146,7 @@ class Listing:
     `sandbox_image_references` names the image of pod sandboxes; None means that no source says which it is.
     `image_volumes` maps a container id to the references of images that it mounts as volumes.
     `resolved` holds what the runtime answered for references that no listed image carries: the id of an image, or
-    None when it has no such image.
+    None when it has no such image. `runtime`: which runtime has answered, in words.
     """
 
     images: tuple[Image, ...] = ()
@@ -155,6 +155,7 @@ class Listing:
     sandbox_image_references: frozenset[str] | None = None
     image_volumes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     resolved: Mapping[str, str | None] = field(default_factory=dict)
+    runtime: str = ""
 
     def without(self, removed: Iterable[Verdict]) -> Listing:
         """The listing without these objects, as a dry run goes on after it has planned to remove them."""

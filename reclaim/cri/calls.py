@@ -73,6 +73,12 @@ class CriCalls:
         self._runtime_channel = Channel(runtime_path)
         self._image_channel = self._runtime_channel if image_path == runtime_path else Channel(image_path)
 
+    @property
+    def connections_made(self) -> int:
+        """How many connections were made so far, to both sockets."""
+        channels = {self._runtime_channel, self._image_channel}
+        return sum(channel.connections_made for channel in channels)
+
     def close(self) -> None:
         """Closes the connections. That would cancel a removal in flight, so wait for those first."""
         self._runtime_channel.close()

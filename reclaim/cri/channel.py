@@ -48,6 +48,8 @@ class Channel:
         self._idle: list[_Connection] = []  # the most recently used one last
         self._busy: set[_Connection] = set()
         self._closed = False
+        self.connections_made = 0
+        """How many connections were made so far: it grows when the runtime was replaced. It never shrinks."""
 
     def unary(self, method: str, request: bytes, seconds: float | None) -> bytes:
         """The one message that answers a call; `seconds` is its deadline, None: none. Raises CallError."""
@@ -100,6 +102,8 @@ class Channel:
         except BaseException:
             self._give_back(connection)
             raise
+        with self._lock:
+            self.connections_made += 1
         if not self._is_open():  # closed meanwhile: no request was sent yet
             self._give_back(connection)
             raise CallError(Code.CANCELLED, _CLOSED)
