@@ -35,15 +35,15 @@ class RuntimeVersion:
 
 @dataclass(frozen=True, slots=True)
 class ContainerStatus:
-    """One container as it is now: its state, the references of the images that it mounts as volumes, and what its log
-    files are found by: the path that the runtime writes to, and the names in its labels.
+    """One container as it is now: its state, the images that it mounts as volumes, each with all its references, and
+    what its log files are found by: the path that the runtime writes to, and the names in its labels.
 
     `stop_grace_seconds`: how long the kubelet would give it to stop, at least 2. `identity`: None if not reported.
     """
 
     id: str
     state: ContainerState
-    image_volumes: tuple[str, ...] = ()
+    image_volumes: tuple[tuple[str, ...], ...] = ()
     name: str = ""
     pod_name: str = ""
     pod_namespace: str = ""

@@ -2,7 +2,8 @@
 
 * Images are listed first, containers after them: a container that starts in between is seen, never missed.
 * Any failing call discards everything: a partial list would make a used image look unused.
-* For references that no listed image has, the runtime is asked, which resolves them by its own rules.
+* For references that no listed image has, the runtime is asked, which resolves them by its own rules. If it answers
+  with an image that a digest does not mean, the digest stays unresolved.
 * Which images a container mounts, and which image a sandbox was made from, never changes: it is asked once for each.
   That there is none may only mean that this version does not say it, so it is forgotten with the version.
 * A runtime may be replaced at any time, and containers survive it. So with each new connection its version and its
@@ -19,11 +20,14 @@ from dataclasses import dataclass, replace
 from reclaim.clock import Clock
 from reclaim.cri.retry import retried
 from reclaim.images.in_use import images_in_use
-from reclaim.images.references import ImageIndex
+from reclaim.images.references import ImageIndex, means
 from reclaim.services import ImageService, RuntimeService, RuntimeVersion
 from reclaim.types import Container, Listing, PodSandboxState, RuntimeUnavailable
 
 FRESH_SECONDS = 1.0
+ImageVolumes = tuple[tuple[str, ...], ...]
+"""The images that a container mounts, each with all its references."""
+
 ATTEMPTS = 3  # to read all lists from one runtime: the first may begin with what was known of the one before
 
 
@@ -50,7 +54,7 @@ class Lister:
         self._images = images
         self._clock = clock
         self._lock = threading.Lock()
-        self._volumes: dict[str, tuple[str, ...]] = {}
+        self._volumes: dict[str, ImageVolumes] = {}
         self._sandbox_images: dict[str, str | None] = {}
         self._facts: _RuntimeFacts | None = None
         self._facts_asked_at = 0  # connections made until then
@@ -122,7 +126,7 @@ class Lister:
         references = frozenset(image for image in (facts.sandbox_image, *self._sandbox_images.values()) if image)
         return references or None
 
-    def _image_volumes(self, containers: tuple[Container, ...], facts: _RuntimeFacts) -> dict[str, tuple[str, ...]]:
+    def _image_volumes(self, containers: tuple[Container, ...], facts: _RuntimeFacts) -> dict[str, ImageVolumes]:
         listed = {container.id for container in containers}
         self._volumes = {known: volumes for known, volumes in self._volumes.items() if known in listed}
         unknown = listed - self._volumes.keys() if facts.version.mounts_images() else set()
@@ -142,5 +146,6 @@ class Lister:
         }
         for reference in sandbox_images.union(images_in_use(listing, index).unresolved) - resolved.keys():
             image = self._images.image_status(reference)
-            resolved[reference] = None if image is None else image.id
+            if image is None or means(reference, image):
+                resolved[reference] = None if image is None else image.id
         return replace(listing, resolved=resolved)
