@@ -323,9 +323,11 @@ class Manager:
     def _refresh(self) -> None:
         """Asks the runtime where the images are and who uses them, which updates the image records.
 
-        Under pressure only where they are: who uses them takes a call for each container on some runtimes, minutes for
-        thousands of them, and a pass asks for itself.
+        Under pressure only where they are, and that seldom once it is known, as a runtime that does not answer this
+        question would hold up the passes by its deadline. Who uses them takes a call for each container on some
+        runtimes, minutes for thousands of them, and a pass asks for itself.
         """
+        known = self._node.summary.paths.imagefs is not None
         problem, pressed = self._node.locate(), bool(self._announcements.conditions)
         if problem is None and not pressed:
             try:
@@ -337,7 +339,7 @@ class Manager:
         if problem is None and not self._announcements.conditions:
             self._on_detected()
         self._announcements.runtime_asked(problem, self._node.pods_problem)
-        wait = REFRESH_SECONDS if problem is None and not pressed else RETRY_SECONDS
+        wait = REFRESH_SECONDS if (known if pressed else problem is None) else RETRY_SECONDS
         self._refresh_due = self._node.clock.monotonic() + wait
 
     def _refresh_soon(self) -> None:

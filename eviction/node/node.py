@@ -26,13 +26,13 @@ from reclaim.disk_need import most_in_flight
 from reclaim.execution.executor import Executor
 from reclaim.execution.readings import Progress
 from reclaim.execution.removals import Removals
-from reclaim.execution.workers import NoThread
+from reclaim.execution.workers import NoThread, Workers
 from reclaim.functions import FUNCTIONS, Collector, FunctionTable, Policies, ReclaimContext
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.pod_startup import PodStarts
 from reclaim.images.records import ImageRecords, containerd_witness
-from reclaim.images.records_file import RecordFile
+from reclaim.images.records_file import RecordFile, load_in_time
 from reclaim.pod_logs.names import LogPaths
 from reclaim.pods.kubelet_directories import KubeletDirectories
 from reclaim.pods.states import PodStateProvider
@@ -243,7 +243,7 @@ class Node(NodeView):
         be loaded, else an empty text; a missing file is no failure."""
         if self.record_file is None:
             return ""
-        loaded = self.record_file.load()
+        loaded = load_in_time(self.record_file, Workers("records", 1))
         self.records.restore(loaded.records)
         return "" if loaded.missing else loaded.problem
 

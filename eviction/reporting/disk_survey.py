@@ -94,8 +94,9 @@ class DiskSurvey:
         return replace(record, attributions=self.survey(record.after or record.observations, _outcomes(record)))
 
     def explain_later(self, record: Pass, on_explained: Callable[[Pass], None]) -> None:
-        """The same on a thread of its own, at most once a minute; `on_explained` is called there with the record. Without
-        a thread nothing is explained."""
+        """The same on a thread of its own, at most once a minute; `on_explained` is called there with the record.
+
+        Without a thread nothing is explained."""
         if (
             record.result is not PassResult.NOT_ENOUGH
             or self._clock.monotonic() - self._done_at < SHORTEST_INTERVAL_SECONDS
