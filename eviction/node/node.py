@@ -42,6 +42,7 @@ from signals.types import FsLayout
 # Used once, at the start: attribute of the configuration -> field of the file.
 NEEDS_RESTART = {
     "root_directory": "rootDirectory",
+    "lock_directory": "lockDirectory",
     "runtime_endpoint": "containerRuntimeEndpoint",
     "image_endpoint": "imageServiceEndpoint",
     "control_socket": "controlSocket",
