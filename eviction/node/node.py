@@ -50,6 +50,7 @@ IMPORTED_LATER = ("tenacity", "ipaddress", "json")
 # Used once, at the start: attribute of the configuration -> field of the file.
 NEEDS_RESTART = {
     "root_directory": "rootDirectory",
+    "lock_directory": "lockDirectory",
     "runtime_endpoint": "containerRuntimeEndpoint",
     "image_endpoint": "imageServiceEndpoint",
     "control_socket": "controlSocket",
