@@ -17,6 +17,7 @@ from eviction.cli.options import (
 )
 from eviction.cli.progress import Progress
 from eviction.control.socket import ControlUnavailable, ask
+from eviction.reporting.log import escaped
 from eviction.reporting.tables import amount, table
 from signals.quantity import format_duration
 from signals.types import Signal
@@ -53,6 +54,9 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
     conditions = ", ".join(status["conditions"]) or "no DiskPressure"
     doing = status["doing"] or "watching"
     head = [f"{conditions}; {doing}; layout {status['layout'] or 'not known yet'}"]
+    doubt = (status.get("pod_directories") or {}).get("sentence")  # an older daemon does not say it
+    if doubt:
+        head.append(f"pods: {escaped(doubt)}")
     available = {observation["signal"]: observation["available"] for observation in status["observations"]}
     rows = [["SIGNAL", "AVAILABLE", "MARK", "TIME TO THE MARK"]]
     for threshold in status["thresholds"]:

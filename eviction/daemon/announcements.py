@@ -17,6 +17,7 @@ from eviction.reporting.pass_record import Pass, PassResult
 from eviction.reporting.throttled_log import ThrottledLog
 from eviction.telemetry.events import EventSink
 from eviction.types import Decision, NodeCondition, Threshold
+from reclaim.pods.states import Doubt, Why
 from reclaim.types import EventReason, GCEvent, Result
 from signals.quantity import format_duration
 from signals.types import Signal, SignalObservations
@@ -101,6 +102,14 @@ class Announcements:
             self._log.warning(head, **fields)
         else:
             self._throttled_log.warn(head, key=f"{record.result} {acted_on.signal if acted_on else ''}", **fields)
+
+    def pods_compared(self, doubt: Doubt | None) -> None:
+        """After a comparison of the kubelet's directories with what the runtime holds."""
+        if doubt is None:
+            if self._throttled_log.resolved("directories"):
+                self._log.info("the kubelet's directories of pods are believed again")
+        elif doubt.why is not Why.NOT_COMPARED:  # without lists of the runtime; `runtime_asked` announces it
+            self._throttled_log.warn(doubt.sentence, key="directories", why=str(doubt.why))
 
     def attributed(self, record: Pass) -> None:
         """Some seconds after a pass that was not enough: what the bytes are used for; once in each pressure."""

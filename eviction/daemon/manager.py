@@ -31,7 +31,13 @@ from eviction.node.node import Node
 from eviction.reporting.log import Log
 from eviction.reporting.observations_json import observations_json
 from eviction.reporting.pass_record import Pass, Trigger, pass_summary
-from eviction.reporting.status import NodeStatus, ThresholdStatus, threshold_statuses, threshold_statuses_json
+from eviction.reporting.status import (
+    NodeStatus,
+    ThresholdStatus,
+    pod_directories_json,
+    threshold_statuses,
+    threshold_statuses_json,
+)
 from eviction.telemetry.events import EventSink, LogSink
 from eviction.types import Decision
 from reclaim.types import RuntimeUnavailable
@@ -105,6 +111,7 @@ class Manager:
         return {
             "heartbeat_age_seconds": round(now - self.heartbeat, 3),
             "pods_problem": self._node.pods_problem,
+            "pod_directories": pod_directories_json(self._node.pods_doubt),
             "doing": self.doing(),
             "requests_waiting": self.requests.waiting,
             "paused_for_seconds": round(max([0.0, *pauses]), 3),
@@ -131,6 +138,7 @@ class Manager:
             now - self.heartbeat,
             now - self._observation_due,
             now,
+            self._node.pods_doubt,
         )
 
     def _thresholds(self, observations: SignalObservations) -> tuple[ThresholdStatus, ...]:
@@ -288,6 +296,7 @@ class Manager:
         summary = pass_summary(record)
         self._passes.keep(summary)
         self._announcements.passed(record, summary)
+        self._announcements.pods_compared(self._node.pods_doubt)
 
     def _keep_attributed(self, record: Pass) -> None:
         """Replaces the record of a pass by the one with attributions; on the thread of the disk survey."""
@@ -295,7 +304,8 @@ class Manager:
         self._announcements.attributed(record)
 
     def _refresh(self) -> None:
-        """Asks the runtime where the images are and who uses them, which updates the image records.
+        """Asks the runtime where the images are and who uses them, which updates the image records; compares what it
+        holds with the kubelet's directories.
 
         Under pressure only where they are: who uses them takes a call for each container on some runtimes, minutes for
         thousands of them, and a pass asks for itself.
@@ -303,6 +313,7 @@ class Manager:
         problem, pressed = self._node.locate(), bool(self._announcements.conditions)
         if problem is None and not pressed:
             try:
+                self._node.compare_pods()
                 self._node.collector.detect_images()
             except RuntimeUnavailable as error:
                 problem = str(error)
@@ -311,6 +322,7 @@ class Manager:
         if problem is None and not self._announcements.conditions:
             self._on_detected()
         self._announcements.runtime_asked(problem, self._node.pods_problem)
+        self._announcements.pods_compared(self._node.pods_doubt)
         wait = REFRESH_SECONDS if problem is None and not pressed else RETRY_SECONDS
         self._refresh_due = self._node.clock.monotonic() + wait
 

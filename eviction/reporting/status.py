@@ -12,6 +12,7 @@ from typing import Any
 from eviction.decision.headroom import FillRates
 from eviction.reporting.observations_json import threshold_json
 from eviction.types import NodeCondition, Threshold
+from reclaim.pods.states import Doubt
 from signals.interval import FillRate
 from signals.types import SignalObservations
 
@@ -34,7 +35,8 @@ class NodeStatus:
     """The daemon at one moment.
 
     `observations`: the last ones, None before the first. `heartbeat_age_seconds`: since then. `late_seconds`: since the
-    next observation was due, negative before. `now`: monotonic seconds.
+    next observation was due, negative before. `now`: monotonic seconds. `doubt`: why the kubelet's directories of pods
+    are not believed.
     """
 
     observations: SignalObservations | None
@@ -43,6 +45,7 @@ class NodeStatus:
     heartbeat_age_seconds: float
     late_seconds: float
     now: float
+    doubt: Doubt | None = None
 
 
 def threshold_statuses(
@@ -69,6 +72,15 @@ def threshold_statuses_json(
         }
         for status in statuses
     ]
+
+
+def pod_directories_json(doubt: Doubt | None) -> dict[str, Any]:
+    """Whether the kubelet's directories of pods are believed, and if not, why: one word and one sentence."""
+    return {
+        "believed": doubt is None,
+        "why": None if doubt is None else str(doubt.why),
+        "sentence": None if doubt is None else doubt.sentence,
+    }
 
 
 def threshold_status(threshold: Threshold, observations: SignalObservations, fill: FillRate | None) -> ThresholdStatus:
