@@ -54,9 +54,6 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
     conditions = ", ".join(status["conditions"]) or "no DiskPressure"
     doing = status["doing"] or "watching"
     head = [f"{conditions}; {doing}; layout {status['layout'] or 'not known yet'}"]
-    doubt = (status.get("pod_directories") or {}).get("sentence")  # an older daemon does not say it
-    if doubt:
-        head.append(f"pods: {escaped(doubt)}")
     available = {observation["signal"]: observation["available"] for observation in status["observations"]}
     rows = [["SIGNAL", "AVAILABLE", "MARK", "TIME TO THE MARK"]]
     for threshold in status["thresholds"]:
@@ -71,6 +68,9 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
             ]
         )
     head += table(rows, width)
+    doubt = (status.get("pod_directories") or {}).get("sentence")  # an older daemon does not say it
+    if doubt:
+        head += ["", f"pods: {escaped(doubt)}"]
     passes = [["STARTED", "SIGNAL", "RESULT", "REASON"]]
     for record in status["passes"]:
         acted_on = record["acted_on"]["signal"] if record["acted_on"] else "-"

@@ -20,7 +20,6 @@ from tests.reclaimd_process import answer, reclaimd, reclaimd_here
 from tests.restart_rule import would_start
 from tests.sockets import kubelet_server
 
-
 BELIEVED = {"believed": True, "why": None, "sentence": None}
 
 
