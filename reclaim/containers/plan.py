@@ -142,7 +142,7 @@ class _EvictUnit:
     """The dead containers of one (pod UID, container name).
 
     `old_enough`: newest first. `young`: with the seconds that each lacks. `pod_removable`: why all of the unit is
-    removed, None if it is not. `held_by_guard`: all of it would be removed but for a guard of ours.
+    removed, None if it is not. `held_by_guard`: all of it would be removed but for a guard of ours, or might be.
     """
 
     newest: Container
@@ -165,7 +165,7 @@ def _evict_unit(
 ) -> _EvictUnit:
     pod_removable = _why_pod_removable(pods, uid, evict_non_deleted_pods)
     pod_gone = guarded and pod_removable is Reason.POD_GONE
-    held_by_guard = pod_gone and uid in alive
+    held_by_guard = (pod_gone and uid in alive) or pods.unknown(uid)
     settle_seconds = policy.settle_seconds if pod_gone and not held_by_guard else 0.0
     newest_first = sorted(unit, key=lambda c: (c.created_at_ns, c.attempt, c.id), reverse=True)
     min_age = max(policy.min_age_seconds, settle_seconds)

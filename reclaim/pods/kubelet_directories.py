@@ -65,7 +65,7 @@ class KubeletDirectories:
     @contextmanager
     def _opened(self) -> Iterator[tuple[int, RootIdentity]]:
         """The descriptor of `pods`, and which directories it was reached by. Raises OSError."""
-        root = os.open(self._root, _OPEN)
+        root = os.open(self._root, _OPEN | os.O_PATH)  # of the root only the right to pass is needed
         try:
             pods = os.open("pods", _OPEN, dir_fd=root)
             try:
