@@ -34,6 +34,7 @@ from eviction.reporting.status import NodeStatus
 from eviction.telemetry.http_server import Page
 from eviction.types import NodeCondition
 from reclaim.functions import FUNCTIONS, FunctionTable
+from reclaim.pods.states import Why
 from reclaim.types import Result
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -220,6 +221,9 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
     yield _counter("threads_not_started", text, [((), float(status.threads_not_started))])
     conditions = [((str(condition),), float(condition in status.conditions)) for condition in NodeCondition]
     yield _gauge("condition", "1 while the condition is reported", conditions, "condition")
+    doubts = [((str(why),), float(status.doubt is not None and status.doubt.why is why)) for why in Why]
+    text = "1 while the kubelet's directories of pods are not believed, by the reason: then no pod counts as gone"
+    yield _gauge("pod_directories_doubted", text, doubts, "why")
     seen = list(status.observations.signals.values()) if status.observations is not None else []
     rows = [((str(one.signal),), float(one.available)) for one in seen]
     yield _gauge("signal_available", "Bytes or inodes available", rows, "signal")
