@@ -80,6 +80,12 @@ class CriCalls:
         self._runtime_channel.prepare(count)
         self._image_channel.prepare(count)
 
+    @property
+    def connections_made(self) -> int:
+        """How many connections were made so far, to both sockets."""
+        channels = {self._runtime_channel, self._image_channel}
+        return sum(channel.connections_made for channel in channels)
+
     def close(self) -> None:
         """Closes the connections. That would cancel a removal in flight, so wait for those first."""
         self._runtime_channel.close()

@@ -52,6 +52,8 @@ class Channel:
         self._spare: list[_Connection] = []  # not connected
         self._prepared = 0
         self._closed = False
+        self.connections_made = 0
+        """How many connections were made so far: it grows when the runtime was replaced. It never shrinks."""
 
     def prepare(self, count: int) -> None:
         """Makes sockets for so many calls at a time. Raises OSError; those that were made stay."""
@@ -111,6 +113,8 @@ class Channel:
         except BaseException:
             self._give_back(connection)
             raise
+        with self._lock:
+            self.connections_made += 1
         if not self._is_open():  # closed meanwhile: no request was sent yet
             self._give_back(connection)
             raise CallError(Code.CANCELLED, _CLOSED)
