@@ -43,7 +43,6 @@ mount. ContainerStatus: what a new container mounts.)"""
 
 NEEDED_AT_START: dict[str, frozenset[Kind]] = {
     "ImageFsInfo": frozenset(Kind),  # without it the layout of the filesystems is not known, and so no row of the table
-    "PodSandboxStatus": frozenset({IMAGE, SANDBOX}),  # the image of sandboxes that are ready
 }
 """The same before the method has ever answered."""
 

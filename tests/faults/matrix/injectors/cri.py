@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.faults.matrix.bench import Bench
 
 SLOW_SECONDS = 0.3
-REMEMBERED = frozenset({"Version"})
+ASKED_ONCE = ("Version", "Status")  # for each connection: what the runtime is and can do
 BEYOND_RELIEF_BYTES = 14 << 20  # more than all unused images have
 
 FAILPOINTS: dict[Fault, Failpoint] = {
@@ -40,18 +40,18 @@ class Method(Injector):
         self._asked_before = 0
 
     def begin(self) -> None:
-        """From now on calls of the method fail."""
+        """From now on calls of the method fail. One that is asked once for each connection: after a restart."""
         self._asked_before = self.bench.node.failpoints.calls[self.row.resource]
         self.bench.node.failpoints[self.row.resource] = self.row.how or FAILPOINTS[self.fault]
+        if self.row.resource in ASKED_ONCE:
+            self.bench.node.server.restart()
 
     def end(self) -> None:
         """They are answered; those that hang, too."""
         del self.bench.node.failpoints[self.row.resource]
 
     def problems(self) -> list[str]:
-        """The method was asked under the fault, unless its answer may be remembered; else the row says nothing."""
-        if self.row.resource in REMEMBERED and self.fault is not Fault.ABSENT_AT_START:
-            return []
+        """The method was asked under the fault: else the row says nothing."""
         asked = self.bench.node.failpoints.calls[self.row.resource] > self._asked_before
         return [] if asked else [f"{self.row.resource} was never asked"]
 
