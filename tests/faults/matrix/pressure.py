@@ -29,7 +29,11 @@ class Cycle(NamedTuple):
 
 
 class Pressure:
-    """Runs on a thread of the test while the `with` block lasts."""
+    """Runs on a thread of the test while the `with` block lasts.
+
+    `unknown_containers`: the containers that may go are such whose state the runtime has lost. `extra_bytes`: how much
+    further below the mark the disk is filled.
+    """
 
     def __init__(self, node: MatrixNode, mark_bytes: int) -> None:
         self._node = node

@@ -5,7 +5,7 @@ Covers: the words of the table. Does not cover: the rows (`table`), and how a fa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from eviction.drill.runtime.faults import Failpoint
@@ -101,7 +101,7 @@ class Row:
     variant: str = ""
     restarts: bool = False
     in_suite: bool = False
-    exit_seconds: float = field(default=PROMISED_EXIT_SECONDS)
+    exit_seconds: float = PROMISED_EXIT_SECONDS
 
     @property
     def id(self) -> str:

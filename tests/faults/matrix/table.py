@@ -8,6 +8,7 @@ Covers: what must hold. Does not cover: how a fault is made (`injectors`), runni
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import grpc
 
@@ -174,10 +175,11 @@ _LARGE = Relief(When.GOES_ON, 8.0, reason="lists of many MiB are read again and 
 
 def _of_the_process() -> Iterator[Row]:
     for resource in ("thread-start", "descriptor"):
-        livez = Livez.OK if resource == "thread-start" else Livez.UNHEARD  # accept(2) makes a descriptor
+        livez = Livez.OK if resource == "thread-start" else Livez.UNHEARD  # accept(2) needs one
         yield Row(resource, Fault.ABSENT_AT_START, _RESTARTED, Livez.UNHEARD, restarts=True)
         yield Row(resource, Fault.ABSENT, GOES_ON, livez)
         yield Row(resource, Fault.COMES_BACK, GOES_ON, livez)
+    yield Row("descriptor", Fault.ABSENT, GOES_ON, variant="used-up")
     yield Row("message-memory", Fault.ABSENT, COMES_BACK)
     yield Row("message-memory", Fault.WRONG, _LARGE)
     yield Row("message-memory", Fault.COMES_BACK, COMES_BACK)
@@ -255,16 +257,7 @@ RESOURCES = (
 def _rows() -> Iterator[Row]:
     for rows in (_of_the_process(), _of_what_it_reads(), _of_methods(), _of_who_it_talks_to()):
         for row in rows:
-            yield Row(
-                row.resource,
-                row.fault,
-                row.relief,
-                row.livez,
-                row.how,
-                row.variant,
-                row.restarts,
-                row.id in IN_SUITE,
-            )
+            yield replace(row, in_suite=row.id in IN_SUITE)
 
 
 TABLE: tuple[Row, ...] = tuple(_rows())

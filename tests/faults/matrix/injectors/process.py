@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 from pathlib import Path
@@ -67,7 +68,8 @@ class Threads(Injector):
 
 
 class Descriptors(Injector):
-    """No descriptor can be made: a reached RLIMIT_NOFILE. Those that are open go on."""
+    """No descriptor can be made: RLIMIT_NOFILE below what is open, which goes on. `used-up`: as many as are open, so
+    that one can be made for each that is closed."""
 
     def __init__(self, bench: Bench) -> None:
         super().__init__(bench)
@@ -90,7 +92,9 @@ class Descriptors(Injector):
         """None can be made from now on; at the start: a few."""
         self._few = True
         if self.fault is not Fault.ABSENT_AT_START:
-            resource.prlimit(self.bench.pid, resource.RLIMIT_NOFILE, (FEW_DESCRIPTORS, self._usual[1]))
+            used = max(int(name) for name in os.listdir(f"/proc/{self.bench.pid}/fd")) + 1
+            most = used if self.row.variant == "used-up" else FEW_DESCRIPTORS
+            resource.prlimit(self.bench.pid, resource.RLIMIT_NOFILE, (most, self._usual[1]))
 
     def end(self) -> None:
         """As many as usual."""
