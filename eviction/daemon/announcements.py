@@ -17,8 +17,9 @@ from eviction.reporting.pass_record import Pass, PassResult
 from eviction.reporting.throttled_log import ThrottledLog
 from eviction.telemetry.events import EventSink
 from eviction.types import Decision, NodeCondition, Threshold
+from reclaim.events import EventReason, GCEvent
 from reclaim.pods.states import Doubt, Why
-from reclaim.types import EventReason, GCEvent, Outcome, Result
+from reclaim.types import Outcome, Result
 from signals.quantity import format_duration
 from signals.types import Signal, SignalObservations
 
