@@ -27,6 +27,7 @@ from reclaim.pods.states import Doubt, PodStates, RootIdentity, Why, doubt, is_p
 from reclaim.types import Container, ContainerState, Listing, PodSandbox, PodSandboxState
 
 SETTLE_SECONDS = 10.0
+LONGEST_NAME = 63 + 1 + 253  # of namespace and pod in Kubernetes; what a runtime reports may be longer
 
 
 class _Part(NamedTuple):
@@ -105,7 +106,7 @@ def _parts(listing: Listing) -> Iterator[_Part]:
 
 
 def _part(each: Container | PodSandbox, *, runs: bool) -> _Part:
-    return _Part(each.pod_uid, f"{each.pod_namespace}/{each.pod_name}", runs, each.created_at_ns)
+    return _Part(each.pod_uid, f"{each.pod_namespace}/{each.pod_name}"[:LONGEST_NAME], runs, each.created_at_ns)
 
 
 def _settled(parts: Iterable[_Part], present: Collection[str], now_ns: int, settle_seconds: float) -> bool:
