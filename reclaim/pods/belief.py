@@ -90,9 +90,10 @@ def _unexplained(states: PodStates, held: Collection[str], where: str) -> Doubt 
         return doubt(Why.EXPLAINS_NOTHING, what)
     if not present.isdisjoint(held) or (states.known and states.synced and states.sources_ready):
         return None
+    if not held:
+        return doubt(Why.NOTHING_HELD, f"the runtime holds nothing of a pod by which {where} could be believed")
     what = "has a directory of none of them" if present else "is empty"
-    holds = f"parts of {len(held)} pods" if held else "nothing of a pod"
-    return doubt(Why.EXPLAINS_NOTHING, f"the runtime holds {holds} and {where} {what}")
+    return doubt(Why.EXPLAINS_NOTHING, f"the runtime holds parts of {len(held)} pods and {where} {what}")
 
 
 def _parts(listing: Listing) -> Iterator[_Part]:

@@ -67,9 +67,9 @@ def why(present: str | None, listing: Listing | None, believed: RootIdentity | N
         ("one", [dead("one"), container("c", state=ContainerState.CREATED, pod_uid="two")], ""),
         ("", [dead("one")], Why.EXPLAINS_NOTHING),
         ("foreign", [dead("one"), dead("two")], Why.EXPLAINS_NOTHING),
-        ("one", [], Why.EXPLAINS_NOTHING),
-        ("", [], Why.EXPLAINS_NOTHING),
-        ("", [dead("")], Why.EXPLAINS_NOTHING),
+        ("one", [], Why.NOTHING_HELD),
+        ("", [], Why.NOTHING_HELD),
+        ("", [dead("")], Why.NOTHING_HELD),
     ],
 )
 def test_directories_are_believed_while_they_explain_what_the_runtime_holds(

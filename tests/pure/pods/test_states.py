@@ -112,7 +112,7 @@ def test_plan_and_last_check_agree_on_invalid_uids(tmp_path: Path, uid: str) -> 
 
 
 def test_a_pod_is_gone_only_in_the_directories_that_are_meant(tmp_path: Path) -> None:
-    """Root and `pods` both count, by device and inode: another root, and another `pods` in the same root, are others."""
+    """Root and `pods` both count, by device and inode: another root, and another `pods` in it, are others."""
     (tmp_path / "root" / "pods").mkdir(parents=True)
     directories = KubeletDirectories(str(tmp_path / "root"))
     first = directories.identity()
