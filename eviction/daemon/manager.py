@@ -27,13 +27,14 @@ from eviction.daemon.recent_passes import RecentPasses
 from eviction.daemon.row_backoff import RETRY_SECONDS, RowBackoff
 from eviction.daemon.worker import TICK_SECONDS, Worker
 from eviction.decision.headroom import levels_to_watch, nothing_fills, observation_interval
-from eviction.node.node import Node
+from eviction.node.node import DRAIN_SECONDS, Node
 from eviction.reporting.log import Log
 from eviction.reporting.observations_json import observations_json
 from eviction.reporting.pass_record import Pass, Trigger, pass_summary
 from eviction.reporting.status import (
     NodeStatus,
     ThresholdStatus,
+    parked_json,
     pod_directories_json,
     threshold_statuses,
     threshold_statuses_json,
@@ -85,11 +86,23 @@ class Manager:
         self.heartbeat = node.clock.monotonic()
         self._observation_due = self.heartbeat
         self.requests = ReclaimQueue(self._observe_at_once, self.doing)
+        node.removals.on_parked = self._announcements.parked
+        node.removals.on_parked_ended = self._announcements.parked_ended
+
+    def prepare(self) -> None:
+        """Starts the worker's threads. Raises NoThread."""
+        self._worker.prepare()
 
     def doing(self) -> str | None:
         """What the worker does now, in words; None for nothing. Any thread."""
         task = self._worker.task
         return None if task is None else task.what
+
+    def stalled_seconds(self) -> float:
+        """How long the worker's task has not gone forward: no call of the runtime was answered, and no removal ended or
+        was parked. 0 without a task. Any thread."""
+        task, now = self._worker.task, self._node.clock.monotonic()
+        return 0.0 if task is None else max(now - max(task.started, self._node.progress.at), 0.0)
 
     def observe_now(self) -> None:
         """Asks for an observation before the next one is due. Any thread."""
@@ -113,6 +126,8 @@ class Manager:
             "pods_problem": self._node.pods_problem,
             "pod_directories": pod_directories_json(self._node.pods_doubt),
             "doing": self.doing(),
+            "stalled_seconds": round(self.stalled_seconds(), 3),
+            "parked": [parked_json(removal, now) for removal in self._node.removals.parked.values()],
             "requests_waiting": self.requests.waiting,
             "paused_for_seconds": round(max([0.0, *pauses]), 3),
             "conditions": sorted(str(condition) for condition in self._announcements.conditions),
@@ -135,10 +150,14 @@ class Manager:
             observations,
             self._announcements.conditions,
             () if observations is None else self._thresholds(observations),
-            now - self.heartbeat,
-            now - self._observation_due,
-            now,
-            self._node.pods_doubt,
+            heartbeat_age_seconds=now - self.heartbeat,
+            late_seconds=now - self._observation_due,
+            now=now,
+            stalled_seconds=self.stalled_seconds(),
+            removal_in_flight_seconds=self._node.removals.oldest_seconds,
+            parked=len(self._node.removals.parked),
+            threads_not_started=self._node.threads_not_started,
+            doubt=self._node.pods_doubt,
         )
 
     def _thresholds(self, observations: SignalObservations) -> tuple[ThresholdStatus, ...]:
@@ -159,7 +178,7 @@ class Manager:
         self._observe_at_once()
 
     def run(self) -> None:
-        """Observes and reclaims until `stop`; then waits for the worker, at most 30 s."""
+        """Observes and reclaims until `stop`; then waits for removals that were sent, at most 30 s."""
         while not self._node.stopping.is_set():
             try:
                 self._turn()
@@ -167,7 +186,9 @@ class Manager:
                 self._announcements.defect(error)
                 self._node.stopping.wait(RETRY_SECONDS)
         self.requests.close()
-        self._worker.drain(lambda: bool(self._node.executor.in_flight))
+        if not self._node.removals.wait(DRAIN_SECONDS):
+            self._announcements.left_unanswered()
+        self._worker.leave()
 
     def _turn(self) -> None:
         """One turn of the loop: observe, start what follows from it, and wait for the next observation."""
@@ -307,9 +328,11 @@ class Manager:
         """Asks the runtime where the images are and who uses them, which updates the image records; compares what it
         holds with the kubelet's directories.
 
-        Under pressure only where they are: who uses them takes a call for each container on some runtimes, minutes for
-        thousands of them, and a pass asks for itself.
+        Under pressure only where they are, and that seldom once it is known, as a runtime that does not answer this
+        question would hold up the passes by its deadline. Who uses them takes a call for each container on some
+        runtimes, minutes for thousands of them, and a pass asks for itself.
         """
+        known = self._node.summary.paths.imagefs is not None
         problem, pressed = self._node.locate(), bool(self._announcements.conditions)
         if problem is None and not pressed:
             try:
@@ -322,6 +345,7 @@ class Manager:
         if problem is None and not self._announcements.conditions:
             self._on_detected()
         self._announcements.runtime_asked(problem, self._node.pods_problem)
+        wait = REFRESH_SECONDS if (known if pressed else problem is None) else RETRY_SECONDS
         self._announcements.pods_compared(self._node.pods_doubt)
         wait = REFRESH_SECONDS if problem is None and not pressed else RETRY_SECONDS
         self._refresh_due = self._node.clock.monotonic() + wait

@@ -7,8 +7,9 @@
   entry costs more than one for all.
 * Before each call the owner and mode of the socket are checked: one that others than root or our own user could have
   put there is not used. Two `stat`s for each call also notice a socket that was replaced since the last call.
-* Reads have a deadline. **Removals have none**: a deadline would cancel the call inside the runtime, and an
-  interrupted RemoveImage leaves a record behind that pins its bytes (containerd/containerd#13875).
+* Reads have a deadline, and so has what only stops something, the kubelet's. **Removals have none**: a deadline would
+  cancel the call inside the runtime, and an interrupted RemoveImage leaves a record behind that pins its bytes
+  (containerd/containerd#13875).
 
 Covers: how a call is made. Does not cover: which calls there are (`client`), gRPC itself (`channel`).
 """
@@ -28,6 +29,7 @@ from reclaim.trust import socket_refusal
 from reclaim.types import ReclaimError, RemovalFailed, RuntimeUnavailable
 
 READ_DEADLINE_SECONDS = 10.0
+STOP_DEADLINE_SECONDS = 120.0  # kubelet: runtimeRequestTimeout, to which it adds the grace period of a container
 LONGEST_DETAILS = 1000  # characters of the runtime's own error text, which logs and records repeat for each object
 
 RUNTIME_SERVICE = "/runtime.v1.RuntimeService/"
@@ -73,6 +75,17 @@ class CriCalls:
         self._runtime_channel = Channel(runtime_path)
         self._image_channel = self._runtime_channel if image_path == runtime_path else Channel(image_path)
 
+    def prepare(self, count: int) -> None:
+        """Makes sockets for so many calls at a time, so that none is missing later. Raises OSError."""
+        self._runtime_channel.prepare(count)
+        self._image_channel.prepare(count)
+
+    @property
+    def connections_made(self) -> int:
+        """How many connections were made so far, to both sockets."""
+        channels = {self._runtime_channel, self._image_channel}
+        return sum(channel.connections_made for channel in channels)
+
     def close(self) -> None:
         """Closes the connections. That would cancel a removal in flight, so wait for those first."""
         self._runtime_channel.close()
@@ -87,7 +100,9 @@ class CriCalls:
     def _channel(self, method: str) -> Channel:
         return self._image_channel if method.startswith(IMAGE_SERVICE) else self._runtime_channel
 
-    def _call(self, method: str, request: Any, read: Callable[[bytes], Answer], deadline: float | None) -> Answer:
+    def _call(
+        self, method: str, request: Any, read: Callable[[bytes | bytearray], Answer], deadline: float | None
+    ) -> Answer:
         began, failed = time.monotonic(), True
         try:
             answer = read(self._channel(method).unary(method, request.SerializeToString(), deadline))
@@ -126,11 +141,11 @@ class CriCalls:
         except (MalformedList, DecodeError) as error:
             raise RuntimeUnavailable(f"{self.endpoint}: {_short(method)} cannot be read: {error}") from error
 
-    def _messages_of_list(self, method: str, stream: str, request: Any) -> Iterable[bytes]:
+    def _messages_of_list(self, method: str, stream: str, request: Any) -> Iterable[bytes | bytearray]:
         """One message with the whole list; if that is too large, a stream of many. A partly read stream is no list."""
         self._check(method)
         try:
-            return (self._call(method, request, bytes, self._deadline),)
+            return (self._call(method, request, lambda answer: answer, self._deadline),)
         except CallError as error:
             if error.code is Code.NOT_FOUND:
                 raise self._not_found(method) from error
@@ -139,7 +154,7 @@ class CriCalls:
                 raise unavailable from error
         return self._stream(f"{method.rpartition('/')[0]}/{stream}", request, unavailable)
 
-    def _stream(self, method: str, request: Any, unimplemented: RuntimeUnavailable) -> Iterator[bytes]:
+    def _stream(self, method: str, request: Any, unimplemented: RuntimeUnavailable) -> Iterator[bytes | bytearray]:
         """All messages of a stream. Raises `unimplemented` if the runtime has no such method."""
         began, failed = time.monotonic(), True
         try:
@@ -167,12 +182,14 @@ class CriCalls:
             sentence = self._sentence(method, error)
         return RuntimeUnavailable(f"{self.endpoint}: {sentence}", transient=transient)
 
-    def _remove(self, method: str, request: Any, answer_type: type[Any]) -> bool:
+    def _remove(self, method: str, request: Any, answer_type: type[Any], deadline: float | None = None) -> bool:
         if (refusal := self._refusal(method)) is not None:
             raise RemovalFailed(refusal)
         try:
-            self._call(method, request, parser(answer_type), None)
+            self._call(method, request, parser(answer_type), deadline)
         except CallError as error:
+            if error.code is Code.DEADLINE_EXCEEDED and deadline is not None:
+                raise RemovalFailed(f"{_short(method)} was not answered within {deadline:g} s") from error
             if error.code is not Code.NOT_FOUND:
                 raise RemovalFailed(self._sentence(method, error)) from error
             return False
@@ -189,10 +206,10 @@ class CriCalls:
                 return f"{name} failed with {code.name}: {details}"
 
 
-def parser(message_type: type[Answer]) -> Callable[[bytes], Answer]:
+def parser(message_type: type[Answer]) -> Callable[[bytes | bytearray], Answer]:
     """The function that parses bytes as a message of this class."""
     read: Callable[[bytes], Answer] = message_type.FromString  # type: ignore[attr-defined] # every message has it
-    return read
+    return lambda answer: read(bytes(answer))  # no copy of what is bytes already
 
 
 def _short(method: str) -> str:

@@ -7,6 +7,7 @@
   name behind, which the next save removes.
 * Nothing is saved between the start and a removal: a full disk has no space for it. The daemon saves between its passes
   and at its end; a command or a dry run only reads.
+* A filesystem that does not answer is waited for a second (`load_in_time`).
 * No symbolic link is followed at the file or its directory, and a file that others may write is not trusted.
 
 Covers: the file and its directory. Does not cover: the format and the clocks (`records_json`).
@@ -15,20 +16,26 @@ Covers: the file and its directory. Does not cover: the format and the clocks (`
 from __future__ import annotations
 
 import os
+import re
 import stat
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from reclaim.clock import Clock
+from reclaim.execution.readings import ReadingHangs, read_within
+from reclaim.execution.workers import NoThread, Workers
 from reclaim.images.records_json import LARGEST_BYTES, Moment, NotRecords, records_from_json, records_json
 from reclaim.types import ImageRecord
 
+LOAD_SECONDS = 1.0
 SAVE_AGAIN_SECONDS = (
     3600.0  # unchanged records are saved again after so long: after a reboot the time since does not count
 )
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_MACHINE_ID = "/etc/machine-id"  # machine-id(5)
+_MACHINE_ID_TEXT = re.compile(r"[0-9a-f]{32}")
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -51,15 +58,26 @@ def current_boot_id() -> str:
         return ""
 
 
+def current_machine_id(path: str = _MACHINE_ID) -> str:
+    """The id of this machine; empty when it has none, or none yet, as in many containers."""
+    try:
+        with open(path, encoding="ascii") as file:
+            text = file.read(64).strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return text if _MACHINE_ID_TEXT.fullmatch(text) else ""
+
+
 class RecordFile:
     """One file of records. Making it touches nothing. May be used from several threads."""
 
-    def __init__(self, path: str, clock: Clock, boot_id: str | None = None):
+    def __init__(self, path: str, clock: Clock, boot_id: str | None = None, machine_id: str | None = None):
         self._path = path
         self._directory, self._name = os.path.split(os.path.abspath(path))
         self._temporary = f".{self._name}.new"
         self._clock = clock
         self._boot_id = current_boot_id() if boot_id is None else boot_id
+        self._machine_id = current_machine_id() if machine_id is None else machine_id
         self._lock = threading.Lock()
         self._on_disk: Mapping[str, ImageRecord] = {}
         self._as_of = clock.monotonic()
@@ -98,7 +116,7 @@ class RecordFile:
             return ""
 
     def _now(self) -> Moment:
-        return Moment(self._clock.monotonic(), self._clock.wall(), self._boot_id)
+        return Moment(self._clock.monotonic(), self._clock.wall(), self._boot_id, self._machine_id)
 
     def _read(self) -> bytes:
         """The file, at most one byte more than allowed. Never blocks, not even on a FIFO. Raises OSError."""
@@ -162,3 +180,11 @@ def _remove(name: str, directory: int) -> None:
 
 def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
+
+
+def load_in_time(file: RecordFile, workers: Workers) -> Loaded:
+    """What was saved, if it can be read within a second on one of these threads."""
+    try:
+        return read_within(LOAD_SECONDS, workers, file.load)
+    except (ReadingHangs, NoThread) as error:
+        return Loaded(problem=f"the state file is not read: {error}; images count as new")

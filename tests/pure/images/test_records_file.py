@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reclaim.images.records_file import SAVE_AGAIN_SECONDS, Loaded, RecordFile, current_boot_id
+from reclaim.execution.workers import Workers
+from reclaim.images.records_file import (
+    SAVE_AGAIN_SECONDS,
+    Loaded,
+    RecordFile,
+    current_boot_id,
+    current_machine_id,
+    load_in_time,
+)
 from reclaim.images.records_json import LARGEST_BYTES
 from reclaim.types import ImageRecord
 from tests.pure.values import SteppedClock, image_id
@@ -232,6 +241,31 @@ def test_this_boot_has_an_id() -> None:
     assert len(current_boot_id()) == 36
 
 
+@pytest.mark.regression
+def test_the_file_of_a_cloned_machine_is_not_used_and_then_replaced(path: Path) -> None:
+    """Images count as new, one sentence says why, and the next save makes the file this machine's own."""
+    clock = SteppedClock()
+    RecordFile(str(path), clock, "boot-1", "a" * 32).save(RECORDS)
+    here = RecordFile(str(path), clock, "boot-2", "b" * 32)
+    loaded = here.load()
+    assert loaded.records == {}
+    assert loaded.problem == f"the state file {path} is of another machine; images count as new"
+    assert here.save(RECORDS) == ""
+    assert here.load().records.keys() == RECORDS.keys()
+
+
+@pytest.mark.parametrize(
+    ("content", "machine_id"),
+    [("0123456789abcdef" * 2 + "\n", "0123456789abcdef" * 2), ("uninitialized\n", ""), ("", ""), ("\xff", "")],
+)
+def test_only_an_id_of_32_digits_is_a_machines(tmp_path: Path, content: str, machine_id: str) -> None:
+    """machine-id(5): it may be empty or `uninitialized` until the first boot."""
+    path = tmp_path / "machine-id"
+    path.write_text(content, encoding="latin-1")
+    assert current_machine_id(str(path)) == machine_id
+    assert current_machine_id(str(tmp_path / "missing")) == ""
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(max_size=200))
 def test_a_file_of_any_bytes_never_raises(tmp_path: Path, content: bytes) -> None:
@@ -243,3 +277,23 @@ def test_a_file_of_any_bytes_never_raises(tmp_path: Path, content: bytes) -> Non
     assert loaded.records == {}
     assert str(path) in loaded.problem
     assert "\n" not in loaded.problem
+
+
+@pytest.mark.regression
+def test_a_state_file_that_does_not_answer_is_waited_for_a_second(tmp_path: Path) -> None:
+    """Its filesystem hangs: the sentence says it, the caller goes on, and the next task finds no thread free."""
+    let_go = threading.Event()
+
+    class Hanging(RecordFile):
+        def load(self) -> Loaded:
+            """Not before it is let go."""
+            assert let_go.wait(60.0)
+            return super().load()
+
+    workers = Workers("records", 1)
+    file = Hanging(str(tmp_path / "state"), SteppedClock())
+    loaded = load_in_time(file, workers)
+    assert (dict(loaded.records), loaded.missing) == ({}, False)
+    assert loaded.problem == "the state file is not read: it did not answer within 1 s; images count as new"
+    assert "no thread is free" in load_in_time(file, workers).problem
+    let_go.set()
