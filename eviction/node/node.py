@@ -157,6 +157,7 @@ class Node(NodeView):
         self.log_paths = LogPaths(configuration.pod_logs_dir, configuration.container_logs_dir)
         self.collector = self.make_collector(self.executor)
         self.disk_survey = DiskSurvey(
+            self.summary.observe,
             self._places,
             lambda: self.pods.marked(KubeletDirectories(configuration.root_directory).pod_states()),
             lambda: CriClient(self.endpoint.runtime, self.endpoint.image, ASK_SECONDS),
