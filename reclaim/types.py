@@ -223,6 +223,8 @@ class Reason(StrEnum):
     HELD_OFF = "held_off"
     STOPPING = "stopping"
     INCOMPLETE_LISTING = "incomplete_listing"
+    BEING_REMOVED = "being_removed"
+    RUNTIME_STUCK = "runtime_stuck"
 
 
 class Rule(StrEnum):
@@ -281,7 +283,7 @@ class Plan:
 
 
 class Result(StrEnum):
-    """How one removal ended."""
+    """How one removal ended; `PARKED`: it has not, and its pass went on without it."""
 
     REMOVED = "removed"
     ALREADY_GONE = "already_gone"
@@ -289,6 +291,7 @@ class Result(StrEnum):
     FAILED = "failed"
     PLANNED = "planned"
     UNANSWERED = "unanswered"
+    PARKED = "parked"
 
 
 @dataclass(frozen=True, slots=True)

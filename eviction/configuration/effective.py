@@ -42,6 +42,7 @@ from eviction.configuration.sources import (
 from eviction.configuration.sources import KIND as KIND
 from eviction.configuration.sources import ConfigurationError as ConfigurationError
 from eviction.configuration.strict_yaml import first_problem
+from eviction.configuration.texts import unfit_texts
 from eviction.configuration.validation import location_problems, parse_healthz_endpoint
 from eviction.types import Threshold
 from reclaim.images.keep_list import parse_keep_list
@@ -56,6 +57,7 @@ from signals.quantity import (
 
 KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
 LONGEST_HOLD_OFF_FOR_NEW_PODS = 10.0
+SHORTEST_REMOVAL_PATIENCE = 0.5  # large images take longer on a good day; the tests of a stuck runtime want a short one
 KUBELET_ENDPOINT_FIELDS = {
     "url": "kubeletEndpoint",
     "token_file": "kubeletTokenFile",
@@ -110,10 +112,12 @@ class Configuration:
     pod_start_seconds: float
     kubelet_healthz: tuple[str, int] | str | None
     parallel_removals: int
+    removal_patience_seconds: float
     poll_floor_seconds: float
     poll_ceiling_seconds: float
     assumed_fill_rate: int
     state_file: str = ""
+    lock_directory: str = ""
     kubelet_endpoint: KubeletEndpoint | None = None
     control_socket: str = ""
     metrics_address: str = ""
@@ -150,6 +154,8 @@ def load(
 
 
 def _validated(document: Mapping[str, Any], name: str) -> ConfigurationFile:
+    for field_name, problem in unfit_texts(document):
+        raise ConfigurationError(f"{name}: {field_name}: {problem}")
     try:
         return ConfigurationFile.model_validate(document)
     except ValidationError as error:
@@ -210,10 +216,12 @@ class _EffectiveConfiguration:
             pod_start_seconds=self._seconds_up_to("holdOffForNewPods", LONGEST_HOLD_OFF_FOR_NEW_PODS),
             kubelet_healthz=parse_healthz_endpoint(written.kubeletHealthzEndpoint),
             parallel_removals=written.parallelRemovals,
+            removal_patience_seconds=self._removal_patience(),
             poll_floor_seconds=poll_floor,
             poll_ceiling_seconds=poll_ceiling,
             assumed_fill_rate=self._rate("assumedFillRate"),
             state_file=written.stateFile,
+            lock_directory=written.lockDirectory,
             kubelet_endpoint=self._kubelet_endpoint(),
             control_socket=written.controlSocket,
             metrics_address=written.metricsAddress,
@@ -267,6 +275,15 @@ class _EffectiveConfiguration:
             raise self._origins.error(name, str(error)) from None
         if seconds < 0:
             raise self._origins.error(name, f"must not be negative, but it was {text!r}")
+        return seconds
+
+    def _removal_patience(self) -> float:
+        seconds = self._seconds("removalPatience")
+        if seconds < SHORTEST_REMOVAL_PATIENCE:
+            text = self._written.removalPatience
+            raise self._origins.error(
+                "removalPatience", f"must be at least {SHORTEST_REMOVAL_PATIENCE:g}s, but it was {text!r}"
+            )
         return seconds
 
     def _seconds_up_to(self, name: str, most: float) -> float:

@@ -205,7 +205,9 @@ def _why_not_more(record: Pass) -> str:
         return "nothing in this layout relieves it: its row of the reclaim table is empty"
     waits = [f.eligible_in_seconds for f in record.functions if f.eligible_in_seconds is not None]
     failed = sum(f.count(Result.FAILED) for f in record.functions)
+    parked = sum(f.count(Result.PARKED) for f in record.functions)
     parts = [f"{failed} removals failed"] if failed else []
+    parts += [f"{parked} removals are not answered, and are waited for"] if parked else []
     if waits:
         parts.append(f"the next object is old enough in {min(waits):.0f} s")
     return ", ".join(parts) or "everything else is in use or protected"

@@ -99,7 +99,7 @@ class Metrics:
     """The counters, and the page with all metrics. All methods may be called from any thread.
 
     `status`: called at each scrape; it reads no disk. `held_off`: why nothing may be removed yet, or None.
-    `functions`: their names and kinds are values of labels.
+    `functions`: their names and kinds are values of labels. `log_lines_dropped`: since the start.
     """
 
     def __init__(
@@ -107,8 +107,10 @@ class Metrics:
         status: Callable[[], NodeStatus],
         held_off: Callable[[], str | None] = lambda: None,
         functions: FunctionTable = FUNCTIONS,
+        log_lines_dropped: Callable[[], int] = lambda: 0,
     ):
         self._status = status
+        self._log_lines_dropped = log_lines_dropped
         self._held_off = held_off
         self._functions = functions
         self._kinds = tuple(dict.fromkeys(kind for each in functions.values() for kind in each.kinds))
@@ -166,6 +168,8 @@ class Metrics:
         yield from _of_status(status)
         held = self._held_off() is not None
         yield _gauge("held_off", "1 while nothing is removed after a start", [((), float(held))])
+        text = "Lines of the log that nobody read or that could not be written"
+        yield _counter("log_lines_dropped", text, [((), float(self._log_lines_dropped()))])
         with self._lock:
             families = list(self._counted())
         yield from families
@@ -209,6 +213,11 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
     yield _gauge(
         "heartbeat_age_seconds", "Seconds since the last observation", [((), max(status.heartbeat_age_seconds, 0.0))]
     )
+    text = "Seconds since the oldest removal was sent that is not answered"
+    yield _gauge("removal_in_flight_seconds", text, [((), status.removal_in_flight_seconds)])
+    yield _gauge("removals_parked", "Removals that no pass waits for any longer", [((), float(status.parked))])
+    text = "Starts of a thread that have failed; nothing that a pass needs depends on one"
+    yield _counter("threads_not_started", text, [((), float(status.threads_not_started))])
     conditions = [((str(condition),), float(condition in status.conditions)) for condition in NodeCondition]
     yield _gauge("condition", "1 while the condition is reported", conditions, "condition")
     seen = list(status.observations.signals.values()) if status.observations is not None else []

@@ -179,7 +179,9 @@ class World:
         self._begin()
         if images:
             lister = Lister(node.client, node.client, node.clock)
-            image_gc = ImageGC(node.client, lister, node.records, node.clock, stopping, starts=node.pod_starts)
+            image_gc = ImageGC(
+                node.client, lister, node.records, Executor(node.clock, stopping), starts=node.pod_starts
+            )
             exact = self.extent is Extent.ALL
             result = image_gc.run(node.policies().images, 0.0, node.image_fs_space, exact=exact).reclaim
         else:
