@@ -40,7 +40,7 @@ class DeadDisk:
 
 @pytest.mark.regression
 def test_directories_that_do_not_answer_are_unknown_and_are_asked_once(tmp_path: Path) -> None:
-    """No pod counts as gone, only the first of many readings waits, and when the disk answers again all is as before."""
+    """No pod counts as gone, and only the first reading waits. When the disk answers again, all is as before."""
     (tmp_path / "pods" / "uid-1").mkdir(parents=True)
     disk = DeadDisk()
     directories = KubeletDirectories(str(tmp_path), disk)
