@@ -348,9 +348,10 @@ class Manager:
         """Asks the runtime where the images are and who uses them, which updates the image records; compares what it
         holds with the kubelet's directories.
 
-        Under pressure only where they are: who uses them takes a call for each container on some runtimes, minutes for
-        thousands of them, and a pass asks for itself. After an answer that was waited for in vain it is asked again a
-        minute later, as no pass can begin meanwhile; where nothing is known yet, each second.
+        Under pressure only where they are, each second, as with a place that is wrong nothing can be relieved; who uses
+        them takes a call for each container on some runtimes, minutes for thousands of them, and a pass asks for
+        itself. After an answer that was waited for in vain it is asked again a minute later, as no pass can begin
+        meanwhile; where nothing is known yet, each second.
         """
         began = self._node.clock.monotonic()
         problem, pressed = self._locate(), bool(self._announcements.conditions)
@@ -367,7 +368,8 @@ class Manager:
         self._announcements.runtime_asked(problem, self._node.pods_problem)
         self._announcements.pods_compared(self._node.pods_doubt)
         now, known = self._node.clock.monotonic(), self._node.summary.paths.imagefs is not None
-        soon = problem is not None and (now - began < PLACES_SECONDS or not known)
+        silent = known and now - began >= PLACES_SECONDS
+        soon = not silent and (problem is not None or pressed)
         self._refresh_due = now + (RETRY_SECONDS if soon else REFRESH_SECONDS)
 
     def _locate(self) -> str | None:
