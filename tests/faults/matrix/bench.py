@@ -96,14 +96,7 @@ class Bench:
         marks = {**given["evictionHard"], **fields.pop("evictionHard", {})}
         given = {**given, **fields, "evictionHard": marks}
         given["evictionMinimumReclaim"] = {"nodefs.available": "0", "imagefs.available": "0"}
-        return str(write_configuration(self.directory / "reclaimd.yaml", **_known(given)))
-
-
-def _known(fields: dict[str, Any]) -> dict[str, Any]:
-    """Without fields that this version does not have."""
-    from eviction.configuration.file import ConfigurationFile
-
-    return {name: value for name, value in fields.items() if name in ConfigurationFile.model_fields}
+        return str(write_configuration(self.directory / "reclaimd.yaml", **given))
 
 
 def run_row(row: Row, directory: Path) -> Run:
