@@ -32,7 +32,7 @@ def test_every_cell_has_a_row_or_a_reason_why_it_cannot_exist() -> None:
 
 
 def test_there_are_sixty_rows_at_least_and_each_is_one() -> None:
-    """157 when this was written; no two have the same id."""
+    """158 when this was written; no two have the same id."""
     assert len(TABLE) >= LEAST_ROWS
     assert [name for name, times in Counter(row.id for row in TABLE).items() if times > 1] == []
 
