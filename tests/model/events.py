@@ -11,6 +11,7 @@ from typing import TypeVar
 from eviction.drill.runtime.pod_records import Container, Sandbox
 from eviction.drill.scenario.types import RestartPolicy
 from reclaim.cri import cri_pb2 as pb
+from tests.model import mishaps
 from tests.model.kubelet import Pod
 from tests.model.world import IMAGES, KEPT_TAG, KIB, World
 
@@ -48,10 +49,11 @@ def pod_is_created(world: World, pick: int) -> bool:
     if len(world.kubelet.pods) >= MOST_PODS:
         return pod_is_deleted(world, pick)
     image = IMAGES[pick % len(IMAGES)]
-    mounts = world.dialect.runtime_version != "1.6.20" and pick % 3 == 0
+    mounts = world.runtime.mounts_images and pick % 2 == 0
     volume = IMAGES[(pick + 1) % len(IMAGES)] if mounts else ""
     logs = world.canary.directory if pick % 11 == 0 else None
-    world.kubelet.admit(image, volume, POLICIES[pick // 7 % 3], pick // 2 % 3, logs)
+    pod = world.kubelet.admit(image, volume, POLICIES[pick // 7 % 3], pick // 2 % 3, logs)
+    pod.by_digest = pick // 13 % 2 == 0
     return True
 
 
@@ -200,6 +202,12 @@ def node_reboots(world: World, pick: int) -> bool:
 
 
 BETWEEN_CALLS: tuple[Step, ...] = (
+    mishaps.root_vanishes_or_comes_back,
+    mishaps.root_vanishes_or_comes_back,
+    mishaps.removal_hangs,
+    mishaps.hung_call_ends,
+    mishaps.threads_start_or_not,
+    mishaps.digest_is_unlisted,
     pod_is_created,
     kubelet_syncs,
     kubelet_syncs_all,

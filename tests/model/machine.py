@@ -26,7 +26,7 @@ from eviction.drill.runtime.failpoints import (
     When,
 )
 from eviction.drill.runtime.server import METHODS
-from tests.model import events
+from tests.model import events, mishaps
 from tests.model.world import KIB, World
 from tests.nodes.model_node import SharedParts
 
@@ -103,7 +103,7 @@ class NodeMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """The node is removed."""
         if self.world is not None:
-            type(self).passes += self.world.passes
+            type(self).passes += self.world.passes.count
             type(self).removed += sum(entry.by_reclaimd for entry in self.world.runtime.ledger)
             self.world.close()
 
@@ -180,10 +180,41 @@ class NodeMachine(RuleBasedStateMachine):
     def something_restarts(self, pick: int) -> None:
         """reclaimd, with its records in a file; or, more rarely as it takes long, the runtime."""
         if pick % 16 == 0:
-            self.shared.server.restart()
+            self.node.restart_runtime()
         else:
             self.node.restart_product()
         type(self).steps += 1
+
+    @rule(pick=small)
+    def runtime_is_replaced(self, pick: int) -> None:
+        """Another version of the runtime takes over."""
+        self.node.replace_runtime(pick)
+        type(self).steps += 1
+
+    @rule(pick=numbers)
+    def root_vanishes_or_comes_back(self, pick: int) -> None:
+        """The kubelet's directories."""
+        self._step(mishaps.root_vanishes_or_comes_back, pick)
+
+    @rule(pick=numbers)
+    def removal_hangs(self, pick: int) -> None:
+        """The next call that removes or stops something hangs."""
+        self._step(mishaps.removal_hangs, pick)
+
+    @rule(pick=numbers)
+    def hung_call_ends(self, pick: int) -> None:
+        """One call that hung ends, or all."""
+        self._step(mishaps.hung_call_ends, pick)
+
+    @rule(pick=numbers)
+    def threads_start_or_not(self, pick: int) -> None:
+        """From now on no thread can start, or it can again."""
+        self._step(mishaps.threads_start_or_not, pick)
+
+    @rule(pick=numbers)
+    def digest_is_unlisted(self, pick: int) -> None:
+        """A digest by which a pod names its image is in no list any more, and its tag names another image."""
+        self._step(mishaps.digest_is_unlisted, pick)
 
     @rule(keep=small)
     def keep_list_changes(self, keep: int) -> None:
@@ -213,28 +244,28 @@ class NodeMachine(RuleBasedStateMachine):
     def pass_until_relieved(self, above: int, trouble: Trouble) -> None:
         """reclaimd relieves the node, and stops when that is enough; up to four other things happen in the middle."""
         self._trouble(trouble)
-        self.node.relieve(above * 4 * KIB, Extent.ENOUGH)
+        self.node.passes.relieve(above * 4 * KIB, Extent.ENOUGH)
         self._after_a_pass()
 
     @rule(trouble=troubles)
     def pass_to_the_end(self, trouble: Trouble) -> None:
         """reclaimd runs every function of the row."""
         self._trouble(trouble)
-        self.node.relieve(KIB, Extent.ALL)
+        self.node.passes.relieve(KIB, Extent.ALL)
         self._after_a_pass()
 
     @rule(trouble=troubles)
     def periodic_pass_over_containers(self, trouble: Trouble) -> None:
         """A pass of the loop over containers."""
         self._trouble(trouble)
-        self.node.collect(images=False)
+        self.node.passes.collect(images=False)
         self._after_a_pass()
 
     @rule(trouble=troubles)
     def periodic_pass_over_images(self, trouble: Trouble) -> None:
         """A pass of the loop over images."""
         self._trouble(trouble)
-        self.node.collect(images=True)
+        self.node.passes.collect(images=True)
         self._after_a_pass()
 
     def _trouble(self, trouble: Trouble) -> None:
@@ -244,7 +275,9 @@ class NodeMachine(RuleBasedStateMachine):
         for fault in armed:
             node.arm(fault)
         between = events.BETWEEN_CALLS
-        node.interrupt({call: partial(between[step % len(between)], node, pick) for call, step, pick in interruptions})
+        node.passes.interrupt(
+            {call: partial(between[step % len(between)], node, pick) for call, step, pick in interruptions}
+        )
 
     def _after_a_pass(self) -> None:
         type(self).steps += 1
