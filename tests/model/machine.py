@@ -188,8 +188,7 @@ class NodeMachine(RuleBasedStateMachine):
     @rule(pick=small)
     def runtime_is_replaced(self, pick: int) -> None:
         """Another version of the runtime takes over."""
-        self.node.replace_runtime(pick)
-        type(self).steps += 1
+        self._step(mishaps.runtime_is_replaced, pick)
 
     @rule(pick=numbers)
     def root_vanishes_or_comes_back(self, pick: int) -> None:
@@ -274,7 +273,7 @@ class NodeMachine(RuleBasedStateMachine):
         interruptions, armed = trouble
         for fault in armed:
             node.arm(fault)
-        between = events.BETWEEN_CALLS
+        between = mishaps.BETWEEN_CALLS
         node.passes.interrupt(
             {call: partial(between[step % len(between)], node, pick) for call, step, pick in interruptions}
         )

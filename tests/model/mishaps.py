@@ -1,7 +1,8 @@
-"""What breaks beside reclaimd, each as one small step: directories, threads, calls, lists. As in `events`."""
+"""What breaks beside reclaimd, each as one step as in `events`: directories, threads, calls, lists, the runtime."""
 
 from __future__ import annotations
 
+from tests.model import events
 from tests.model.held_calls import Way
 from tests.model.root_directory import DISGUISES
 from tests.model.world import IMAGES, World
@@ -41,7 +42,10 @@ def digest_is_unlisted(world: World, pick: int) -> bool:
     """An image that a pod names by its digest is in no list by a digest any more, and another one gets its tag."""
     images = [each for each in world.runtime.all_images() if world.runtime.sandbox_image not in each.tags]
     used = [each for each in images if each.tags and world.runtime.named_by_digest(each)]
-    if not used or len(images) < 2:
+    if not used:
+        events.pod_runs(world, pick, volume=False, by_digest=True)
+        return True
+    if len(images) < 2:
         return False
     image = used[pick % len(used)]
     others = [each for each in images if each is not image]
@@ -49,3 +53,22 @@ def digest_is_unlisted(world: World, pick: int) -> bool:
     tags = [tag for tag in image.tags if tag in IMAGES] or image.tags
     world.runtime.retag(others[pick // 7 % len(others)].id, tags[pick // 3 % len(tags)])
     return True
+
+
+def runtime_is_replaced(world: World, pick: int) -> bool:
+    """Another version of the runtime takes over, and a pod begins that uses what it can."""
+    world.replace_runtime(pick)
+    events.pod_runs(world, pick // 3, volume=True, by_digest=False)
+    return True
+
+
+BETWEEN_CALLS: tuple[events.Step, ...] = (
+    *events.BETWEEN_CALLS,
+    root_vanishes_or_comes_back,
+    root_vanishes_or_comes_back,
+    removal_hangs,
+    hung_call_ends,
+    hung_call_ends,
+    threads_start_or_not,
+    digest_is_unlisted,
+)
