@@ -48,9 +48,12 @@ class Need:
         `metadata/gc.go`): with 300 images of 5 MiB two side by side free 230 MiB/s of a disk that fills by 400 MiB/s,
         and eight about as much as it fills.
         """
-        if not self.full_within_a_minute or parallel == 1:
-            return parallel
-        return max(parallel, min(URGENT_TIMES * parallel, URGENT_MOST))
+        return most_in_flight(parallel) if self.full_within_a_minute else parallel
+
+
+def most_in_flight(parallel: int) -> int:
+    """How many removals may be in flight at most where `parallel` are configured: `Need.max_in_flight` in a hurry."""
+    return 1 if parallel == 1 else max(parallel, min(URGENT_TIMES * parallel, URGENT_MOST))
 
 
 @dataclass(frozen=True, slots=True)

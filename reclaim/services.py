@@ -22,26 +22,28 @@ class RuntimeVersion:
     version: str
 
     def mounts_images(self) -> bool:
-        """Whether containers of this runtime may have image volumes. containerd has them since 2.1; any other
-        runtime is assumed to have them."""
+        """Whether containers of this runtime may have image volumes; of an unknown runtime or version they may.
+
+        containerd makes such containers since 2.1 (containerd/containerd#10579). 2.0 counts too: its CRI has the
+        field, and a container of 2.1 runs on when its runtime is taken back to 2.0.
+        """
         if self.name != "containerd":
             return True
-        major, _, rest = self.version.lstrip("v").partition(".")
-        minor = rest.partition(".")[0]
-        return not (major.isdigit() and minor.isdigit()) or (int(major), int(minor)) >= (2, 1)
+        major = self.version.lstrip("v").partition(".")[0]
+        return not major.isdigit() or int(major) >= 2
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerStatus:
-    """One container as it is now: its state, the references of the images that it mounts as volumes, and what its log
-    files are found by: the path that the runtime writes to, and the names in its labels.
+    """One container as it is now: its state, the images that it mounts as volumes, each with all its references, and
+    what its log files are found by: the path that the runtime writes to, and the names in its labels.
 
     `stop_grace_seconds`: how long the kubelet would give it to stop, at least 2. `identity`: None if not reported.
     """
 
     id: str
     state: ContainerState
-    image_volumes: tuple[str, ...] = ()
+    image_volumes: tuple[tuple[str, ...], ...] = ()
     name: str = ""
     pod_name: str = ""
     pod_namespace: str = ""
@@ -77,6 +79,11 @@ class ImageFsInfo:
 
 class RuntimeService(Protocol):
     """Containers and sandboxes."""
+
+    @property
+    def connections_made(self) -> int:
+        """How many connections were made so far. While it stays the same, the same process answers: what a runtime can
+        do and how it is configured has to be asked again once it has grown."""
 
     def version(self) -> RuntimeVersion:
         """Name and version of the runtime."""

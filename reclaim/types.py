@@ -144,17 +144,19 @@ class Listing:
 
     The order matters: a container that starts in between is then seen, never missed.
     `sandbox_image_references` names the image of pod sandboxes; None means that no source says which it is.
-    `image_volumes` maps a container id to the references of images that it mounts as volumes.
+    `image_volumes` maps a container id to the images that it mounts as volumes, each with all its references.
     `resolved` holds what the runtime answered for references that no listed image carries: the id of an image, or
-    None when it has no such image.
+    None when it has no such image; nothing if it answered with another image than the one meant. `runtime`: which
+    runtime has answered, in words.
     """
 
     images: tuple[Image, ...] = ()
     containers: tuple[Container, ...] = ()
     sandboxes: tuple[PodSandbox, ...] = ()
     sandbox_image_references: frozenset[str] | None = None
-    image_volumes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    image_volumes: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
     resolved: Mapping[str, str | None] = field(default_factory=dict)
+    runtime: str = ""
 
     def without(self, removed: Iterable[Verdict]) -> Listing:
         """The listing without these objects, as a dry run goes on after it has planned to remove them."""
@@ -221,6 +223,8 @@ class Reason(StrEnum):
     HELD_OFF = "held_off"
     STOPPING = "stopping"
     INCOMPLETE_LISTING = "incomplete_listing"
+    BEING_REMOVED = "being_removed"
+    RUNTIME_STUCK = "runtime_stuck"
 
 
 class Rule(StrEnum):
@@ -279,7 +283,7 @@ class Plan:
 
 
 class Result(StrEnum):
-    """How one removal ended."""
+    """How one removal ended; `PARKED`: it has not, and its pass went on without it."""
 
     REMOVED = "removed"
     ALREADY_GONE = "already_gone"
@@ -287,6 +291,7 @@ class Result(StrEnum):
     FAILED = "failed"
     PLANNED = "planned"
     UNANSWERED = "unanswered"
+    PARKED = "parked"
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,11 +62,12 @@ class TreeMeter:
         self._limit_seconds = limit_seconds
         self._mounts = mounts
         self._running: threading.Thread | None = None
+        self.threads_not_started = 0
 
     def measure(self, trees: Sequence[Tree]) -> tuple[TreeUsage, ...]:
         """The usage of each tree, in the same order. Never raises OSError; what cannot be read is left out.
 
-        While an earlier measurement is stuck, all are empty and incomplete.
+        While an earlier measurement is stuck, and without a thread, all are empty and incomplete.
         """
         if self._running is not None and self._running.is_alive():
             return tuple(TreeUsage() for _ in trees)
@@ -78,8 +79,12 @@ class TreeMeter:
                 walk.run()
 
         thread = threading.Thread(target=run, name="tree usage", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            self.threads_not_started += 1
+            return tuple(TreeUsage() for _ in trees)
         self._running = thread
-        thread.start()
         thread.join(self._limit_seconds + 0.5)
         return tuple(walk.usage() for walk in walks)
 

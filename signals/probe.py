@@ -3,10 +3,11 @@
 `statvfs` on a dead NFS server, a FUSE daemon that stopped or a failing disk can block for ever, and the caller with it
 (https://github.com/kubernetes/kubernetes/issues/122491). So each filesystem has one daemon thread and at most one
 reading outstanding: a caller waits up to a limit and then goes on without a reading. Between two readings the same
-thread polls the filesystem, if it is near a threshold.
+thread polls the filesystem, if it is near a threshold. A thread that cannot be had is a reading that is not available;
+the next reading tries again.
 
-Covers: readings with a deadline, polls, their threads. Does not cover: the system call (`statvfs`), when to poll and
-to notify (`threshold_notifier`), what a filesystem is to the node (`filesystems`).
+Covers: readings with a deadline, polls, what their threads do. Does not cover: the system call (`statvfs`), when to
+poll and to notify (`threshold_notifier`), what a filesystem is to the node (`filesystems`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,15 @@ from signals.types import ReadingUnavailable
 PROBE_LIMIT_SECONDS = 2.0
 CLOSED = "is no longer observed"
 
+RunOnThread = Callable[[Callable[[], None]], None]
+"""Has a thread call a function, which returns when its probe is closed. Raises RuntimeError if there is no thread."""
+
+
+def run_on_new_thread(serve: Callable[[], None]) -> None:
+    """Starts a thread for it. Raises RuntimeError."""
+    # daemon: a thread stuck in the kernel must not keep the process from ending
+    threading.Thread(target=serve, name="statvfs", daemon=True).start()
+
 
 class _Order(Enum):
     """What the thread of a probe is told to do."""
@@ -35,13 +45,20 @@ class _Order(Enum):
 
 
 class Probe:
-    """Reads and polls one path on one thread, which is started by the first order and ends with `close`.
+    """Reads and polls one path on one thread, from the first order until `close`.
 
     If a reading is late, its caller gives it up, and the thread stays in the system call. Until that returns, every
     further reading fails at once instead of blocking another thread, and there are no polls. Any thread may call.
     """
 
-    def __init__(self, path: str, reader: FilesystemReader, clock: Clock, limit_seconds: float = PROBE_LIMIT_SECONDS):
+    def __init__(
+        self,
+        path: str,
+        reader: FilesystemReader,
+        clock: Clock,
+        limit_seconds: float = PROBE_LIMIT_SECONDS,
+        run_on_thread: RunOnThread = run_on_new_thread,
+    ):
         self.path = path
         self._reader = reader
         self._quick_reader = quick_reader_of(reader)
@@ -54,7 +71,8 @@ class Probe:
         self._ordering = threading.Lock()  # for all writes to what follows; never held while the filesystem is read
         self._notifier: ThresholdNotifier | None = None
         self._closed = False
-        self._thread: threading.Thread | None = None
+        self._run_on_thread = run_on_thread
+        self._has_thread = False
 
     def read(self) -> Reading:
         """A reading, at most `limit_seconds` from now. Raises ReadingUnavailable with a sentence."""
@@ -77,8 +95,11 @@ class Probe:
             current = self._notifier
             if current is not None and (current.levels, current.notify) == (levels, notify):
                 return
+            try:
+                self._take_thread()
+            except ReadingUnavailable:  # the next reading says it
+                return
             self._notifier = ThresholdNotifier(levels, notify)
-            self._start_thread()
             if self._orders.empty():  # else the thread finds the levels after the order that it has
                 self._orders.put(_Order.WATCH)
 
@@ -112,20 +133,26 @@ class Probe:
         return answer
 
     def _order_reading(self) -> None:
-        """Raises ReadingUnavailable when the probe is closed: an order after CLOSE would never be served."""
+        """Raises ReadingUnavailable without a thread, and when the probe is closed: an order after CLOSE would never be
+        served."""
         with self._ordering:
             if self._closed:
                 raise ReadingUnavailable(f"{self.path}: {CLOSED}")
-            self._start_thread()
+            self._take_thread()
             self._orders.put(_Order.READ)
 
-    def _start_thread(self) -> None:
-        if self._thread is None:  # daemon: a thread stuck in the kernel must not keep the process from ending
-            self._thread = threading.Thread(target=self._serve, name=f"statvfs {self.path}", daemon=True)
-            self._thread.start()
+    def _take_thread(self) -> None:
+        if self._has_thread:
+            return
+        try:
+            self._run_on_thread(self._serve)
+        except RuntimeError as error:
+            raise ReadingUnavailable(f"{self.path}: there is no thread to read it on: {error}") from error
+        self._has_thread = True
 
     def _serve(self) -> None:
-        """The probe's thread: serves orders, and polls when it is time."""
+        """On the probe's thread: serves orders, and polls when it is time."""
+        threading.current_thread().name = f"statvfs {self.path}"
         while True:
             notifier = self._notifier
             pause = None if notifier is None else max(notifier.due_at - self._clock.monotonic(), 0.0)
@@ -178,8 +205,9 @@ class Probes:
         clock: Clock,
         reader: FilesystemReader = read_statvfs,
         limit_seconds: float = PROBE_LIMIT_SECONDS,
+        run_on_thread: RunOnThread = run_on_new_thread,
     ):
-        self._make: Callable[[str], Probe] = lambda path: Probe(path, reader, clock, limit_seconds)
+        self._make: Callable[[str], Probe] = lambda path: Probe(path, reader, clock, limit_seconds, run_on_thread)
         self._lock = threading.Lock()  # over `_probes`; never held while a filesystem is read
         self._probes: dict[str, Probe] = {}
 

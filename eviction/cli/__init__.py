@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from eviction.exit_codes import EXIT_HELD as EXIT_HELD
 from eviction.exit_codes import EXIT_INTERRUPTED as EXIT_INTERRUPTED
+from eviction.exit_codes import EXIT_NO_RESOURCES as EXIT_NO_RESOURCES
 from eviction.exit_codes import EXIT_NOT_RELIEVED as EXIT_NOT_RELIEVED
 from eviction.exit_codes import EXIT_OK as EXIT_OK
 from eviction.exit_codes import EXIT_READING as EXIT_READING

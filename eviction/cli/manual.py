@@ -22,6 +22,7 @@ EXITS = (
     ("2", "usage or configuration, with one sentence that names the file, the field and what is allowed"),
     ("3", "the runtime or the daemon cannot be reached"),
     ("4", "a reading is unavailable"),
+    ("71", "threads or descriptors that a pass needs cannot be made"),
     ("75", "another instance holds the node"),
 )
 ENVIRONMENT = (

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 
-from eviction.cli import EXIT_HELD, EXIT_OK, EXIT_USAGE
+from eviction.cli import EXIT_HELD, EXIT_NO_RESOURCES, EXIT_OK, EXIT_USAGE
 from eviction.cli.options import (
     add_configuration,
     add_logging,
@@ -28,15 +28,15 @@ from eviction.daemon.endpoints import DaemonEndpoints, within_watchdog
 from eviction.daemon.image_records_saver import ImageRecordsSaver
 from eviction.daemon.manager import Manager
 from eviction.daemon.periodic_gc import PeriodicGC
-from eviction.daemon.worker import DRAIN_SECONDS
 from eviction.node.hold_off import HoldOff, kubelet_is_healthy
-from eviction.node.node import Node
+from eviction.node.node import CannotPrepare, Node
 from eviction.reporting.explain import no_effect_sentences
 from eviction.reporting.log import Log
 from eviction.telemetry.events import EventSink, FanOutSink, LogSink
 from eviction.telemetry.systemd import Notifier, listening_socket
 from eviction.types import Decision
 from reclaim.cri.calls import EndpointError
+from reclaim.execution.workers import NoThread
 from signals.types import SignalObservations
 from signals.watcher import FsWatcher
 
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0 on SIGTERM, 2 configuration, 75 another instance holds the node."""
+    """Exit 0 on SIGTERM, 2 configuration, 71 no threads or descriptors, 75 another instance holds the node."""
     notifier = Notifier(os.environ, os.getpid())
     loaded = LoadedConfiguration(arguments)
     configuration = within_watchdog(configuration_of(arguments), notifier)
@@ -82,6 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         on_detected=saver.save,
         events=events,
     )
+    prepare(node, manager)
     periodic = PeriodicGC(node, log, events, hold_off.why) if configuration.periodic_gc else None
 
     def observe_now() -> None:
@@ -109,19 +110,26 @@ def run(arguments: argparse.Namespace) -> int:
     if periodic is not None:
         periodic.start()
     manager.run()
-    if periodic is not None:
-        periodic.drain(DRAIN_SECONDS)
     saver.finish()
     finish_events()
     watches.stop()
     endpoints.stop()
     if control is not None:
         control.stop()
-    if not node.executor.in_flight and (periodic is None or not periodic.in_flight):
+    if not node.removals.begun:
         node.close()
     log.info("stopped")
     os.close(lock)
     return EXIT_OK
+
+
+def prepare(node: Node, manager: Manager) -> None:
+    """Makes everything that a pass needs. Exits with 71 where it cannot be made."""
+    try:
+        node.prepare()
+        manager.prepare()
+    except (CannotPrepare, NoThread) as error:
+        exit_with(EXIT_NO_RESOURCES, f"cannot start: {error}")
 
 
 def start_events(configuration: Configuration, log: Log, node: Node) -> tuple[EventSink, Callable[[], object]]:

@@ -17,6 +17,7 @@ from eviction.cli.options import (
 )
 from eviction.cli.progress import Progress
 from eviction.control.socket import ControlUnavailable, ask
+from eviction.reporting.pass_record import shortened
 from eviction.reporting.tables import amount, table
 from signals.quantity import format_duration
 from signals.types import Signal
@@ -67,6 +68,9 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
             ]
         )
     head += table(rows, width)
+    for parked in status["parked"]:
+        since = format_duration(parked["seconds"])
+        head.append(f"parked: the removal of {parked['kind']} {shortened(parked['name'])} is not answered for {since}")
     passes = [["STARTED", "SIGNAL", "RESULT", "REASON"]]
     for record in status["passes"]:
         acted_on = record["acted_on"]["signal"] if record["acted_on"] else "-"

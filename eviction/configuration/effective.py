@@ -56,6 +56,7 @@ from signals.quantity import (
 
 KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
 LONGEST_HOLD_OFF_FOR_NEW_PODS = 10.0
+SHORTEST_REMOVAL_PATIENCE = 0.5  # large images take longer on a good day; the tests of a stuck runtime want a short one
 KUBELET_ENDPOINT_FIELDS = {
     "url": "kubeletEndpoint",
     "token_file": "kubeletTokenFile",
@@ -110,6 +111,7 @@ class Configuration:
     pod_start_seconds: float
     kubelet_healthz: tuple[str, int] | str | None
     parallel_removals: int
+    removal_patience_seconds: float
     poll_floor_seconds: float
     poll_ceiling_seconds: float
     assumed_fill_rate: int
@@ -210,6 +212,7 @@ class _EffectiveConfiguration:
             pod_start_seconds=self._seconds_up_to("holdOffForNewPods", LONGEST_HOLD_OFF_FOR_NEW_PODS),
             kubelet_healthz=parse_healthz_endpoint(written.kubeletHealthzEndpoint),
             parallel_removals=written.parallelRemovals,
+            removal_patience_seconds=self._removal_patience(),
             poll_floor_seconds=poll_floor,
             poll_ceiling_seconds=poll_ceiling,
             assumed_fill_rate=self._rate("assumedFillRate"),
@@ -267,6 +270,15 @@ class _EffectiveConfiguration:
             raise self._origins.error(name, str(error)) from None
         if seconds < 0:
             raise self._origins.error(name, f"must not be negative, but it was {text!r}")
+        return seconds
+
+    def _removal_patience(self) -> float:
+        seconds = self._seconds("removalPatience")
+        if seconds < SHORTEST_REMOVAL_PATIENCE:
+            text = self._written.removalPatience
+            raise self._origins.error(
+                "removalPatience", f"must be at least {SHORTEST_REMOVAL_PATIENCE:g}s, but it was {text!r}"
+            )
         return seconds
 
     def _seconds_up_to(self, name: str, most: float) -> float:

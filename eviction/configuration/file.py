@@ -54,6 +54,7 @@ class ConfigurationFile(StrictModel):
     kubeletHealthzEndpoint: str = "127.0.0.1:10248"  # noqa: N815 # kubelet: healthzBindAddress, healthzPort
     holdOffForNewPods: str = "1s"  # noqa: N815
     parallelRemovals: int = Field(2, ge=1, le=64)  # noqa: N815
+    removalPatience: str = "30s"  # noqa: N815
     pollFloor: str = "10ms"  # noqa: N815
     pollCeiling: str = "10s"  # noqa: N815
     assumedFillRate: str = "500Mi"  # noqa: N815

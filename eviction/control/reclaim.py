@@ -164,10 +164,13 @@ def request_of(
 
 
 def exit_code(record: Pass) -> int:
-    """The exit code for the result of a pass."""
+    """The exit code for the result of a pass. A dry run that could not read everything has no whole answer, and ends as
+    one on a runtime that is away."""
     match record.result:
-        case PassResult.SATISFIED | PassResult.DRY_RUN | PassResult.IDLE:
+        case PassResult.SATISFIED | PassResult.IDLE:
             return EXIT_OK
+        case PassResult.DRY_RUN:
+            return EXIT_RUNTIME if record.errors else EXIT_OK
         case PassResult.NOT_ENOUGH:
             return EXIT_NOT_RELIEVED
         case PassResult.FAILED:

@@ -17,7 +17,7 @@ from eviction.reporting.pass_record import Pass, PassResult
 from eviction.reporting.throttled_log import ThrottledLog
 from eviction.telemetry.events import EventSink
 from eviction.types import Decision, NodeCondition, Threshold
-from reclaim.types import EventReason, GCEvent, Result
+from reclaim.types import EventReason, GCEvent, Outcome, Result
 from signals.quantity import format_duration
 from signals.types import Signal, SignalObservations
 
@@ -101,6 +101,24 @@ class Announcements:
             self._log.warning(head, **fields)
         else:
             self._throttled_log.warn(head, key=f"{record.result} {acted_on.signal if acted_on else ''}", **fields)
+
+    def parked(self, outcome: Outcome) -> None:
+        """When a pass goes on without a removal."""
+        self._log.warning(f"{outcome.verdict.kind} {outcome.verdict.name}: {outcome.error}", id=outcome.verdict.id)
+
+    def parked_ended(self, outcome: Outcome) -> None:
+        """When a parked removal is answered at last."""
+        verdict, took = outcome.verdict, format_duration(outcome.duration_seconds)
+        how = outcome.result or "nothing was sent"
+        error = f": {outcome.error}" if outcome.error else ""
+        self._log.info(
+            f"{verdict.kind} {verdict.name}: what was parked has ended after {took}: {how}{error}", id=verdict.id
+        )
+
+    def left_unanswered(self) -> None:
+        """At the end, when a removal that was sent has not been answered within the time that is waited for it."""
+        for removal in self._node.removals.begun:
+            self._log.warning(f"leaving while {removal.verdict.kind} {removal.verdict.name} is being removed")
 
     def attributed(self, record: Pass) -> None:
         """Some seconds after a pass that was not enough: what the bytes are used for; once in each pressure."""

@@ -61,7 +61,7 @@ class DaemonEndpoints:
             return
         self._log.info(f"metrics and health are served on {server.address}", address=server.address)
         self._server, self._metrics = server, metrics
-        self._node.client.on_call = metrics.count_call
+        self._node.on_call = metrics.count_call
 
     def on_observation(self) -> None:
         """Feeds systemd's watchdog; after the first observation the service is ready."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 
 from eviction.reporting.log import Log
+from reclaim.execution.workers import NoThread, Workers
 from reclaim.images.records import ImageRecords
 from reclaim.images.records_file import RecordFile
 
@@ -23,7 +24,9 @@ class ImageRecordsSaver:
         self._file = file
         self._log = log
         self._last_problem = ""
-        self._saving: threading.Thread | None = None
+        self._workers = Workers("records", 1)
+        self._saved = threading.Event()  # set while nothing is being saved
+        self._saved.set()
 
     def load(self) -> None:
         """Restores the records that an earlier process saved."""
@@ -37,20 +40,30 @@ class ImageRecordsSaver:
             self._log.warning(loaded.problem)
 
     def save(self) -> None:
-        """Starts saving, unless an earlier save has not finished."""
-        if self._file is None or (self._saving is not None and self._saving.is_alive()):
+        """Starts saving, unless an earlier save has not finished. Without a thread nothing is saved, which is a
+        warning."""
+        file = self._file
+        if file is None or not self._saved.is_set():
             return
-        self._saving = threading.Thread(target=self._save, args=(self._file,), name="records", daemon=True)
-        self._saving.start()
+        self._saved.clear()
+        try:
+            self._workers.run(lambda: self._save(file))
+        except NoThread as error:
+            self._saved.set()
+            self._warn(f"the image records are not saved: {error}")
 
     def finish(self) -> None:
         """Saves a last time and waits at most 1 s for it."""
         self.save()
-        if self._saving is not None:
-            self._saving.join(SAVE_AT_END_SECONDS)
+        self._saved.wait(SAVE_AT_END_SECONDS)
 
     def _save(self, file: RecordFile) -> None:
-        problem = file.save(self._records.records)
+        try:
+            self._warn(file.save(self._records.records))
+        finally:
+            self._saved.set()
+
+    def _warn(self, problem: str) -> None:
         if problem and problem != self._last_problem:
             self._log.warning(problem)
         self._last_problem = problem

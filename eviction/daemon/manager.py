@@ -27,11 +27,17 @@ from eviction.daemon.recent_passes import RecentPasses
 from eviction.daemon.row_backoff import RETRY_SECONDS, RowBackoff
 from eviction.daemon.worker import TICK_SECONDS, Worker
 from eviction.decision.headroom import levels_to_watch, nothing_fills, observation_interval
-from eviction.node.node import Node
+from eviction.node.node import DRAIN_SECONDS, Node
 from eviction.reporting.log import Log
 from eviction.reporting.observations_json import observations_json
 from eviction.reporting.pass_record import Pass, Trigger, pass_summary
-from eviction.reporting.status import NodeStatus, ThresholdStatus, threshold_statuses, threshold_statuses_json
+from eviction.reporting.status import (
+    NodeStatus,
+    ThresholdStatus,
+    parked_json,
+    threshold_statuses,
+    threshold_statuses_json,
+)
 from eviction.telemetry.events import EventSink, LogSink
 from eviction.types import Decision
 from reclaim.types import RuntimeUnavailable
@@ -79,11 +85,23 @@ class Manager:
         self.heartbeat = node.clock.monotonic()
         self._observation_due = self.heartbeat
         self.requests = ReclaimQueue(self._observe_at_once, self.doing)
+        node.removals.on_parked = self._announcements.parked
+        node.removals.on_parked_ended = self._announcements.parked_ended
+
+    def prepare(self) -> None:
+        """Starts the worker's threads. Raises NoThread."""
+        self._worker.prepare()
 
     def doing(self) -> str | None:
         """What the worker does now, in words; None for nothing. Any thread."""
         task = self._worker.task
         return None if task is None else task.what
+
+    def stalled_seconds(self) -> float:
+        """How long the worker's task has not gone forward: no call of the runtime was answered, and no removal ended or
+        was parked. 0 without a task. Any thread."""
+        task, now = self._worker.task, self._node.clock.monotonic()
+        return 0.0 if task is None else max(now - max(task.started, self._node.progress.at), 0.0)
 
     def observe_now(self) -> None:
         """Asks for an observation before the next one is due. Any thread."""
@@ -106,6 +124,8 @@ class Manager:
             "heartbeat_age_seconds": round(now - self.heartbeat, 3),
             "pods_problem": self._node.pods_problem,
             "doing": self.doing(),
+            "stalled_seconds": round(self.stalled_seconds(), 3),
+            "parked": [parked_json(removal, now) for removal in self._node.removals.parked.values()],
             "requests_waiting": self.requests.waiting,
             "paused_for_seconds": round(max([0.0, *pauses]), 3),
             "conditions": sorted(str(condition) for condition in self._announcements.conditions),
@@ -131,6 +151,10 @@ class Manager:
             now - self.heartbeat,
             now - self._observation_due,
             now,
+            self.stalled_seconds(),
+            self._node.removals.oldest_seconds,
+            len(self._node.removals.parked),
+            self._node.threads_not_started,
         )
 
     def _thresholds(self, observations: SignalObservations) -> tuple[ThresholdStatus, ...]:
@@ -151,7 +175,7 @@ class Manager:
         self._observe_at_once()
 
     def run(self) -> None:
-        """Observes and reclaims until `stop`; then waits for the worker, at most 30 s."""
+        """Observes and reclaims until `stop`; then waits for removals that were sent, at most 30 s."""
         while not self._node.stopping.is_set():
             try:
                 self._turn()
@@ -159,7 +183,9 @@ class Manager:
                 self._announcements.defect(error)
                 self._node.stopping.wait(RETRY_SECONDS)
         self.requests.close()
-        self._worker.drain(lambda: bool(self._node.executor.in_flight))
+        if not self._node.removals.wait(DRAIN_SECONDS):
+            self._announcements.left_unanswered()
+        self._worker.leave()
 
     def _turn(self) -> None:
         """One turn of the loop: observe, start what follows from it, and wait for the next observation."""

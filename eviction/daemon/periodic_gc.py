@@ -22,7 +22,6 @@ from eviction.configuration.effective import Extent
 from eviction.node.node import Node
 from eviction.reporting.log import Level, Log
 from eviction.telemetry.events import EventSink
-from reclaim.execution.executor import Executor
 from reclaim.images.lister import Lister
 from reclaim.images.periodic_gc import ImageGC
 from reclaim.types import EventReason, GCEvent, ReclaimResult, Result
@@ -31,7 +30,6 @@ from signals.quantity import format_bytes
 CONTAINER_GC_PERIOD_SECONDS = 60.0
 IMAGE_GC_PERIOD_SECONDS = 300.0
 HELD_OFF_SECONDS = 1.0
-TICK_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +138,10 @@ class PeriodicGC:
         self._node = node
         self._log = log
         self._events = events
-        self._executor = Executor(node.clock, node.stopping, parallel=1)
-        self._collector = node.make_collector(self._executor)
+        self._collector = node.make_collector(node.make_executor(parallel=1))
         lister = Lister(node.client, node.client, node.clock)
-        self._images = ImageGC(node.client, lister, node.records, node.clock, node.stopping, starts=node.pod_starts)
+        images_executor = node.make_executor(parallel=1)
+        self._images = ImageGC(node.client, lister, node.records, images_executor, starts=node.pod_starts)
         self._started_at = node.clock.monotonic()
         common = (log, events, node.stopping, may_act)
         self.loops = [
@@ -160,17 +158,6 @@ class PeriodicGC:
         """Starts both loops."""
         for loop in self.loops:
             loop.start()
-
-    @property
-    def in_flight(self) -> bool:
-        """True while a removal was sent and is not answered."""
-        return bool(self._executor.in_flight) or self._images.in_flight
-
-    def drain(self, limit_seconds: float) -> None:
-        """After `stopping` is set: waits for a removal in flight, at most `limit_seconds`."""
-        until = self._node.clock.monotonic() + limit_seconds
-        while self.in_flight and self._node.clock.monotonic() < until:
-            threading.Event().wait(TICK_SECONDS)
 
     def _container_pass(self) -> str:
         self._collector.set_policies(self._node.policies())

@@ -1,6 +1,6 @@
 """The worker of the daemon: runs whatever asks the runtime, one task at a time, on a thread of its own.
 
-The loop keeps observing while a task waits for the runtime.
+The loop keeps observing while a task waits for the runtime. The threads are there from the start.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from eviction.reporting.log import Log
+from reclaim.execution.workers import NoThread, Workers
 from signals.clock import Clock
 
-DRAIN_SECONDS = 30.0  # the longest wait for a removal that was sent
+THREADS = 2  # that of the task before may not be free yet when the next task begins
 LEAVE_SECONDS = 1.5  # the longest wait for a task that removes nothing
 TICK_SECONDS = 0.25
 
@@ -38,6 +39,11 @@ class Worker:
         self._on_failed = on_failed
         self._on_done = on_done
         self._task: Task | None = None
+        self._workers = Workers("the worker", THREADS)
+
+    def prepare(self) -> None:
+        """Starts its threads. Raises NoThread."""
+        self._workers.prepare(THREADS)
 
     @property
     def task(self) -> Task | None:
@@ -45,7 +51,8 @@ class Worker:
         return self._task
 
     def start(self, what: str, do: Callable[[], None]) -> None:
-        """Starts a task; none may be running. An exception in it is logged."""
+        """Starts a task; none may be running. An exception in it is logged. Without a thread nothing is started, which
+        is logged too."""
         task = Task(what, self._clock.monotonic(), threading.Event())
         self._task = task
 
@@ -60,14 +67,16 @@ class Worker:
                 task.done.set()
                 self._on_done()
 
-        threading.Thread(target=run, name="runtime", daemon=True).start()
+        try:
+            self._workers.run(run)
+        except NoThread as error:
+            self._task = None
+            self._log.error(f"{what}: {error}")
+            self._on_failed()
 
-    def drain(self, removal_in_flight: Callable[[], bool]) -> None:
-        """Waits until the task has ended: 30 s while a removal is in flight, else 1.5 s."""
-        began = self._clock.monotonic()
-        while (task := self._task) is not None:
-            limit = DRAIN_SECONDS if removal_in_flight() else LEAVE_SECONDS
-            if self._clock.monotonic() - began >= limit:
-                self._log.warning(f"leaving while {task.what}: the runtime has not answered")
-                return
-            task.done.wait(TICK_SECONDS)
+    def leave(self) -> None:
+        """Waits until the task has ended, 1.5 s at most; removals that were sent are waited for before."""
+        task = self._task
+        if task is not None and not task.done.wait(LEAVE_SECONDS):
+            self._log.warning(f"leaving while {task.what}: the runtime has not answered")
+        self._workers.close()

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 
 from eviction.configuration.effective import Configuration, Extent
 from eviction.decision.headroom import PollPolicy
@@ -17,11 +18,15 @@ from eviction.decision.synchronize import EvictionConfig
 from eviction.node.responder import Responder
 from eviction.node.view import NodeView, eviction_config
 from eviction.reporting.disk_survey import ASK_SECONDS, DiskSurvey, Places
-from eviction.types import Threshold
+from eviction.types import EvictionError, Threshold
 from reclaim.containers.policy import ContainerGCPolicy
-from reclaim.cri.calls import READ_DEADLINE_SECONDS
+from reclaim.cri.calls import READ_DEADLINE_SECONDS, CallObserver
 from reclaim.cri.client import CriClient
+from reclaim.disk_need import most_in_flight
 from reclaim.execution.executor import Executor
+from reclaim.execution.readings import Progress
+from reclaim.execution.removals import Removals
+from reclaim.execution.workers import NoThread
 from reclaim.functions import FUNCTIONS, Collector, FunctionTable, Policies, ReclaimContext
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.plan import ImageGCPolicy
@@ -37,7 +42,10 @@ from signals.filesystems import FilesystemPaths
 from signals.probe import Probes
 from signals.statvfs import FilesystemReader, read_statvfs
 from signals.summary import NodeSummary
-from signals.types import FsLayout
+from signals.types import FilesystemRole, FsLayout
+
+# Imported where they are used, for the sake of commands that do not need them; the daemon imports them at its start.
+IMPORTED_LATER = ("tenacity", "ipaddress", "json")
 
 # Used once, at the start: attribute of the configuration -> field of the file.
 NEEDS_RESTART = {
@@ -57,6 +65,19 @@ NEEDS_RESTART = {
     "kubelet_endpoint": "kubeletEndpoint",
     "periodic_gc": "periodicGC",
 }
+
+
+DRAIN_SECONDS = 30.0  # the longest wait for removals that were sent, at the end
+
+
+class CannotPrepare(EvictionError):
+    """What a pass needs cannot be made. The message is one sentence."""
+
+
+def import_what_is_used_later() -> None:
+    """Imports the modules that are else imported when they are first used: then a descriptor or memory may be short."""
+    for name in IMPORTED_LATER:
+        import_module(name)
 
 
 def _policies(configuration: Configuration) -> Policies:
@@ -107,6 +128,7 @@ class Node(NodeView):
         summarize: Callable[[FilesystemPaths, Probes, Clock], NodeSummary] = NodeSummary,
         functions: FunctionTable = FUNCTIONS,
         reclaim_table: ReclaimTable = RECLAIM_TABLE,
+        removals: Removals | None = None,
     ):
         super().__init__(
             configuration,
@@ -118,7 +140,13 @@ class Node(NodeView):
         self.stopping = stopping or threading.Event()
         self._functions = functions
         self._reclaim_table = reclaim_table
-        self.executor = Executor(self.clock, self.stopping, parallel=configuration.parallel_removals, dry_run=dry_run)
+        self._dry_run = dry_run
+        self.progress = Progress(self.clock)
+        self.on_call: CallObserver = lambda *_: None
+        self.client.on_call = self._called
+        self._own_removals = removals is None
+        self.removals = removals or Removals(self.clock, self.stopping, configuration.parallel_removals)
+        self.executor = self.make_executor(parallel=configuration.parallel_removals)
         self.records = records or ImageRecords(self._witness)
         self.record_file = RecordFile(configuration.state_file, self.clock) if configuration.state_file else None
         self.pods = _pod_states(configuration, self.clock)
@@ -137,6 +165,44 @@ class Node(NodeView):
             self.clock,
             configuration.extent,
         )
+
+    def prepare(self) -> None:
+        """Makes now what a pass needs: threads, descriptors, modules. So nothing of it can fail under pressure.
+
+        Raises CannotPrepare with one sentence.
+        """
+        import_what_is_used_later()
+        try:
+            self.removals.prepare()
+            self.probe_threads.prepare(len(FilesystemRole))
+        except NoThread as error:
+            raise CannotPrepare(f"{error}; is the limit on processes (pids.max, TasksMax=) reached?") from None
+        try:
+            self.client.prepare(most_in_flight(self.configuration.parallel_removals) + 1)
+        except OSError as error:
+            raise CannotPrepare(f"no sockets can be made for the runtime: {error.strerror or error}") from None
+
+    def make_executor(self, *, parallel: int) -> Executor:
+        """An executor over the same threads and removals; each caller needs one of its own."""
+        return Executor(
+            self.clock,
+            self.stopping,
+            parallel=parallel,
+            dry_run=self._dry_run,
+            removals=self.removals,
+            patience_seconds=self.configuration.removal_patience_seconds,
+            progress=self.progress,
+        )
+
+    @property
+    def threads_not_started(self) -> int:
+        """How many starts of a thread have failed."""
+        pools = (self.removals.workers, self.probe_threads)
+        return sum(pool.not_started for pool in pools) + self.disk_survey.threads_not_started
+
+    def _called(self, call: str, seconds: float, failed: bool) -> None:  # the form of a CallObserver
+        self.progress.mark()
+        self.on_call(call, seconds, failed)
 
     def make_collector(self, executor: Executor) -> Collector:
         """A collector over the same runtime, pods and records; each caller needs one of its own."""
@@ -199,7 +265,9 @@ class Node(NodeView):
         old = {attribute: getattr(self.configuration, attribute) for attribute in NEEDS_RESTART}
         changed = self.needs_restart(configuration)
         self.configuration = replace(configuration, **old)
+        self.removals.set_parallel(configuration.parallel_removals)
         self.executor.parallel = configuration.parallel_removals
+        self.executor.patience_seconds = configuration.removal_patience_seconds
         self.collector.set_policies(_policies(configuration))
         self.responder.set_config(self._eviction_config(), configuration.extent)
         return changed
@@ -230,10 +298,22 @@ class Node(NodeView):
             records=self.records,
             functions=self._functions,
             reclaim_table=self._reclaim_table,
+            removals=self.removals,
         )
         copy.summary.locate(self.summary.paths)
         copy.responder.state, copy.responder.fill_rates = self.responder.state, self.responder.fill_rates
         return copy
+
+    def close(self) -> None:
+        """Waits for removals that were sent, 30 s at most, and then ends threads and connections.
+
+        While a removal is not answered they stay: closing its connection would cancel it.
+        """
+        if not self._own_removals:
+            super().close()
+        elif self.removals.wait(DRAIN_SECONDS):
+            self.removals.workers.close()
+            super().close()
 
     def _eviction_config(self) -> EvictionConfig:
         return replace(eviction_config(self.configuration), reclaim_table=self._reclaim_table)

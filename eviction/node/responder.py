@@ -18,7 +18,7 @@ from eviction.decision.reclaim_table import functions_of
 from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
 from eviction.decision.thresholds import thresholds_met, usable
 from eviction.node.history import History, HistoryEntry
-from eviction.reporting.pass_record import Pass, PassResult, Timings, Trigger
+from eviction.reporting.pass_record import Pass, PassResult, Timings, Trigger, freed_in_words
 from eviction.types import Decision, Threshold
 from reclaim.functions import Collector
 from reclaim.types import DiskState, DiskVerdict, MeasureDisk, ReclaimResult, Result, Usage
@@ -96,8 +96,10 @@ class Responder:
         record = replace(
             record,
             functions=tuple(functions),
-            measured_bytes=gained_bytes,
-            measured_inodes=gained_inodes,
+            measured_bytes=max(gained_bytes, 0),
+            measured_inodes=max(gained_inodes, 0),
+            written_bytes=max(-gained_bytes, 0),
+            written_inodes=max(-gained_inodes, 0),
             after=after,
             still_met=self._still_met(after, request),
             timings=_timings(observations, began, self._clock.monotonic(), functions),
@@ -165,14 +167,19 @@ def with_result(record: Pass, *, dry_run: bool) -> Pass:
 
 def _with_result(record: Pass, *, dry_run: bool) -> Pass:
     counts = {result: sum(f.count(result) for f in record.functions) for result in Result}
-    freed = f"freed {format_bytes(record.measured_bytes)} and {record.measured_inodes} inodes"
-    removed = f"removed {counts[Result.REMOVED]} objects, {freed}"
+    gained = record.measured_bytes - record.written_bytes, record.measured_inodes - record.written_inodes
+    removed = f"removed {counts[Result.REMOVED]} objects, {freed_in_words(*gained)}"
     if dry_run:
+        errors = "; ".join(record.errors)
+        if errors and not counts[Result.PLANNED]:
+            return replace(record, result=PassResult.FAILED, reason=errors)
         planned = f"{counts[Result.PLANNED]} objects of nominally {format_bytes(record.nominal_bytes)}"
         acted_on = record.decision.acted_on
         # The runtime reports no inodes, so a dry run cannot tell how many removals would be enough.
         most = "at most " if acted_on is not None and acted_on.signal.counts_inodes else ""
-        return replace(record, result=PassResult.DRY_RUN, reason=f"would remove {most}{planned}")
+        would = f"would remove {most}{planned}"
+        reason = f"could not read everything: {errors}; of the rest it {would}" if errors else would
+        return replace(record, result=PassResult.DRY_RUN, reason=reason)
     blind = _unreadable(record)
     if record.errors and record.decision.acted_on is None and not counts[Result.REMOVED]:
         # requested without pressure: that no threshold is met does not mean that the request succeeded
@@ -198,7 +205,9 @@ def _why_not_more(record: Pass) -> str:
         return "nothing in this layout relieves it: its row of the reclaim table is empty"
     waits = [f.eligible_in_seconds for f in record.functions if f.eligible_in_seconds is not None]
     failed = sum(f.count(Result.FAILED) for f in record.functions)
+    parked = sum(f.count(Result.PARKED) for f in record.functions)
     parts = [f"{failed} removals failed"] if failed else []
+    parts += [f"{parked} removals are not answered, and are waited for"] if parked else []
     if waits:
         parts.append(f"the next object is old enough in {min(waits):.0f} s")
     return ", ".join(parts) or "everything else is in use or protected"

@@ -15,6 +15,7 @@ from eviction.decision.synchronize import EvictionConfig
 from eviction.types import Threshold
 from reclaim.cri.calls import READ_DEADLINE_SECONDS
 from reclaim.cri.client import CriClient
+from reclaim.execution.workers import Workers
 from reclaim.types import RuntimeUnavailable
 from signals.clock import Clock, SystemClock
 from signals.filesystems import FilesystemPaths, paths_of_node
@@ -24,6 +25,7 @@ from signals.summary import NodeSummary
 from signals.types import FsLayout
 
 GAP_INTERVALS = 3.0  # times the longest polling interval
+MOST_PROBE_THREADS = 32  # one for each filesystem, and those that are stuck in one that was there before
 SHORTEST_GAP_SECONDS = 30.0  # one observation takes 6 s when three filesystems hang
 
 
@@ -67,7 +69,8 @@ class NodeView:
         self.endpoint = choose_endpoint(configuration)
         self.client = CriClient(self.endpoint.runtime, self.endpoint.image, read_deadline_seconds)
         self._reader = reader
-        self.probes = Probes(self.clock, reader)
+        self.probe_threads = Workers("statvfs", MOST_PROBE_THREADS)
+        self.probes = Probes(self.clock, reader, run_on_thread=self.probe_threads.run)
         self.summary = summarize(FilesystemPaths(configuration.root_directory), self.probes, self.clock)
 
     def thresholds(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
@@ -96,4 +99,5 @@ class NodeView:
     def close(self) -> None:
         """Ends probes and connections. Wait for removals in flight first."""
         self.probes.close()
+        self.probe_threads.close()
         self.client.close()

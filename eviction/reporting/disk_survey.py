@@ -24,6 +24,7 @@ from eviction.reporting.attribution import (
     sentence,
 )
 from eviction.reporting.pass_record import Pass, PassResult
+from reclaim.execution.workers import NoThread, Workers
 from reclaim.pods.states import PodStates
 from reclaim.services import UsageService
 from reclaim.types import Outcome, RuntimeUnavailable
@@ -79,6 +80,7 @@ class DiskSurvey:
         self._clock = clock
         self._meter = TreeMeter(clock, count_seconds)
         self._busy = threading.Lock()
+        self._workers = Workers("disk survey", 1)
         self._done_at = float("-inf")
 
     def survey(self, observations: SignalObservations, outcomes: Iterable[Outcome]) -> tuple[Attribution, ...]:
@@ -92,7 +94,8 @@ class DiskSurvey:
         return replace(record, attributions=self.survey(record.after or record.observations, _outcomes(record)))
 
     def explain_later(self, record: Pass, on_explained: Callable[[Pass], None]) -> None:
-        """The same on a thread of its own, at most once a minute; `on_explained` is called there with the record."""
+        """The same on a thread of its own, at most once a minute; `on_explained` is called there with the record. Without
+        a thread nothing is explained."""
         if (
             record.result is not PassResult.NOT_ENOUGH
             or self._clock.monotonic() - self._done_at < SHORTEST_INTERVAL_SECONDS
@@ -108,7 +111,15 @@ class DiskSurvey:
                 self._done_at = self._clock.monotonic()
                 self._busy.release()
 
-        threading.Thread(target=run, name="disk survey", daemon=True).start()
+        try:
+            self._workers.run(run)
+        except NoThread:  # it is counted; the next pass tries again
+            self._busy.release()
+
+    @property
+    def threads_not_started(self) -> int:
+        """How many starts of a thread have failed."""
+        return self._workers.not_started + self._meter.threads_not_started
 
     def _measure(self) -> Measured:
         places, pods = self._places(), self._pods()

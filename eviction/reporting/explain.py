@@ -49,6 +49,8 @@ REASONS: dict[str, str] = {
     Reason.HELD_OFF: "held off after the start",
     Reason.STOPPING: "the agent was stopping",
     Reason.INCOMPLETE_LISTING: "the runtime gave no complete answer",
+    Reason.BEING_REMOVED: "its removal was sent before and is not answered yet",
+    Reason.RUNTIME_STUCK: "so many removals are not answered that no more is sent",
 }
 
 FREED = 5  # the column of freed bytes, left out where nothing was removed

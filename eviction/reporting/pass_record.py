@@ -16,6 +16,7 @@ from eviction.reporting.observations_json import observations_json, threshold_js
 from eviction.types import Decision, Threshold
 from reclaim.disk_need import NEVER, OrderDecision
 from reclaim.types import Outcome, ReclaimResult
+from signals.quantity import format_bytes
 from signals.types import SignalObservations
 
 MOST_REPORTED = 32  # removals of one pass in a log line and in an answer of the daemon
@@ -55,9 +56,10 @@ class Timings:
 class Pass:
     """Everything that happened in one pass.
 
-    `measured_*`: the gain that the filesystems report; `nominal_bytes`: the sizes that the runtime reported for the
-    removed objects. `after`: the observations at the end. `started_wall`: seconds since the epoch. `attributions`: what
-    the bytes are used for, one for each filesystem; measured when reclaim was not enough.
+    `measured_*`: the gain that the filesystems report, 0 if they have less than before; then `written_*` is how much
+    less. `nominal_bytes`: the sizes that the runtime reported for the removed objects. `after`: the observations at the
+    end. `started_wall`: seconds since the epoch. `attributions`: what the bytes are used for, one for each filesystem;
+    measured when reclaim was not enough.
     """
 
     id: str
@@ -69,6 +71,8 @@ class Pass:
     functions: tuple[ReclaimResult, ...] = ()
     measured_bytes: int = 0
     measured_inodes: int = 0
+    written_bytes: int = 0
+    written_inodes: int = 0
     result: PassResult = PassResult.IDLE
     reason: str = ""
     timings: Timings = Timings()
@@ -168,6 +172,7 @@ def pass_json(record: Pass, *, with_kept: bool = True) -> dict[str, Any]:
         "kept_by_reason": kept_by_reason(record.kept),
         "measured": {"bytes": record.measured_bytes, "inodes": record.measured_inodes},
         "nominal": {"bytes": record.nominal_bytes, "inodes": None},
+        "written_meanwhile": {"bytes": record.written_bytes, "inodes": record.written_inodes},
         "result": str(record.result),
         "reason": record.reason,
         "errors": list(record.errors),
@@ -181,6 +186,20 @@ def pass_json(record: Pass, *, with_kept: bool = True) -> dict[str, Any]:
     if record.attributions:
         document["attribution"] = [attribution_json(attribution) for attribution in record.attributions]
     return document
+
+
+def freed_in_words(gained_bytes: int, gained_inodes: int) -> str:
+    """The gain of a pass as text. A filesystem that has less than before was written to meanwhile: nothing is freed
+    below zero."""
+    if gained_bytes >= 0 and gained_inodes >= 0:
+        return f"freed {format_bytes(gained_bytes)} and {gained_inodes} inodes"
+    written = [format_bytes(-gained_bytes)] * (gained_bytes < 0) + [f"{-gained_inodes} inodes"] * (gained_inodes < 0)
+    freed = "nothing"
+    if gained_bytes > 0:
+        freed = f"{format_bytes(gained_bytes)} and no inodes"
+    elif gained_inodes > 0:
+        freed = f"{gained_inodes} inodes and no bytes"
+    return f"freed {freed}, as {' and '.join(written)} were written meanwhile"
 
 
 def order_json(order: OrderDecision) -> dict[str, Any]:

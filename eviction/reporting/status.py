@@ -12,6 +12,7 @@ from typing import Any
 from eviction.decision.headroom import FillRates
 from eviction.reporting.observations_json import threshold_json
 from eviction.types import NodeCondition, Threshold
+from reclaim.execution.removals import Removal
 from signals.interval import FillRate
 from signals.types import SignalObservations
 
@@ -34,7 +35,9 @@ class NodeStatus:
     """The daemon at one moment.
 
     `observations`: the last ones, None before the first. `heartbeat_age_seconds`: since then. `late_seconds`: since the
-    next observation was due, negative before. `now`: monotonic seconds.
+    next observation was due, negative before. `now`: monotonic seconds. `stalled_seconds`: since the pass that runs has
+    gone forward. `removal_in_flight_seconds`: since the oldest removal was sent that is not answered. `parked`:
+    removals that no pass waits for any longer. `threads_not_started`: starts of a thread that have failed.
     """
 
     observations: SignalObservations | None
@@ -43,6 +46,16 @@ class NodeStatus:
     heartbeat_age_seconds: float
     late_seconds: float
     now: float
+    stalled_seconds: float = 0.0
+    removal_in_flight_seconds: float = 0.0
+    parked: int = 0
+    threads_not_started: int = 0
+
+
+def parked_json(removal: Removal, now: float) -> dict[str, Any]:
+    """A parked removal; `seconds`: since it was sent, or since its check began."""
+    verdict, since = removal.verdict, removal.started if removal.sent is None else removal.sent
+    return {"kind": verdict.kind, "id": verdict.id, "name": verdict.name, "seconds": round(now - since, 3)}
 
 
 def threshold_statuses(

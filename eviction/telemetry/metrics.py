@@ -209,6 +209,11 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
     yield _gauge(
         "heartbeat_age_seconds", "Seconds since the last observation", [((), max(status.heartbeat_age_seconds, 0.0))]
     )
+    text = "Seconds since the oldest removal was sent that is not answered"
+    yield _gauge("removal_in_flight_seconds", text, [((), status.removal_in_flight_seconds)])
+    yield _gauge("removals_parked", "Removals that no pass waits for any longer", [((), float(status.parked))])
+    text = "Starts of a thread that have failed; nothing that a pass needs depends on one"
+    yield _counter("threads_not_started", text, [((), float(status.threads_not_started))])
     conditions = [((str(condition),), float(condition in status.conditions)) for condition in NodeCondition]
     yield _gauge("condition", "1 while the condition is reported", conditions, "condition")
     seen = list(status.observations.signals.values()) if status.observations is not None else []

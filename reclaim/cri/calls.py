@@ -7,8 +7,9 @@
   entry costs more than one for all.
 * Before each call the owner and mode of the socket are checked: one that others than root or our own user could have
   put there is not used. Two `stat`s for each call also notice a socket that was replaced since the last call.
-* Reads have a deadline. **Removals have none**: a deadline would cancel the call inside the runtime, and an
-  interrupted RemoveImage leaves a record behind that pins its bytes (containerd/containerd#13875).
+* Reads have a deadline, and so has what only stops something, the kubelet's. **Removals have none**: a deadline would
+  cancel the call inside the runtime, and an interrupted RemoveImage leaves a record behind that pins its bytes
+  (containerd/containerd#13875).
 
 Covers: how a call is made. Does not cover: which calls there are (`client`), gRPC itself (`channel`).
 """
@@ -28,6 +29,7 @@ from reclaim.trust import socket_refusal
 from reclaim.types import ReclaimError, RemovalFailed, RuntimeUnavailable
 
 READ_DEADLINE_SECONDS = 10.0
+STOP_DEADLINE_SECONDS = 120.0  # kubelet: runtimeRequestTimeout, to which it adds the grace period of a container
 LONGEST_DETAILS = 1000  # characters of the runtime's own error text, which logs and records repeat for each object
 
 RUNTIME_SERVICE = "/runtime.v1.RuntimeService/"
@@ -72,6 +74,17 @@ class CriCalls:
         self._deadline = read_deadline_seconds
         self._runtime_channel = Channel(runtime_path)
         self._image_channel = self._runtime_channel if image_path == runtime_path else Channel(image_path)
+
+    def prepare(self, count: int) -> None:
+        """Makes sockets for so many calls at a time, so that none is missing later. Raises OSError."""
+        self._runtime_channel.prepare(count)
+        self._image_channel.prepare(count)
+
+    @property
+    def connections_made(self) -> int:
+        """How many connections were made so far, to both sockets."""
+        channels = {self._runtime_channel, self._image_channel}
+        return sum(channel.connections_made for channel in channels)
 
     def close(self) -> None:
         """Closes the connections. That would cancel a removal in flight, so wait for those first."""
@@ -167,12 +180,14 @@ class CriCalls:
             sentence = self._sentence(method, error)
         return RuntimeUnavailable(f"{self.endpoint}: {sentence}", transient=transient)
 
-    def _remove(self, method: str, request: Any, answer_type: type[Any]) -> bool:
+    def _remove(self, method: str, request: Any, answer_type: type[Any], deadline: float | None = None) -> bool:
         if (refusal := self._refusal(method)) is not None:
             raise RemovalFailed(refusal)
         try:
-            self._call(method, request, parser(answer_type), None)
+            self._call(method, request, parser(answer_type), deadline)
         except CallError as error:
+            if error.code is Code.DEADLINE_EXCEEDED and deadline is not None:
+                raise RemovalFailed(f"{_short(method)} was not answered within {deadline:g} s") from error
             if error.code is not Code.NOT_FOUND:
                 raise RemovalFailed(self._sentence(method, error)) from error
             return False

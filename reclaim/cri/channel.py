@@ -7,6 +7,8 @@ ends one call only.
 * A new connection waits for the SETTINGS frame of the server before the request is sent. A removal must not be sent to
   a process that does not answer, because giving it up would cancel it.
 * A connection that was used before is read first. If the runtime has closed it or sent GOAWAY, a new one is made.
+* `prepare` makes sockets ahead of time, and one that is closed is replaced at once: a process that has no descriptor
+  left can still connect.
 * No call is repeated here. Whether a call may be repeated depends on what it does: see `retry`.
 """
 
@@ -47,7 +49,17 @@ class Channel:
         self._lock = threading.Lock()
         self._idle: list[_Connection] = []  # the most recently used one last
         self._busy: set[_Connection] = set()
+        self._spare: list[_Connection] = []  # not connected
+        self._prepared = 0
         self._closed = False
+        self.connections_made = 0
+        """How many connections were made so far: it grows when the runtime was replaced. It never shrinks."""
+
+    def prepare(self, count: int) -> None:
+        """Makes sockets for so many calls at a time. Raises OSError; those that were made stay."""
+        with self._lock:
+            self._prepared = max(self._prepared, count)
+            self._make_spares()
 
     def unary(self, method: str, request: bytes, seconds: float | None) -> bytes:
         """The one message that answers a call; `seconds` is its deadline, None: none. Raises CallError."""
@@ -78,7 +90,8 @@ class Channel:
         """Closes every connection. A call in flight ends with CANCELLED, here and in the runtime."""
         with self._lock:
             self._closed = True
-            idle, self._idle = self._idle, []
+            idle, self._idle = self._idle + self._spare, []
+            self._spare = []
             for busy in self._busy:
                 busy.hang_up()
         for each in idle:
@@ -93,13 +106,15 @@ class Channel:
         with self._lock:
             if not self._is_open():
                 raise CallError(Code.CANCELLED, _CLOSED)
-            connection = _Connection()
+            connection = self._spare.pop() if self._spare else self._new_connection()
             self._busy.add(connection)
         try:
             connection.connect(self._path, ends, self._connect_seconds)
         except BaseException:
             self._give_back(connection)
             raise
+        with self._lock:
+            self.connections_made += 1
         if not self._is_open():  # closed meanwhile: no request was sent yet
             self._give_back(connection)
             raise CallError(Code.CANCELLED, _CLOSED)
@@ -127,8 +142,21 @@ class Channel:
                 connection.close()
             old = [each for each in self._idle if now - each.used > self._kept_seconds]
             self._idle = [each for each in self._idle if each not in old]
-        for each in old:
-            each.close()
+            for each in old:
+                each.close()
+            with suppress(OSError):  # no descriptor is left: the next call tries again
+                self._make_spares()
+
+    def _make_spares(self) -> None:  # under the lock
+        while not self._closed and len(self._spare) + len(self._idle) + len(self._busy) < self._prepared:
+            self._spare.append(_Connection())
+
+    @staticmethod
+    def _new_connection() -> _Connection:
+        try:
+            return _Connection()
+        except OSError as error:
+            raise CallError(Code.UNAVAILABLE, f"no socket can be made: {_words(error)}") from error
 
 
 class _Connection:

@@ -7,7 +7,7 @@ Covers: requests and what is taken from the responses. Does not cover: sockets, 
 
 from __future__ import annotations
 
-from reclaim.cri.calls import IMAGE_SERVICE, READ_DEADLINE_SECONDS, RUNTIME_SERVICE, CriCalls
+from reclaim.cri.calls import IMAGE_SERVICE, READ_DEADLINE_SECONDS, RUNTIME_SERVICE, STOP_DEADLINE_SECONDS, CriCalls
 from reclaim.cri.convert import (
     UID_LABEL,
     container_of,
@@ -96,9 +96,10 @@ class CriClient(CriCalls):
         return None if answer is None else text_in_json(answer.info, "info", "image")
 
     def stop_container(self, container_id: str, grace_seconds: int) -> None:
-        """StopContainer, without a deadline of ours."""
+        """StopContainer, within the grace period and 2 minutes more."""
         request = pb.StopContainerRequest(container_id=container_id, timeout=grace_seconds)
-        self._remove(RUNTIME_SERVICE + "StopContainer", request, pb.StopContainerResponse)
+        deadline = grace_seconds + STOP_DEADLINE_SECONDS
+        self._remove(RUNTIME_SERVICE + "StopContainer", request, pb.StopContainerResponse, deadline)
 
     def remove_container(self, container_id: str) -> bool:
         """RemoveContainer, without a deadline."""
@@ -106,9 +107,10 @@ class CriClient(CriCalls):
         return self._remove(RUNTIME_SERVICE + "RemoveContainer", request, pb.RemoveContainerResponse)
 
     def stop_pod_sandbox(self, sandbox_id: str) -> None:
-        """StopPodSandbox, without a deadline."""
+        """StopPodSandbox, within 2 minutes."""
         request = pb.StopPodSandboxRequest(pod_sandbox_id=sandbox_id)
-        self._remove(RUNTIME_SERVICE + "StopPodSandbox", request, pb.StopPodSandboxResponse)
+        method = RUNTIME_SERVICE + "StopPodSandbox"
+        self._remove(method, request, pb.StopPodSandboxResponse, STOP_DEADLINE_SECONDS)
 
     def remove_pod_sandbox(self, sandbox_id: str) -> bool:
         """RemovePodSandbox, without a deadline."""

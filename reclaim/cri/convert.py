@@ -87,17 +87,17 @@ def container_of(item: pb.Container) -> Container:
     )
 
 
+def _image_references(image: pb.ImageSpec) -> tuple[str, ...]:
+    """Each text by which an image is named, once; empty when it is not."""
+    return tuple(dict.fromkeys(text for text in (image.image, image.user_specified_image) if text))
+
+
 def container_status_of(status: pb.ContainerStatus) -> ContainerStatus:
     """The status of one container."""
     return ContainerStatus(
         id=status.id,
         state=container_state(status.state),
-        image_volumes=tuple(
-            reference
-            for mount in status.mounts
-            for reference in (mount.image.image, mount.image.user_specified_image)
-            if reference
-        ),
+        image_volumes=tuple(references for mount in status.mounts if (references := _image_references(mount.image))),
         name=status.labels.get(CONTAINER_NAME_LABEL, ""),
         pod_name=status.labels.get(POD_NAME_LABEL, ""),
         pod_namespace=status.labels.get(POD_NAMESPACE_LABEL, ""),

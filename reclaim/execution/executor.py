@@ -3,7 +3,8 @@
 * After every removal the filesystem is measured. Once it is relieved nothing more is started.
 * Removals run side by side up to a bound (`in_flight`), which is wider on a disk that is full within a minute.
 * A removal that was sent is never cancelled: not on relief, not on a stop. An interrupted RemoveImage can leave a
-  record behind that pins its bytes for ever. The ones in flight finish.
+  record behind that pins its bytes for ever. The ones in flight finish; one that is not answered in time is parked
+  (`removals`), and the others go on.
 * A remover may ask to wait before an object is checked again (a pod is being made). A stop ends the wait.
 * An object counts as removed if it is absent when asked afterwards, whatever the call answered.
 * Space may come late. Where the filesystem shows less than the runtime had promised, it is watched for a short while
@@ -19,18 +20,22 @@ now (`remover` and its implementations).
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from reclaim.clock import Clock
+from reclaim.disk_need import Need
 from reclaim.execution.freed_space import LATE_LIMIT_SECONDS, STILL_SECONDS, FreedSpace
 from reclaim.execution.in_flight import expected_bytes, promised_bytes
 from reclaim.execution.order import RemovalOrder
+from reclaim.execution.readings import Progress, Readings
+from reclaim.execution.removals import AwaitedRemovals, Removals
 from reclaim.execution.remover import Remover, remove_one
 from reclaim.execution.slow_removals import SlowRemovals
+from reclaim.execution.workers import NoThread
 from reclaim.types import (
     Action,
     DiskState,
@@ -47,6 +52,10 @@ from reclaim.types import (
 LATE_POLL_SECONDS = 0.002  # the shortest pause between two readings of a disk that late space may still reach
 LATE_POLL_SHARE = 0.1  # the pause as a share of the time without a rise: some forty readings in 0.25 s
 STILL_BYTES = 256 * 1024  # a loss of more than this is somebody writing
+PATIENCE_SECONDS = 30.0  # how long a removal that was sent is waited for; kubelet: 2 minutes (runtimeRequestTimeout)
+HURRY_PATIENCE_SECONDS = 5.0  # the same on a disk that is full within a minute
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +76,35 @@ class Executor:
     """Executes plans, one at a time.
 
     `parallel`: removals side by side, at least 1; more on a disk that is full within a minute. (A dry run, which goes
-    by promised sizes, takes one after another.) `stopping`: set when nothing new may start. `in_flight`: removals that
-    were sent and have not been answered. `planned`: what a dry run would have removed since `forget_planned`.
+    by promised sizes, takes one after another.) `stopping`: set when nothing new may start. `removals`: those of the
+    node, by whatever executor; None: this executor is the only one. `patience_seconds`: how long a removal that was
+    sent is waited for. `progress`: marked whenever a removal ends. `in_flight`: removals of the present plan that are
+    being checked, or were sent and have not been answered. `planned`: what a dry run would have removed since
+    `forget_planned`.
     """
 
-    def __init__(self, clock: Clock, stopping: threading.Event, *, parallel: int = 2, dry_run: bool = False):
+    def __init__(
+        self,
+        clock: Clock,
+        stopping: threading.Event,
+        *,
+        parallel: int = 2,
+        dry_run: bool = False,
+        removals: Removals | None = None,
+        patience_seconds: float = PATIENCE_SECONDS,
+        progress: Progress | None = None,
+    ):
         self.clock = clock
         self.stopping = stopping
         self.parallel = 1 if dry_run else max(parallel, 1)
         self.dry_run = dry_run
-        self.in_flight: dict[str, Verdict] = {}
+        self.removals = removals or Removals(clock, stopping, self.parallel)
+        self.patience_seconds = patience_seconds
+        self.progress = progress or Progress(clock)
+        self.awaited = AwaitedRemovals(self.removals, clock)
         self.slow_removals = SlowRemovals()
         self.planned: tuple[Verdict, ...] = ()
+        self._readings = Readings(clock, self.removals.workers, self.progress)
 
     def execute(
         self, plan: Plan, remover: Remover, measure: MeasureDisk, order: RemovalOrder | None = None
@@ -88,6 +114,49 @@ class Executor:
         result = _Execution(self, plan, remover, measure, order).run()
         self.planned += tuple(o.verdict for o in result.outcomes if o.result is Result.PLANNED)
         return result
+
+    @property
+    def in_flight(self) -> dict[str, Verdict]:
+        """What is being removed for the present plan, by id: checked, or sent and not answered."""
+        return self.awaited.verdicts
+
+    def begin(self, verdict: Verdict, remover: Remover) -> None:
+        """Begins to remove one object on a thread; `awaited` has its outcome. Raises NoThread."""
+
+        def remove(may_send: Callable[[], bool]) -> Outcome:
+            try:
+                return remove_one(verdict, remover, self.clock, self.stopping, dry_run=self.dry_run, may_send=may_send)
+            except Exception as error:  # noqa: BLE001 # a defect in one removal must end as an outcome, not as a hang
+                return Outcome(verdict, Result.FAILED, f"{type(error).__name__}: {error}")
+            finally:
+                self.progress.mark()
+
+        self.awaited.begin(verdict, remove)
+
+    def patience(self, need: Need | None) -> float:
+        """How long a removal that was sent is waited for, in seconds."""
+        if need is not None and need.full_within_a_minute:
+            return min(self.patience_seconds, HURRY_PATIENCE_SECONDS)
+        return self.patience_seconds
+
+    def remove(self, verdict: Verdict, remover: Remover) -> Outcome:
+        """Removes one object, alone. For a caller that decides after each removal whether it goes on.
+
+        While the runtime is stuck or no thread can be had, the outcome is UNANSWERED.
+        """
+        if verdict.id in self.removals.parked:
+            return Outcome(kept_by_guard(verdict, Reason.BEING_REMOVED))
+        if self.removals.stuck and not self.dry_run:
+            return Outcome(verdict, Result.UNANSWERED, self.removals.stuck_sentence)
+        try:
+            self.begin(verdict, remover)
+        except NoThread as error:
+            return Outcome(verdict, Result.UNANSWERED, str(error))
+        return self.awaited.next_outcome(self.patience_seconds)
+
+    def read(self, what: str, read: Callable[[], Answer]) -> Answer:
+        """What `read` returns. Raises what it raises, and ReclaimError if it hangs: see `readings`."""
+        return self._readings.read(what, read)
 
     def forget_planned(self) -> None:
         """A dry run starts over: everything is there again."""
@@ -130,7 +199,6 @@ class _Execution:
         self._started: dict[str, int] = {}  # id -> the how many-th it was
         self._kept = [Outcome(verdict) for verdict in plan.keep]
         self._outcomes: list[Outcome] = []
-        self._done: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
         self._credit = 0
         self._freed = FreedSpace()
         self._error = ""
@@ -140,23 +208,31 @@ class _Execution:
             return self._run()
         finally:
             while self._executor.in_flight:  # only after a defect: what was sent is waited for all the same
-                self._executor.in_flight.pop(self._done.get().verdict.id, None)
+                self._executor.awaited.next_outcome(self._executor.patience_seconds)
 
     def _run(self) -> ExecutionResult:
+        executor = self._executor
+        self._leave_out_parked()
         latest = self._measure(0)
         while True:
             self._start_removals(latest)
-            if not self._executor.in_flight:
+            if not executor.in_flight:
                 break
-            outcome = self._done.get()
-            del self._executor.in_flight[outcome.verdict.id]
+            outcome = executor.awaited.next_outcome(executor.patience(latest.need))
+            executor.progress.mark()
             latest = self._after_slow_removal(outcome, self._after_removal(outcome, latest))
         if self._remover.frees_late and any(outcome.result is Result.REMOVED for outcome in self._outcomes):
-            latest = self._executor.settle(self._measure, STILL_SECONDS, LATE_LIMIT_SECONDS, while_still=True)
+            latest = executor.settle(self._measure, STILL_SECONDS, LATE_LIMIT_SECONDS, while_still=True)
         self._keep(self._pending, self._why_stopped(latest))
         self._outcomes.sort(key=lambda outcome: self._started[outcome.verdict.id])
         relieved = latest.verdict is not DiskVerdict.GO_ON
         return ExecutionResult(tuple(self._outcomes), tuple(self._kept), relieved, self._error)
+
+    def _leave_out_parked(self) -> None:
+        parked = self._executor.removals.parked
+        if parked:
+            self._keep([verdict for verdict in self._pending if verdict.id in parked], Reason.BEING_REMOVED)
+            self._pending = deque(verdict for verdict in self._pending if verdict.id not in parked)
 
     def _start_removals(self, latest: DiskState) -> None:
         executor = self._executor
@@ -164,26 +240,26 @@ class _Execution:
         while self._pending and len(executor.in_flight) < bound and self._may_start_another(latest):
             index = 0 if self._order is None else self._order.next_index(self._pending, latest.need)
             verdict = self._pending[index]
+            try:
+                executor.begin(verdict, self._remover)
+            except NoThread as error:
+                if not executor.in_flight:  # else the next one that ends makes room
+                    self._error = str(error)
+                return
             del self._pending[index]
             self._started[verdict.id] = len(self._started)
-            executor.in_flight[verdict.id] = verdict
-            threading.Thread(target=self._remove, args=(verdict,), name=f"remove {verdict.kind}", daemon=True).start()
 
     def _may_start_another(self, latest: DiskState) -> bool:
-        if self._executor.stopping.is_set() or self._error or latest.verdict is not DiskVerdict.GO_ON:
-            return False
-        if not self._executor.in_flight:
-            return True
-        expected = expected_bytes(self._executor.in_flight.values(), latest.need, self._freed.ratio, self._order)
-        return expected is not None and self._measure(self._credit + expected).verdict is DiskVerdict.GO_ON
-
-    def _remove(self, verdict: Verdict) -> None:
         executor = self._executor
-        try:
-            outcome = remove_one(verdict, self._remover, executor.clock, executor.stopping, dry_run=executor.dry_run)
-        except Exception as error:  # noqa: BLE001 # a defect in one removal must end as an outcome, not as a hang
-            outcome = Outcome(verdict, Result.FAILED, f"{type(error).__name__}: {error}")
-        self._done.put(outcome)
+        if executor.stopping.is_set() or self._error or latest.verdict is not DiskVerdict.GO_ON:
+            return False
+        if executor.removals.stuck and not executor.dry_run:
+            self._error = executor.removals.stuck_sentence
+            return False
+        if not executor.in_flight:
+            return True
+        expected = expected_bytes(executor.in_flight.values(), latest.need, self._freed.ratio, self._order)
+        return expected is not None and self._measure(self._credit + expected).verdict is DiskVerdict.GO_ON
 
     def _after_removal(self, outcome: Outcome, before: DiskState) -> DiskState:
         """Records what one removal has freed; returns the disk as it is now."""
@@ -197,7 +273,7 @@ class _Execution:
                 return self._measure(self._credit)
             case Result.UNANSWERED:
                 self._error = self._error or outcome.error
-            case Result.REMOVED | Result.ALREADY_GONE | Result.FAILED:
+            case Result.REMOVED | Result.ALREADY_GONE | Result.FAILED | Result.PARKED:
                 pass
         after = self._measure(self._credit)
         if outcome.result is not Result.REMOVED:  # what others freed is not ours
@@ -236,12 +312,16 @@ class _Execution:
     def _why_stopped(self, latest: DiskState) -> Reason:
         if self._executor.stopping.is_set():
             return Reason.STOPPING
+        if self._executor.removals.stuck and self._error:
+            return Reason.RUNTIME_STUCK
         if self._error:
             return Reason.INCOMPLETE_LISTING
         return Reason.UNREADABLE if latest.verdict is DiskVerdict.UNREADABLE else Reason.RELIEVED
 
     def _keep(self, verdicts: Sequence[Verdict], reason: Reason) -> None:
-        self._kept += [
-            Outcome(verdict._replace(action=Action.KEEP, reason=reason, eligible_in_seconds=None, rule=Rule.GUARD))
-            for verdict in verdicts
-        ]
+        self._kept += [Outcome(kept_by_guard(verdict, reason)) for verdict in verdicts]
+
+
+def kept_by_guard(verdict: Verdict, reason: Reason) -> Verdict:
+    """The verdict of an object that was to be removed, and is kept for this reason."""
+    return verdict._replace(action=Action.KEEP, reason=reason, eligible_in_seconds=None, rule=Rule.GUARD)

@@ -15,6 +15,7 @@ Covers: the protocol, and one removal. Does not cover: the order of removals and
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -73,12 +74,23 @@ class Remover(Protocol):
         """Whether the object is still there. Raises RuntimeUnavailable when that cannot be told."""
 
 
+def _always() -> bool:
+    return True
+
+
 def remove_one(
-    verdict: Verdict, remover: Remover, clock: Clock, stopping: threading.Event, *, dry_run: bool
+    verdict: Verdict,
+    remover: Remover,
+    clock: Clock,
+    stopping: threading.Event,
+    *,
+    dry_run: bool,
+    may_send: Callable[[], bool] = _always,
 ) -> Outcome:
     """Removes one object: check, one call, and the question whether it is gone. A dry run leaves out the call.
 
-    Never raises for what the runtime or the filesystem does.
+    `may_send`: asked right before the call; False: a stop came, or its pass does not wait for it any longer, and the
+    object is kept. Never raises for what the runtime or the filesystem does.
     """
     started = clock.monotonic()
 
@@ -90,12 +102,12 @@ def remove_one(
     except RuntimeUnavailable as error:
         return outcome(Result.UNANSWERED, str(error))
     if refused is not None:
-        kept = verdict
-        if refused.reason is not None:
-            kept = verdict._replace(action=Action.KEEP, reason=refused.reason, eligible_in_seconds=None)
+        kept = verdict if refused.reason is None else _kept(verdict, refused.reason)
         return replace(outcome(refused.result), verdict=kept)
     if dry_run:
         return outcome(Result.PLANNED)
+    if not may_send():
+        return replace(outcome(None), verdict=_kept(verdict, Reason.STOPPING))
     failure, was_there = "", True
     try:
         was_there = remover.remove(verdict)
@@ -108,6 +120,10 @@ def remove_one(
     except RuntimeUnavailable as error:
         return replace(outcome(Result.UNANSWERED, failure or str(error)), may_have_gone=True)
     return outcome(Result.REMOVED if was_there else Result.ALREADY_GONE, failure)
+
+
+def _kept(verdict: Verdict, reason: str) -> Verdict:
+    return verdict._replace(action=Action.KEEP, reason=reason, eligible_in_seconds=None)
 
 
 def _refusal(verdict: Verdict, remover: Remover, clock: Clock, stopping: threading.Event) -> Refused | None:

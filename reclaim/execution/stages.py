@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from reclaim.clock import Clock
@@ -69,9 +70,9 @@ def run_stages(operation: str, stages: Iterable[Stage], executor: Executor, meas
     """Runs these stages until the disk is relieved. Never raises ReclaimError: the result's `error` has all of them."""
     result = ReclaimResult(operation)
     errors: list[str] = []
-    for stage in stages:
+    for number, stage in enumerate(stages, 1):
         try:
-            planned = stage(measure)
+            planned = executor.read(f"{operation}, stage {number},", partial(stage, measure))
         except ReclaimError as error:
             errors.append(str(error))
             continue

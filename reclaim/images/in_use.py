@@ -6,6 +6,8 @@ names it, if a container mounts it, or if pod sandboxes are made from it.
 
 * A container whose image cannot be told stops all image removal: no image is taken to be unused by a guess. That the
   runtime has no such image settles it for an id or a digest only: a tag may have moved since the container was made.
+  Even then an image that is listed without a digest may be the one, and is kept.
+* A digest is never resolved through a tag (`references`), only by itself or by an id beside it.
 * The image of pod sandboxes is kept, pinned or not: without it no pod can start. If no source says which image that
   is (the runtime's configuration, a sandbox that is ready, a pinned image named `pause`), no image is removed.
 
@@ -15,14 +17,11 @@ Covers: resolving which container uses which image. Does not cover: ages and ord
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from reclaim.images.references import ImageIndex, bare_hex
+from reclaim.images.references import ImageIndex, bare_hex, names_one_image
 from reclaim.types import Image, Listing
-
-_DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +51,23 @@ def images_in_use(listing: Listing, index: ImageIndex | None = None) -> ImagesIn
     unresolved: list[str] = []
     resolved: set[tuple[str, ...]] = set()  # many containers have the same references
     for container in listing.containers:
-        volumes = listing.image_volumes.get(container.id, ())
-        references = container.image_references + volumes
-        if not references:
+        own, volumes = container.image_references, listing.image_volumes.get(container.id, ())
+        if not own:
             unresolved.append(f"container {container.id}")
-        named.update(container.image_references[:1], volumes)  # the first is the image id, else the image reference
-        if references in resolved:
-            continue
-        resolved.add(references)
-        found, missing = _resolve(references, index, listing.resolved)
-        used |= found
-        unresolved += missing
+        named.update(own[:1], *volumes)  # the first is the image id, else the image reference
+        for references in (own, *volumes):
+            if not references or references in resolved:
+                continue
+            resolved.add(references)
+            found, missing = _resolve(references, index, listing.resolved)
+            used |= found
+            unresolved += missing
     needed = listing.sandbox_image_references
-    by_sandboxes, _ = _resolve(tuple(needed or ()), index, listing.resolved)
+    by_sandboxes: set[str] = set()
+    for reference in needed or ():
+        found, missing = _resolve((reference,), index, listing.resolved)
+        by_sandboxes |= found
+        unresolved += filter(names_one_image, missing)  # a name that the runtime does not have is not pulled yet
     known = needed is not None or any(image.pinned and _is_named_pause(image) for image in listing.images)
     return ImagesInUse(
         frozenset(used), frozenset(by_sandboxes), tuple(sorted(set(unresolved))), known, frozenset(used & named)
@@ -80,13 +83,14 @@ def _is_named_pause(image: Image) -> bool:
 def _resolve(
     references: tuple[str, ...], index: ImageIndex, answered: Mapping[str, str | None]
 ) -> tuple[set[str], list[str]]:
-    """Ids meant by one container's references, and the references whose meaning is not known.
+    """Ids meant by the references of one image, and those whose meaning is not known.
 
-    An id or digest must be known by itself, as an image or as none: a tag beside it may have moved. Where there are
-    only names one of them must mean an image.
+    An id that is listed says which image it is. Otherwise an id or digest must be known by itself, as an image or as
+    none: a tag beside it may have moved. Where there are only names one of them must mean an image.
     """
     found: set[str] = set()
     unknown: list[str] = []
+    listed_by_id = False
     for reference in references:
         ids = set(index.find(reference))
         answer = answered.get(reference)
@@ -95,12 +99,14 @@ def _resolve(
         found |= ids
         if not ids:
             unknown.append(reference)
+        elif "@" not in reference and names_one_image(reference):
+            listed_by_id = any(bare_hex(image_id) == bare_hex(reference) for image_id in ids) or listed_by_id
     lasting = [reference for reference in references if names_one_image(reference)]
-    if lasting:
-        return found, [reference for reference in unknown if reference in lasting and reference not in answered]
-    return found, [] if found else unknown
-
-
-def names_one_image(reference: str) -> bool:
-    """Whether the reference is an id or carries a digest, which mean one image for ever; a tag may move."""
-    return _DIGEST.fullmatch(bare_hex(reference.rpartition("@")[2])) is not None
+    if listed_by_id:
+        return found, []
+    if not lasting:
+        return found, [] if found else unknown
+    unknown = [reference for reference in unknown if reference in lasting]
+    if any("@" in reference and reference in answered for reference in unknown):
+        found |= index.without_digest
+    return found, [reference for reference in unknown if reference not in answered]

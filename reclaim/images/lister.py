@@ -2,23 +2,48 @@
 
 * Images are listed first, containers after them: a container that starts in between is seen, never missed.
 * Any failing call discards everything: a partial list would make a used image look unused.
-* For references that no listed image has, the runtime is asked, which resolves them by its own rules.
+* For references that no listed image has, the runtime is asked, which resolves them by its own rules. If it answers
+  with an image that a digest does not mean, the digest stays unresolved.
 * Which images a container mounts, and which image a sandbox was made from, never changes: it is asked once for each.
+  That there is none may only mean that this version does not say it, so it is forgotten with the version.
+* A runtime may be replaced at any time, and containers survive it. So with each new connection its version and its
+  configured sandbox image are asked again. Lists that did not all come from one version are discarded, and a list of
+  containers is not compared with a plan that was made by what another runtime had said.
 """
 
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from reclaim.clock import Clock
 from reclaim.cri.retry import retried
 from reclaim.images.in_use import images_in_use
-from reclaim.images.references import ImageIndex
-from reclaim.services import ImageService, RuntimeService
+from reclaim.images.references import ImageIndex, means
+from reclaim.services import ImageService, RuntimeService, RuntimeVersion
 from reclaim.types import Container, Listing, PodSandboxState, RuntimeUnavailable
 
 FRESH_SECONDS = 1.0
+ImageVolumes = tuple[tuple[str, ...], ...]
+"""The images that a container mounts, each with all its references."""
+
+ATTEMPTS = 3  # to read all lists from one runtime: the first may begin with what was known of the one before
+
+
+@dataclass(frozen=True, slots=True)
+class _RuntimeFacts:
+    """What holds for a runtime as long as it is not replaced or restarted."""
+
+    version: RuntimeVersion
+    sandbox_image: str | None
+
+    def __str__(self) -> str:
+        return f"{self.version.name} {self.version.version} with sandbox image {self.sandbox_image or 'not reported'}"
+
+
+class RuntimeReplaced(RuntimeUnavailable):
+    """Some answers came from one runtime, and some from the one that replaced it."""
 
 
 class Lister:
@@ -29,9 +54,10 @@ class Lister:
         self._images = images
         self._clock = clock
         self._lock = threading.Lock()
-        self._volumes: dict[str, tuple[str, ...]] = {}
+        self._volumes: dict[str, ImageVolumes] = {}
         self._sandbox_images: dict[str, str | None] = {}
-        self._mounts_images: bool | None = None
+        self._facts: _RuntimeFacts | None = None
+        self._facts_asked_at = 0  # connections made until then
 
     def containers(self) -> Listing:
         """Containers and sandboxes only. Raises RuntimeUnavailable."""
@@ -40,41 +66,71 @@ class Lister:
 
     def everything(self) -> Listing:
         """Images, then containers and sandboxes, and which image is used by what. Raises RuntimeUnavailable."""
+        for _ in range(ATTEMPTS - 1):
+            with suppress(RuntimeReplaced):
+                return self._everything()
+        return self._everything()
+
+    def _everything(self) -> Listing:
+        with self._lock:
+            facts = retried(self._current_facts)
         images = retried(self._images.list_images)
-        listing = replace(self.containers(), images=images)
+        listing = replace(self.containers(), images=images, runtime=str(facts))
         with self._lock:
             listing = replace(
                 listing,
-                sandbox_image_references=self._sandbox_image_references(listing),
-                image_volumes=self._image_volumes(listing.containers),
+                sandbox_image_references=self._sandbox_image_references(listing, facts),
+                image_volumes=self._image_volumes(listing.containers, facts),
             )
-            return self._resolved(listing, ImageIndex(images))
+            return self._of_one_runtime(self._resolved(listing, ImageIndex(images)))
 
     def refresh_containers(self, listing: Listing, index: ImageIndex) -> Listing:
-        """The same images with a fresh list of containers. Raises RuntimeUnavailable."""
+        """The same images with a fresh list of containers.
+
+        Raises RuntimeUnavailable; RuntimeReplaced if it is not the runtime any more that `listing` came from.
+        """
         containers = self._runtime.list_containers()
         with self._lock:
-            fresh = replace(listing, containers=containers, image_volumes=self._image_volumes(containers))
-            return self._resolved(fresh, index)
+            facts = self._current_facts()
+            fresh = replace(listing, containers=containers, image_volumes=self._image_volumes(containers, facts))
+            return self._of_one_runtime(self._resolved(fresh, index))
 
-    def _sandbox_image_references(self, listing: Listing) -> frozenset[str] | None:
+    def _current_facts(self) -> _RuntimeFacts:
+        """Asked again once a connection was made since they were asked.
+
+        The count is read before the question: of two runtimes that answer one after the other, the later one is asked
+        once more.
+        """
+        made = self._runtime.connections_made
+        if self._facts is None or made != self._facts_asked_at:
+            facts = _RuntimeFacts(self._runtime.version(), self._runtime.sandbox_image())
+            if self._facts is not None and facts.version != self._facts.version:
+                self._volumes = {known: volumes for known, volumes in self._volumes.items() if volumes}
+                self._sandbox_images = {known: image for known, image in self._sandbox_images.items() if image}
+            self._facts, self._facts_asked_at = facts, made
+        return self._facts
+
+    def _of_one_runtime(self, listing: Listing) -> Listing:
+        """The listing, if the runtime is still the one that it came from."""
+        facts = self._current_facts()
+        if str(facts) != listing.runtime:
+            raise RuntimeReplaced(f"the runtime was replaced: it was {listing.runtime}, and is {facts}")
+        return listing
+
+    def _sandbox_image_references(self, listing: Listing, facts: _RuntimeFacts) -> frozenset[str] | None:
         """The configured one, and those that ready sandboxes were made from; None when neither is known."""
-        configured = self._runtime.sandbox_image()
         ready = {sandbox.id for sandbox in listing.sandboxes if sandbox.state is PodSandboxState.READY}
         self._sandbox_images = {known: image for known, image in self._sandbox_images.items() if known in ready}
         for sandbox_id in ready - self._sandbox_images.keys():
             self._sandbox_images[sandbox_id] = self._runtime.image_of_sandbox(sandbox_id)
-        references = frozenset(image for image in (configured, *self._sandbox_images.values()) if image)
+        references = frozenset(image for image in (facts.sandbox_image, *self._sandbox_images.values()) if image)
         return references or None
 
-    def _image_volumes(self, containers: tuple[Container, ...]) -> dict[str, tuple[str, ...]]:
-        if self._mounts_images is None:
-            self._mounts_images = self._runtime.version().mounts_images()
-        if not self._mounts_images:
-            return {}
+    def _image_volumes(self, containers: tuple[Container, ...], facts: _RuntimeFacts) -> dict[str, ImageVolumes]:
         listed = {container.id for container in containers}
         self._volumes = {known: volumes for known, volumes in self._volumes.items() if known in listed}
-        for container_id in listed - self._volumes.keys():
+        unknown = listed - self._volumes.keys() if facts.version.mounts_images() else set()
+        for container_id in unknown:
             status = self._runtime.container_status(container_id)
             if status is not None and status.id == container_id:
                 self._volumes[container_id] = status.image_volumes
@@ -90,5 +146,6 @@ class Lister:
         }
         for reference in sandbox_images.union(images_in_use(listing, index).unresolved) - resolved.keys():
             image = self._images.image_status(reference)
-            resolved[reference] = None if image is None else image.id
+            if image is None or means(reference, image):
+                resolved[reference] = None if image is None else image.id
         return replace(listing, resolved=resolved)

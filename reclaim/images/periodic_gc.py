@@ -9,10 +9,10 @@ The kubelet's pass (`pkg/kubelet/images/image_gc_manager.go`, GarbageCollect), i
 4. Remove unused images, least recently used first, until the sum of their sizes reaches the target. The sizes are the
    runtime's, and the filesystem is not read again: the next pass corrects their errors.
 
-Each removal is `execution.remover.remove_one`, as under pressure: check, one call, ask whether it is gone. They run one
-after another; nothing new is started once `stopping` is set, and the one in flight ends. If the runtime no longer
-answers the pass ends, so that it does not wait for a deadline once for every image. An image that is already gone adds
-nothing to the sum.
+Each removal is the executor's, as under pressure: check, one call, ask whether it is gone. They run one after another;
+nothing new is started after a stop, and the one in flight ends. If the runtime no longer answers the pass ends, so that
+it does not wait for a deadline once for every image. An image that is already gone adds nothing to the sum, and neither
+does one whose removal is parked.
 
 Covers: one pass. Does not cover: the plans (`plan`), the arithmetic (`gc_thresholds`), when a pass is due
 (`eviction.daemon.periodic_gc`).
@@ -20,14 +20,12 @@ Covers: one pass. Does not cover: the plans (`plan`), the arithmetic (`gc_thresh
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from reclaim.clock import Clock
-from reclaim.execution.remover import remove_one
+from reclaim.execution.executor import Executor
 from reclaim.images.gc_thresholds import (
     InvalidDiskCapacity,
     SpaceDecision,
@@ -78,28 +76,24 @@ class ImageGCResult:
 
 
 class ImageGC:
-    """Passes over one runtime, one at a time. `stopping`: set when nothing new may start. `in_flight`: whether an image
-    is being removed. `starts`: the pods that removals wait for, by the hold-off in seconds."""
+    """Passes over one runtime, one at a time. `executor`: its own. `starts`: the pods that removals wait for, by the
+    hold-off in seconds."""
 
     def __init__(
         self,
         images: ImageService,
         lister: Lister,
         records: ImageRecords,
-        clock: Clock,
-        stopping: threading.Event,
+        executor: Executor,
         *,
         starts: Callable[[float], PodStarts] | None = None,
-        dry_run: bool = False,
     ):
         self._images = images
-        self._starts = None if dry_run else starts
+        self._starts = None if executor.dry_run else starts
         self._lister = lister
         self._records = records
-        self._clock = clock
-        self._stopping = stopping
-        self._dry_run = dry_run
-        self.in_flight = False
+        self._executor = executor
+        self._clock = executor.clock
 
     def run(
         self, policy: ImageGCPolicy, started_at: float, stats: ImageFsStats, *, exact: bool = False
@@ -151,7 +145,7 @@ class ImageGC:
             capacity, available = stats()
         except Exception as error:  # noqa: BLE001 # whatever the reading raises ends this pass, not the loop
             return _result((aged, unread), plan.keep, error=f"the image filesystem cannot be read: {error}")
-        if self._dry_run and available is not None:
+        if self._executor.dry_run and available is not None:
             available += aged.freed_bytes
         try:
             space = decide_space(available, capacity, policy)
@@ -173,16 +167,12 @@ class ImageGC:
         pending = deque(plan.remove)
         ended: Reason | None = None
         while pending and ended is None:
-            if self._stopping.is_set():
+            if self._executor.stopping.is_set():
                 part.keep_all(pending, Reason.STOPPING)
                 return part
-            self.in_flight = True
-            try:
-                outcome = remove_one(pending.popleft(), remover, self._clock, self._stopping, dry_run=self._dry_run)
-            finally:
-                self.in_flight = False
+            outcome = self._executor.remove(pending.popleft(), remover)
             gone = part.add(outcome)
-            if (gone or outcome.may_have_gone) and not self._dry_run:
+            if (gone or outcome.may_have_gone) and not self._executor.dry_run:
                 self._records.forget((outcome.verdict.id,))
             if gone and target_bytes is not None and part.freed_bytes >= target_bytes:
                 ended = Reason.ENOUGH_FREED
@@ -216,7 +206,7 @@ class _Part:
             case None | Result.IN_USE:  # the check right before the removal is a guard of ours
                 self.kept.append(replace(outcome, verdict=outcome.verdict._replace(rule=Rule.GUARD)))
                 return False
-            case Result.FAILED | Result.UNANSWERED:
+            case Result.FAILED | Result.UNANSWERED | Result.PARKED:
                 self.outcomes.append(outcome)
                 self.failures.append(f"{outcome.verdict.name}: {outcome.error}")
                 return False

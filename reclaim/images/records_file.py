@@ -15,6 +15,7 @@ Covers: the file and its directory. Does not cover: the format and the clocks (`
 from __future__ import annotations
 
 import os
+import re
 import stat
 import threading
 from collections.abc import Mapping
@@ -29,6 +30,8 @@ SAVE_AGAIN_SECONDS = (
 )
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_MACHINE_ID = "/etc/machine-id"  # machine-id(5)
+_MACHINE_ID_TEXT = re.compile(r"[0-9a-f]{32}")
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -51,15 +54,26 @@ def current_boot_id() -> str:
         return ""
 
 
+def current_machine_id(path: str = _MACHINE_ID) -> str:
+    """The id of this machine; empty when it has none, or none yet, as in many containers."""
+    try:
+        with open(path, encoding="ascii") as file:
+            text = file.read(64).strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return text if _MACHINE_ID_TEXT.fullmatch(text) else ""
+
+
 class RecordFile:
     """One file of records. Making it touches nothing. May be used from several threads."""
 
-    def __init__(self, path: str, clock: Clock, boot_id: str | None = None):
+    def __init__(self, path: str, clock: Clock, boot_id: str | None = None, machine_id: str | None = None):
         self._path = path
         self._directory, self._name = os.path.split(os.path.abspath(path))
         self._temporary = f".{self._name}.new"
         self._clock = clock
         self._boot_id = current_boot_id() if boot_id is None else boot_id
+        self._machine_id = current_machine_id() if machine_id is None else machine_id
         self._lock = threading.Lock()
         self._on_disk: Mapping[str, ImageRecord] = {}
         self._as_of = clock.monotonic()
@@ -98,7 +112,7 @@ class RecordFile:
             return ""
 
     def _now(self) -> Moment:
-        return Moment(self._clock.monotonic(), self._clock.wall(), self._boot_id)
+        return Moment(self._clock.monotonic(), self._clock.wall(), self._boot_id, self._machine_id)
 
     def _read(self) -> bytes:
         """The file, at most one byte more than allowed. Never blocks, not even on a FIFO. Raises OSError."""

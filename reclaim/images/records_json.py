@@ -1,7 +1,11 @@
 """Records of images as text, and back, so that they survive a restart.
 
 Times in the text are seconds since the epoch, so that people can read them. The time of the save is written beside them
-in both clocks, with the id of the boot (`/proc/sys/kernel/random/boot_id`).
+in both clocks, with the id of the boot (`/proc/sys/kernel/random/boot_id`) and of the machine (`/etc/machine-id`).
+
+Records of another machine are refused: a disk image that was cloned carries them, and says nothing of what was pulled
+since. A text without the id of the machine, as earlier versions wrote it, or a machine without an id: as if it were the
+same, since all that follows holds for them too.
 
 Reading them back turns times into ages, and ages into times of the monotonic clock of now. The age of an image is
 
@@ -37,12 +41,13 @@ _LATEST = 253_402_300_800.0  # the year 10000: anything later is no time
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One moment in both clocks, in seconds. `boot_id` tells whether two monotonic times can be compared; empty: not
-    known, so they cannot."""
+    """One moment in both clocks, in seconds, on one machine. `boot_id` tells whether two monotonic times can be
+    compared; empty: not known, so they cannot. `machine_id`: empty if not known."""
 
     monotonic: float
     wall: float
     boot_id: str = ""
+    machine_id: str = ""
 
 
 class NotRecords(Exception):
@@ -66,7 +71,12 @@ def records_json(records: Mapping[str, ImageRecord], saved: Moment) -> bytes:
     document = {
         "kind": KIND,
         "version": VERSION,
-        "saved": {"wall": saved.wall, "monotonic": saved.monotonic, "boot_id": saved.boot_id},
+        "saved": {
+            "wall": saved.wall,
+            "monotonic": saved.monotonic,
+            "boot_id": saved.boot_id,
+            "machine_id": saved.machine_id,
+        },
         "images": images,
     }
     return json.dumps(document, indent=1).encode() + b"\n"
@@ -85,6 +95,8 @@ def records_from_json(text: bytes, now: Moment) -> dict[str, ImageRecord]:
     if document.get("version") != VERSION or isinstance(document["version"], bool):
         raise NotRecords(f"is not of version {VERSION}")
     saved = _moment(document.get("saved"))
+    if saved.machine_id and now.machine_id and saved.machine_id != now.machine_id:
+        raise NotRecords("is of another machine")
     images = document.get("images")
     if not isinstance(images, dict):
         raise NotRecords("has no images")
@@ -94,7 +106,10 @@ def records_from_json(text: bytes, now: Moment) -> dict[str, ImageRecord]:
 def _moment(written: object) -> Moment:
     if not isinstance(written, dict) or not isinstance(written.get("boot_id"), str):
         raise NotRecords("does not say when it was saved")
-    return Moment(_time(written.get("monotonic")), _time(written.get("wall")), written["boot_id"])
+    machine_id = written.get("machine_id", "")
+    if not isinstance(machine_id, str):
+        raise NotRecords("does not say when it was saved, or where")
+    return Moment(_time(written.get("monotonic")), _time(written.get("wall")), written["boot_id"], machine_id)
 
 
 def _record(image_id: str, entry: object, saved: Moment, now: Moment) -> ImageRecord:

@@ -4,6 +4,9 @@ A container names its image in several ways: an id (`sha256:…` on containerd, 
 shortened), a repository digest (`repo@sha256:…`), a tag in full (`docker.io/library/busybox:1.36`) or short form
 (`busybox`). A wrong "unused" deletes the image of a running pod, so a reference means every image that it
 could mean. Short forms follow https://github.com/distribution/reference (ParseNormalizedNamed).
+
+A digest means one image for ever, and a tag may move. So a reference with a digest is never found by its name or its
+tag: that would be the image that carries the tag now.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from collections.abc import Iterable
 from reclaim.types import Image
 
 _HEX = re.compile(r"[0-9a-f]{6,64}")
+_DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 class ImageIndex:
@@ -24,13 +28,21 @@ class ImageIndex:
         self._by_hex: dict[str, set[str]] = defaultdict(set)  # one image may be listed with and without algorithm
         self._by_name: dict[str, set[str]] = defaultdict(set)
         self._found: dict[str, frozenset[str]] = {}  # many containers name the same image
+        self._without_digest: set[str] = set()
         for image in images:
             self._by_hex[bare_hex(image.id)].add(image.id)
+            if not image.repo_digests:
+                self._without_digest.add(image.id)
             for name in (*image.repo_tags, *image.repo_digests):
                 self._by_name[normalized(name)].add(image.id)
                 digest = name.rpartition("@")[2]
                 if digest != name:
                     self._by_name[digest].add(image.id)
+
+    @property
+    def without_digest(self) -> frozenset[str]:
+        """The ids of images that are listed without a digest, so that any digest may be theirs."""
+        return frozenset(self._without_digest)
 
     def find(self, reference: str) -> frozenset[str]:
         """The ids that `reference` means among the listed images; empty when it means none of them."""
@@ -41,16 +53,28 @@ class ImageIndex:
     def _find(self, reference: str) -> frozenset[str]:
         found = set(self._by_name.get(normalized(reference), ()))
         found |= self._by_name.get(reference, set())
-        name, at, digest = reference.rpartition("@")
-        if at:
-            # the digest alone, and the name alone: either may be all that the image list carries
-            found |= self._by_name.get(digest, set()) | self._by_name.get(normalized(name), set())
+        digest = reference.rpartition("@")[2]
+        found |= self._by_name.get(digest, set())  # the same image may be listed under another repository
         hexadecimal = bare_hex(digest)
         if hexadecimal in self._by_hex:
             found |= self._by_hex[hexadecimal]
         elif len(hexadecimal) < 64 and _HEX.fullmatch(hexadecimal):
             found |= {i for full, ids in self._by_hex.items() if full.startswith(hexadecimal) for i in ids}
         return frozenset(found)
+
+
+def means(reference: str, image: Image) -> bool:
+    """Whether an image that a runtime has found for a reference is what the reference means.
+
+    An id or digest must be the image's own: a runtime may strip the digest of `repository:tag@sha256:…` and answer with
+    the image that has the tag. What a name means only the runtime knows.
+    """
+    return not names_one_image(reference) or bool(ImageIndex((image,)).find(reference))
+
+
+def names_one_image(reference: str) -> bool:
+    """Whether the reference is an id or carries a digest, which mean one image for ever; a tag may move."""
+    return _DIGEST.fullmatch(bare_hex(reference.rpartition("@")[2])) is not None
 
 
 def bare_hex(image_id: str) -> str:

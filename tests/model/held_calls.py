@@ -113,7 +113,9 @@ class HeldCalls:
             with self._lock:
                 self.following.discard(call.object_id)
 
-    def orphan_all(self) -> None:
-        """Who sent them has ended."""
-        for call in self.held:
+    def orphan_all(self) -> bool:
+        """Who sent them has ended. Whether there are any."""
+        held = self.held
+        for call in held:
             call.orphaned = True
+        return bool(held)

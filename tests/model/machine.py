@@ -26,6 +26,7 @@ from eviction.drill.runtime.failpoints import (
     When,
 )
 from eviction.drill.runtime.server import METHODS
+from reclaim.images.records_file import current_machine_id
 from tests.model import events, mishaps
 from tests.model.world import KIB, World
 from tests.nodes.model_node import SharedParts
@@ -178,9 +179,11 @@ class NodeMachine(RuleBasedStateMachine):
 
     @rule(pick=small)
     def something_restarts(self, pick: int) -> None:
-        """reclaimd, with its records in a file; or, more rarely as it takes long, the runtime."""
+        """reclaimd, with its records in a file, or that of another machine; or, rarely as it takes long, the runtime."""
         if pick % 16 == 0:
             self.node.restart_runtime()
+        elif pick % 4 == 1 and current_machine_id():
+            self.node.start_elsewhere()
         else:
             self.node.restart_product()
         type(self).steps += 1

@@ -8,6 +8,9 @@ from tests.model.root_directory import DISGUISES
 from tests.model.world import IMAGES, World
 
 
+MOST_HUNG = 4
+
+
 def root_vanishes_or_comes_back(world: World, pick: int) -> bool:
     """Something else is where the kubelet's directories were; or they are back."""
     if world.root.disguise is not None:
@@ -19,6 +22,8 @@ def root_vanishes_or_comes_back(world: World, pick: int) -> bool:
 
 def removal_hangs(world: World, pick: int) -> bool:
     """The next call that removes or stops something hangs, before it acts or after it, and fails or not."""
+    if len(world.runtime.held.held) >= MOST_HUNG:
+        return hung_call_ends(world, pick)
     world.runtime.held.arm(Way(acts_first=pick % 2 == 0, fails=pick // 2 % 2 == 0))
     return True
 

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 from eviction.configuration.effective import Extent
 from eviction.node.responder import Request
 from eviction.reporting.pass_record import Pass, Trigger
-from reclaim.execution.executor import Executor
 from reclaim.functions import DELETE_UNUSED_IMAGES, FUNCTIONS
 from reclaim.images.lister import Lister
 from reclaim.images.periodic_gc import ImageGC
-from reclaim.types import Outcome, ReclaimResult
+from reclaim.types import Outcome, ReclaimResult, Result
 from signals.types import Signal
 from tests.model.reports import answered_wrongly, unreported, wrong_nominal, wrong_outcomes
 from tests.pure.values import threshold
@@ -72,18 +71,20 @@ class Passes:
     def collect(self, *, images: bool) -> None:
         """A pass of a periodic loop: of containers, or of images."""
         world = self._world
-        node, stopping = world.product, world.product.stopping
+        node = world.product
         self._begin()
         results: list[ReclaimResult] = []
 
         def collect() -> None:
             if images:
                 lister = Lister(node.client, node.client, node.clock)
-                image_gc = ImageGC(node.client, lister, node.records, node.clock, stopping, starts=node.pod_starts)
+                image_gc = ImageGC(
+                    node.client, lister, node.records, node.make_executor(parallel=1), starts=node.pod_starts
+                )
                 exact = world.extent is Extent.ALL
                 results.append(image_gc.run(node.policies().images, 0.0, node.image_fs_space, exact=exact).reclaim)
             else:
-                collector = node.make_collector(Executor(node.clock, stopping, parallel=1))
+                collector = node.make_collector(node.make_executor(parallel=1))
                 results.append(collector.garbage_collect_containers())
 
         if self._runs(collect):
@@ -140,6 +141,7 @@ class Passes:
         if not answered_wrongly(self._world.failpoints.triggered):
             self.wrong += wrong_outcomes(runtime, removals, removed)
         # what hung is reported when it is parked, and is removed at some time
+        runtime.held.ids.update(outcome.verdict.id for outcome in removals if outcome.result is Result.PARKED)
         self.wrong += unreported(removals, kept, removed - runtime.held.ids)
         self.wrong += [
             f"work was not done for want of a thread: {error}"

@@ -21,6 +21,9 @@ from tests.model.ledger import STATES, Entry
 from tests.model.observed_runtime import ObservedRuntime
 from tests.model.ticking import TickingClock
 
+HANGS_SECONDS = 5.0
+"""How much time passes when a call begins to hang: more than anybody's patience."""
+
 BY_DIGEST = "tests.model/image-digest"
 """The annotation of a container whose pod names its image by this digest."""
 
@@ -72,6 +75,7 @@ class TrueRuntime(ObservedRuntime):
             wrong = self._wrong_with(method, held.object_id)
         self._who.held = held, wrong
         self._who.failing = held.way.fails
+        self._clock.step(HANGS_SECONDS)
         try:
             return self.held.hold(held, act)
         finally:

@@ -16,6 +16,8 @@ from eviction.drill.runtime.dialects import CONTAINERD_1_6, CONTAINERD_2, CONTAI
 from eviction.drill.runtime.failpoints import Distort, Hang, MethodFault, Pretend
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.node.node import Node
+from reclaim.images.records_json import Moment, records_json
+from reclaim.types import ImageRecord
 from tests.model.canary import Canary
 from tests.model.held_calls import HeldCall, Way
 from tests.model.kubelet import Kubelet
@@ -36,7 +38,9 @@ KEEPS: tuple[tuple[str, ...], ...] = ((), IMAGES[:1], IMAGES[1:4], ("registry.ex
 KEPT_TAG = "registry.example/kept:1"
 MIN_AGES = ("0s", "2m")
 KIB = 1024
+LONG_AGO_SECONDS = 90_000.0
 READ_DEADLINE_SECONDS = 0.4
+PATIENCE_SECONDS = 0.2  # real time is spent in it: far less than a configuration may say
 
 
 class World:
@@ -130,32 +134,52 @@ class World:
 
     def _is_answered(self, object_id: str) -> bool:
         """Whether reclaimd waits for no removal of this object any more that it has parked."""
-        return True
+        return object_id not in self.product.removals.parked
 
     def restart_product(self) -> None:
-        """reclaimd is stopped and started again; its records survive in their file."""
+        """reclaimd is stopped and started again; its records survive in their file. If a call hangs it is killed."""
         if self.product.record_file is not None:
             self.product.record_file.save(self.product.records.records)
-        self.runtime.held.orphan_all()
+        self._end_product()
+        self._start_product()
+
+    def start_elsewhere(self) -> None:
+        """reclaimd is stopped, and started again with the state file of another machine, on which all images were old:
+        both were cloned from one disk image."""
+        self._end_product()
+        then = Moment(self.clock.monotonic(), self.clock.wall(), "another boot", "another machine")
+        old = ImageRecord(then.monotonic - LONG_AGO_SECONDS)
+        records = {image.id: old for image in self.runtime.all_images()}
+        self.state_file.write_bytes(records_json(records, then))
+        self._start_product()
+
+    def _end_product(self) -> None:
+        if self.runtime.held.orphan_all():
+            self.product.client.close()
         self.product.close()
+
+    def _start_product(self) -> None:
         self.product = self._make_product()
         self.product.restore_image_records()
 
     def use_keep_list(self, keep: int) -> None:
         """Another keep-list from now on."""
         self.keep = KEEPS[keep % len(KEEPS)]
-        self.product.reconfigure(load(None, {}, self._fields()))
+        configuration = load(None, {}, self._fields())
+        self.product.reconfigure(replace(configuration, removal_patience_seconds=PATIENCE_SECONDS))
         self.runtime.licence = self._licence()
 
     def _make_product(self) -> Node:
         configuration = load(None, {}, self._fields())
         self.runtime.licence = self._licence()
-        return Node(
-            configuration,
+        product = Node(
+            replace(configuration, removal_patience_seconds=PATIENCE_SECONDS),
             stopping=CoarseEvent(self.clock),
             clock=self.clock,
             read_deadline_seconds=READ_DEADLINE_SECONDS,
         )
+        product.prepare()
+        return product
 
     def _licence(self) -> Licence:
         keep = {KEPT_TAG if "*" in each else each for each in self.keep}

@@ -25,6 +25,7 @@ class MemoryRuntime:
         self.away = False
         self.stops = True
         self.says_nothing = False
+        self.connections_made = 0
 
     def hold(self, *objects: Container | PodSandbox | Image) -> None:
         """Takes these objects in."""

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from eviction.configuration.effective import Configuration, load
 from eviction.daemon.manager import Manager
 from eviction.daemon.periodic_gc import PeriodicGC
-from eviction.daemon.worker import DRAIN_SECONDS
 from eviction.drill.judgement.judge import judge
 from eviction.drill.judgement.restart_policy import would_start
 from eviction.drill.judgement.result import DrillResult
@@ -27,7 +26,7 @@ from eviction.drill.pressure.fault_schedule import FaultSchedule
 from eviction.drill.pressure.schedule import PressureSchedule
 from eviction.drill.scenario.types import Scenario
 from eviction.node.hold_off import HoldOff
-from eviction.node.node import Node
+from eviction.node.node import DRAIN_SECONDS, Node
 from eviction.reporting.log import Log
 from eviction.reporting.pass_record import Pass
 from eviction.telemetry.events import LogSink
@@ -127,8 +126,8 @@ class Drill:
                 manager.stop()
         for daemon in daemons:
             daemon.join()
-        for periodic in self._periodic:
-            periodic.drain(DRAIN_SECONDS)
+        for node in self._nodes:
+            node.removals.wait(DRAIN_SECONDS)
         after, later_names = self._objects()
         observer, observations = self._observer, self._observer.observations
         measured = Measurements(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
+from reclaim.execution.executor import Executor
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.lister import Lister
 from reclaim.images.periodic_gc import IMAGE_GC, ImageGC, ImageGCResult
@@ -73,7 +74,9 @@ class Story:
         self.capacity: int | None = CAPACITY
         self.failure: Exception | None = None
         lister = Lister(self.runtime, self.runtime, self.clock)
-        self.gc = ImageGC(self.runtime, lister, self.records, self.clock, self.stopping, dry_run=dry_run)
+        self.gc = ImageGC(
+            self.runtime, lister, self.records, Executor(self.clock, self.stopping, parallel=1, dry_run=dry_run)
+        )
 
     def stats(self) -> tuple[int | None, int | None]:
         """The image filesystem as it is now."""

@@ -83,7 +83,7 @@ def test_an_image_of_a_container_in_any_state_is_kept(state: ContainerState, ref
 def test_an_image_that_a_container_mounts_is_kept() -> None:
     """An image volume uses an image without being the container's image."""
     one = container("c", references=(PAUSE.id,))
-    listing = Listing((APP, PAUSE), (one,), sandbox_image_references=KNOWN, image_volumes={"c": ("app:1",)})
+    listing = Listing((APP, PAUSE), (one,), sandbox_image_references=KNOWN, image_volumes={"c": (("app:1",),)})
     assert kept(plan(listing))[APP.id] is Reason.IN_USE
 
 
@@ -116,6 +116,46 @@ def test_what_the_runtime_has_no_image_for_protects_nothing() -> None:
     one = container("c", references=(gone, "gone:1"))
     listing = Listing((UNUSED, PAUSE), (one,), sandbox_image_references=KNOWN, resolved={gone: None, "gone:1": None})
     assert removed(plan(listing)) == [UNUSED.id]
+
+
+OLD = f"docker.io/library/app@sha256:{'e' * 64}"
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("reference", [OLD, f"app:1@sha256:{'e' * 64}"])
+def test_a_digest_is_not_settled_by_the_tag_of_another_image(reference: str) -> None:
+    """The tag has moved to an image with another digest, and the container's own may be one without a name."""
+    stranded = image(7)
+    one = container("c", references=(reference,))
+    made = plan(Listing((APP, UNUSED, stranded, PAUSE), (one,), sandbox_image_references=KNOWN))
+    assert removed(made) == []
+    assert kept(made)[stranded.id] is Reason.UNRESOLVED_IMAGE
+
+
+@pytest.mark.regression
+def test_an_image_without_a_digest_may_be_the_one_that_the_runtime_does_not_find() -> None:
+    """Loaded from a file, or untagged since: it stays while a container names a digest that nobody knows."""
+    loaded, stranded = image(7, "app:1"), image(8)
+    one = container("c", references=(OLD,))
+    listing = Listing((APP, UNUSED, loaded, stranded, PAUSE), (one,), sandbox_image_references=KNOWN)
+    made = plan(replace(listing, resolved={OLD: None}))
+    assert removed(made) == [APP.id]
+    assert [kept(made)[each.id] for each in (UNUSED, loaded, stranded)] == [Reason.IN_USE] * 3
+
+
+def test_a_digest_beside_a_listed_id_is_in_no_doubt() -> None:
+    """The id says which image it is; the digest is what was asked for."""
+    one = container("c", references=(APP.id, OLD))
+    assert removed(plan(Listing((APP, UNUSED, PAUSE), (one,), sandbox_image_references=KNOWN))) == [UNUSED.id]
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("volume", [("gone:1",), (OLD,), (image_id(77), "app:1")])
+def test_an_image_volume_that_cannot_be_told_stops_everything(volume: tuple[str, ...]) -> None:
+    """Each image that is mounted must be known by itself: that the container's own is known settles nothing."""
+    one = container("c", references=(PAUSE.id, "pause:1"))
+    listing = Listing((APP, UNUSED, PAUSE), (one,), sandbox_image_references=KNOWN, image_volumes={"c": (volume,)})
+    assert removed(plan(listing)) == []
 
 
 def test_a_name_that_the_runtime_does_not_know_any_more_stays_in_doubt() -> None:
@@ -232,7 +272,7 @@ def test_a_second_reference_that_is_an_id_is_a_guard() -> None:
 def test_an_image_volume_is_the_kubelets_use_where_it_is_a_listed_id(volume: str, rule: Rule) -> None:
     """From v1.35 on the kubelet counts image volumes, compared as they are written."""
     one = container("c", references=(PAUSE.id,))
-    listing = Listing((APP, PAUSE), (one,), sandbox_image_references=KNOWN, image_volumes={"c": (volume,)})
+    listing = Listing((APP, PAUSE), (one,), sandbox_image_references=KNOWN, image_volumes={"c": ((volume,),)})
     assert rules(plan(listing))[APP.id] == (Reason.IN_USE, rule)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reclaim.images.records_file import SAVE_AGAIN_SECONDS, Loaded, RecordFile, current_boot_id
+from reclaim.images.records_file import SAVE_AGAIN_SECONDS, Loaded, RecordFile, current_boot_id, current_machine_id
 from reclaim.images.records_json import LARGEST_BYTES
 from reclaim.types import ImageRecord
 from tests.pure.values import SteppedClock, image_id
@@ -230,6 +230,31 @@ def test_this_boot_has_an_id() -> None:
     """The same at each reading, as the kernel writes it."""
     assert current_boot_id() == current_boot_id()
     assert len(current_boot_id()) == 36
+
+
+@pytest.mark.regression
+def test_the_file_of_a_cloned_machine_is_not_used_and_then_replaced(path: Path) -> None:
+    """Images count as new, one sentence says why, and the next save makes the file this machine's own."""
+    clock = SteppedClock()
+    RecordFile(str(path), clock, "boot-1", "a" * 32).save(RECORDS)
+    here = RecordFile(str(path), clock, "boot-2", "b" * 32)
+    loaded = here.load()
+    assert loaded.records == {}
+    assert loaded.problem == f"the state file {path} is of another machine; images count as new"
+    assert here.save(RECORDS) == ""
+    assert here.load().records.keys() == RECORDS.keys()
+
+
+@pytest.mark.parametrize(
+    ("content", "machine_id"),
+    [("0123456789abcdef" * 2 + "\n", "0123456789abcdef" * 2), ("uninitialized\n", ""), ("", ""), ("\xff", "")],
+)
+def test_only_an_id_of_32_digits_is_a_machines(tmp_path: Path, content: str, machine_id: str) -> None:
+    """machine-id(5): it may be empty or `uninitialized` until the first boot."""
+    path = tmp_path / "machine-id"
+    path.write_text(content, encoding="latin-1")
+    assert current_machine_id(str(path)) == machine_id
+    assert current_machine_id(str(tmp_path / "missing")) == ""
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

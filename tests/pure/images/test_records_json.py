@@ -7,6 +7,7 @@ wall clock in between.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -54,7 +55,7 @@ def test_times_in_the_text_are_wall_time() -> None:
     document = json.loads(TEXT)
     assert document["images"][ONE] == {"first_detected": SAVED.wall - 10_000.0, "last_used": SAVED.wall - 1_000.0}
     assert document["images"][TWO]["last_used"] is None
-    assert document["saved"] == {"monotonic": 50_000.0, "wall": SAVED.wall, "boot_id": "boot-1"}
+    assert document["saved"] == {"monotonic": 50_000.0, "wall": SAVED.wall, "boot_id": "boot-1", "machine_id": ""}
     assert (document["kind"], document["version"]) == ("reclaimd.io/image-records", 1)
 
 
@@ -78,6 +79,28 @@ def test_after_a_reboot_with_the_clock_an_hour_behind_old_images_stay_old() -> N
 def test_after_a_reboot_with_a_dead_clock_everything_is_young() -> None:
     """The wall clock is before all times of the text: no image is older than that."""
     assert loaded(20.0, -20_000 * DAY, "boot-2") == {ONE: (0.0, 0.0), TWO: (0.0, None)}
+
+
+@pytest.mark.regression
+def test_records_of_another_machine_are_not_used() -> None:
+    """A disk image that was cloned carries them: the images of this node were pulled when it was made, or later."""
+    here = Moment(20.0, SAVED.wall, "boot-2", "machine-2")
+    with pytest.raises(NotRecords, match="is of another machine"):
+        records_from_json(records_json(RECORDS, replace(SAVED, machine_id="machine-1")), here)
+
+
+@pytest.mark.parametrize(
+    ("written", "read"), [("", "machine-1"), ("machine-1", ""), ("", ""), ("machine-1", "machine-1")]
+)
+def test_a_machine_that_is_not_known_is_no_other_one(written: str, read: str) -> None:
+    """A file of an older version does not say it, and not every machine has an id: the rules of boots hold."""
+    text = records_json(RECORDS, replace(SAVED, machine_id=written))
+    found = records_from_json(text, Moment(50_060.0, SAVED.wall + 60.0, "boot-1", read))
+    assert ages(found, 50_060.0) == later(60.0)
+    older = json.loads(text)
+    older["saved"].pop("machine_id", None)
+    found = records_from_json(json.dumps(older).encode(), Moment(50_060.0, SAVED.wall + 60.0, "boot-1", read))
+    assert ages(found, 50_060.0) == later(60.0)
 
 
 @pytest.mark.parametrize(("monotonic", "boot_id"), [(10.0, "boot-1"), (60_000.0, "")])
@@ -119,6 +142,7 @@ def changed(change: dict[str, object], image: object = None) -> bytes:
         (changed({"saved": {"wall": 1.0, "monotonic": 1.0}}), "when it was saved"),
         (changed({"saved": {"wall": "x", "monotonic": 1.0, "boot_id": ""}}), "no number"),
         (changed({"saved": {"wall": True, "monotonic": 1.0, "boot_id": ""}}), "no number"),
+        (changed({"saved": {"wall": 1.0, "monotonic": 1.0, "boot_id": "", "machine_id": 7}}), "when it was saved"),
         (changed({"images": []}), "no images"),
         (changed({"images": {"": {"first_detected": 1.0}}}), "no image id"),
         (changed({"images": {"../../etc/passwd": {"first_detected": 1.0}}}), "no image id"),

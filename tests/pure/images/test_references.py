@@ -55,11 +55,10 @@ def test_a_name_in_full(reference: str, full: str) -> None:
         f"app:gone@{DIGEST}",
         f"elsewhere.io/other@{DIGEST}",
         DIGEST,
-        f"app:1@sha256:{'e' * 64}",
     ],
 )
 def test_every_spelling_finds_the_image(reference: str) -> None:
-    """Id, short id, tag in full and in short, repository digest, digest, tag with a digest that is not listed."""
+    """Id, short id, tag in full and in short, repository digest, digest under any name."""
     wanted = image(0xABCDEF12, "docker.io/library/app:1", digests=(f"docker.io/library/app@{DIGEST}",))
     other = image(0xFFF00000, "docker.io/library/app:2")
     assert ImageIndex([other, wanted]).find(reference) == {wanted.id}
@@ -140,3 +139,36 @@ def test_one_image_listed_with_and_without_its_algorithm_is_found_whole() -> Non
     """`sha256:aa…` and `aa…` mean the same, so a reference means both entries."""
     long, bare = "sha256:" + "a" * 64, "a" * 64
     assert ImageIndex([Image(long), Image(bare)]).find(long) == {long, bare}
+
+
+@pytest.mark.regression
+def test_a_digest_that_is_not_listed_is_not_found_by_the_tag_of_another_image() -> None:
+    """The tag has moved on since: the image of the digest is another one, or not there at all."""
+    moved = image(1, "docker.io/library/app:latest", "app:1", digests=(f"docker.io/library/app@{DIGEST}",))
+    index = ImageIndex([moved, image(2, "app:2")])
+    for reference in ("app@{}", "app:1@{}", "docker.io/library/app@{}", "app:2@{}"):
+        assert index.find(reference.format("sha256:" + "e" * 64)) == set()
+
+
+names = st.sampled_from(["app", "app:1", "docker.io/library/app", "quay.io/a/b:2", "x:latest", "localhost:5000/x"])
+digests = st.sampled_from(["a", "b", "c"]).map(lambda digit: "sha256:" + digit * 64)
+named_images = st.lists(
+    st.builds(
+        lambda number, tags, repo_digests: image(number, *tags, digests=tuple(repo_digests)),
+        st.integers(1, 2**32 - 1),
+        st.lists(names, max_size=2),
+        st.lists(
+            st.builds("{}@{}".format, names.map(lambda name: name.rpartition(":")[0] or name), digests), max_size=2
+        ),
+    ),
+    max_size=5,
+)
+
+
+@pytest.mark.regression
+@given(named_images, names, digests)
+def test_a_digest_is_never_resolved_through_a_tag(images: list[Image], name: str, digest: str) -> None:
+    """Whatever name stands before it, a digest means the images that are listed with that very digest, and no other."""
+    carrying = {one.id for one in images if any(each.endswith(f"@{digest}") for each in one.repo_digests)}
+    index = ImageIndex(images)
+    assert index.find(f"{name}@{digest}") == carrying == index.find(digest)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from eviction.control.reclaim import exit_code
 from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
+from eviction.exit_codes import EXIT_RUNTIME
 from eviction.node.responder import usage_of, with_result
-from eviction.reporting.pass_record import Pass, PassResult, Trigger
+from eviction.reporting.pass_record import Pass, PassResult, Trigger, freed_in_words
 from eviction.types import Decision, Threshold
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Usage, Verdict
 from signals.types import FilesystemRole, FsLayout, Signal, SignalObservations
@@ -124,6 +126,41 @@ def test_the_result_of_a_pass_depends_on_the_thresholds_not_on_its_errors(
     """Satisfied when no threshold is met; failed when nothing could be done; else not enough, with the reason."""
     ended = with_result(passed, dry_run=False)
     assert (ended.result, ended.reason) == (result, reason)
+
+
+@pytest.mark.regression
+def test_a_dry_run_that_could_list_nothing_has_failed() -> None:
+    """That nothing would be removed is not known then."""
+    ended = with_result(record(error="the runtime is away"), dry_run=True)
+    assert (ended.result, ended.reason) == (PassResult.FAILED, "the runtime is away")
+    assert exit_code(ended) == EXIT_RUNTIME
+
+
+@pytest.mark.regression
+def test_a_dry_run_that_could_list_a_part_says_what_is_missing() -> None:
+    """What would go stands beside what could not be read, and the exit code is that of a runtime that is away."""
+    ended = with_result(record(outcome(Result.PLANNED), error="ListImages failed"), dry_run=True)
+    assert ended.result is PassResult.DRY_RUN
+    assert ended.reason == (
+        "could not read everything: ListImages failed; of the rest it would remove 1 objects of nominally 10.0MiB"
+    )
+    assert exit_code(ended) == EXIT_RUNTIME
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    ("gained_bytes", "gained_inodes", "words"),
+    [
+        (20 * MIB, 30, "freed 20.0MiB and 30 inodes"),
+        (0, 0, "freed 0B and 0 inodes"),
+        (-31 * MIB, -12, "freed nothing, as 31.0MiB and 12 inodes were written meanwhile"),
+        (-31 * MIB, 12, "freed 12 inodes and no bytes, as 31.0MiB were written meanwhile"),
+        (31 * MIB, -12, "freed 31.0MiB and no inodes, as 12 inodes were written meanwhile"),
+    ],
+)
+def test_nothing_is_freed_below_zero(gained_bytes: int, gained_inodes: int, words: str) -> None:
+    """Somebody who writes faster than reclaimd frees makes the gain of a pass negative; that is said in words."""
+    assert freed_in_words(gained_bytes, gained_inodes) == words
 
 
 def test_a_dry_run_says_what_would_be_removed() -> None:

@@ -1,0 +1,200 @@
+"""The removals of one node that were begun and have not ended: in flight, or parked.
+
+A removal is never cancelled. One whose call is not answered within the patience of its pass is *parked*: its object is
+left out, the pass goes on with others, and its thread waits on. While more are parked than may go side by side, the
+runtime is stuck, and no more is sent until one of them ends.
+
+Covers: threads, which removal is awaited by whom, the circuit breaker. Does not cover: which object is next
+(`executor`), what one removal does (`remover`).
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from reclaim.clock import Clock
+from reclaim.disk_need import most_in_flight
+from reclaim.execution.workers import Workers
+from reclaim.types import Outcome, Result, Verdict
+
+CHECK_PATIENCE_SECONDS = 60.0  # more than what a check may ask to wait, and the deadlines of its questions
+READERS = 6  # threads for stages that read: one at work, and some that hang in a filesystem
+
+
+@dataclass(slots=True, eq=False)
+class Removal:
+    """One removal; times are monotonic seconds. `sent`: when its call was sent, None while the object is checked."""
+
+    verdict: Verdict
+    started: float
+    sent: float | None = None
+    parked: bool = False
+    ended: bool = False
+
+    def overdue_at(self, patience_seconds: float) -> float:
+        """When it is parked, unless it ends before."""
+        return self.started + CHECK_PATIENCE_SECONDS if self.sent is None else self.sent + patience_seconds
+
+
+class Removals:
+    """All removals of one node. Any thread may call.
+
+    `stopping`: set when nothing new may start. `parallel`: how many may go side by side without a hurry. `on_parked`
+    and `on_parked_ended` are called with the outcome when one is parked, and when it ends at last.
+    """
+
+    def __init__(self, clock: Clock, stopping: threading.Event, parallel: int):
+        self._clock = clock
+        self._stopping = stopping
+        self._condition = threading.Condition()
+        self._begun: set[Removal] = set()
+        self.workers = Workers("removals", 0)
+        self.set_parallel(parallel)
+        self.on_parked: Callable[[Outcome], None] = lambda _: None
+        self.on_parked_ended: Callable[[Outcome], None] = lambda _: None
+
+    def set_parallel(self, parallel: int) -> None:
+        """Another number. There may be as many threads as removals in a hurry, parked ones, and stages that read."""
+        self.parallel = parallel
+        self.workers.most = most_in_flight(parallel) + parallel + 1 + READERS
+
+    def prepare(self) -> None:
+        """Starts every thread. Raises NoThread."""
+        self.workers.prepare(self.workers.most)
+
+    def begin(self, removal: Removal, remove: Callable[[Removal], None]) -> None:
+        """Has a thread call `remove`, which has to call `end`. Raises NoThread, and then nothing has begun."""
+        with self._condition:
+            self._begun.add(removal)
+        try:
+            self.workers.run(lambda: remove(removal))
+        except BaseException:
+            self._forget(removal)
+            raise
+
+    def may_send(self, removal: Removal) -> bool:
+        """Right before its call: False if it was parked or a stop came meanwhile, so that it must not be sent."""
+        with self._condition:
+            if removal.parked or self._stopping.is_set():
+                return False
+            removal.sent = self._clock.monotonic()
+            return True
+
+    def end(self, removal: Removal, outcome: Outcome) -> bool:
+        """It has ended. Whether its pass still waits for it; if not, `on_parked_ended` is called."""
+        self._forget(removal)
+        if removal.parked:
+            self.on_parked_ended(outcome)
+        return not removal.parked
+
+    def park(self, removal: Removal) -> Outcome | None:
+        """Its pass does not wait for it any longer: its outcome for that pass. None if it has just ended."""
+        with self._condition:
+            if removal.ended:
+                return None
+            removal.parked = True
+            seconds = self._clock.monotonic() - (removal.started if removal.sent is None else removal.sent)
+        if removal.sent is None:  # no call went out, and none will
+            error = f"the check before its removal has not ended for {seconds:.0f} s"
+        else:
+            error = f"its removal was sent {seconds:.0f} s ago and is not answered; it is waited for"
+        outcome = Outcome(removal.verdict, Result.PARKED, error, seconds, may_have_gone=removal.sent is not None)
+        self.on_parked(outcome)
+        return outcome
+
+    @property
+    def begun(self) -> tuple[Removal, ...]:
+        """Those that have not ended, the oldest first."""
+        with self._condition:
+            return tuple(sorted(self._begun, key=lambda removal: removal.started))
+
+    @property
+    def parked(self) -> dict[str, Removal]:
+        """Those that are parked, by the id of the object."""
+        with self._condition:
+            return {removal.verdict.id: removal for removal in self._begun if removal.parked}
+
+    @property
+    def stuck(self) -> bool:
+        """Whether more are parked than may go side by side, so that none may be sent."""
+        return len(self.parked) > self.parallel
+
+    @property
+    def stuck_sentence(self) -> str:
+        """Why none may be sent while the runtime is stuck."""
+        return (
+            f"the runtime is stuck: {len(self.parked)} removals are not answered, "
+            f"the oldest for {self.oldest_seconds:.0f} s; no more is sent until one of them ends"
+        )
+
+    @property
+    def oldest_seconds(self) -> float:
+        """How long the oldest call that was sent is not answered; 0 if there is none."""
+        sent = [removal.sent for removal in self.begun if removal.sent is not None]
+        return max(self._clock.monotonic() - min(sent), 0.0) if sent else 0.0
+
+    def wait(self, seconds: float) -> bool:
+        """After a stop: waits until every call that was sent is answered, so many seconds at most; whether it is so."""
+        with self._condition:
+            return self._condition.wait_for(lambda: all(removal.sent is None for removal in self._begun), seconds)
+
+    def _forget(self, removal: Removal) -> None:
+        with self._condition:
+            removal.ended = True
+            self._begun.discard(removal)
+            self._condition.notify_all()
+
+
+class AwaitedRemovals:
+    """The removals that one plan waits for, one plan after another. For one caller at a time; `verdicts` for any."""
+
+    def __init__(self, removals: Removals, clock: Clock):
+        self._removals = removals
+        self._clock = clock
+        self._awaited: dict[str, Removal] = {}
+        self._ended: queue.SimpleQueue[tuple[Removal, Outcome]] = queue.SimpleQueue()
+
+    @property
+    def verdicts(self) -> dict[str, Verdict]:
+        """What is being removed, by id."""
+        return {removal.verdict.id: removal.verdict for removal in list(self._awaited.values())}
+
+    def begin(self, verdict: Verdict, remove: Callable[[Callable[[], bool]], Outcome]) -> None:
+        """Has a thread call `remove` with the question whether its call may be sent. Raises NoThread."""
+
+        def run(removal: Removal) -> None:
+            outcome = remove(lambda: self._removals.may_send(removal))
+            if self._removals.end(removal, outcome):
+                self._ended.put((removal, outcome))
+
+        removal = self._awaited[verdict.id] = Removal(verdict, self._clock.monotonic())
+        try:
+            self._removals.begin(removal, run)
+        except BaseException:
+            del self._awaited[verdict.id]
+            raise
+
+    def next_outcome(self, patience_seconds: float) -> Outcome:
+        """Waits for the next one that ends, and parks one whose call is not answered for longer than this."""
+        while True:
+            due = min(removal.overdue_at(patience_seconds) for removal in self._awaited.values())
+            left = min(due - self._clock.monotonic(), patience_seconds)  # one that is checked may be sent meanwhile
+            try:
+                removal, outcome = self._ended.get(timeout=max(left, 0.001))
+            except queue.Empty:
+                overdue = self._overdue(patience_seconds)
+                if overdue is None:
+                    continue
+                removal, outcome = overdue
+            del self._awaited[removal.verdict.id]
+            return outcome
+
+    def _overdue(self, patience_seconds: float) -> tuple[Removal, Outcome] | None:
+        now = self._clock.monotonic()
+        for removal in self._awaited.values():
+            if removal.overdue_at(patience_seconds) <= now and (outcome := self._removals.park(removal)) is not None:
+                return removal, outcome
+        return None

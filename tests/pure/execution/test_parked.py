@@ -1,0 +1,217 @@
+"""A removal that hangs: its object is left out, the others go on, and it is waited for all the same."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from reclaim.disk_need import Need
+from reclaim.execution.executor import HURRY_PATIENCE_SECONDS, ExecutionResult, Executor
+from reclaim.execution.removals import Removal
+from reclaim.types import Kind, Outcome, Reason, Result, Verdict
+from tests.pure.store import Site, plan_of, reasons, results
+from tests.pure.values import MIB, SteppedClock
+
+PATIENCE_SECONDS = 0.05
+
+
+class RunningClock(SteppedClock):
+    """A stepped clock that goes on by itself."""
+
+    def monotonic(self) -> float:
+        """The real monotonic time, and what was stepped."""
+        return super().monotonic() + time.monotonic()
+
+
+class HangingSite(Site):
+    """A site where the removals of some objects hang until `let_go`."""
+
+    def __init__(self, count: int, wanted_mib: int, hanging: str, *, parallel: int = 2):
+        super().__init__(count, wanted_mib, parallel=parallel)
+        self.clock = self.store.clock = RunningClock()
+        self.executor = Executor(self.clock, self.stopping, parallel=parallel, patience_seconds=PATIENCE_SECONDS)
+        self.let_go = threading.Event()
+        self.parked: list[Outcome] = []
+        self.ended: list[Outcome] = []
+        self.executor.removals.on_parked = self.parked.append
+        self.executor.removals.on_parked_ended = self.ended.append
+        self.store.on_remove = lambda name: self.hang() if name in hanging else None
+
+    def hang(self) -> None:
+        """What a call does that is not answered."""
+        assert self.let_go.wait(60.0)
+
+    def end(self) -> None:
+        """The runtime answers again, and every removal ends."""
+        self.let_go.set()
+        assert self.executor.removals.wait(60.0)
+        while len(self.ended) < len(self.parked):
+            time.sleep(0.001)
+
+
+@contextmanager
+def hanging(count: int, wanted_mib: int, names: str, *, parallel: int = 2) -> Iterator[HangingSite]:
+    """A site that is let go at the end."""
+    site = HangingSite(count, wanted_mib, names, parallel=parallel)
+    try:
+        yield site
+    finally:
+        site.end()
+        site.executor.removals.workers.close()
+
+
+@pytest.mark.regression
+def test_a_removal_that_hangs_is_parked_and_the_others_go_on() -> None:
+    """The first one goes alone and hangs: the second and third relieve the disk."""
+    with hanging(5, 20, "a", parallel=1) as site:
+        executed = site.execute()
+        assert site.store.sent == ["a", "b", "c"]
+        assert results(executed) == {"a": Result.PARKED, "b": Result.REMOVED, "c": Result.REMOVED}
+        assert reasons(executed) == dict.fromkeys("de", Reason.RELIEVED)
+        assert executed.relieved
+        assert executed.outcomes[0].may_have_gone
+        assert [outcome.verdict.id for outcome in site.parked] == ["a"]
+        assert "is not answered; it is waited for" in site.parked[0].error
+
+
+def test_what_is_parked_is_left_out_of_the_next_plans_until_it_ends() -> None:
+    """While it hangs it is `being_removed`; afterwards, if it is still listed, it is an object like any other."""
+    with hanging(2, 100, "a", parallel=1) as site:
+        site.execute()
+        again = site.execute()
+        assert reasons(again)["a"] is Reason.BEING_REMOVED
+        assert site.store.sent.count("a") == 1
+        site.end()
+        assert "a" not in reasons(site.execute())
+        assert site.store.sent.count("a") == 2
+
+
+def test_a_parked_removal_that_ends_is_told_with_how_it_ended() -> None:
+    """Removed after all."""
+    with hanging(2, 100, "a") as site:
+        site.execute()
+        assert site.ended == []
+        site.end()
+        assert [(outcome.verdict.id, outcome.result) for outcome in site.ended] == [("a", Result.REMOVED)]
+        assert site.executor.removals.begun == ()
+
+
+@pytest.mark.parametrize(("parallel", "sent"), [(1, 2), (2, 3), (3, 4)])
+def test_while_more_are_parked_than_may_go_side_by_side_no_more_is_sent(parallel: int, sent: int) -> None:
+    """Every removal hangs: after one more than `parallelRemovals` the runtime counts as stuck, and the rest is kept."""
+    with hanging(8, 1000, "abcdefgh", parallel=parallel) as site:
+        executed = site.execute()
+        assert len(site.store.sent) == sent
+        assert set(reasons(executed).values()) == {Reason.RUNTIME_STUCK}
+        assert executed.error.startswith(f"the runtime is stuck: {sent} removals are not answered, the oldest for ")
+        again = site.execute()
+        assert len(site.store.sent) == sent
+        assert set(reasons(again).values()) == {Reason.RUNTIME_STUCK, Reason.BEING_REMOVED}
+
+
+def test_when_a_parked_removal_ends_more_are_sent_again() -> None:
+    """One of two ends: the breaker closes, and the next pass goes on."""
+    with hanging(6, 30, "ab", parallel=1) as site:
+        assert site.execute().error
+        site.end()
+        assert site.execute().relieved
+        assert "c" in site.store.sent
+
+
+def test_a_dry_run_is_not_stuck_but_leaves_out_what_is_parked() -> None:
+    """It sends nothing, so it may say what would go."""
+    with hanging(6, 1000, "abcdef", parallel=1) as site:
+        site.execute()
+        dry = Executor(site.clock, site.stopping, dry_run=True, removals=site.executor.removals)
+        executed = dry.execute(plan_of(site.sizes), site.store, site.disk.measure)
+        assert set(results(executed).values()) == {Result.PLANNED}
+        assert reasons(executed) == dict.fromkeys("ab", Reason.BEING_REMOVED)
+
+
+def test_a_stop_waits_for_what_is_parked() -> None:
+    """`wait` after a stop: not before the runtime has answered."""
+    with hanging(2, 100, "a", parallel=1) as site:
+        site.execute()
+        site.stopping.set()
+        assert not site.executor.removals.wait(0.01)
+        site.let_go.set()
+        assert site.executor.removals.wait(60.0)
+
+
+def test_after_a_stop_nothing_is_sent_that_was_being_checked() -> None:
+    """The stop comes between the check and the call: the object is kept, and nothing is left to wait for."""
+    with hanging(1, 100, "", parallel=1) as site:
+        site.store.on_check = lambda _: site.stopping.set()
+        executed = site.execute()
+        assert site.store.sent == []
+        assert reasons(executed) == {"a": Reason.STOPPING}
+
+
+def test_on_a_disk_that_is_full_within_a_minute_the_patience_is_shorter() -> None:
+    """5 s, and never longer than what is configured."""
+    executor = Site(0, 0).executor
+    hurry, time_enough = Need(10 * MIB, 10 * MIB, 1.0 * MIB), Need(10 * MIB, 1000 * MIB, 1.0 * MIB)
+    assert [executor.patience(need) for need in (hurry, time_enough, None)] == [HURRY_PATIENCE_SECONDS, 30.0, 30.0]
+    executor.patience_seconds = 1.0
+    assert executor.patience(hurry) == 1.0
+
+
+def test_a_check_that_hangs_is_given_up_and_its_removal_is_never_sent() -> None:
+    """A directory on a filesystem that does not answer: a minute later the next object is checked; when the check ends
+    at last no call goes out, as nobody knows any more whether it may."""
+    with hanging(2, 10, "", parallel=1) as site:
+        in_check = threading.Event()
+
+        def check(name: str) -> None:
+            if name == "a":
+                in_check.set()
+                site.hang()
+
+        site.store.on_check = check
+        done: list[ExecutionResult] = []
+        thread = threading.Thread(target=lambda: done.append(site.execute()))
+        thread.start()
+        assert in_check.wait(60.0)
+        site.clock.step(61.0)
+        thread.join(60.0)
+        assert results(done[0]) == {"a": Result.PARKED, "b": Result.REMOVED}
+        assert not done[0].outcomes[0].may_have_gone
+        site.let_go.set()
+        while site.executor.removals.begun:
+            time.sleep(0.001)
+        assert site.store.sent == ["b"]
+
+
+def test_one_removal_alone_is_parked_too() -> None:
+    """As the periodic collection removes them: the outcome says it, the next one of it is `being_removed`, and while
+    the runtime is stuck nothing is sent."""
+    with hanging(4, 100, "abc", parallel=1) as site:
+        verdicts = plan_of(site.sizes).remove
+        outcomes = [site.executor.remove(verdict, site.store) for verdict in (*verdicts[:2], verdicts[0], verdicts[2])]
+        assert [outcome.result for outcome in outcomes] == [Result.PARKED, Result.PARKED, None, Result.UNANSWERED]
+        assert outcomes[2].verdict.reason == Reason.BEING_REMOVED
+        assert site.store.sent == ["a", "b"]
+
+
+def test_how_long_the_oldest_call_is_not_answered() -> None:
+    """0 while none was sent: a check is no call."""
+    with hanging(1, 100, "a", parallel=1) as site:
+        removals = site.executor.removals
+        assert removals.oldest_seconds == 0.0
+        site.execute()
+        site.clock.step(100.0)
+        assert removals.oldest_seconds >= 100.0
+        site.end()
+        assert removals.oldest_seconds == 0.0
+
+
+def test_what_has_just_ended_is_not_parked() -> None:
+    """Its outcome counts."""
+    site = Site(1, 10)
+    removal = Removal(Verdict(Kind.IMAGE, "a", "a", plan_of(site.sizes).remove[0].action, Reason.UNUSED), 0.0, 0.0)
+    site.executor.removals.end(removal, Outcome(removal.verdict, Result.REMOVED))
+    assert site.executor.removals.park(removal) is None

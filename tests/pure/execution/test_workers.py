@@ -1,0 +1,172 @@
+"""Threads that exist before they are needed, and readings that are left behind when they hang."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from reclaim.execution.readings import Progress, ReadingHangs, Readings
+from reclaim.execution.stages import never_relieved, run_stages
+from reclaim.execution.workers import NoThread, Workers
+from reclaim.types import MeasureDisk, ReclaimError
+from tests.pure.execution.test_parked import RunningClock
+from tests.pure.store import Site
+
+
+@contextmanager
+def no_thread_starts() -> Iterator[None]:
+    """Every start of a thread fails meanwhile, as at the limit of processes: there is no room for so large a stack."""
+    before = threading.stack_size(2**46)
+    try:
+        yield
+    finally:
+        threading.stack_size(before)
+
+
+def test_no_thread_starts_here() -> None:
+    """The means of these tests: the start fails as it does at the limit."""
+    with no_thread_starts(), pytest.raises(RuntimeError, match="can't start new thread"):
+        threading.Thread(target=lambda: None).start()
+
+
+@pytest.mark.regression
+def test_threads_that_were_prepared_work_when_none_can_be_started() -> None:
+    """Three tasks one after the other, each on a thread that was there."""
+    workers, done = Workers("tests", 1), threading.Semaphore(0)
+    workers.prepare(1)
+    with no_thread_starts():
+        for _ in range(3):
+            workers.run(done.release)
+            assert done.acquire(timeout=60.0)
+            wait_until_idle(workers)
+    workers.close()
+
+
+def wait_until_idle(workers: Workers) -> None:
+    """Until a thread that has ended its task is free for the next one."""
+    while workers.at_work:
+        time.sleep(0.001)
+
+
+def test_a_thread_that_does_not_start_is_a_sentence_and_nothing_stays_behind() -> None:
+    """The task is not run; later, when threads start again, the next one is."""
+    workers, done = Workers("tests", 2), threading.Event()
+    with no_thread_starts():
+        with pytest.raises(NoThread, match=r"^no thread can be started for tests: can't start new thread$"):
+            workers.run(done.set)
+        with pytest.raises(NoThread):
+            workers.prepare(2)
+    assert (workers.not_started, done.is_set()) == (2, False)
+    workers.run(done.set)
+    assert done.wait(60.0)
+    workers.close()
+
+
+def test_more_tasks_than_threads_are_refused() -> None:
+    """None waits behind one that hangs."""
+    workers, let_go = Workers("tests", 1), threading.Event()
+    workers.run(let_go.wait)
+    with pytest.raises(NoThread, match=r"^no thread is free for tests: all 1 are at work$"):
+        workers.run(let_go.wait)
+    let_go.set()
+    workers.close()
+
+
+def test_a_defect_in_a_task_leaves_its_thread_for_the_next_one() -> None:
+    """With one thread."""
+    workers, done = Workers("tests", 1), threading.Event()
+    workers.run(lambda: 1 // 0)
+    wait_until_idle(workers)
+    workers.run(done.set)
+    assert done.wait(60.0)
+    workers.close()
+
+
+@pytest.mark.regression
+def test_a_removal_that_gets_no_thread_is_undone_and_the_next_pass_tries_again() -> None:
+    """The pass ends with the sentence, and nothing counts as being removed."""
+    site = Site(2, wanted_mib=20)
+    with no_thread_starts():
+        executed = site.execute()
+    assert executed.error.startswith("no thread can be started for removals: ")
+    assert site.store.sent == []
+    assert site.executor.removals.begun == ()
+    assert site.execute().relieved
+
+
+class Hanging:
+    """A reading that hangs until it is let go."""
+
+    def __init__(self) -> None:
+        self.let_go = threading.Event()
+        self.times = 0
+
+    def read(self) -> str:
+        """The answer, late."""
+        self.times += 1
+        assert self.let_go.wait(60.0)
+        return "read"
+
+
+def readings(hangs_seconds: float) -> tuple[Readings, Workers, Progress]:
+    """Readings on two threads with the real clock."""
+    clock, workers = RunningClock(), Workers("tests", 2)
+    progress = Progress(clock)
+    return Readings(clock, workers, progress, hangs_seconds), workers, progress
+
+
+@pytest.mark.regression
+def test_a_reading_that_hangs_is_left_behind_and_not_begun_again() -> None:
+    """Its caller goes on, others are read, and when it has ended it is read anew."""
+    reader, workers, _ = readings(0.05)
+    hanging = Hanging()
+    for _ in range(2):
+        with pytest.raises(ReadingHangs, match=r"^the logs has been reading for \d+ s without an answer$"):
+            reader.read("the logs", hanging.read)
+    assert hanging.times == 1
+    assert reader.read("the lists", lambda: 7) == 7
+    hanging.let_go.set()
+    wait_until_idle(workers)
+    assert reader.read("the logs", hanging.read) == "read"
+    workers.close()
+
+
+def test_a_long_reading_that_goes_forward_does_not_hang() -> None:
+    """As long as the runtime answers one question after the other."""
+    reader, workers, progress = readings(0.4)
+    began = time.monotonic()
+
+    def read() -> str:
+        while time.monotonic() - began < 1.0:
+            progress.mark()
+            time.sleep(0.01)
+        return "all of them"
+
+    assert reader.read("who uses them", read) == "all of them"
+    workers.close()
+
+
+def test_a_reading_raises_what_it_raises() -> None:
+    """To its caller."""
+    reader, workers, _ = readings(60.0)
+    with pytest.raises(ZeroDivisionError):
+        reader.read("a defect", lambda: 1 // 0)
+    workers.close()
+
+
+def test_a_stage_that_cannot_read_does_not_stop_the_next_one() -> None:
+    """Each error is told."""
+    read = []
+
+    def fails(_: MeasureDisk) -> None:
+        raise ReclaimError("the first one failed")
+
+    def reads(_: MeasureDisk) -> None:
+        read.append("second")
+
+    result = run_stages("Test", (fails, reads), Site(0, 0).executor, never_relieved)
+    assert (result.error, read) == ("the first one failed", ["second"])
