@@ -43,7 +43,7 @@ class HeldCall:
 class HeldCalls:
     """The calls of one node that hang. Thread-safe.
 
-    `ids`: objects of which a call has ever hung. `following`: objects whose call has just ended, so that what its
+    `count`: how many have hung. `ids`: objects of which a call has ever hung. `following`: objects whose call has just ended, so that what its
     sender asks about them next follows from that.
     """
 
@@ -52,6 +52,7 @@ class HeldCalls:
         self._armed: list[Way] = []
         self._held: list[HeldCall] = []
         self.ids: set[str] = set()
+        self.count = 0
         self.following: set[str] = set()
 
     def arm(self, way: Way) -> None:
@@ -78,6 +79,7 @@ class HeldCalls:
             call = HeldCall(method, object_id, self._armed.pop(0))
             self._held.append(call)
             self.ids.add(object_id)
+            self.count += 1
             return call
 
     def hold(self, call: HeldCall, act: Callable[[], Any]) -> Any:

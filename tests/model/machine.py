@@ -89,6 +89,9 @@ class NodeMachine(RuleBasedStateMachine):
     passes = 0
     removed = 0
     triggered = 0
+    hung = 0
+    vanished = 0
+    threadless = 0
     harmed = False
 
     def __init__(self) -> None:
@@ -105,6 +108,9 @@ class NodeMachine(RuleBasedStateMachine):
         """The node is removed."""
         if self.world is not None:
             type(self).passes += self.world.passes.count
+            type(self).hung += self.world.runtime.held.count
+            type(self).vanished += self.world.root.changes
+            type(self).threadless += self.world.passes.threadless
             type(self).removed += sum(entry.by_reclaimd for entry in self.world.runtime.ledger)
             self.world.close()
 
@@ -179,7 +185,7 @@ class NodeMachine(RuleBasedStateMachine):
 
     @rule(pick=small)
     def something_restarts(self, pick: int) -> None:
-        """reclaimd, with its records in a file, or that of another machine; or, rarely as it takes long, the runtime."""
+        """reclaimd, with its records in a file, or with those of another machine; or, rarely, the runtime."""
         if pick % 16 == 0:
             self.node.restart_runtime()
         elif pick % 4 == 1 and current_machine_id():

@@ -7,7 +7,6 @@ from tests.model.held_calls import Way
 from tests.model.root_directory import DISGUISES
 from tests.model.world import IMAGES, World
 
-
 MOST_HUNG = 4
 
 

@@ -31,11 +31,12 @@ THREAD_WORDS = ("thread",)
 
 
 class Passes:
-    """Runs passes of a world's product. `count`: how many so far. `wrong`: what was wrong with them."""
+    """Runs passes of a world's product. `count`: how many so far; `threadless`: while no thread could start. `wrong`: what was wrong with them."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.count = 0
+        self.threadless = 0
         self.wrong: list[str] = []
         self.at_work = False
         self._removals_before = 0
@@ -59,11 +60,13 @@ class Passes:
         if not self._runs(reclaim):
             return
         record, before, after = records[0], befores[0], self._free()
-        measured = (record.measured_bytes, record.measured_inodes)
+        measured = (record.measured_bytes - record.written_bytes, record.measured_inodes - record.written_inodes)
         true = (after[0] - before[0], after[1] - before[1])
         same_disk = world.root.changes == changes and not world.root.is_another
         if same_disk and (abs(measured[0] - true[0]) >= PAGE_BYTES or measured[1] != true[1]):
             self.wrong.append(f"{measured} bytes and inodes are reported, and the filesystem has {true} more")
+        if min(record.measured_bytes, record.measured_inodes) < 0:
+            self.wrong.append(f"{record.measured_bytes} bytes and {record.measured_inodes} inodes count as freed")
         listed = any(each.operation == DELETE_UNUSED_IMAGES.name and not each.error for each in record.functions)
         self._end(record.removals, record.kept, record.errors, listed_images=listed)
         self.wrong += wrong_nominal(record)
@@ -128,6 +131,7 @@ class Passes:
 
     def _begin(self) -> None:
         self.count += 1
+        self.threadless += self._world.no_threads
         self._removals_before = len(self._world.runtime.ledger)
         self._world.failpoints.triggered.clear()
 
