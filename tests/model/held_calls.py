@@ -43,8 +43,8 @@ class HeldCall:
 class HeldCalls:
     """The calls of one node that hang. Thread-safe.
 
-    `count`: how many have hung. `ids`: objects of which a call has ever hung. `following`: objects whose call has just ended, so that what its
-    sender asks about them next follows from that.
+    `count`: how many have hung. `ids`: objects of which a call has ever hung. `following`: objects whose call has just
+    ended, so that what its sender asks about them next follows from that.
     """
 
     def __init__(self) -> None:

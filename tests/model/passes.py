@@ -31,7 +31,8 @@ THREAD_WORDS = ("thread",)
 
 
 class Passes:
-    """Runs passes of a world's product. `count`: how many so far; `threadless`: while no thread could start. `wrong`: what was wrong with them."""
+    """Runs passes of a world's product. `count`: how many so far; `threadless`: those while no thread could start.
+    `wrong`: what was wrong with them."""
 
     def __init__(self, world: World) -> None:
         self._world = world
