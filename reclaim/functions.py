@@ -24,6 +24,7 @@ from reclaim.execution.stages import Stage, never_relieved, run_stages
 from reclaim.images.gc import UnusedImageGC, detect_images
 from reclaim.images.lister import Lister
 from reclaim.images.plan import ImageGCPolicy
+from reclaim.images.pod_startup import Sightings, parts_of_pods
 from reclaim.images.records import ImageRecords
 from reclaim.images.removal_order import ImageRemovalOrder, RemovalHistory
 from reclaim.pod_logs.names import LogPaths
@@ -55,7 +56,7 @@ class ReclaimContext:
     """What the stages of a reclaim function may use of their node.
 
     `policies` are replaced when the configuration is reloaded, never while a function runs. `image_order` learns from
-    pass to pass.
+    pass to pass, and `sightings` remember since when parts of pods are there.
     """
 
     runtime: RuntimeService
@@ -68,9 +69,11 @@ class ReclaimContext:
     log_paths: LogPaths
     lister: Lister = field(init=False)
     image_order: ImageRemovalOrder = field(init=False)
+    sightings: Sightings = field(init=False)
 
     def __post_init__(self) -> None:
         self.lister = Lister(self.runtime, self.images, self.clock)
+        self.sightings = Sightings(self.clock)
         self.image_order = ImageRemovalOrder(RemovalHistory(), self.executor.parallel)
 
 
@@ -112,6 +115,7 @@ def _image_stages(context: ReclaimContext) -> tuple[Stage, ...]:
         context.lister,
         context.records,
         context.image_order,
+        context.sightings,
         context.executor,
         context.clock,
         context.policies.images,
@@ -166,7 +170,9 @@ class Collector:
     def detect_images(self) -> None:
         """Lists images and who uses them, for the records only. Raises RuntimeUnavailable."""
         context = self._context
-        detect_images(context.lister.everything(), context.records, context.clock)
+        listing = context.lister.everything()
+        detect_images(listing, context.records, context.clock)
+        context.sightings.ages(parts_of_pods(listing.containers, listing.sandboxes, context.pods.start_times()))
 
     def call(self, name: str, measure: MeasureDisk) -> ReclaimResult:
         """Calls one function of the table. Never raises for what the runtime or one object does: `error` says it.

@@ -72,6 +72,17 @@ def file_refusal(path: str, status: os.stat_result, credentials: Credentials | N
     return directory_refusal(os.path.dirname(os.path.realpath(path)), credentials)
 
 
+def own_directory_refusal(path: str, status: os.stat_result, credentials: Credentials | None = None) -> str | None:
+    """Why others could change or replace the directory at `path`, as the end of a sentence; None: only trusted users.
+
+    `status`: from `fstat` after it was opened. Raises OSError when its parent directory cannot be examined.
+    """
+    credentials = credentials or this_process()
+    if not credentials.trusts(status.st_uid):
+        return f"it belongs to uid {status.st_uid}; {_allowed(credentials)}"
+    return directory_refusal(os.path.dirname(os.path.realpath(path)), credentials)
+
+
 def directory_refusal(path: str, credentials: Credentials | None = None) -> str | None:
     """Why the entries of a directory are not trusted; None: only trusted users may write it. Raises OSError."""
     return _directory_refusal(path, os.stat(path), credentials or this_process())

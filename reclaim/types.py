@@ -211,6 +211,7 @@ class Reason(StrEnum):
     TARGET_EXISTS = "target_exists"
     ENOUGH_FREED = "enough_freed"
     POD_ALIVE = "pod_alive"
+    POD_UNKNOWN = "pod_unknown"
     IN_USE = "in_use"
     PINNED = "pinned"
     KEEP_LIST = "keep_list"

@@ -183,7 +183,7 @@ HOSTILE: dict[str, Hostile] = {
     ),
     "empty data without end": Hostile(lambda: chain([STATUS], many(data(b""))), GONE, ENDLESS),
     "data of one byte without end": Hostile(
-        lambda: chain([STATUS, data(struct.pack(">BL", 0, 2**28))], many(data(b"x"))), GONE, ENDLESS
+        lambda: chain([STATUS, data(struct.pack(">BL", 0, LARGEST_MESSAGE_BYTES))], many(data(b"x"))), GONE, ENDLESS
     ),
     "padding without end": Hostile(
         lambda: chain([STATUS], many(DataFrame(1, b"", pad_length=255, flags=["PADDED"]).serialize())),
@@ -193,7 +193,7 @@ HOSTILE: dict[str, Hostile] = {
     "a message above the limit": Hostile(
         once(STATUS, data(struct.pack(">BL", 0, LARGEST_MESSAGE_BYTES + 1))),
         Code.RESOURCE_EXHAUSTED,
-        "a message of 268435457 bytes, 268435456 are allowed",
+        "a message of 100663297 bytes, 100663296 are allowed",
     ),
     "a message that is compressed": Hostile(once(STATUS, data(b"\1\0\0\0\0")), Code.INTERNAL, "compressed"),
     "a message that does not end": Hostile(once(STATUS, data(b"\0\0\0"), TRAILERS), Code.INTERNAL, "within a message"),

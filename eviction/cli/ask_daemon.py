@@ -17,6 +17,7 @@ import socket
 import sys
 from collections.abc import Sequence
 
+from eviction.cli.readers import takes_words
 from eviction.configuration.fingerprint import fingerprint_of
 
 TYPE_CHECKING = False
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from typing import Any, BinaryIO
 
 CONTROL_SOCKET = "/run/reclaimd/control.sock"  # the default of `controlSocket`
+STDERR = 2
 ACCEPT_SECONDS = 1.0  # for the first line of the answer
 SILENCE_SECONDS = 10.0  # for each further line: ten heartbeats of the daemon
 LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
@@ -56,7 +58,7 @@ def ask_daemon(command: str, words: Sequence[str]) -> int | None:
         answer = _converse(path, {"command": command, "options": options, "told": fingerprint})
     except NotAskedError as reason:
         if not reason.silent:
-            _print_words(f"{reason}; doing the work here")
+            _mention(f"{reason}; doing the work here")
         return None
     except OSError:  # a configuration file cannot be read: the command itself reports that
         return None
@@ -148,7 +150,7 @@ def _answer(daemon: socket.socket, lines: BinaryIO) -> dict[str, Any]:
                 return {key: answer[key] for key in ("exit_code", "sentence", "document", "lines")}
             busy = answer.get("busy")
             if busy and not heartbeats:
-                _print_words(f"the daemon is {busy}; waiting for its turn")
+                _mention(f"the daemon is {busy}; waiting for its turn")
             elif heartbeats:
                 from eviction.cli.progress import StatusLine  # imported while waiting, when it delays nothing
 
@@ -159,6 +161,12 @@ def _answer(daemon: socket.socket, lines: BinaryIO) -> dict[str, Any]:
     finally:
         if progress is not None:
             progress.erase()
+
+
+def _mention(sentence: str) -> None:
+    """Prints a sentence on stderr, unless nobody reads there: what comes next must not wait for a reader."""
+    if takes_words(STDERR):
+        _print_words(sentence)
 
 
 def _print_words(sentence: str) -> None:

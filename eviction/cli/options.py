@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
 from eviction.cli import EXIT_USAGE
+from eviction.cli.readers import takes_words
 from eviction.configuration.effective import Configuration, ConfigurationError, load
 from eviction.configuration.sources import parse_pairs
 from eviction.reporting.log import Log, escaped, goes_to_journal
@@ -120,6 +121,12 @@ def exit_with(code: int, sentence: str) -> NoReturn:
 def print_words(sentence: str) -> None:
     """Prints a sentence on stderr."""
     print(escaped(sentence), file=sys.stderr)  # noqa: T201 # messages on stderr
+
+
+def mention(sentence: str) -> None:
+    """Prints a sentence on stderr, unless nobody reads there: what comes next must not wait for a reader."""
+    if takes_words(STDERR):
+        print_words(f"reclaimd: {sentence}")
 
 
 def answer_json(document: Any) -> None:

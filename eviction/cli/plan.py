@@ -27,6 +27,7 @@ from eviction.node.responder import Request
 from eviction.reporting.explain import attribution_lines, outcomes_table
 from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import Pass, Trigger, pass_json
+from eviction.reporting.status import pod_directories_json
 from eviction.reporting.tables import signals_table
 from signals.quantity import format_bytes
 
@@ -52,13 +53,14 @@ def run(arguments: argparse.Namespace) -> int:
         request = Request(row=tuple(node.collector.functions), extent=Extent.ALL)
         with Progress("listing containers and images, and planning"):
             record = node.responder.reclaim(observations, decision, Trigger.REQUEST, request)
-        source, pods_problem = node.pod_state_source, node.pods_problem
+        source, pods_problem, doubt = node.pod_state_source, node.pods_problem, node.pods_doubt
         if record.errors:
             exit_with(EXIT_RUNTIME, "; ".join(record.errors))
         with Progress("counting where the bytes are"):
             record = replace(record, attributions=node.disk_survey.survey(observations, record.removals + record.kept))
     if arguments.output == "json":
-        answer_json({**pass_json(record), "pods": {"told_by": source, "problem": pods_problem}})
+        pods = {"told_by": source, "problem": pods_problem, "directories": pod_directories_json(doubt)}
+        answer_json({**pass_json(record), "pods": pods})
     else:
         answer_lines(
             [
@@ -66,6 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
                 "",
                 *plan_lines(record, columns()),
                 pods_line(source, pods_problem),
+                *([] if doubt is None else [f"pods: {escaped(doubt.sentence)}"]),
             ]
         )
     return EXIT_OK

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TextIO
 
+from eviction.cli.readers import takes_words
 from eviction.reporting.log import escaped
 
 AFTER_SECONDS = 1.0
@@ -49,6 +50,8 @@ class StatusLine:
 
     def _write(self, text: str) -> None:
         try:
+            if not takes_words(self._stream.fileno()):  # a terminal that was stopped
+                return
             self._stream.write(text)
             self._stream.flush()
         except (OSError, ValueError):  # the terminal was closed; the work goes on

@@ -18,7 +18,7 @@ from eviction.cli.options import (
     columns,
     configuration_of,
     exit_with,
-    print_words,
+    mention,
 )
 from eviction.cli.progress import Progress
 from eviction.cli.standalone import observe
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     on_signals(stopping.set)
     with closing(Node(configuration, dry_run=options.dry_run, stopping=stopping)) as node:
         if node.endpoint.found:
-            print_words(f"reclaimd: no endpoint configured; using {node.endpoint.runtime}")
+            mention(f"no endpoint configured; using {node.endpoint.runtime}")
         problem, observations, decision = observe(node)
         with Progress("reclaiming", lambda: removing(node)):
             answer = respond(options, node, observations, decision, problem)

@@ -3,39 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
 import gc
 import os
 from collections.abc import Callable
 from functools import partial
 
 from eviction.cli import EXIT_HELD, EXIT_NO_RESOURCES, EXIT_OK, EXIT_USAGE
-from eviction.cli.options import (
-    add_configuration,
-    add_logging,
-    configuration_flags,
-    configuration_of,
-    exit_with,
-    log_of,
-    read_configuration,
-)
+from eviction.cli.node_lock import LockRefused, NodeHeld, NodeLock
+from eviction.cli.options import STDERR, add_configuration, add_logging, configuration_of, exit_with, log_of
+from eviction.cli.reload import LoadedConfiguration, reload
 from eviction.cli.termination import block_reload, block_termination, on_signals
-from eviction.configuration.effective import Configuration, ConfigurationError
-from eviction.configuration.fingerprint import Fingerprint, fingerprint_of
+from eviction.configuration.effective import Configuration
 from eviction.control.check import check_for_client
 from eviction.control.socket import ControlServer, ControlUnavailable, Conversation
 from eviction.daemon.endpoints import DaemonEndpoints, within_watchdog
 from eviction.daemon.image_records_saver import ImageRecordsSaver
 from eviction.daemon.manager import Manager
 from eviction.daemon.periodic_gc import PeriodicGC
-from eviction.node.hold_off import HoldOff, kubelet_is_healthy
+from eviction.node.hold_off import HoldOff, KubeletHealth, kubelet_is_healthy
 from eviction.node.node import CannotPrepare, Node
 from eviction.reporting.explain import no_effect_sentences
 from eviction.reporting.log import Log
 from eviction.telemetry.events import EventSink, FanOutSink, LogSink
 from eviction.telemetry.systemd import Notifier, listening_socket
 from eviction.types import Decision
-from reclaim.cri.calls import EndpointError
 from reclaim.execution.workers import NoThread
 from signals.types import SignalObservations
 from signals.watcher import FsWatcher
@@ -56,16 +47,19 @@ def run(arguments: argparse.Namespace) -> int:
     loaded = LoadedConfiguration(arguments)
     configuration = within_watchdog(configuration_of(arguments), notifier)
     log = log_of(arguments)
-    lock = hold_node(configuration.root_directory)
+    lock = hold_node(configuration, log)
     block_termination()
     block_reload()
+    log.write_on_a_thread(STDERR)
+    kubelet_health = start_kubelet_health(configuration, log)
     node = Node(configuration)
     if node.endpoint.found:
         log.info(f"no endpoint configured; using {node.endpoint.runtime}")
     saver = ImageRecordsSaver(node.records, node.record_file, log)
     saver.load()
-    healthy = partial(kubelet_is_healthy, configuration.kubelet_healthz)
-    hold_off = HoldOff(configuration.hold_off_seconds, node.clock.monotonic(), node.clock.monotonic, healthy)
+    hold_off = HoldOff(
+        configuration.hold_off_seconds, node.clock.monotonic(), node.clock.monotonic, kubelet_health.healthy
+    )
     events, finish_events = start_events(configuration, log, node)
     endpoints = DaemonEndpoints(node, hold_off, log, notifier)
 
@@ -103,10 +97,12 @@ def run(arguments: argparse.Namespace) -> int:
     endpoints.start(configuration.metrics_address, manager, listening_socket(os.environ, os.getpid(), "metrics"))
 
     def stop() -> None:
-        endpoints.stopping()
         manager.stop()
+        endpoints.stopping()
 
-    on_signals(stop, lambda: reload(arguments, manager, loaded, log, endpoints, notifier))
+    problem = on_signals(stop, lambda: reload(arguments, manager, loaded, log, endpoints, notifier))
+    if problem is not None:
+        log.warning(problem)
     if periodic is not None:
         periodic.start()
     manager.run()
@@ -119,7 +115,8 @@ def run(arguments: argparse.Namespace) -> int:
     if not node.removals.begun:
         node.close()
     log.info("stopped")
-    os.close(lock)
+    log.finish()
+    lock.close()
     return EXIT_OK
 
 
@@ -132,6 +129,15 @@ def prepare(node: Node, manager: Manager) -> None:
         exit_with(EXIT_NO_RESOURCES, f"cannot start: {error}")
 
 
+def start_kubelet_health(configuration: Configuration, log: Log) -> KubeletHealth:
+    """Asks whether the kubelet is healthy, as long as that ends the hold-off."""
+    seconds = configuration.hold_off_seconds
+    health = KubeletHealth(partial(kubelet_is_healthy, configuration.kubelet_healthz), seconds)
+    if seconds > 0 and configuration.kubelet_healthz is not None and not health.start():
+        log.warning("no thread can be started to ask the kubelet's /healthz, so the whole holdOffAfterStart is waited")
+    return health
+
+
 def start_events(configuration: Configuration, log: Log, node: Node) -> tuple[EventSink, Callable[[], object]]:
     """The sink for events: the log, and the API server where that is switched on; and a function that ends sending."""
     if not configuration.kubernetes_events:
@@ -141,31 +147,6 @@ def start_events(configuration: Configuration, log: Log, node: Node) -> tuple[Ev
     recorder = event_recorder(configuration, log, node.clock)
     recorder.start()
     return FanOutSink(LogSink(log), recorder), lambda: recorder.finish(LAST_EVENT_SECONDS)
-
-
-class LoadedConfiguration:
-    """The fingerprint of the configuration that the daemon has loaded: it works for clients with the same one.
-
-    `update` comes before the files are read, so that a file that changes meanwhile counts as changed. The fingerprint
-    is empty, which no client's is, while the daemon does not run with what the files contain.
-    """
-
-    def __init__(self, arguments: argparse.Namespace):
-        self._arguments = arguments
-        self.fingerprint: Fingerprint = {}
-        self.update()
-
-    def update(self) -> None:
-        """Takes the fingerprint of the files and flags as they are now."""
-        given = self._arguments
-        try:
-            self.fingerprint = fingerprint_of(given.config, given.config_dir, configuration_flags(given), os.environ)
-        except OSError:
-            self.clear()
-
-    def clear(self) -> None:
-        """The daemon does not run with what the files contain."""
-        self.fingerprint = {}
 
 
 def start_control(
@@ -187,45 +168,26 @@ def start_control(
     return server
 
 
-def reload(
-    arguments: argparse.Namespace,
-    manager: Manager,
-    loaded: LoadedConfiguration,
-    log: Log,
-    endpoints: DaemonEndpoints,
-    notifier: Notifier,
-) -> None:
-    """Reads the configuration again and applies it; an invalid one is logged and changes nothing."""
-    endpoints.reloading()
-    loaded.update()
-    try:
-        configuration = within_watchdog(read_configuration(arguments), notifier)
-        for sentence in no_effect_sentences(configuration.thresholds):
-            log.warning(sentence)
-        if manager.reconfigure(configuration):
-            loaded.clear()
-    except (ConfigurationError, EndpointError) as error:
-        loaded.clear()
-        log.error(f"the configuration was not reloaded, the old one stays: {error}")
-    finally:
-        endpoints.reloaded()
+def hold_node(configuration: Configuration, log: Log) -> NodeLock:
+    """Locks the node, or goes on without the lock, with a warning.
 
-
-def hold_node(root_directory: str) -> int:
-    """Locks the kubelet's directory itself: no file is created, and the kernel releases the lock with the process.
-
-    Exits with 2 when the directory cannot be opened, and with 75 when another instance holds the lock.
+    Exits with 2 when the kubelet's directory cannot be opened or the lock is not trusted, and with 75 when another
+    instance holds the lock.
     """
+    root = configuration.root_directory
     try:
-        descriptor = os.open(root_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        os.close(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
     except OSError as error:
-        exit_with(EXIT_USAGE, f"rootDirectory: {root_directory}: {error.strerror}; it must be the kubelet's directory")
+        exit_with(EXIT_USAGE, f"rootDirectory: {root}: {error.strerror}; it must be the kubelet's directory")
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        exit_with(EXIT_HELD, f"another instance holds the node ({root_directory} is locked)")
-    return descriptor
+        lock = NodeLock(configuration.lock_directory)
+    except NodeHeld as held:
+        exit_with(EXIT_HELD, str(held))
+    except LockRefused as refused:
+        exit_with(EXIT_USAGE, str(refused))
+    if lock.problem is not None:
+        log.warning(f"no lock of the node, so another instance is not kept away: {lock.problem}")
+    return lock
 
 
 class _Watches:

@@ -3,7 +3,7 @@ observation."""
 
 from __future__ import annotations
 
-from eviction.cli.options import print_words
+from eviction.cli.options import mention
 from eviction.cli.progress import Progress
 from eviction.node.node import Node
 from eviction.types import Decision
@@ -17,7 +17,7 @@ def observe(node: Node) -> tuple[str | None, SignalObservations, Decision]:
     """
     not_restored = node.restore_image_records()
     if not_restored:
-        print_words(f"reclaimd: {not_restored}")
+        mention(not_restored)
     with Progress("asking the runtime where the images are") as progress:
         problem = node.locate()
         progress.step("looking at the filesystems")

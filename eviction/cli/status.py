@@ -17,6 +17,7 @@ from eviction.cli.options import (
 )
 from eviction.cli.progress import Progress
 from eviction.control.socket import ControlUnavailable, ask
+from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import shortened
 from eviction.reporting.tables import amount, table
 from signals.quantity import format_duration
@@ -68,9 +69,12 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
             ]
         )
     head += table(rows, width)
-    for parked in status["parked"]:
+    for parked in status.get("parked", ()):  # an older daemon does not say it
         since = format_duration(parked["seconds"])
         head.append(f"parked: the removal of {parked['kind']} {shortened(parked['name'])} is not answered for {since}")
+    doubt = (status.get("pod_directories") or {}).get("sentence")  # an older daemon does not say it
+    if doubt:
+        head += ["", f"pods: {escaped(doubt)}"]
     passes = [["STARTED", "SIGNAL", "RESULT", "REASON"]]
     for record in status["passes"]:
         acted_on = record["acted_on"]["signal"] if record["acted_on"] else "-"

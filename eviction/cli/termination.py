@@ -1,7 +1,8 @@
 """Waits for SIGTERM, SIGINT and SIGHUP on a thread.
 
 A Python signal handler runs between two instructions of the main thread; if it sets an Event whose lock that thread
-holds, it waits for ever. So the signals are blocked in every thread, and one thread waits for them.
+holds, it waits for ever. So the signals are blocked in every thread, and one thread waits for them. It does nothing
+that could hang or fail: reloading, which reads files, has a thread of its own.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 END = frozenset({signal.SIGTERM, signal.SIGINT})
 RELOAD = frozenset({signal.SIGHUP})
@@ -35,16 +36,38 @@ def termination_let_through() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
-def on_signals(end: Callable[[], None], reload: Callable[[], None] | None = None) -> None:
-    """Calls `end`, on another thread, at each SIGTERM or SIGINT from now on, and for one that is pending; `reload` at
-    each SIGHUP, where it is given."""
-    awaited = END if reload is None else END | RELOAD
+def on_signals(end: Callable[[], None], reload: Callable[[], None] | None = None) -> str | None:
+    """Calls `end`, on another thread, at each SIGTERM or SIGINT from now on, and for one that is pending; `reload`,
+    where it is given, after each SIGHUP on a further thread: one that hangs or raises keeps no `end` from being called.
 
-    def wait() -> None:
+    Returns what does not work because a thread could not be started, as a sentence; else None. Without the first one
+    SIGTERM and SIGINT end the process at once.
+    """
+    asked = threading.Event()
+
+    def wait_for_end() -> None:
         while True:
-            if signal.sigwait(awaited) in END or reload is None:
-                end()
+            received = signal.sigwait(END if reload is None else END | RELOAD)
+            if received in RELOAD:
+                asked.set()
             else:
+                with suppress(Exception):  # whatever it did, this thread waits for the next signal
+                    end()
+
+    def wait_for_reload(reload: Callable[[], None]) -> None:
+        while asked.wait():
+            asked.clear()
+            with suppress(Exception):  # `reload` logs what went wrong
                 reload()
 
-    threading.Thread(target=wait, name="termination", daemon=True).start()
+    try:
+        threading.Thread(target=wait_for_end, name="termination", daemon=True).start()
+    except RuntimeError:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, END)
+        return "no thread can be started for signals: SIGTERM ends the daemon at once, SIGHUP does nothing"
+    try:
+        if reload is not None:
+            threading.Thread(target=wait_for_reload, args=(reload,), name="reload", daemon=True).start()
+    except RuntimeError:
+        return "no thread can be started for reloading: SIGHUP does nothing"
+    return None

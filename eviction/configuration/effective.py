@@ -42,6 +42,7 @@ from eviction.configuration.sources import (
 from eviction.configuration.sources import KIND as KIND
 from eviction.configuration.sources import ConfigurationError as ConfigurationError
 from eviction.configuration.strict_yaml import first_problem
+from eviction.configuration.texts import unfit_texts
 from eviction.configuration.validation import location_problems, parse_healthz_endpoint
 from eviction.types import Threshold
 from reclaim.images.keep_list import parse_keep_list
@@ -116,6 +117,7 @@ class Configuration:
     poll_ceiling_seconds: float
     assumed_fill_rate: int
     state_file: str = ""
+    lock_directory: str = ""
     kubelet_endpoint: KubeletEndpoint | None = None
     control_socket: str = ""
     metrics_address: str = ""
@@ -152,6 +154,8 @@ def load(
 
 
 def _validated(document: Mapping[str, Any], name: str) -> ConfigurationFile:
+    for field_name, problem in unfit_texts(document):
+        raise ConfigurationError(f"{name}: {field_name}: {problem}")
     try:
         return ConfigurationFile.model_validate(document)
     except ValidationError as error:
@@ -217,6 +221,7 @@ class _EffectiveConfiguration:
             poll_ceiling_seconds=poll_ceiling,
             assumed_fill_rate=self._rate("assumedFillRate"),
             state_file=written.stateFile,
+            lock_directory=written.lockDirectory,
             kubelet_endpoint=self._kubelet_endpoint(),
             control_socket=written.controlSocket,
             metrics_address=written.metricsAddress,

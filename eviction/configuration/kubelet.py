@@ -16,6 +16,7 @@ from typing import Any
 
 from eviction.configuration.models import ConfigDict, Model, ValidationError
 from eviction.configuration.strict_yaml import DocumentError, first_problem, quoted, read_document
+from eviction.configuration.texts import unfit_texts
 from eviction.decision.threshold_config import (
     EvictionMaps,
     ParsedThresholds,
@@ -136,6 +137,8 @@ def kubelet_configuration(document: Mapping[str, Any], name: str) -> KubeletConf
 
     Raises KubeletConfigurationError.
     """
+    for field, problem in unfit_texts({key: value for key, value in document.items() if key in _File.model_fields}):
+        raise KubeletConfigurationError(f"{name}: {field}: {problem}")
     try:
         written = _File.model_validate(document)
     except ValidationError as error:

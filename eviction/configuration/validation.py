@@ -30,8 +30,10 @@ class AddressError(ValueError):
 
 def location_problems(written: ConfigurationFile) -> Iterator[tuple[str, str]]:
     """For each such field with a problem: its name, and the end of a sentence about it."""
-    if not written.rootDirectory.startswith("/"):
-        yield "rootDirectory", f"must be an absolute path, but it was {quoted(written.rootDirectory)}"
+    for name in ("rootDirectory", "lockDirectory"):
+        path = getattr(written, name)
+        if not path.startswith("/"):
+            yield name, f"must be an absolute path, but it was {quoted(path)}"
     for name in ("stateFile", "controlSocket", "kubeconfig"):
         path = getattr(written, name)
         if path and not path.startswith("/"):

@@ -2,30 +2,36 @@
 conversation.
 
 The unix socket has mode 0600, in a directory of mode 0700: only the daemon's user may connect. An existing directory
-may have a wider mode, as long as nobody else may write to it; others then see the socket and still cannot connect. A
-request has at most 4 KiB and must arrive within 2 s; at most 8 are answered at a time. A socket that cannot be bound
-(for lack of inodes, for example) is a warning: the daemon runs without one.
+may have a wider mode, as long as nobody else may write to it; others then see the socket and still cannot connect.
+
+One thread reads all requests (`eviction.serving.clients`), so a client that says nothing occupies no other. A whole
+request, of at most 4 KiB, is answered on one of 8 threads, as a conversation lasts as long as a pass. While all are
+occupied 16 requests wait, and further ones are turned away. All threads are made at the start. A socket that cannot be
+bound (for lack of inodes, for example) or served is a warning: the daemon runs without one.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import queue
+import select
 import socket
 import stat
 import threading
-import time
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from typing import Any
 
+from eviction.serving.clients import BACKLOG, CannotServe, Client, Clients
 from eviction.types import EvictionError
 from reclaim.trust import directory_refusal, socket_refusal
 
 LARGEST_REQUEST_BYTES = 4096
 LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
 TIMEOUT_SECONDS = 2.0
-MOST_CLIENTS = 8
+WORKERS = 8
+MOST_WAITING = 16
 
 Answerer = Callable[[], Any]
 Conversation = Callable[[Mapping[str, Any]], Iterator[Any]]
@@ -40,7 +46,7 @@ class ControlServer:
 
     `commands`: name -> function without arguments that returns the JSON answer. `conversations`: name -> generator
     function of the whole request that yields JSON values; the generator is closed when the client disconnects, and
-    counts as one client until it ends.
+    occupies one of the threads until it ends.
     """
 
     def __init__(
@@ -49,11 +55,13 @@ class ControlServer:
         self._path = path
         self._commands = commands
         self._conversations = conversations or {}
-        self._socket: socket.socket | None = None
-        self._slots = threading.BoundedSemaphore(MOST_CLIENTS)
+        self._clients: Clients | None = None
+        self._requests: queue.Queue[tuple[socket.socket, bytes] | None] = queue.Queue(MOST_WAITING + WORKERS)
+        self._workers = 0
 
     def start(self) -> None:
-        """Binds the socket and answers on a thread. Replaces the socket of a dead daemon. Raises ControlUnavailable."""
+        """Binds the socket and answers on threads. Replaces the socket of a dead daemon. Raises ControlUnavailable."""
+        bound = False
         server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             directory = os.path.dirname(self._path)
@@ -64,51 +72,73 @@ class ControlServer:
                 server.bind(self._path)
             finally:
                 os.umask(old)
-            server.listen(MOST_CLIENTS)
-        except OSError as error:
+            bound = True
+            server.listen(BACKLOG)
+            self._start_workers()
+            clients = Clients(server, _is_whole, LARGEST_REQUEST_BYTES, self._hand_over)
+            clients.start("control")
+        except (OSError, CannotServe, ControlUnavailable) as error:
             server.close()
-            raise ControlUnavailable(f"control socket {self._path}: {error.strerror or error}") from None
-        except ControlUnavailable:
-            server.close()
-            raise
-        self._socket = server
-        threading.Thread(target=self._serve, args=(server,), name="control", daemon=True).start()
+            self._stop_workers()
+            if bound:
+                self._unlink()
+            if isinstance(error, ControlUnavailable):
+                raise
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+            raise ControlUnavailable(f"control socket {self._path}: {reason}") from None
+        self._clients = clients
 
     def stop(self) -> None:
         """Stops listening and removes the socket. May be called without `start`."""
-        if self._socket is None:
+        if self._clients is None:
             return
-        self._socket.shutdown(socket.SHUT_RDWR)  # wakes the accept
-        self._socket.close()
-        self._socket = None
+        self._clients.stop()
+        self._clients = None
+        self._stop_workers()
+        self._unlink()
+
+    def _unlink(self) -> None:
         try:
             os.unlink(self._path)
         except OSError:  # removed by somebody else, or a read-only filesystem
             pass
 
-    def _serve(self, server: socket.socket) -> None:
-        while True:
-            try:
-                client, _ = server.accept()
-            except OSError:
-                return
-            if not self._slots.acquire(blocking=False):
-                client.close()
-                continue
-            threading.Thread(target=self._one, args=(client,), name="control client", daemon=True).start()
-
-    def _one(self, client: socket.socket) -> None:
+    def _start_workers(self) -> None:
+        """Starts all threads. Raises CannotServe if one cannot be started."""
         try:
-            with client:
-                request = _line(client, LARGEST_REQUEST_BYTES, time.monotonic() + TIMEOUT_SECONDS)
-                client.settimeout(TIMEOUT_SECONDS)
-                with closing(self._answers(request)) as answers:
-                    for answer in answers:
-                        client.sendall(json.dumps(answer, default=str).encode() + b"\n")
-        except OSError:  # the client is too slow or has disconnected
-            pass
-        finally:
-            self._slots.release()
+            for _ in range(WORKERS):
+                threading.Thread(target=self._work, name="control client", daemon=True).start()
+                self._workers += 1
+        except RuntimeError:
+            raise CannotServe("no thread can be started for it") from None
+
+    def _stop_workers(self) -> None:
+        """Each worker ends after the request that it is answering."""
+        with suppress(queue.Full):  # then they end with the process
+            while self._workers:
+                self._workers -= 1
+                self._requests.put_nowait(None)
+
+    def _hand_over(self, clients: Sequence[Client]) -> None:
+        """Gives each request to the workers, or turns it away."""
+        for client in clients:
+            if self._requests.qsize() < MOST_WAITING:
+                self._requests.put_nowait((client.take(), bytes(client.request)))
+
+    def _work(self) -> None:
+        while (handed := self._requests.get()) is not None:
+            self._converse(*handed)
+            del handed
+
+    def _converse(self, client: socket.socket, request: bytes) -> None:
+        # Any exception, as the thread has to answer the next one: mostly the client is too slow, or has disconnected.
+        with suppress(Exception), client:
+            if has_hung_up(client):
+                return
+            client.settimeout(TIMEOUT_SECONDS)
+            with closing(self._answers(request)) as answers:
+                for answer in answers:
+                    client.sendall(json.dumps(answer, default=str).encode() + b"\n")
 
     def _answers(self, request: bytes) -> Generator[Any, None, None]:
         names = [*self._commands, *self._conversations]
@@ -153,16 +183,21 @@ def ask(path: str, command: str) -> Any:
     return answer
 
 
-def _line(client: socket.socket, limit: int, deadline: float | None = None) -> bytes:
-    """Reads to the end of the line, the end of the stream or the limit in bytes. Raises OSError.
+def has_hung_up(client: socket.socket) -> bool:
+    """Whether the client has closed its connection; false for one that has only ended its request."""
+    waiting = select.poll()
+    waiting.register(client, 0)  # POLLHUP is always reported
+    return bool(waiting.poll(0))
 
-    With a `deadline` (monotonic seconds) all of it must arrive by then, so that a client that sends a byte now and then
-    does not occupy a place.
-    """
+
+def _is_whole(request: bytearray) -> bool:
+    return b"\n" in request
+
+
+def _line(client: socket.socket, limit: int) -> bytes:
+    """Reads to the end of the line, the end of the stream or the limit in bytes. Raises OSError."""
     data = bytearray()
     while b"\n" not in data and len(data) < limit:
-        if deadline is not None:
-            client.settimeout(max(deadline - time.monotonic(), 0.001))
         part = client.recv(min(65536, limit - len(data)))
         if not part:
             break

@@ -17,6 +17,7 @@ from eviction.reporting.pass_record import Pass, PassResult
 from eviction.reporting.throttled_log import ThrottledLog
 from eviction.telemetry.events import EventSink
 from eviction.types import Decision, NodeCondition, Threshold
+from reclaim.pods.states import Doubt, Why
 from reclaim.types import EventReason, GCEvent, Outcome, Result
 from signals.quantity import format_duration
 from signals.types import Signal, SignalObservations
@@ -119,6 +120,14 @@ class Announcements:
         """At the end, when a removal that was sent has not been answered within the time that is waited for it."""
         for removal in self._node.removals.begun:
             self._log.warning(f"leaving while {removal.verdict.kind} {removal.verdict.name} is being removed")
+
+    def pods_compared(self, doubt: Doubt | None) -> None:
+        """After a comparison of the kubelet's directories with what the runtime holds."""
+        if doubt is None:
+            if self._throttled_log.resolved("directories"):
+                self._log.info("the kubelet's directories of pods are believed again")
+        elif doubt.why is not Why.NOT_COMPARED:  # without lists of the runtime; `runtime_asked` announces it
+            self._throttled_log.warn(doubt.sentence, key="directories", why=str(doubt.why))
 
     def attributed(self, record: Pass) -> None:
         """Some seconds after a pass that was not enough: what the bytes are used for; once in each pressure."""

@@ -43,7 +43,9 @@ class DaemonEndpoints:
             return
         from eviction.telemetry.metrics import Metrics
 
-        metrics = Metrics(manager.node_status, self._hold_off.why, self._node.collector.functions)
+        metrics = Metrics(
+            manager.node_status, self._hold_off.why, self._node.collector.functions, lambda: self._log.dropped
+        )
         server = HttpServer(
             address,
             {

@@ -10,7 +10,7 @@ import threading
 from eviction.reporting.log import Log
 from reclaim.execution.workers import NoThread, Workers
 from reclaim.images.records import ImageRecords
-from reclaim.images.records_file import RecordFile
+from reclaim.images.records_file import RecordFile, load_in_time
 
 SAVE_AT_END_SECONDS = 1.0
 
@@ -29,10 +29,10 @@ class ImageRecordsSaver:
         self._saved.set()
 
     def load(self) -> None:
-        """Restores the records that an earlier process saved."""
+        """Restores the records that an earlier process saved, if they can be read within a second."""
         if self._file is None:
             return
-        loaded = self._file.load()
+        loaded = load_in_time(self._file, self._workers)
         self._records.restore(loaded.records)
         if loaded.missing:
             self._log.info(loaded.problem)

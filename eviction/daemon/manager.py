@@ -35,6 +35,7 @@ from eviction.reporting.status import (
     NodeStatus,
     ThresholdStatus,
     parked_json,
+    pod_directories_json,
     threshold_statuses,
     threshold_statuses_json,
 )
@@ -123,6 +124,7 @@ class Manager:
         return {
             "heartbeat_age_seconds": round(now - self.heartbeat, 3),
             "pods_problem": self._node.pods_problem,
+            "pod_directories": pod_directories_json(self._node.pods_doubt),
             "doing": self.doing(),
             "stalled_seconds": round(self.stalled_seconds(), 3),
             "parked": [parked_json(removal, now) for removal in self._node.removals.parked.values()],
@@ -148,13 +150,14 @@ class Manager:
             observations,
             self._announcements.conditions,
             () if observations is None else self._thresholds(observations),
-            now - self.heartbeat,
-            now - self._observation_due,
-            now,
-            self.stalled_seconds(),
-            self._node.removals.oldest_seconds,
-            len(self._node.removals.parked),
-            self._node.threads_not_started,
+            heartbeat_age_seconds=now - self.heartbeat,
+            late_seconds=now - self._observation_due,
+            now=now,
+            stalled_seconds=self.stalled_seconds(),
+            removal_in_flight_seconds=self._node.removals.oldest_seconds,
+            parked=len(self._node.removals.parked),
+            threads_not_started=self._node.threads_not_started,
+            doubt=self._node.pods_doubt,
         )
 
     def _thresholds(self, observations: SignalObservations) -> tuple[ThresholdStatus, ...]:
@@ -314,6 +317,7 @@ class Manager:
         summary = pass_summary(record)
         self._passes.keep(summary)
         self._announcements.passed(record, summary)
+        self._announcements.pods_compared(self._node.pods_doubt)
 
     def _keep_attributed(self, record: Pass) -> None:
         """Replaces the record of a pass by the one with attributions; on the thread of the disk survey."""
@@ -321,14 +325,18 @@ class Manager:
         self._announcements.attributed(record)
 
     def _refresh(self) -> None:
-        """Asks the runtime where the images are and who uses them, which updates the image records.
+        """Asks the runtime where the images are and who uses them, which updates the image records; compares what it
+        holds with the kubelet's directories.
 
-        Under pressure only where they are: who uses them takes a call for each container on some runtimes, minutes for
-        thousands of them, and a pass asks for itself.
+        Under pressure only where they are, and that seldom once it is known, as a runtime that does not answer this
+        question would hold up the passes by its deadline. Who uses them takes a call for each container on some
+        runtimes, minutes for thousands of them, and a pass asks for itself.
         """
+        known = self._node.summary.paths.imagefs is not None
         problem, pressed = self._node.locate(), bool(self._announcements.conditions)
         if problem is None and not pressed:
             try:
+                self._node.compare_pods()
                 self._node.collector.detect_images()
             except RuntimeUnavailable as error:
                 problem = str(error)
@@ -337,6 +345,8 @@ class Manager:
         if problem is None and not self._announcements.conditions:
             self._on_detected()
         self._announcements.runtime_asked(problem, self._node.pods_problem)
+        wait = REFRESH_SECONDS if (known if pressed else problem is None) else RETRY_SECONDS
+        self._announcements.pods_compared(self._node.pods_doubt)
         wait = REFRESH_SECONDS if problem is None and not pressed else RETRY_SECONDS
         self._refresh_due = self._node.clock.monotonic() + wait
 

@@ -14,6 +14,8 @@ CHECKS: tuple[Check, ...] = (
     node_checks.check_runtime,
     node_checks.check_socket,
     node_checks.check_permissions,
+    node_checks.check_pod_directories,
+    node_checks.check_log_directories,
     disk_checks.check_thresholds,
     node_checks.check_sandbox_image,
     node_checks.check_unresolved_images,

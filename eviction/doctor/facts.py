@@ -18,6 +18,7 @@ from reclaim.images.in_use import images_in_use
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.lister import Lister
 from reclaim.images.references import ImageIndex
+from reclaim.pods.states import Why
 from reclaim.types import Listing, PodSandboxState, RuntimeUnavailable
 
 MAX_USER_INSTANCES = "/proc/sys/fs/inotify/max_user_instances"
@@ -42,9 +43,11 @@ def gather(node: Node) -> NodeFacts:
         inotify_used=inotify_instances(),
         pods_readable=os.access(os.path.join(configuration.root_directory, "pods"), os.R_OK | os.X_OK),
         unwritable=_unwritable(configuration.state_file, configuration.pod_logs_dir),
-        daemon_problem=_daemon_problem(configuration.control_socket),
+        log_symlinks=_symlinks(
+            podLogsDir=configuration.pod_logs_dir, containerLogsDir=configuration.container_logs_dir
+        ),
     )
-    facts = _with_store(facts)
+    facts = _with_daemon(_with_store(facts), configuration.control_socket)
     return facts if problem else _with_runtime(facts, node)
 
 
@@ -100,6 +103,7 @@ def _with_runtime(facts: NodeFacts, node: Node) -> NodeFacts:
         version = node.client.version()
         listing = Lister(node.client, node.client, node.clock).everything()
         images, containers, sandboxes = listing.images, listing.containers, listing.sandboxes
+        doubt = node.compare_pods()
         configured = node.client.sandbox_image()
         ready = [sandbox.id for sandbox in sandboxes if sandbox.state is PodSandboxState.READY][:MANY_SANDBOXES]
         used = [image for image in map(node.client.image_of_sandbox, ready) if image]
@@ -120,6 +124,7 @@ def _with_runtime(facts: NodeFacts, node: Node) -> NodeFacts:
         newest_created_seconds_ahead=None if newest is None else newest / 1e9 - facts.wall,
         unmatched_keeps=parse_keep_list(node.configuration.keep_images).unmatched(images),
         unresolved_images=images_in_use(listing).unresolved,
+        pods_doubt=facts.pods_doubt or (doubt.sentence if doubt is not None and facts.pods_readable else ""),
     )
 
 
@@ -139,14 +144,20 @@ def _unwritable(state_file: str, pod_logs_dir: str) -> tuple[tuple[str, str], ..
     return tuple(found)
 
 
-def _daemon_problem(control_socket: str) -> str:
+def _with_daemon(facts: NodeFacts, control_socket: str) -> NodeFacts:
+    """The facts with what a running daemon says. It knows whether the kubelet's directories were others before."""
     if not control_socket:
-        return ""
+        return facts
     try:
-        ask(control_socket, "brief")
+        told = ask(control_socket, "brief").get("pod_directories", {})
     except ControlUnavailable as error:
-        return str(error)
-    return ""
+        return replace(facts, daemon_problem=str(error))
+    doubted = facts.pods_readable and told.get("why") not in (None, Why.NOT_COMPARED)
+    return replace(facts, pods_doubt=str(told["sentence"])) if doubted else facts
+
+
+def _symlinks(**directories: str) -> tuple[str, ...]:
+    return tuple(f"{field}: {path}" for field, path in directories.items() if os.path.islink(path))
 
 
 def _number_in(path: str) -> int | None:

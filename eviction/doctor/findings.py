@@ -62,8 +62,10 @@ class NodeFacts:
     `sandbox_image_pinned`: whether the runtime pins it. `newest_created_seconds_ahead`: how far the creation time of
     the newest container lies in the future. `unmatched_keeps`: entries of keepImages that match no image.
     `unresolved_images`: image references of containers that match no image; the id of a container without any.
-    `inotify_*`: of this user. `pods_readable`: whether the kubelet's pod directories can be listed. `unwritable`:
-    directories that should be writable and are not, with the reason.
+    `inotify_*`: of this user. `pods_readable`: whether the kubelet's pod directories can be listed; `pods_doubt`: why
+    they are not believed although they can be, empty if they are. `log_symlinks`: directories of logs that are
+    symlinks: the field of the configuration and its value. `unwritable`: directories that should be writable and are
+    not, with the reason.
     """
 
     observations: SignalObservations
@@ -85,6 +87,8 @@ class NodeFacts:
     inotify_limit: int | None = None
     inotify_used: int | None = None
     pods_readable: bool | None = None
+    pods_doubt: str = ""
+    log_symlinks: tuple[str, ...] = ()
     unwritable: tuple[tuple[str, str], ...] = ()
     daemon_problem: str = ""
 

@@ -147,6 +147,30 @@ def check_clock(facts: NodeFacts) -> Iterator[Finding]:
         )
 
 
+def check_pod_directories(facts: NodeFacts) -> Iterator[Finding]:
+    """Directories that do not explain what the runtime holds are not the kubelet's."""
+    if facts.pods_doubt:
+        yield Finding(
+            "pod-directories",
+            Severity.PROBLEM,
+            "the kubelet's pod directories are not believed, so no pod counts as gone and its remains are kept",
+            facts.pods_doubt,
+            "mount the kubelet's disk, and set rootDirectory to its --root-dir; on a drained node set kubeletEndpoint",
+        )
+
+
+def check_log_directories(facts: NodeFacts) -> Iterator[Finding]:
+    """A directory of logs that is a symlink could be anybody's, so it is not followed."""
+    for name in facts.log_symlinks:
+        yield Finding(
+            "log-symlink",
+            Severity.RISK,
+            "a directory of logs is a symlink, which is not followed, so nothing in it is removed",
+            name,
+            "name the directory that it leads to, or mount it there (mount --bind)",
+        )
+
+
 def check_permissions(facts: NodeFacts) -> Iterator[Finding]:
     """Directories that must be readable or writable."""
     if facts.pods_readable is False:

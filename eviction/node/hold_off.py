@@ -8,11 +8,13 @@ kubelet's `/healthz` answers, it has started its pods again; the time limit is f
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 
 ANSWER_SECONDS = 0.5
+ASK_AGAIN_SECONDS = 1.0
 LONGEST_STATUS_LINE_BYTES = 512
 
 
@@ -39,6 +41,37 @@ def kubelet_is_healthy(where: tuple[str, int] | str | None) -> bool:
             line += part
     words = line.partition(b"\n")[0].split()
     return len(words) >= 2 and words[0].startswith(b"HTTP/1.") and words[1] == b"200"
+
+
+class KubeletHealth:
+    """Asks for the kubelet's health on a thread of its own, once a second, so that nobody else waits for the answer.
+
+    It ends with the first healthy answer, or `seconds` after its start.
+    """
+
+    def __init__(self, ask: Callable[[], bool], seconds: float):
+        self._ask = ask
+        self._seconds = seconds
+        self._healthy = False
+
+    def start(self) -> bool:
+        """Starts the thread. False if it cannot be started: then nothing is known of the kubelet."""
+        try:
+            threading.Thread(target=self._run, name="kubelet health", daemon=True).start()
+        except RuntimeError:
+            return False
+        return True
+
+    def healthy(self) -> bool:
+        """The last answer; does not wait."""
+        return self._healthy
+
+    def _run(self) -> None:
+        until = time.monotonic() + self._seconds
+        while not self._healthy and time.monotonic() < until:
+            self._healthy = self._ask()
+            if not self._healthy:
+                time.sleep(ASK_AGAIN_SECONDS)
 
 
 class HoldOff:

@@ -5,6 +5,7 @@ Daemon, `reclaimd reclaim`, dry run, drill and tests all use this class, so that
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,16 +27,18 @@ from reclaim.disk_need import most_in_flight
 from reclaim.execution.executor import Executor
 from reclaim.execution.readings import Progress
 from reclaim.execution.removals import Removals
-from reclaim.execution.workers import NoThread
+from reclaim.execution.workers import NoThread, Workers
 from reclaim.functions import FUNCTIONS, Collector, FunctionTable, Policies, ReclaimContext
 from reclaim.images.keep_list import parse_keep_list
+from reclaim.images.lister import Lister
 from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.pod_startup import PodStarts
 from reclaim.images.records import ImageRecords, containerd_witness
-from reclaim.images.records_file import RecordFile
+from reclaim.images.records_file import RecordFile, load_in_time
 from reclaim.pod_logs.names import LogPaths
+from reclaim.pods.believed_pods import BelievedPods
 from reclaim.pods.kubelet_directories import KubeletDirectories
-from reclaim.pods.states import PodStateProvider
+from reclaim.pods.states import Doubt, PodSource
 from reclaim.types import RuntimeUnavailable
 from signals.clock import Clock
 from signals.filesystems import FilesystemPaths
@@ -50,6 +53,7 @@ IMPORTED_LATER = ("tenacity", "ipaddress", "json")
 # Used once, at the start: attribute of the configuration -> field of the file.
 NEEDS_RESTART = {
     "root_directory": "rootDirectory",
+    "lock_directory": "lockDirectory",
     "runtime_endpoint": "containerRuntimeEndpoint",
     "image_endpoint": "imageServiceEndpoint",
     "control_socket": "controlSocket",
@@ -100,16 +104,15 @@ def _policies(configuration: Configuration) -> Policies:
     )
 
 
-def _pod_states(configuration: Configuration, clock: Clock) -> PodStateProvider:
+def _pods(configuration: Configuration, clock: Clock) -> BelievedPods:
     """The kubelet's directories, and the kubelet itself where it is configured."""
-    directories = KubeletDirectories(configuration.root_directory)
-    endpoint = configuration.kubelet_endpoint
-    if endpoint is None:
-        return directories
-    from reclaim.pods.kubelet_client import get_pods  # only where it is configured, because it imports ssl
-    from reclaim.pods.kubelet_pods import KubeletPods
+    source: PodSource = KubeletDirectories(configuration.root_directory)
+    if configuration.kubelet_endpoint is not None:
+        from reclaim.pods.kubelet_client import get_pods  # only where it is configured, because it imports ssl
+        from reclaim.pods.kubelet_pods import KubeletPods
 
-    return KubeletPods(directories, partial(get_pods, endpoint), clock)
+        source = KubeletPods(source, partial(get_pods, configuration.kubelet_endpoint), clock)
+    return BelievedPods(source, os.path.join(configuration.root_directory, "pods"), clock)
 
 
 class Node(NodeView):
@@ -129,6 +132,7 @@ class Node(NodeView):
         functions: FunctionTable = FUNCTIONS,
         reclaim_table: ReclaimTable = RECLAIM_TABLE,
         removals: Removals | None = None,
+        pods: BelievedPods | None = None,
     ):
         super().__init__(
             configuration,
@@ -149,12 +153,13 @@ class Node(NodeView):
         self.executor = self.make_executor(parallel=configuration.parallel_removals)
         self.records = records or ImageRecords(self._witness)
         self.record_file = RecordFile(configuration.state_file, self.clock) if configuration.state_file else None
-        self.pods = _pod_states(configuration, self.clock)
+        self.pods = pods or _pods(configuration, self.clock)
         self.log_paths = LogPaths(configuration.pod_logs_dir, configuration.container_logs_dir)
         self.collector = self.make_collector(self.executor)
         self.disk_survey = DiskSurvey(
+            self.summary.observe,
             self._places,
-            KubeletDirectories(configuration.root_directory).pod_states,
+            lambda: self.pods.marked(KubeletDirectories(configuration.root_directory).pod_states()),
             lambda: CriClient(self.endpoint.runtime, self.endpoint.image, ASK_SECONDS),
             self.clock,
         )
@@ -243,7 +248,7 @@ class Node(NodeView):
         be loaded, else an empty text; a missing file is no failure."""
         if self.record_file is None:
             return ""
-        loaded = self.record_file.load()
+        loaded = load_in_time(self.record_file, Workers("records", 1))
         self.records.restore(loaded.records)
         return "" if loaded.missing else loaded.problem
 
@@ -255,7 +260,18 @@ class Node(NodeView):
     @property
     def pods_problem(self) -> str | None:
         """Why the kubelet's list of pods was not available although it is configured; None if it was."""
-        return getattr(self.pods, "problem", None)
+        return getattr(self.pods.source, "problem", None)
+
+    @property
+    def pods_doubt(self) -> Doubt | None:
+        """Why no pod counts as gone: the kubelet's directories are not believed. None if they are."""
+        return self.pods.doubt
+
+    def compare_pods(self) -> Doubt | None:
+        """Compares the kubelet's directories with what the runtime holds now. Raises RuntimeUnavailable."""
+        before = self.pods.read()
+        listing = Lister(self.client, self.client, self.clock).containers()
+        return self.pods.compared(before.merge(self.pods.read()), listing).doubt
 
     def reconfigure(self, configuration: Configuration) -> tuple[str, ...]:
         """Applies another configuration, except for the fields that need a restart; returns those that differ.
@@ -299,6 +315,7 @@ class Node(NodeView):
             functions=self._functions,
             reclaim_table=self._reclaim_table,
             removals=self.removals,
+            pods=self.pods,
         )
         copy.summary.locate(self.summary.paths)
         copy.responder.state, copy.responder.fill_rates = self.responder.state, self.responder.fill_rates

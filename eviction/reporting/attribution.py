@@ -8,6 +8,10 @@ measured on the disk. Others come from the runtime, which counts layers that ima
   proportion to their reported sizes.
 * Content that CRI does not show is what the store holds beyond that: images of other namespaces, build caches, remains
   of interrupted removals. On containerd it is a lower bound, because shared blobs count several times in the sizes.
+* What the runtime reports may be some seconds old (containerd counts its snapshots every 10 s). Where the store was
+  counted to its end and takes less, the count holds.
+* Space of removed objects may come late. Where the store takes more than the images that are left can explain, what the
+  removed ones had promised and have not freed yet is a part of its own, *being freed*.
 * A part that could not be counted to its end in time is a lower bound; the rest of it is in *everything else*.
 
 Covers: classes, sums, sentences. Does not cover: measuring (`disk_survey`, `signals.disk_usage`).
@@ -39,6 +43,7 @@ class Use(StrEnum):
     LOGS_ROTATED = "logs_rotated"
     LOGS_OF_GONE_PODS = "logs_of_gone_pods"
     VOLUMES = "volumes"
+    BEING_FREED = "being_freed"
     HIDDEN = "hidden"
     ELSE = "else"
 
@@ -58,6 +63,10 @@ WORDS: Mapping[Use, tuple[str, str]] = {
     Use.LOGS_ROTATED: ("rotated logs", "lower the kubelet's containerLogMaxFiles"),
     Use.LOGS_OF_GONE_PODS: ("logs of pods that are gone", "they go with garbage collection of containers"),
     Use.VOLUMES: ("volumes of pods (emptyDir)", "set sizeLimit on emptyDir, or delete pods"),
+    Use.BEING_FREED: (
+        "removed, and being freed",
+        "nothing: the runtime frees it within seconds, or with its next collection",
+    ),
     Use.HIDDEN: ("content that CRI does not show", "ctr namespaces ls; prune build caches and other namespaces"),
     Use.ELSE: ("everything else", "not the runtime's or the kubelet's: du -xh on the filesystem shows it"),
 }
@@ -72,6 +81,10 @@ _OF_IMAGES: Mapping[str, Use] = {
     Reason.SANDBOX_IMAGE_UNKNOWN: Use.IMAGES_KEPT,
     Reason.UNRESOLVED_IMAGE: Use.IMAGES_KEPT,
 }
+COMPRESSED_TO_DISK = 4
+"""How many bytes an image takes at most for each byte of its size where that is of the compressed content (containerd):
+twice to three times as many unpacked, and the content itself."""
+
 _LIVE = (Reason.RUNNING, Reason.CREATED, Reason.UNKNOWN_STATE)
 _GONE = (Result.REMOVED, Result.ALREADY_GONE)
 
@@ -91,7 +104,8 @@ class Measured:
     `store_reported`: the size of the image store as the runtime reports it, with the writable layers if
     `writable_in_store`. `store_counted`: the same store counted on the disk. `content`: the compressed content beside
     it (containerd), None where there is none. `writable_layers`: by container id. `logs` and `volumes`: counted on the
-    disk, with the device that they are on.
+    disk, with the device that they are on. `late_bytes`: freed after the last removal was measured; `still_coming`: and
+    more was coming when it was not waited for any longer.
     """
 
     store_reported: int | None = None
@@ -103,6 +117,8 @@ class Measured:
     logs_device: int | None = None
     volumes: Counted | None = None
     volumes_device: int | None = None
+    late_bytes: int = 0
+    still_coming: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +149,11 @@ def attribute(
 ) -> tuple[Attribution, ...]:
     """One attribution for each observed filesystem.
 
-    `outcomes`: each object of a pass or a plan; objects that were removed are not counted.
+    `outcomes`: each object of a pass or a plan; of objects that were removed only what is being freed is counted.
     """
-    present = [outcome for outcome in outcomes if outcome.result not in _GONE]
+    all_outcomes = tuple(outcomes)
+    present = [outcome for outcome in all_outcomes if outcome.result not in _GONE]
+    removed = [outcome for outcome in all_outcomes if outcome.result is Result.REMOVED]
     devices: dict[int, list[FilesystemRole]] = {}
     for role, (identity, _) in observations.filesystems.items():
         devices.setdefault(identity.device_id, []).append(role)
@@ -144,7 +162,7 @@ def attribute(
         identity, stats = observations.filesystems[roles[0]]
         shares: list[Share] = []
         if FilesystemRole.IMAGEFS in roles:
-            shares += _images(present, measured)
+            shares += _images(present, removed, measured)
         if FilesystemRole.CONTAINERFS in roles:
             shares += _containers(present, measured)
         if device_id == measured.logs_device:
@@ -159,7 +177,7 @@ def attribute(
     return tuple(answers)
 
 
-def _images(outcomes: list[Outcome], measured: Measured) -> list[Share]:
+def _images(outcomes: list[Outcome], removed: list[Outcome], measured: Measured) -> list[Share]:
     reported: dict[Use, int] = {}
     objects: dict[Use, int] = {}
     for outcome in outcomes:
@@ -171,7 +189,8 @@ def _images(outcomes: list[Outcome], measured: Measured) -> list[Share]:
             objects[use] = objects.get(use, 0) + 1
     nominal = sum(reported.values())
     written = sum((measured.writable_layers or {}).values()) if measured.writable_in_store else 0
-    unpacked = None if measured.store_reported is None else max(measured.store_reported - written, 0)
+    store = _store(measured)
+    unpacked = None if store is None else max(store - written, 0)
     on_disk, hidden, bound = nominal, 0, False
     if unpacked is not None:
         content = measured.content.bytes if measured.content is not None else 0
@@ -181,11 +200,34 @@ def _images(outcomes: list[Outcome], measured: Measured) -> list[Share]:
     if measured.store_counted is not None and measured.store_reported is not None:
         beyond = max(measured.store_counted.bytes - measured.store_reported, 0)
         hidden, bound = hidden + beyond, bound or not measured.store_counted.complete
+    freeing = _being_freed(removed, on_disk, nominal, measured)
+    on_disk -= freeing
     if not nominal:
         shares = [Share(Use.IMAGES_UNJUDGED, on_disk)]
     else:
         shares = [Share(use, size * on_disk // nominal, objects[use]) for use, size in reported.items()]
-    return [*shares, Share(Use.HIDDEN, hidden, None, bound)]
+    return [*shares, Share(Use.BEING_FREED, freeing), Share(Use.HIDDEN, hidden, None, bound)]
+
+
+def _store(measured: Measured) -> int | None:
+    """Bytes of the image store: as reported, or as counted where that is less and complete."""
+    reported, counted = measured.store_reported, measured.store_counted
+    if reported is None or counted is None or not counted.complete:
+        return reported
+    return min(reported, counted.bytes)
+
+
+def _being_freed(removed: list[Outcome], on_disk: int, nominal: int, measured: Measured) -> int:
+    """Bytes in the store that removed objects still take, `nominal` being the sizes of the images that are left."""
+    excess = on_disk - nominal * (1 if measured.content is None else COMPRESSED_TO_DISK)
+    if measured.store_reported is None or excess <= 0:
+        return 0
+    promised = [(o.verdict.size_bytes or 0, o.freed_bytes) for o in removed if o.verdict.kind is Kind.IMAGE]
+    pending = max(sum(max(size - freed, 0) for size, freed in promised) - measured.late_bytes, 0)
+    if pending:
+        return on_disk * pending // (nominal + pending)
+    containers_went = any(outcome.verdict.kind is Kind.CONTAINER for outcome in removed)
+    return excess if containers_went and measured.still_coming and nominal else 0
 
 
 def _containers(outcomes: list[Outcome], measured: Measured) -> list[Share]:

@@ -1,14 +1,16 @@
 """Measures what the bytes of the filesystems are used for: asks the runtime and counts directory trees, within seconds.
 
 It runs after a pass that could not relieve the node, never before a removal; in the daemon on a thread of its own, at
-most once a minute, so that the next pass does not wait. Where a question is not answered, its part is counted in
-*everything else* (`attribution`).
+most once a minute, so that the next pass does not wait. After removals it begins when no more space arrives, or after
+5 s, and goes by the observations of then: before, the parts would not add up. Where a question is not answered, its
+part is counted in *everything else* (`attribution`).
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -27,7 +29,7 @@ from eviction.reporting.pass_record import Pass, PassResult
 from reclaim.execution.workers import NoThread, Workers
 from reclaim.pods.states import PodStates
 from reclaim.services import UsageService
-from reclaim.types import Outcome, RuntimeUnavailable
+from reclaim.types import Outcome, Result, RuntimeUnavailable
 from signals.clock import Clock
 from signals.disk_usage import Tree, TreeMeter, TreeUsage
 from signals.types import SignalObservations
@@ -35,6 +37,10 @@ from signals.types import SignalObservations
 COUNT_SECONDS = 2.0  # for all trees together
 ASK_SECONDS = 2.0  # deadline of each of the two calls to the runtime
 SHORTEST_INTERVAL_SECONDS = 60.0
+SETTLE_POLL_SECONDS = 0.1
+SETTLE_QUIET_POLLS = 5  # so often nothing more is free than before: no more space arrives
+SETTLE_MOST_POLLS = 50
+SETTLE_BYTES = 64 * 1024  # a smaller rise is not the space of an image
 CONTENT = "io.containerd.content.v1.content"
 SNAPSHOTTER = "io.containerd.snapshotter.v1."
 
@@ -63,17 +69,19 @@ class Places:
 
 
 class DiskSurvey:
-    """Measures one node. `places` and `pods` are called each time; `service` makes a client with a short deadline,
-    which is closed afterwards."""
+    """Measures one node. `observe`, `places` and `pods` are called each time; `service` makes a client with a short
+    deadline, which is closed afterwards."""
 
     def __init__(
         self,
+        observe: Callable[[], SignalObservations],
         places: Callable[[], Places],
         pods: Callable[[], PodStates],
         service: Callable[[], ClosingUsageService],
         clock: Clock,
         count_seconds: float = COUNT_SECONDS,
     ):
+        self._observe = observe
         self._places = places
         self._pods = pods
         self._service = service
@@ -91,11 +99,32 @@ class DiskSurvey:
         """The record with its attributions if the pass was not enough, else the record; blocks while it measures."""
         if record.result is not PassResult.NOT_ENOUGH:
             return record
-        return replace(record, attributions=self.survey(record.after or record.observations, _outcomes(record)))
+        observations, outcomes = record.after or record.observations, record.removals + record.kept
+        if not any(outcome.result is Result.REMOVED for outcome in outcomes):
+            return replace(record, attributions=self.survey(observations, outcomes))
+        settled, still_coming = self._settled()
+        late = max(_free_bytes(settled) - _free_bytes(observations), 0)
+        measured = replace(self._measure(), late_bytes=late, still_coming=still_coming)
+        return replace(record, attributions=attribute(settled, outcomes, measured))
+
+    def _settled(self) -> tuple[SignalObservations, bool]:
+        """The observations when no more space arrives, or after 5 s; whether it was still arriving then."""
+        latest, quiet = self._observe(), 0
+        most = _free_bytes(latest)
+        for _ in range(SETTLE_MOST_POLLS):
+            if quiet == SETTLE_QUIET_POLLS:
+                return latest, False
+            time.sleep(SETTLE_POLL_SECONDS)
+            latest = self._observe()
+            free = _free_bytes(latest)
+            quiet = 0 if free > most + SETTLE_BYTES else quiet + 1
+            most = max(most, free)
+        return latest, quiet < SETTLE_QUIET_POLLS
 
     def explain_later(self, record: Pass, on_explained: Callable[[Pass], None]) -> None:
-        """The same on a thread of its own, at most once a minute; `on_explained` is called there with the record. Without
-        a thread nothing is explained."""
+        """The same on a thread of its own, at most once a minute; `on_explained` is called there with the record.
+
+        Without a thread nothing is explained."""
         if (
             record.result is not PassResult.NOT_ENOUGH
             or self._clock.monotonic() - self._done_at < SHORTEST_INTERVAL_SECONDS
@@ -171,8 +200,10 @@ def explained(record: Pass) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"why it was not enough: {sentence(attribution)}", fields
 
 
-def _outcomes(record: Pass) -> tuple[Outcome, ...]:
-    return record.removals + record.kept
+def _free_bytes(observations: SignalObservations) -> int:
+    """Free bytes of all filesystems together."""
+    free = {identity.device_id: stats.free_bytes for identity, stats in observations.filesystems.values()}
+    return sum(free.values())
 
 
 def _one_class(_: Sequence[str]) -> str:

@@ -34,6 +34,7 @@ REASONS: dict[str, str] = {
     Reason.HAS_CONTAINERS: "still has containers",
     Reason.NEWEST_SANDBOX: "is the newest sandbox of its pod",
     Reason.POD_ALIVE: "its pod has appeared again",
+    Reason.POD_UNKNOWN: "whether its pod is gone is not known",
     Reason.IN_USE: "a container uses it",
     Reason.PINNED: "is pinned",
     Reason.KEEP_LIST: "is on the keep-list",

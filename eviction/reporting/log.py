@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Any, TextIO
 
+from eviction.reporting.log_writer import LogWriter
 from eviction.reporting.observations_json import timestamp
 
 
@@ -45,11 +46,47 @@ class Log:
         self._stream = stream or sys.stderr
         self._journal = journal
         self._lock = threading.Lock()
+        self._writer: LogWriter | None = None
+
+    def write_on_a_thread(self, descriptor: int) -> None:
+        """From now on lines go to the descriptor over a bounded queue, so that no event waits for who reads the log."""
+        writer = LogWriter(descriptor, self._wall, self._dropped_line)
+        started = writer.start()
+        self._writer = writer
+        if not started:
+            self.warning("no thread can be started for the log; lines that nobody reads are dropped")
+
+    @property
+    def dropped(self) -> int:
+        """How many lines were dropped since the start, because nobody read the log or it could not be written."""
+        return 0 if self._writer is None else self._writer.dropped
+
+    def finish(self) -> None:
+        """Waits until the lines so far are written, at most 1 s."""
+        if self._writer is not None:
+            self._writer.finish()
+
+    def _dropped_line(self, lines: int, since: float) -> str:
+        were = "line was" if lines == 1 else "lines were"
+        sentence = f"{lines} {were} dropped since {timestamp(since)}, as the log was not read or could not be written"
+        return self._line(Level.WARNING, sentence, {})
 
     def event(self, level: Level, sentence: str, **fields: Any) -> None:
         """Writes one line. A log that cannot be written (closed pipe, full disk) is ignored."""
         if level is Level.DEBUG and self._verbosity < 1:
             return
+        line = self._line(level, sentence, fields)
+        if self._writer is not None:
+            self._writer.put(line)
+            return
+        try:
+            with self._lock:
+                self._stream.write(line + "\n")
+                self._stream.flush()
+        except (OSError, ValueError):
+            pass
+
+    def _line(self, level: Level, sentence: str, fields: Mapping[str, Any]) -> str:
         time = timestamp(self._wall())
         if self._as_json:
             line = json.dumps({"time": time, "level": level.name.lower(), "message": sentence, **fields}, default=str)
@@ -59,12 +96,7 @@ class Log:
             line = f"{time} {level.name.lower():7} {escaped(sentence)}{_as_text(fields)}"
         if self._journal:
             line = f"<{level.value}>{line}"
-        try:
-            with self._lock:
-                self._stream.write(line + "\n")
-                self._stream.flush()
-        except (OSError, ValueError):
-            pass
+        return line
 
     def info(self, sentence: str, **fields: Any) -> None:
         """For what an operator wants to know afterwards."""

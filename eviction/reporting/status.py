@@ -13,6 +13,7 @@ from eviction.decision.headroom import FillRates
 from eviction.reporting.observations_json import threshold_json
 from eviction.types import NodeCondition, Threshold
 from reclaim.execution.removals import Removal
+from reclaim.pods.states import Doubt
 from signals.interval import FillRate
 from signals.types import SignalObservations
 
@@ -37,7 +38,8 @@ class NodeStatus:
     `observations`: the last ones, None before the first. `heartbeat_age_seconds`: since then. `late_seconds`: since the
     next observation was due, negative before. `now`: monotonic seconds. `stalled_seconds`: since the pass that runs has
     gone forward. `removal_in_flight_seconds`: since the oldest removal was sent that is not answered. `parked`:
-    removals that no pass waits for any longer. `threads_not_started`: starts of a thread that have failed.
+    removals that no pass waits for any longer. `threads_not_started`: starts of a thread that have failed. `doubt`: why
+    the kubelet's directories of pods are not believed.
     """
 
     observations: SignalObservations | None
@@ -50,6 +52,7 @@ class NodeStatus:
     removal_in_flight_seconds: float = 0.0
     parked: int = 0
     threads_not_started: int = 0
+    doubt: Doubt | None = None
 
 
 def parked_json(removal: Removal, now: float) -> dict[str, Any]:
@@ -82,6 +85,15 @@ def threshold_statuses_json(
         }
         for status in statuses
     ]
+
+
+def pod_directories_json(doubt: Doubt | None) -> dict[str, Any]:
+    """Whether the kubelet's directories of pods are believed, and if not, why: one word and one sentence."""
+    return {
+        "believed": doubt is None,
+        "why": None if doubt is None else str(doubt.why),
+        "sentence": None if doubt is None else doubt.sentence,
+    }
 
 
 def threshold_status(threshold: Threshold, observations: SignalObservations, fill: FillRate | None) -> ThresholdStatus:

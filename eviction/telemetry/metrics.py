@@ -34,6 +34,7 @@ from eviction.reporting.status import NodeStatus
 from eviction.telemetry.http_server import Page
 from eviction.types import NodeCondition
 from reclaim.functions import FUNCTIONS, FunctionTable
+from reclaim.pods.states import Why
 from reclaim.types import Result
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -99,7 +100,7 @@ class Metrics:
     """The counters, and the page with all metrics. All methods may be called from any thread.
 
     `status`: called at each scrape; it reads no disk. `held_off`: why nothing may be removed yet, or None.
-    `functions`: their names and kinds are values of labels.
+    `functions`: their names and kinds are values of labels. `log_lines_dropped`: since the start.
     """
 
     def __init__(
@@ -107,8 +108,10 @@ class Metrics:
         status: Callable[[], NodeStatus],
         held_off: Callable[[], str | None] = lambda: None,
         functions: FunctionTable = FUNCTIONS,
+        log_lines_dropped: Callable[[], int] = lambda: 0,
     ):
         self._status = status
+        self._log_lines_dropped = log_lines_dropped
         self._held_off = held_off
         self._functions = functions
         self._kinds = tuple(dict.fromkeys(kind for each in functions.values() for kind in each.kinds))
@@ -166,6 +169,8 @@ class Metrics:
         yield from _of_status(status)
         held = self._held_off() is not None
         yield _gauge("held_off", "1 while nothing is removed after a start", [((), float(held))])
+        text = "Lines of the log that nobody read or that could not be written"
+        yield _counter("log_lines_dropped", text, [((), float(self._log_lines_dropped()))])
         with self._lock:
             families = list(self._counted())
         yield from families
@@ -216,6 +221,9 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
     yield _counter("threads_not_started", text, [((), float(status.threads_not_started))])
     conditions = [((str(condition),), float(condition in status.conditions)) for condition in NodeCondition]
     yield _gauge("condition", "1 while the condition is reported", conditions, "condition")
+    doubts = [((str(why),), float(status.doubt is not None and status.doubt.why is why)) for why in Why]
+    text = "1 while the kubelet's directories of pods are not believed, by the reason: then no pod counts as gone"
+    yield _gauge("pod_directories_doubted", text, doubts, "why")
     seen = list(status.observations.signals.values()) if status.observations is not None else []
     rows = [((str(one.signal),), float(one.available)) for one in seen]
     yield _gauge("signal_available", "Bytes or inodes available", rows, "signal")

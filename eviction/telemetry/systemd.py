@@ -12,6 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 
 KEEP_ALIVES_A_PERIOD = 4.0  # systemd recommends at least 2; an observation that hangs may take 6 s
 LONGEST_STATUS_BYTES = 500
@@ -28,6 +29,11 @@ class Notifier:
     def __init__(self, environment: Mapping[str, str], process_id: int):
         self._path = _socket_address(environment.get("NOTIFY_SOCKET", ""))
         self.watchdog_seconds = _watchdog_seconds(environment, process_id) if self._path is not None else None
+        # Made at the start: a process without a free descriptor must still feed the watchdog.
+        self._descriptor: int | None = None
+        if self._path is not None:
+            with suppress(OSError):
+                self._descriptor = _sender()
         self._kept_alive_at = float("-inf")
         self._status = ""
 
@@ -62,14 +68,29 @@ class Notifier:
         """How long the loop may sleep between two observations without missing a keep-alive: at most `seconds`."""
         return seconds if self.watchdog_seconds is None else min(seconds, self.watchdog_seconds / KEEP_ALIVES_A_PERIOD)
 
+    def close(self) -> None:
+        """Sends nothing any more."""
+        self._path = None
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
     def _send(self, *lines: str) -> None:
         if self._path is None:
             return
-        try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sender:
+        with suppress(OSError):  # no process reads there, or its buffer is full
+            if self._descriptor is None:
+                self._descriptor = _sender()
+            sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM, 0, self._descriptor)
+            try:
                 sender.sendto("\n".join(lines).encode(errors="replace"), self._path)
-        except OSError:  # no process reads there, or its buffer is full
-            pass
+            finally:
+                sender.detach()  # it stays open
+
+
+def _sender() -> int:
+    """The descriptor of a socket that never blocks. Raises OSError."""
+    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK).detach()
 
 
 def listening_socket(environment: Mapping[str, str], process_id: int, name: str) -> socket.socket | None:

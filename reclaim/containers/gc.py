@@ -111,7 +111,7 @@ class ContainerGC:
         watch = Stopwatch(self._clock)
         observed = watch.time(self._containers_and_pods)
         plan = planner(
-            observed.listing,
+            observed.listing.without(self._executor.planned),
             observed.pods,
             self._policy,
             self._now_ns(),
@@ -121,24 +121,24 @@ class ContainerGC:
         return plan, watch.seconds
 
     def _containers_and_pods(self) -> _Observed:
-        """Reads the pod directories before and after the runtime's lists: a pod exists if either reading has it.
+        """Reads the pod directories before and after the runtime's lists: a pod exists if either reading has it. Then
+        compares them with the lists, without which they are not believed.
 
         The lists of the stage before may be used again; the directories are read again all the same.
         """
         observed, now = self._observed, self._clock.monotonic()
-        if observed is not None and now - observed.at <= FRESH_SECONDS:
-            return replace(observed, pods=observed.pods.merge(self._pods.pod_states()))
-        before = self._pods.pod_states()
-        listing = self._lister.containers().without(self._executor.planned)
-        return _Observed(listing, before.merge(self._pods.pod_states()), now)
+        if observed is None or now - observed.at > FRESH_SECONDS:
+            before = self._pods.read()
+            observed = _Observed(self._lister.containers(), before, now)
+        return replace(observed, pods=self._pods.compared(observed.pods.merge(self._pods.read()), observed.listing))
 
     def _pods_and_uids_in_runtime(self) -> tuple[PodStates, frozenset[str] | None]:
         """The pods, and the UIDs that have a container or a sandbox; None if the runtime gave no complete lists."""
         try:
             observed = self._containers_and_pods()
         except RuntimeUnavailable:
-            return self._pods.pod_states(), None
-        listing = observed.listing
+            return self._pods.compared(self._pods.read(), None), None
+        listing = observed.listing.without(self._executor.planned)
         of_containers = {container.pod_uid for container in listing.containers}
         return observed.pods, frozenset(of_containers | {sandbox.pod_uid for sandbox in listing.sandboxes})
 

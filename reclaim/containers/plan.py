@@ -22,6 +22,8 @@ stricter, because a tool beside a kubelet knows less:
   it is at least `settle_seconds` old: the kubelet makes the directory before anything else of a pod.
 * A container without a pod UID was not made by a kubelet and is kept.
 
+They also apply while the kubelet's directories are not believed (`PodStates.doubt`): then no pod is gone.
+
 Covers: verdicts and their order. Does not cover: sandboxes (`sandboxes`), the check right before a removal
 (`removers`), logs (`pod_logs`).
 """
@@ -32,7 +34,14 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from reclaim.containers.policy import NANOSECOND, ContainerGCPolicy, missing_age, pods_with_living_parts, why_removable
+from reclaim.containers.policy import (
+    NANOSECOND,
+    ContainerGCPolicy,
+    missing_age,
+    pods_with_living_parts,
+    why_newest,
+    why_removable,
+)
 from reclaim.pods.states import PodStates
 from reclaim.types import (
     Action,
@@ -113,11 +122,12 @@ def _decide(
                 verdict = _verdict(container, Action.REMOVE, reason, now_ns, superseded_by=superseded_by)
                 removed.append((step, container, verdict))
             else:
-                reason = Reason.NEWEST_OF_LIVE_POD if container is unit.newest else Reason.WITHIN_LIMIT
+                reason = why_newest(pods, container.pod_uid) if container is unit.newest else Reason.WITHIN_LIMIT
                 kept.append(_verdict(container, Action.KEEP, reason, now_ns, Rule.GUARD if guarded else Rule.KUBELET))
         for container, wait in unit.young:
             if container.id in kept_newest:
-                kept.append(_verdict(container, Action.KEEP, Reason.NEWEST_OF_LIVE_POD, now_ns, Rule.GUARD))
+                newest = why_newest(pods, container.pod_uid)
+                kept.append(_verdict(container, Action.KEEP, newest, now_ns, Rule.GUARD))
                 continue
             by_policy = missing_age(container.created_at_ns, policy.min_age_seconds, now_ns, guarded=guarded) > 0
             rule = Rule.KUBELET if by_policy else Rule.GUARD
@@ -132,7 +142,7 @@ class _EvictUnit:
     """The dead containers of one (pod UID, container name).
 
     `old_enough`: newest first. `young`: with the seconds that each lacks. `pod_removable`: why all of the unit is
-    removed, None if it is not. `held_by_guard`: all of it would be removed but for a guard of ours.
+    removed, None if it is not. `held_by_guard`: all of it would be removed but for a guard of ours, or might be.
     """
 
     newest: Container
@@ -155,7 +165,7 @@ def _evict_unit(
 ) -> _EvictUnit:
     pod_removable = _why_pod_removable(pods, uid, evict_non_deleted_pods)
     pod_gone = guarded and pod_removable is Reason.POD_GONE
-    held_by_guard = pod_gone and uid in alive
+    held_by_guard = (pod_gone and uid in alive) or pods.unknown(uid)
     settle_seconds = policy.settle_seconds if pod_gone and not held_by_guard else 0.0
     newest_first = sorted(unit, key=lambda c: (c.created_at_ns, c.attempt, c.id), reverse=True)
     min_age = max(policy.min_age_seconds, settle_seconds)

@@ -35,8 +35,9 @@ class ContainerGCPolicy:
             )
 
     def guarded(self, pods: PodStates) -> bool:
-        """Whether the guards hold: the kubelet's state is not known, or caution is asked for."""
-        return self.cautious or not pods.known
+        """Whether the guards hold: the kubelet's state is not known, its directories are not believed, or caution is
+        asked for."""
+        return self.cautious or not pods.known or pods.doubt is not None
 
 
 def why_removable(pods: PodStates, uid: str) -> Reason:
@@ -45,6 +46,11 @@ def why_removable(pods: PodStates, uid: str) -> Reason:
     if state is None:
         return Reason.POD_GONE
     return Reason.POD_EVICTED if state.evicted else Reason.POD_TERMINATED
+
+
+def why_newest(pods: PodStates, uid: str) -> Reason:
+    """Why the newest dead copy of a container stays: its pod is alive, or may be."""
+    return Reason.POD_UNKNOWN if pods.unknown(uid) else Reason.NEWEST_OF_LIVE_POD
 
 
 def missing_age(created_at_ns: int, min_age_seconds: float, now_ns: int, *, guarded: bool) -> float:

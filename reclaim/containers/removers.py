@@ -31,10 +31,13 @@ _STILL_ALIVE = {
 _ONLY_AS_PLANNED = (ContainerState.CREATED, ContainerState.UNKNOWN)
 
 
-def _pod_has_reappeared(verdict: Verdict, pods: PodStateProvider) -> bool:
-    """Whether the object was planned as part of a vanished pod that exists by now. What cannot be a UID is no pod's;
-    that a pod has terminated or was evicted is final, so it is not asked again."""
-    return verdict.reason is Reason.POD_GONE and is_pod_uid(verdict.pod_uid) and not pods.gone(verdict.pod_uid)
+def _refusal_by_pod(verdict: Verdict, pods: PodStateProvider) -> Refused | None:
+    """Why an object that was planned as part of a vanished pod stays: the pod exists by now, or the kubelet's
+    directories are not believed any more. What cannot be a UID is no pod's; that a pod has terminated or was evicted is
+    final, so it is not asked again."""
+    if verdict.reason is not Reason.POD_GONE or not is_pod_uid(verdict.pod_uid) or pods.gone(verdict.pod_uid):
+        return None
+    return Refused(Reason.POD_ALIVE if pods.doubt is None else Reason.POD_UNKNOWN)
 
 
 def _check_identity(verdict: Verdict, identity: Identity | None) -> None:
@@ -85,10 +88,8 @@ class ContainerRemover:
                 read_at = self._clock.monotonic()
                 if isinstance(status, Refused):
                     return status
-        if _pod_has_reappeared(verdict, self._pods):
-            return Refused(Reason.POD_ALIVE)
         self._checked[verdict.id] = status
-        return Ready(read_at)
+        return _refusal_by_pod(verdict, self._pods) or Ready(read_at)
 
     def _status_if_removable(self, verdict: Verdict) -> ContainerStatus | Refused:
         """The status, if by it the container may be removed. Raises RuntimeUnavailable."""
@@ -160,9 +161,7 @@ class SandboxRemover:
             read_at = self._clock.monotonic()
             if refused is not None:
                 return refused
-        if _pod_has_reappeared(verdict, self._pods):
-            return Refused(Reason.POD_ALIVE)
-        return Ready(read_at)
+        return _refusal_by_pod(verdict, self._pods) or Ready(read_at)
 
     def _refusal_by_status(self, verdict: Verdict) -> Refused | None:
         """Why its status keeps it; None if it may be removed. Raises RuntimeUnavailable."""

@@ -100,7 +100,9 @@ class CriCalls:
     def _channel(self, method: str) -> Channel:
         return self._image_channel if method.startswith(IMAGE_SERVICE) else self._runtime_channel
 
-    def _call(self, method: str, request: Any, read: Callable[[bytes], Answer], deadline: float | None) -> Answer:
+    def _call(
+        self, method: str, request: Any, read: Callable[[bytes | bytearray], Answer], deadline: float | None
+    ) -> Answer:
         began, failed = time.monotonic(), True
         try:
             answer = read(self._channel(method).unary(method, request.SerializeToString(), deadline))
@@ -139,11 +141,11 @@ class CriCalls:
         except (MalformedList, DecodeError) as error:
             raise RuntimeUnavailable(f"{self.endpoint}: {_short(method)} cannot be read: {error}") from error
 
-    def _messages_of_list(self, method: str, stream: str, request: Any) -> Iterable[bytes]:
+    def _messages_of_list(self, method: str, stream: str, request: Any) -> Iterable[bytes | bytearray]:
         """One message with the whole list; if that is too large, a stream of many. A partly read stream is no list."""
         self._check(method)
         try:
-            return (self._call(method, request, bytes, self._deadline),)
+            return (self._call(method, request, lambda answer: answer, self._deadline),)
         except CallError as error:
             if error.code is Code.NOT_FOUND:
                 raise self._not_found(method) from error
@@ -152,7 +154,7 @@ class CriCalls:
                 raise unavailable from error
         return self._stream(f"{method.rpartition('/')[0]}/{stream}", request, unavailable)
 
-    def _stream(self, method: str, request: Any, unimplemented: RuntimeUnavailable) -> Iterator[bytes]:
+    def _stream(self, method: str, request: Any, unimplemented: RuntimeUnavailable) -> Iterator[bytes | bytearray]:
         """All messages of a stream. Raises `unimplemented` if the runtime has no such method."""
         began, failed = time.monotonic(), True
         try:
@@ -204,10 +206,10 @@ class CriCalls:
                 return f"{name} failed with {code.name}: {details}"
 
 
-def parser(message_type: type[Answer]) -> Callable[[bytes], Answer]:
+def parser(message_type: type[Answer]) -> Callable[[bytes | bytearray], Answer]:
     """The function that parses bytes as a message of this class."""
     read: Callable[[bytes], Answer] = message_type.FromString  # type: ignore[attr-defined] # every message has it
-    return read
+    return lambda answer: read(bytes(answer))  # no copy of what is bytes already
 
 
 def _short(method: str) -> str:

@@ -61,9 +61,9 @@ class Channel:
             self._prepared = max(self._prepared, count)
             self._make_spares()
 
-    def unary(self, method: str, request: bytes, seconds: float | None) -> bytes:
+    def unary(self, method: str, request: bytes, seconds: float | None) -> bytes | bytearray:
         """The one message that answers a call; `seconds` is its deadline, None: none. Raises CallError."""
-        answer: bytes | None = None
+        answer: bytes | bytearray | None = None
         with closing(self.stream(method, request, seconds)) as messages:
             for message in messages:
                 if answer is not None:
@@ -73,7 +73,7 @@ class Channel:
             raise CallError(Code.INTERNAL, "one message was expected, and none came")
         return answer
 
-    def stream(self, method: str, request: bytes, seconds: float | None) -> Generator[bytes]:
+    def stream(self, method: str, request: bytes, seconds: float | None) -> Generator[bytes | bytearray]:
         """The messages that answer a call, as they arrive. Raises CallError, also during the iteration."""
         ends = None if seconds is None else time.monotonic() + seconds
         connection = self._taken(ends)
@@ -210,7 +210,7 @@ class _Connection:
         self._ready = False
         return False
 
-    def call(self, method: str, request: bytes, ends: float | None) -> Iterator[bytes]:
+    def call(self, method: str, request: bytes, ends: float | None) -> Iterator[bytes | bytearray]:
         """The messages of one call. Raises CallError. A caller that stops early makes the connection unusable."""
         http2, self._ready = self._http2, False
         try:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 MOST_ENTRIES = 4096  # cached; a longer list takes seconds anyway, and caching it would cost too much memory
+MOST_BYTES = 8 * 1024 * 1024  # of all cached entries; they are copies of what the list held
 
 Value = TypeVar("Value")
 
@@ -24,12 +25,13 @@ class EntryCache(Generic[Value]):
 
     def values(self, entries: Iterable[bytes], *, whole: bool) -> Iterator[Value]:
         """The value of each entry, in order. A `whole` list that is read to its end replaces the cached one."""
-        cached, listed = self._cached, dict[bytes, Value]()
+        cached, listed, size = self._cached, dict[bytes, Value](), 0
         for entry in entries:
             value = cached.get(entry)
             if value is None:
                 value = self._parse(entry)
-            if len(listed) < MOST_ENTRIES:
+            size += len(entry)
+            if len(listed) < MOST_ENTRIES and size <= MOST_BYTES:
                 listed[entry] = value
             yield value
         if whole:

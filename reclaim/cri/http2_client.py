@@ -98,7 +98,7 @@ class Http2Client:
         """True once the server has sent its SETTINGS: it speaks HTTP/2."""
         self.leaving = False
         """True if no further call can be made on this connection."""
-        self.messages: list[bytes] = []
+        self.messages: list[bytes | bytearray] = []
         self.ended: CallError | None = None
         """The status with which the call ended, OK included; None while it is in progress."""
         self._in = bytearray()

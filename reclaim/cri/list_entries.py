@@ -20,7 +20,7 @@ class MalformedList(ValueError):
     """Bytes that are no response of a list call."""
 
 
-def entries(answer: bytes) -> Iterator[bytes]:
+def entries(answer: bytes | bytearray) -> Iterator[bytes]:
     """The bytes of each entry of a response, in order; other fields are skipped. Raises MalformedList."""
     place, end = 0, len(answer)
     while place < end:
@@ -35,7 +35,7 @@ def entries(answer: bytes) -> Iterator[bytes]:
             if place + size > end:
                 raise MalformedList(f"an entry of {size} bytes ends after the answer")
             if tag >> 3 == _ENTRIES:
-                yield answer[place : place + size]
+                yield bytes(answer[place : place + size])
             place += size
         else:
             raise MalformedList(f"wire type {kind} is unknown")
@@ -43,7 +43,7 @@ def entries(answer: bytes) -> Iterator[bytes]:
         raise MalformedList("a field ends after the answer")
 
 
-def _varint(answer: bytes, place: int) -> tuple[int, int]:
+def _varint(answer: bytes | bytearray, place: int) -> tuple[int, int]:
     """The number at a place, and the place after it."""
     value = 0
     for count in range(_LONGEST_VARINT):

@@ -1,15 +1,15 @@
-"""Runs what a stage reads on a thread of its own, so that a reading that hangs holds up no other stage.
+"""Runs what reads on a thread of its own, so that a reading that hangs holds up nobody but itself.
 
-The calls of the runtime have deadlines; a directory on a filesystem that does not answer has none. A reading counts as
-hanging when neither it has ended nor any call of the runtime was answered for a minute. It is left behind then, and not
-begun again before it has ended.
+The calls of the runtime have deadlines; a directory on a filesystem that does not answer has none. `read_within` waits
+for so many seconds. A stage reads for as long as it takes: it counts as hanging when neither it has ended nor any call
+of the runtime was answered for a minute. Then it is left behind, and is not begun again before it has ended.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from reclaim.clock import Clock
 from reclaim.execution.workers import Workers
@@ -39,8 +39,43 @@ class Progress:
         self.at = self._clock.monotonic()
 
 
+class _Reading(Generic[Answer]):
+    """One reading on another thread."""
+
+    def __init__(self, read: Callable[[], Answer], workers: Workers, on_end: Callable[[], object] = lambda: None):
+        self._read = read
+        self._on_end = on_end
+        self._answers: list[Answer] = []
+        self._errors: list[BaseException] = []
+        self.ended = threading.Event()
+        workers.run(self._run)
+
+    def answer(self) -> Answer:
+        """After it has ended. Raises what it raised."""
+        if self._errors:
+            raise self._errors[0]
+        return self._answers[0]
+
+    def _run(self) -> None:
+        try:
+            self._answers.append(self._read())
+        except BaseException as error:  # noqa: BLE001 # raised again by the caller
+            self._errors.append(error)
+        finally:
+            self.ended.set()
+            self._on_end()
+
+
+def read_within(seconds: float, workers: Workers, read: Callable[[], Answer]) -> Answer:
+    """What `read` returns. Raises what it raises; ReadingHangs when it takes longer than that; NoThread."""
+    reading = _Reading(read, workers)
+    if not reading.ended.wait(seconds):
+        raise ReadingHangs(f"it did not answer within {seconds:g} s")
+    return reading.answer()
+
+
 class Readings:
-    """Runs readings, one after another, on `workers`. For one caller at a time."""
+    """Runs the readings of stages, one after another, on `workers`. For one caller at a time."""
 
     def __init__(self, clock: Clock, workers: Workers, progress: Progress, hangs_seconds: float = HANGS_SECONDS):
         self._clock = clock
@@ -57,30 +92,15 @@ class Readings:
             raise self._hangs(what, started)
         started = self._clock.monotonic()
         self._progress.mark()
-        answers: list[Answer] = []
-        errors: list[BaseException] = []
-        ended = threading.Event()
-
-        def run() -> None:
-            try:
-                answers.append(read())
-            except BaseException as error:  # noqa: BLE001 # raised again by the caller
-                errors.append(error)
-            finally:
-                ended.set()
-                self._hanging.pop(what, None)
-
-        self._workers.run(run)
-        while not ended.wait(self._hangs_seconds / 4):
+        reading = _Reading(read, self._workers, lambda: self._hanging.pop(what, None))
+        while not reading.ended.wait(self._hangs_seconds / 4):
             if self._clock.monotonic() - self._progress.at > self._hangs_seconds:
                 self._hanging[what] = started
                 self._progress.mark()
-                if ended.is_set():  # just now, and before it was noted
+                if reading.ended.is_set():  # just now, and before it was noted
                     self._hanging.pop(what, None)
                 raise self._hangs(what, started)
-        if errors:
-            raise errors[0]
-        return answers[0]
+        return reading.answer()
 
     def _hangs(self, what: str, started: float) -> ReadingHangs:
         return ReadingHangs(f"{what} has been reading for {self._clock.monotonic() - started:.0f} s without an answer")

@@ -14,7 +14,7 @@ from reclaim.execution.stages import StagePlan, Stopwatch
 from reclaim.images.in_use import images_in_use
 from reclaim.images.lister import Lister
 from reclaim.images.plan import ImageGCPolicy, plan_image_gc
-from reclaim.images.pod_startup import PodStarts
+from reclaim.images.pod_startup import PodStarts, Sightings
 from reclaim.images.records import ImageRecords
 from reclaim.images.removal_order import ImageRemovalOrder
 from reclaim.images.remover import ImageRemover
@@ -32,7 +32,7 @@ def detect_images(listing: Listing, records: ImageRecords, clock: Clock) -> floa
 
 
 class UnusedImageGC:
-    """One pass over unused images. `order`: kept from pass to pass, as it learns from what was removed."""
+    """One pass over unused images. `order` and `sightings` are kept from pass to pass."""
 
     def __init__(
         self,
@@ -42,6 +42,7 @@ class UnusedImageGC:
         lister: Lister,
         records: ImageRecords,
         order: ImageRemovalOrder,
+        sightings: Sightings,
         executor: Executor,
         clock: Clock,
         policy: ImageGCPolicy,
@@ -52,6 +53,7 @@ class UnusedImageGC:
         self._lister = lister
         self._records = records
         self._order = order
+        self._sightings = sightings
         self._executor = executor
         self._clock = clock
         self._policy = policy
@@ -66,7 +68,9 @@ class UnusedImageGC:
         plan = plan_image_gc(listing, self._records.records, policy, started)
         need = measure(0).need
         seconds_to_full = NEVER if need is None else need.seconds_to_full
-        starts = PodStarts(self._runtime, self._pods, self._clock, policy.pod_start_seconds, seconds_to_full)
+        starts = PodStarts(
+            self._runtime, self._pods, self._clock, policy.pod_start_seconds, seconds_to_full, self._sightings
+        )
         remover = ImageRemover(
             self._images,
             self._lister,

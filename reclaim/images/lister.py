@@ -28,6 +28,7 @@ FRESH_SECONDS = 1.0
 ImageVolumes = tuple[tuple[str, ...], ...]
 """The images that a container mounts, each with all its references."""
 
+ASKED_AGAIN_SECONDS = 60.0  # after a sandbox did not say which image it was made from
 ATTEMPTS = 3  # to read all lists from one runtime: the first may begin with what was known of the one before
 
 
@@ -56,6 +57,7 @@ class Lister:
         self._lock = threading.Lock()
         self._volumes: dict[str, ImageVolumes] = {}
         self._sandbox_images: dict[str, str | None] = {}
+        self._silent: dict[str, float] = {}  # sandboxes that did not say their image -> until when they are not asked
         self._facts: _RuntimeFacts | None = None
         self._facts_asked_at = 0  # connections made until then
 
@@ -121,10 +123,23 @@ class Lister:
         """The configured one, and those that ready sandboxes were made from; None when neither is known."""
         ready = {sandbox.id for sandbox in listing.sandboxes if sandbox.state is PodSandboxState.READY}
         self._sandbox_images = {known: image for known, image in self._sandbox_images.items() if known in ready}
-        for sandbox_id in ready - self._sandbox_images.keys():
-            self._sandbox_images[sandbox_id] = self._runtime.image_of_sandbox(sandbox_id)
+        self._ask_for_sandbox_images(ready - self._sandbox_images.keys(), facts)
         references = frozenset(image for image in (facts.sandbox_image, *self._sandbox_images.values()) if image)
         return references or None
+
+    def _ask_for_sandbox_images(self, sandbox_ids: set[str], facts: _RuntimeFacts) -> None:
+        """Asks which image each was made from. A sandbox of which that is not answered (its shim hangs, say) does not
+        keep all images where the configured one is known: it is asked again a minute later, and the rest next time."""
+        now, known = self._clock.monotonic(), facts.sandbox_image is not None
+        self._silent = {each: until for each, until in self._silent.items() if until > now}
+        for sandbox_id in sandbox_ids - self._silent.keys() if known else sandbox_ids:
+            try:
+                self._sandbox_images[sandbox_id] = self._runtime.image_of_sandbox(sandbox_id)
+            except RuntimeUnavailable:
+                if not known:
+                    raise
+                self._silent[sandbox_id] = now + ASKED_AGAIN_SECONDS
+                return
 
     def _image_volumes(self, containers: tuple[Container, ...], facts: _RuntimeFacts) -> dict[str, ImageVolumes]:
         listed = {container.id for container in containers}

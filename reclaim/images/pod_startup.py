@@ -11,11 +11,15 @@ observed. A pod counts as being made
 
 The removal of images waits for it: in one pass for at most twice the hold-off, and at most a quarter of the time until
 the disk is full. Where new pods come all the time, or the disk is almost full, images are removed all the same.
+
+Parts of pods are dated by the wall clock, which may be set at any time. So the date is read once, at the first sight of
+a part; from then on its age is counted on the monotonic clock (`Sightings`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from reclaim.clock import Clock
 from reclaim.cri.retry import retried
@@ -30,11 +34,57 @@ UNFINISHED_HOLD_OFFS = 30.0  # how long a pod without its next part is one that 
 AGAIN_HOLD_OFFS = 0.1  # after which it is checked whether that part is there
 
 
+STEP_SECONDS = 0.5  # by which the two clocks must differ between two looks to be taken for a step
+LATE_SECONDS = 1.0  # the list of a look may be so much older than the look (`lister.FRESH_SECONDS`)
+
+Part = tuple[str, float]
+"""What was made of a pod, and the wall time that it is dated with."""
+
+
+class Sightings:
+    """Since when each part of a pod is known. Kept from pass to pass. May be used from several threads.
+
+    The age of a part at its first sight is what its date says, if that can be true: it is not in the future, the part
+    is not older than the look before, at which it was missing, and the wall clock was not set in between. Otherwise its
+    age counts from its first sight, which waits a hold-off too long at most. At the first look of all every date that
+    is not in the future counts.
+    """
+
+    def __init__(self, clock: Clock):
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._made_at: dict[Part, float] = {}  # on the monotonic clock
+        self._last_look: tuple[float, float] | None = None  # in both clocks
+
+    def ages(self, parts: Iterable[Part]) -> dict[Part, float]:
+        """Seconds since each of these parts was made. Parts that are not there any more are forgotten."""
+        with self._lock:
+            now, wall = self._clock.monotonic(), self._clock.wall()
+            oldest_seconds = self._oldest_new_part(now, wall)
+            known: dict[Part, float] = {}
+            for part in parts:
+                made_at = self._made_at.get(part)
+                if made_at is None:
+                    age = wall - part[1]
+                    made_at = now - age if 0 <= age <= oldest_seconds else now
+                known[part] = made_at
+            self._made_at, self._last_look = known, (now, wall)
+            return {part: now - made_at for part, made_at in known.items()}
+
+    def _oldest_new_part(self, now: float, wall: float) -> float:
+        """How old a part that was not seen before can be by its date; below 0 if dates say nothing."""
+        if self._last_look is None:
+            return NEVER
+        seconds, by_wall = now - self._last_look[0], wall - self._last_look[1]
+        return seconds + LATE_SECONDS if abs(seconds - by_wall) < STEP_SECONDS else -1.0
+
+
 class PodStarts:
     """How long to wait for pods that are being made. For one pass. Not for two callers at a time.
 
-    `hold_off_seconds`: how long after a part of a pod was made its containers may need an image; 0: never wait.
-    `seconds_to_full`: until nothing is free on the disk, infinite if not known.
+    `sightings`: what earlier passes have seen. `hold_off_seconds`: how long after a part of a pod was made its
+    containers may need an image; 0: never wait. `seconds_to_full`: until nothing is free on the disk, infinite if not
+    known.
     """
 
     def __init__(
@@ -44,7 +94,9 @@ class PodStarts:
         clock: Clock,
         hold_off_seconds: float,
         seconds_to_full: float = NEVER,
+        sightings: Sightings | None = None,
     ):
+        self._sightings = sightings or Sightings(clock)
         self._runtime = runtime
         self._pods = pods
         self._clock = clock
@@ -69,22 +121,42 @@ class PodStarts:
         return wait
 
     def _waits(self, containers: Sequence[Container], sandboxes: Sequence[PodSandbox]) -> Iterator[float]:
-        """Seconds to wait for each pod that is being made; 0 for what is dated in the future."""
+        """Seconds to wait for each pod that is being made."""
+        directories = self._pods.start_times()
+        ages = self._sightings.ages(parts_of_pods(containers, sandboxes, directories))
         occupied = {container.sandbox_id for container in containers}
         with_sandbox = {sandbox.pod_uid for sandbox in sandboxes}
         for container in containers:
             if container.attempt == 0:
-                yield self._wait(container.created_at_ns / 1e9)
+                yield self._wait(ages[_container_part(container)])
         for sandbox in sandboxes:
             if sandbox.state is PodSandboxState.READY:
-                yield self._wait(sandbox.created_at_ns / 1e9, unfinished=sandbox.id not in occupied)
-        for uid, began in self._pods.start_times().items():
-            yield self._wait(began, unfinished=uid not in with_sandbox)
+                yield self._wait(ages[_sandbox_part(sandbox)], unfinished=sandbox.id not in occupied)
+        for uid, began in directories.items():
+            yield self._wait(ages[uid, began], unfinished=uid not in with_sandbox)
 
-    def _wait(self, began: float, *, unfinished: bool = False) -> float:
-        age = self._clock.wall() - began
-        if 0 <= age < self._hold_off_seconds:
+    def _wait(self, age: float, *, unfinished: bool = False) -> float:
+        if age < self._hold_off_seconds:
             return self._hold_off_seconds - age
-        if unfinished and 0 <= age < UNFINISHED_HOLD_OFFS * self._hold_off_seconds:
+        if unfinished and age < UNFINISHED_HOLD_OFFS * self._hold_off_seconds:
             return AGAIN_HOLD_OFFS * self._hold_off_seconds
         return 0.0
+
+
+def parts_of_pods(
+    containers: Iterable[Container], sandboxes: Iterable[PodSandbox], directories: Mapping[str, float]
+) -> list[Part]:
+    """The parts whose age counts: directories, ready sandboxes, and first runs of containers."""
+    return [
+        *directories.items(),
+        *(_sandbox_part(sandbox) for sandbox in sandboxes if sandbox.state is PodSandboxState.READY),
+        *(_container_part(container) for container in containers if container.attempt == 0),
+    ]
+
+
+def _container_part(container: Container) -> Part:
+    return container.id, container.created_at_ns / 1e9
+
+
+def _sandbox_part(sandbox: PodSandbox) -> Part:
+    return sandbox.id, sandbox.created_at_ns / 1e9

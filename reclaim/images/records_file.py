@@ -7,6 +7,7 @@
   name behind, which the next save removes.
 * Nothing is saved between the start and a removal: a full disk has no space for it. The daemon saves between its passes
   and at its end; a command or a dry run only reads.
+* A filesystem that does not answer is waited for a second (`load_in_time`).
 * No symbolic link is followed at the file or its directory, and a file that others may write is not trusted.
 
 Covers: the file and its directory. Does not cover: the format and the clocks (`records_json`).
@@ -22,9 +23,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from reclaim.clock import Clock
+from reclaim.execution.readings import ReadingHangs, read_within
+from reclaim.execution.workers import NoThread, Workers
 from reclaim.images.records_json import LARGEST_BYTES, Moment, NotRecords, records_from_json, records_json
 from reclaim.types import ImageRecord
 
+LOAD_SECONDS = 1.0
 SAVE_AGAIN_SECONDS = (
     3600.0  # unchanged records are saved again after so long: after a reboot the time since does not count
 )
@@ -176,3 +180,11 @@ def _remove(name: str, directory: int) -> None:
 
 def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
+
+
+def load_in_time(file: RecordFile, workers: Workers) -> Loaded:
+    """What was saved, if it can be read within a second on one of these threads."""
+    try:
+        return read_within(LOAD_SECONDS, workers, file.load)
+    except (ReadingHangs, NoThread) as error:
+        return Loaded(problem=f"the state file is not read: {error}; images count as new")

@@ -28,6 +28,10 @@ SHORTEST_ID = 6
 
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)  # RFC 1123 label
 _POD_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?", re.ASCII)  # RFC 1123 subdomain
+_SYMLINK = re.compile(
+    r"[a-z0-9][-.a-z0-9]{0,252}_[a-z0-9][-a-z0-9]{0,62}_[a-z0-9][-a-z0-9]{0,62}-[A-Za-z0-9]{6,}\.log", re.ASCII
+)
+_CUT_SYMLINK = re.compile(r"[a-z0-9][-.a-z0-9]*(_[-a-z0-9]*(_[-A-Za-z0-9]*)?)?\.log", re.ASCII)
 _LOG_FILE = re.compile(r"[0-9]{1,10}\.log", re.ASCII)
 _GLOB_CHARACTERS = frozenset("*?[]\\\0")
 
@@ -38,7 +42,8 @@ Identity = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class LogPaths:
-    """The kubelet's `podLogsDir`, and the directory of its log symlinks. Both absolute; both may be symlinks."""
+    """The kubelet's `podLogsDir`, and the directory of its log symlinks. Both absolute. What is a symlink itself is not
+    followed; those above it are."""
 
     pod_logs_dir: str = "/var/log/pods"
     container_logs_dir: str = "/var/log/containers"
@@ -103,6 +108,12 @@ def symlink_name(pod: str, namespace: str, container: str, container_id: str) ->
     """
     stem = _bytes(f"{pod}_{namespace}_{container}-{container_id}")[:SYMLINK_STEM_BYTES]
     return _text(stem) + LOG_SUFFIX
+
+
+def is_kubelets_symlink(link_name: bytes) -> bool:
+    """Whether the name has the form that the kubelet gives to a log symlink; at the greatest length a part of it."""
+    form = _CUT_SYMLINK if is_cut(link_name) else _SYMLINK
+    return form.fullmatch(_text(link_name)) is not None
 
 
 def is_cut(link_name: bytes) -> bool:

@@ -13,9 +13,10 @@ The kubelet's rules (`pkg/kubelet/kuberuntime/kuberuntime_gc.go`, evictPodLogsDi
   | any state but EXITED              | kept: the log may just be rotating |
   | EXITED                            | removed |
 
-Our own guards are stricter. They keep a directory of a pod that is not in the kubelet's list unless
+Our own guards are stricter. In every mode they keep what is not named exactly as the kubelet names it, so `lost+found`
+is kept, and another directory in the place of the root is not emptied. They keep a directory of a pod that is not in
+the kubelet's list unless
 
-* the name has exactly the kubelet's form with a valid UID (so `lost+found` is kept),
 * the runtime has no container and no sandbox of the pod (if that is unknown, nothing is removed), and
 * the entry has not changed for `settle_seconds`: the kubelet makes the directory before anything runs.
 
@@ -39,6 +40,7 @@ from enum import StrEnum
 from reclaim.pod_logs.names import (
     Identity,
     is_cut,
+    is_kubelets_symlink,
     printable,
     printable_text,
     uid_of_kubelets_log_directory,
@@ -148,10 +150,12 @@ def _judge_entry(
     )
     if not pods.sources_ready:
         return verdict._replace(reason=Reason.HELD_OFF)
+    if uid_of_kubelets_log_directory(entry.name) is None:
+        return verdict._replace(reason=Reason.NOT_KUBELETS, rule=Rule.GUARD)
     listed = pods.known and uid in (pods.kubelet or {})
     if listed or (pods.known and not policy.cautious):
         return _by_kubelet_rules(verdict, uid, pods)
-    return _by_guards(verdict._replace(rule=Rule.GUARD), entry.name, pods, policy, in_runtime)
+    return _by_guards(verdict._replace(rule=Rule.GUARD), uid, pods, policy, in_runtime)
 
 
 def _by_kubelet_rules(verdict: Verdict, uid: str, pods: PodStates) -> Verdict:
@@ -168,12 +172,11 @@ def _by_kubelet_rules(verdict: Verdict, uid: str, pods: PodStates) -> Verdict:
 
 
 def _by_guards(
-    verdict: Verdict, name: bytes, pods: PodStates, policy: LogPolicy, in_runtime: Collection[str] | None
+    verdict: Verdict, uid: str, pods: PodStates, policy: LogPolicy, in_runtime: Collection[str] | None
 ) -> Verdict:
-    uid = uid_of_kubelets_log_directory(name)
     age = verdict.age_seconds or 0.0
-    if uid is None:
-        return verdict._replace(reason=Reason.NOT_KUBELETS)
+    if pods.unknown(uid):
+        return verdict._replace(reason=Reason.POD_UNKNOWN)
     if not pods.gone(uid):
         return verdict if pods.synced else verdict._replace(reason=Reason.HELD_OFF)
     if in_runtime is None:
@@ -218,6 +221,8 @@ def _judge_dangling(
 ) -> Verdict:
     gone = verdict._replace(action=Action.REMOVE, reason=Reason.DANGLING)
     uncertain = verdict._replace(reason=Reason.UNKNOWN_STATE, rule=Rule.GUARD)
+    if not is_kubelets_symlink(link.name):
+        return verdict._replace(reason=Reason.NOT_KUBELETS, rule=Rule.GUARD)
     if link.container_id is None:
         return uncertain if policy.cautious and is_cut(link.name) else gone
     unanswered = uncertain._replace(reason=Reason.INCOMPLETE_LISTING)

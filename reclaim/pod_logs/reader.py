@@ -25,7 +25,8 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*", re.ASCII)
 
 
 class LogsUnreadable(ReclaimError):
-    """The pod log root cannot be read. The message names it and says why. `missing`: it does not exist."""
+    """The pod log root cannot be read. The message names it and says why. `missing`: it does not exist, or is a
+    symlink, which is not followed."""
 
     def __init__(self, message: str, *, missing: bool = False):
         super().__init__(message)
@@ -41,11 +42,17 @@ class ContainerStatusSource(Protocol):
 
 @contextmanager
 def opened(directory: str) -> Iterator[int]:
-    """The descriptor of one of the two configured directories; a symlink to it is followed.
+    """The descriptor of one of the two configured directories.
 
-    Raises OSError when it cannot be opened.
+    Raises OSError when it cannot be opened. A symlink in its place is not followed, whoever may have put it there: the
+    directory counts as missing (FileNotFoundError).
     """
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except NotADirectoryError:
+        if os.path.islink(directory):
+            raise FileNotFoundError(errno.ENOENT, "it is a symlink, which is not followed", directory) from None
+        raise
     try:
         yield descriptor
     finally:

@@ -70,7 +70,7 @@ class PodLogRemover:
                 return Refused(Reason.TOO_YOUNG)
             uid = uid_of_log_directory(planned.name)
             if is_pod_uid(uid) and not self._pods.gone(uid):  # an invalid UID belongs to no pod
-                return Refused(Reason.POD_ALIVE)
+                return Refused(Reason.POD_ALIVE if self._pods.doubt is None else Reason.POD_UNKNOWN)
         return Ready(read_at)
 
     def remove(self, verdict: Verdict) -> bool:

@@ -2,31 +2,43 @@
 
 The kubelet makes `<root-dir>/pods/<UID>` before it makes a log directory or a sandbox, and removes it only when the pod
 is gone for good and no container of it runs (`pkg/kubelet/kubelet_volumes.go`, cleanupOrphanedPodDirs). So while the
-directory exists nothing of that pod is an orphan, and once it is missing the pod is gone. Without the directories no
-pod counts as gone.
+directory exists nothing of that pod is an orphan, and once it is missing the pod is gone, if the directories are the
+kubelet's (`belief`). Without the directories no pod counts as gone.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 
-from reclaim.pods.states import PodStates, is_pod_uid
+from reclaim.pods.states import PodStates, RootIdentity, Why, doubt, is_pod_uid
+
+_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class KubeletDirectories:
-    """A PodStateProvider that reads `<root_directory>/pods`. Creates nothing, follows no symlink."""
+    """A PodSource that reads `<root_directory>/pods`. Creates nothing, follows no symlink below it."""
 
     def __init__(self, root_directory: str):
+        self._root = root_directory
         self._pods = os.path.join(root_directory, "pods")
 
     def pod_states(self) -> PodStates:
         """The pods that have a directory; unknown when `pods` is missing or cannot be read."""
         try:
-            return PodStates(frozenset(os.listdir(self._pods)))
+            with self._opened() as (descriptor, identity):
+                return PodStates(frozenset(os.listdir(descriptor)), identity=identity)
+        except OSError as error:
+            return PodStates(None, doubt=doubt(Why.UNREADABLE, f"{self._pods} cannot be read ({error.strerror})"))
+
+    def identity(self) -> RootIdentity | None:
+        """Device and inode of the root and of `pods`; None when they cannot be opened."""
+        try:
+            with self._opened() as (_, identity):
+                return identity
         except OSError:
-            return PodStates(None)
+            return None
 
     def start_times(self) -> Mapping[str, float]:
         """The last change of each pod's directory itself: the kubelet fills it when it makes the pod."""
@@ -37,21 +49,42 @@ class KubeletDirectories:
                     changed[entry.name] = entry.stat(follow_symlinks=False).st_mtime
         return changed
 
-    def gone(self, uid: str) -> bool:
-        """Whether `pods` is readable and contains no such entry. An invalid UID never counts as gone."""
+    def gone(self, uid: str, on: RootIdentity | None = None) -> bool:
+        """Whether `pods` is readable and contains no such entry. An invalid UID never counts as gone, and with `on`
+        none in another directory."""
         if not is_pod_uid(uid):
             return False
         try:
-            descriptor = os.open(self._pods, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            with self._opened() as (descriptor, identity):
+                if on is not None and identity != on:
+                    return False
+                return not _exists(descriptor, uid)
         except OSError:
             return False
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[int, RootIdentity]]:
+        """The descriptor of `pods`, and which directories it was reached by. Raises OSError."""
+        root = os.open(self._root, _OPEN | os.O_PATH)  # of the root only the right to pass is needed
         try:
-            os.lstat(uid, dir_fd=descriptor)
-        except FileNotFoundError:
-            return True
-        except OSError:
-            return False
-        else:
-            return False
+            pods = os.open("pods", _OPEN, dir_fd=root)
+            try:
+                yield pods, RootIdentity(_identity(root), _identity(pods))
+            finally:
+                os.close(pods)
         finally:
-            os.close(descriptor)
+            os.close(root)
+
+
+def _exists(directory: int, name: str) -> bool:
+    """Whether an opened directory has this entry. Raises OSError when that cannot be told."""
+    try:
+        os.lstat(name, dir_fd=directory)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino

@@ -7,6 +7,8 @@ that a pod does not exist: right after a start of the kubelet it contains only s
 * A pod counts as gone only if both sources lack it, so an incomplete list removes nothing: a live pod has a directory
   before it has a container, and keeps it until it is gone.
 * Without readable directories nothing is known; the list does not replace them.
+* Directories that are read but not believed (`belief`) make no pod gone. What the list says of a pod that it contains
+  holds all the same: terminated and evicted pods give up what they hold, as the kubelet itself says so.
 * The state of a listed pod is the one in the list, whatever pods the list lacks. So `synced` needs no proof.
 * `sources_ready` is true once a pod from the API server is in the list, the only proof that exists: the kubelet takes
   over the pods of a source all at once. The price: where no pod comes from an API server, log directories, which need
@@ -24,15 +26,15 @@ from dataclasses import replace
 from reclaim.clock import Clock
 from reclaim.pods.kubelet_client import KubeletUnavailable
 from reclaim.pods.pod_list import PodListError, parse_pod_list
-from reclaim.pods.states import PodState, PodStateProvider, PodStates
+from reclaim.pods.states import PodSource, PodState, PodStates, RootIdentity
 
 PAUSE_SECONDS = 10.0
 
 
 class KubeletPods:
-    """A PodStateProvider of both sources. `ask` gives the body of `GET /pods` or raises KubeletUnavailable."""
+    """A PodSource of both sources. `ask` gives the body of `GET /pods` or raises KubeletUnavailable."""
 
-    def __init__(self, directories: PodStateProvider, ask: Callable[[], bytes], clock: Clock):
+    def __init__(self, directories: PodSource, ask: Callable[[], bytes], clock: Clock):
         self._directories = directories
         self._ask = ask
         self._clock = clock
@@ -52,13 +54,17 @@ class KubeletPods:
         self._known = states.kubelet or {}
         return states
 
-    def gone(self, uid: str) -> bool:
+    def gone(self, uid: str, on: RootIdentity | None = None) -> bool:
         """Whether the pod has no directory now and was not in the list of the last `pod_states`.
 
         No request is sent. Only static pods reuse a UID, and every pod has its directory before it has anything that
         could be removed, so the directory is proof enough.
         """
-        return uid not in self._known and self._directories.gone(uid)
+        return uid not in self._known and self._directories.gone(uid, on)
+
+    def identity(self) -> RootIdentity | None:
+        """Of the directories."""
+        return self._directories.identity()
 
     def start_times(self) -> Mapping[str, float]:
         """From the directories: a pod has one before it has anything else."""

@@ -1,15 +1,18 @@
-"""Which pods exist on the node, and in which state: values, and the protocol of their source.
+"""Which pods exist on the node, and in which state: values, and the protocols of their sources.
 
 Does not cover: the sources, which are the kubelet's pod directories (`kubelet_directories`) and the kubelet's own list
-(`kubelet_pods`).
+(`kubelet_pods`); whether the directories are believed (`belief`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+from reclaim.types import Listing
 
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", re.ASCII)
 
@@ -32,6 +35,35 @@ class PodState:
     evicted: bool = False
 
 
+class RootIdentity(NamedTuple):
+    """Device and inode of the kubelet's root directory, and of `pods` in it."""
+
+    root: tuple[int, int]
+    pods: tuple[int, int]
+
+
+class Why(StrEnum):
+    """Why the kubelet's directories are not believed; `reclaim/README.md` documents each word."""
+
+    UNREADABLE = "unreadable"
+    NOT_COMPARED = "not_compared"
+    RUNS_WITHOUT = "runs_without"
+    EXPLAINS_NOTHING = "explains_nothing"
+    EXCHANGED = "exchanged"
+
+
+class Doubt(NamedTuple):
+    """Why the kubelet's directories are not believed: one word, and one sentence for people."""
+
+    why: Why
+    sentence: str
+
+
+def doubt(why: Why, what: str) -> Doubt:
+    """A doubt. `what`: the main clause, which says what is wrong with which directory."""
+    return Doubt(why, f"{what}, so which pods are gone is not known")
+
+
 @dataclass(frozen=True, slots=True)
 class PodStates:
     """The pods of the node, from two sources.
@@ -40,6 +72,10 @@ class PodStates:
     `kubelet`: the pods in the kubelet's list by UID; None when it was not requested or not complete.
     `synced`: whether the kubelet has synced its pods once; until then an unlisted pod may still appear.
     `sources_ready`: whether every source of pods has delivered at least once.
+    `identity`: of the directories that `present` was read from. `doubt`: why they are not believed, None if they are.
+
+    With a doubt no pod is gone. What the list says of a pod that it contains still holds: that the kubelet says so does
+    not depend on its directories.
 
     With `kubelet` the methods decide as the kubelet does; without it only the objects of a pod that certainly does not
     exist any more may be removed.
@@ -49,6 +85,8 @@ class PodStates:
     kubelet: Mapping[str, PodState] | None = None
     synced: bool = True
     sources_ready: bool = True
+    identity: RootIdentity | None = field(default=None, compare=False)
+    doubt: Doubt | None = field(default=None, compare=False)
 
     @property
     def known(self) -> bool:
@@ -58,9 +96,15 @@ class PodStates:
     def gone(self, uid: str) -> bool:
         """Whether the pod does not exist. Without the kubelet's list an invalid UID never counts as gone; with it, an
         unlisted UID is that of a removed pod, the empty one included."""
+        if self.doubt is not None:
+            return False
         if self.kubelet is None:
             return is_pod_uid(uid) and self.present is not None and uid not in self.present
         return self.synced and uid not in self.kubelet and uid not in (self.present or ())
+
+    def unknown(self, uid: str) -> bool:
+        """Whether only the doubt keeps what is left of the pod: neither source has it."""
+        return self.doubt is not None and uid not in (self.kubelet or {}) and uid not in (self.present or ())
 
     def content_should_be_removed(self, uid: str) -> bool:
         """Whether everything of the pod may be removed, its logs included: evicted, deleted and terminated, or gone."""
@@ -76,18 +120,50 @@ class PodStates:
         """Two observations as one, `other` being the later one.
 
         A pod exists if it is in either; a source that is unknown in either is unknown; a pod in both lists has its
-        later state.
+        later state. What was read from two different directories is unknown.
         """
         present = None if self.present is None or other.present is None else self.present | other.present
+        found = self.doubt or other.doubt
+        if present is not None and self.identity != other.identity:
+            present = None
+            found = doubt(Why.EXCHANGED, "the kubelet's directory of pods was exchanged while it was read")
         kubelet = None if self.kubelet is None or other.kubelet is None else {**self.kubelet, **other.kubelet}
-        return PodStates(present, kubelet, self.synced and other.synced, self.sources_ready and other.sources_ready)
+        ready = self.sources_ready and other.sources_ready
+        return PodStates(present, kubelet, self.synced and other.synced, ready, other.identity, found)
 
 
-class PodStateProvider(Protocol):
-    """A source of pod states."""
+class PodSource(Protocol):
+    """A source of pod states, whether they are believed or not."""
 
     def pod_states(self) -> PodStates:
         """The pods that exist now. Never raises: an unknown part is None."""
+
+    def gone(self, uid: str, on: RootIdentity | None = None) -> bool:
+        """Whether this pod is known not to exist. `on`: the directories that it must not have one in; in others no pod
+        is gone."""
+
+    def identity(self) -> RootIdentity | None:
+        """The directories as they are now; None if they cannot be opened."""
+
+    def start_times(self) -> Mapping[str, float]:
+        """When each pod was started, wall seconds by UID; without those that are unknown."""
+
+
+class PodStateProvider(Protocol):
+    """The states of pods, for those who remove."""
+
+    @property
+    def doubt(self) -> Doubt | None:
+        """Why no pod counts as gone now; None if the directories are believed."""
+
+    def pod_states(self) -> PodStates:
+        """The pods that exist now, with the doubt of the last comparison. Never raises: an unknown part is None."""
+
+    def read(self) -> PodStates:
+        """The pods that exist now, to be compared: by itself this does not say that any pod is gone."""
+
+    def compared(self, states: PodStates, listing: Listing | None) -> PodStates:
+        """What was read before and after complete lists of the runtime, believed or not; None: there are no lists."""
 
     def gone(self, uid: str) -> bool:
         """Whether this pod is known not to exist, checked right before a removal."""

@@ -94,7 +94,7 @@ def test_a_list_that_is_too_large_for_one_message_comes_as_a_stream(make_small_n
     made = crowd(small, 3000, pods=3)
     client = CriClient(small.endpoint)
     assert {each.id for each in client.list_containers()} == made
-    assert len(client.list_pod_sandboxes()) == 3
+    assert len(client.list_pod_sandboxes()) == 3 + 1, "and that of a pod that runs"
     assert (small.failpoints.calls["ListContainers"], small.failpoints.calls["StreamContainers"]) == (1, 1)
     assert small.failpoints.calls["StreamPodSandboxes"] == 0, "what fits is not streamed"
     client.close()
@@ -124,6 +124,7 @@ def test_without_streaming_methods_the_error_is_that_of_the_large_list(make_smal
 def test_fifty_thousand_containers_take_no_inodes(make_small_node: SmallNodeFactory) -> None:
     """The embedded runtime keeps them as records, without an inode or a block."""
     small = make_small_node()
+    small.stands()
     inodes = small.inodes_free()
     crowd(small, MANY)
     assert small.inodes_free() >= inodes - 2, "not even a directory each"

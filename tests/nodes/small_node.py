@@ -37,6 +37,7 @@ from tests.sockets.mounts import mounted_tmpfs, unmount
 MIB = 1 << 20
 PAUSE = "registry.k8s.io/pause:3.10"
 APP = "registry.example/app:1"
+STANDING = "standing"
 AN_HOUR = 3600.0
 DEAD_SECONDS = 600.0
 LONGEST_SECONDS = 60.0
@@ -106,6 +107,7 @@ class SmallNode:
         self.maker = PodMaker(self.endpoint)
         self._directory = directory
         self._nodes: list[Node] = []
+        self._stands = False
         self.first_detected: dict[str, float] = {}
         self._witnessed_ns = 0
         self.pause_id = self.add_image(PAUSE, 64 << 10)
@@ -182,8 +184,16 @@ class SmallNode:
         self.runtime.age(container_id, DEAD_SECONDS - 60 * attempt)
         return container_id
 
+    def stands(self) -> None:
+        """Another pod runs on, as on every node; it has a ready sandbox and no containers. Without any pod that has its
+        directory, the directories prove nothing."""
+        if not self._stands:
+            self._stands = True
+            self.runtime.age(self.run_pod(STANDING).sandbox_id, AN_HOUR)
+
     def vanish(self, pod: Pod) -> None:
-        """The pod's sandbox died ten minutes ago, and the kubelet has removed the pod's directory."""
+        """The pod's sandbox died ten minutes ago, and the kubelet has removed the pod's directory. Other pods run."""
+        self.stands()
         self.runtime.kill_sandbox(pod.sandbox_id)
         self.runtime.age(pod.sandbox_id, DEAD_SECONDS)
         self.forget(pod.uid)

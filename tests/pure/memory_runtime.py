@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from reclaim.pods.states import PodStates
+from reclaim.pods.states import Doubt, PodStates
 from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, PodSandboxStatus, RuntimeVersion
-from reclaim.types import Container, ContainerState, Image, PodSandbox, RuntimeUnavailable
+from reclaim.types import Container, ContainerState, Image, Listing, PodSandbox, RuntimeUnavailable
 from tests.pure.values import SteppedClock
 
 
@@ -135,10 +135,19 @@ class MemoryPods:
     def __init__(self, *uids: str):
         self.uids = set(uids)
         self.begun: dict[str, float] = {}
+        self.doubt: Doubt | None = None
 
     def pod_states(self) -> PodStates:
         """Which pods exist now."""
         return PodStates(frozenset(self.uids))
+
+    def read(self) -> PodStates:
+        """The same."""
+        return self.pod_states()
+
+    def compared(self, states: PodStates, listing: Listing | None) -> PodStates:
+        """Always believed."""
+        return states
 
     def gone(self, uid: str) -> bool:
         """Whether this one does not."""

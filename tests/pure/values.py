@@ -43,6 +43,10 @@ class SteppedClock:
         self._at += seconds
         self._wall_at += seconds
 
+    def step_wall(self, seconds: float) -> None:
+        """Somebody sets the wall clock."""
+        self._wall_at += seconds
+
 
 class SteppedEvent(threading.Event):
     """An event whose waits with a limit take no time: they step a clock by that limit instead."""

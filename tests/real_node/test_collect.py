@@ -20,6 +20,8 @@ from tests.reclaimd_process import answer, reclaimd, reclaimd_here
 from tests.restart_rule import would_start
 from tests.sockets import kubelet_server
 
+BELIEVED = {"believed": True, "why": None, "sentence": None}
+
 
 @pytest.fixture
 def pods(make_node: NodeFactory) -> ThirtyPods:
@@ -77,14 +79,14 @@ def test_the_stricter_guards_decide_without_the_kubelets_state_and_with_it_it_is
         with_state = {**logs_of(pods), "kubeletEndpoint": kubelet.url, "extent": "all"}
         told = plan_of(pods, tmp_path, **with_state)
         assert parts(told) == pods.always_removed | pods.removed_with_kubelet
-        assert told["pods"] == {"told_by": "kubelet", "problem": None}
+        assert told["pods"] == {"told_by": "kubelet", "problem": None, "directories": BELIEVED}
         assert {o["rule"] for o in told["kept"] if o["kind"] in ("container", "sandbox")} == {"kubelet"}
 
         guarded = plan_of(pods, tmp_path, **logs_of(pods))
         over = [o for o in guarded["kept"] if o["id"] in pods.removed_with_kubelet and o["kind"] == "container"]
         assert over
         assert {o["rule"] for o in over} == {"guard"}, "a guard keeps what only the kubelet knows to be terminated"
-        assert guarded["pods"] == {"told_by": "directories", "problem": None}
+        assert guarded["pods"] == {"told_by": "directories", "problem": None, "directories": BELIEVED}
         record = collect(pods, tmp_path, **logs_of(pods))
         assert before - pods.objects() == pods.always_removed
         assert logs - pods.log_directories() == pods.logs_of_deleted

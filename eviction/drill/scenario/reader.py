@@ -45,7 +45,14 @@ THRESHOLD_MAPS = ("evictionHard", "evictionSoft", "evictionSoftGracePeriod", "ev
 # Set by the drill, since it makes the node.
 SET_BY_THE_DRILL = frozenset(
     {"apiVersion", "kind", "kubeletConfig", "kubeletConfigDir", "rootDirectory", "podLogsDir", "containerLogsDir"}
-    | {"containerRuntimeEndpoint", "imageServiceEndpoint", "stateFile", "controlSocket", "metricsAddress"}
+    | {
+        "containerRuntimeEndpoint",
+        "imageServiceEndpoint",
+        "stateFile",
+        "lockDirectory",
+        "controlSocket",
+        "metricsAddress",
+    }
     | {"kubeletEndpoint", "kubeletTokenFile", "kubeletCertificateFile", "kubeletKeyFile", "kubeletCAFile"}
     | {"kubeletServerName", "kubeletInsecureSkipVerify", "kubernetesEvents", "kubeconfig", "nodeName"}
 )

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from eviction.configuration.effective import ConfigurationError, load
+from eviction.configuration.file import ConfigurationFile
+from eviction.configuration.kubelet import KubeletConfigurationError, read_kubelet_configuration
 from eviction.configuration.validation import AddressError, parse_address, parse_healthz_endpoint
 
 
@@ -66,3 +71,39 @@ def test_an_invalid_healthz_endpoint_is_refused(text: str) -> None:
     """The message says what is allowed."""
     with pytest.raises(AddressError, match=r"^must be an address and a port, like 127\.0\.0\.1:10248, or unix:///path"):
         parse_healthz_endpoint(text)
+
+
+TEXTS = [name for name, field in ConfigurationFile.model_fields.items() if field.annotation in (str, str | None)]
+UNFIT = {"NUL": "/x\0y", "lone surrogate": "/x\ud800y"}
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("what", UNFIT)
+@pytest.mark.parametrize("name", [*TEXTS, "keepImages", "evictionHard"])
+def test_a_text_that_the_kernel_does_not_take_is_refused_by_name(tmp_path: Path, name: str, what: str) -> None:
+    """In a file, and from a flag or the environment: one sentence with the source and the field."""
+    text = UNFIT[what]
+    value = {"keepImages": [text], "evictionHard": {"nodefs.available": text}}.get(name, text)
+    head = {"apiVersion": "reclaimd.io/v1alpha1", "kind": "ReclaimdConfiguration", "kubeletConfig": ""}
+    file = tmp_path / "reclaimd.yaml"
+    file.write_text(json.dumps({**head, name: value}))
+    for path, flags in ((str(file), {}), (None, {name: value})):
+        with pytest.raises(ConfigurationError, match=name) as refused:
+            load(path, {}, flags)
+        assert "\n" not in str(refused.value)
+        str(refused.value).encode()
+        assert name in head or f"must hold no {what}" in str(refused.value)
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("what", UNFIT)
+@pytest.mark.parametrize("name", ["podLogsDir", "containerRuntimeEndpoint", "imageServiceEndpoint"])
+def test_a_text_of_the_kubelet_that_the_kernel_does_not_take_is_refused(tmp_path: Path, name: str, what: str) -> None:
+    """Those of its fields that are read; its others are its own."""
+    head = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
+    file = tmp_path / "config.yaml"
+    file.write_text(json.dumps({**head, name: UNFIT[what]}))
+    with pytest.raises(KubeletConfigurationError, match=f"{name}: must hold no {what}"):
+        read_kubelet_configuration(str(file))
+    file.write_text(json.dumps({**head, "clusterDomain": UNFIT[what]}))
+    read_kubelet_configuration(str(file))

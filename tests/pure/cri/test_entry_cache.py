@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclaim.cri.entry_cache import MOST_ENTRIES, EntryCache
+from tests.pure.values import MIB
 
 lists = st.lists(st.tuples(st.lists(st.binary(max_size=2), max_size=8), st.booleans()), max_size=6)
 
@@ -45,3 +46,13 @@ def test_of_a_very_long_list_only_the_beginning_is_cached() -> None:
     many = [b"%d" % number for number in range(MOST_ENTRIES + 10)]
     assert [*cache.values(many, whole=True)] == [*cache.values(many, whole=True)] == many
     assert len(read) == MOST_ENTRIES + 10 + 10
+
+
+def test_large_entries_are_not_all_cached() -> None:
+    """They are copies of what the list held: 8 MiB of them at most."""
+    read: list[bytes] = []
+    cache = EntryCache(lambda entry: read.append(entry) or entry)  # type: ignore[func-returns-value] # both at once
+    large = [bytes([number]) * MIB for number in range(12)]
+    assert list(cache.values(large, whole=True)) == large
+    assert list(cache.values(large, whole=True)) == large
+    assert len(read) == 12 + 4

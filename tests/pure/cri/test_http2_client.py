@@ -151,7 +151,7 @@ def test_an_interim_answer_is_not_the_answer() -> None:
         (
             STATUS + data(struct.pack(">BL", 0, LARGEST_MESSAGE_BYTES + 1)),
             Code.RESOURCE_EXHAUSTED,
-            "a message of 268435457 bytes, 268435456 are allowed",
+            "a message of 100663297 bytes, 100663296 are allowed",
         ),
     ],
 )

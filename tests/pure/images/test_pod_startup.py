@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from reclaim.disk_need import NEVER
-from reclaim.images.pod_startup import AGAIN_HOLD_OFFS, PATIENCE_HOLD_OFFS, UNFINISHED_HOLD_OFFS, PodStarts
+from reclaim.images.pod_startup import AGAIN_HOLD_OFFS, PATIENCE_HOLD_OFFS, UNFINISHED_HOLD_OFFS, PodStarts, Sightings
 from reclaim.types import PodSandboxState
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import NOW_NS, SteppedClock, container, sandbox
 
 NOW = NOW_NS / 1e9
 HOLD_OFF = 1.0
+DAY = 86_400.0
 
 
 class Node:
@@ -22,7 +23,13 @@ class Node:
         self.runtime = MemoryRuntime(self.clock)
         self.runtime.hold(sandbox("dead", state=PodSandboxState.NOTREADY, age_seconds=0.1))
         self.pods = MemoryPods("uid-1")
-        self.starts = PodStarts(self.runtime, self.pods, self.clock, hold_off_seconds, seconds_to_full)
+        self.sightings = Sightings(self.clock)
+        self._options = hold_off_seconds, seconds_to_full
+        self.next_pass()
+
+    def next_pass(self) -> None:
+        """Another pass begins, with what the last one has seen."""
+        self.starts = PodStarts(self.runtime, self.pods, self.clock, *self._options, self.sightings)
 
     def sandbox_comes_up(self, sandbox_id: str, age_seconds: float, *, occupied: bool = True) -> None:
         """A ready sandbox that was made so long before now, with a container that is not in its first run."""
@@ -61,11 +68,61 @@ def test_a_directory_that_has_just_been_made_is_a_pod_that_begins() -> None:
     assert node.wait_seconds() == pytest.approx(0.75)
 
 
-def test_what_is_dated_in_the_future_is_no_reason_to_wait() -> None:
-    """A clock that was set back would hold every pass up."""
+def test_what_is_dated_in_the_future_is_waited_for_once() -> None:
+    """The clock was set back, or is wrong: its age counts from its first sight, and no pass is held up after that."""
     node = Node()
     node.sandbox_comes_up("future", -30.0)
     node.pods.begun["uid-1"] = NOW + 30.0
+    assert node.wait_seconds() == pytest.approx(HOLD_OFF)
+    node.clock.step(1.01)
+    assert node.wait_seconds() == 0.0
+    node.next_pass()
+    assert node.wait_seconds() == 0.0
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("step_seconds", [-DAY, -3600.0, -2.0, 2.0, 3600.0, DAY])
+@pytest.mark.parametrize("part", ["directory", "sandbox", "container"])
+def test_a_step_of_the_wall_clock_hides_no_pod_and_makes_none_new_for_ever(step_seconds: float, part: str) -> None:
+    """A part is made, the clock is set, and then comes a pass: it waits for the new pod, and for none of the old ones
+    after that."""
+    node = Node()
+    for number in range(5):
+        node.sandbox_comes_up(f"old-{number}", 3600.0 + step_seconds * (number % 2))
+    node.pods.begun["uid-1"] = NOW - 7200.0
+    node.wait_seconds()
+    node.clock.step(60.0)
+    node.next_pass()
+    assert node.wait_seconds() == 0.0, "all of them are old by now, whatever they are dated with"
+    node.clock.step(10.0)
+    match part:
+        case "directory":
+            node.pods.begun["uid-new"] = node.clock.wall()
+        case "sandbox":
+            node.sandbox_comes_up("new", 0.0)
+        case "container":
+            node.runtime.hold(container("new", sandbox_id="old-0", attempt=0, age_seconds=NOW - node.clock.wall()))
+    node.clock.step_wall(step_seconds)
+    node.clock.step(0.25)
+    node.next_pass()
+    wait = node.wait_seconds()
+    assert 0.75 <= wait <= HOLD_OFF, "it was made 0.25 s ago"
+    node.clock.step(wait + 0.01)
+    assert node.wait_seconds() <= AGAIN_HOLD_OFFS * HOLD_OFF
+    node.clock.step(UNFINISHED_HOLD_OFFS * HOLD_OFF)
+    node.next_pass()
+    assert node.wait_seconds() == 0.0
+
+
+@pytest.mark.regression
+def test_a_clock_that_is_set_back_makes_no_known_part_new_again() -> None:
+    """Set so that all of them seem to have been made just now: their ages are known already."""
+    node = Node()
+    node.sandbox_comes_up("old", 3600.0)
+    node.pods.begun["uid-1"] = NOW - 3600.0
+    assert node.wait_seconds() == 0.0
+    node.clock.step_wall(-3599.9)
+    node.next_pass()
     assert node.wait_seconds() == 0.0
 
 
@@ -129,9 +186,9 @@ def test_a_directory_without_a_sandbox_is_a_pod_that_is_being_made() -> None:
     node = Node()
     node.pods.begun["uid-new"] = NOW - 5.0
     assert node.wait_seconds() == pytest.approx(AGAIN_HOLD_OFFS * HOLD_OFF)
-    node.pods.begun["uid-new"] = NOW - UNFINISHED_HOLD_OFFS * HOLD_OFF
-    node.clock.step(1.0)
-    assert node.wait_seconds() == 0.0
+    old = Node()
+    old.pods.begun["uid-old"] = NOW - UNFINISHED_HOLD_OFFS * HOLD_OFF
+    assert old.wait_seconds() == 0.0
 
 
 @pytest.mark.parametrize(("attempt", "wait"), [(0, 0.75), (1, 0.0)])

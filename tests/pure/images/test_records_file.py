@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reclaim.images.records_file import SAVE_AGAIN_SECONDS, Loaded, RecordFile, current_boot_id, current_machine_id
+from reclaim.execution.workers import Workers
+from reclaim.images.records_file import (
+    SAVE_AGAIN_SECONDS,
+    Loaded,
+    RecordFile,
+    current_boot_id,
+    current_machine_id,
+    load_in_time,
+)
 from reclaim.images.records_json import LARGEST_BYTES
 from reclaim.types import ImageRecord
 from tests.pure.values import SteppedClock, image_id
@@ -268,3 +277,23 @@ def test_a_file_of_any_bytes_never_raises(tmp_path: Path, content: bytes) -> Non
     assert loaded.records == {}
     assert str(path) in loaded.problem
     assert "\n" not in loaded.problem
+
+
+@pytest.mark.regression
+def test_a_state_file_that_does_not_answer_is_waited_for_a_second(tmp_path: Path) -> None:
+    """Its filesystem hangs: the sentence says it, the caller goes on, and the next task finds no thread free."""
+    let_go = threading.Event()
+
+    class Hanging(RecordFile):
+        def load(self) -> Loaded:
+            """Not before it is let go."""
+            assert let_go.wait(60.0)
+            return super().load()
+
+    workers = Workers("records", 1)
+    file = Hanging(str(tmp_path / "state"), SteppedClock())
+    loaded = load_in_time(file, workers)
+    assert (dict(loaded.records), loaded.missing) == ({}, False)
+    assert loaded.problem == "the state file is not read: it did not answer within 1 s; images count as new"
+    assert "no thread is free" in load_in_time(file, workers).problem
+    let_go.set()

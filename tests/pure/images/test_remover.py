@@ -67,7 +67,7 @@ def test_no_image_may_go_while_a_pod_is_being_made() -> None:
     assert answer.seconds == pytest.approx(0.75, abs=1e-3)
     node.clock.step(answer.seconds + 1e-3)
     assert isinstance(remover.check(UNUSED), Wait), "the sandbox has no container yet"
-    node.runtime.hold(container("app", sandbox_id="new", references=(image_id(2),)))
+    node.runtime.hold(container("app", sandbox_id="new", attempt=1, references=(image_id(2),)))
     node.clock.step(0.2)
     assert isinstance(remover.check(UNUSED), Ready)
 

@@ -97,11 +97,23 @@ def test_of_a_pod_that_the_kubelet_knows_its_word_counts(
     assert verdict(plan) == (action, reason, Rule.KUBELET)
 
 
-@pytest.mark.parametrize("name", ["ns_name_u", "u", "lost+found", "a_", "b\nc", "ns_name_u.tmp"])
+@pytest.mark.parametrize("name", ["ns_name_u", "ns_name_u.tmp"])
 def test_what_the_kubelet_does_not_know_is_removed(name: str) -> None:
-    """Whatever its name or age, a file as well as a directory, also while the runtime has something of the pod."""
+    """Whatever its age, a file as well as a directory, also while the runtime has something of the pod."""
     plan = planned(entry(name, 0.0), pods=knows(), policy=KUBELETS, in_runtime=frozenset({"u"}))
     assert verdict(plan) == (Action.REMOVE, Reason.POD_GONE, Rule.KUBELET)
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("policy", [KUBELETS, CAUTIOUS])
+@pytest.mark.parametrize("name", ["u", "lost+found", "a_", "b\nc", "alice", "ns_name_", "ns_name_u_x", "NS_name_u"])
+@pytest.mark.parametrize("state", [None, PodState(evicted=True)])
+def test_what_is_not_named_as_the_kubelet_names_it_is_kept(
+    name: str, policy: LogPolicy, state: PodState | None
+) -> None:
+    """In every mode: if another directory is in the place of the root, its entries are somebody else's."""
+    pods = knows() if state is None else knows(u=state)
+    assert verdict(planned(entry(name), pods=pods, policy=policy)) == (Action.KEEP, Reason.NOT_KUBELETS, Rule.GUARD)
 
 
 @pytest.mark.parametrize("policy", [KUBELETS, CAUTIOUS])
@@ -278,10 +290,23 @@ def test_without_an_answer_a_link_is_kept(policy: LogPolicy) -> None:
 
 @pytest.mark.parametrize("policy", [KUBELETS, CAUTIOUS])
 def test_a_dangling_link_without_an_id_is_removed(policy: LogPolicy) -> None:
-    """There is no container to ask about."""
-    assert link_verdict(link(container_id=None, name="short.log"), None, policy)[:2] == (
-        Action.REMOVE,
-        Reason.DANGLING,
+    """There is no container to ask about: only the longest names, whose end is cut, have none."""
+    cut = link(container_id=None, name="x" * 251 + ".log")
+    expected = (Action.REMOVE, Reason.DANGLING) if policy is KUBELETS else (Action.KEEP, Reason.UNKNOWN_STATE)
+    assert link_verdict(cut, None, policy)[:2] == expected
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("policy", [KUBELETS, CAUTIOUS])
+@pytest.mark.parametrize(
+    "name", ["short.log", "syslog.log", f"app-{ID}.log", f"p_app-{ID}.log", f"P_ns_app-{ID}.log", f"_ns_app-{ID}.log"]
+)
+def test_a_link_that_is_not_named_as_the_kubelet_names_it_is_kept(name: str, policy: LogPolicy) -> None:
+    """In every mode, whatever it leads to."""
+    assert link_verdict(link(name=name), NoState.NO_CONTAINER, policy) == (
+        Action.KEEP,
+        Reason.NOT_KUBELETS,
+        Rule.GUARD,
     )
 
 
@@ -311,7 +336,7 @@ def test_a_name_of_full_length_may_end_in_anything(container_id: str | None) -> 
 
 def test_links_come_by_name_and_each_id_is_asked_once() -> None:
     """In whatever order they were read."""
-    links = [link(name=f"{letter}-{ID}.log") for letter in "cab"]
+    links = [link(name=f"{letter}_ns_app-{ID}.log") for letter in "cab"]
     plan = plan_log_symlinks(links, {ID: ContainerState.EXITED}, CAUTIOUS)
     assert [(v.kind, v.name[0], v.pod_uid) for v in plan.remove] == [(Kind.LOG_SYMLINK, c, UID) for c in "abc"]
     assert ids_to_ask(links) == (ID,)

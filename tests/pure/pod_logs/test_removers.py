@@ -171,6 +171,39 @@ def test_a_log_root_that_cannot_be_read_says_so(tree: LogTree) -> None:
         remover.remove(plan.remove[0])
 
 
+@pytest.mark.regression
+@pytest.mark.parametrize("when", ["before the plan", "after the plan", "after the check"])
+def test_a_log_root_that_is_a_symlink_is_not_followed(tree: LogTree, tmp_path: Path, when: str) -> None:
+    """Neither for the plan, nor for the check, nor for the removal, although an entry of that name is behind it."""
+    plan, remover = tree.plan_pods()
+    (verdict,) = plan.remove
+    if when == "after the check":
+        assert remover.check(verdict) == Ready(50.0)
+    tree.pod.parent.rename(tmp_path / "elsewhere")
+    Path(tree.paths.pod_logs_dir).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(LogsUnreadable, match="it is a symlink, which is not followed") as caught:
+        read_pod_logs(tree.paths)
+    assert caught.value.missing
+    if when == "after the plan":
+        assert remover.check(verdict) == GONE
+    assert not remover.remove(verdict)
+    assert ContainerLogs(tree.paths).remove(tree.status()) == 1, "the link alone"
+    assert (tmp_path / "elsewhere" / tree.pod.name / "app" / "0.log").exists()
+
+
+@pytest.mark.regression
+def test_a_directory_of_links_that_is_a_symlink_is_not_followed(tree: LogTree, tmp_path: Path) -> None:
+    """As if it did not exist."""
+    verdict, remover = tree.dead_link()
+    tree.links.rename(tmp_path / "elsewhere")
+    tree.links.symlink_to(tmp_path / "elsewhere")
+    assert read_log_links(tree.paths, KUBELETS) == ()
+    assert remover.check(verdict) == GONE
+    assert not remover.remove(verdict)
+    assert ContainerLogs(tree.paths).remove(tree.status()) == 0
+    assert (tmp_path / "elsewhere" / tree.link.name).is_symlink()
+
+
 # ---- log symlinks
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from reclaim.pods.kubelet_client import KubeletUnavailable
 from reclaim.pods.kubelet_directories import KubeletDirectories
 from reclaim.pods.kubelet_pods import PAUSE_SECONDS, KubeletPods
-from reclaim.pods.states import PodState, PodStates
+from reclaim.pods.states import PodState, PodStates, RootIdentity
 from tests.pure.values import SteppedClock
 
 
@@ -224,9 +224,13 @@ class Directories:
         """All directories."""
         return PodStates(self._present)
 
-    def gone(self, uid: str) -> bool:
+    def gone(self, uid: str, on: RootIdentity | None = None) -> bool:
         """One directory."""
         return PodStates(self._present).gone(uid)
+
+    def identity(self) -> RootIdentity | None:
+        """Always the same."""
+        return None
 
     def start_times(self) -> Mapping[str, float]:
         """They have no times."""

@@ -89,6 +89,43 @@ def test_the_classes_of_images_divide_the_size_of_the_store() -> None:
     assert shares(answer)[Use.IMAGES_MAY_GO] == 9 * GIB // 4
 
 
+PAUSE_BYTES = 4 * MIB
+
+
+@pytest.mark.regression
+def test_a_figure_of_the_runtime_that_is_out_of_date_is_not_believed() -> None:
+    """It still reports 167 MiB; the store was counted, and holds the 4 MiB of the one image that is left."""
+    images = (image("pause", Reason.PINNED, PAUSE_BYTES), image("went", Reason.UNUSED, 160 * MIB, Result.REMOVED))
+    measured = Measured(store_reported=167 * MIB, store_counted=Counted(PAUSE_BYTES))
+    (answer,) = attribute(ONE, images, measured)
+    assert shares(answer)[Use.IMAGES_KEPT] == PAUSE_BYTES
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("content", [None, Counted(0)], ids=["unpacked sizes", "compressed sizes"])
+def test_what_is_being_freed_is_a_part_of_its_own(content: Counted | None) -> None:
+    """Removed images of 160 MiB have freed 16 MiB so far, and 4 MiB more came late: the pinned one does not take what
+    is missing."""
+    gone = replace(image("went", Reason.UNUSED, 160 * MIB, Result.REMOVED), freed_bytes=16 * MIB)
+    images = (image("pause", Reason.PINNED, PAUSE_BYTES), gone)
+    store = 144 * MIB
+    measured = Measured(store_reported=store, store_counted=Counted(store), content=content, late_bytes=4 * MIB)
+    (answer,) = attribute(ONE, images, measured)
+    assert shares(answer)[Use.BEING_FREED] == 140 * MIB
+    assert shares(answer)[Use.IMAGES_KEPT] == PAUSE_BYTES
+    assert sum(shares(answer).values()) == answer.used_bytes
+
+
+def test_images_that_shared_their_layers_are_not_being_freed() -> None:
+    """Nine of 100 MiB have freed 10 MiB each; their base is that of the one in use, which explains the whole store."""
+    gone = [
+        replace(image(f"went {n}", Reason.UNUSED, 100 * MIB, Result.REMOVED), freed_bytes=10 * MIB) for n in range(9)
+    ]
+    (answer,) = attribute(ONE, (image("used", Reason.IN_USE, 100 * MIB), *gone), Measured(store_reported=100 * MIB))
+    assert Use.BEING_FREED not in shares(answer)
+    assert shares(answer)[Use.IMAGES_IN_USE] == 100 * MIB
+
+
 def test_content_that_cri_does_not_show_is_the_rest_of_the_store() -> None:
     """2 GiB of snapshots that the runtime does not report, 1 GiB of blobs beyond all sizes: at least 3 GiB."""
     images = (image("used", Reason.IN_USE, GIB),)

@@ -92,7 +92,7 @@ def test_plan_shows_every_object_with_its_reason_and_is_read_only(crowded: Small
     outcomes = record["removals"] + record["kept"]
     assert all(set(outcome) >= OUTCOME for outcome in outcomes)
     ids = [outcome["id"] for outcome in outcomes]
-    assert len(ids) == len(set(ids)) == len(crowded.images()) + len(crowded.containers()) + 3
+    assert len(ids) == len(set(ids)) == len(crowded.images()) + len(crowded.containers()) + 4
     assert {outcome["result"] for outcome in record["removals"]} == {"planned"}
     assert {outcome["reason"] for outcome in outcomes} == {
         "pod_gone", "older_copy", "unused", "running", "newest_of_live_pod", "ready", "in_use", "sandbox_image",

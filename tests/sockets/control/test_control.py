@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
+import select
 import socket
 import stat
 import threading
@@ -20,13 +22,16 @@ import pytest
 
 from eviction.control.socket import (
     LARGEST_REQUEST_BYTES,
-    MOST_CLIENTS,
+    MOST_WAITING,
     TIMEOUT_SECONDS,
+    WORKERS,
     ControlServer,
     ControlUnavailable,
     ask,
 )
 from tests.reclaimd_process import came_true
+from tests.sockets.hostile_clients import KINDS, hostile_clients
+from tests.thread_limit import ThreadLimit
 
 SLACK_SECONDS = 30.0  # the machine is shared
 COMMANDS = {"status": lambda: {"state": "fine"}, "broken": lambda: 1 / 0, "large": lambda: "x" * 10_000_000}
@@ -136,15 +141,86 @@ def test_a_defect_in_an_answer_is_reported_and_harmless(server: ControlServer, p
     assert ask(path, "status") == {"state": "fine"}
 
 
-def test_a_slow_client_loses_its_place_after_2_s(server: ControlServer, path: str) -> None:
-    """All 8 places are taken by clients that say nothing; a ninth is turned away; 2 s later there is room again."""
-    silent = [connected(path) for _ in range(MOST_CLIENTS)]
+@pytest.mark.regression
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_socket_answers_beside_200_hostile_clients(server: ControlServer, path: str, kind: str) -> None:
+    """Whole requests are answered or turned away at once; no client that does not send one is in the way."""
+    with hostile_clients(path, kind, 200, b'{"command": "large"}\n'):
+        for _ in range(10):
+            assert came_true(lambda: answered(path, b'{"command": "status"}\n') == {"state": "fine"})
+
+
+def test_a_client_is_turned_away_while_all_threads_are_occupied(path: str) -> None:
+    """8 conversations that do not end, and 16 requests that wait: further ones are disconnected; when a conversation
+    ends, all that wait are answered."""
+    leave = threading.Semaphore(0)
+
+    def talk(_: object) -> Iterator[str]:
+        yield "begun"
+        leave.acquire()
+        yield "ended"
+
+    server = ControlServer(path, COMMANDS, {"talk": talk})
+    server.start()
+    talking = [connected(path) for _ in range(WORKERS)]
+    waiting = [connected(path) for _ in range(MOST_WAITING + 5)]
     try:
-        assert came_true(lambda: answered(path, b'{"command": "status"}\n') is None)
-        assert came_true(lambda: answered(path, b'{"command": "status"}\n') is not None)
+        for client in talking:
+            client.sendall(b'{"command": "talk"}\n')
+            assert client.recv(100) == b'"begun"\n'
+        for client in waiting:
+            client.sendall(b'{"command": "status"}\n')
+        assert came_true(lambda: len(select.select(waiting, [], [], 0.0)[0]) == 5)
+        leave.release()
+        answers = [client.recv(100) for client in waiting]
+        assert sorted(answers) == [b""] * 5 + [b'{"state": "fine"}\n'] * MOST_WAITING
     finally:
-        for client in silent:
+        for client in (*talking, *waiting):
             client.close()
+        leave.release(WORKERS)
+        server.stop()
+
+
+@pytest.mark.regression
+def test_the_socket_answers_while_no_thread_can_be_started(server: ControlServer, path: str) -> None:
+    """All threads were made at the start, and no place is lost."""
+    with ThreadLimit() as limit:
+        limit.forbid()
+        for _ in range(3 * WORKERS):
+            assert came_true(lambda: answered(path, b'{"command": "status"}\n') == {"state": "fine"})
+
+
+@pytest.mark.regression
+def test_a_socket_without_its_threads_is_not_made(path: str) -> None:
+    """One sentence, and no socket is left; when threads can be started, it is made."""
+    server = ControlServer(path, COMMANDS)
+    with ThreadLimit() as limit:
+        limit.forbid()
+        with pytest.raises(ControlUnavailable, match=f"^control socket {path}: no thread can be started for it$"):
+            server.start()
+        assert not os.path.exists(path)
+    server.start()
+    assert ask(path, "status") == {"state": "fine"}
+    server.stop()
+
+
+@pytest.mark.regression
+def test_the_socket_survives_a_lack_of_descriptors(server: ControlServer, path: str) -> None:
+    """Answered while none is left, with the one that it keeps for that, and afterwards."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held: list[int] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 50, hard))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.open("/dev/null", os.O_RDONLY))
+        os.close(held.pop())
+        assert answered(path, b'{"command": "status"}\n') == {"state": "fine"}
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for descriptor in held:
+            os.close(descriptor)
+    assert came_true(lambda: answered(path, b'{"command": "status"}\n') == {"state": "fine"})
 
 
 def test_a_client_that_sends_slowly_loses_its_place_too(server: ControlServer, path: str) -> None:

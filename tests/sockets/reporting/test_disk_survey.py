@@ -142,3 +142,33 @@ def test_a_runtime_without_statistics_costs_only_their_part(crowded: SmallNode) 
     assert Use.CONTAINERS_LIVE not in found
     assert found[Use.LOGS_OF_GONE_PODS] == pytest.approx(2 * MIB, abs=MIB // 2)
     assert sum(found.values()) == attribution["used"]
+
+
+@pytest.mark.regression
+def test_late_space_is_being_freed_and_nobody_elses(make_small_node: SmallNodeFactory) -> None:
+    """The runtime has removed 16 MiB of images and frees them a minute later: the sandbox image does not take them."""
+    small = make_small_node(image_space_delay_seconds=60.0)
+    small.add_images(4)
+    node = small.node(Signal.NODEFS_AVAILABLE, above=40 * MIB)
+    record = node.disk_survey.with_attribution(relieve(node))
+    assert len(small.removed("image")) == 5
+    assert record.result is PassResult.NOT_ENOUGH
+    assert "-" not in record.reason.partition(";")[0]
+    (attribution,) = record.attributions
+    found = {share.use: share.bytes for share in attribution.shares}
+    assert found[Use.BEING_FREED] == pytest.approx(17 * MIB, abs=MIB)
+    assert found[Use.IMAGES_KEPT] < MIB
+
+
+@pytest.mark.regression
+def test_the_bytes_are_told_when_late_space_has_come(make_small_node: SmallNodeFactory) -> None:
+    """It comes after the pass: what is used is what is used then, and nothing is being freed any more."""
+    small = make_small_node(image_space_delay_seconds=0.8)
+    small.add_images(4)
+    node = small.node(Signal.NODEFS_AVAILABLE, above=40 * MIB)
+    before = small.available()
+    record = node.disk_survey.with_attribution(relieve(node))
+    (attribution,) = record.attributions
+    assert small.available() >= before + 16 * MIB
+    assert attribution.used_bytes < 8 * MIB
+    assert Use.BEING_FREED not in {share.use for share in attribution.shares}

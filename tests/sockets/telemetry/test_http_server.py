@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import re
+import resource
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from eviction.serving.clients import MOST_CLIENTS, TIMEOUT_SECONDS
 from eviction.telemetry.http_server import (
-    CLIENTS,
     LARGEST_DELAY_SECONDS,
     LARGEST_REQUEST_BYTES,
-    TIMEOUT_SECONDS,
     CannotListen,
     HttpServer,
     Page,
@@ -28,9 +32,15 @@ from eviction.telemetry.http_server import (
 )
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
+from tests.ports import free_port
 from tests.reclaimd_process import Daemon, came_true
+from tests.sockets.hostile_clients import KINDS, hostile_clients
+from tests.thread_limit import ThreadLimit
 
 SLACK_SECONDS = 30.0  # the machine is shared
+HOSTILE = 200
+PROBES = 10
+PROBE_SECONDS = 3.0  # timeoutSeconds of the DaemonSet's probes
 
 
 def broken() -> Page:
@@ -49,9 +59,11 @@ def server() -> Iterator[HttpServer]:
     made.stop()
 
 
-def got(address: str, path: str, method: str = "GET") -> tuple[int, bytes]:
+def got(
+    address: str, path: str, method: str = "GET", timeout_seconds: float = TIMEOUT_SECONDS + SLACK_SECONDS
+) -> tuple[int, bytes]:
     """Status and body of a page."""
-    connection = http.client.HTTPConnection(address, timeout=TIMEOUT_SECONDS + SLACK_SECONDS)
+    connection = http.client.HTTPConnection(address, timeout=timeout_seconds)
     try:
         connection.request(method, path)
         answer = connection.getresponse()
@@ -117,48 +129,132 @@ def test_a_request_that_never_ends_is_cut(server: HttpServer) -> None:
     assert len(answer) < 1000
 
 
-def test_slow_clients_are_disconnected_after_two_seconds(server: HttpServer) -> None:
-    """8 that send a byte now and then: the ninth is disconnected, and after 2 s others are served again."""
-    slow = [connected(server) for _ in range(CLIENTS)]
-    stop = threading.Event()
+def test_a_slow_client_is_disconnected_after_two_seconds(server: HttpServer) -> None:
+    """A byte now and then: the 2 s are for the whole request."""
+    with connected(server) as client:
 
-    def drip() -> None:
-        while not stop.wait(0.3):
-            for client in slow:
-                try:
-                    client.send(b"G")
-                except OSError:
-                    pass
+        def dropped() -> bool:
+            try:
+                client.sendall(b"G")
+            except OSError:
+                return True
+            return False
 
-    dripping = threading.Thread(target=drip)
-    dripping.start()
+        assert came_true(dropped, every_seconds=0.25)
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_probe_is_answered_beside_200_hostile_clients(server: HttpServer, kind: str) -> None:
+    """Within the timeout of the DaemonSet's probe, again and again."""
+    with hostile_clients(server.address, kind, HOSTILE, b"GET /large HTTP/1.1\r\n\r\n"):
+        for _ in range(PROBES):
+            assert got(server.address, "/livez", timeout_seconds=PROBE_SECONDS) == (200, b"ok\n")
+
+
+@pytest.mark.regression
+def test_a_daemon_beside_200_hostile_clients_is_live_and_relieves(small_node: SmallNode) -> None:
+    """Forty of each kind, that ask for its metrics as far as they ask."""
+    small_node.add_images(3)
+    file = small_node.configuration(metricsAddress="127.0.0.1:0")
+    under_pressure = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB, metricsAddress="127.0.0.1:0")
+    with Daemon("--config", file) as daemon, ExitStack() as hostile:
+        address = address_of(daemon)
+        for kind in KINDS:
+            request = b"GET /metrics HTTP/1.1\r\n\r\n"
+            hostile.enter_context(hostile_clients(address, kind, HOSTILE // len(KINDS), request))
+        for _ in range(PROBES):
+            assert got(address, "/livez", timeout_seconds=PROBE_SECONDS) == (200, b"ok\n")
+        Path(file).write_text(Path(under_pressure).read_text())
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_for(lambda event: event.get("result") == "satisfied")
+        assert got(address, "/metrics", timeout_seconds=PROBE_SECONDS)[0] == 200
+
+
+def test_pages_that_are_asked_for_together_are_made_once() -> None:
+    """A page that takes long does not take as many times as long for as many clients."""
+    entered, leave = threading.Event(), threading.Event()
+    made: list[int] = []
+
+    def page() -> Page:
+        made.append(1)
+        entered.set()
+        leave.wait(SLACK_SECONDS)
+        return Page(200, b"x")
+
+    server = HttpServer(("127.0.0.1", 0), {"/slow": page})
+    server.start()
+    clients = [connected(server) for _ in range(20)]
     try:
-        assert came_true(lambda: response_to(server, b"GET /livez HTTP/1.1\r\n\r\n") == b"")
-
-        def served() -> bool:
-            return response_to(server, b"GET /livez HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 200")
-
-        assert came_true(served)
+        clients[0].sendall(b"GET /slow HTTP/1.1\r\n\r\n")
+        assert entered.wait(SLACK_SECONDS)
+        for client in clients[1:]:
+            client.sendall(b"GET /slow HTTP/1.1\r\n\r\n")
+        leave.set()
+        assert all(client.recv(65536).startswith(b"HTTP/1.1 200") for client in clients)
+        assert len(made) == 2, "the first one, and one for all the others"
     finally:
-        stop.set()
-        dripping.join()
-        for client in slow:
+        for client in clients:
             client.close()
+        server.stop()
 
 
-def test_a_client_that_does_not_read_is_disconnected(server: HttpServer) -> None:
-    """8 that ask for 5 MB and read nothing: after 2 s others are served."""
-    deaf = [connected(server) for _ in range(CLIENTS)]
+@pytest.mark.regression
+def test_a_server_answers_while_no_thread_can_be_started(server: HttpServer) -> None:
+    """All that it needs was made at its start."""
+    with ThreadLimit() as limit:
+        limit.forbid()
+        for _ in range(MOST_CLIENTS):
+            assert got(server.address, "/livez") == (200, b"ok\n")
+
+
+@pytest.mark.regression
+def test_a_server_without_its_thread_is_not_started() -> None:
+    """One sentence, and the port is free again."""
+    port = free_port()
+    server = HttpServer(("127.0.0.1", port), PAGES)
+    with ThreadLimit() as limit:
+        limit.forbid()
+        with pytest.raises(CannotListen, match=f"^127.0.0.1:{port}: no thread can be started for it$"):
+            server.start()
+    server.start()
+    assert got(server.address, "/livez")[0] == 200
+    server.stop()
+
+
+@pytest.mark.regression
+def test_a_server_without_a_free_descriptor_answers_one_client_at_a_time(server: HttpServer) -> None:
+    """With the one that it keeps for that, again and again."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held: list[int] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 50, hard))
     try:
-        for client in deaf:
-            client.sendall(b"GET /large HTTP/1.1\r\n\r\n")
-        assert came_true(
-            lambda: response_to(server, b"GET /livez HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 200"),
-            TIMEOUT_SECONDS + SLACK_SECONDS,
-        )
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.open("/dev/null", os.O_RDONLY))
+        for _ in range(3):
+            os.close(held.pop())
+            with connected(server) as client:  # has the last descriptor
+                client.sendall(b"GET /livez HTTP/1.1\r\n\r\n")
+                assert client.recv(65536).startswith(b"HTTP/1.1 200")
+            held.append(os.open("/dev/null", os.O_RDONLY))
     finally:
-        for client in deaf:
-            client.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for descriptor in held:
+            os.close(descriptor)
+
+
+@pytest.mark.regression
+def test_a_socket_of_systemd_outlives_the_server() -> None:
+    """It listens on when the daemon has stopped: the next start is served on it."""
+    with socket.socket() as of_systemd:
+        of_systemd.bind(("127.0.0.1", 0))
+        of_systemd.listen()
+        for _ in range(2):
+            server = HttpServer(("127.0.0.1", 1), PAGES)
+            server.start(of_systemd.dup())
+            assert got(server.address, "/livez")[0] == 200
+            server.stop()
 
 
 def test_a_taken_port_is_refused_with_a_sentence(server: HttpServer) -> None:
@@ -250,6 +346,24 @@ def test_a_held_off_daemon_is_alive_and_not_ready(small_node: SmallNode) -> None
         assert got(address, "/livez")[0] == 200
         assert came_true(lambda: b"held off: " in got(address, "/readyz")[1])
         assert got(address, "/readyz")[0] == 503
+
+
+@pytest.mark.regression
+def test_a_silent_kubelet_does_not_hold_up_the_pages(small_node: SmallNode) -> None:
+    """Its `/healthz` accepts and does not answer, which costs 0.5 s; twenty pages in a row cost none of it."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        port = silent.getsockname()[1]
+        file = small_node.configuration(
+            metricsAddress="127.0.0.1:0", holdOffAfterStart="1h", kubeletHealthzEndpoint=f"127.0.0.1:{port}"
+        )
+        with Daemon("--config", file) as daemon:
+            address = address_of(daemon)
+            began = time.monotonic()
+            for _ in range(20):
+                assert got(address, "/readyz")[0] == 503
+            assert time.monotonic() - began < 20 * 0.5
 
 
 def test_a_daemon_without_its_port_still_works(small_node: SmallNode, server: HttpServer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -148,6 +149,22 @@ def test_a_service_manager_that_does_not_read_causes_no_delay(manager: ServiceMa
     assert manager.has("STATUS=0")
 
 
+@pytest.mark.regression
+def test_the_watchdog_is_fed_without_a_free_descriptor(manager: ServiceManager, address: str) -> None:
+    """The socket was made at the start."""
+    teller = notifier(address, WATCHDOG_USEC="20000000")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        teller.keep_alive(1.0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert manager.heard() == [["WATCHDOG=1"]]
+    teller.close()
+    teller.keep_alive(100.0)
+    assert len(manager.heard()) == 1
+
+
 def test_a_daemon_notifies_systemd(manager: ServiceManager, address: str, small_node: SmallNode) -> None:
     """READY with its first observation, keep-alives with each further one, the pass as status, reload, stop."""
     small_node.add_images(3)
@@ -197,6 +214,14 @@ def units(directory: Path, *drop_ins: str) -> Path:
         target.parent.mkdir(exist_ok=True)
         shutil.copy(UNITS / "reclaimd.service.d" / name, target)
     return directory / "reclaimd.service"
+
+
+@pytest.mark.regression
+def test_systemd_starts_a_service_again_that_found_the_node_held() -> None:
+    """75 is tried again for ever, 2 is not; the directory of the lock outlives the service."""
+    unit = (UNITS / "reclaimd.service").read_text().splitlines()
+    assert {"Restart=always", "RestartPreventExitStatus=2", "StartLimitIntervalSec=0"} <= set(unit)
+    assert {"RuntimeDirectory=reclaimd", "RuntimeDirectoryPreserve=yes"} <= set(unit)
 
 
 @pytest.mark.parametrize("drop_ins", [(), ("network.conf",), ("kubernetes-events.conf",)])

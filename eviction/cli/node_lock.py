@@ -1,0 +1,98 @@
+"""One instance a node: a lock on a directory that only root can enter.
+
+The lock is the kernel's (flock(2)) on the directory itself: no file is created, and it is released with the process. A
+lock on a directory that others may open could be taken by any local user, for ever; so the directory has mode 0700 and
+belongs to root or to the own user. It is made where it is missing, with that mode from its first moment.
+
+One that others could open is replaced by a new one: somebody may hold a lock on it already. Where the directory can
+be neither made nor opened (not an inode left in /run, for example), relief is worth more than exclusion: the daemon
+goes on without the lock and says so. Two instances are still guarded by the checks that come before each removal.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+
+from eviction.types import EvictionError
+from reclaim.trust import own_directory_refusal
+
+MODE = 0o700
+TRIES = 10  # the directory may be replaced between opening and locking it
+
+
+class NodeHeld(EvictionError):
+    """Another instance holds the lock. The message is one sentence."""
+
+
+class LockRefused(EvictionError):
+    """Others could take the lock. The message is one sentence."""
+
+
+class NodeLock:
+    """The lock, held until `close`. `problem`: why the daemon runs without it, None if it is held."""
+
+    def __init__(self, directory: str):
+        """Takes the lock. Raises NodeHeld and LockRefused."""
+        self.problem: str | None = None
+        self._descriptor = -1
+        try:
+            for _ in range(TRIES):
+                if self._taken(directory):
+                    return
+            self.problem = f"{directory} is replaced again and again"
+        except OSError as error:
+            self.problem = f"{directory}: {error.strerror or error}"
+
+    def close(self) -> None:
+        """Gives the lock back."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _taken(self, directory: str) -> bool:
+        """False if the directory is not at the path any more: a lock on it would exclude nobody. Raises OSError."""
+        try:
+            os.makedirs(os.path.dirname(directory), MODE, exist_ok=True)
+            os.mkdir(directory, MODE)
+        except FileExistsError:
+            pass
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            refusal = own_directory_refusal(directory, os.fstat(descriptor))
+            if refusal is not None:
+                raise LockRefused(f"lockDirectory: {directory} is not trusted: {refusal}")
+            if stat.S_IMODE(os.fstat(descriptor).st_mode) != MODE:
+                _remove(directory)
+                return False
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(directory, descriptor):
+                self._descriptor, descriptor = descriptor, -1
+                return True
+        except BlockingIOError:
+            raise NodeHeld(f"another instance holds the node ({directory} is locked)") from None
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+        return False
+
+
+def _remove(directory: str) -> None:
+    """Removes a directory that others could open. Raises LockRefused when something is in it, OSError."""
+    try:
+        os.rmdir(directory)
+    except OSError as error:
+        if error.errno != errno.ENOTEMPTY:
+            raise
+        raise LockRefused(
+            f"lockDirectory: {directory} is not trusted: others may open it, and it is not empty"
+        ) from None
+
+
+def _is_at(path: str, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False

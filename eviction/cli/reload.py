@@ -1,0 +1,68 @@
+"""Reading the configuration again on SIGHUP; whatever is wrong with it, the daemon goes on with the old one."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from eviction.cli.options import configuration_flags, read_configuration
+from eviction.configuration.effective import ConfigurationError
+from eviction.configuration.fingerprint import Fingerprint, fingerprint_of
+from eviction.daemon.endpoints import DaemonEndpoints, within_watchdog
+from eviction.daemon.manager import Manager
+from eviction.reporting.explain import no_effect_sentences
+from eviction.reporting.log import Log
+from eviction.telemetry.systemd import Notifier
+from reclaim.cri.calls import EndpointError
+
+
+class LoadedConfiguration:
+    """The fingerprint of the configuration that the daemon has loaded: it works for clients with the same one.
+
+    `update` comes before the files are read, so that a file that changes meanwhile counts as changed. The fingerprint
+    is empty, which no client's is, while the daemon does not run with what the files contain.
+    """
+
+    def __init__(self, arguments: argparse.Namespace):
+        self._arguments = arguments
+        self.fingerprint: Fingerprint = {}
+        self.update()
+
+    def update(self) -> None:
+        """Takes the fingerprint of the files and flags as they are now."""
+        given = self._arguments
+        try:
+            self.fingerprint = fingerprint_of(given.config, given.config_dir, configuration_flags(given), os.environ)
+        except OSError:
+            self.clear()
+
+    def clear(self) -> None:
+        """The daemon does not run with what the files contain."""
+        self.fingerprint = {}
+
+
+def reload(
+    arguments: argparse.Namespace,
+    manager: Manager,
+    loaded: LoadedConfiguration,
+    log: Log,
+    endpoints: DaemonEndpoints,
+    notifier: Notifier,
+) -> None:
+    """Reads the configuration again and applies it; an invalid one, or a defect, is logged and changes nothing."""
+    endpoints.reloading()
+    try:
+        loaded.update()
+        configuration = within_watchdog(read_configuration(arguments), notifier)
+        for sentence in no_effect_sentences(configuration.thresholds):
+            log.warning(sentence)
+        if manager.reconfigure(configuration):
+            loaded.clear()
+    except (ConfigurationError, EndpointError) as error:
+        loaded.clear()
+        log.error(f"the configuration was not reloaded, the old one stays: {error}")
+    except Exception as error:  # noqa: BLE001 # a defect while reading must not end the daemon, nor this thread
+        loaded.clear()
+        log.error(f"the configuration was not reloaded, the old one stays: {type(error).__name__}: {error}")
+    finally:
+        endpoints.reloaded()

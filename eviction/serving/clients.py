@@ -1,0 +1,309 @@
+"""The clients of a listening socket, all on one thread that is made at the start: nobody waits for a slow one.
+
+* The table of clients is bounded. A new client takes the place of the one that has waited longest without a whole
+  request, or else of the one that has not read its answer for longest; but each keeps its place for 0.1 s.
+* A request has a largest size and must arrive within 2 s; an answer must be read within 2 s. At most 16 clients may
+  have an answer that they have not read to its end.
+* Nothing blocks: sockets are read and written only as far as they are ready. Requests that arrive together are handed
+  over together, so that one page can answer all who asked for it.
+* A process without a free descriptor still serves one client at a time, with a descriptor kept for that.
+
+Covers: accepting, reading, writing, limits. Does not cover: what a request means.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from eviction.types import EvictionError
+
+MOST_CLIENTS = 128
+MOST_UNREAD_ANSWERS = 16
+BACKLOG = 1024  # connections that wait to be accepted; the kernel may allow fewer (net.core.somaxconn)
+TIMEOUT_SECONDS = 2.0
+GRACE_SECONDS = 0.1
+DEFECT_SECONDS = 0.05
+STOP_SECONDS = 1.0
+READ_BYTES = 16384
+WRITE_BYTES = 65536
+
+
+class CannotServe(EvictionError):
+    """The thread cannot be started. The message is the end of a sentence."""
+
+
+class Client:
+    """One connection: its request as far as it has arrived, and its answer as far as it has not been sent."""
+
+    def __init__(self, connection: socket.socket, since: float):
+        self._connection: socket.socket | None = connection
+        self.request = bytearray()
+        self.unsent = memoryview(b"")
+        self.since = since  # of the present state: connected, or answered
+
+    def fileno(self) -> int:
+        """The descriptor; -1 once it is closed or taken."""
+        return -1 if self._connection is None else self._connection.fileno()
+
+    def reply(self, answer: bytes) -> None:
+        """Sets the answer, after which the connection is closed. Without one it is closed at once."""
+        self.unsent = memoryview(answer)
+
+    def take(self) -> socket.socket:
+        """Hands the connection over: the caller must close it."""
+        connection, self._connection = self.connection, None
+        return connection
+
+    @property
+    def connection(self) -> socket.socket:
+        """The connection. Raises OSError if it was taken or closed."""
+        if self._connection is None:
+            raise OSError("the connection is closed")
+        return self._connection
+
+    def close(self) -> None:
+        """Closes the connection, unless it was taken."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class Clients:
+    """Serves the clients of `server`, a listening socket, until `stop`, which closes it.
+
+    `is_whole`: whether a request has arrived completely; the end of the stream and `largest_request_bytes` end one too.
+    `answer`: called on the thread with all requests that have arrived; it calls `reply` or `take` of each, and must not
+    wait for anything.
+    """
+
+    def __init__(
+        self,
+        server: socket.socket,
+        is_whole: Callable[[bytearray], bool],
+        largest_request_bytes: int,
+        answer: Callable[[Sequence[Client]], None],
+    ):
+        self._server = server
+        self._is_whole = is_whole
+        self._largest_request_bytes = largest_request_bytes
+        self._answer = answer
+        self._selector = selectors.DefaultSelector()
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._spare: int | None = None
+        self._thread: threading.Thread | None = None
+        self._accepting = False
+        self._stopping = False
+        self._reading: dict[Client, None] = {}  # in the order of their arrival
+        self._whole: list[Client] = []  # their requests have arrived
+        self._writing: dict[Client, None] = {}  # in the order of their answers
+
+    def start(self, name: str) -> None:
+        """Starts the thread. Raises CannotServe, and OSError; then the listening socket is closed."""
+        thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        try:
+            self._server.setblocking(False)
+            self._selector.register(self._wake, selectors.EVENT_READ)
+            self._keep_spare()
+            thread.start()
+        except (RuntimeError, OSError) as error:
+            self._close()
+            if isinstance(error, RuntimeError):
+                raise CannotServe("no thread can be started for it") from None
+            raise
+        self._thread = thread
+
+    def stop(self) -> None:
+        """Ends the thread, which closes all connections; waits for it for 1 s at most. May be called without `start`.
+
+        The listening socket is closed, not shut down: one that systemd opened serves the next start too.
+        """
+        if self._thread is None:
+            return
+        self._stopping = True
+        os.eventfd_write(self._wake, 1)
+        self._thread.join(STOP_SECONDS)
+        self._thread = None
+        self._server.close()
+
+    def _serve(self) -> None:
+        while not self._stopping:
+            try:
+                self._turn()
+            except Exception:  # noqa: BLE001 # a defect, or a selector without memory, must not end the thread
+                time.sleep(DEFECT_SECONDS)
+        self._close()
+
+    def _turn(self) -> None:
+        self._accept_only_with_room(time.monotonic())
+        accept = False
+        for key, _ in self._selector.select(self._seconds_left(time.monotonic())):
+            client = key.data
+            if client is None:
+                accept = accept or key.fileobj is self._server
+            elif client in self._reading:
+                self._read(client)
+            elif client in self._writing:
+                self._write(client)
+        if self._stopping:
+            return
+        if accept:
+            self._accept()
+        if self._whole:
+            self._answer_all()
+        self._drop_late(time.monotonic())
+
+    # ---- accepting
+
+    def _accept_only_with_room(self, now: float) -> None:
+        """Listens to the socket only while a client could be taken; others wait in the kernel's queue."""
+        oldest = self._oldest()
+        room = self._size() < MOST_CLIENTS or (oldest is not None and now - oldest.since >= GRACE_SECONDS)
+        if room != self._accepting:
+            if room:
+                self._selector.register(self._server, selectors.EVENT_READ)
+            else:
+                self._selector.unregister(self._server)
+            self._accepting = room
+
+    def _accept(self) -> None:
+        """Takes the clients that wait, at most a quarter of the table, and reads what they have sent already."""
+        for taken in range(MOST_CLIENTS // 4):
+            now, oldest = time.monotonic(), self._oldest()
+            if self._size() >= MOST_CLIENTS:
+                if oldest is None or now - oldest.since < GRACE_SECONDS:
+                    return
+                self._drop(oldest)
+            connection = self._accepted(make_room=taken == 0)
+            if connection is None:
+                return
+            connection.setblocking(False)
+            client = Client(connection, now)
+            self._reading[client] = None
+            self._selector.register(connection, selectors.EVENT_READ, client)
+            self._read(client)
+
+    def _accepted(self, *, make_room: bool) -> socket.socket | None:
+        """The next connection; None when there is none. `make_room`: one waits for sure, so a descriptor is freed when
+        none is left (accept(2) says so also when nobody waits)."""
+        try:
+            return self._server.accept()[0]
+        except (BlockingIOError, ConnectionAbortedError):
+            return None
+        except OSError:  # above all EMFILE
+            if not make_room:
+                return None
+        oldest = self._oldest()
+        if self._spare is not None:
+            os.close(self._spare)
+            self._spare = None
+        elif oldest is not None:
+            self._drop(oldest, keep_spare=False)
+        else:
+            time.sleep(DEFECT_SECONDS)  # the socket stays ready: do not spin
+        try:
+            return self._server.accept()[0]
+        except OSError:
+            return None
+
+    def _keep_spare(self) -> None:
+        """Keeps a descriptor for the moment when there is no other."""
+        if self._spare is None:
+            with contextlib.suppress(OSError):
+                self._spare = os.dup(self._wake)
+
+    # ---- reading and writing
+
+    def _read(self, client: Client) -> None:
+        """Reads what has arrived."""
+        try:
+            part = client.connection.recv(min(READ_BYTES, self._largest_request_bytes - len(client.request)))
+        except BlockingIOError:
+            return
+        except OSError:
+            self._drop(client)
+            return
+        client.request += part
+        if not part or len(client.request) >= self._largest_request_bytes or self._is_whole(client.request):
+            del self._reading[client]
+            self._whole.append(client)
+            self._selector.unregister(client.connection)
+
+    def _answer_all(self) -> None:
+        whole, self._whole = self._whole, []
+        try:
+            self._answer(whole)
+        finally:
+            for client in whole:
+                if client.unsent:
+                    self._begin_answer(client)
+                else:
+                    client.close()
+            self._keep_spare()
+
+    def _begin_answer(self, client: Client) -> None:
+        if len(self._writing) >= MOST_UNREAD_ANSWERS:
+            self._drop(next(iter(self._writing)))
+        client.since = time.monotonic()
+        self._writing[client] = None
+        self._selector.register(client.connection, selectors.EVENT_WRITE, client)
+        self._write(client)
+
+    def _write(self, client: Client) -> None:
+        """Sends what fits, at most 64 KiB: a large answer holds up no other. At the end closes the connection."""
+        try:
+            client.unsent = client.unsent[client.connection.send(client.unsent[:WRITE_BYTES]) :]
+            if client.unsent:
+                return
+            client.connection.shutdown(socket.SHUT_WR)
+        except BlockingIOError:
+            return
+        except OSError:  # the client is gone
+            pass
+        self._drop(client)
+
+    # ---- limits
+
+    def _size(self) -> int:
+        return len(self._reading) + len(self._writing)
+
+    def _oldest(self) -> Client | None:
+        """The one whose place a new client takes."""
+        return next(iter(self._reading), None) or next(iter(self._writing), None)
+
+    def _seconds_left(self, now: float) -> float | None:
+        """How long nothing is due; None for as long as nothing arrives."""
+        due = [oldest.since + TIMEOUT_SECONDS for table in (self._reading, self._writing) for oldest in [*table][:1]]
+        if not self._accepting and (oldest := self._oldest()) is not None:
+            due.append(oldest.since + GRACE_SECONDS)
+        return max(min(due) - now, 0.0) if due else None
+
+    def _drop_late(self, now: float) -> None:
+        for table in (self._reading, self._writing):
+            for client in list(table):
+                if now - client.since < TIMEOUT_SECONDS:
+                    break
+                self._drop(client)
+
+    def _drop(self, client: Client, *, keep_spare: bool = True) -> None:
+        self._reading.pop(client, None)
+        self._writing.pop(client, None)
+        with contextlib.suppress(KeyError, ValueError, OSError):
+            self._selector.unregister(client.connection)
+        client.close()
+        if keep_spare:
+            self._keep_spare()
+
+    def _close(self) -> None:
+        for client in [*self._reading, *self._whole, *self._writing]:
+            self._drop(client)
+        self._selector.close()
+        self._server.close()
+        for descriptor in (self._wake, self._spare):
+            if descriptor is not None:
+                os.close(descriptor)

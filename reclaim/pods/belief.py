@@ -1,0 +1,114 @@
+"""Whether the kubelet's directories are believed: only while they explain what the runtime holds.
+
+A `pods` directory can be readable and yet not be the kubelet's: its disk is not mounted after a boot, the kubelet runs
+with another `--root-dir`, or a CSI driver has made an empty one. Then every pod would look gone. So belief is earned at
+each pass, and without it nothing counts as gone:
+
+* Everything of a kubelet's pod that runs (a RUNNING container, a READY sandbox) has its directory. The kubelet makes
+  the directory first and removes it last (`pkg/kubelet/kubelet.go`, SyncPod; `kubelet_volumes.go`,
+  cleanupOrphanedPodDirs), and it is read before and after the runtime's lists, so this needs no minimum age.
+* At least one pod that the runtime holds, in whatever state, has its directory. After a reboot, when everything is dead
+  and its directories are there, that is the case. Where it is not, as on a drained node, only the kubelet's own list
+  can explain it: if it contains a pod of the API server, so that it is complete, and no live pod that is held.
+* If the kubelet's list is known: of the live pods in it that the runtime holds, at least one has its directory.
+* Root and `pods` are the directories that were believed before (device and inode). Others must first explain something
+  that has run for `settle_seconds`: by then the kubelet has made the directories of its other pods too. A restart of
+  this program forgets the earlier ones.
+
+Covers: the decision. Does not cover: reading (`kubelet_directories`), and when it is made (`believed_pods`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
+
+from reclaim.pods.states import Doubt, PodStates, RootIdentity, Why, doubt, is_pod_uid
+from reclaim.types import Container, ContainerState, Listing, PodSandbox, PodSandboxState
+
+SETTLE_SECONDS = 10.0
+
+
+class _Part(NamedTuple):
+    """Something of a kubelet's pod in the runtime."""
+
+    uid: str
+    pod: str
+    runs: bool
+    created_at_ns: int
+
+
+def doubt_about(
+    states: PodStates,
+    listing: Listing | None,
+    believed: RootIdentity | None,
+    where: str,
+    now_ns: int,
+    settle_seconds: float = SETTLE_SECONDS,
+) -> Doubt | None:
+    """Why these directories are not believed; None if they are.
+
+    `states`: as read before and after the lists, with the kubelet's list where it is known. `listing`: None if the
+    runtime gave no complete lists. `believed`: on which root they were believed last. `where`: the path of `pods`, for
+    the sentence. `now_ns`: wall time in nanoseconds since the epoch, as the runtime's.
+    """
+    if states.present is None:
+        return states.doubt or doubt(Why.UNREADABLE, f"{where} cannot be read")
+    if listing is None:
+        return not_compared(where)
+    parts = tuple(_parts(listing))
+    without = sorted({part.pod for part in parts if part.runs and part.uid not in states.present})
+    if without:
+        more = f" (and {len(without) - 1} more)" if len(without) > 1 else ""
+        return doubt(Why.RUNS_WITHOUT, f"the pod {without[0]}{more} runs without a directory in {where}")
+    unexplained = _unexplained(states, {part.uid for part in parts}, where)
+    if unexplained is not None:
+        return unexplained
+    same = believed is None or states.identity == believed
+    return None if same or _settled(parts, states.present, now_ns, settle_seconds) else exchanged(where)
+
+
+def not_compared(where: str) -> Doubt:
+    """The doubt before the first comparison, and while the runtime gives no complete lists."""
+    return doubt(Why.NOT_COMPARED, f"{where} has not been compared with complete lists of the runtime")
+
+
+def exchanged(where: str) -> Doubt:
+    """The doubt about another directory than the believed one."""
+    return doubt(
+        Why.EXCHANGED, f"{where} is another directory than before and explains nothing that has run for a while"
+    )
+
+
+def _unexplained(states: PodStates, held: Collection[str], where: str) -> Doubt | None:
+    """A doubt if the directories explain nothing of what is held, or nothing of what the kubelet says is alive."""
+    present, kubelet = states.present or frozenset(), states.kubelet or {}
+    alive = {uid for uid in held if uid in kubelet and not kubelet[uid].terminated}
+    if alive and present.isdisjoint(alive):
+        what = f"{where} has a directory of none of the {len(alive)} live pods that kubelet and runtime know"
+        return doubt(Why.EXPLAINS_NOTHING, what)
+    if not present.isdisjoint(held) or (states.known and states.synced and states.sources_ready):
+        return None
+    what = "has a directory of none of them" if present else "is empty"
+    holds = f"parts of {len(held)} pods" if held else "nothing of a pod"
+    return doubt(Why.EXPLAINS_NOTHING, f"the runtime holds {holds} and {where} {what}")
+
+
+def _parts(listing: Listing) -> Iterator[_Part]:
+    """Containers and sandboxes that carry the kubelet's label with a valid UID; others are not a kubelet's."""
+    for container in listing.containers:
+        if is_pod_uid(container.pod_uid):
+            yield _part(container, runs=container.state is ContainerState.RUNNING)
+    for sandbox in listing.sandboxes:
+        if is_pod_uid(sandbox.pod_uid) and sandbox.labelled:
+            yield _part(sandbox, runs=sandbox.state is PodSandboxState.READY)
+
+
+def _part(each: Container | PodSandbox, *, runs: bool) -> _Part:
+    return _Part(each.pod_uid, f"{each.pod_namespace}/{each.pod_name}", runs, each.created_at_ns)
+
+
+def _settled(parts: Iterable[_Part], present: Collection[str], now_ns: int, settle_seconds: float) -> bool:
+    """Whether something with a directory has run for so long. Without a creation time that is not known."""
+    latest_ns = now_ns - settle_seconds * 1e9
+    return any(part.runs and part.uid in present and 0 < part.created_at_ns <= latest_ns for part in parts)

@@ -1,0 +1,137 @@
+"""One instance a node: who may take the lock, and what happens where there is none."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from eviction.cli.node_lock import LockRefused, NodeHeld, NodeLock
+from tests.nodes.small_node import SmallNode
+from tests.reclaimd_process import Daemon, reclaimd
+from tests.sockets.mounts import mounted_tmpfs, unmount
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Somebody holds a lock on a directory that he can open."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@needs_root
+@pytest.mark.regression
+def test_a_local_user_cannot_keep_the_daemon_from_starting(small_node: SmallNode) -> None:
+    """He locks every directory that he can open, the kubelet's among them, and cannot open that of the lock."""
+    configuration = small_node.configuration()
+    directory = Path(configuration).parent / "lock"
+    with Daemon("--config", configuration):
+        pass
+    setpriv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    opened = subprocess.run([*setpriv, "ls", str(directory)], capture_output=True, check=False)
+    assert opened.returncode != 0
+    with locked(small_node.root_directory), locked(directory.parent), Daemon("--config", configuration) as daemon:
+        assert daemon.stop() == 0
+
+
+@pytest.mark.regression
+def test_two_daemons_exclude_each_other_whatever_root_directory_they_name(small_node: SmallNode) -> None:
+    """The lock is that of the node, not of a directory of the kubelet."""
+    other = small_node.disk / "other"
+    other.mkdir()
+    first, second = small_node.configuration(), small_node.configuration(rootDirectory=str(other))
+    with Daemon("--config", first):
+        process = reclaimd("run", "--config", second)
+        assert (process.returncode, process.stderr.count("\n")) == (75, 1)
+        assert "another instance holds the node" in process.stderr
+
+
+def test_the_lock_is_taken_once_and_given_back(tmp_path: Path) -> None:
+    """The directory is made with mode 0700, whatever the umask; nothing is in it."""
+    directory = tmp_path / "run" / "lock"
+    first = NodeLock(str(directory))
+    assert first.problem is None
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    with pytest.raises(NodeHeld, match=f"^another instance holds the node \\({directory} is locked\\)$"):
+        NodeLock(str(directory))
+    first.close()
+    NodeLock(str(directory)).close()
+    assert list(directory.iterdir()) == []
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o711, 0o777])
+def test_a_directory_that_others_could_open_is_replaced(tmp_path: Path, mode: int) -> None:
+    """Also while somebody holds a lock on the old one."""
+    directory = tmp_path / "lock"
+    directory.mkdir()
+    directory.chmod(mode)
+    with locked(directory):
+        lock = NodeLock(str(directory))
+        assert lock.problem is None
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+        with pytest.raises(NodeHeld):
+            NodeLock(str(directory))
+        lock.close()
+
+
+def test_a_lock_on_a_removed_directory_excludes_nobody(tmp_path: Path) -> None:
+    """As systemd removes the directory of a service that ends: the next one makes and locks a new one."""
+    directory = tmp_path / "lock"
+    old = NodeLock(str(directory))
+    directory.rmdir()
+    new = NodeLock(str(directory))
+    assert new.problem is None
+    with pytest.raises(NodeHeld):
+        NodeLock(str(directory))
+    old.close()
+    new.close()
+
+
+def test_a_directory_with_something_in_it_that_others_could_open_is_refused(tmp_path: Path) -> None:
+    """It is none of ours."""
+    directory = tmp_path / "lock"
+    directory.mkdir()
+    directory.chmod(0o755)
+    (directory / "precious").touch()
+    with pytest.raises(LockRefused, match=f"^lockDirectory: {directory} is not trusted: others may open it"):
+        NodeLock(str(directory))
+
+
+@needs_root
+def test_a_directory_of_another_user_is_refused_with_exit_2(small_node: SmallNode) -> None:
+    """One sentence names the field, the directory and the owner; the same where he may replace it."""
+    configuration = small_node.configuration()
+    directory = Path(configuration).parent / "lock"
+    directory.mkdir()
+    os.chown(directory, 65534, 65534)
+    process = reclaimd("run", "--config", configuration)
+    assert (process.returncode, process.stderr) == (
+        2,
+        f"reclaimd: lockDirectory: {directory} is not trusted: it belongs to uid 65534; allowed is root's\n",
+    )
+
+
+@pytest.mark.regression
+def test_without_an_inode_for_the_lock_the_daemon_goes_on(small_node: SmallNode, tmp_path: Path) -> None:
+    """A warning says so: relief is worth more than exclusion."""
+    run = tmp_path / "run"
+    mounted_tmpfs(str(run), 1 << 20, 2)
+    try:
+        (run / "last").touch()
+        with Daemon("--config", small_node.configuration(lockDirectory=str(run / "reclaimd" / "lock"))) as daemon:
+            warning = daemon.wait_for(lambda event: event["message"].startswith("no lock of the node"))
+            assert warning["message"].endswith(f"{run}/reclaimd/lock: No space left on device")
+    finally:
+        unmount(str(run))
