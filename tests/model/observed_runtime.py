@@ -121,10 +121,9 @@ class ObservedRuntime(EmbeddedRuntime):
         return object_id in self._containers or object_id in self._sandboxes or self._images.get(object_id) is not None
 
     def users_of(self, image: Image) -> list[str]:
-        """Ids of the containers, in whatever state, that were made from the image, or mount it where that can be: an
-        older version of a runtime knows nothing of what a newer one has mounted."""
-        known = None if self.mounts_images else 1
-        return [each for each in list(self._containers) if image.id in self._uses.get(each, ())[:known]]
+        """Ids of the containers, in whatever state, that were made from the image or mount it, also where another
+        version of the runtime has mounted it."""
+        return [each for each in list(self._containers) if image.id in self._uses.get(each, ())]
 
     @property
     def mounts_images(self) -> bool:
