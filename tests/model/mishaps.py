@@ -28,12 +28,18 @@ def removal_hangs(world: World, pick: int) -> bool:
 
 
 def hung_call_ends(world: World, pick: int) -> bool:
-    """One of the calls that hang ends, or all of them."""
+    """One of the calls that hang ends, or all of them; what it has removed may be pulled again at once."""
     held = world.runtime.held.held
     if not held:
         return False
     one = held[pick % len(held)]
-    return world.end_hung_calls(lambda call: pick % 3 == 0 or call is one)
+    before = {image.id: image for image in world.runtime.all_images()}
+    world.end_hung_calls(lambda call: pick % 3 == 0 or call is one)
+    gone = [image for image_id, image in before.items() if not world.runtime.has(image_id)]
+    for name in (tag for image in gone for tag in image.tags if tag in IMAGES):
+        if pick // 3 % 2:
+            world.pull(name)
+    return True
 
 
 def threads_start_or_not(world: World, pick: int) -> bool:
