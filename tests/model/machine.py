@@ -194,35 +194,24 @@ class NodeMachine(RuleBasedStateMachine):
             self.node.restart_product()
         type(self).steps += 1
 
-    @rule(pick=small)
-    def runtime_is_replaced(self, pick: int) -> None:
-        """Another version of the runtime takes over."""
-        self._step(mishaps.runtime_is_replaced, pick)
+    @rule(pick=numbers)
+    def something_vanishes_or_comes_back(self, pick: int) -> None:
+        """The kubelet's directories, or the threads that could be started."""
+        steps = (mishaps.root_vanishes_or_comes_back, mishaps.root_vanishes_or_comes_back, mishaps.threads_start_or_not)
+        self._step(steps[pick % len(steps)], pick // len(steps))
 
     @rule(pick=numbers)
-    def root_vanishes_or_comes_back(self, pick: int) -> None:
-        """The kubelet's directories."""
-        self._step(mishaps.root_vanishes_or_comes_back, pick)
+    def removal_hangs_or_ends(self, pick: int) -> None:
+        """The next call that removes or stops something hangs; or one that hung ends, or all."""
+        steps = (mishaps.removal_hangs, mishaps.hung_call_ends)
+        self._step(steps[pick % len(steps)], pick // len(steps))
 
     @rule(pick=numbers)
-    def removal_hangs(self, pick: int) -> None:
-        """The next call that removes or stops something hangs."""
-        self._step(mishaps.removal_hangs, pick)
-
-    @rule(pick=numbers)
-    def hung_call_ends(self, pick: int) -> None:
-        """One call that hung ends, or all."""
-        self._step(mishaps.hung_call_ends, pick)
-
-    @rule(pick=numbers)
-    def threads_start_or_not(self, pick: int) -> None:
-        """From now on no thread can start, or it can again."""
-        self._step(mishaps.threads_start_or_not, pick)
-
-    @rule(pick=numbers)
-    def digest_is_unlisted(self, pick: int) -> None:
-        """A digest by which a pod names its image is in no list any more, and its tag names another image."""
-        self._step(mishaps.digest_is_unlisted, pick)
+    def runtime_is_another(self, pick: int) -> None:
+        """Another version of the runtime takes over; or a digest by which a pod names its image is in no list, and its
+        tag names another image."""
+        steps = (mishaps.runtime_is_replaced, mishaps.digest_is_unlisted)
+        self._step(steps[pick % len(steps)], pick // len(steps))
 
     @rule(keep=small)
     def keep_list_changes(self, keep: int) -> None:
