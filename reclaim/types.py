@@ -21,12 +21,14 @@ class ReclaimError(Exception):
 class RuntimeUnavailable(ReclaimError):
     """The container runtime cannot be reached, does not answer in time, or gave no complete answer.
 
-    `transient`: the connection was refused or lost, so that the same call may succeed a moment later.
+    `transient`: the connection was refused or lost, so that the same call may succeed a moment later. `late`: the
+    deadline of the call has passed.
     """
 
-    def __init__(self, message: str, *, transient: bool = False):
+    def __init__(self, message: str, *, transient: bool = False, late: bool = False):
         super().__init__(message)
         self.transient = transient
+        self.late = late
 
 
 class RemovalFailed(ReclaimError):
@@ -312,26 +314,6 @@ class Outcome:
     freed_bytes: int = 0
     freed_inodes: int = 0
     may_have_gone: bool = False
-
-
-class EventReason(StrEnum):
-    """The kubelet's reasons of events about its node that concern garbage collection and eviction
-    (`pkg/kubelet/events/event.go`, `pkg/kubelet/eviction/eviction_manager.go`). All are warnings."""
-
-    EVICTION_THRESHOLD_MET = "EvictionThresholdMet"
-    CONTAINER_GC_FAILED = "ContainerGCFailed"
-    IMAGE_GC_FAILED = "ImageGCFailed"
-    INVALID_DISK_CAPACITY = "InvalidDiskCapacity"
-    FREE_DISK_SPACE_FAILED = "FreeDiskSpaceFailed"
-
-
-@dataclass(frozen=True, slots=True)
-class GCEvent:
-    """An event about the node: the sentence, and the numbers in it by name (bytes, percent)."""
-
-    reason: EventReason
-    message: str
-    values: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from eviction.types import EvictionError
 from reclaim.trust import own_directory_refusal
 
 MODE = 0o700
+FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 TRIES = 10  # the directory may be replaced between opening and locking it
 
 
@@ -55,11 +56,10 @@ class NodeLock:
     def _taken(self, directory: str) -> bool:
         """False if the directory is not at the path any more: a lock on it would exclude nobody. Raises OSError."""
         try:
-            os.makedirs(os.path.dirname(directory), MODE, exist_ok=True)
-            os.mkdir(directory, MODE)
-        except FileExistsError:
-            pass
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            descriptor = os.open(directory, FLAGS)
+        except FileNotFoundError:
+            _make(directory)
+            descriptor = os.open(directory, FLAGS)
         try:
             refusal = own_directory_refusal(directory, os.fstat(descriptor))
             if refusal is not None:
@@ -77,6 +77,15 @@ class NodeLock:
             if descriptor >= 0:
                 os.close(descriptor)
         return False
+
+
+def _make(directory: str) -> None:
+    """Makes the directory and those above it. Raises OSError."""
+    os.makedirs(os.path.dirname(directory), MODE, exist_ok=True)
+    try:
+        os.mkdir(directory, MODE)
+    except FileExistsError:  # another instance was faster
+        pass
 
 
 def _remove(directory: str) -> None:

@@ -17,8 +17,9 @@ from eviction.reporting.pass_record import Pass, PassResult
 from eviction.reporting.throttled_log import ThrottledLog
 from eviction.telemetry.events import EventSink
 from eviction.types import Decision, NodeCondition, Threshold
-from reclaim.pods.states import Doubt, Why
-from reclaim.types import EventReason, GCEvent, Outcome, Result
+from reclaim.events import EventReason, GCEvent
+from reclaim.pods.states import NO_TROUBLE, Doubt
+from reclaim.types import Outcome, Result
 from signals.quantity import format_duration
 from signals.types import Signal, SignalObservations
 
@@ -126,7 +127,7 @@ class Announcements:
         if doubt is None:
             if self._throttled_log.resolved("directories"):
                 self._log.info("the kubelet's directories of pods are believed again")
-        elif doubt.why is not Why.NOT_COMPARED:  # without lists of the runtime; `runtime_asked` announces it
+        elif doubt.why not in NO_TROUBLE:
             self._throttled_log.warn(doubt.sentence, key="directories", why=str(doubt.why))
 
     def attributed(self, record: Pass) -> None:

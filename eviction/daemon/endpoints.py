@@ -7,6 +7,7 @@ metrics are switched on.
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -35,9 +36,11 @@ class DaemonEndpoints:
         self._ready = False
         self._metrics: Metrics | None = None
         self._server: HttpServer | None = None
+        self._why_not_alive: Callable[[], str | None] = lambda: None
 
     def start(self, metrics_address: str, manager: Manager, listening: socket.socket | None = None) -> None:
         """Serves the pages if an address is given; on the socket `listening` if systemd has opened it."""
+        self._why_not_alive = manager.why_not_alive
         address = parse_address(metrics_address)
         if address is None:
             return
@@ -50,7 +53,7 @@ class DaemonEndpoints:
             address,
             {
                 "/metrics": metrics.page,
-                "/livez": lambda: livez(manager.node_status().late_seconds),
+                "/livez": lambda: livez(manager.why_not_alive()),
                 "/readyz": lambda: readyz(
                     located=self._node.summary.paths.imagefs is not None, held_off=self._hold_off.why()
                 ),
@@ -66,11 +69,12 @@ class DaemonEndpoints:
         self._node.on_call = metrics.count_call
 
     def on_observation(self) -> None:
-        """Feeds systemd's watchdog; after the first observation the service is ready."""
+        """Feeds systemd's watchdog, unless a pass is stuck; after the first observation the service is ready."""
         if not self._ready:
             self._ready = True
             self._notifier.ready("watching")
-        self._notifier.keep_alive(self._node.clock.monotonic())
+        if self._why_not_alive() is None:
+            self._notifier.keep_alive(self._node.clock.monotonic())
 
     def on_watch_event(self) -> None:
         """Counts an observation that inotify asked for."""

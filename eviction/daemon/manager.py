@@ -38,6 +38,7 @@ from eviction.reporting.status import (
     pod_directories_json,
     threshold_statuses,
     threshold_statuses_json,
+    why_not_alive,
 )
 from eviction.telemetry.events import EventSink, LogSink
 from eviction.types import Decision
@@ -45,6 +46,8 @@ from reclaim.types import RuntimeUnavailable
 from signals.types import SignalObservations
 
 REFRESH_SECONDS = 60.0  # between two questions where the images are and who uses them
+STALLED_PATIENCES = 3.0  # a pass that has not gone forward for so many times `removalPatience` is stuck
+SHORTEST_STALL_SECONDS = 90.0  # and never before: a stage that reads is left behind after 60 s
 STILL_SECONDS = 1.0  # the longest interval near a mark while nothing fills the filesystem
 
 
@@ -104,6 +107,16 @@ class Manager:
         task, now = self._worker.task, self._node.clock.monotonic()
         return 0.0 if task is None else max(now - max(task.started, self._node.progress.at), 0.0)
 
+    def why_not_alive(self) -> str | None:
+        """Why the daemon should be started anew, as a sentence; None if it works. Any thread."""
+        patience_seconds = self._node.configuration.removal_patience_seconds
+        limit_seconds = max(STALLED_PATIENCES * patience_seconds, SHORTEST_STALL_SECONDS)
+        return why_not_alive(self.late_seconds(), self.stalled_seconds(), limit_seconds)
+
+    def late_seconds(self) -> float:
+        """How long the next observation is overdue; negative before it is due. Any thread."""
+        return self._node.clock.monotonic() - self._observation_due
+
     def observe_now(self) -> None:
         """Asks for an observation before the next one is due. Any thread."""
         self._asked = True
@@ -151,7 +164,7 @@ class Manager:
             self._announcements.conditions,
             () if observations is None else self._thresholds(observations),
             heartbeat_age_seconds=now - self.heartbeat,
-            late_seconds=now - self._observation_due,
+            late_seconds=self.late_seconds(),
             now=now,
             stalled_seconds=self.stalled_seconds(),
             removal_in_flight_seconds=self._node.removals.oldest_seconds,

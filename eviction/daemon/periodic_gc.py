@@ -22,9 +22,10 @@ from eviction.configuration.effective import Extent
 from eviction.node.node import Node
 from eviction.reporting.log import Level, Log
 from eviction.telemetry.events import EventSink
+from reclaim.events import EventReason, GCEvent
 from reclaim.images.lister import Lister
 from reclaim.images.periodic_gc import ImageGC
-from reclaim.types import EventReason, GCEvent, ReclaimResult, Result
+from reclaim.types import ReclaimResult, Result
 from signals.quantity import format_bytes
 
 CONTAINER_GC_PERIOD_SECONDS = 60.0

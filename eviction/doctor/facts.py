@@ -18,7 +18,7 @@ from reclaim.images.in_use import images_in_use
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.lister import Lister
 from reclaim.images.references import ImageIndex
-from reclaim.pods.states import Why
+from reclaim.pods.states import NO_TROUBLE
 from reclaim.types import Listing, PodSandboxState, RuntimeUnavailable
 
 MAX_USER_INSTANCES = "/proc/sys/fs/inotify/max_user_instances"
@@ -104,6 +104,7 @@ def _with_runtime(facts: NodeFacts, node: Node) -> NodeFacts:
         listing = Lister(node.client, node.client, node.clock).everything()
         images, containers, sandboxes = listing.images, listing.containers, listing.sandboxes
         doubt = node.compare_pods()
+        told = facts.pods_readable and doubt is not None and doubt.why not in NO_TROUBLE
         configured = node.client.sandbox_image()
         ready = [sandbox.id for sandbox in sandboxes if sandbox.state is PodSandboxState.READY][:MANY_SANDBOXES]
         used = [image for image in map(node.client.image_of_sandbox, ready) if image]
@@ -124,7 +125,7 @@ def _with_runtime(facts: NodeFacts, node: Node) -> NodeFacts:
         newest_created_seconds_ahead=None if newest is None else newest / 1e9 - facts.wall,
         unmatched_keeps=parse_keep_list(node.configuration.keep_images).unmatched(images),
         unresolved_images=images_in_use(listing).unresolved,
-        pods_doubt=facts.pods_doubt or (doubt.sentence if doubt is not None and facts.pods_readable else ""),
+        pods_doubt=facts.pods_doubt or (doubt.sentence if told and doubt is not None else ""),
     )
 
 
@@ -152,7 +153,7 @@ def _with_daemon(facts: NodeFacts, control_socket: str) -> NodeFacts:
         told = ask(control_socket, "brief").get("pod_directories", {})
     except ControlUnavailable as error:
         return replace(facts, daemon_problem=str(error))
-    doubted = facts.pods_readable and told.get("why") not in (None, Why.NOT_COMPARED)
+    doubted = facts.pods_readable and told.get("why") not in {None, *NO_TROUBLE}
     return replace(facts, pods_doubt=str(told["sentence"])) if doubted else facts
 
 

@@ -25,7 +25,7 @@ from reclaim.cri.calls import READ_DEADLINE_SECONDS, CallObserver
 from reclaim.cri.client import CriClient
 from reclaim.disk_need import most_in_flight
 from reclaim.execution.executor import Executor
-from reclaim.execution.readings import Progress
+from reclaim.execution.readings import Progress, ReadingsInTime
 from reclaim.execution.removals import Removals
 from reclaim.execution.workers import NoThread, Workers
 from reclaim.functions import FUNCTIONS, Collector, FunctionTable, Policies, ReclaimContext
@@ -71,6 +71,8 @@ NEEDS_RESTART = {
 }
 
 
+DIRECTORY_SECONDS = 2.0  # how long one question to the kubelet's directories may take, as for statvfs
+MOST_DIRECTORY_THREADS = 80  # one for each removal of a container side by side, and a pass
 DRAIN_SECONDS = 30.0  # the longest wait for removals that were sent, at the end
 
 
@@ -104,9 +106,9 @@ def _policies(configuration: Configuration) -> Policies:
     )
 
 
-def _pods(configuration: Configuration, clock: Clock) -> BelievedPods:
+def _pods(configuration: Configuration, directories: KubeletDirectories, clock: Clock) -> BelievedPods:
     """The kubelet's directories, and the kubelet itself where it is configured."""
-    source: PodSource = KubeletDirectories(configuration.root_directory)
+    source: PodSource = directories
     if configuration.kubelet_endpoint is not None:
         from reclaim.pods.kubelet_client import get_pods  # only where it is configured, because it imports ssl
         from reclaim.pods.kubelet_pods import KubeletPods
@@ -156,13 +158,16 @@ class Node(NodeView):
         self.executor = self.make_executor(parallel=configuration.parallel_removals)
         self.records = records or ImageRecords(self._witness)
         self.record_file = RecordFile(configuration.state_file, self.clock) if configuration.state_file else None
-        self.pods = pods or _pods(configuration, self.clock)
+        self.directory_threads = Workers("the kubelet's directories", MOST_DIRECTORY_THREADS)
+        in_time = ReadingsInTime(self.directory_threads, DIRECTORY_SECONDS)
+        directories = KubeletDirectories(configuration.root_directory, in_time)
+        self.pods = pods or _pods(configuration, directories, self.clock)
         self.log_paths = LogPaths(configuration.pod_logs_dir, configuration.container_logs_dir)
         self.collector = self.make_collector(self.executor)
         self.disk_survey = DiskSurvey(
             self.summary.observe,
             self._places,
-            lambda: self.pods.marked(KubeletDirectories(configuration.root_directory).pod_states()),
+            lambda: self.pods.marked(directories.pod_states()),
             lambda: CriClient(self.endpoint.runtime, self.endpoint.image, ASK_SECONDS),
             self.clock,
         )
@@ -183,6 +188,7 @@ class Node(NodeView):
         try:
             self.removals.prepare()
             self.probe_threads.prepare(len(FilesystemRole))
+            self.directory_threads.prepare(self.configuration.parallel_removals + 1)
         except NoThread as error:
             raise CannotPrepare(f"{error}; is the limit on processes (pids.max, TasksMax=) reached?") from None
         try:
@@ -205,7 +211,7 @@ class Node(NodeView):
     @property
     def threads_not_started(self) -> int:
         """How many starts of a thread have failed."""
-        pools = (self.removals.workers, self.probe_threads)
+        pools = (self.removals.workers, self.probe_threads, self.directory_threads)
         return sum(pool.not_started for pool in pools) + self.disk_survey.threads_not_started
 
     def _parked_ended(self, outcome: Outcome) -> None:
@@ -335,6 +341,7 @@ class Node(NodeView):
 
         While a removal is not answered they stay: closing its connection would cancel it.
         """
+        self.directory_threads.close()
         if not self._own_removals:
             super().close()
         elif self.removals.wait(DRAIN_SECONDS):

@@ -17,6 +17,9 @@ from reclaim.pods.states import Doubt
 from signals.interval import FillRate
 from signals.types import SignalObservations
 
+# Observing three filesystems that all hang takes 6 s; a loop that is 2 s later than that hangs itself.
+LARGEST_DELAY_SECONDS = 8.0
+
 
 @dataclass(frozen=True, slots=True)
 class ThresholdStatus:
@@ -53,6 +56,20 @@ class NodeStatus:
     parked: int = 0
     threads_not_started: int = 0
     doubt: Doubt | None = None
+
+
+def why_not_alive(late_seconds: float, stalled_seconds: float, stalled_limit_seconds: float) -> str | None:
+    """Why the daemon should be started anew, as a sentence; None if it works.
+
+    A pass that waits for the runtime goes forward: each call is answered or has a deadline, and a removal is parked. So
+    one that does not is stuck in something else. `late_seconds`, `stalled_seconds`: see `NodeStatus`; the limit is for
+    the latter.
+    """
+    if late_seconds > LARGEST_DELAY_SECONDS:
+        return f"the next observation is {late_seconds:.1f} s late"
+    if stalled_seconds > stalled_limit_seconds:
+        return f"the pass has not gone forward for {stalled_seconds:.0f} s"
+    return None
 
 
 def parked_json(removal: Removal, now: float) -> dict[str, Any]:

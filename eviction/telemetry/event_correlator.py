@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 
-from reclaim.types import EventReason, GCEvent
+from reclaim.events import EventReason, GCEvent
 
 BURST = 25
 REFILL_SECONDS = 300.0

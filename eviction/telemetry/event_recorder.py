@@ -19,7 +19,7 @@ from eviction.reporting.log import Log
 from eviction.reporting.throttled_log import ThrottledLog
 from eviction.telemetry.event_correlator import EventCorrelator, NodeEvent
 from eviction.types import EvictionError
-from reclaim.types import GCEvent
+from reclaim.events import GCEvent
 from signals.clock import Clock
 
 MOST_QUEUED = 64

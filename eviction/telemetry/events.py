@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from eviction.reporting.log import Log
-from reclaim.types import GCEvent
+from reclaim.events import GCEvent
 
 
 class EventSink(Protocol):

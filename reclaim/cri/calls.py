@@ -175,12 +175,12 @@ class CriCalls:
         return RuntimeUnavailable(f"{self.endpoint}: {_short(method)} answered NOT_FOUND")
 
     def _unavailable(self, method: str, error: CallError) -> RuntimeUnavailable:
-        transient = error.code is Code.UNAVAILABLE
-        if error.code is Code.DEADLINE_EXCEEDED:
+        transient, late = error.code is Code.UNAVAILABLE, error.code is Code.DEADLINE_EXCEEDED
+        if late:
             sentence = f"{_short(method)} was not answered within {self._deadline:g} s"
         else:
             sentence = self._sentence(method, error)
-        return RuntimeUnavailable(f"{self.endpoint}: {sentence}", transient=transient)
+        return RuntimeUnavailable(f"{self.endpoint}: {sentence}", transient=transient, late=late)
 
     def _remove(self, method: str, request: Any, answer_type: type[Any], deadline: float | None = None) -> bool:
         if (refusal := self._refusal(method)) is not None:

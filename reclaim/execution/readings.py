@@ -1,8 +1,8 @@
 """Runs what reads on a thread of its own, so that a reading that hangs holds up nobody but itself.
 
-The calls of the runtime have deadlines; a directory on a filesystem that does not answer has none. `read_within` waits
-for so many seconds. A stage reads for as long as it takes: it counts as hanging when neither it has ended nor any call
-of the runtime was answered for a minute. Then it is left behind, and is not begun again before it has ended.
+The calls of the runtime have deadlines; a directory on a filesystem that does not answer has none. `ReadingsInTime`
+wait for so many seconds. A stage reads for as long as it takes: it counts as hanging when neither it has ended nor any
+call of the runtime was answered for a minute. Then it is left behind, and is not begun again before it has ended.
 """
 
 from __future__ import annotations
@@ -66,12 +66,25 @@ class _Reading(Generic[Answer]):
             self._on_end()
 
 
-def read_within(seconds: float, workers: Workers, read: Callable[[], Answer]) -> Answer:
-    """What `read` returns. Raises what it raises; ReadingHangs when it takes longer than that; NoThread."""
-    reading = _Reading(read, workers)
-    if not reading.ended.wait(seconds):
-        raise ReadingHangs(f"it did not answer within {seconds:g} s")
-    return reading.answer()
+class ReadingsInTime:
+    """Readings of one filesystem, each for a limited time. While one of them hangs the others fail at once. Any thread
+    may call."""
+
+    def __init__(self, workers: Workers, seconds: float):
+        self._workers = workers
+        self._seconds = seconds
+        self._hanging: threading.Event | None = None  # set when the reading has ended
+
+    def __call__(self, read: Callable[[], Answer], /) -> Answer:
+        """What `read` returns. Raises what it raises; ReadingHangs; NoThread."""
+        hanging = self._hanging
+        if hanging is not None and not hanging.is_set():
+            raise ReadingHangs("an earlier reading has not been answered yet")
+        reading = _Reading(read, self._workers)
+        if not reading.ended.wait(self._seconds):
+            self._hanging = reading.ended
+            raise ReadingHangs(f"it did not answer within {self._seconds:g} s")
+        return reading.answer()
 
 
 class Readings:

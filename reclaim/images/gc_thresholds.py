@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from reclaim.events import EventReason, GCEvent
 from reclaim.images.plan import ImageGCPolicy
-from reclaim.types import EventReason, GCEvent, ReclaimError
+from reclaim.types import ReclaimError
 
 
 class InvalidDiskCapacity(ReclaimError):

@@ -135,8 +135,8 @@ class Lister:
         for sandbox_id in sandbox_ids - self._silent.keys() if known else sandbox_ids:
             try:
                 self._sandbox_images[sandbox_id] = self._runtime.image_of_sandbox(sandbox_id)
-            except RuntimeUnavailable:
-                if not known:
+            except RuntimeUnavailable as error:
+                if not (known and error.late):
                     raise
                 self._silent[sandbox_id] = now + ASKED_AGAIN_SECONDS
                 return

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
+from reclaim.events import GCEvent
 from reclaim.execution.executor import Executor
 from reclaim.images.gc_thresholds import (
     InvalidDiskCapacity,
@@ -43,7 +44,6 @@ from reclaim.images.remover import ImageRemover
 from reclaim.services import ImageService
 from reclaim.types import (
     Action,
-    GCEvent,
     Listing,
     Outcome,
     Plan,

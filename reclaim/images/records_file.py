@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from reclaim.clock import Clock
-from reclaim.execution.readings import ReadingHangs, read_within
+from reclaim.execution.readings import ReadingHangs, ReadingsInTime
 from reclaim.execution.workers import NoThread, Workers
 from reclaim.images.records_json import LARGEST_BYTES, Moment, NotRecords, records_from_json, records_json
 from reclaim.types import ImageRecord
@@ -185,6 +185,6 @@ def _reason(error: Exception) -> str:
 def load_in_time(file: RecordFile, workers: Workers) -> Loaded:
     """What was saved, if it can be read within a second on one of these threads."""
     try:
-        return read_within(LOAD_SECONDS, workers, file.load)
+        return ReadingsInTime(workers, LOAD_SECONDS)(file.load)
     except (ReadingHangs, NoThread) as error:
         return Loaded(problem=f"the state file is not read: {error}; images count as new")

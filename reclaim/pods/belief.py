@@ -27,6 +27,7 @@ from reclaim.pods.states import Doubt, PodStates, RootIdentity, Why, doubt, is_p
 from reclaim.types import Container, ContainerState, Listing, PodSandbox, PodSandboxState
 
 SETTLE_SECONDS = 10.0
+LONGEST_NAME = 63 + 1 + 253  # of namespace and pod in Kubernetes; what a runtime reports may be longer
 
 
 class _Part(NamedTuple):
@@ -89,9 +90,10 @@ def _unexplained(states: PodStates, held: Collection[str], where: str) -> Doubt 
         return doubt(Why.EXPLAINS_NOTHING, what)
     if not present.isdisjoint(held) or (states.known and states.synced and states.sources_ready):
         return None
+    if not held:
+        return doubt(Why.NOTHING_HELD, f"the runtime holds nothing of a pod by which {where} could be believed")
     what = "has a directory of none of them" if present else "is empty"
-    holds = f"parts of {len(held)} pods" if held else "nothing of a pod"
-    return doubt(Why.EXPLAINS_NOTHING, f"the runtime holds {holds} and {where} {what}")
+    return doubt(Why.EXPLAINS_NOTHING, f"the runtime holds parts of {len(held)} pods and {where} {what}")
 
 
 def _parts(listing: Listing) -> Iterator[_Part]:
@@ -105,7 +107,7 @@ def _parts(listing: Listing) -> Iterator[_Part]:
 
 
 def _part(each: Container | PodSandbox, *, runs: bool) -> _Part:
-    return _Part(each.pod_uid, f"{each.pod_namespace}/{each.pod_name}", runs, each.created_at_ns)
+    return _Part(each.pod_uid, f"{each.pod_namespace}/{each.pod_name}"[:LONGEST_NAME], runs, each.created_at_ns)
 
 
 def _settled(parts: Iterable[_Part], present: Collection[str], now_ns: int, settle_seconds: float) -> bool:

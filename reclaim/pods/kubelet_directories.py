@@ -3,64 +3,97 @@
 The kubelet makes `<root-dir>/pods/<UID>` before it makes a log directory or a sandbox, and removes it only when the pod
 is gone for good and no container of it runs (`pkg/kubelet/kubelet_volumes.go`, cleanupOrphanedPodDirs). So while the
 directory exists nothing of that pod is an orphan, and once it is missing the pod is gone, if the directories are the
-kubelet's (`belief`). Without the directories no pod counts as gone.
+kubelet's (`belief`). Without the directories no pod counts as gone, and neither while their filesystem does not answer.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from typing import Protocol, TypeVar
 
 from reclaim.pods.states import PodStates, RootIdentity, Why, doubt, is_pod_uid
+from reclaim.types import ReclaimError
+
+Answer = TypeVar("Answer")
 
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-class KubeletDirectories:
-    """A PodSource that reads `<root_directory>/pods`. Creates nothing, follows no symlink below it."""
+class ReadInTime(Protocol):
+    """Reads on a thread that may hang, and waits for it for a limited time."""
 
-    def __init__(self, root_directory: str):
+    def __call__(self, read: Callable[[], Answer], /) -> Answer:
+        """What `read` returns. Raises what it raises, and ReclaimError when it takes too long."""
+
+
+def read_here(read: Callable[[], Answer], /) -> Answer:
+    """Reads on the caller's thread, however long it takes."""
+    return read()
+
+
+class KubeletDirectories:
+    """A PodSource that reads `<root_directory>/pods`. Creates nothing, follows no symlink below it.
+
+    `in_time`: how it reads. A reading that takes too long is one that failed.
+    """
+
+    def __init__(self, root_directory: str, in_time: ReadInTime = read_here):
         self._root = root_directory
         self._pods = os.path.join(root_directory, "pods")
+        self._in_time = in_time
 
     def pod_states(self) -> PodStates:
         """The pods that have a directory; unknown when `pods` is missing or cannot be read."""
         try:
-            with self._opened() as (descriptor, identity):
-                return PodStates(frozenset(os.listdir(descriptor)), identity=identity)
+            return self._in_time(self._pod_states)
         except OSError as error:
-            return PodStates(None, doubt=doubt(Why.UNREADABLE, f"{self._pods} cannot be read ({error.strerror})"))
+            why = error.strerror or str(error)
+        except ReclaimError as error:
+            why = str(error)
+        return PodStates(None, doubt=doubt(Why.UNREADABLE, f"{self._pods} cannot be read ({why})"))
 
     def identity(self) -> RootIdentity | None:
         """Device and inode of the root and of `pods`; None when they cannot be opened."""
-        try:
-            with self._opened() as (_, identity):
-                return identity
-        except OSError:
-            return None
+        with suppress(OSError, ReclaimError):
+            return self._in_time(self._identity)
+        return None
 
     def start_times(self) -> Mapping[str, float]:
         """The last change of each pod's directory itself: the kubelet fills it when it makes the pod."""
-        changed: dict[str, float] = {}
-        with suppress(OSError), os.scandir(self._pods) as entries:
-            for entry in entries:
-                with suppress(FileNotFoundError):  # removed meanwhile
-                    changed[entry.name] = entry.stat(follow_symlinks=False).st_mtime
-        return changed
+        with suppress(OSError, ReclaimError):
+            return self._in_time(self._start_times)
+        return {}
 
     def gone(self, uid: str, on: RootIdentity | None = None) -> bool:
         """Whether `pods` is readable and contains no such entry. An invalid UID never counts as gone, and with `on`
         none in another directory."""
         if not is_pod_uid(uid):
             return False
-        try:
-            with self._opened() as (descriptor, identity):
-                if on is not None and identity != on:
-                    return False
-                return not _exists(descriptor, uid)
-        except OSError:
-            return False
+        with suppress(OSError, ReclaimError):
+            return self._in_time(lambda: self._is_missing(uid, on))
+        return False
+
+    def _pod_states(self) -> PodStates:
+        with self._opened() as (descriptor, identity):
+            return PodStates(frozenset(os.listdir(descriptor)), identity=identity)
+
+    def _identity(self) -> RootIdentity:
+        with self._opened() as (_, identity):
+            return identity
+
+    def _start_times(self) -> Mapping[str, float]:
+        changed: dict[str, float] = {}
+        with os.scandir(self._pods) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):  # removed meanwhile
+                    changed[entry.name] = entry.stat(follow_symlinks=False).st_mtime
+        return changed
+
+    def _is_missing(self, uid: str, on: RootIdentity | None) -> bool:
+        with self._opened() as (descriptor, identity):
+            return (on is None or identity == on) and not _exists(descriptor, uid)
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[int, RootIdentity]]:

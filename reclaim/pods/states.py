@@ -47,9 +47,14 @@ class Why(StrEnum):
 
     UNREADABLE = "unreadable"
     NOT_COMPARED = "not_compared"
+    NOTHING_HELD = "nothing_held"
     RUNS_WITHOUT = "runs_without"
     EXPLAINS_NOTHING = "explains_nothing"
     EXCHANGED = "exchanged"
+
+
+NO_TROUBLE = frozenset({Why.NOT_COMPARED, Why.NOTHING_HELD})
+"""Doubts that ask for nothing: the runtime's own trouble is told elsewhere, and without a pod only logs can be lost."""
 
 
 class Doubt(NamedTuple):

@@ -107,13 +107,14 @@ def test_nothing_from_the_start_to_the_last_removal_creates_a_file(
     small_node: SmallNode, tmp_path: Path, command: list[str]
 ) -> None:
     """strace records no system call that could create a file, not even a failed one, although the environment lets
-    Python write its bytecode."""
+    Python write its bytecode. The directory of the lock is there, as at every start but the first after a boot."""
     need_mounts()
     subprocess.run([sys.executable, "-m", "compileall", "-q", *(str(ROOT / each) for each in PACKAGES)], check=True)
     small_node.run(small_node.run_pod("web"))
     images = set(small_node.add_images(2))
     small_node.gone_pod("gone")
     configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=20 * MIB)
+    (Path(configuration).parent / "lock").mkdir(mode=0o700)
     environment, trace = environment_on(small_node.disk), tmp_path / "trace"
     process = subprocess.Popen(
         traced(trace, PROGRAM, *command, "--config", configuration),

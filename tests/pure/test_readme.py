@@ -18,7 +18,8 @@ from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE
 from eviction.drill.report.svg import NAMESPACE
 from eviction.drill.scenario.library import find_scenario
 from eviction.reporting.explain import REASONS
-from reclaim.types import EventReason, Reason
+from reclaim.events import EventReason
+from reclaim.types import Reason
 from signals.types import FilesystemRole, FsLayout, Signal
 from tests.pages import (
     EVICTION,

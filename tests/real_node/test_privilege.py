@@ -83,6 +83,7 @@ def test_the_daemon_relieves_a_real_containerd_within_the_limits_of_its_unit(
         podLogsDir=str(logs),
         stateFile=str(state / "images.json"),
         controlSocket=str(run / "control.sock"),
+        lockDirectory=str(run / "lock"),
         evictionHard={"imagefs.available": str(mark)},
     )
     with Daemon("--config", configuration, before=limits(logs, state, run)) as daemon:
@@ -94,6 +95,7 @@ def test_the_daemon_relieves_a_real_containerd_within_the_limits_of_its_unit(
         status = answer(reclaimd_here("status", "--config", configuration, "-o", "json"))
         assert status["passes"][-1]["result"] == "satisfied"
         assert daemon.stop() == 0
+        assert not daemon.logged("no lock of the node")
         outcomes = [outcome for record in daemon.passes for outcome in record["removals"]]
     assert [outcome for outcome in outcomes if outcome["result"] != "removed"] == []
     assert {outcome["kind"] for outcome in outcomes} == {"image", "container", "sandbox", "pod_log"}

@@ -17,7 +17,7 @@ from eviction.daemon.periodic_gc import (
 )
 from eviction.reporting.log import Log
 from eviction.telemetry.events import LogSink
-from reclaim.types import EventReason
+from reclaim.events import EventReason
 from tests.pure.values import SteppedClock, SteppedEvent
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reclaim.events import EventReason
 from reclaim.images.gc_thresholds import (
     InvalidDiskCapacity,
     SpaceDecision,
@@ -20,7 +21,6 @@ from reclaim.images.gc_thresholds import (
     usage_percent,
 )
 from reclaim.images.plan import ImageGCPolicy
-from reclaim.types import EventReason
 from tests.pure.values import GIB, KIB, MIB
 
 

@@ -67,9 +67,9 @@ def why(present: str | None, listing: Listing | None, believed: RootIdentity | N
         ("one", [dead("one"), container("c", state=ContainerState.CREATED, pod_uid="two")], ""),
         ("", [dead("one")], Why.EXPLAINS_NOTHING),
         ("foreign", [dead("one"), dead("two")], Why.EXPLAINS_NOTHING),
-        ("one", [], Why.EXPLAINS_NOTHING),
-        ("", [], Why.EXPLAINS_NOTHING),
-        ("", [dead("")], Why.EXPLAINS_NOTHING),
+        ("one", [], Why.NOTHING_HELD),
+        ("", [], Why.NOTHING_HELD),
+        ("", [dead("")], Why.NOTHING_HELD),
     ],
 )
 def test_directories_are_believed_while_they_explain_what_the_runtime_holds(
@@ -129,6 +129,9 @@ def test_other_directories_must_explain_what_has_run_for_a_while(
 def test_the_sentence_names_pod_and_directory() -> None:
     """One sentence, with the first pod and how many more."""
     listing = held(runs("one")._replace(pod_name="web"), runs("two")._replace(pod_name="api"), dead("three"))
+    long = doubt_about(PodStates(frozenset()), held(runs("one")._replace(pod_name="x" * 10**6)), None, WHERE, NOW_NS)
+    assert long is not None
+    assert len(long.sentence) < 500
     found = doubt_about(PodStates(frozenset({"three"})), listing, None, WHERE, NOW_NS)
     assert found is not None
     assert found.sentence == (

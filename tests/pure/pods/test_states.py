@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from reclaim.pods.kubelet_directories import KubeletDirectories
-from reclaim.pods.states import PodStates
+from reclaim.pods.states import PodStates, RootIdentity
 
 UID = "6b6a1b0a-4bd8-4b1a-a0a3-1c5f2f0f8e11"
 
@@ -109,3 +109,43 @@ def test_plan_and_last_check_agree_on_invalid_uids(tmp_path: Path, uid: str) -> 
     directories = KubeletDirectories(str(tmp_path))
     assert not directories.pod_states().gone(uid)
     assert not directories.gone(uid)
+
+
+def test_a_pod_is_gone_only_in_the_directories_that_are_meant(tmp_path: Path) -> None:
+    """Root and `pods` both count, by device and inode: another root, and another `pods` in it, are others."""
+    (tmp_path / "root" / "pods").mkdir(parents=True)
+    directories = KubeletDirectories(str(tmp_path / "root"))
+    first = directories.identity()
+    assert first is not None
+    assert directories.pod_states().identity == first
+    assert directories.gone(UID, first)
+    (tmp_path / "root" / "pods").rename(tmp_path / "pods")
+    assert directories.identity() is None
+    assert not directories.gone(UID, first)
+    (tmp_path / "root" / "pods").mkdir()
+    second = directories.identity()
+    assert second not in (None, first)
+    assert not directories.gone(UID, first)
+    (tmp_path / "root").rename(tmp_path / "old")
+    (tmp_path / "root").mkdir()
+    (tmp_path / "old" / "pods").rename(tmp_path / "root" / "pods")
+    assert directories.identity() not in (first, second)
+    assert not directories.gone(UID, second)
+
+
+def test_what_cannot_be_read_says_why(tmp_path: Path) -> None:
+    """The system's own words, in one sentence with the path."""
+    states = KubeletDirectories(str(tmp_path)).pod_states()
+    assert states.doubt is not None
+    assert states.doubt.sentence == (
+        f"{tmp_path}/pods cannot be read (No such file or directory), so which pods are gone is not known"
+    )
+
+
+def test_readings_of_two_directories_are_no_reading() -> None:
+    """Neither list is that of one moment in one place."""
+    one, other = (PodStates(frozenset({"a"}), identity=RootIdentity((1, 1), (1, number))) for number in (2, 3))
+    merged = one.merge(other)
+    assert merged.present is None
+    assert merged.doubt is not None
+    assert not merged.gone("b")

@@ -16,7 +16,7 @@ from eviction.telemetry.event_recorder import (
     EventRecorder,
     EventWriter,
 )
-from reclaim.types import EventReason, GCEvent
+from reclaim.events import EventReason, GCEvent
 from tests.pure.values import SteppedClock, SteppedEvent
 
 MET = GCEvent(EventReason.EVICTION_THRESHOLD_MET, "Attempting to reclaim ephemeral-storage")

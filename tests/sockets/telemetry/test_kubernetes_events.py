@@ -14,7 +14,7 @@ import pytest
 from eviction.telemetry.event_correlator import NodeEvent
 from eviction.telemetry.event_recorder import EventNotSent, write
 from eviction.telemetry.kubernetes_events import KubernetesEvents
-from reclaim.types import EventReason
+from reclaim.events import EventReason
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import ENVIRONMENT, Daemon, came_true

@@ -1,0 +1,62 @@
+"""The kubelet's directories on a filesystem that does not answer: nothing is known, and nobody waits for it twice."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from reclaim.execution.readings import ReadingsInTime
+from reclaim.execution.workers import Workers
+from reclaim.pods.kubelet_directories import KubeletDirectories
+
+Answer = TypeVar("Answer")
+
+
+class DeadDisk:
+    """Reads a disk that can stop to answer: each reading then hangs until it answers again."""
+
+    def __init__(self) -> None:
+        self.workers = Workers("directories", 4)
+        self.answers = threading.Event()
+        self.answers.set()
+        self.hung = 0
+        self._in_time = ReadingsInTime(self.workers, 0.05)
+
+    def __call__(self, read: Callable[[], Answer], /) -> Answer:
+        """One reading."""
+
+        def when_it_answers() -> Answer:
+            self.hung += not self.answers.is_set()
+            assert self.answers.wait(60.0)
+            return read()
+
+        return self._in_time(when_it_answers)
+
+
+@pytest.mark.regression
+def test_directories_that_do_not_answer_are_unknown_and_are_asked_once(tmp_path: Path) -> None:
+    """No pod counts as gone, and only the first reading waits. When the disk answers again, all is as before."""
+    (tmp_path / "pods" / "uid-1").mkdir(parents=True)
+    disk = DeadDisk()
+    directories = KubeletDirectories(str(tmp_path), disk)
+    assert directories.gone("uid-2")
+    disk.answers.clear()
+    states = directories.pod_states()
+    assert states.present is None
+    assert states.doubt is not None
+    assert states.doubt.sentence.startswith(f"{tmp_path}/pods cannot be read (it did not answer within 0.05 s)")
+    assert not directories.gone("uid-2")
+    assert directories.identity() is None
+    assert directories.start_times() == {}
+    assert disk.hung == 1
+    disk.answers.set()
+    while disk.workers.at_work:
+        time.sleep(0.001)
+    assert directories.pod_states().present == frozenset({"uid-1"})
+    assert directories.gone("uid-2")
+    disk.workers.close()

@@ -1,0 +1,23 @@
+"""Why a daemon should be started anew."""
+
+from __future__ import annotations
+
+import pytest
+
+from eviction.reporting.status import LARGEST_DELAY_SECONDS, why_not_alive
+
+
+@pytest.mark.parametrize(
+    ("late_seconds", "stalled_seconds", "why"),
+    [
+        (-10.0, 0.0, None),
+        (LARGEST_DELAY_SECONDS, 90.0, None),
+        (LARGEST_DELAY_SECONDS + 0.1, 0.0, "the next observation is 8.1 s late"),
+        (0.0, 90.1, "the pass has not gone forward for 90 s"),
+    ],
+)
+def test_a_daemon_is_alive_as_long_as_it_observes_and_its_pass_goes_forward(
+    late_seconds: float, stalled_seconds: float, why: str | None
+) -> None:
+    """Three filesystems that hang take 6 s. A pass that waits for the runtime goes forward, as each wait is bounded."""
+    assert why_not_alive(late_seconds, stalled_seconds, 90.0) == why
