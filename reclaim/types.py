@@ -304,7 +304,8 @@ class Outcome:
     `result` is None for what was kept. `freed_bytes` and `freed_inodes` are what the filesystem had gained right after
     the removal, at least 0: late space counts where it arrives, and what others wrote meanwhile is subtracted. Both are
     0 in a dry run. `may_have_gone`: it does not count as removed, but the call may have removed it all the same; an
-    object of this id would then be a new one.
+    object of this id would then be a new one. `call_seconds`: of its duration, without the checks around the call; 0 if
+    no removal was sent.
     """
 
     verdict: Verdict
@@ -314,6 +315,7 @@ class Outcome:
     freed_bytes: int = 0
     freed_inodes: int = 0
     may_have_gone: bool = False
+    call_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

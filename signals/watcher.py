@@ -75,10 +75,16 @@ class FsWatcher:
         descriptor = self._manager.get_fd()
         os.set_blocking(descriptor, False)
         os.set_inheritable(descriptor, False)
-        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._arm()
-        self._thread = threading.Thread(target=self._serve, name="inotify", daemon=True)
-        self._thread.start()
+        try:
+            self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            self._arm()
+            thread = threading.Thread(target=self._serve, name="inotify", daemon=True)
+            thread.start()
+        except (OSError, RuntimeError) as error:
+            self.problem = f"no descriptors or no thread for inotify ({error}); observing at intervals only"
+            self.stop()
+        else:
+            self._thread = thread
 
     def watch(self, directories: Iterable[str]) -> None:
         """Replaces the set of watched directories."""
@@ -107,6 +113,7 @@ class FsWatcher:
         if self._manager is not None:
             self._manager.close()
             self._manager = None
+        if self._wake_write >= 0:
             os.close(self._wake_read)
             os.close(self._wake_write)
             self._wake_write = -1

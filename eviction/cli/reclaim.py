@@ -24,7 +24,7 @@ from eviction.cli.progress import Progress
 from eviction.cli.standalone import observe
 from eviction.cli.termination import block_termination, on_signals
 from eviction.control.reclaim import ReclaimOptions, ReclaimRefused, read_options, respond
-from eviction.node.node import Node
+from eviction.node.node import DRAIN_SECONDS, Node
 from signals.types import Signal
 
 
@@ -58,6 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
         problem, observations, decision = observe(node)
         with Progress("reclaiming", lambda: removing(node)):
             answer = respond(options, node, observations, decision, problem)
+        with Progress("waiting for removals that are not answered", lambda: removing(node)):
+            node.removals.wait(DRAIN_SECONDS)  # leaving would cancel them
     if answer.sentence:
         exit_with(answer.exit_code, answer.sentence)
     if answer.document is not None:
@@ -69,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def removing(node: Node) -> str:
     """The objects that are being removed now, as text; empty while lists are read."""
-    return ", ".join(f"{verdict.kind} {verdict.name}" for verdict in list(node.executor.in_flight.values()))
+    return ", ".join(f"{removal.verdict.kind} {removal.verdict.name}" for removal in node.removals.begun)
 
 
 def _options(arguments: argparse.Namespace) -> ReclaimOptions:

@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
     if problem is not None:
         log.warning(problem)
     if periodic is not None:
-        periodic.start()
+        start_periodic_gc(periodic)
     manager.run()
     saver.finish()
     finish_events()
@@ -126,6 +126,14 @@ def prepare(node: Node, manager: Manager) -> None:
         node.prepare()
         manager.prepare()
     except (CannotPrepare, NoThread) as error:
+        exit_with(EXIT_NO_RESOURCES, f"cannot start: {error}")
+
+
+def start_periodic_gc(periodic: PeriodicGC) -> None:
+    """Starts the periodic loops. Exits with 71 without threads for them."""
+    try:
+        periodic.start()
+    except NoThread as error:
         exit_with(EXIT_NO_RESOURCES, f"cannot start: {error}")
 
 

@@ -42,12 +42,15 @@ from eviction.reporting.status import (
 )
 from eviction.telemetry.events import EventSink, LogSink
 from eviction.types import Decision
+from reclaim.execution.readings import ReadingHangs, ReadingsInTime
+from reclaim.execution.workers import NoThread, Workers
 from reclaim.types import RuntimeUnavailable
 from signals.types import SignalObservations
 
 REFRESH_SECONDS = 60.0  # between two questions where the images are and who uses them
 STALLED_PATIENCES = 3.0  # a pass that has not gone forward for so many times `removalPatience` is stuck
 SHORTEST_STALL_SECONDS = 90.0  # and never before: a stage that reads is left behind after 60 s
+PLACES_SECONDS = 2.0  # how long the question where the images are holds up the worker
 STILL_SECONDS = 1.0  # the longest interval near a mark while nothing fills the filesystem
 
 
@@ -78,6 +81,8 @@ class Manager:
         self._on_detected = on_detected
         self._announcements = Announcements(node, log, events or LogSink(log))
         self._worker = Worker(node.clock, log, self._refresh_soon, self._wake_up)
+        self._place_threads = Workers("places", 2)
+        self._places_in_time = ReadingsInTime(self._place_threads, PLACES_SECONDS)
         self._wake = event()
         self._urgent = event()  # cuts even the shortest interval, in which the loop does not wait for `_wake`
         self._asked = False
@@ -95,6 +100,7 @@ class Manager:
     def prepare(self) -> None:
         """Starts the worker's threads. Raises NoThread."""
         self._worker.prepare()
+        self._place_threads.prepare(1)
 
     def doing(self) -> str | None:
         """What the worker does now, in words; None for nothing. Any thread."""
@@ -202,6 +208,7 @@ class Manager:
         if not self._node.removals.wait(DRAIN_SECONDS):
             self._announcements.left_unanswered()
         self._worker.leave()
+        self._place_threads.close()
 
     def _turn(self) -> None:
         """One turn of the loop: observe, start what follows from it, and wait for the next observation."""
@@ -341,12 +348,12 @@ class Manager:
         """Asks the runtime where the images are and who uses them, which updates the image records; compares what it
         holds with the kubelet's directories.
 
-        Under pressure only where they are, and that seldom once it is known, as a runtime that does not answer this
-        question would hold up the passes by its deadline. Who uses them takes a call for each container on some
-        runtimes, minutes for thousands of them, and a pass asks for itself.
+        Under pressure only where they are: who uses them takes a call for each container on some runtimes, minutes for
+        thousands of them, and a pass asks for itself. After an answer that was waited for in vain it is asked again a
+        minute later, as no pass can begin meanwhile; where nothing is known yet, each second.
         """
-        known = self._node.summary.paths.imagefs is not None
-        problem, pressed = self._node.locate(), bool(self._announcements.conditions)
+        began = self._node.clock.monotonic()
+        problem, pressed = self._locate(), bool(self._announcements.conditions)
         if problem is None and not pressed:
             try:
                 self._node.compare_pods()
@@ -358,10 +365,17 @@ class Manager:
         if problem is None and not self._announcements.conditions:
             self._on_detected()
         self._announcements.runtime_asked(problem, self._node.pods_problem)
-        wait = REFRESH_SECONDS if (known if pressed else problem is None) else RETRY_SECONDS
         self._announcements.pods_compared(self._node.pods_doubt)
-        wait = REFRESH_SECONDS if problem is None and not pressed else RETRY_SECONDS
-        self._refresh_due = self._node.clock.monotonic() + wait
+        now, known = self._node.clock.monotonic(), self._node.summary.paths.imagefs is not None
+        soon = problem is not None and (now - began < PLACES_SECONDS or not known)
+        self._refresh_due = now + (RETRY_SECONDS if soon else REFRESH_SECONDS)
+
+    def _locate(self) -> str | None:
+        """Asks where the images are, for 2 s at most. None, or one sentence why that is not known."""
+        try:
+            return self._places_in_time(self._node.locate)
+        except (ReadingHangs, NoThread) as error:
+            return f"where its images are: {error}"
 
     def _refresh_soon(self) -> None:
         self._refresh_due = self._node.clock.monotonic() + RETRY_SECONDS

@@ -23,6 +23,7 @@ from eviction.node.node import Node
 from eviction.reporting.log import Level, Log
 from eviction.telemetry.events import EventSink
 from reclaim.events import EventReason, GCEvent
+from reclaim.execution.workers import NoThread
 from reclaim.images.lister import Lister
 from reclaim.images.periodic_gc import ImageGC
 from reclaim.types import ReclaimResult, Result
@@ -156,9 +157,12 @@ class PeriodicGC:
             )
 
     def start(self) -> None:
-        """Starts both loops."""
-        for loop in self.loops:
-            loop.start()
+        """Starts both loops. Raises NoThread."""
+        try:
+            for loop in self.loops:
+                loop.start()
+        except RuntimeError as error:
+            raise NoThread(f"no thread can be started for the periodic loops: {error}") from error
 
     def _container_pass(self) -> str:
         self._collector.set_policies(self._node.policies())

@@ -76,8 +76,11 @@ class EventRecorder:
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
 
     def start(self) -> None:
-        """Starts the thread."""
-        self._thread.start()
+        """Starts the thread. Without one no event is sent, which is a warning."""
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._log.warning(f"no events are sent to the API server: {error}")
 
     def warn(self, event: GCEvent) -> None:
         """Queues an event, or drops it if the queue is full. From any thread; takes microseconds."""

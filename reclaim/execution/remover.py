@@ -94,8 +94,10 @@ def remove_one(
     """
     started = clock.monotonic()
 
+    call_seconds = 0.0
+
     def outcome(result: Result | None, error: str = "") -> Outcome:
-        return Outcome(verdict, result, error, clock.monotonic() - started)
+        return Outcome(verdict, result, error, clock.monotonic() - started, call_seconds=call_seconds)
 
     try:
         refused = _refusal(verdict, remover, clock, stopping)
@@ -108,11 +110,12 @@ def remove_one(
         return outcome(Result.PLANNED)
     if not may_send():
         return replace(outcome(None), verdict=_kept(verdict, Reason.STOPPING))
-    failure, was_there = "", True
+    failure, was_there, sent = "", True, clock.monotonic()
     try:
         was_there = remover.remove(verdict)
     except RemovalFailed as error:
         failure = str(error)
+    call_seconds = clock.monotonic() - sent
     try:
         if remover.present(verdict):
             failed = outcome(Result.FAILED, failure or "the runtime reported success but still has it")

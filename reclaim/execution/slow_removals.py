@@ -3,7 +3,7 @@
 A runtime that deletes can starve the disk that it deletes from (kubernetes/kubernetes#38710), and containerd holds a
 lock meanwhile for which new containers wait (containerd/containerd#11021). A removal that takes ten times as long as
 its kind usually does is the sign of it. After one, nothing new is sent for as long as it took, so that deleting takes
-at most half of the time while that lasts.
+at most half of the time while that lasts. A check before the removal that takes long is no such sign.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class SlowRemovals:
 
     def pause_after(self, outcome: Outcome) -> float:
         """Seconds for which nothing new should be sent; 0.0 after a removal that took as long as usual."""
-        if outcome.result not in SENT:
+        if outcome.result not in SENT or not outcome.call_seconds:
             return 0.0
         known = self._seconds.setdefault(outcome.verdict.kind, deque(maxlen=REMEMBERED))
         usual = statistics.median(known) if known else 0.0
-        known.append(outcome.duration_seconds)
-        if outcome.duration_seconds < max(FAR_LONGER * usual, SHORTEST_SLOW_SECONDS):
+        known.append(outcome.call_seconds)
+        if outcome.call_seconds < max(FAR_LONGER * usual, SHORTEST_SLOW_SECONDS):
             return 0.0
-        return min(outcome.duration_seconds, LONGEST_PAUSE_SECONDS)
+        return min(outcome.call_seconds, LONGEST_PAUSE_SECONDS)

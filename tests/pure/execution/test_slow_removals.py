@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from reclaim.execution.slow_removals import LONGEST_PAUSE_SECONDS, SlowRemovals
@@ -10,7 +12,7 @@ from reclaim.types import Action, Kind, Outcome, Reason, Result, Verdict
 
 def took(seconds: float, kind: Kind = Kind.IMAGE, result: Result | None = Result.REMOVED) -> Outcome:
     """A removal that took so long."""
-    return Outcome(Verdict(kind, "x", "x", Action.REMOVE, Reason.UNUSED), result, "", seconds)
+    return Outcome(Verdict(kind, "x", "x", Action.REMOVE, Reason.UNUSED), result, "", seconds, call_seconds=seconds)
 
 
 @pytest.mark.parametrize(
@@ -51,3 +53,11 @@ def test_kinds_are_apart() -> None:
 def test_what_was_not_removed_tells_nothing(result: Result | None) -> None:
     """A dry run and an object that stays send no removal."""
     assert SlowRemovals().pause_after(took(60.0, result=result)) == 0.0
+
+
+@pytest.mark.regression
+def test_a_check_that_takes_long_is_no_slow_removal() -> None:
+    """A question that hung for 10 s, and a call that was answered at once, or not sent: no rest."""
+    for result, call_seconds in ((Result.REMOVED, 0.1), (Result.UNANSWERED, 0.0)):
+        outcome = replace(took(10.0, result=result), call_seconds=call_seconds)
+        assert SlowRemovals().pause_after(outcome) == 0.0
