@@ -67,8 +67,9 @@ class BelievedPods:
             believed = self._believed
         if self.source.gone(uid, believed):
             return True
+        identity = self.source.identity()  # it may take a while, so not under the lock
         with self._lock:
-            self._doubt = self._doubt or self._other(self.source.identity())
+            self._doubt = self._doubt or self._other(identity)
         return False
 
     def start_times(self) -> Mapping[str, float]:
