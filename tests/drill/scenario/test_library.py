@@ -63,6 +63,7 @@ MUTATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "soft-recovers": ({"never_relieved": True}, "pressure"),
     "split-images": ({"goes": ("container default/finished/*",)}, "container default/finished/*"),
     "split-writable": ({"goes": ("image registry.example/old-*",)}, "image registry.example/old-*"),
+    "stuck-removal": ({"stays": ("image registry.example/old-01:1",)}, "image registry.example/old-01:1"),
     "two-collectors": ({"stays": ("container default/crashed/app#0",)}, "container default/crashed/app#0"),
 }
 
