@@ -95,7 +95,7 @@ class Manager:
         self._observation_due = self.heartbeat
         self.requests = ReclaimQueue(self._observe_at_once, self.doing)
         node.removals.on_parked = self._announcements.parked
-        node.removals.on_parked_ended = self._announcements.parked_ended
+        node.on_parked_ended = self._announcements.parked_ended
 
     def prepare(self) -> None:
         """Starts the worker's threads. Raises NoThread."""

@@ -39,7 +39,7 @@ from reclaim.pod_logs.names import LogPaths
 from reclaim.pods.believed_pods import BelievedPods
 from reclaim.pods.kubelet_directories import KubeletDirectories
 from reclaim.pods.states import Doubt, PodSource
-from reclaim.types import RuntimeUnavailable
+from reclaim.types import Outcome, Result, RuntimeUnavailable
 from signals.clock import Clock
 from signals.filesystems import FilesystemPaths
 from signals.probe import Probes
@@ -152,6 +152,9 @@ class Node(NodeView):
         self.client.on_call = self._called
         self._own_removals = removals is None
         self.removals = removals or Removals(self.clock, self.stopping, configuration.parallel_removals)
+        self.on_parked_ended: Callable[[Outcome], None] = lambda _: None
+        if self._own_removals:
+            self.removals.on_parked_ended = self._parked_ended
         self.executor = self.make_executor(parallel=configuration.parallel_removals)
         self.records = records or ImageRecords(self._witness)
         self.record_file = RecordFile(configuration.state_file, self.clock) if configuration.state_file else None
@@ -210,6 +213,12 @@ class Node(NodeView):
         """How many starts of a thread have failed."""
         pools = (self.removals.workers, self.probe_threads, self.directory_threads)
         return sum(pool.not_started for pool in pools) + self.disk_survey.threads_not_started
+
+    def _parked_ended(self, outcome: Outcome) -> None:
+        """What is gone has no age any more, although a list has named it since it was parked."""
+        if outcome.result in (Result.REMOVED, Result.ALREADY_GONE) or outcome.may_have_gone:
+            self.records.forget((outcome.verdict.id,))
+        self.on_parked_ended(outcome)
 
     def _called(self, call: str, seconds: float, failed: bool) -> None:  # the form of a CallObserver
         self.progress.mark()

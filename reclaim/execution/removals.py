@@ -84,9 +84,15 @@ class Removals:
             return True
 
     def end(self, removal: Removal, outcome: Outcome) -> bool:
-        """It has ended. Whether its pass still waits for it; if not, `on_parked_ended` is called."""
+        """It has ended. Whether its pass still waits for it; if not, `on_parked_ended` is called.
+
+        It counts as parked until that has been told, so that no pass begins with what is out of date.
+        """
+        told = removal.parked
+        if told:
+            self.on_parked_ended(outcome)
         self._forget(removal)
-        if removal.parked:
+        if removal.parked and not told:  # parked in this moment
             self.on_parked_ended(outcome)
         return not removal.parked
 

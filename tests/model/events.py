@@ -6,6 +6,7 @@ A step takes the world and a number that chooses the object. It returns whether 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from eviction.drill.runtime.pod_records import Container, Sandbox
@@ -17,6 +18,7 @@ from tests.model.world import IMAGES, KEPT_TAG, KIB, World
 Step = Callable[[World, int], bool]
 Thing = TypeVar("Thing")
 MOST_PODS = 5
+STEPS_TO_RUN = 6  # log directory, sandbox, perhaps the pulls, container, start
 POLICIES = (RestartPolicy.ALWAYS, RestartPolicy.ON_FAILURE, RestartPolicy.NEVER)
 SECONDS = (0.06, 1.2, 3.0, 11.0, 30.0, 125.0, 700.0)
 
@@ -47,12 +49,24 @@ def pod_is_created(world: World, pick: int) -> bool:
     """A pod is admitted: its directory is there, and nothing else of it yet."""
     if len(world.kubelet.pods) >= MOST_PODS:
         return pod_is_deleted(world, pick)
-    image = IMAGES[pick % len(IMAGES)]
-    mounts = world.dialect.runtime_version != "1.6.20" and pick % 3 == 0
-    volume = IMAGES[(pick + 1) % len(IMAGES)] if mounts else ""
     logs = world.canary.directory if pick % 11 == 0 else None
-    world.kubelet.admit(image, volume, POLICIES[pick // 7 % 3], pick // 2 % 3, logs)
+    _admit(world, pick, pick // 2 % 3, volume=pick % 2 == 0, by_digest=pick // 13 % 2 == 0, logs=logs)
     return True
+
+
+def _admit(world: World, pick: int, inits: int, *, volume: bool, by_digest: bool, logs: Path | None = None) -> Pod:
+    image, other = IMAGES[pick % len(IMAGES)], IMAGES[(pick + 1) % len(IMAGES)]
+    mounts = volume and world.runtime.mounts_images
+    pod = world.kubelet.admit(image, other if mounts else "", POLICIES[pick // 7 % 3], inits, logs)
+    pod.by_digest = by_digest
+    return pod
+
+
+def pod_runs(world: World, pick: int, *, volume: bool, by_digest: bool) -> None:
+    """A pod is admitted and its first container runs, whatever else is there."""
+    pod = _admit(world, pick, 0, volume=volume, by_digest=by_digest)
+    for _ in range(STEPS_TO_RUN):
+        world.kubelet.sync(pod)
 
 
 def kubelet_syncs(world: World, pick: int) -> bool:

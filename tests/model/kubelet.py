@@ -25,7 +25,8 @@ from reclaim.cri import cri_pb2 as pb
 from reclaim.cri.convert import CONTAINER_NAME_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
 from reclaim.pod_logs.names import log_directory_name, symlink_name
 from reclaim.pods.pod_list import CONFIG_SOURCE
-from tests.model.truth import TrueRuntime
+from tests.model.root_directory import RootDirectory
+from tests.model.truth import BY_DIGEST, TrueRuntime
 from tests.restart_rule import PodSpec, would_start
 
 LOG_BYTES = 700
@@ -34,7 +35,8 @@ INIT, APP, SIDE = "init", "app", "side"
 
 @dataclass(slots=True)
 class Pod:
-    """A pod of the kubelet's. `log_directory`: where its logs are. `phase` is empty until the pod is over."""
+    """A pod of the kubelet's. `log_directory`: where its logs are. `phase` is empty until the pod is over. `by_digest`:
+    it names its image by the digest that the image has when a container is made."""
 
     name: str
     spec: PodSpec
@@ -45,6 +47,7 @@ class Pod:
     phase: str = ""
     reason: str = ""
     done: set[str] = field(default_factory=set)
+    by_digest: bool = False
 
     @property
     def uid(self) -> str:
@@ -60,27 +63,35 @@ class Pod:
 class Kubelet:
     """The kubelet of one node. `wrong`: steps that it had to take and never should have."""
 
-    def __init__(self, runtime: TrueRuntime, root: Path, logs: Path, pull: Callable[[str], object]) -> None:
+    def __init__(self, runtime: TrueRuntime, root: RootDirectory, logs: Path, pull: Callable[[str], object]) -> None:
         self.runtime = runtime
+        self.root = root
         self._pull = pull
         self.pods: dict[str, Pod] = {}
         self.wrong: list[str] = []
         self.pod_logs = logs / "pods"
         self.container_logs = logs / "containers"
-        self._directories = root / "pods"
-        self._directories.mkdir(parents=True)
         self.pod_logs.mkdir(parents=True)
         self.container_logs.mkdir()
         self._made = 0
         runtime.restarts = self.would_start
         runtime.pod_exists = self.pods.__contains__
+        runtime.forgotten = self.forgotten
 
-    def would_start(self, uid: str) -> frozenset[str]:
-        """The containers of a pod that the restart rule would start; none of a pod that is over or forgotten."""
+    def forgotten(self, uid: str, name: str) -> None:
+        """That a container is done is not known any more, by no fault of reclaimd's."""
+        if uid in self.pods:
+            self.pods[uid].done.discard(name)
+
+    def would_start(self, uid: str, without: str = "") -> frozenset[str]:
+        """The containers of a pod that the restart rule would start; none of a pod that is over or forgotten.
+
+        `without`: as if the container of this id were not there.
+        """
         pod = self.pods.get(uid)
         if pod is None or pod.over:
             return frozenset()
-        return would_start(pod.spec, self.runtime.copies(uid))
+        return would_start(pod.spec, self.runtime.copies(uid, without))
 
     def admit(self, image: str, volume: str, policy: RestartPolicy, inits: int, logs: Path | None = None) -> Pod:
         """A new pod with its directory. `logs`: a log directory that no kubelet would choose."""
@@ -89,7 +100,7 @@ class Kubelet:
         spec = PodSpec(uid, (APP, SIDE)[: 1 + self._made % 2], tuple(f"{INIT}{n}" for n in range(inits)), policy)
         directory = logs or self.pod_logs / log_directory_name("default", name, uid)
         pod = self.pods[uid] = Pod(name, spec, image, volume, directory)
-        (self._directories / uid).mkdir()
+        self.root.add(uid)
         return pod
 
     def sync(self, pod: Pod) -> None:
@@ -115,7 +126,7 @@ class Kubelet:
 
     def forget(self, pod: Pod) -> None:
         """Removes the directory of a pod and all that the kubelet knows of it."""
-        (self._directories / pod.uid).rmdir()
+        self.root.remove(pod.uid)
         del self.pods[pod.uid]
 
     def _run(self, pod: Pod) -> None:
@@ -175,6 +186,7 @@ class Kubelet:
             metadata=pb.ContainerMetadata(name=name, attempt=attempt),
             image=specs[0],
             labels={**labels, CONTAINER_NAME_LABEL: name},
+            annotations={BY_DIGEST: self.runtime.digest_of(specs[0].image, pod.image)} if pod.by_digest else {},
             log_path=f"{name}/{attempt}.log",
             mounts=[pb.Mount(container_path="/v", image=spec) for spec in specs[1:]],
         )
@@ -219,6 +231,9 @@ class Kubelet:
             for each in self.runtime.containers_of(pod.uid) if not pod.over else ():
                 name = each.config.metadata.name
                 if name in seen or not self._is_ours(Path(each.log_path)):
+                    continue
+                if each.id in self.runtime.log_goes:  # it was an older copy then
+                    seen.add(name)
                     continue
                 if each.started_at or self.runtime.licence.exact:  # to the kubelet one that is CREATED is the newest
                     seen.add(name)

@@ -26,7 +26,8 @@ from eviction.drill.runtime.failpoints import (
     When,
 )
 from eviction.drill.runtime.server import METHODS
-from tests.model import events
+from reclaim.images.records_file import current_machine_id
+from tests.model import events, mishaps
 from tests.model.world import KIB, World
 from tests.nodes.model_node import SharedParts
 
@@ -88,6 +89,9 @@ class NodeMachine(RuleBasedStateMachine):
     passes = 0
     removed = 0
     triggered = 0
+    hung = 0
+    vanished = 0
+    threadless = 0
     harmed = False
 
     def __init__(self) -> None:
@@ -103,7 +107,10 @@ class NodeMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """The node is removed."""
         if self.world is not None:
-            type(self).passes += self.world.passes
+            type(self).passes += self.world.passes.count
+            type(self).hung += self.world.runtime.held.count
+            type(self).vanished += self.world.root.changes
+            type(self).threadless += self.world.passes.threadless
             type(self).removed += sum(entry.by_reclaimd for entry in self.world.runtime.ledger)
             self.world.close()
 
@@ -178,12 +185,33 @@ class NodeMachine(RuleBasedStateMachine):
 
     @rule(pick=small)
     def something_restarts(self, pick: int) -> None:
-        """reclaimd, with its records in a file; or, more rarely as it takes long, the runtime."""
+        """reclaimd, with its records in a file, or with those of another machine; or, rarely, the runtime."""
         if pick % 16 == 0:
-            self.shared.server.restart()
+            self.node.restart_runtime()
+        elif pick % 4 == 1 and current_machine_id():
+            self.node.start_elsewhere()
         else:
             self.node.restart_product()
         type(self).steps += 1
+
+    @rule(pick=numbers)
+    def something_vanishes_or_comes_back(self, pick: int) -> None:
+        """The kubelet's directories, or the threads that could be started."""
+        steps = (mishaps.root_vanishes_or_comes_back, mishaps.root_vanishes_or_comes_back, mishaps.threads_start_or_not)
+        self._step(steps[pick % len(steps)], pick // len(steps))
+
+    @rule(pick=numbers)
+    def removal_hangs_or_ends(self, pick: int) -> None:
+        """The next call that removes or stops something hangs; or one that hung ends, or all."""
+        steps = (mishaps.removal_hangs, mishaps.hung_call_ends)
+        self._step(steps[pick % len(steps)], pick // len(steps))
+
+    @rule(pick=numbers)
+    def runtime_is_another(self, pick: int) -> None:
+        """Another version of the runtime takes over; or a digest by which a pod names its image is in no list, and its
+        tag names another image."""
+        steps = (mishaps.runtime_is_replaced, mishaps.digest_is_unlisted)
+        self._step(steps[pick % len(steps)], pick // len(steps))
 
     @rule(keep=small)
     def keep_list_changes(self, keep: int) -> None:
@@ -213,28 +241,28 @@ class NodeMachine(RuleBasedStateMachine):
     def pass_until_relieved(self, above: int, trouble: Trouble) -> None:
         """reclaimd relieves the node, and stops when that is enough; up to four other things happen in the middle."""
         self._trouble(trouble)
-        self.node.relieve(above * 4 * KIB, Extent.ENOUGH)
+        self.node.passes.relieve(above * 4 * KIB, Extent.ENOUGH)
         self._after_a_pass()
 
     @rule(trouble=troubles)
     def pass_to_the_end(self, trouble: Trouble) -> None:
         """reclaimd runs every function of the row."""
         self._trouble(trouble)
-        self.node.relieve(KIB, Extent.ALL)
+        self.node.passes.relieve(KIB, Extent.ALL)
         self._after_a_pass()
 
     @rule(trouble=troubles)
     def periodic_pass_over_containers(self, trouble: Trouble) -> None:
         """A pass of the loop over containers."""
         self._trouble(trouble)
-        self.node.collect(images=False)
+        self.node.passes.collect(images=False)
         self._after_a_pass()
 
     @rule(trouble=troubles)
     def periodic_pass_over_images(self, trouble: Trouble) -> None:
         """A pass of the loop over images."""
         self._trouble(trouble)
-        self.node.collect(images=True)
+        self.node.passes.collect(images=True)
         self._after_a_pass()
 
     def _trouble(self, trouble: Trouble) -> None:
@@ -243,8 +271,10 @@ class NodeMachine(RuleBasedStateMachine):
         interruptions, armed = trouble
         for fault in armed:
             node.arm(fault)
-        between = events.BETWEEN_CALLS
-        node.interrupt({call: partial(between[step % len(between)], node, pick) for call, step, pick in interruptions})
+        between = mishaps.BETWEEN_CALLS
+        node.passes.interrupt(
+            {call: partial(between[step % len(between)], node, pick) for call, step, pick in interruptions}
+        )
 
     def _after_a_pass(self) -> None:
         type(self).steps += 1

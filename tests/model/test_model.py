@@ -31,12 +31,15 @@ SOAK_PROCESSES = 2
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What happened in a run."""
+    """What happened in a run. `threadless`: passes while no thread could start."""
 
     steps: int
     passes: int
     removed: int
     triggered: int
+    hung: int
+    vanished: int
+    threadless: int
 
 
 def run_model(directory: Path, steps: int, number: int) -> Counts:
@@ -60,6 +63,8 @@ def run_model(directory: Path, steps: int, number: int) -> Counts:
         counts = f"{counted.steps} steps, {counted.passes} passes, {counted.removed} objects removed"
         took = time.monotonic() - began
         print(f"model: seed {number}: {counts}, {counted.triggered} faults triggered, {took:.0f} s{more}", flush=True)
+        mishaps = f"{counted.hung} calls hung, {counted.vanished} times the kubelet's root vanished or came back"
+        print(f"model: {mishaps}, {counted.threadless} passes without a thread to start", flush=True)
 
     print_counts(f"; again with RECLAIMD_MODEL_SEED={number} RECLAIMD_MODEL_STEPS={steps}")
     try:
@@ -71,7 +76,15 @@ def run_model(directory: Path, steps: int, number: int) -> Counts:
     finally:
         counted.shared.close()
         print_counts()
-    return Counts(counted.steps, counted.passes, counted.removed, counted.triggered)
+    return Counts(
+        counted.steps,
+        counted.passes,
+        counted.removed,
+        counted.triggered,
+        counted.hung,
+        counted.vanished,
+        counted.threadless,
+    )
 
 
 @pytest.mark.timeout(1800)
@@ -83,6 +96,9 @@ def test_two_thousand_steps_harm_nothing(tmp_path: Path) -> None:
     assert counts.passes > counts.steps // 20, "too few of the steps were passes"
     assert counts.removed > counts.steps // 100, "hardly anything was removed"
     assert counts.triggered > counts.steps // 200, "hardly any fault triggered"
+    assert counts.hung > counts.steps // 400, "hardly any call hung"
+    assert counts.vanished > counts.steps // 200, "hardly ever did the kubelet's directories vanish"
+    assert counts.threadless > counts.steps // 200, "hardly any pass was without a thread to start"
 
 
 @pytest.mark.soak

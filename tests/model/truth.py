@@ -1,125 +1,97 @@
 """The embedded runtime with a ledger: every removal with the state in which the object was, and what was wrong with it.
 
-What is wrong is decided by the runtime's own tables at the moment of the removal, under their lock, never by a list
-that was sent. One allowance is unavoidable: reclaimd cannot know what came into being after its last reading. That
-reading must then be recent, see FRESH_SECONDS.
+What is wrong is decided by the runtime's own tables at the moment in which the call arrives, under their lock, never
+by a list that was sent (`judgement`). Two allowances are unavoidable: reclaimd cannot know what came into being after
+its last reading (which must then be recent, see FRESH_SECONDS), nor take back a call that hangs.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+from eviction.drill.runtime.id_lookup import normalize_reference, repository_of
 from eviction.drill.runtime.image_table import Image
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.pod_records import Container, Sandbox
-from eviction.drill.runtime.runtime import EmbeddedRuntime
 from reclaim.cri import cri_pb2 as pb
-from reclaim.cri.convert import UID_LABEL
-from reclaim.types import ContainerState
-from tests.model.ledger import FRESH_SECONDS, STATES, Entry, Licence, Since
+from tests.model import judgement
+from tests.model.held_calls import HeldCall, HeldCalls
+from tests.model.ledger import STATES, Entry
+from tests.model.observed_runtime import ObservedRuntime
 from tests.model.ticking import TickingClock
-from tests.restart_rule import Copy
+
+HANGS_SECONDS = 5.0
+"""How much time passes when a call begins to hang: more than anybody's patience."""
+
+BY_DIGEST = "tests.model/image-digest"
+"""The annotation of a container whose pod names its image by this digest."""
 
 
-class TrueRuntime(EmbeddedRuntime):
-    """A runtime that knows whether reclaimd or the kubelet calls it, and records every removal.
+class TrueRuntime(ObservedRuntime):
+    """A runtime that records every removal.
 
-    `restarts`: the containers (by pod UID) that the kubelet would start now, by its restart rule. `pod_exists`: whether
-    the pod with this UID has its directory.
+    `forgotten`: called with a pod's UID and the name of a container that would run again after a call that hung, though
+    not when it arrived. `held`: calls that hang. `attempts`: removals that must not have been tried. `log_goes`:
+    containers whose removal reclaimd has sent, after their logs.
     """
 
     def __init__(self, images_root: str, clock: TickingClock, **options: Any) -> None:
-        super().__init__(images_root, wall_clock=clock.wall, **options)
-        self.licence = Licence()
-        self.restarts: Callable[[str], frozenset[str]] = lambda _: frozenset()
-        self.pod_exists: Callable[[str], bool] = lambda _: False
+        super().__init__(images_root, clock, **options)
+        self.forgotten: Callable[[str, str], None] = lambda *_: None
+        self.held = HeldCalls()
+        self.log_goes: set[str] = set()
         self.ledger: list[Entry] = []
-        self.calls = 0
-        self.answered_calls: dict[
-            str, int
-        ] = {}  # method, or id of an image whose status was asked -> number of the call
-        self.answered_at: dict[str, float] = {}  # method -> when it was answered last
-        self.arrived = 0.0
-        self.listed_images = 0  # the number of the call with which reclaimd's last complete listing of images began
-        self._clock = clock
-        self._who = threading.local()
+        self.attempts: list[str] = []
+        self._unlisted_digests: set[str] = set()
         self._making = ""
-        self._uses: dict[str, frozenset[str]] = {}
-        self._created: dict[str, Since] = {}
-        self._pinned: dict[str, Since] = {}
-        self._tagged: dict[tuple[str, str], Since] = {}
-        self._pulled: dict[str, float] = {}
-        self._dropped: dict[str, Since] = {}
         self._begun: tuple[Sequence[str], Sequence[LayerSpec], list[str]] | None = None
 
-    # ---- who calls
+    # ---- calls
 
-    @contextmanager
-    def as_the_kubelet(self) -> Iterator[None]:
-        """Within the block the calls of this thread are the kubelet's, not reclaimd's."""
-        before = getattr(self._who, "kubelet", False)
-        self._who.kubelet = True
-        try:
-            yield
-        finally:
-            self._who.kubelet = before
+    def asked(self, request: Any) -> None:
+        """The request that this thread answers now."""
+        self._who.object_id = ""
+        for name in ("container_id", "pod_sandbox_id"):
+            self._who.object_id = getattr(request, name, "") or self._who.object_id
+        if isinstance(request, pb.ImageStatusRequest | pb.RemoveImageRequest):
+            self._who.object_id = request.image.image
+        if isinstance(request, pb.RemoveContainerRequest):
+            with self._lock:
+                if not self._wrong_with("RemoveContainer", request.container_id):
+                    self.log_goes.add(request.container_id)
 
     @property
-    def _by_reclaimd(self) -> bool:
-        return not getattr(self._who, "kubelet", False)
+    def is_about_an_ended_call(self) -> bool:
+        """Whether the call of this thread is about an object whose removal hung, and has just ended."""
+        return getattr(self._who, "object_id", "") in self.held.following
 
-    def now(self) -> Since:
-        """This moment."""
-        return Since(self.calls, self._clock.monotonic())
-
-    # ---- what is there, without the lock and without asking over the socket
-
-    def containers_of(self, uid: str) -> list[Container]:
-        """The containers of a pod, the newest first."""
-        found = [each for each in self.every_container() if self.uid_of(each) == uid]
-        return sorted(found, key=lambda each: each.created_at, reverse=True)
-
-    def every_container(self) -> list[Container]:
-        """All containers."""
-        return list(self._containers.values())
-
-    @staticmethod
-    def uid_of(container: Container) -> str:
-        """The UID of a container's pod."""
-        return container.config.labels[UID_LABEL]
-
-    def sandboxes_of(self, uid: str) -> list[Sandbox]:
-        """The sandboxes of a pod, the newest first."""
-        found = [each for each in list(self._sandboxes.values()) if each.config.metadata.uid == uid]
-        return sorted(found, key=lambda each: each.created_at, reverse=True)
-
-    def copies(self, uid: str) -> list[Copy]:
-        """The containers of a pod, as the restart rule sees them."""
-        return [
-            Copy(uid, each.config.metadata.name, STATES[each.state], each.exit_code, each.created_at)
-            for each in self.containers_of(uid)
-        ]
-
-    def all_images(self) -> list[Image]:
-        """All images."""
-        return list(self._images)
-
-    def id_of(self, name: str) -> str:
-        """The id of the image that a name means, empty if there is none."""
+    def answer(self, method: str, request: Any, act: Callable[[], Any]) -> Any:
+        """The answer to a call of reclaimd, which may hang before."""
+        held = self.held.arrive(method, self._who.object_id)
+        if held is None:
+            return self._as_listed(method, act())
         with self._lock:
-            image = self._images.resolve_or_none(name)
-        return "" if image is None else image.id
+            wrong = self._wrong_with(method, held.object_id)
+        self._who.held = held, wrong
+        self._who.failing = held.way.fails
+        self._clock.step(HANGS_SECONDS)
+        try:
+            return self.held.hold(held, act)
+        finally:
+            self._who.held = None
+            self._who.failing = False
 
-    def has(self, object_id: str) -> bool:
-        """Whether a container, sandbox or image with this full id is there."""
-        return object_id in self._containers or object_id in self._sandboxes or self._images.get(object_id) is not None
-
-    def users_of(self, image: Image) -> list[str]:
-        """Ids of the containers, in whatever state, that were made from the image or mount it."""
-        return [each for each in list(self._containers) if image.id in self._uses.get(each, frozenset())]
+    def _wrong_with(self, method: str, object_id: str) -> list[str]:
+        container, sandbox = self._containers.get(object_id), self._sandboxes.get(object_id)
+        image = self._images.get(object_id)
+        if method == "RemoveContainer" and container is not None:
+            return judgement.wrong_with_container(self, container)
+        if method == "RemovePodSandbox" and sandbox is not None:
+            return judgement.wrong_with_sandbox(self, sandbox)
+        if method == "RemoveImage" and image is not None:
+            return judgement.wrong_with_image(self, image)
+        return []
 
     # ---- what happens to images
 
@@ -156,23 +128,40 @@ class TrueRuntime(EmbeddedRuntime):
         with self._lock:
             if (image := self._images.get(image_id)) is not None:
                 image.pinned = pinned
-                self._pinned[image_id] = self.now()
+                self.history.pinned[image_id] = self.now()
 
     def _arrived(self, image_id: str) -> None:
-        """Notes since when an image and its tags are there. An image that was removed by others and pulled again
-        before reclaimd's next complete listing of images was, for reclaimd, never away."""
         now = self.now()
         with self._lock:
-            image = self._images.get(image_id)
-            gone = self._dropped.pop(image_id, None)
-            unseen = gone is not None and gone.call >= self.listed_images
-            if image_id not in self._pulled or (gone is not None and not unseen):
-                self._pulled[image_id] = now.seconds
-            for tag in () if image is None else image.tags:
-                self._tagged = {
-                    key: since for key, since in self._tagged.items() if key[1] != tag or key[0] == image_id
-                }
-                self._tagged.setdefault((image_id, tag), now)
+            self.history.arrived(image_id, self._images.get(image_id), now, self.listed_images)
+
+    # ---- what a list says about images
+
+    def unlist_digests(self, image_id: str) -> None:
+        """From now on no list names an image by a digest; asked about one, the runtime still finds it."""
+        self._unlisted_digests.add(image_id)
+
+    def _as_listed(self, method: str, answer: Any) -> Any:
+        """An answer as a runtime gives it that knows an image by what the pod says: a container of a pod that names its
+        image by a digest is listed with that digest alone."""
+        for item in answer.containers if method == "ListContainers" and not self.dialect.fills_image_id else ():
+            digest = item.annotations.get(BY_DIGEST, "")
+            if digest:
+                item.image_ref = digest
+                item.image.CopyFrom(pb.ImageSpec(image=digest, user_specified_image=digest))
+        return answer
+
+    def named_by_digest(self, image: Image) -> bool:
+        """Whether a container is listed with a digest of this image alone."""
+        if self.dialect.fills_image_id:
+            return False
+        return any(self._containers[user].config.annotations.get(BY_DIGEST) for user in self.users_of(image))
+
+    def digest_of(self, image_id: str, tag: str) -> str:
+        """The digest by which an image is in the repository of a tag, empty if it is not."""
+        image = self._images.get(image_id)
+        repository = repository_of(normalize_reference(tag)) + "@"
+        return next((each for each in image.digests if each.startswith(repository)), "") if image else ""
 
     # ---- removals
 
@@ -185,81 +174,53 @@ class TrueRuntime(EmbeddedRuntime):
 
     def _acquire_layers(self, *images: Image) -> tuple[str, ...]:
         if self._making:
-            self._uses[self._making] = frozenset(image.id for image in images)
+            self._uses[self._making] = tuple(image.id for image in images)
             self._making = ""
         return super()._acquire_layers(*images)
 
     def _image_item(self, image: Image) -> pb.Image:
         if getattr(self._who, "asks_status", False):
             self.answered_calls[image.id] = self.calls
-        return super()._image_item(image)
+        item = super()._image_item(image)
+        if image.id in self._unlisted_digests:
+            del item.repo_digests[:]
+        return item
 
-    def asking(self, method: str) -> None:
-        """The call of reclaimd that this thread answers now."""
-        self._who.asks_status = method == "ImageStatus"
-
-    def failing(self, *, failing: bool) -> None:
-        """Whether the call that this thread answers now is carried out and answered with an error."""
-        self._who.failing = failing
-
-    @property
-    def is_failing(self) -> bool:
-        """Whether the call of this thread will be answered with an error."""
-        return getattr(self._who, "failing", False)
+    def _judged(self, method: str, object_id: str) -> list[str]:
+        """What is wrong with the removal of this thread: as of its arrival, if it hung."""
+        _, wrong = getattr(self._who, "held", None) or (None, None)
+        return self._wrong_with(method, object_id) if wrong is None else wrong
 
     def _drop_container(self, container: Container) -> None:
-        uid, state = container.config.labels[UID_LABEL], STATES[container.state]
-        wrong = []
-        if state is not ContainerState.EXITED and not (state is ContainerState.CREATED and self.licence.exact):
-            wrong.append(f"it was {state}")
-        same = [each for each in self.containers_of(uid) if each.config.metadata.name == container.config.metadata.name]
-        if not self.licence.from_kubelet and self.pod_exists(uid) and same[0] is container:
-            wrong.append("it was the newest copy, and its pod exists")
-        before = self.restarts(uid)
+        uid, state = self.uid_of(container), STATES[container.state]
+        wrong = self._judged("RemoveContainer", container.id)
+        before = self.restarts(uid, "")
         super()._drop_container(container)
-        wrong += [f"the kubelet would now run {name} again" for name in sorted(self.restarts(uid) - before)]
+        if getattr(self._who, "held", None) is not None:
+            for name in self.restarts(uid, "") - before:
+                self.forgotten(uid, name)
         self._enter("container", container.id, state, wrong)
 
     def _drop_sandbox(self, sandbox: Sandbox) -> None:
-        uid = sandbox.config.metadata.uid
-        wrong = ["it was READY"] if sandbox.ready else []
-        held = [each for each in self.containers_of(uid) if each.sandbox_id == sandbox.id]
-        if any(self._could_be_seen(self._created[each.id], "ListContainers") for each in held):
-            wrong.append("it held containers")
-        if not self.licence.from_kubelet and self.pod_exists(uid) and self.sandboxes_of(uid)[0] is sandbox:
-            wrong.append("it was the newest sandbox, and its pod exists")
+        wrong = self._judged("RemovePodSandbox", sandbox.id)
         super()._drop_sandbox(sandbox)
         self._enter("sandbox", sandbox.id, "READY" if sandbox.ready else "NOTREADY", wrong)
 
-    def _drop_image(self, image: Image) -> None:
-        wrong = []
-        now = self._clock.monotonic()
-        age_of_list = self.arrived - self.answered_at.get("ListContainers", float("-inf"))
-        if age_of_list > FRESH_SECONDS:
-            wrong.append(f"the last list of containers was {age_of_list:.1f} s old")
-        for user in self.users_of(image):
-            if self._could_be_seen(self._created[user], "ListContainers"):
-                wrong.append(f"container {user} used it")
-        if image.pinned and self._could_be_seen(self._pinned.get(image.id, Since(0, 0)), "ListImages", image.id):
-            wrong.append("it was pinned")
-        for tag in self.licence.keep.intersection(image.tags):
-            if self._could_be_seen(self._tagged[image.id, tag], "ListImages", image.id):
-                wrong.append(f"the keep-list names {tag}")
-        if self.sandbox_image in image.tags:
-            wrong.append("it is the image of sandboxes")
-        age = now - self._pulled[image.id]
-        if age < self.licence.min_age_seconds:
-            wrong.append(f"it had been there for {age:.0f} s")
-        super()._drop_image(image)
-        known = self._by_reclaimd and not self.is_failing
-        self._dropped[image.id] = Since(-1 if known else self.calls, now)  # -1: reclaimd knows
-        for tag in image.tags:
-            self._tagged.pop((image.id, tag), None)
-        self._pinned.pop(image.id, None)
-        self._enter("image", image.id, "", wrong)
+    def _refuse_in_use(self, image: Image) -> None:
+        """That a runtime refuses is no reason to try it: the next version, or another one, does not."""
+        wrong = self._judged("RemoveImage", image.id) if self._by_reclaimd else []
+        if wrong:
+            self.attempts.append(f"reclaimd asked for the removal of image {image.id}: {', '.join(wrong)}")
+        super()._refuse_in_use(image)
 
-    def _could_be_seen(self, since: Since, *readings: str) -> bool:
-        return since.call <= max(self.answered_calls.get(each, 0) for each in readings)
+    def _drop_image(self, image: Image) -> None:
+        wrong = self._judged("RemoveImage", image.id)
+        held: HeldCall | None = (getattr(self._who, "held", None) or (None,))[0]
+        orphaned = held is not None and held.orphaned
+        super()._drop_image(image)
+        known = self._by_reclaimd and not self.is_failing and not orphaned
+        self.history.left(image, self.now(), known=known)
+        self._enter("image", image.id, "", wrong)
 
     def _enter(
         self, kind: Literal["container", "sandbox", "image"], object_id: str, state: str, wrong: list[str]

@@ -5,46 +5,42 @@ Other steps may run between two calls of a pass, see `interrupt`: that is how a 
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
-
-import grpc
 
 from eviction.configuration.effective import Extent, load
 from eviction.decision.threshold_config import KUBELET_EVICTION_HARD
-from eviction.drill.runtime.dialects import CONTAINERD_1_6, CONTAINERD_2, CRI_O_1_28, CRI_O_1_31
-from eviction.drill.runtime.failpoints import ActThenFail, Cut, Distort, Fail, Failpoint, Hang, MethodFault, Pretend
+from eviction.drill.runtime.dialects import CONTAINERD_1_6, CONTAINERD_2, CONTAINERD_2_0, CRI_O_1_28, CRI_O_1_31
+from eviction.drill.runtime.failpoints import Distort, Hang, MethodFault, Pretend
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.node.node import Node
-from eviction.node.responder import Request
-from eviction.reporting.pass_record import Pass, Trigger
-from reclaim.execution.executor import Executor
-from reclaim.functions import DELETE_UNUSED_IMAGES, FUNCTIONS
-from reclaim.images.lister import Lister
-from reclaim.images.periodic_gc import ImageGC
-from reclaim.types import Outcome, Result
-from signals.types import Signal
+from reclaim.images.records_json import Moment, records_json
+from reclaim.types import ImageRecord
 from tests.model.canary import Canary
+from tests.model.held_calls import HeldCall, Way
 from tests.model.kubelet import Kubelet
 from tests.model.ledger import Licence
+from tests.model.passes import Passes
+from tests.model.root_directory import RootDirectory
 from tests.model.ticking import CoarseEvent, TickingClock
 from tests.model.truth import TrueRuntime
 from tests.nodes.model_node import Interruptions, SharedParts
-from tests.pure.values import threshold
 
-DIALECTS = (CONTAINERD_2, CONTAINERD_1_6, CRI_O_1_31, CRI_O_1_28)
+CONTAINERD_2_0_5 = replace(CONTAINERD_2_0, runtime_version="2.0.5", image_space_delay_seconds=0.0)
+CONTAINERDS = (CONTAINERD_2, CONTAINERD_2_0_5, CONTAINERD_1_6)
+CRI_OS = (CRI_O_1_31, CRI_O_1_28)
+DIALECTS = (CONTAINERD_2, CONTAINERD_1_6, CRI_O_1_31, CRI_O_1_28, CONTAINERD_2_0_5)
 PAUSE = "registry.k8s.io/pause:3.10"
-IMAGES = tuple(f"registry.example/app{number}:1" for number in range(6))
+IMAGES = tuple(f"registry.example/app{number}:{'latest' if number % 3 else 1}" for number in range(6))
 KEEPS: tuple[tuple[str, ...], ...] = ((), IMAGES[:1], IMAGES[1:4], ("registry.example/kept:*",))
 KEPT_TAG = "registry.example/kept:1"
 MIN_AGES = ("0s", "2m")
 KIB = 1024
-PAGE_BYTES = 4096
+LONG_AGO_SECONDS = 90_000.0
 READ_DEADLINE_SECONDS = 0.4
-ROW = tuple(FUNCTIONS)
-STATUS_CALLS = ("ContainerStatus", "ImageStatus", "PodSandboxStatus")
+PATIENCE_SECONDS = 0.2  # real time is spent in it: far less than a configuration may say
 
 
 class World:
@@ -52,19 +48,20 @@ class World:
 
     def __init__(self, shared: SharedParts, dialect: int, mode: int) -> None:
         self.clock = TickingClock()
-        self._shared = shared
+        self.shared = shared
         self.directory = shared.next_directory()
         self.dialect = DIALECTS[dialect % len(DIALECTS)]
         self.runtime = TrueRuntime(str(self.directory / "images"), self.clock, dialect=self.dialect)
         self.failpoints = Interruptions(self.runtime, lambda: self.clock.step(0.0)[0])
         shared.server.runtime, shared.server.failpoints = self.runtime, self.failpoints
         logs = self.directory / "log"
-        self.kubelet = Kubelet(self.runtime, self.directory / "kubelet", logs, self.pull)
+        self.root = RootDirectory(self.directory / "kubelet")
+        self.kubelet = Kubelet(self.runtime, self.root, logs, self.pull)
+        self.no_threads = False
+        self.passes = Passes(self)
         self.kubelet_answers = 0
         shared.answer = self._answer
         self.canary = Canary(self.directory / "canary", self.kubelet.pod_logs, self.kubelet.container_logs)
-        self.wrong: list[str] = []
-        self.passes = 0
         self.extent = (Extent.ENOUGH, Extent.ALL)[mode % 2]
         self.from_kubelet = mode // 2 % 2 == 1
         self.keep = KEEPS[0]
@@ -79,7 +76,10 @@ class World:
     def close(self) -> None:
         """Closes the product and removes the node's directory."""
         self.failpoints.clear()
+        self.runtime.held.disarm()
+        self.end_hung_calls(lambda _: True, lost=True)
         self.product.close()
+        self.root.close()
         shutil.rmtree(self.directory)
 
     # ---- what happens
@@ -107,29 +107,84 @@ class World:
             case _:
                 return 200, body
 
+    def set_no_threads(self, no_threads: bool) -> None:
+        """Whether no thread can be started while a pass runs; also for the pass that runs now."""
+        self.no_threads = no_threads
+        if self.passes.at_work:
+            self.shared.thread_starts.fail = no_threads
+
+    def replace_runtime(self, pick: int) -> None:
+        """Another version of the runtime takes over its socket and its objects; what hung is lost.
+
+        Nobody goes back from containerd 2.1 to 1.6 with containers that have image volumes.
+        """
+        family = CONTAINERDS if self.runtime.dialect in CONTAINERDS else CRI_OS
+        others = [dialect for dialect in family if dialect != self.runtime.dialect]
+        if any(mount.image.image for each in self.runtime.every_container() for mount in each.config.mounts):
+            others = [dialect for dialect in others if dialect != CONTAINERD_1_6]
+        self.runtime.dialect = others[pick % len(others)]
+        self.restart_runtime()
+
+    def restart_runtime(self) -> None:
+        """The runtime is stopped and started again; what hung is lost."""
+        self.end_hung_calls(lambda _: True, lost=True)
+        self.shared.server.restart()
+
+    def end_hung_calls(self, which: Callable[[HeldCall], bool], *, lost: bool = False) -> bool:
+        """Ends the calls that hang and are meant. Whether there was one."""
+        ended = [call for call in self.runtime.held.held if which(call)]
+        for call in ended:
+            self.runtime.held.end(call, self._is_answered, lost=lost)
+        return bool(ended)
+
+    def _is_answered(self, object_id: str) -> bool:
+        """Whether reclaimd waits for no removal of this object any more that it has parked."""
+        return object_id not in self.product.removals.parked
+
     def restart_product(self) -> None:
-        """reclaimd is stopped and started again; its records survive in their file."""
+        """reclaimd is stopped and started again; its records survive in their file. If a call hangs it is killed."""
         if self.product.record_file is not None:
             self.product.record_file.save(self.product.records.records)
+        self._end_product()
+        self._start_product()
+
+    def start_elsewhere(self) -> None:
+        """reclaimd is stopped, and started again with the state file of another machine, on which all images were old:
+        both were cloned from one disk image."""
+        self._end_product()
+        then = Moment(self.clock.monotonic(), self.clock.wall(), "another boot", "another machine")
+        old = ImageRecord(then.monotonic - LONG_AGO_SECONDS)
+        records = {image.id: old for image in self.runtime.all_images()}
+        self.state_file.write_bytes(records_json(records, then))
+        self._start_product()
+
+    def _end_product(self) -> None:
+        if self.runtime.held.orphan_all():
+            self.product.client.close()
         self.product.close()
+
+    def _start_product(self) -> None:
         self.product = self._make_product()
         self.product.restore_image_records()
 
     def use_keep_list(self, keep: int) -> None:
         """Another keep-list from now on."""
         self.keep = KEEPS[keep % len(KEEPS)]
-        self.product.reconfigure(load(None, {}, self._fields()))
+        configuration = load(None, {}, self._fields())
+        self.product.reconfigure(replace(configuration, removal_patience_seconds=PATIENCE_SECONDS))
         self.runtime.licence = self._licence()
 
     def _make_product(self) -> Node:
         configuration = load(None, {}, self._fields())
         self.runtime.licence = self._licence()
-        return Node(
-            configuration,
+        product = Node(
+            replace(configuration, removal_patience_seconds=PATIENCE_SECONDS),
             stopping=CoarseEvent(self.clock),
             clock=self.clock,
             read_deadline_seconds=READ_DEADLINE_SECONDS,
         )
+        product.prepare()
+        return product
 
     def _licence(self) -> Licence:
         keep = {KEPT_TAG if "*" in each else each for each in self.keep}
@@ -142,7 +197,7 @@ class World:
             "podLogsDir": str(self.kubelet.pod_logs),
             "containerLogsDir": str(self.kubelet.container_logs),
             "stateFile": str(self.state_file),
-            "containerRuntimeEndpoint": f"unix://{self._shared.server.socket_path}",
+            "containerRuntimeEndpoint": f"unix://{self.shared.server.socket_path}",
             "evictionHard": dict.fromkeys(map(str, KUBELET_EVICTION_HARD), "0%"),
             "extent": str(self.extent),
             "imageMinimumGCAge": self.min_age,
@@ -151,54 +206,8 @@ class World:
             "keepImages": list(self.keep),
         }
         if self.from_kubelet:
-            fields["kubeletEndpoint"] = self._shared.kubelet_endpoint
+            fields["kubeletEndpoint"] = self.shared.kubelet_endpoint
         return fields
-
-    # ---- a pass
-
-    def relieve(self, above_bytes: int, extent: Extent) -> None:
-        """A pass until so many more bytes are available than now, or (`extent: all`) to the end of the row."""
-        until = (threshold(Signal.NODEFS_AVAILABLE, str(self._free()[0] + above_bytes)),)
-        self._begin()
-        self.product.locate()
-        before = self._free()
-        observations, decision = self.product.responder.synchronize()
-        record = self.product.responder.reclaim(observations, decision, Trigger.REQUEST, Request(ROW, until, extent))
-        after = self._free()
-        measured = (record.measured_bytes, record.measured_inodes)
-        true = (after[0] - before[0], after[1] - before[1])
-        if abs(measured[0] - true[0]) >= PAGE_BYTES or measured[1] != true[1]:
-            self.wrong.append(f"{measured} bytes and inodes are reported, and the filesystem has {true} more")
-        listed = any(each.operation == DELETE_UNUSED_IMAGES.name and not each.error for each in record.functions)
-        self._end(record.removals, record.kept, listed_images=listed)
-        self._check_nominal(record)
-
-    def collect(self, *, images: bool) -> None:
-        """A pass of a periodic loop: of containers, or of images."""
-        node, stopping = self.product, self.product.stopping
-        self._begin()
-        if images:
-            lister = Lister(node.client, node.client, node.clock)
-            image_gc = ImageGC(
-                node.client, lister, node.records, Executor(node.clock, stopping), starts=node.pod_starts
-            )
-            exact = self.extent is Extent.ALL
-            result = image_gc.run(node.policies().images, 0.0, node.image_fs_space, exact=exact).reclaim
-        else:
-            result = node.make_collector(Executor(node.clock, stopping, parallel=1)).garbage_collect_containers()
-        self._end(result.outcomes, result.kept, listed_images=images and not result.error)
-
-    def interrupt(self, steps: dict[int, Callable[[], object]]) -> None:
-        """Sets what happens before the nth call (from 1 on) of the next pass; removals are then not parallel."""
-        first = self.runtime.calls
-        self.product.executor.parallel = 1 if steps else 2
-
-        def before_call(number: int) -> None:
-            step = steps.pop(number - first, None)
-            if step is not None:
-                step()
-
-        self.failpoints.before_call = before_call
 
     def arm(self, fault: MethodFault) -> None:
         """Arms a fault, unless it would hang for ever or give an undetectable wrong answer."""
@@ -206,6 +215,7 @@ class World:
         list_of_containers = fault.method == "ListContainers"
         match fault.action:
             case Hang() if removing:
+                self.runtime.held.arm(Way(acts_first=False, fails=False))
                 return
             case Pretend() if list_of_containers:
                 return
@@ -213,60 +223,13 @@ class World:
                 return
         self.failpoints.add(fault)
 
-    def _begin(self) -> None:
-        self.passes += 1
-        self._removals_before = len(self.runtime.ledger)
-        self.failpoints.triggered.clear()
-
-    def _end(self, removals: Iterable[Outcome], kept: Iterable[Outcome], *, listed_images: bool) -> None:
-        self.failpoints.before_call = lambda _: None
-        if listed_images:
-            self.runtime.listed_images = self.runtime.answered_calls.get("ListImages", 0)
-        removed = {entry.id for entry in self.runtime.ledger[self._removals_before :] if entry.by_reclaimd}
-        for outcome in () if self._answered_wrongly() else removals:
-            there = self.runtime.has(outcome.verdict.id)
-            if outcome.result is Result.REMOVED and there and outcome.verdict.id not in removed:
-                self.wrong.append(f"{outcome.verdict.id} is reported as removed, and is there")
-            if outcome.result is Result.FAILED and outcome.verdict.id in removed and not there:
-                self.wrong.append(f"{outcome.verdict.id} is reported as failed, and was removed: {outcome.error}")
-        reported = {outcome.verdict.id for outcome in removals}
-        self.wrong += [
-            f"{each.verdict.id} is reported as kept, and was removed"
-            for each in kept
-            if each.verdict.id in removed - reported
-        ]
-        self.wrong += [f"{each} was removed, and is not reported" for each in removed - reported]
-
-    def _answered_wrongly(self) -> bool:
-        """Whether a status in this pass reported an object that is there as absent, or the reverse."""
-        return any(method in STATUS_CALLS and _is_wrong_answer(action) for method, action in self.failpoints.triggered)
-
-    def _check_nominal(self, record: Pass) -> None:
-        removed = [each for each in record.removals if each.result is Result.REMOVED]
-        nominal = sum(each.verdict.size_bytes or 0 for each in removed)
-        if record.nominal_bytes != nominal:
-            self.wrong.append(f"{record.nominal_bytes} nominal bytes are reported of {nominal}")
-
-    def _free(self) -> tuple[int, int]:
-        found = os.statvfs(self.directory)
-        return found.f_bavail * found.f_frsize, found.f_ffree
-
     def harm(self) -> list[str]:
         """All that is wrong by now; empty if nothing is."""
         wrong = [f"{each.kind} {each.id}: {', '.join(each.wrong)}" for each in self.runtime.ledger if each.wrong]
-        wrong += self.wrong + self.kubelet.wrong + self.kubelet.missing_logs()
+        wrong += self.runtime.attempts + self.passes.wrong + self.kubelet.wrong + self.kubelet.missing_logs()
         wrong += self.canary.touched()
-        directories = set(os.listdir(self.directory / "kubelet" / "pods"))
+        wrong += self.root.touched()
+        directories = self.root.pods()
         if directories != set(self.kubelet.pods):
             wrong.append(f"the kubelet's directories are {directories}, not {set(self.kubelet.pods)}")
         return wrong
-
-
-def _is_wrong_answer(action: Failpoint) -> bool:
-    match action:
-        case Pretend() | Distort():
-            return True
-        case Fail(code=code) | ActThenFail(code=code) | Cut(code=code):
-            return code is grpc.StatusCode.NOT_FOUND
-        case _:
-            return False

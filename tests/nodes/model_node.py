@@ -6,18 +6,56 @@ One node after the other uses it, each with directories of its own.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import grpc
+
 from eviction.drill.runtime.failpoints import ActThenFail, Call, Cut, Failpoint, Failpoints
 from eviction.drill.runtime.runtime import EmbeddedRuntime
-from eviction.drill.runtime.server import METHODS, EmbeddedServer
+from eviction.drill.runtime.server import METHODS, EmbeddedServer, Method
+from tests.model.threads import Bounded, ThreadStarts
 from tests.model.truth import TrueRuntime
 from tests.sockets.mounts import mounted_tmpfs, unmount
 
 MIB = 1 << 20
+
+
+class ModelServer(EmbeddedServer):
+    """An embedded server whose threads are all there before the first call, so that only those of reclaimd can fail to
+    start; and whose runtime sees each request."""
+
+    def start(self) -> None:
+        """Starts to listen, with every thread."""
+        listens = self._serving is not None
+        super().start()
+        if self._serving is not None and not listens:
+            executor = self._serving[1]
+            threads = executor._max_workers
+            all_there = threading.Barrier(threads + 1)
+            for _ in range(threads):
+                executor.submit(all_there.wait)
+            all_there.wait()
+
+    def _handler(self, method: Method) -> grpc.RpcMethodHandler[Any, Any]:
+        def function(runtime: EmbeddedRuntime, request: Any) -> Any:
+            if not isinstance(runtime, TrueRuntime):
+                return method.function(runtime, request)
+            return runtime.answer(method.name, request, lambda: method.function(runtime, request))
+
+        return super()._handler(method._replace(function=function))
+
+    def _method_handler(
+        self, method: Method, serve: Callable[[Any, grpc.ServicerContext], Iterator[Any]]
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        def noting(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+            if isinstance(self.runtime, TrueRuntime):
+                self.runtime.asked(request)
+            return serve(request, context)
+
+        return super()._method_handler(method, noting)
 
 
 class Interruptions(Failpoints):
@@ -38,6 +76,8 @@ class Interruptions(Failpoints):
     def apply(self, method: str, call: Call[Any]) -> Any:
         """Runs `before_call`, then the call under the fault that applies to it, if any."""
         runtime = self._runtime
+        if runtime.is_about_an_ended_call:  # it belongs to no pass, and comes at no certain moment
+            return call.act()
         with self._one:
             runtime.calls += 1
             number = runtime.calls
@@ -73,7 +113,7 @@ class SharedParts:
         mounted_tmpfs(str(self.disk), 64 * MIB, 20_000)
         self.answer: Callable[[], tuple[int, bytes]] = lambda: (503, b"")
         idle = EmbeddedRuntime(str(self.disk / "idle"))
-        self.server = EmbeddedServer(idle, str(directory / "cri.sock"))
+        self.server = ModelServer(idle, str(directory / "cri.sock"))
         self.server.start()
         parts = self
 
@@ -91,11 +131,17 @@ class SharedParts:
             def log_message(self, *_: object) -> None:
                 """Logs nothing."""
 
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.thread_starts = ThreadStarts()
+        self.bounded = Bounded()
+        self._http = HTTPServer(("127.0.0.1", 0), Handler)
         self.kubelet_endpoint = f"http://127.0.0.1:{self._http.server_address[1]}"
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
         self._nodes = 0
+
+    def renew_bounded(self) -> None:
+        """Another thread for passes, where one does not end."""
+        self.bounded = Bounded()
 
     def next_directory(self) -> Path:
         """An empty directory on the filesystem, for the next node."""

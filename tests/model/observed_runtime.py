@@ -1,0 +1,135 @@
+"""The embedded runtime, observed: who calls it, when it has answered what, and what is there without asking it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from eviction.drill.runtime.image_table import Image
+from eviction.drill.runtime.pod_records import Container, Sandbox
+from eviction.drill.runtime.runtime import EmbeddedRuntime
+from reclaim.cri.convert import UID_LABEL
+from tests.model.image_history import ImageHistory
+from tests.model.ledger import STATES, Licence, Since
+from tests.model.ticking import TickingClock
+from tests.restart_rule import Copy
+
+
+class ObservedRuntime(EmbeddedRuntime):
+    """A runtime that knows whether reclaimd or the kubelet calls it.
+
+    `restarts`: the containers (by pod UID) that the kubelet would start now, by its restart rule, if the container of
+    this id were not there. `pod_exists`: whether the kubelet has a pod with this UID.
+    """
+
+    def __init__(self, images_root: str, clock: TickingClock, **options: Any) -> None:
+        super().__init__(images_root, wall_clock=clock.wall, **options)
+        self.licence = Licence()
+        self.restarts: Callable[[str, str], frozenset[str]] = lambda *_: frozenset()
+        self.pod_exists: Callable[[str], bool] = lambda _: False
+        self.history = ImageHistory()
+        self.calls = 0
+        self.answered_calls: dict[str, int] = {}  # method, or id of an image whose status was asked -> number of a call
+        self.answered_at: dict[str, float] = {}  # method -> when it was answered last
+        self.arrived = 0.0
+        self.listed_images = 0  # the number of the call with which reclaimd's last complete listing of images began
+        self._clock = clock
+        self._who = threading.local()
+        self._uses: dict[str, tuple[str, ...]] = {}  # container -> its image, and those of its volumes
+        self._created: dict[str, Since] = {}
+
+    # ---- who calls
+
+    @contextmanager
+    def as_the_kubelet(self) -> Iterator[None]:
+        """Within the block the calls of this thread are the kubelet's, not reclaimd's."""
+        before = getattr(self._who, "kubelet", False)
+        self._who.kubelet = True
+        try:
+            yield
+        finally:
+            self._who.kubelet = before
+
+    @property
+    def _by_reclaimd(self) -> bool:
+        return not getattr(self._who, "kubelet", False)
+
+    def asking(self, method: str) -> None:
+        """The call of reclaimd that this thread answers now."""
+        self._who.asks_status = method == "ImageStatus"
+
+    def failing(self, *, failing: bool) -> None:
+        """Whether the call that this thread answers now is carried out and answered with an error."""
+        self._who.failing = failing
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the call of this thread will be answered with an error."""
+        return getattr(self._who, "failing", False)
+
+    def now(self) -> Since:
+        """This moment."""
+        return Since(self.calls, self._clock.monotonic())
+
+    # ---- what is there, without the lock and without asking over the socket
+
+    def containers_of(self, uid: str) -> list[Container]:
+        """The containers of a pod, the newest first."""
+        found = [each for each in self.every_container() if self.uid_of(each) == uid]
+        return sorted(found, key=lambda each: each.created_at, reverse=True)
+
+    def every_container(self) -> list[Container]:
+        """All containers."""
+        return list(self._containers.values())
+
+    @staticmethod
+    def uid_of(container: Container) -> str:
+        """The UID of a container's pod."""
+        return container.config.labels[UID_LABEL]
+
+    def sandboxes_of(self, uid: str) -> list[Sandbox]:
+        """The sandboxes of a pod, the newest first."""
+        found = [each for each in list(self._sandboxes.values()) if each.config.metadata.uid == uid]
+        return sorted(found, key=lambda each: each.created_at, reverse=True)
+
+    def copies(self, uid: str, without: str = "") -> list[Copy]:
+        """The containers of a pod, as the restart rule sees them; but one."""
+        return [
+            Copy(uid, each.config.metadata.name, STATES[each.state], each.exit_code, each.created_at)
+            for each in self.containers_of(uid)
+            if each.id != without
+        ]
+
+    def created(self, container_id: str) -> Since:
+        """When a container was made."""
+        return self._created[container_id]
+
+    def all_images(self) -> list[Image]:
+        """All images."""
+        return list(self._images)
+
+    def id_of(self, name: str) -> str:
+        """The id of the image that a name means, empty if there is none."""
+        with self._lock:
+            image = self._images.resolve_or_none(name)
+        return "" if image is None else image.id
+
+    def has(self, object_id: str) -> bool:
+        """Whether a container, sandbox or image with this full id is there."""
+        return object_id in self._containers or object_id in self._sandboxes or self._images.get(object_id) is not None
+
+    def users_of(self, image: Image) -> list[str]:
+        """Ids of the containers, in whatever state, that were made from the image or mount it, also where another
+        version of the runtime has mounted it."""
+        return [each for each in list(self._containers) if image.id in self._uses.get(each, ())]
+
+    @property
+    def mounts_images(self) -> bool:
+        """Whether a container may have image volumes: on containerd since 2.1."""
+        return not self.dialect.runtime_version.startswith(("1.6.", "2.0."))
+
+    def could_be_seen(self, since: Since, *readings: str) -> bool:
+        """Whether reclaimd has been answered to one of these readings since then."""
+        return since.call <= max(self.answered_calls.get(each, 0) for each in readings)

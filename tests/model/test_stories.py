@@ -1,0 +1,167 @@
+"""Short stories of the model, each of which ended in harm once; what breaks in them breaks for real, and is mended."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eviction.configuration.effective import Extent
+from tests.model import events, mishaps
+from tests.model.held_calls import Way
+from tests.model.root_directory import DISGUISES, Disguise, RootDirectory
+from tests.model.threads import ThreadStarts
+from tests.model.world import CRI_OS, DIALECTS, IMAGES, KIB, World
+from tests.nodes.model_node import SharedParts
+
+LONG = 700.0  # seconds: longer than any minimum age
+ALL, TWO_MINUTES = 1, 4  # of the mode of a world: `extent: all`, and an image's minimum age
+CONTAINERD_2_1, CONTAINERD_1_6 = 0, 1  # of DIALECTS
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedParts]:
+    """The filesystem, the socket and the kubelet's endpoint of all worlds."""
+    parts = SharedParts(tmp_path_factory.mktemp("model"))
+    yield parts
+    parts.close()
+
+
+@pytest.fixture
+def world(shared: SharedParts, request: pytest.FixtureRequest) -> Iterator[World]:
+    """A node, of containerd 2.1 unless the test says another dialect and mode."""
+    made = World(shared, *getattr(request, "param", (CONTAINERD_2_1, 0)))
+    yield made
+    made.close()
+
+
+def runs(world: World, *, volume: bool = False, by_digest: bool = False, pick: int = 0) -> None:
+    """A pod runs, and time passes."""
+    with world.runtime.as_the_kubelet():
+        events.pod_runs(world, pick, volume=volume, by_digest=by_digest)
+    world.clock.step(LONG)
+
+
+def do(world: World, step: events.Step, pick: int = 0) -> None:
+    """One step of the model."""
+    with world.runtime.as_the_kubelet():
+        step(world, pick)
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("disguise", DISGUISES, ids=str)
+def test_nothing_of_a_pod_goes_while_something_else_is_in_the_place_of_its_directory(
+    world: World, disguise: Disguise
+) -> None:
+    """A pod whose containers have ended and whose sandbox has died, beside one that runs."""
+    runs(world)
+    for container in world.runtime.every_container():
+        world.kubelet.ended(container, 0)
+    do(world, events.sandbox_dies)
+    runs(world, pick=1)
+    world.root.vanish(disguise)
+    world.clock.step(LONG)
+    world.passes.relieve(KIB, Extent.ALL)
+    assert world.harm() == []
+    world.root.come_back()
+    world.passes.relieve(KIB, Extent.ALL)
+    assert world.harm() == []
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("world", [(CONTAINERD_1_6, 0)], indirect=True)
+def test_the_image_of_a_volume_stays_when_the_runtime_was_replaced_by_one_that_has_them(world: World) -> None:
+    """containerd 1.6, of which reclaimd has seen everything, is replaced by 2.1."""
+    world.passes.relieve(KIB, Extent.ENOUGH)
+    world.replace_runtime(0)
+    assert world.runtime.mounts_images
+    runs(world, volume=True)
+    world.passes.relieve(KIB, Extent.ALL)
+    assert world.harm() == []
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("world", [(CONTAINERD_1_6, 0), (DIALECTS.index(CRI_OS[1]), 0)], indirect=True)
+def test_an_image_that_a_pod_names_by_an_unlisted_digest_stays(world: World) -> None:
+    """Its tag is on another image by now."""
+    runs(world, by_digest=True, pick=1)
+    do(world, mishaps.digest_is_unlisted)
+    world.passes.relieve(KIB, Extent.ALL)
+    assert world.harm() == []
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("world", [(CONTAINERD_2_1, ALL + TWO_MINUTES)], indirect=True)
+def test_images_are_new_where_the_state_file_is_of_another_machine(world: World) -> None:
+    """In the file they are a day old."""
+    world.start_elsewhere()
+    world.passes.relieve(KIB, Extent.ALL)
+    assert world.harm() == []
+    assert not world.runtime.ledger
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("world", [(CONTAINERD_2_1, ALL + TWO_MINUTES)], indirect=True)
+@pytest.mark.parametrize("acts_first", [False, True])
+def test_an_image_whose_removal_hung_is_new_when_it_is_pulled_again(world: World, *, acts_first: bool) -> None:
+    """Other passes list it meanwhile, and remove the other images."""
+    world.passes.relieve(KIB, Extent.ALL)
+    world.clock.step(LONG)
+    world.runtime.held.arm(Way(acts_first=acts_first, fails=False))
+    world.passes.relieve(KIB, Extent.ALL)
+    assert len(world.product.removals.parked) == 1
+    assert len(world.runtime.ledger) == len(IMAGES[:3]) - (not acts_first)
+    for _ in range(2):
+        world.passes.relieve(KIB, Extent.ALL)
+        world.clock.step(LONG)
+    world.end_hung_calls(lambda _: True)
+    with world.runtime.as_the_kubelet():
+        for name in IMAGES[:3]:
+            world.pull(name)
+    world.passes.relieve(KIB, Extent.ALL)
+    assert world.harm() == []
+    assert len(world.runtime.all_images()) == 1 + len(IMAGES[:3])
+
+
+def test_a_pass_removes_what_it_would_while_no_thread_can_be_started(world: World) -> None:
+    """All unused images go."""
+    world.passes.relieve(KIB, Extent.ENOUGH)
+    world.clock.step(LONG)
+    world.set_no_threads(no_threads=True)
+    world.passes.relieve(KIB, Extent.ALL)
+    assert world.harm() == []
+    assert len(world.runtime.all_images()) == 1
+
+
+def test_thread_starts_fail_and_work_again() -> None:
+    """As at the limit of processes; threads that run are not concerned."""
+    starts, ran = ThreadStarts(), threading.Event()
+    starts.fail = True
+    try:
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            threading.Thread(target=ran.set).start()
+    finally:
+        starts.fail = False
+    thread = threading.Thread(target=ran.set)
+    thread.start()
+    thread.join()
+    assert ran.is_set()
+
+
+@pytest.mark.parametrize("disguise", DISGUISES, ids=str)
+def test_the_kubelets_directories_vanish_and_come_back(shared: SharedParts, disguise: Disguise) -> None:
+    """The kubelet itself always sees its own."""
+    root = RootDirectory(shared.next_directory() / "kubelet")
+    pods = Path(root.path, "pods")
+    root.add("a")
+    root.vanish(disguise)
+    assert not (pods / "a").exists()
+    root.add("b")
+    root.remove("a")
+    assert root.pods() == {"b"}
+    assert root.touched() == []
+    root.come_back()
+    assert [each.name for each in pods.iterdir()] == ["b"]
+    root.close()

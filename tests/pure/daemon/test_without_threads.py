@@ -1,0 +1,64 @@
+"""Parts of the daemon that get no thread: what could not begin is undone, told, and begun again later."""
+
+from __future__ import annotations
+
+import io
+import threading
+from pathlib import Path
+
+import pytest
+
+from eviction.daemon.image_records_saver import ImageRecordsSaver
+from eviction.daemon.worker import Worker
+from eviction.reporting.log import Log
+from reclaim.images.records import ImageRecords
+from reclaim.images.records_file import RecordFile
+from reclaim.types import ImageRecord
+from signals.clock import SystemClock
+from signals.probe import Probe
+from signals.statvfs import read_statvfs
+from signals.types import ReadingUnavailable
+from tests.pure.execution.test_workers import no_thread_starts
+
+LONGEST_SECONDS = 60.0
+
+
+@pytest.mark.regression
+def test_a_worker_without_a_thread_is_free_for_the_next_task() -> None:
+    """It is not at work for ever, the failure is told, and the next task is done."""
+    clock, out, failed, done = SystemClock(), io.StringIO(), threading.Event(), threading.Event()
+    worker = Worker(clock, Log(clock.wall, stream=out), failed.set, lambda: None)
+    with no_thread_starts():
+        worker.start("reclaiming", done.set)
+    assert worker.task is None
+    assert failed.is_set()
+    assert "reclaiming: no thread can be started" in out.getvalue()
+    worker.start("reclaiming", done.set)
+    assert done.wait(LONGEST_SECONDS)
+    worker.leave()
+
+
+@pytest.mark.regression
+def test_a_filesystem_without_a_thread_is_not_readable_until_there_is_one(tmp_path: Path) -> None:
+    """A sentence in place of a defect, and the next reading tries again."""
+    probe = Probe(str(tmp_path), read_statvfs, SystemClock())
+    with no_thread_starts(), pytest.raises(ReadingUnavailable, match="there is no thread to read it on"):
+        probe.read()
+    assert probe.read().stats.capacity_bytes > 0
+    probe.close()
+
+
+@pytest.mark.regression
+def test_records_that_were_not_saved_for_want_of_a_thread_are_saved_later(tmp_path: Path) -> None:
+    """A warning meanwhile; the file is there after the next save."""
+    clock, out, path = SystemClock(), io.StringIO(), tmp_path / "state" / "images.json"
+    records = ImageRecords(lambda _: None, seed={"sha256:" + "a" * 64: ImageRecord(clock.monotonic())})
+    saver = ImageRecordsSaver(records, RecordFile(str(path), clock), Log(clock.wall, stream=out))
+    with no_thread_starts():
+        saver.save()
+    assert "the image records are not saved: no thread can be started" in out.getvalue()
+    for _ in range(int(LONGEST_SECONDS)):  # each waits a second for the file at most
+        saver.finish()
+        if path.exists():
+            break
+    assert path.exists()
