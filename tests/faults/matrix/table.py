@@ -43,6 +43,7 @@ NEEDED_FOR: dict[str, frozenset[Kind]] = {
 mount. ContainerStatus: what a new container mounts.)"""
 
 NEEDED_AT_START: dict[str, frozenset[Kind]] = {
+    "PodSandboxStatus": frozenset({IMAGE, SANDBOX}),  # of ready sandboxes, which say what they were made from
     "ImageFsInfo": frozenset(Kind),  # without it the layout of the filesystems is not known, and so no row of the table
 }
 """The same before the method has ever answered."""
