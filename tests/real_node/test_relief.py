@@ -98,7 +98,7 @@ def test_with_image_gc_at_100_percent_and_no_periodic_loop_pressure_still_reclai
 ) -> None:
     """The daemon relieves a disk that fills although image garbage collection is switched off at 100 percent."""
     crowded_node = build_crowded_node(make_node(GIB), image_bytes=12 * MIB)  # as the last bound is in bytes
-    node, minimum = crowded_node.node, 64 * MIB
+    node, minimum, most = crowded_node.node, 64 * MIB, 250 * MIB
     let_settle(crowded_node)
     mark = node.filesystem.available_bytes() - 100 * MIB
     configuration = configure(
@@ -110,8 +110,8 @@ def test_with_image_gc_at_100_percent_and_no_periodic_loop_pressure_still_reclai
         imageGCLowThresholdPercent=99,
     )
     with Daemon("--config", configuration) as daemon:
-        fill = fill_bytes(node.mountpoint / "fill", MIB, rate_bytes_per_second=100 * MIB, most_bytes=250 * MIB)
-        assert fill.wait(60.0) >= 250 * MIB
+        fill = fill_bytes(node.mountpoint / "fill", MIB, rate_bytes_per_second=100 * MIB, most_bytes=most)
+        assert fill.wait(60.0) >= most
         assert came_true(lambda: relieved_for_good(daemon, crowded_node, mark)), "it is relieved"
         assert node.filesystem.available_bytes() >= mark
         assert daemon.stop() == 0
@@ -129,7 +129,9 @@ def test_with_image_gc_at_100_percent_and_no_periodic_loop_pressure_still_reclai
     assert [id_ for record in records for id_ in removed(record, "sandbox")] == [crowded_node.dead_sandbox]
     count = assert_oldest_images_removed_first(crowded_node, node.cri.image_ids())
     assert 1 <= count < len(crowded_node.unused_images), "removal stopped once the threshold was no longer met"
-    assert node.filesystem.available_bytes() < mark + minimum + 90 * MIB, "not more than about one image beyond need"
+    # In a hurry several go side by side, as many as the fill would need; when it ends meanwhile they are not needed.
+    beyond = node.filesystem.available_bytes() - mark - minimum
+    assert beyond < most, "never more beyond need than was written"
     assert_protected_objects_kept(crowded_node)
 
 
