@@ -8,6 +8,7 @@ the command line, the configuration file, the JSON log.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
@@ -30,6 +31,7 @@ from tests.reclaimd_process import PROGRAM, Daemon, came_true
 
 VARIABLE = "RECLAIMD_BESIDE"
 RATES = (100, 400)
+NEWER_FIELDS = ("lockDirectory",)
 ROUNDS = 3
 CROSSINGS_A_ROUND = 2
 HOOKS_A_ROUND = 4
@@ -57,6 +59,14 @@ def beside(effort: Effort) -> list[Row]:
     return rows
 
 
+def known_to_both(configuration: str) -> str:
+    """The configuration file without the fields that the other version may not know."""
+    path = Path(configuration)
+    fields = json.loads(path.read_text())
+    path.write_text(json.dumps({name: value for name, value in fields.items() if name not in NEWER_FIELDS}))
+    return configuration
+
+
 def _in_turn(programs: dict[str, str], number: int) -> Iterable[tuple[str, str]]:
     """Both programs; each is the first one in every other round."""
     return reversed(programs.items()) if number % 2 else programs.items()
@@ -66,7 +76,7 @@ def _crossings(programs: dict[str, str], population: Population) -> Iterator[Val
     """Fills of a real node until the minimum reclaim."""
     with populated_node(population) as on, tempfile.TemporaryDirectory(prefix="bench-") as directory:
         disk = on.disk()
-        configuration = node_configuration(on, disk, Path(directory))
+        configuration = known_to_both(node_configuration(on, disk, Path(directory)))
         for number in range(ROUNDS):
             for who, program in _in_turn(programs, number):
                 options = ("--config", configuration, "--no-watch")
@@ -92,7 +102,7 @@ def _processes(programs: dict[str, str]) -> Iterator[Value]:
         small = SmallNode(Path(directory), FsLayout.SINGLE, size_bytes=400 * MIB)
         try:
             small.add_images(40, MIB)
-            configuration = control_configuration(small, directory)
+            configuration = known_to_both(control_configuration(small, directory))
             check = ["check", "--config", configuration, "--standalone"]
             for number in range(ROUNDS):
                 for who, program in _in_turn(programs, number):
@@ -107,7 +117,7 @@ def _processes(programs: dict[str, str]) -> Iterator[Value]:
                         for _ in range(HOOKS_A_ROUND):
                             yield who, "hook, asking the daemon", "ms", one_hook(small, configuration, program=program)
             for who, program in programs.items():
-                with Daemon("--config", configuration_at_rest(small, MIB), program=program) as daemon:
+                with Daemon("--config", known_to_both(configuration_at_rest(small, MIB)), program=program) as daemon:
                     time.sleep(SETTLED_SECONDS)
                     yield who, "daemon with metrics, at rest", "MiB", resident_mib(daemon.process.pid)
         finally:
