@@ -15,8 +15,10 @@ from tests.faults import test_matrix_cri, test_matrix_process, test_matrix_remov
 from tests.faults.matrix.cells import RESULTS, matrix
 from tests.faults.matrix.injectors.injector import Injector
 from tests.faults.matrix.injectors.registry import INJECTORS
+from tests.faults.matrix.program import RESTART_SECONDS
 from tests.faults.matrix.rows import Fault, Kind, Livez, When
 from tests.faults.matrix.table import IMPOSSIBLE, IN_SUITE, NEEDED_FOR, REMOVALS, RESOURCES, TABLE, WRONG
+from tests.repository import ROOT
 
 LEAST_ROWS = 60
 CELLS = [(resource, fault) for resource in RESOURCES for fault in Fault]
@@ -35,6 +37,12 @@ def test_there_are_sixty_rows_at_least_and_each_is_one() -> None:
     """158 when this was written; no two have the same id."""
     assert len(TABLE) >= LEAST_ROWS
     assert [name for name, times in Counter(row.id for row in TABLE).items() if times > 1] == []
+
+
+def test_a_process_that_ended_is_started_again_after_the_seconds_of_the_unit() -> None:
+    """Else the rows promise what nobody gets."""
+    unit = (ROOT / "config" / "systemd" / "reclaimd.service").read_text()
+    assert f"\nRestartSec={RESTART_SECONDS:g}\n" in unit
 
 
 def test_every_method_that_the_client_asks_is_a_resource() -> None:

@@ -6,11 +6,10 @@ What may go beside images is replaced, too, so that there is always a container 
 from __future__ import annotations
 
 import os
-import threading
 import time
-from types import TracebackType
 from typing import NamedTuple, Self
 
+from tests.faults.matrix.background import Background
 from tests.faults.matrix.node import MatrixNode
 from tests.faults.matrix.rows import Kind
 from tests.nodes.small_node import MIB
@@ -28,7 +27,7 @@ class Cycle(NamedTuple):
     relieved: float
 
 
-class Pressure:
+class Pressure(Background):
     """Runs on a thread of the test while the `with` block lasts.
 
     `unknown_containers`: the containers that may go are such whose state the runtime has lost. `extra_bytes`: how much
@@ -36,27 +35,19 @@ class Pressure:
     """
 
     def __init__(self, node: MatrixNode, mark_bytes: int) -> None:
+        super().__init__("pressure")
         self._node = node
         self._mark = mark_bytes
         self._crossed: float | None = None
         self._pull_at = float("-inf")
         self._cycles: list[Cycle] = []
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="pressure", daemon=True)
         self.unknown_containers = False
         self.extra_bytes = 0
 
     def __enter__(self) -> Self:
         self._supply()
         self._press()
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        self._thread.join()
+        return super().__enter__()
 
     @property
     def cycles(self) -> list[Cycle]:

@@ -1,7 +1,7 @@
 """The daemon of the fault matrix: `reclaimd run` as a process of its own, and a probe that asks for `/livez`.
 
 Its service manager is played here: where a row allows it, a process that ended by itself is started again after the
-2 s that the unit has as RestartSec.
+seconds that the unit has as RestartSec.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
+from tests.faults.matrix.background import Background
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM
 
-RESTART_SECONDS = 2.0
+RESTART_SECONDS = 5.0
 PROBE_EVERY_SECONDS = 0.25
 LOG_BYTES = 3000
 
@@ -106,25 +106,14 @@ class Answer(NamedTuple):
     status: int | None
 
 
-class Probe:
+class Probe(Background):
     """Asks for `/livez` four times a second while its `with` block lasts, as a kubelet does."""
 
     def __init__(self, port: int, patience_seconds: float) -> None:
+        super().__init__("probe")
         self._port = port
         self._patience = patience_seconds
         self._answers: list[Answer] = []
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="probe", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        self._thread.join()
 
     @property
     def answers(self) -> list[Answer]:

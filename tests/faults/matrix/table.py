@@ -165,7 +165,7 @@ def _of_methods() -> Iterator[Row]:
 
 
 _RESTARTED = Relief(
-    When.COMES_BACK, 6.0, reason="the process may end; its service manager starts it after 2 s, and a start takes one"
+    When.COMES_BACK, 9.0, reason="the process may end; its service manager starts it after 5 s, and a start takes one"
 )
 _NO_READING = Relief(When.NOT_EXPECTED, reason="nothing is removed while the disk cannot be read")
 _NO_RUNTIME = Relief(When.NOT_EXPECTED, reason="nothing can be removed without the runtime")
