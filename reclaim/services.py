@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from reclaim.disk_need import NEVER
 from reclaim.types import Container, ContainerState, Identity, Image, PodSandbox, PodSandboxState
 
 
@@ -103,8 +104,11 @@ class RuntimeService(Protocol):
     def pod_sandbox_status(self, sandbox_id: str) -> PodSandboxStatus | None:
         """The sandbox with this very id as it is now; None when there is no such sandbox."""
 
-    def image_of_sandbox(self, sandbox_id: str) -> str | None:
-        """The image that a sandbox was made from; None when the runtime does not say or the sandbox is gone."""
+    def image_of_sandbox(self, sandbox_id: str, within_seconds: float = NEVER) -> str | None:
+        """The image that a sandbox was made from; None when the runtime does not say or the sandbox is gone.
+
+        `within_seconds`: a deadline that is shorter than that of reads.
+        """
 
     def stop_container(self, container_id: str, grace_seconds: int) -> None:
         """Stops a container; killed when it has not ended after the grace period. One that is gone is stopped."""

@@ -25,6 +25,7 @@ from reclaim.cri.entry_cache import EntryCache
 from reclaim.cri.list_entries import MalformedList, entries
 from reclaim.cri.messages import DecodeError
 from reclaim.cri.status import CallError, Code
+from reclaim.disk_need import NEVER
 from reclaim.trust import socket_refusal
 from reclaim.types import ReclaimError, RemovalFailed, RuntimeUnavailable
 
@@ -122,14 +123,18 @@ class CriCalls:
             raise self._not_found(method)
         return answer
 
-    def _find(self, method: str, request: Any, answer_type: type[Answer]) -> Answer | None:
+    def _find(
+        self, method: str, request: Any, answer_type: type[Answer], within_seconds: float = NEVER
+    ) -> Answer | None:
+        """The answer; None for NOT_FOUND. `within_seconds`: a deadline that is shorter than that of reads."""
         self._check(method)
+        deadline = min(self._deadline, within_seconds)
         try:
-            return self._call(method, request, parser(answer_type), self._deadline)
+            return self._call(method, request, parser(answer_type), deadline)
         except CallError as error:
             if error.code is Code.NOT_FOUND:
                 return None
-            raise self._unavailable(method, error) from error
+            raise self._unavailable(method, error, deadline) from error
 
     def _list(
         self, method: str, stream: str, request: Any, cache: EntryCache[Answer], *, whole: bool = True
@@ -174,10 +179,10 @@ class CriCalls:
     def _not_found(self, method: str) -> RuntimeUnavailable:
         return RuntimeUnavailable(f"{self.endpoint}: {_short(method)} answered NOT_FOUND")
 
-    def _unavailable(self, method: str, error: CallError) -> RuntimeUnavailable:
+    def _unavailable(self, method: str, error: CallError, deadline: float | None = None) -> RuntimeUnavailable:
         transient, late = error.code is Code.UNAVAILABLE, error.code is Code.DEADLINE_EXCEEDED
         if late:
-            sentence = f"{_short(method)} was not answered within {self._deadline:g} s"
+            sentence = f"{_short(method)} was not answered within {deadline or self._deadline:g} s"
         else:
             sentence = self._sentence(method, error)
         return RuntimeUnavailable(f"{self.endpoint}: {sentence}", transient=transient, late=late)

@@ -20,6 +20,7 @@ from reclaim.cri.convert import (
 )
 from reclaim.cri.entry_cache import EntryCache
 from reclaim.cri.messages import pb
+from reclaim.disk_need import NEVER
 from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, PodSandboxStatus, RuntimeVersion
 from reclaim.types import Container, Image, PodSandbox, RuntimeUnavailable
 
@@ -89,10 +90,10 @@ class CriClient(CriCalls):
             return None
         return container_status_of(answer.status) if answer.HasField("status") else NO_STATUS
 
-    def image_of_sandbox(self, sandbox_id: str) -> str | None:
+    def image_of_sandbox(self, sandbox_id: str, within_seconds: float = NEVER) -> str | None:
         """The image in the sandbox's verbose status, at `info.image` (containerd); None when NOT_FOUND or not there."""
         request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id, verbose=True)
-        answer = self._find(RUNTIME_SERVICE + "PodSandboxStatus", request, pb.PodSandboxStatusResponse)
+        answer = self._find(RUNTIME_SERVICE + "PodSandboxStatus", request, pb.PodSandboxStatusResponse, within_seconds)
         return None if answer is None else text_in_json(answer.info, "info", "image")
 
     def stop_container(self, container_id: str, grace_seconds: int) -> None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from reclaim.clock import Clock
 from reclaim.cri.retry import retried
+from reclaim.disk_need import NEVER
 from reclaim.images.in_use import images_in_use
 from reclaim.images.references import ImageIndex, means
 from reclaim.services import ImageService, RuntimeService, RuntimeVersion
@@ -28,6 +29,7 @@ FRESH_SECONDS = 1.0
 ImageVolumes = tuple[tuple[str, ...], ...]
 """The images that a container mounts, each with all its references."""
 
+SANDBOX_SECONDS = 1.0  # how long a sandbox may take to say its image, where the configured one is known
 ASKED_AGAIN_SECONDS = 60.0  # after a sandbox did not say which image it was made from
 ATTEMPTS = 3  # to read all lists from one runtime: the first may begin with what was known of the one before
 
@@ -134,7 +136,8 @@ class Lister:
         self._silent = {each: until for each, until in self._silent.items() if until > now}
         for sandbox_id in sandbox_ids - self._silent.keys() if known else sandbox_ids:
             try:
-                self._sandbox_images[sandbox_id] = self._runtime.image_of_sandbox(sandbox_id)
+                image = self._runtime.image_of_sandbox(sandbox_id, SANDBOX_SECONDS if known else NEVER)
+                self._sandbox_images[sandbox_id] = image
             except RuntimeUnavailable as error:
                 if not (known and error.late):
                     raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from reclaim.disk_need import NEVER
 from reclaim.pods.states import Doubt, PodStates
 from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, PodSandboxStatus, RuntimeVersion
 from reclaim.types import Container, ContainerState, Image, Listing, PodSandbox, RuntimeUnavailable
@@ -85,7 +86,7 @@ class MemoryRuntime:
         found = self.sandboxes.get(sandbox_id)
         return None if found is None else PodSandboxStatus(found.state, found.identity)
 
-    def image_of_sandbox(self, sandbox_id: str) -> str | None:
+    def image_of_sandbox(self, sandbox_id: str, within_seconds: float = NEVER) -> str | None:
         """It does not say."""
         return None
 
