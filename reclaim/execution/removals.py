@@ -89,9 +89,11 @@ class Removals:
         It counts as parked until that has been told, so that no pass begins with what is out of date.
         """
         told = removal.parked
-        if told:
-            self.on_parked_ended(outcome)
-        self._forget(removal)
+        try:
+            if told:
+                self.on_parked_ended(outcome)
+        finally:  # whatever a listener does, what has ended is not waited for
+            self._forget(removal)
         if removal.parked and not told:  # parked in this moment
             self.on_parked_ended(outcome)
         return not removal.parked
