@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
 
-from eviction.configuration.effective import Configuration, Extent
+from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration, Extent
 from eviction.decision.headroom import PollPolicy
 from eviction.decision.reclaim_table import RECLAIM_TABLE, ReclaimTable
 from eviction.decision.synchronize import EvictionConfig
@@ -131,6 +131,7 @@ class Node(NodeView):
         read_deadline_seconds: float = READ_DEADLINE_SECONDS,
         records: ImageRecords | None = None,
         summarize: Callable[[FilesystemPaths, Probes, Clock], NodeSummary] = NodeSummary,
+        usual_endpoints: Sequence[str] = USUAL_ENDPOINTS,
         functions: FunctionTable = FUNCTIONS,
         reclaim_table: ReclaimTable = RECLAIM_TABLE,
         removals: Removals | None = None,
@@ -142,6 +143,7 @@ class Node(NodeView):
             clock=clock,
             read_deadline_seconds=read_deadline_seconds,
             summarize=summarize,
+            usual_endpoints=usual_endpoints,
         )
         self.stopping = stopping or threading.Event()
         self._functions = functions

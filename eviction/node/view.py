@@ -7,7 +7,7 @@ view alone and so start without importing the rest.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration
@@ -38,12 +38,12 @@ class Endpoint:
     found: bool
 
 
-def choose_endpoint(configuration: Configuration) -> Endpoint:
+def choose_endpoint(configuration: Configuration, usual: Sequence[str] = USUAL_ENDPOINTS) -> Endpoint:
     """The configured endpoint, else the first usual socket that exists, else containerd's."""
     if configuration.runtime_endpoint:
         return Endpoint(configuration.runtime_endpoint, configuration.image_endpoint, found=False)
-    existing = (endpoint for endpoint in USUAL_ENDPOINTS if os.path.exists(endpoint.removeprefix("unix://")))
-    return Endpoint(next(existing, USUAL_ENDPOINTS[0]), configuration.image_endpoint, found=True)
+    existing = (endpoint for endpoint in usual if os.path.exists(endpoint.removeprefix("unix://")))
+    return Endpoint(next(existing, usual[0]), configuration.image_endpoint, found=True)
 
 
 def eviction_config(configuration: Configuration) -> EvictionConfig:
@@ -63,10 +63,12 @@ class NodeView:
         clock: Clock | None = None,
         read_deadline_seconds: float = READ_DEADLINE_SECONDS,
         summarize: Callable[[FilesystemPaths, Probes, Clock], NodeSummary] = NodeSummary,
+        usual_endpoints: Sequence[str] = USUAL_ENDPOINTS,
     ):
         self.configuration = configuration
         self.clock = clock or SystemClock()
-        self.endpoint = choose_endpoint(configuration)
+        self._usual_endpoints = usual_endpoints
+        self.endpoint = choose_endpoint(configuration, usual_endpoints)
         self.client = CriClient(self.endpoint.runtime, self.endpoint.image, read_deadline_seconds)
         self._reader = reader
         self.probe_threads = Workers("statvfs", MOST_PROBE_THREADS)
@@ -80,8 +82,12 @@ class NodeView:
     def locate(self) -> str | None:
         """Asks the runtime where images and writable layers are. None, or one sentence why that is not known.
 
-        After a failure the paths of an earlier answer stay in use: the filesystem is there without the runtime.
+        After a failure the paths of an earlier answer stay in use: the filesystem is there without the runtime. Where
+        no endpoint is configured, and no runtime has ever answered, the socket is chosen anew: it may have come since.
         """
+        if self.endpoint.found and self.summary.paths.imagefs is None:
+            self.endpoint = choose_endpoint(self.configuration, self._usual_endpoints)
+            self.client.use(self.endpoint.runtime, self.endpoint.image)
         try:
             info = self.client.image_fs_info()
         except RuntimeUnavailable as error:

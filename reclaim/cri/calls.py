@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from reclaim.cri.channel import Channel
@@ -67,17 +68,30 @@ class CriCalls:
     """
 
     def __init__(self, runtime_endpoint: str, image_endpoint: str, read_deadline_seconds: float):
-        runtime_path = socket_path(runtime_endpoint)
-        image_path = socket_path(image_endpoint or runtime_endpoint)
-        self.endpoint = f"unix://{runtime_path}"
-        self._paths = {RUNTIME_SERVICE: runtime_path, IMAGE_SERVICE: image_path}
         self.on_call: CallObserver = lambda *_: None
         self._deadline = read_deadline_seconds
+        self._prepared = 0
+        self._connect_to(socket_path(runtime_endpoint), socket_path(image_endpoint or runtime_endpoint))
+
+    def use(self, runtime_endpoint: str, image_endpoint: str) -> None:
+        """Other endpoints from now on, if they are others; for a runtime that was never reached, as nothing may be in
+        flight. Raises EndpointError."""
+        runtime_path, image_path = socket_path(runtime_endpoint), socket_path(image_endpoint or runtime_endpoint)
+        if self._paths != {RUNTIME_SERVICE: runtime_path, IMAGE_SERVICE: image_path}:
+            self.close()
+            self._connect_to(runtime_path, image_path)
+            with suppress(OSError):  # no descriptor is left: each call tries to make its own
+                self.prepare(self._prepared)
+
+    def _connect_to(self, runtime_path: str, image_path: str) -> None:
+        self.endpoint = f"unix://{runtime_path}"
+        self._paths = {RUNTIME_SERVICE: runtime_path, IMAGE_SERVICE: image_path}
         self._runtime_channel = Channel(runtime_path)
         self._image_channel = self._runtime_channel if image_path == runtime_path else Channel(image_path)
 
     def prepare(self, count: int) -> None:
         """Makes sockets for so many calls at a time, so that none is missing later. Raises OSError."""
+        self._prepared = count
         self._runtime_channel.prepare(count)
         self._image_channel.prepare(count)
 

@@ -49,6 +49,7 @@ CONSTRUCTOR_OPTIONS = (
     "read_deadline_seconds",
     "records",
     "summarize",
+    "usual_endpoints",
     "functions",
     "reclaim_table",
 )
