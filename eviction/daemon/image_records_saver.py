@@ -13,6 +13,7 @@ from reclaim.images.records import ImageRecords
 from reclaim.images.records_file import RecordFile, load_in_time
 
 SAVE_AT_END_SECONDS = 1.0
+THREADS = 2  # that of the save before may not have ended yet when the next one begins
 
 
 class ImageRecordsSaver:
@@ -24,7 +25,7 @@ class ImageRecordsSaver:
         self._file = file
         self._log = log
         self._last_problem = ""
-        self._workers = Workers("records", 1)
+        self._workers = Workers("records", THREADS)
         self._saved = threading.Event()  # set while nothing is being saved
         self._saved.set()
 

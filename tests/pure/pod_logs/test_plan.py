@@ -6,6 +6,7 @@ Source: kubelet, `pkg/kubelet/kuberuntime/kuberuntime_gc.go` (evictPodLogsDirect
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -31,7 +32,7 @@ from reclaim.pod_logs.plan import (
     plan_log_symlinks,
     plan_pod_logs,
 )
-from reclaim.pods.states import PodState, PodStates
+from reclaim.pods.states import PodState, PodStates, Why, doubt
 from reclaim.types import Action, ContainerState, Kind, Plan, Reason, Rule
 from tests.pure.values import NOW_NS, SECOND_NS
 
@@ -183,6 +184,13 @@ def test_too_young_says_from_when_on_it_may_be_removed() -> None:
 def test_a_pod_that_exists_or_may_exist_keeps_its_logs(pods: PodStates) -> None:
     """Its directory is there, or the kubelet's directories cannot be read."""
     assert verdict(planned(entry(f"ns_name_{UID}"), pods=pods)) == (Action.KEEP, Reason.POD_ALIVE, Rule.GUARD)
+
+
+def test_while_the_directories_are_doubted_the_logs_of_a_pod_without_one_stay() -> None:
+    """The word says that it is the doubt that keeps them; believed, the same directories let them go."""
+    doubted = replace(UNKNOWN_KUBELET, doubt=doubt(Why.EXPLAINS_NOTHING, "pods is empty"))
+    assert verdict(planned(entry(f"ns_name_{UID}"), pods=doubted)) == (Action.KEEP, Reason.POD_UNKNOWN, Rule.GUARD)
+    assert verdict(planned(entry(f"ns_name_{UID}"), pods=UNKNOWN_KUBELET))[0] is Action.REMOVE
 
 
 @pytest.mark.parametrize(

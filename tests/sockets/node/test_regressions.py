@@ -6,8 +6,9 @@ import time
 
 import pytest
 
+from eviction.drill.runtime.failpoints import Hang
 from signals.types import FsLayout, Signal
-from tests.nodes.small_node import MIB, SmallNode
+from tests.nodes.small_node import IMAGES, MIB, SmallNode
 from tests.reclaimd_process import Daemon, came_true, reclaimd
 from tests.sockets.conftest import SmallNodeFactory
 
@@ -41,3 +42,18 @@ def test_held_off_is_logged_once(small_node: SmallNode) -> None:
         daemon.wait_for(lambda e: e["message"].startswith("held off"))
         time.sleep(4)
         assert sum(e["message"].startswith("held off") for e in daemon.events) == 1
+
+
+def test_what_is_written_meanwhile_is_no_negative_gain(small_node: SmallNode) -> None:
+    """4 MiB go while 8 MiB are written: the record says that 0 bytes were gained, and how many were written beyond."""
+    small_node.add_images(1)
+    small_node.run(small_node.run_pod("web"))
+    small_node.failpoints["RemoveImage"] = Hang()
+    with small_node.relieving(small_node.node(), IMAGES) as going:
+        small_node.wait_for("RemoveImage")
+        small_node.fill(8 * MIB)
+        small_node.failpoints.clear()
+        record = going.result()
+    assert len(small_node.removed("image")) == 1
+    assert record.measured_bytes == 0
+    assert 3 * MIB < record.written_bytes < 5 * MIB
