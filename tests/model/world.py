@@ -116,11 +116,13 @@ class World:
     def replace_runtime(self, pick: int) -> None:
         """Another version of the runtime takes over its socket and its objects; what hung is lost.
 
-        Nobody goes back from containerd 2.1 to 1.6 with containers that have image volumes.
+        Nobody goes back from containerd 2.1 to 1.6 with containers or pods that have image volumes: it would make the
+        containers of such a pod without them.
         """
         family = CONTAINERDS if self.runtime.dialect in CONTAINERDS else CRI_OS
         others = [dialect for dialect in family if dialect != self.runtime.dialect]
-        if any(mount.image.image for each in self.runtime.every_container() for mount in each.config.mounts):
+        mounted = any(mount.image.image for each in self.runtime.every_container() for mount in each.config.mounts)
+        if mounted or any(pod.volume for pod in self.kubelet.pods.values()):
             others = [dialect for dialect in others if dialect != CONTAINERD_1_6]
         self.runtime.dialect = others[pick % len(others)]
         self.restart_runtime()
