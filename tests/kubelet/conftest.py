@@ -1,0 +1,58 @@
+"""Every test of this ring needs a real kubelet; where none can be started one test says so, the others are left out.
+
+All share one API server; each node is a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.kubelet.control_plane import ControlPlane
+from tests.kubelet.kubelet import KubeletSettings
+from tests.kubelet.node import GIB, KubeletNode, kubelet_node
+from tests.kubelet.programs import what_is_missing
+
+HERE = Path(__file__).parent
+
+NodeMaker = Callable[..., KubeletNode]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without a kubelet one test is left, which is skipped with the reason: one line, not one for each."""
+    if not (sentence := what_is_missing()):
+        return
+    here = [item for item in items if HERE in item.path.parents]
+    for item in here[:1]:
+        item.add_marker(pytest.mark.skip(reason=sentence))
+    if here[1:]:
+        config.hook.pytest_deselected(items=here[1:])
+        items[:] = [item for item in items if item not in here[1:]]
+
+
+@pytest.fixture(scope="session")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """etcd and an API server."""
+    with ControlPlane(tmp_path_factory.mktemp("plane") / "cluster") as running:
+        yield running
+
+
+@pytest.fixture
+def make_node(plane: ControlPlane, tmp_path: Path) -> Iterator[NodeMaker]:
+    """`make_node(thresholds, size_bytes=2 GiB, fstype="ext4", **fields of the kubelet)` is a running node."""
+    with ExitStack() as stack:
+
+        def make(
+            thresholds: dict[str, str] | None = None,
+            size_bytes: int = 2 * GIB,
+            fstype: str = "ext4",
+            **fields: object,
+        ) -> KubeletNode:
+            directory = tmp_path / f"node{len(list(tmp_path.glob('node*')))}"
+            settings = KubeletSettings(thresholds or {}, fields)
+            return stack.enter_context(kubelet_node(directory, plane, settings, size_bytes, fstype))
+
+        yield make

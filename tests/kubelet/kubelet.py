@@ -1,0 +1,173 @@
+"""A kubelet for one test: its directories, its configuration, its credentials and what it leaves behind.
+
+It authenticates clients by certificate and by token of the API server, and asks the API server whether they may: as
+on a node that kubeadm made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.kubelet.api import Api
+from tests.kubelet.certificates import Authority
+from tests.kubelet.process import Server
+from tests.kubelet.programs import program
+from tests.ports import free_port
+from tests.real_node.loopfs import mounts_below, search_path, unmount
+
+IMAGE_AGE_SECONDS = 1  # of the youngest image that may go; the kubelet counts from when it first saw one
+NODE = "127.0.0.1"  # the node's name is its address, so that the API server finds it without DNS
+CONTAINER_LOG_LINKS = Path("/var/log/containers")  # the one place that no setting of the kubelet moves
+
+
+@dataclass
+class KubeletSettings:
+    """What a test decides. `thresholds`: evictionHard; `fields`: further fields of its configuration."""
+
+    thresholds: Mapping[str, str] = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Kubelet:
+    """A kubelet with `--root-dir` and `podLogsDir` at these places; everything else in `directory`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        root: Path,
+        pod_logs: Path,
+        runtime_socket: Path,
+        cgroup_parent: str,
+        authority: Authority,
+        api: Api,
+        settings: KubeletSettings,
+    ) -> None:
+        directory.mkdir(parents=True)
+        self.directory = directory
+        self.root = root
+        self.pod_logs = pod_logs
+        self.static_pods = directory / "manifests"
+        self.static_pods.mkdir()
+        self.configuration = directory / "config.json"
+        self.port, self._health_port = free_port(), free_port()
+        self.endpoint = f"https://127.0.0.1:{self.port}"
+        self.health = f"http://127.0.0.1:{self._health_port}/healthz"
+        self.client_certificate, self.client_key = authority.sign(f"system:node:{NODE}", "system:nodes")
+        serving = authority.sign("kubelet-serving", serves=True)
+        self.configuration.write_text(
+            json.dumps(
+                {
+                    "apiVersion": "kubelet.config.k8s.io/v1beta1",
+                    "kind": "KubeletConfiguration",
+                    "address": "127.0.0.1",
+                    "port": self.port,
+                    "healthzBindAddress": "127.0.0.1",
+                    "healthzPort": self._health_port,
+                    "authentication": {
+                        "anonymous": {"enabled": False},
+                        "webhook": {"enabled": True, "cacheTTL": "1s"},
+                        "x509": {"clientCAFile": str(authority.certificate)},
+                    },
+                    "authorization": {
+                        "mode": "Webhook",
+                        "webhook": {"cacheAuthorizedTTL": "1s", "cacheUnauthorizedTTL": "1s"},
+                    },
+                    "tlsCertFile": str(serving[0]),
+                    "tlsPrivateKeyFile": str(serving[1]),
+                    "containerRuntimeEndpoint": f"unix://{runtime_socket}",
+                    "staticPodPath": str(self.static_pods),
+                    "podLogsDir": str(pod_logs),
+                    "volumePluginDir": str(directory / "plugins"),
+                    "resolvConf": "",
+                    "failSwapOn": False,
+                    "failCgroupV1": False,
+                    "cgroupDriver": "cgroupfs",
+                    "cgroupRoot": cgroup_parent,
+                    "cgroupsPerQOS": False,
+                    "enforceNodeAllocatable": [],
+                    "makeIPTablesUtilChains": False,
+                    "oomScoreAdj": 0,
+                    "imageGCHighThresholdPercent": 100,
+                    "imageMinimumGCAge": f"{IMAGE_AGE_SECONDS}s",
+                    "evictionHard": {"nodefs.inodesFree": "0%", **settings.thresholds},
+                    "evictionPressureTransitionPeriod": "10s",
+                    "registerWithTaints": [],
+                    **settings.fields,
+                }
+            )
+        )
+        kubeconfig = directory / "kubeconfig"
+        kubeconfig.write_text(
+            json.dumps(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "current-context": "node",
+                    "contexts": [{"name": "node", "context": {"cluster": "tests", "user": "node"}}],
+                    "clusters": [
+                        {
+                            "name": "tests",
+                            "cluster": {"server": api.server, "certificate-authority": str(authority.certificate)},
+                        }
+                    ],
+                    "users": [
+                        {
+                            "name": "node",
+                            "user": {
+                                "client-certificate": str(self.client_certificate),
+                                "client-key": str(self.client_key),
+                            },
+                        }
+                    ],
+                }
+            )
+        )
+        command = [
+            program("KUBELET"), "--config", self.configuration, "--kubeconfig", kubeconfig, "--root-dir", root,
+            "--cert-dir", directory / "pki", "--hostname-override", NODE, "--v", "2",
+        ]  # fmt: skip
+        environment = {**os.environ, "PATH": search_path()}
+        self.server = Server(command, directory / "kubelet.log", environment)
+
+    def start(self) -> None:
+        """Starts it and waits until it is healthy. NotStarted."""
+        self.server.start(self.is_healthy, seconds=90.0)
+
+    def stop(self) -> None:
+        """Ends it; its pods go on."""
+        self.server.stop()
+
+    def close(self) -> None:
+        """Ends it, and removes what it has mounted and linked. The pods have to be gone from the runtime."""
+        self.stop()
+        for point in mounts_below(self.root):
+            unmount(point)
+        for link in CONTAINER_LOG_LINKS.glob("*.log") if CONTAINER_LOG_LINKS.is_dir() else ():
+            if link.is_symlink() and os.readlink(link).startswith(f"{self.pod_logs}/"):
+                link.unlink()
+        with contextlib.suppress(OSError):  # others use it too
+            CONTAINER_LOG_LINKS.rmdir()
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def is_healthy(self) -> bool:
+        """Whether /healthz says so."""
+        connection = http.client.HTTPConnection("127.0.0.1", self._health_port, timeout=2.0)
+        try:
+            connection.request("GET", "/healthz")
+            return connection.getresponse().status == http.client.OK
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+    def log_text(self) -> str:
+        """All that it has logged."""
+        return self.server.log.read_text(errors="replace")

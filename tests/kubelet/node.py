@@ -1,0 +1,120 @@
+"""A node with a real kubelet: one small filesystem, a containerd and the kubelet's directories on it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.kubelet.api import Api
+from tests.kubelet.control_plane import ControlPlane
+from tests.kubelet.kubelet import CONTAINER_LOG_LINKS, NODE, Kubelet, KubeletSettings
+from tests.kubelet.programs import containerd_directory
+from tests.real_node.containerd import SANDBOX_IMAGE, Containerd
+from tests.real_node.loopfs import LoopFilesystem
+from tests.real_node.oci import BASE, Image, write_image, write_images
+
+GIB = 1 << 30
+PODS = "/api/v1/namespaces/default/pods"
+
+
+@dataclass(frozen=True)
+class KubeletNode:
+    """The parts of a node that a real kubelet keeps. `kubelet` runs."""
+
+    filesystem: LoopFilesystem
+    containerd: Containerd
+    kubelet: Kubelet
+    plane: ControlPlane
+    sandbox_image_id: str
+
+    @property
+    def api(self) -> Api:
+        """A client of the API server that may do everything."""
+        return self.plane.api
+
+    @property
+    def disk(self) -> Path:
+        """Where the filesystem under test is mounted."""
+        return self.filesystem.mountpoint
+
+    def import_images(self, images: Sequence[Image]) -> list[str]:
+        """Brings images in; their ids. The first given is the oldest."""
+        with tempfile.TemporaryDirectory(prefix="rn-image-") as outside:
+            return self.containerd.import_images(write_images(images, Path(outside)))
+
+    def create(self, pod: dict[str, Any]) -> None:
+        """Makes a pod."""
+        self.api.create(PODS, pod)
+
+    def phase(self, name: str) -> str:
+        """The phase of a pod."""
+        return str(self.api.get(f"{PODS}/{name}")["status"].get("phase", ""))
+
+    def wait_for_phase(self, name: str, *phases: str, seconds: float = 60.0) -> None:
+        """Waits until a pod is in one of these phases. TimeoutError."""
+        self.api.wait(f"pod {name} {' or '.join(phases)}", lambda: self.phase(name) in phases, seconds)
+
+    def conditions(self) -> dict[str, bool]:
+        """The conditions of the node. Without a network plug-in it is never Ready; pods on the host's network run."""
+        conditions = self.api.get(f"/api/v1/nodes/{NODE}")["status"]["conditions"]
+        return {each["type"]: each["status"] == "True" for each in conditions}
+
+    def reclaimd_fields(self) -> dict[str, Any]:
+        """The fields of a configuration of reclaimd for this node; no credentials."""
+        return {
+            "kubeletConfig": str(self.kubelet.configuration),
+            "rootDirectory": str(self.kubelet.root),
+            "podLogsDir": str(self.kubelet.pod_logs),
+            "containerLogsDir": str(CONTAINER_LOG_LINKS),
+        }
+
+
+@contextmanager
+def kubelet_node(
+    directory: Path,
+    plane: ControlPlane,
+    settings: KubeletSettings,
+    size_bytes: int = 2 * GIB,
+    fstype: str = "ext4",
+    images: Sequence[Image] = (),
+) -> Iterator[KubeletNode]:
+    """A node of this cluster, registered; all of it is gone on exit, and the node object too.
+
+    `images`: there before the kubelet starts, which sees them then; later ones it sees after 5 minutes at the latest.
+    """
+    with ExitStack() as stack:
+        filesystem = stack.enter_context(LoopFilesystem(directory, size_bytes, fstype))
+        disk = filesystem.mountpoint
+        containerd = stack.enter_context(Containerd(disk / "containerd", programs=containerd_directory()))
+        with tempfile.TemporaryDirectory(prefix="rn-image-") as outside:
+            pause = containerd.import_image(write_image(Image(SANDBOX_IMAGE, (BASE,)), Path(outside)))
+        kubelet = Kubelet(
+            directory / "kubelet",
+            disk / "kubelet",
+            disk / "log" / "pods",
+            containerd.socket,
+            containerd.cgroup_parent,
+            plane.authority,
+            plane.api,
+            settings,
+        )
+        stack.callback(kubelet.close)
+        stack.callback(containerd.remove_pods, 20.0)
+        stack.callback(kubelet.stop)
+        node = KubeletNode(filesystem, containerd, kubelet, plane, pause)
+        stack.callback(_forget, plane.api)
+        if images:
+            node.import_images(images)
+        kubelet.start()
+        plane.api.wait("the node has registered", lambda: bool(node.conditions()), 60.0)
+        yield node
+
+
+def _forget(api: Api) -> None:
+    for name in api.pods():
+        api.delete(f"{PODS}/{name}", grace_seconds=0)
+    api.delete(f"/api/v1/nodes/{NODE}")

@@ -1,0 +1,54 @@
+"""The programs of the ring: where they are, and what is missing.
+
+`KUBELET`, `KUBE_APISERVER` and `ETCD` name them, else they are looked for on PATH. `CONTAINERD` names another
+containerd than that of the machine; its shim and `ctr` are in the same directory.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+
+from tests.real_node.conftest import what_is_missing as missing_for_a_node
+from tests.real_node.loopfs import find_tool, run_tool
+
+VARIABLES = {"KUBELET": "kubelet", "KUBE_APISERVER": "kube-apiserver", "ETCD": "etcd"}
+
+
+@functools.cache
+def what_is_missing() -> str | None:
+    """One sentence that names what this machine lacks for a real kubelet, or None."""
+    if sentence := missing_for_a_node():
+        return sentence
+    missing = [f"{name} ({variable}=)" for variable, name in VARIABLES.items() if _found(variable, name) is None]
+    missing += [tool for tool in ("openssl",) if find_tool(tool) is None]
+    return f"no real kubelet can be started here: no {', no '.join(missing)}" if missing else None
+
+
+def program(variable: str) -> Path:
+    """Where the program that this variable names is. FileNotFoundError where it is missing."""
+    found = _found(variable, VARIABLES[variable])
+    if found is None:
+        raise FileNotFoundError(f"no {VARIABLES[variable]}: neither {variable}= nor PATH names one")
+    return Path(found)
+
+
+def containerd_directory() -> Path | None:
+    """The directory of another containerd than the machine's; None for that."""
+    named = os.environ.get("CONTAINERD")
+    return Path(named).resolve().parent if named else None
+
+
+@functools.cache
+def versions() -> str:
+    """What runs, for the head of a table."""
+    directory = containerd_directory()
+    containerd = str(directory / "containerd") if directory else "containerd"
+    words = run_tool(containerd, "--version").split()
+    return f"{run_tool(str(program('KUBELET')), '--version').strip()}, containerd {words[2]}"
+
+
+def _found(variable: str, name: str) -> str | None:
+    named = os.environ.get(variable)
+    return find_tool(named) if named else find_tool(name)

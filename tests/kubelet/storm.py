@@ -1,0 +1,85 @@
+"""Pods that begin one after another while everything that nobody uses is removed again and again.
+
+Each pod runs a random image for a moment. Its image may be gone when it comes: then the kubelet says so, and that is
+the truth. What must not be: a pod whose image vanishes while it is being made, or that waits for its sandbox's image.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.kubelet import manifests
+from tests.kubelet.duel import restarts
+from tests.kubelet.node import KubeletNode
+from tests.real_node.oci import BASE, Image, random_layer
+
+MIB = 1 << 20
+IMAGES = 30
+EACH_SECONDS = 0.35
+SETTLE_SECONDS = 30.0
+ABSENT = "ErrImageNeverPull"  # the image was not there when the kubelet looked
+
+
+@dataclass(frozen=True)
+class Storm:
+    """What became of the pods. `ends`: how many, by `ran`, `absent`, or the reason for which a pod waits or failed."""
+
+    pods: int
+    purges: int
+    ends: Counter[str]
+    restarted: tuple[str, ...]
+
+
+def storm(node: KubeletNode, seconds: float, purge: Callable[[], object], seed: int = 1) -> Storm:
+    """Lets pods come for so long while `purge` is called again and again on another thread."""
+    images = [Image(f"reclaimd.test/storm:{number}", (BASE, random_layer(number, MIB))) for number in range(IMAGES)]
+    node.import_images(images)
+    choice, stop, purges = random.Random(seed), threading.Event(), 0  # noqa: S311 # a repeatable order, no secret
+
+    def purge_on() -> None:
+        nonlocal purges
+        while not stop.is_set():
+            purge()
+            purges += 1
+
+    def bring_back() -> None:
+        while not stop.wait(3.0):  # as pulls would
+            node.import_images(images)
+
+    threads = [threading.Thread(target=each, daemon=True) for each in (purge_on, bring_back)]
+    for thread in threads:
+        thread.start()
+    names: list[str] = []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        began = time.monotonic()
+        names.append(f"storm-{len(names)}")
+        command = (*manifests.SHELL, "sleep 1; echo done")
+        runs = manifests.container("runs", choice.choice(images).reference, command)
+        node.create(manifests.pod(names[-1], runs, restart="Never"))
+        time.sleep(max(EACH_SECONDS - (time.monotonic() - began), 0.0))
+    time.sleep(SETTLE_SECONDS)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    pods = node.api.pods()
+    ends = Counter(_end(pods[name]) for name in names)
+    return Storm(len(names), purges, ends, tuple(name for name in names if restarts(pods[name])))
+
+
+def _end(pod: dict[str, object]) -> str:
+    status = pod["status"]
+    assert isinstance(status, dict)
+    for each in status.get("containerStatuses", ()):
+        state = each["state"]
+        if "running" in state or state.get("terminated", {}).get("exitCode") == 0:
+            return "ran"
+        if state.get("waiting", {}).get("reason") == ABSENT:
+            return "absent"
+        return str(next(iter(state.values())).get("reason"))
+    return str(status.get("reason") or status.get("phase"))

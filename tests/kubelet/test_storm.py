@@ -1,0 +1,39 @@
+"""A storm of pods while reclaimd removes everything unused without a pause."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kubelet.conftest import NodeMaker
+from tests.kubelet.storm import Storm, storm
+from tests.reclaimd_process import reclaimd, write_configuration
+
+
+def storm_beside_reclaimd(make_node: NodeMaker, seconds: float) -> Storm:
+    """The storm with `reclaimd reclaim --all` after itself."""
+    node = make_node(maxPods=500)
+    configuration = write_configuration(node.disk.parent / "reclaimd.yaml", **node.reclaimd_fields())
+    command = ("reclaim", "--config", str(configuration), "--signal", "imagefs.available", "--all", "--now")
+    return storm(node, seconds, lambda: reclaimd(*command))
+
+
+def harmed(found: Storm) -> dict[str, int]:
+    """How many pods neither ran nor found their image absent, by reason."""
+    return {end: count for end, count in found.ends.items() if end not in ("ran", "absent")}
+
+
+def test_no_image_vanishes_while_a_pod_is_being_made(make_node: NodeMaker) -> None:
+    """For 20 s."""
+    found = storm_beside_reclaimd(make_node, 20.0)
+    assert (harmed(found), found.restarted) == ({}, ())
+    assert found.ends["ran"] > 0
+    assert found.purges > 0
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_the_storm_of_a_minute(make_node: NodeMaker) -> None:
+    """The one of the table."""
+    found = storm_beside_reclaimd(make_node, 60.0)
+    print(f"\nstorm: {found}")  # the figures of the ring
+    assert (harmed(found), found.restarted) == ({}, ())
