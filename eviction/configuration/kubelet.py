@@ -40,6 +40,9 @@ ENFORCEABLE = (
 )
 
 
+LOOPBACK_OF_ALL = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 # nothing listens here
+
+
 class KubeletConfigurationError(EvictionError):
     """A kubelet configuration that cannot be used. The message is one sentence that names the file."""
 
@@ -48,7 +51,8 @@ class KubeletConfigurationError(EvictionError):
 class KubeletConfiguration:
     """The settings of this node's kubelet that reclaimd needs. Durations in seconds.
 
-    `name`: of the file. `maps`: the eviction maps as in force. `written`: the fields that the files set.
+    `name`: of the file. `healthz_endpoint`: where its `/healthz` is asked on this node, empty where it has none.
+    `maps`: the eviction maps as in force. `written`: the fields that the files set.
     """
 
     name: str
@@ -62,6 +66,7 @@ class KubeletConfiguration:
     runtime_endpoint: str
     image_endpoint: str
     pod_logs_dir: str
+    healthz_endpoint: str
     written: frozenset[str]
 
 
@@ -88,6 +93,8 @@ class _File(Model):
     containerRuntimeEndpoint: str | None = None  # noqa: N815
     imageServiceEndpoint: str | None = None  # noqa: N815
     podLogsDir: str | None = None  # noqa: N815
+    healthzBindAddress: str | None = None  # noqa: N815
+    healthzPort: int | None = None  # noqa: N815
 
 
 def merged(documents: list[dict[str, Any]]) -> dict[str, Any]:
@@ -186,8 +193,18 @@ def kubelet_configuration(document: Mapping[str, Any], name: str) -> KubeletConf
         runtime_endpoint=written.containerRuntimeEndpoint or "",
         image_endpoint=written.imageServiceEndpoint or "",
         pod_logs_dir=pod_logs_dir,
+        healthz_endpoint=_healthz_endpoint(written),
         written=frozenset(key for key in _File.model_fields if document.get(key) is not None),
     )
+
+
+def _healthz_endpoint(written: _File) -> str:
+    """Address and port; a kubelet that listens on every address is asked on the loopback. Empty: it serves none."""
+    port = 10248 if written.healthzPort is None else written.healthzPort
+    if port == 0:
+        return ""
+    address = LOOPBACK_OF_ALL.get(written.healthzBindAddress or "", written.healthzBindAddress) or "127.0.0.1"
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def _seconds(text: str | None, field: str, name: str, default: float) -> float:

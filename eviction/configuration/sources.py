@@ -143,7 +143,10 @@ def inherited_from(kubelet: KubeletConfiguration) -> dict[str, Any]:
         "imageServiceEndpoint": kubelet.image_endpoint,
         "podLogsDir": kubelet.pod_logs_dir,
     }
-    return {name: value for name, value in values.items() if name in kubelet.written}
+    inherited = {name: value for name, value in values.items() if name in kubelet.written}
+    if kubelet.written & {"healthzBindAddress", "healthzPort"}:
+        inherited["kubeletHealthzEndpoint"] = kubelet.healthz_endpoint
+    return inherited
 
 
 def _duration(seconds: float) -> str:

@@ -8,6 +8,7 @@ pressure. An independent sampler reads the filesystem; it knows nothing of eithe
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import threading
 import time
@@ -191,3 +192,4 @@ def _reclaimd(node: KubeletNode, directory: Path) -> Iterator[Daemon]:
     with Daemon("--config", str(configuration)) as daemon:
         time.sleep(2.0)  # it has asked the runtime where its images are, and the kubelet whether it is healthy
         yield daemon
+    (directory / "reclaimd.log").write_text("\n".join(json.dumps(event) for event in daemon.events))

@@ -146,6 +146,35 @@ def test_the_other_settings_of_the_kubelet_are_inherited_and_replaced(files: Fil
     assert (own.runtime_endpoint, own.image_endpoint) == ("unix:///own", "unix:///b")
 
 
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    ("text", "endpoint"),
+    [
+        ("", ("127.0.0.1", 10248)),
+        ("healthzPort: 10348\n", ("127.0.0.1", 10348)),
+        ("healthzPort: 0\n", None),
+        ("healthzBindAddress: 0.0.0.0\n", ("127.0.0.1", 10248)),
+        ("healthzBindAddress: '::'\nhealthzPort: 1\n", ("::1", 1)),
+        ("healthzBindAddress: 192.0.2.1\n", ("192.0.2.1", 10248)),
+    ],
+)
+def test_the_kubelet_is_asked_for_its_health_where_it_serves_it(
+    files: Files, text: str, endpoint: tuple[str, int] | None
+) -> None:
+    """Else a healthy kubelet with another port would hold everything off for 5 minutes. An own value wins."""
+    files.write(text)
+    assert files.load().kubelet_healthz == endpoint
+    assert files.load(kubeletHealthzEndpoint="127.0.0.1:9").kubelet_healthz == ("127.0.0.1", 9)
+
+
+@pytest.mark.parametrize("text", ["healthzPort: 65536\n", "healthzPort: -1\n", "healthzBindAddress: here\n"])
+def test_where_no_health_can_be_served_is_refused_by_the_kubelets_file(files: Files, text: str) -> None:
+    """As by the kubelet."""
+    files.write(text)
+    with pytest.raises(ConfigurationError, match=f"^{files.kubelet}: kubeletHealthzEndpoint: "):
+        files.load()
+
+
 def test_a_negative_transition_period_of_the_kubelets_is_refused_unless_our_own_replaces_it(files: Files) -> None:
     """The kubelet does not validate it and hides every condition with it; here it is an error."""
     files.write("evictionPressureTransitionPeriod: -30s\n")
