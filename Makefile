@@ -5,6 +5,8 @@
 # make fuzz    100 000 inputs for everything that reads text (FUZZ_INPUTS=n for another number)
 # make soak    what takes hours: races, kills, full disks, leaks, all drills, by the hundred; prints its figures
 # make bench   measures, side by side in one run (RECLAIMD_BENCH=short: a little of each, to see that it runs)
+# make kubelet is the ring beside a real kubelet, and its table; KUBELET=, KUBE_APISERVER=, ETCD= name the programs, where
+#              PATH does not, and CONTAINERD= another containerd than Debian's
 # make picture draws the picture of the README anew, from a drill
 # make manual  writes man page and shell completions anew from the parsers
 # make proto   writes the CRI code anew from reclaim/cri/cri.proto
@@ -19,7 +21,7 @@ BIN := $(VENV)/bin
 PACKAGES := containerd runc busybox-static e2fsprogs xfsprogs btrfs-progs mount util-linux openssl strace \
   systemd prometheus prometheus-alertmanager buildah python3-pip man-db zsh fish $(if $(shell command -v kubectl),,kubernetes-client)
 
-.PHONY: run test install install-program install-files check fuzz soak bench picture manual proto clean environment development
+.PHONY: run test install install-program install-files check fuzz soak bench kubelet picture manual proto clean environment development
 
 run: environment
 	@$(BIN)/reclaimd drill
@@ -90,6 +92,11 @@ soak: development
 bench: development
 	@.ci/debian-packages $(PACKAGES)
 	@$(BIN)/python -m tests.bench
+
+kubelet: development
+	@.ci/debian-packages $(PACKAGES) etcd-server
+	$(BIN)/python -m pytest -m "soak or not soak" -rA tests/kubelet
+	@$(BIN)/python -m tests.kubelet.bench
 
 picture: environment
 	@$(BIN)/reclaimd drill pressured-node --report report

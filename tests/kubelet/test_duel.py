@@ -1,0 +1,22 @@
+"""A fill beside the kubelet: with reclaimd no pod is evicted, and the node never has pressure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.kubelet.control_plane import ControlPlane
+from tests.kubelet.duel import duel
+
+RATE_MIB = 50
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_with_reclaimd_beside_it_the_kubelet_has_nothing_to_do(plane: ControlPlane, tmp_path: Path) -> None:
+    """At 50 MiB/s; what runs goes on running. `make kubelet` has the table of all rates, both sides."""
+    found = duel(tmp_path / "node", plane, RATE_MIB, beside=True)
+    assert (found.pressure, found.evicted, found.restarted) == (False, (), ())
+    assert found.first_freed_seconds is not None
+    assert found.lowest_bytes > found.mark_bytes
