@@ -28,7 +28,8 @@ from signals.quantity import QuantityError, parse_quantity
 API_SERVER = "api"
 MIRROR = "kubernetes.io/config.mirror"
 STORAGE = "ephemeral-storage"
-OF_A_POD = ("cpu", "memory", "hugepages-")  # the resources that a pod itself can have, or the beginning of their names
+OF_A_POD = frozenset({"cpu", "memory"})  # what a pod itself can have, besides the huge pages of each size
+HUGE_PAGES = "hugepages-"
 INT32 = 2**31
 
 
@@ -92,7 +93,8 @@ def _total(spec: Field, kind: str) -> Fraction | None:
 def _has_resources(spec: Field) -> bool:
     """Whether the pod has resources of its own (IsPodLevelResourcesSet)."""
     resources = spec.get("resources")
-    return any(name.startswith(OF_A_POD) for kind in ("requests", "limits") for name in resources.get(kind).names())
+    names = (*resources.get("requests").names(), *resources.get("limits").names())
+    return any(name in OF_A_POD or name.startswith(HUGE_PAGES) for name in names)
 
 
 def _storage(container: Field, kind: str) -> Fraction | None:

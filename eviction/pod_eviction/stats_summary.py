@@ -1,8 +1,9 @@
 """Parses the kubelet's answer to `GET /stats/summary` into what each pod uses.
 
 Source: `staging/src/k8s.io/kubelet/pkg/apis/stats/v1alpha1/types.go` (Summary), tag v1.36.0. Every number may be
-absent. The numbers of containers are as old as the runtime's statistics, those of volumes up to a minute
-(`volumeStatsAggPeriod`); the kubelet's own evictions go by the same numbers of volumes.
+absent. The kubelet's own evictions go by the same ones: what it renews for them is CPU and memory
+(`pkg/kubelet/server/stats/summary.go`, Get). Those of containers are as old as the runtime's, those of volumes up to a
+minute (`volumeStatsAggPeriod`).
 """
 
 from __future__ import annotations

@@ -118,6 +118,7 @@ def test_static_and_mirror_pods_are_recognised(annotations: dict[str, str], stat
         ({"containers": [container("a", "10Mi")], "resources": {"requests": {"memory": "1Gi"}}}, 0),
         ({"containers": [container("a", "10Mi")], "resources": {"limits": {"hugepages-2Mi": "4Mi"}}}, 0),
         ({"containers": [container("a", "10Mi")], "resources": {}}, 10),
+        ({"containers": [container("a", "10Mi")], "resources": {"requests": {"ephemeral-storage": "1Gi"}}}, 10),
     ],
 )
 def test_the_request_of_a_pod(spec: dict[str, Any], mib: int) -> None:
