@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import TypeVar
 
@@ -24,6 +24,7 @@ from eviction.pod_eviction.pods import parse_active_pods
 from eviction.pod_eviction.ranking import rank_pods
 from eviction.pod_eviction.signal_choice import choose_signal
 from eviction.pod_eviction.stats_summary import parse_stats_summary
+from eviction.pod_eviction.types import EvictablePod, PodUsage
 from eviction.reporting.pod_evictions import PodEvictions, pod_evictions_json, pod_evictions_lines
 from eviction.types import Threshold
 from reclaim.pods.kubelet_client import KubeletUnavailable, get_pods, get_stats_summary
@@ -83,9 +84,7 @@ def _evictions(
     chosen = choose_signal(thresholds, observations, asked)
     if chosen is None:
         exit_with(EXIT_READING, "no disk threshold of the kubelet can be judged now: name a signal with --signal")
-    with Progress("asking the kubelet for its pods and their statistics"):
-        pods = _answered("list of pods", parse_active_pods, lambda: get_pods(endpoint, ANSWER_SECONDS))
-        usages = _answered("summary", parse_stats_summary, lambda: get_stats_summary(endpoint, ANSWER_SECONDS))
+    pods, usages = _asked(endpoint)
     over = ((pod, exceeded_limit(pod, usages.get(pod.uid), layout)) for pod in pods)
     return PodEvictions(
         chosen,
@@ -103,11 +102,18 @@ def _kubelets_thresholds(configuration: Configuration) -> tuple[Threshold, ...]:
     return parse_threshold_config(EvictionMaps(KUBELET_EVICTION_HARD, {}, {}, {}), name_of(None)).thresholds
 
 
-def _answered(what: str, parse: Callable[[bytes], Parsed], ask: Callable[[], bytes]) -> Parsed:
-    """What the kubelet answers, parsed; else the command ends with one sentence."""
+def _asked(endpoint: KubeletEndpoint) -> tuple[tuple[EvictablePod, ...], Mapping[str, PodUsage]]:
+    """The kubelet's pods and what they use; else the command ends with one sentence."""
     try:
-        return parse(ask())
+        with Progress("asking the kubelet for its pods and their statistics"):
+            pods = _parsed("list of pods", parse_active_pods, get_pods(endpoint, ANSWER_SECONDS))
+            return pods, _parsed("summary", parse_stats_summary, get_stats_summary(endpoint, ANSWER_SECONDS))
     except KubeletUnavailable as error:
         exit_with(EXIT_READING, str(error))
+
+
+def _parsed(what: str, parse: Callable[[bytes], Parsed], body: bytes) -> Parsed:
+    try:
+        return parse(body)
     except (PodListError, KubeletAnswerError) as error:
-        exit_with(EXIT_READING, f"the kubelet's {what} is not used: {error}")
+        raise KubeletUnavailable(f"the kubelet's {what} is not used: {error}") from None
