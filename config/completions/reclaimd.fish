@@ -95,6 +95,8 @@ complete -c reclaimd -n '__fish_seen_subcommand_from plan' -l eviction-soft -x -
 complete -c reclaimd -n '__fish_seen_subcommand_from plan' -l eviction-soft-grace-period -x -d 'for example nodefs.available=1m30s'
 complete -c reclaimd -n '__fish_seen_subcommand_from plan' -l eviction-minimum-reclaim -x -d 'for example nodefs.available=1Gi'
 complete -c reclaimd -n '__fish_seen_subcommand_from plan' -s o -l output -x -a 'table json' -d 'form of the answer'
+complete -c reclaimd -n '__fish_seen_subcommand_from plan' -l pods -d 'instead: whom the kubelet would evict for disk, in its order, with what each uses; needs kubeletEndpoint'
+complete -c reclaimd -n '__fish_seen_subcommand_from plan' -l signal -x -a 'nodefs.available nodefs.inodesFree imagefs.available imagefs.inodesFree containerfs.available containerfs.inodesFree' -d 'with --pods: for which signal; else for the one that is met, or the nearest to its threshold'
 complete -c reclaimd -n '__fish_seen_subcommand_from status' -s h -l help -d 'show this help message and exit'
 complete -c reclaimd -n '__fish_seen_subcommand_from status' -l config -r -F -d 'the configuration file'
 complete -c reclaimd -n '__fish_seen_subcommand_from status' -l config-dir -r -F -d 'drop-ins: *.conf, in the order of their names'

@@ -9,7 +9,7 @@ import argparse
 from contextlib import closing
 from dataclasses import replace
 
-from eviction.cli import EXIT_OK, EXIT_READING, EXIT_RUNTIME
+from eviction.cli import EXIT_OK, EXIT_READING, EXIT_RUNTIME, EXIT_USAGE
 from eviction.cli.options import (
     add_configuration,
     add_output,
@@ -30,12 +30,24 @@ from eviction.reporting.pass_record import Pass, Trigger, pass_json
 from eviction.reporting.status import pod_directories_json
 from eviction.reporting.tables import signals_table
 from signals.quantity import format_bytes
+from signals.types import Signal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     add_configuration(parser)
     add_output(parser)
+    parser.add_argument(
+        "--pods",
+        action="store_true",
+        help="instead: whom the kubelet would evict for disk, in its order, with what each uses; needs kubeletEndpoint",
+    )
+    parser.add_argument(
+        "--signal",
+        choices=[str(signal) for signal in Signal],
+        metavar="SIGNAL",
+        help="with --pods: for which signal; else for the one that is met, or the nearest to its threshold",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -43,6 +55,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     All functions are planned to their end, so that every removable object is shown; a pass stops earlier.
     """
+    if arguments.pods:
+        from eviction.cli import plan_pods  # only where it is asked for
+
+        return plan_pods.run(arguments)
+    if arguments.signal is not None:
+        exit_with(EXIT_USAGE, "--signal has no effect without --pods")
     with closing(Node(configuration_of(arguments), dry_run=True)) as node:
         problem, observations, decision = observe(node)
         if not observations.signals:

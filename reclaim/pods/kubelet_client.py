@@ -1,4 +1,5 @@
-"""Client for one request to the kubelet, `GET /pods`: plain HTTP/1.1, one connection, one deadline for everything.
+"""Client for one request to the kubelet, `GET /pods` or `GET /stats/summary`: plain HTTP/1.1, one connection, and one
+deadline for everything.
 
 * The deadline spans everything from connecting to the last byte, so a server that sends a byte now and then is late.
 * The size of the body is limited, redirects are not followed, proxies are not used, names are not looked up.
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     import ssl
 
 ANSWER_SECONDS = 2.0
+PODS = "/pods"
+STATS_SUMMARY = "/stats/summary"
 LARGEST_BODY_BYTES = 64 * 1024 * 1024  # 500 pods of 20 KiB are 10 MiB
 LARGEST_TOKEN_BYTES = 64 * 1024
 _READ_AT_ONCE_BYTES = 64 * 1024
@@ -38,8 +41,12 @@ _REMEDIES = {
     HTTPStatus.BAD_REQUEST: "is this port for https?",
     HTTPStatus.UNAUTHORIZED: "it takes tokens only with authentication.webhook.enabled, certificates only of its "
     "clientCAFile; is the one given valid?",
-    HTTPStatus.FORBIDDEN: "is the identity allowed to get nodes/proxy (from Kubernetes 1.33 on, nodes/pods is enough)?",
     HTTPStatus.NOT_FOUND: "is this the kubelet's port? The one for /healthz lists no pods",
+}
+# https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/#kubelet-authorization
+_PERMISSIONS = {
+    PODS: "is the identity allowed to get nodes/proxy (from Kubernetes 1.33 on, nodes/pods is enough)?",
+    STATS_SUMMARY: "is the identity allowed to get nodes/stats (nodes/proxy does not include it)?",
 }
 
 
@@ -59,6 +66,15 @@ def get_pods(endpoint: KubeletEndpoint, seconds: float = ANSWER_SECONDS) -> byte
 
     Takes at most `seconds`. Raises KubeletUnavailable, and nothing else.
     """
+    return _get(endpoint, PODS, seconds)
+
+
+def get_stats_summary(endpoint: KubeletEndpoint, seconds: float) -> bytes:
+    """The same for `GET /stats/summary`. The kubelet asks the runtime for it, which takes longer than its list."""
+    return _get(endpoint, STATS_SUMMARY, seconds)
+
+
+def _get(endpoint: KubeletEndpoint, path: str, seconds: float) -> bytes:
     import http.client
     import ssl
 
@@ -67,7 +83,7 @@ def get_pods(endpoint: KubeletEndpoint, seconds: float = ANSWER_SECONDS) -> byte
     token = _token(endpoint.token_file) if endpoint.token_file else ""
     context = _context(endpoint) if endpoint.secure else None
     try:
-        return _exchange(endpoint, context, token, until)
+        return _exchange(endpoint, path, context, token, until)
     except TimeoutError:
         raise KubeletUnavailable(f"{kubelet} gave no complete answer within {seconds:g} s", late=True) from None
     except ssl.SSLCertVerificationError as error:
@@ -90,7 +106,7 @@ def get_pods(endpoint: KubeletEndpoint, seconds: float = ANSWER_SECONDS) -> byte
         raise KubeletUnavailable(f"{kubelet} gave no answer in HTTP, or one that was cut short") from None
 
 
-def _exchange(endpoint: KubeletEndpoint, context: ssl.SSLContext | None, token: str, until: float) -> bytes:
+def _exchange(endpoint: KubeletEndpoint, path: str, context: ssl.SSLContext | None, token: str, until: float) -> bytes:
     import http.client
     import socket
 
@@ -100,7 +116,7 @@ def _exchange(endpoint: KubeletEndpoint, context: ssl.SSLContext | None, token: 
         connection = context.wrap_socket(plain, server_hostname=endpoint.expected_name) if context else plain
         with connection:
             authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            lines = ["GET /pods HTTP/1.1", f"Host: {authority}", "Accept: application/json", "Connection: close"]
+            lines = [f"GET {path} HTTP/1.1", f"Host: {authority}", "Accept: application/json", "Connection: close"]
             lines += [f"Authorization: Bearer {token}"] if token else []
             connection.settimeout(_left(until))
             connection.sendall("\r\n".join([*lines, "", ""]).encode())
@@ -108,12 +124,12 @@ def _exchange(endpoint: KubeletEndpoint, context: ssl.SSLContext | None, token: 
             response = http.client.HTTPResponse(stream, method="GET")  # type: ignore[arg-type] # only calls makefile
             with response:
                 response.begin()
-                return _body(response, f"the kubelet at {endpoint.url}")
+                return _body(response, path, f"the kubelet at {endpoint.url}")
 
 
-def _body(response: http.client.HTTPResponse, kubelet: str) -> bytes:
+def _body(response: http.client.HTTPResponse, path: str, kubelet: str) -> bytes:
     if response.status != HTTPStatus.OK:
-        raise KubeletUnavailable(f"{kubelet} answered {_status(response.status)}")
+        raise KubeletUnavailable(f"{kubelet} answered {_status(response.status, path)}")
     if response.length is None and not response.chunked:
         # It would end with the connection, so a part would look like the whole. Go's server always sends the length.
         raise KubeletUnavailable(f"{kubelet} gave an answer without its length")
@@ -125,13 +141,16 @@ def _body(response: http.client.HTTPResponse, kubelet: str) -> bytes:
     return body
 
 
-def _status(code: int) -> str:
+def _status(code: int, path: str) -> str:
     """The status with the phrase of the standard, never the server's, and a hint what to check."""
     try:
         known = HTTPStatus(code)
     except ValueError:
         return str(code)
-    remedy = "redirects are not followed" if 300 <= code < 400 else _REMEDIES.get(known, "")
+    if known is HTTPStatus.FORBIDDEN:
+        remedy = _PERMISSIONS[path]
+    else:
+        remedy = "redirects are not followed" if 300 <= code < 400 else _REMEDIES.get(known, "")
     return f"{code} {known.phrase}" + (f": {remedy}" if remedy else "")
 
 

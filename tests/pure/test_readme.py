@@ -17,6 +17,8 @@ from eviction.configuration.file import ConfigurationFile
 from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, RECLAIM_TABLE
 from eviction.drill.report.svg import NAMESPACE
 from eviction.drill.scenario.library import find_scenario
+from eviction.pod_eviction import ranking
+from eviction.reporting import pod_evictions
 from eviction.reporting.explain import REASONS
 from reclaim.events import EventReason
 from reclaim.types import Reason
@@ -117,6 +119,12 @@ def test_the_list_of_reasons_is_that_of_the_code() -> None:
     documented = [word for cells in rows_of(section(RECLAIM, "Reasons")) for word in re.findall(r"`(\w+)`", cells[0])]
     assert sorted(documented) == sorted(Reason)
     assert set(REASONS) == set(Reason)
+
+
+def test_the_list_of_reasons_of_an_eviction_is_that_of_the_code() -> None:
+    """In its order, and each has words for people."""
+    table = rows_of(section(EVICTION, "Whom the kubelet would evict"))
+    assert [cells[0].strip("`") for cells in table] == list(pod_evictions.REASONS) == list(ranking.Reason)
 
 
 @pytest.mark.parametrize("reason", EventReason)

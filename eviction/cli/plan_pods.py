@@ -1,0 +1,119 @@
+"""`reclaimd plan --pods`: whom the kubelet would evict for disk, in its order, with what each uses. Read-only."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from typing import TypeVar
+
+from eviction.cli import EXIT_OK, EXIT_READING, EXIT_RUNTIME, EXIT_USAGE
+from eviction.cli.options import answer_json, answer_lines, columns, configuration_of, exit_with
+from eviction.cli.progress import Progress
+from eviction.configuration.effective import Configuration
+from eviction.configuration.inherited_thresholds import name_of
+from eviction.decision.threshold_config import (
+    KUBELET_EVICTION_HARD,
+    EvictionMaps,
+    parse_threshold_config,
+    update_container_fs_thresholds,
+)
+from eviction.node.view import NodeView
+from eviction.pod_eviction.local_storage import exceeded_limit
+from eviction.pod_eviction.pods import parse_active_pods
+from eviction.pod_eviction.ranking import rank_pods
+from eviction.pod_eviction.signal_choice import choose_signal
+from eviction.pod_eviction.stats_summary import parse_stats_summary
+from eviction.pod_eviction.types import EvictablePod, PodUsage
+from eviction.reporting.pod_evictions import PodEvictions, pod_evictions_json, pod_evictions_lines
+from eviction.types import Threshold
+from reclaim.pods.kubelet_client import KubeletUnavailable, get_pods, get_stats_summary
+from reclaim.pods.kubelet_endpoint import KubeletEndpoint
+from reclaim.pods.kubelet_json import KubeletAnswerError
+from reclaim.pods.pod_list import PodListError
+from signals.types import FsLayout, Signal, SignalObservations
+
+ANSWER_SECONDS = 10.0  # nobody waits for relief, and a summary takes seconds where the runtime is slow
+READ_DEADLINE_SECONDS = 2.0
+NOT_CONFIGURED = (
+    "whom the kubelet would evict only the kubelet knows: set kubeletEndpoint, such as https://127.0.0.1:10250 with "
+    "kubeletTokenFile and kubeletCAFile, for an identity that may get nodes/pods and nodes/stats"
+)
+
+Parsed = TypeVar("Parsed")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit 0; 2 without kubeletEndpoint; 3 runtime unreachable; 4 a filesystem could not be read, or the kubelet did
+    not say."""
+    configuration = configuration_of(arguments)
+    endpoint = configuration.kubelet_endpoint
+    if endpoint is None:
+        exit_with(EXIT_USAGE, NOT_CONFIGURED)
+    asked = None if arguments.signal is None else Signal(arguments.signal)
+    layout, observations = _observed(configuration)
+    evictions = _evictions(configuration, endpoint, layout, observations, asked)
+    if arguments.output == "json":
+        answer_json(pod_evictions_json(evictions))
+    else:
+        answer_lines(pod_evictions_lines(evictions, columns()))
+    return EXIT_OK
+
+
+def _observed(configuration: Configuration) -> tuple[FsLayout, SignalObservations]:
+    doing = "asking the runtime where the images are, and looking at the filesystems"
+    with closing(NodeView(configuration, read_deadline_seconds=READ_DEADLINE_SECONDS)) as node, Progress(doing):
+        problem = node.locate()
+        observations = node.summary.observe()
+    if problem is not None:
+        exit_with(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
+    if observations.layout is None:
+        unread = "; ".join(each.reason for each in observations.unavailable)
+        exit_with(EXIT_READING, unread or "which filesystems the node has is not known")
+    return observations.layout, observations
+
+
+def _evictions(
+    configuration: Configuration,
+    endpoint: KubeletEndpoint,
+    layout: FsLayout,
+    observations: SignalObservations,
+    asked: Signal | None,
+) -> PodEvictions:
+    thresholds = update_container_fs_thresholds(_kubelets_thresholds(configuration), layout)
+    chosen = choose_signal(thresholds, observations, asked)
+    if chosen is None:
+        exit_with(EXIT_READING, "no disk threshold of the kubelet can be judged now: name a signal with --signal")
+    pods, usages = _asked(endpoint)
+    over = ((pod, exceeded_limit(pod, usages.get(pod.uid), layout)) for pod in pods)
+    return PodEvictions(
+        chosen,
+        observations,
+        layout,
+        rank_pods(pods, usages, chosen.signal, layout),
+        tuple((pod, clause) for pod, clause in over if clause is not None),
+    )
+
+
+def _kubelets_thresholds(configuration: Configuration) -> tuple[Threshold, ...]:
+    """The kubelet's own thresholds, without our margin; its defaults where its configuration was not read."""
+    if configuration.kubelet is not None:
+        return configuration.kubelet.thresholds.thresholds
+    return parse_threshold_config(EvictionMaps(KUBELET_EVICTION_HARD, {}, {}, {}), name_of(None)).thresholds
+
+
+def _asked(endpoint: KubeletEndpoint) -> tuple[tuple[EvictablePod, ...], Mapping[str, PodUsage]]:
+    """The kubelet's pods and what they use; else the command ends with one sentence."""
+    try:
+        with Progress("asking the kubelet for its pods and their statistics"):
+            pods = _parsed("list of pods", parse_active_pods, get_pods(endpoint, ANSWER_SECONDS))
+            return pods, _parsed("summary", parse_stats_summary, get_stats_summary(endpoint, ANSWER_SECONDS))
+    except KubeletUnavailable as error:
+        exit_with(EXIT_READING, str(error))
+
+
+def _parsed(what: str, parse: Callable[[bytes], Parsed], body: bytes) -> Parsed:
+    try:
+        return parse(body)
+    except (PodListError, KubeletAnswerError) as error:
+        raise KubeletUnavailable(f"the kubelet's {what} is not used: {error}") from None

@@ -1,0 +1,120 @@
+"""Parses the kubelet's answer to `GET /pods` into the pods that it could evict.
+
+Rules (Kubernetes, tag v1.36.0):
+
+* Active are the pods that have not terminated (`pkg/kubelet/kubelet_pods.go`, filterOutInactivePods): what has, as
+  `reclaim.pods.pod_list` proves it, is left out.
+* The request of ephemeral storage (`pkg/api/v1/resource/helpers.go`, GetResourceRequestQuantity): the containers and
+  the restartable init containers together; at least what each init container needs with the restartable ones that
+  were started before it; plus the overhead, if the rest is not 0. A pod with resources of its own (`spec.resources`
+  with cpu, memory or huge pages) requests none, because those replace the containers' and have no ephemeral storage.
+* The limit in the same way (`component-helpers/resource/helpers.go`, PodLimits), whatever resources the pod itself has.
+* Static is a pod whose source is not the API server, mirror one with an annotation for it
+  (`pkg/kubelet/types/pod_update.go`).
+* Local volumes: hostPath, gitRepo, configMap, and emptyDir with the default medium (`pkg/kubelet/eviction/helpers.go`,
+  localVolumeNames; `pkg/volume/util/util.go`, IsLocalEphemeralVolume).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+from eviction.pod_eviction.types import EvictablePod
+from reclaim.pods.kubelet_json import Field, parse_answer
+from reclaim.pods.pod_list import CONFIG_SOURCE, parse_pod_list
+from signals.quantity import QuantityError, parse_quantity
+
+API_SERVER = "api"
+MIRROR = "kubernetes.io/config.mirror"
+STORAGE = "ephemeral-storage"
+OF_A_POD = frozenset({"cpu", "memory"})  # what a pod itself can have, besides the huge pages of each size
+HUGE_PAGES = "hugepages-"
+INT32 = 2**31
+
+
+def parse_active_pods(body: bytes) -> tuple[EvictablePod, ...]:
+    """The pods that have not terminated, in the order of the answer.
+
+    Raises PodListError or KubeletAnswerError, and nothing else, for anything that is not a complete list of pods.
+    """
+    states = parse_pod_list(body).states
+    pods = (_pod(item, deleted=states[uid].deleted) for item, uid in _items(body) if not states[uid].terminated)
+    return tuple(pods)
+
+
+def _items(body: bytes) -> list[tuple[Field, str]]:
+    return [(item, item.get("metadata").get("uid").text()) for item in parse_answer(body).get("items").elements()]
+
+
+def _pod(item: Field, *, deleted: bool) -> EvictablePod:
+    metadata, spec = item.get("metadata"), item.get("spec")
+    annotations = metadata.get("annotations")
+    source = annotations.get(CONFIG_SOURCE)
+    volumes = list(spec.get("volumes").elements())
+    containers = list(spec.get("containers").elements())
+    return EvictablePod(
+        uid=metadata.get("uid").text(),
+        namespace=metadata.get("namespace").text(),
+        name=metadata.get("name").text(),
+        priority=spec.get("priority").integer(-INT32, INT32 - 1) or 0,
+        static=source.present and source.text() != API_SERVER,
+        mirror=MIRROR in annotations.names(),
+        deleted=deleted,
+        request=(None if _has_resources(spec) else _total(spec, "requests")) or Fraction(),
+        local_volumes=tuple(volume.get("name").text() for volume in volumes if _is_local(volume)),
+        limit=_total(spec, "limits"),
+        container_limits=_above_0({each.get("name").text(): _storage(each, "limits") for each in containers}),
+        volume_limits=_above_0(
+            {each.get("name").text(): _quantity(each.get("emptyDir").get("sizeLimit")) for each in volumes}
+        ),
+    )
+
+
+def _total(spec: Field, kind: str) -> Fraction | None:
+    """The request or limit of the pod; None where no container has one."""
+    found = [_storage(each, kind) for each in spec.get("containers").elements()]
+    total, restartable, most_of_init = sum(filter(None, found), Fraction()), Fraction(), Fraction()
+    for each in spec.get("initContainers").elements():
+        own = _storage(each, kind)
+        found.append(own)
+        if each.get("restartPolicy").text() == "Always":
+            total += own or 0
+            restartable += own or 0
+            most_of_init = max(most_of_init, restartable)
+        else:
+            most_of_init = max(most_of_init, restartable + (own or 0))
+    if all(each is None for each in found):
+        return None
+    total = max(total, most_of_init)
+    return total + (_quantity(spec.get("overhead").get(STORAGE)) or 0) if total else total
+
+
+def _has_resources(spec: Field) -> bool:
+    """Whether the pod has resources of its own (IsPodLevelResourcesSet)."""
+    resources = spec.get("resources")
+    names = (*resources.get("requests").names(), *resources.get("limits").names())
+    return any(name in OF_A_POD or name.startswith(HUGE_PAGES) for name in names)
+
+
+def _storage(container: Field, kind: str) -> Fraction | None:
+    return _quantity(container.get("resources").get(kind).get(STORAGE))
+
+
+def _quantity(field: Field) -> Fraction | None:
+    if not field.present:
+        return None
+    try:
+        return parse_quantity(field.text())
+    except QuantityError:
+        raise field.error("is not a Kubernetes quantity") from None
+
+
+def _is_local(volume: Field) -> bool:
+    if any(volume.get(kind).present for kind in ("hostPath", "gitRepo", "configMap")):
+        return True
+    return volume.get("emptyDir").present and not volume.get("emptyDir").get("medium").text()
+
+
+def _above_0(limits: Mapping[str, Fraction | None]) -> dict[str, Fraction]:
+    return {name: limit for name, limit in limits.items() if limit is not None and limit > 0}

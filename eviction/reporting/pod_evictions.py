@@ -1,0 +1,144 @@
+"""Whom the kubelet would evict, for people and in JSON, whose fields are a stable interface. Decides nothing."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from eviction.pod_eviction.ranking import MEASURED, Measured, RankedPod, Reason
+from eviction.pod_eviction.signal_choice import ChosenSignal
+from eviction.pod_eviction.types import EvictablePod
+from eviction.reporting.observations_json import observation_json, threshold_json
+from eviction.reporting.tables import amount, table
+from signals.quantity import format_bytes, format_duration, whole
+from signals.types import FsLayout, Signal, SignalObservations
+
+REASONS: dict[Reason, str] = {
+    Reason.NO_STATISTICS: "the kubelet has no statistics of it",
+    Reason.OVER_REQUEST: "uses more than it requests",
+    Reason.WITHIN_REQUEST: "uses no more than it requests",
+    Reason.STATIC: "never evicted: a static pod",
+    Reason.MIRROR: "never evicted: stands for a static pod",
+    Reason.CRITICAL_PRIORITY: "never evicted: its priority is critical",
+}
+_COLUMNS = (Measured.WRITABLE_LAYERS, Measured.LOGS, Measured.LOCAL_VOLUMES)
+
+
+class PodEvictions(NamedTuple):
+    """Whom the kubelet would evict. `chosen`: for which signal. `over_limits`: those that exceed a limit of their own,
+    which evicts them whatever the signal, each with a clause which."""
+
+    chosen: ChosenSignal
+    observations: SignalObservations
+    layout: FsLayout
+    ranked: tuple[RankedPod, ...]
+    over_limits: tuple[tuple[EvictablePod, str], ...] = ()
+
+    @property
+    def counted(self) -> tuple[Measured, ...]:
+        """What the kubelet counts of a pod for the signal. Images are in its table, but of a pod it counts none."""
+        return tuple(kind for kind in MEASURED[self.layout][self.chosen.signal.filesystem] if kind in _COLUMNS)
+
+
+def pod_evictions_json(evictions: PodEvictions) -> dict[str, Any]:
+    """One document. Usage is in bytes or inodes as the signal is; requests are bytes of ephemeral storage."""
+    signal, threshold, met = evictions.chosen
+    observation = evictions.observations.signals.get(signal)
+    return {
+        "signal": str(signal),
+        "met": met,
+        "threshold": None if threshold is None else threshold_json(threshold, evictions.observations),
+        "observation": None if observation is None else observation_json(observation, evictions.observations),
+        "layout": str(evictions.layout),
+        "counted": [str(kind) for kind in evictions.counted],
+        "pods": [_pod_json(each) for each in evictions.ranked],
+        "over_limits": [
+            {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid, "reason": clause}
+            for pod, clause in evictions.over_limits
+        ],
+    }
+
+
+def _pod_json(each: RankedPod) -> dict[str, Any]:
+    pod = each.pod
+    return {
+        "rank": each.rank,
+        "namespace": pod.namespace,
+        "name": pod.name,
+        "uid": pod.uid,
+        "verdict": "keep" if each.rank is None else "evict",
+        "reason": str(each.reason),
+        "priority": pod.priority,
+        "used": each.used,
+        "request": whole(pod.request),
+        "over_request": None if each.over_request is None else whole(each.over_request),
+        "usage": None if each.usage is None else {str(kind): each.usage[kind] for kind in _COLUMNS},
+        "deleted": pod.deleted,
+    }
+
+
+def pod_evictions_lines(evictions: PodEvictions, width: int | None = None) -> list[str]:
+    """The signal and how it stands, the pods in their order, and what goes before."""
+    counted = (
+        ", ".join(_words(kind) for kind in evictions.counted) or "nothing of a pod, so priority and request decide"
+    )
+    ranks = [each.rank for each in evictions.ranked if each.rank is not None]
+    lines = [_signal_line(evictions), f"counted for it: {counted} (layout: {evictions.layout})", ""]
+    if evictions.ranked:
+        lines += [*_pods_table(evictions, width), ""]
+    if ranks:
+        lines.append(
+            "at most one pod a pass, from the top, and only where what the kubelet removes first is not enough"
+        )
+    else:
+        lines.append("the kubelet has no pod that it could evict")
+    if len(set(ranks)) < len(ranks):
+        lines.append("pods of one rank are shown by name; which of them is the first the kubelet leaves open")
+    lines += [f"evicted whatever the signal: {_name(pod)}: {clause}" for pod, clause in evictions.over_limits]
+    return lines
+
+
+def _signal_line(evictions: PodEvictions) -> str:
+    signal, threshold, met = evictions.chosen
+    if threshold is None:
+        return f"{signal}: the kubelet has no threshold for it, so it evicts nobody"
+    observation = evictions.observations.signals.get(signal)
+    if observation is None or met is None:
+        return f"{signal}: whether the kubelet's threshold {threshold.text()} is met is not known"
+    available, mark = amount(signal, observation.available), amount(signal, threshold.mark(observation.capacity))
+    kind = "hard" if threshold.hard else "soft"
+    shown = f"the kubelet's {kind} threshold {threshold.text()} = {mark}"
+    if not met:
+        return f"{signal}: not met: {available} available, {shown}; it evicts nobody now"
+    grace = "" if threshold.hard else f"; it evicts after {format_duration(threshold.grace_seconds)} of that"
+    return f"{signal}: UNDER PRESSURE: {available} available, {shown}{grace}"
+
+
+def _pods_table(evictions: PodEvictions, width: int | None) -> list[str]:
+    signal = evictions.chosen.signal
+    rows = [["RANK", "POD", "USED", "REQUEST", "PRIORITY", *(_words(kind).upper() for kind in _COLUMNS), "WHY"]]
+    for each in evictions.ranked:
+        usage = each.usage or {}
+        rows.append(
+            [
+                "-" if each.rank is None else str(each.rank),
+                _name(each.pod),
+                _amount(signal, each.used),
+                format_bytes(whole(each.pod.request)),
+                str(each.pod.priority),
+                *(_amount(signal, usage.get(kind)) for kind in _COLUMNS),
+                REASONS[each.reason] + (", being deleted" if each.pod.deleted else ""),
+            ]
+        )
+    return table(rows, width)
+
+
+def _amount(signal: Signal, value: int | None) -> str:
+    return "-" if value is None else amount(signal, value)
+
+
+def _name(pod: EvictablePod) -> str:
+    return f"{pod.namespace}/{pod.name}"
+
+
+def _words(kind: Measured) -> str:
+    return kind.replace("_", " ")

@@ -1,0 +1,1 @@
+"""Pure tests of whom the kubelet would evict."""

@@ -1,0 +1,54 @@
+"""Requests for the kubelet's summary of statistics over real connections."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from reclaim.pods.kubelet_client import KubeletUnavailable, get_pods, get_stats_summary
+from reclaim.pods.kubelet_endpoint import KubeletEndpoint
+from tests.sockets.kubelet_server import (
+    FOREVER_SECONDS,
+    MARGIN_SECONDS,
+    PODS,
+    SHORT_SECONDS,
+    KubeletServer,
+    answer,
+    chunked,
+)
+
+SUMMARY = b'{"node": {"nodeName": "node-1"}, "pods": []}'
+
+
+def test_the_summary_has_a_path_of_its_own() -> None:
+    """One GET each, in chunks or with a length, and the bodies unchanged."""
+    with KubeletServer(answer(PODS)) as kubelet:
+        kubelet.by_path["/stats/summary"] = [chunked(SUMMARY[:9], SUMMARY[9:])]
+        endpoint = KubeletEndpoint(kubelet.url)
+        assert (get_pods(endpoint), get_stats_summary(endpoint, MARGIN_SECONDS)) == (PODS, SUMMARY)
+        assert [request.split("\r\n")[0] for request in kubelet.requests] == [
+            "GET /pods HTTP/1.1",
+            "GET /stats/summary HTTP/1.1",
+        ]
+
+
+def test_a_refusal_names_the_permission_for_the_summary() -> None:
+    """`/stats/*` is `nodes/stats`, and `nodes/proxy` does not include it."""
+    with (
+        KubeletServer(
+            answer(b"Forbidden (user=a, verb=get, resource=nodes, subresource(s)=[stats])\n", 403)
+        ) as kubelet,
+        pytest.raises(KubeletUnavailable) as caught,
+    ):
+        get_stats_summary(KubeletEndpoint(kubelet.url), MARGIN_SECONDS)
+    assert "403 Forbidden: is the identity allowed to get nodes/stats" in str(caught.value)
+
+
+def test_the_deadline_holds_for_the_summary() -> None:
+    """It is 0.3 s, and the kubelet says nothing."""
+    began = time.monotonic()
+    with KubeletServer(FOREVER_SECONDS) as kubelet, pytest.raises(KubeletUnavailable) as caught:
+        get_stats_summary(KubeletEndpoint(kubelet.url), SHORT_SECONDS)
+    assert time.monotonic() - began < MARGIN_SECONDS
+    assert caught.value.late
