@@ -13,7 +13,7 @@ from reclaim.images.records import ImageRecords
 from reclaim.images.records_file import RecordFile, load_in_time
 
 SAVE_AT_END_SECONDS = 1.0
-THREADS = 2  # that of the save before may not have ended yet when the next one begins
+THREADS = 2  # one that saves, also while loading hangs
 
 
 class ImageRecordsSaver:
@@ -48,7 +48,7 @@ class ImageRecordsSaver:
             return
         self._saved.clear()
         try:
-            self._workers.run(lambda: self._save(file))
+            self._workers.run(lambda: self._save(file), self._saved.set)
         except NoThread as error:
             self._saved.set()
             self._warn(f"the image records are not saved: {error}")
@@ -59,10 +59,7 @@ class ImageRecordsSaver:
         self._saved.wait(SAVE_AT_END_SECONDS)
 
     def _save(self, file: RecordFile) -> None:
-        try:
-            self._warn(file.save(self._records.records))
-        finally:
-            self._saved.set()
+        self._warn(file.save(self._records.records))
 
     def _warn(self, problem: str) -> None:
         if problem and problem != self._last_problem:

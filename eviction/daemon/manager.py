@@ -81,7 +81,7 @@ class Manager:
         self._on_detected = on_detected
         self._announcements = Announcements(node, log, events or LogSink(log))
         self._worker = Worker(node.clock, log, self._refresh_soon, self._wake_up)
-        self._place_threads = Workers("places", 2)
+        self._place_threads = Workers("places", 1)
         self._places_in_time = ReadingsInTime(self._place_threads, PLACES_SECONDS)
         self._wake = event()
         self._urgent = event()  # cuts even the shortest interval, in which the loop does not wait for `_wake`

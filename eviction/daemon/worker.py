@@ -1,6 +1,6 @@
 """The worker of the daemon: runs whatever asks the runtime, one task at a time, on a thread of its own.
 
-The loop keeps observing while a task waits for the runtime. The threads are there from the start.
+The loop keeps observing while a task waits for the runtime. The thread is there from the start.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from eviction.reporting.log import Log
 from reclaim.execution.workers import NoThread, Workers
 from signals.clock import Clock
 
-THREADS = 2  # that of the task before may not be free yet when the next task begins
 LEAVE_SECONDS = 1.5  # the longest wait for a task that removes nothing
 TICK_SECONDS = 0.25
 
@@ -39,11 +38,11 @@ class Worker:
         self._on_failed = on_failed
         self._on_done = on_done
         self._task: Task | None = None
-        self._workers = Workers("the worker", THREADS)
+        self._workers = Workers("the worker", 1)
 
     def prepare(self) -> None:
-        """Starts its threads. Raises NoThread."""
-        self._workers.prepare(THREADS)
+        """Starts its thread. Raises NoThread."""
+        self._workers.prepare(1)
 
     @property
     def task(self) -> Task | None:
@@ -62,13 +61,14 @@ class Worker:
             except Exception as error:  # noqa: BLE001 # a defect in one pass must not end the daemon
                 self._log.error(f"{what}: {type(error).__name__}: {error}")
                 self._on_failed()
-            finally:
-                self._task = None
-                task.done.set()
-                self._on_done()
+
+        def announce() -> None:
+            self._task = None
+            task.done.set()
+            self._on_done()
 
         try:
-            self._workers.run(run)
+            self._workers.run(run, announce)
         except NoThread as error:
             self._task = None
             self._log.error(f"{what}: {error}")

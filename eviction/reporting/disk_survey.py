@@ -133,15 +133,12 @@ class DiskSurvey:
         if not self._busy.acquire(blocking=False):
             return
 
-        def run() -> None:
-            try:
-                on_explained(self.with_attribution(record))
-            finally:
-                self._done_at = self._clock.monotonic()
-                self._busy.release()
+        def announce() -> None:
+            self._done_at = self._clock.monotonic()
+            self._busy.release()
 
         try:
-            self._workers.run(run)
+            self._workers.run(lambda: on_explained(self.with_attribution(record)), announce)
         except NoThread:  # it is counted; the next pass tries again
             self._busy.release()
 

@@ -48,7 +48,7 @@ class _Reading(Generic[Answer]):
         self._answers: list[Answer] = []
         self._errors: list[BaseException] = []
         self.ended = threading.Event()
-        workers.run(self._run)
+        workers.run(self._run, self._announce)
 
     def answer(self) -> Answer:
         """After it has ended. Raises what it raised."""
@@ -61,9 +61,10 @@ class _Reading(Generic[Answer]):
             self._answers.append(self._read())
         except BaseException as error:  # noqa: BLE001 # raised again by the caller
             self._errors.append(error)
-        finally:
-            self.ended.set()
-            self._on_end()
+
+    def _announce(self) -> None:
+        self.ended.set()
+        self._on_end()
 
 
 class ReadingsInTime:

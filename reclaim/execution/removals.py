@@ -65,12 +65,13 @@ class Removals:
         """Starts every thread. Raises NoThread."""
         self.workers.prepare(self.workers.most)
 
-    def begin(self, removal: Removal, remove: Callable[[Removal], None]) -> None:
-        """Has a thread call `remove`, which has to call `end`. Raises NoThread, and then nothing has begun."""
+    def begin(self, removal: Removal, remove: Callable[[Removal], None], announce: Callable[[], None]) -> None:
+        """Has a thread call `remove`, which has to call `end`, and then, free for the next one, `announce`. Raises
+        NoThread, and then nothing has begun."""
         with self._condition:
             self._begun.add(removal)
         try:
-            self.workers.run(lambda: remove(removal))
+            self.workers.run(lambda: remove(removal), announce)
         except BaseException:
             self._forget(removal)
             raise
@@ -173,14 +174,20 @@ class AwaitedRemovals:
     def begin(self, verdict: Verdict, remove: Callable[[Callable[[], bool]], Outcome]) -> None:
         """Has a thread call `remove` with the question whether its call may be sent. Raises NoThread."""
 
+        awaited: list[Outcome] = []
+
         def run(removal: Removal) -> None:
             outcome = remove(lambda: self._removals.may_send(removal))
             if self._removals.end(removal, outcome):
+                awaited.append(outcome)
+
+        def announce() -> None:
+            for outcome in awaited:
                 self._ended.put((removal, outcome))
 
         removal = self._awaited[verdict.id] = Removal(verdict, self._clock.monotonic())
         try:
-            self._removals.begin(removal, run)
+            self._removals.begin(removal, run, announce)
         except BaseException:
             del self._awaited[verdict.id]
             raise

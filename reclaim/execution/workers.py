@@ -16,6 +16,9 @@ from reclaim.types import ReclaimError
 Task = Callable[[], object]
 """What a thread does. An exception that it raises is lost: it has to report by itself."""
 
+Announce = Callable[[], object]
+"""Tells that a task is done, and returns soon. An exception that it raises is lost."""
+
 
 class NoThread(ReclaimError, RuntimeError):
     """No thread is free, and another one cannot be started. The message is one sentence."""
@@ -30,7 +33,7 @@ class Workers:
     def __init__(self, name: str, most: int):
         self._name = name
         self.most = most
-        self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[tuple[Task, Announce] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._threads = 0
         self._prepared = 0
@@ -45,14 +48,18 @@ class Workers:
                 self._prepared += 1
                 self._idle += 1
 
-    def run(self, task: Task) -> None:
-        """Has a thread do the task. Raises NoThread, and then nobody does it."""
+    def run(self, task: Task, announce: Announce = lambda: None) -> None:
+        """Has a thread do the task. Raises NoThread, and then nobody does it.
+
+        `announce` is called on that thread once it is free for another task. Whoever waits for the end of a task, to
+        begin the next one, has to be woken by it: one that the task itself wakes may find no thread free.
+        """
         with self._lock:
             if self._idle:
                 self._idle -= 1
-                self._tasks.put(task)
+                self._tasks.put((task, announce))
             else:
-                self._start(lambda: self._once(task))
+                self._start(lambda: self._once(task, announce))
 
     def close(self) -> None:
         """Lets every thread end after its task; no other one is started."""
@@ -60,12 +67,6 @@ class Workers:
             self.most = 0
             for _ in range(self._prepared):
                 self._tasks.put(None)
-
-    @property
-    def at_work(self) -> int:
-        """How many threads have a task."""
-        with self._lock:
-            return self._threads - self._idle
 
     def _start(self, serve: Callable[[], None]) -> None:  # under the lock
         if self._threads >= self.most:
@@ -78,16 +79,19 @@ class Workers:
         self._threads += 1
 
     def _serve(self) -> None:
-        while (task := self._tasks.get()) is not None:
+        while (given := self._tasks.get()) is not None:
+            task, announce = given
             _do(task)
-            del task  # nothing that it holds is kept alive until the next one
             with self._lock:
                 self._idle += 1
+            _do(announce)
+            del given, task, announce  # nothing that they hold is kept alive until the next ones
         self._has_ended()
 
-    def _once(self, task: Task) -> None:
+    def _once(self, task: Task, announce: Announce) -> None:
         _do(task)
         self._has_ended()
+        _do(announce)
 
     def _has_ended(self) -> None:
         with self._lock:
@@ -97,5 +101,5 @@ class Workers:
 def _do(task: Task) -> None:
     try:
         task()
-    except Exception:  # noqa: BLE001, S110 # a task reports by itself; its thread must be there for the next one
+    except BaseException:  # noqa: BLE001, S110 # a task reports by itself; its thread must be there for the next one
         pass

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
@@ -15,22 +16,8 @@ from reclaim.execution.workers import NoThread, Workers
 from reclaim.types import MeasureDisk, ReclaimError
 from tests.pure.execution.test_parked import RunningClock
 from tests.pure.store import Site
-
-
-@contextmanager
-def no_thread_starts() -> Iterator[None]:
-    """Every start of a thread fails meanwhile, as at the limit of processes: there is no room for so large a stack."""
-    before = threading.stack_size(2**46)
-    try:
-        yield
-    finally:
-        threading.stack_size(before)
-
-
-def test_no_thread_starts_here() -> None:
-    """The means of these tests: the start fails as it does at the limit."""
-    with no_thread_starts(), pytest.raises(RuntimeError, match="can't start new thread"):
-        threading.Thread(target=lambda: None).start()
+from tests.reclaimd_process import came_true
+from tests.thread_limit import no_thread_starts
 
 
 @pytest.mark.regression
@@ -40,16 +27,41 @@ def test_threads_that_were_prepared_work_when_none_can_be_started() -> None:
     workers.prepare(1)
     with no_thread_starts():
         for _ in range(3):
-            workers.run(done.release)
+            workers.run(lambda: None, done.release)
             assert done.acquire(timeout=60.0)
-            wait_until_idle(workers)
     workers.close()
 
 
-def wait_until_idle(workers: Workers) -> None:
-    """Until a thread that has ended its task is free for the next one."""
-    while workers.at_work:
-        time.sleep(0.001)
+@pytest.fixture
+def hasty() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("prepared", [0, 1])
+def test_who_is_told_of_the_end_of_a_task_finds_its_thread_free(prepared: int) -> None:
+    """A thousand tasks one after another, on one thread."""
+    workers, done = Workers("tests", 1), threading.Semaphore(0)
+    workers.prepare(prepared)
+    for _ in range(1000):
+        workers.run(lambda: None, done.release)
+        assert done.acquire(timeout=60.0)
+    workers.close()
+
+
+@pytest.mark.regression
+@pytest.mark.usefixtures("hasty")
+def test_removals_one_after_another_need_one_thread() -> None:
+    """None finds that of the one before at work: a pass ended with "no thread is free" on a busy machine."""
+    for _ in range(20):
+        site = Site(26, wanted_mib=1000)
+        site.executor.removals.workers.most = 1
+        executed = site.execute()
+        assert (executed.error, len(executed.outcomes)) == ("", 26)
 
 
 def test_a_thread_that_does_not_start_is_a_sentence_and_nothing_stays_behind() -> None:
@@ -79,8 +91,11 @@ def test_more_tasks_than_threads_are_refused() -> None:
 def test_a_defect_in_a_task_leaves_its_thread_for_the_next_one() -> None:
     """With one thread."""
     workers, done = Workers("tests", 1), threading.Event()
-    workers.run(lambda: 1 // 0)
-    wait_until_idle(workers)
+    workers.prepare(1)
+    for defect in (lambda: 1 // 0, sys.exit):
+        failed = threading.Event()
+        workers.run(defect, failed.set)
+        assert failed.wait(60.0)
     workers.run(done.set)
     assert done.wait(60.0)
     workers.close()
@@ -130,8 +145,13 @@ def test_a_reading_that_hangs_is_left_behind_and_not_begun_again() -> None:
     assert hanging.times == 1
     assert reader.read("the lists", lambda: 7) == 7
     hanging.let_go.set()
-    wait_until_idle(workers)
-    assert reader.read("the logs", hanging.read) == "read"
+
+    def is_read() -> bool:
+        with contextlib.suppress(ReadingHangs):
+            return reader.read("the logs", hanging.read) == "read"
+        return False
+
+    assert came_true(is_read)
     workers.close()
 
 

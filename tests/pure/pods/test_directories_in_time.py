@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -13,6 +12,7 @@ import pytest
 from reclaim.execution.readings import ReadingsInTime
 from reclaim.execution.workers import Workers
 from reclaim.pods.kubelet_directories import KubeletDirectories
+from tests.reclaimd_process import came_true
 
 Answer = TypeVar("Answer")
 
@@ -55,8 +55,6 @@ def test_directories_that_do_not_answer_are_unknown_and_are_asked_once(tmp_path:
     assert directories.start_times() == {}
     assert disk.hung == 1
     disk.answers.set()
-    while disk.workers.at_work:
-        time.sleep(0.001)
-    assert directories.pod_states().present == frozenset({"uid-1"})
+    assert came_true(lambda: directories.pod_states().present == frozenset({"uid-1"}))
     assert directories.gone("uid-2")
     disk.workers.close()
