@@ -33,6 +33,9 @@ development:
 # Most tests wait half of the time: six workers on two cores. Slow files first, each file in one worker.
 SIDE_BY_SIDE := -n 6 --dist loadfile --no-loadscope-reorder
 
+# A test that holds the interpreter for good, so that its own timeout cannot act, ends with its worker and by its name.
+ENDED := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
+
 # What another Python could break: pure code, imports, the command line, and sockets, TLS, threads and watches at work.
 ON_THE_NEWEST := tests/pure tests/budgets $(foreach part,bad_input channel control http_server kubelet_client manager watcher,\
   $(wildcard tests/sockets/*/test_$(part).py))
@@ -43,9 +46,9 @@ test: development
 	@.ci/debian-packages $(PACKAGES)
 	@newest=$$(.ci/newest-python); \
 	if [ "$$($$newest -V)" != "$$($(BIN)/python -V)" ]; then \
-	  .ci/venv $(NEWEST) $$newest dev && PROPERTY_EXAMPLES=10 $(NEWEST)/bin/python -m pytest $(SIDE_BY_SIDE) -q $(ON_THE_NEWEST); \
+	  .ci/venv $(NEWEST) $$newest dev && PROPERTY_EXAMPLES=10 $(NEWEST)/bin/python -m pytest $(SIDE_BY_SIDE) $(ENDED) -q $(ON_THE_NEWEST); \
 	fi
-	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) --durations=12
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ENDED) --durations=12
 
 install: install-program install-files
 	systemctl daemon-reload

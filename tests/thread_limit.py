@@ -1,11 +1,12 @@
 """A process in which no thread can start, until it may again: as with a reached `pids.max`, for real.
 
-As root the process is moved to a cgroup of its own with `pids.max` 0 (cgroup v1 or v2); otherwise its soft limit
-RLIMIT_NPROC is 0, which the kernel ignores for root (getrlimit(2)). Either way clone(2) fails with EAGAIN and
-`Thread.start()` raises RuntimeError, also in a process that runs already; threads that exist go on.
+`ThreadLimit` is for a child. As root the child is moved to a cgroup of its own with `pids.max` 0 (cgroup v1 or v2);
+otherwise its soft limit RLIMIT_NPROC is 0, which the kernel ignores for root (getrlimit(2)). Either way clone(2) fails
+with EAGAIN and `Thread.start()` raises RuntimeError, also in a process that runs already; threads that exist go on.
 
-Covers: threads and children of one process, switched on and off from outside. Does not cover: the other processes of
-the machine, which notice nothing.
+`ThreadStarts` is for the process of the tests, and for Python's threads alone: a stack so large that no mapping of it
+fits in the address space makes `Thread.start()` fail in the same way. gRPC runs in that process too. The threads that
+it starts by itself are not concerned: one that it does not get, it waits for without end when it is released.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import contextlib
 import itertools
 import os
 import resource
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,17 +26,18 @@ import pytest
 
 HIERARCHIES = (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup"))  # v1, v2
 REMOVAL_TRIES = 100
+NO_SUCH_STACK_BYTES = 1 << 46  # half of the 47 bits of a process
 _numbers = itertools.count()
 
 
 class ThreadLimit:
-    """The limit of one process, off at first; lifted and removed when the `with` block ends.
+    """The limit of a child, off at first; lifted and removed when the `with` block ends.
 
-    `pid`: of the process, 0 for this one. Skips the test where neither way is possible.
+    `pid`: of the child. Skips the test where neither way is possible.
     """
 
-    def __init__(self, pid: int = 0):
-        self._pid = pid or os.getpid()
+    def __init__(self, pid: int):
+        self._pid = pid
         self._nproc: tuple[int, int] | None = None
         self._group: Path | None = None
         self._home: Path | None = None
@@ -79,6 +83,38 @@ class ThreadLimit:
         elif self._nproc is not None:
             soft, hard = self._nproc
             resource.prlimit(self._pid, resource.RLIMIT_NPROC, (soft if most == "max" else 0, hard))
+
+
+class ThreadStarts:
+    """Whether a new Python thread can start in this process."""
+
+    def __init__(self) -> None:
+        self._stack_bytes = 0
+        self._fail = False
+
+    @property
+    def fail(self) -> bool:
+        """Whether they fail now."""
+        return self._fail
+
+    @fail.setter
+    def fail(self, fail: bool) -> None:
+        if fail and not self._fail:
+            self._stack_bytes = threading.stack_size(NO_SUCH_STACK_BYTES)
+        elif self._fail and not fail:
+            threading.stack_size(self._stack_bytes)
+        self._fail = fail
+
+
+@contextlib.contextmanager
+def no_thread_starts() -> Iterator[None]:
+    """Every start of a Python thread of this process fails while the `with` block lasts."""
+    starts = ThreadStarts()
+    starts.fail = True
+    try:
+        yield
+    finally:
+        starts.fail = False
 
 
 def _new_group() -> Path:

@@ -17,7 +17,7 @@ from signals.types import Signal
 from signals.watcher import FsWatcher
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon
-from tests.thread_limit import ThreadLimit
+from tests.thread_limit import ThreadLimit, no_thread_starts
 
 RECLAIM_AFTER_PREPARE = """
 import json, sys
@@ -126,11 +126,9 @@ def test_a_daemon_without_a_free_descriptor_relieves_also_after_the_runtime_was_
 
 def test_a_watch_without_a_thread_or_descriptors_is_a_problem_and_nothing_more(tmp_path: Path) -> None:
     """The sentence says that observations come at intervals only; nothing stays open."""
-    with ThreadLimit() as limit:
-        limit.forbid()
+    with no_thread_starts():
         watcher = FsWatcher((str(tmp_path),), lambda: None)
         watcher.start()
-        limit.lift()
     assert watcher.problem is not None
     assert "observing at intervals only" in watcher.problem
     watcher.watch((str(tmp_path),))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 
 import pytest
 
-from tests.thread_limit import ThreadLimit
+from tests.thread_limit import ThreadLimit, no_thread_starts
 
 PROGRAM = """
 import sys, threading
@@ -48,10 +49,13 @@ def test_no_thread_starts_while_the_limit_forbids_it(times: int) -> None:
         assert child.wait() == 0
 
 
-def test_this_process_can_be_limited_too() -> None:
-    """For servers that a test runs in its own process."""
-    with ThreadLimit() as limit:
-        limit.forbid()
-        with pytest.raises(OSError, match="temporarily"):
-            subprocess.run(["true"], check=True)
-    subprocess.run(["true"], check=True)
+def test_no_thread_of_this_process_starts_for_a_while() -> None:
+    """It fails as it does at the limit; then they start again."""
+    ran = threading.Event()
+    thread = threading.Thread(target=ran.set)
+    with no_thread_starts(), pytest.raises(RuntimeError, match="can't start new thread"):
+        threading.Thread(target=ran.set).start()
+    assert not ran.is_set()
+    thread.start()
+    thread.join()
+    assert ran.is_set()

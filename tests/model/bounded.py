@@ -1,37 +1,10 @@
-"""Thread starts that fail for real, and functions that are given a limited time.
-
-A stack so large that no mapping of it fits in the address space makes `Thread.start()` fail as at the limit of
-processes (`pids.max`): RuntimeError "can't start new thread". Threads that run already are not concerned.
-"""
+"""Functions that are given a limited time: a pass of the model that does not end is told, and waited for no longer."""
 
 from __future__ import annotations
 
 import queue
 import threading
 from collections.abc import Callable
-
-NO_SUCH_STACK_BYTES = 1 << 46  # half of the 47 bits of a process
-
-
-class ThreadStarts:
-    """Whether a new thread can start in this process."""
-
-    def __init__(self) -> None:
-        self._stack_bytes = 0
-        self._fail = False
-
-    @property
-    def fail(self) -> bool:
-        """Whether they fail now."""
-        return self._fail
-
-    @fail.setter
-    def fail(self, fail: bool) -> None:
-        if fail and not self._fail:
-            self._stack_bytes = threading.stack_size(NO_SUCH_STACK_BYTES)
-        elif self._fail and not fail:
-            threading.stack_size(self._stack_bytes)
-        self._fail = fail
 
 
 class Bounded:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from eviction.configuration.effective import Extent
 from tests.model import events, mishaps
 from tests.model.held_calls import Way
 from tests.model.root_directory import DISGUISES, Disguise, RootDirectory
-from tests.model.threads import ThreadStarts
 from tests.model.world import CRI_OS, DIALECTS, IMAGES, KIB, World
 from tests.nodes.model_node import SharedParts
 
@@ -133,21 +131,6 @@ def test_a_pass_removes_what_it_would_while_no_thread_can_be_started(world: Worl
     world.passes.relieve(KIB, Extent.ALL)
     assert world.harm() == []
     assert len(world.runtime.all_images()) == 1
-
-
-def test_thread_starts_fail_and_work_again() -> None:
-    """As at the limit of processes; threads that run are not concerned."""
-    starts, ran = ThreadStarts(), threading.Event()
-    starts.fail = True
-    try:
-        with pytest.raises(RuntimeError, match="can't start new thread"):
-            threading.Thread(target=ran.set).start()
-    finally:
-        starts.fail = False
-    thread = threading.Thread(target=ran.set)
-    thread.start()
-    thread.join()
-    assert ran.is_set()
 
 
 @pytest.mark.parametrize("disguise", DISGUISES, ids=str)

@@ -16,9 +16,10 @@ import grpc
 from eviction.drill.runtime.failpoints import ActThenFail, Call, Cut, Failpoint, Failpoints
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import METHODS, EmbeddedServer, Method
-from tests.model.threads import Bounded, ThreadStarts
+from tests.model.bounded import Bounded
 from tests.model.truth import TrueRuntime
 from tests.sockets.mounts import mounted_tmpfs, unmount
+from tests.thread_limit import ThreadStarts
 
 MIB = 1 << 20
 

@@ -18,7 +18,7 @@ from signals.clock import SystemClock
 from signals.probe import Probe
 from signals.statvfs import read_statvfs
 from signals.types import ReadingUnavailable
-from tests.pure.execution.test_workers import no_thread_starts
+from tests.thread_limit import no_thread_starts
 
 LONGEST_SECONDS = 60.0
 

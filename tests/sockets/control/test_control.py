@@ -31,7 +31,7 @@ from eviction.control.socket import (
 )
 from tests.reclaimd_process import came_true
 from tests.sockets.hostile_clients import KINDS, hostile_clients
-from tests.thread_limit import ThreadLimit
+from tests.thread_limit import no_thread_starts
 
 SLACK_SECONDS = 30.0  # the machine is shared
 COMMANDS = {"status": lambda: {"state": "fine"}, "broken": lambda: 1 / 0, "large": lambda: "x" * 10_000_000}
@@ -184,8 +184,7 @@ def test_a_client_is_turned_away_while_all_threads_are_occupied(path: str) -> No
 @pytest.mark.regression
 def test_the_socket_answers_while_no_thread_can_be_started(server: ControlServer, path: str) -> None:
     """All threads were made at the start, and no place is lost."""
-    with ThreadLimit() as limit:
-        limit.forbid()
+    with no_thread_starts():
         for _ in range(3 * WORKERS):
             assert came_true(lambda: answered(path, b'{"command": "status"}\n') == {"state": "fine"})
 
@@ -194,8 +193,7 @@ def test_the_socket_answers_while_no_thread_can_be_started(server: ControlServer
 def test_a_socket_without_its_threads_is_not_made(path: str) -> None:
     """One sentence, and no socket is left; when threads can be started, it is made."""
     server = ControlServer(path, COMMANDS)
-    with ThreadLimit() as limit:
-        limit.forbid()
+    with no_thread_starts():
         with pytest.raises(ControlUnavailable, match=f"^control socket {path}: no thread can be started for it$"):
             server.start()
         assert not os.path.exists(path)

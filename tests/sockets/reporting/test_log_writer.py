@@ -15,7 +15,7 @@ from eviction.reporting.log import Log
 from eviction.reporting.log_writer import LogWriter
 from tests.reclaimd_process import came_true
 from tests.sockets.mounts import mounted_tmpfs, unmount
-from tests.thread_limit import ThreadLimit
+from tests.thread_limit import no_thread_starts
 
 WALL = 1_800_000_000.25
 QUEUE_BYTES = 64 << 10
@@ -141,8 +141,7 @@ def test_a_file_on_a_full_disk_has_only_whole_lines_when_there_is_room_again(tmp
 def test_without_its_thread_the_log_still_never_waits(pipe: tuple[int, int]) -> None:
     """It is written as far as the pipe has room, says that it has no thread, and counts the rest."""
     log = Log(lambda: WALL, as_json=True)
-    with ThreadLimit() as limit:
-        limit.forbid()
+    with no_thread_starts():
         log.write_on_a_thread(pipe[1])
     for number in range(100_000):
         log.info(f"{number}", filler="x" * 100)

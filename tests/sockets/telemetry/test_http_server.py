@@ -34,7 +34,7 @@ from tests.nodes.small_node import MIB, SmallNode
 from tests.ports import free_port
 from tests.reclaimd_process import Daemon, came_true
 from tests.sockets.hostile_clients import KINDS, hostile_clients
-from tests.thread_limit import ThreadLimit
+from tests.thread_limit import no_thread_starts
 
 SLACK_SECONDS = 30.0  # the machine is shared
 HOSTILE = 200
@@ -201,8 +201,7 @@ def test_pages_that_are_asked_for_together_are_made_once() -> None:
 @pytest.mark.regression
 def test_a_server_answers_while_no_thread_can_be_started(server: HttpServer) -> None:
     """All that it needs was made at its start."""
-    with ThreadLimit() as limit:
-        limit.forbid()
+    with no_thread_starts():
         for _ in range(MOST_CLIENTS):
             assert got(server.address, "/livez") == (200, b"ok\n")
 
@@ -212,10 +211,9 @@ def test_a_server_without_its_thread_is_not_started() -> None:
     """One sentence, and the port is free again."""
     port = free_port()
     server = HttpServer(("127.0.0.1", port), PAGES)
-    with ThreadLimit() as limit:
-        limit.forbid()
-        with pytest.raises(CannotListen, match=f"^127.0.0.1:{port}: no thread can be started for it$"):
-            server.start()
+    refused = pytest.raises(CannotListen, match=f"^127.0.0.1:{port}: no thread can be started for it$")
+    with no_thread_starts(), refused:
+        server.start()
     server.start()
     assert got(server.address, "/livez")[0] == 200
     server.stop()
