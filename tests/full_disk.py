@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon
+from tests.stopped import wait_until_stopped
 
 SIZES = (1 << 20, 1 << 16, 4096, 1)
 ROOM_NAME = "room"
@@ -178,6 +179,7 @@ def daemon_woken(disk: Path, configuration: str, *, inodes: bool, leave_reserve:
         time.sleep(0.5)  # it has asked the runtime where its images are
         daemon.process.send_signal(signal.SIGSTOP)
         try:
+            wait_until_stopped(daemon.process.pid)
             with full(disk, inodes=inodes, leave_reserve=leave_reserve):
                 with Observer(disk, inodes=inodes) as observer:
                     began = time.monotonic()

@@ -25,7 +25,6 @@ import grpc
 from tests.real_node.containerd_config import write_configuration
 from tests.real_node.cri_client import CriClient
 from tests.real_node.leftovers import (
-    all_threads_stopped,
     cgroups_below,
     kill_if_there,
     processes_in,
@@ -35,6 +34,7 @@ from tests.real_node.leftovers import (
 )
 from tests.real_node.loopfs import find_tool, mounts_below, run_tool, search_path, unmount
 from tests.real_node.oci import ImageTar
+from tests.stopped import wait_until_stopped
 
 NAMESPACE = "k8s.io"
 SANDBOX_IMAGE = "reclaimd.test/pause:1"
@@ -144,15 +144,9 @@ class Containerd:
         return str(image.id)
 
     def pause(self) -> None:
-        """Stop containerd by SIGSTOP: calls hang, pods go on. Every thread is stopped when this returns.
-
-        ContainerdError when one still runs after 5 s.
-        """
+        """Stop containerd by SIGSTOP: calls hang, pods go on. Every thread is stopped when this returns."""
         self._signal(signal.SIGSTOP)
-        for _ in until(lambda: all_threads_stopped(self.pid), seconds=5, pause_seconds=0.002):
-            pass
-        if not all_threads_stopped(self.pid):
-            raise ContainerdError("containerd still runs 5 s after SIGSTOP")
+        wait_until_stopped(self.pid)
 
     def resume(self) -> None:
         """Continue it (SIGCONT)."""

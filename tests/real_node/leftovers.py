@@ -53,12 +53,6 @@ def processes_in(groups: list[Path]) -> list[int]:
     return sorted({int(pid) for group in groups for pid in read_text(group / "cgroup.procs").split()})
 
 
-def all_threads_stopped(pid: int) -> bool:
-    """Whether SIGSTOP has stopped every thread, which takes a moment after the signal."""
-    states = (read_text(task / "stat").rpartition(")")[2].split()[:1] for task in Path(f"/proc/{pid}/task").iterdir())
-    return all(state in ([], ["T"]) for state in states)
-
-
 def kill_if_there(pid: int) -> None:
     """SIGKILL, unless the process ended by itself."""
     with contextlib.suppress(ProcessLookupError):

@@ -6,8 +6,6 @@ The daemon on a small node holds off for an hour, so that a threshold that is me
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +18,7 @@ from tests.budgets.test_start import REMOVING
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import ENVIRONMENT, Daemon, answer, came_true, reclaimd, reclaimd_here
 from tests.sockets.control.test_reclaim_by_daemon import conversation, located, observed
+from tests.stopped import stopped
 
 MOST_MEBIBYTES = 32  # of a check that asks; 11 on Python 3.11
 MOST_MEBIBYTES_ALONE = 45  # of a standalone check; 39 on Python 3.11
@@ -99,11 +98,8 @@ def test_the_readings_are_new_and_a_met_threshold_is_exit_1(small_node: SmallNod
 
 def test_a_daemon_that_does_not_answer_is_waited_for_1_s(file: str, daemon: Daemon) -> None:
     """The daemon is stopped (SIGSTOP): the command says so and answers itself."""
-    os.kill(daemon.process.pid, signal.SIGSTOP)
-    try:
+    with stopped(daemon.process.pid):
         process = reclaimd_here("check", "--config", file, "--npd")
-    finally:
-        os.kill(daemon.process.pid, signal.SIGCONT)
     assert process.stderr == "reclaimd: the daemon does not answer; doing the work here\n"
     assert (process.returncode, process.stdout) == (0, "no disk pressure\n")
 

@@ -6,7 +6,6 @@ The daemon on a small node holds off for an hour, so that every removal was requ
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -25,6 +24,7 @@ from eviction.drill.runtime.failpoints import Hang
 from signals.types import Signal
 from tests.nodes.small_node import LONGEST_SECONDS, MIB, SmallNode
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, answer, came_true, reclaimd, reclaimd_here
+from tests.stopped import stopped
 
 
 class Desk:
@@ -226,13 +226,10 @@ def test_without_a_daemon_the_command_works_without_a_message(desk: Desk) -> Non
 
 def test_a_daemon_that_does_not_answer_is_waited_for_1_s(desk: Desk, daemon: Daemon) -> None:
     """The daemon is stopped (SIGSTOP): the command says so and relieves the node."""
-    os.kill(daemon.process.pid, signal.SIGSTOP)
-    try:
+    with stopped(daemon.process.pid):
         began = time.monotonic()
         process = desk.reclaim("-o", "json")
         took = time.monotonic() - began
-    finally:
-        os.kill(daemon.process.pid, signal.SIGCONT)
     assert process.stderr == "reclaimd: the daemon does not answer; doing the work here\n"
     assert answer(process)["result"] == "satisfied"
     assert took >= 1.0

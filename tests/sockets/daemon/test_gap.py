@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import Daemon
+from tests.stopped import stopped
 
 GAP_SECONDS = 31.0  # more than three of the longest intervals, and more than 30 s
 
@@ -25,9 +25,8 @@ def test_a_daemon_that_was_stopped_does_not_count_the_time_as_grace(small_node: 
     with Daemon("--config", configuration) as daemon:
         daemon.wait_for(lambda event: "DiskPressure: nodefs.available" in event["message"])
         time.sleep(2.0)
-        daemon.process.send_signal(signal.SIGSTOP)
-        time.sleep(GAP_SECONDS)
-        daemon.process.send_signal(signal.SIGCONT)
+        with stopped(daemon.process.pid):
+            time.sleep(GAP_SECONDS)
         time.sleep(5.0)
         assert small_node.removed() == []
         daemon.wait_for(lambda event: event.get("result") == "satisfied")
