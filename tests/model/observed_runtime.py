@@ -39,6 +39,7 @@ class ObservedRuntime(EmbeddedRuntime):
         self._who = threading.local()
         self._uses: dict[str, tuple[str, ...]] = {}  # container -> its image, and those of its volumes
         self._created: dict[str, Since] = {}
+        self._lost: list[tuple[Container, Since]] = []
 
     # ---- who calls
 
@@ -105,6 +106,21 @@ class ObservedRuntime(EmbeddedRuntime):
     def created(self, container_id: str) -> Since:
         """When a container was made."""
         return self._created[container_id]
+
+    def loses(self, container: Container) -> None:
+        """Somebody else than reclaimd removes a container now."""
+        self._lost.append((container, self.now()))
+
+    def had_a_newer_copy(self, container: Container) -> bool:
+        """Whether there was a newer copy of a container when reclaimd last listed them: somebody else has removed it
+        since."""
+        uid, name = self.uid_of(container), container.config.metadata.name
+        return any(
+            (self.uid_of(each), each.config.metadata.name) == (uid, name)
+            and each.created_at > container.created_at
+            and not self.could_be_seen(since, "ListContainers")
+            for each, since in self._lost
+        )
 
     def all_images(self) -> list[Image]:
         """All images."""

@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 
 from eviction.configuration.effective import Extent
+from eviction.drill.runtime.pod_records import Container
+from reclaim.cri import cri_pb2 as pb
 from tests.model import events, mishaps
 from tests.model.held_calls import Way
 from tests.model.root_directory import DISGUISES, Disguise, RootDirectory
 from tests.model.world import CRI_OS, DIALECTS, IMAGES, KIB, World
 from tests.nodes.model_node import SharedParts
 
+THE_REMOVAL = 6  # of an older copy: after its lists come the status and one more list, both to check it
 LONG = 700.0  # seconds: longer than any minimum age
 ALL, TWO_MINUTES = 1, 4  # of the mode of a world: `extent: all`, and an image's minimum age
 CONTAINERD_2_1, CONTAINERD_1_6 = 0, 1  # of DIALECTS
@@ -121,6 +124,38 @@ def test_an_image_whose_removal_hung_is_new_when_it_is_pulled_again(world: World
     world.passes.relieve(KIB, Extent.ALL)
     assert world.harm() == []
     assert len(world.runtime.all_images()) == 1 + len(IMAGES[:3])
+
+
+def copies(world: World, name: str) -> list[Container]:
+    """The copies of a container of the first pod, the oldest first."""
+    found = [each for each in world.runtime.containers_of("uid-1") if each.config.metadata.name == name]
+    return found[::-1]
+
+
+def crash(world: World, name: str) -> None:
+    """The container of this name fails, after it was started again if it had ended."""
+    while copies(world, name)[-1].state != pb.CONTAINER_RUNNING:
+        do(world, events.kubelet_syncs)
+        world.clock.step(LONG)
+    with world.runtime.as_the_kubelet():
+        world.kubelet.ended(copies(world, name)[-1], 1)
+    world.clock.step(LONG)
+
+
+@pytest.mark.parametrize("call", range(1, 8))
+def test_the_newest_copy_of_a_container_is_removed_by_hand_in_the_middle_of_a_pass(world: World, call: int) -> None:
+    """Right before the nth call of the pass that would remove the older one: it goes only if nobody could know."""
+    runs(world)
+    name = world.runtime.containers_of("uid-1")[0].config.metadata.name
+    for _ in range(2):
+        crash(world, name)
+    older, newest = copies(world, name)
+    by_hand = pb.RemoveContainerRequest(container_id=newest.id)
+    world.passes.interrupt({call: lambda: world.runtime.remove_container(by_hand)})
+    world.passes.relieve(KIB, Extent.ALL)
+    assert world.harm() == []
+    assert not world.runtime.has(newest.id)
+    assert world.runtime.has(older.id) == (call < THE_REMOVAL)
 
 
 def test_a_pass_removes_what_it_would_while_no_thread_can_be_started(world: World) -> None:

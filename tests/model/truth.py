@@ -1,8 +1,9 @@
 """The embedded runtime with a ledger: every removal with the state in which the object was, and what was wrong with it.
 
 What is wrong is decided by the runtime's own tables at the moment in which the call arrives, under their lock, never
-by a list that was sent (`judgement`). Two allowances are unavoidable: reclaimd cannot know what came into being after
-its last reading (which must then be recent, see FRESH_SECONDS), nor take back a call that hangs.
+by a list that was sent (`judgement`). Two allowances are unavoidable: reclaimd cannot know what came into being, or was
+removed by others, after its last reading (which must then be recent, see FRESH_SECONDS), nor take back a call that
+hangs.
 """
 
 from __future__ import annotations
@@ -196,6 +197,8 @@ class TrueRuntime(ObservedRuntime):
         wrong = self._judged("RemoveContainer", container.id)
         before = self.restarts(uid, "")
         super()._drop_container(container)
+        if not self._by_reclaimd:
+            self.loses(container)
         if getattr(self._who, "held", None) is not None:
             for name in self.restarts(uid, "") - before:
                 self.forgotten(uid, name)
