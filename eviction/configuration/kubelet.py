@@ -49,6 +49,7 @@ class KubeletConfiguration:
     """The settings of this node's kubelet that reclaimd needs. Durations in seconds.
 
     `name`: of the file. `maps`: the eviction maps as in force. `written`: the fields that the files set.
+    `separate_disk_gc`: the feature gate KubeletSeparateDiskGC.
     """
 
     name: str
@@ -63,6 +64,7 @@ class KubeletConfiguration:
     image_endpoint: str
     pod_logs_dir: str
     written: frozenset[str]
+    separate_disk_gc: bool = True
 
 
 class _File(Model):
@@ -187,6 +189,7 @@ def kubelet_configuration(document: Mapping[str, Any], name: str) -> KubeletConf
         image_endpoint=written.imageServiceEndpoint or "",
         pod_logs_dir=pod_logs_dir,
         written=frozenset(key for key in _File.model_fields if document.get(key) is not None),
+        separate_disk_gc=(written.featureGates or {}).get("KubeletSeparateDiskGC", True),
     )
 
 
