@@ -20,8 +20,12 @@ class EventReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GCEvent:
-    """An event about the node: the sentence, and the numbers in it by name (bytes, percent)."""
+    """An event about the node: the sentence, and the numbers in it by name (bytes, percent).
+
+    `repeated`: the same state was announced before, and lasts.
+    """
 
     reason: EventReason
     message: str
     values: Mapping[str, int] = field(default_factory=dict)
+    repeated: bool = False

@@ -126,13 +126,24 @@ class PodSandbox(NamedTuple):
 
 
 class Image(NamedTuple):
-    """An image as the runtime lists it. `size_bytes` counts shared layers once per image."""
+    """An image as the runtime lists it. `size_bytes` counts shared layers once per image.
+
+    `runtime_handler`: the one that it was pulled for; empty where the runtime does not tell. One id may be listed once
+    for each.
+    """
 
     id: str
     repo_tags: tuple[str, ...] = ()
     repo_digests: tuple[str, ...] = ()
     size_bytes: int = 0
     pinned: bool = False
+    runtime_handler: str = ""
+
+    @property
+    def record_key(self) -> str:
+        """What its record is kept by, as in the kubelet (getImageTuple): the id, and the runtime handler if it has
+        one."""
+        return f"{self.id},{self.runtime_handler}" if self.runtime_handler else self.id
 
     @property
     def title(self) -> str:

@@ -48,15 +48,14 @@ def paths_of_node(
 def layout_of(nodefs_device: int, imagefs_device: int, containerfs_device: int) -> FsLayout:
     """The layout from the devices (`st_dev`) of the three filesystems.
 
-    If images and writable layers are apart, it is `split` only where the writable layers are with the kubelet's data.
-    Three separate filesystems are no layout of the kubelet, and count as dedicated: then whatever is reclaimed for a
-    signal is on a filesystem that the runtime owns.
+    Images and writable layers that are apart are `split`, wherever the kubelet's data is. The kubelet asks two
+    questions (`pkg/kubelet/stats/provider.go`): HasDedicatedContainerFs is true where the devices of images and
+    writable layers differ, and HasDedicatedImageFs then too, also with the images on the kubelet's own device, as the
+    numbers of the two filesystems are not equal.
     """
-    if imagefs_device == nodefs_device:
-        return FsLayout.SINGLE
-    if containerfs_device == nodefs_device:
+    if imagefs_device != containerfs_device:
         return FsLayout.SPLIT
-    return FsLayout.DEDICATED_IMAGEFS
+    return FsLayout.SINGLE if imagefs_device == nodefs_device else FsLayout.DEDICATED_IMAGEFS
 
 
 def describe_mount(path: str) -> tuple[str, str]:

@@ -57,7 +57,8 @@ class FsLayout(StrEnum):
     """How the roles are spread over devices (kubelet, `pkg/kubelet/eviction/helpers.go`).
 
     `single`: images, writable layers and the kubelet's data on one device. `dedicated-imagefs`: images and writable
-    layers together, apart from the kubelet's data. `split`: images alone, writable layers with the kubelet's data.
+    layers together, apart from the kubelet's data. `split`: images and writable layers on different devices; the
+    kubelet's data may be with either, as a rule with the writable layers.
     """
 
     SINGLE = "single"

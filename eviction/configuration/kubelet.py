@@ -52,7 +52,8 @@ class KubeletConfiguration:
     """The settings of this node's kubelet that reclaimd needs. Durations in seconds.
 
     `name`: of the file. `healthz_endpoint`: where its `/healthz` is asked on this node, empty where it has none.
-    `maps`: the eviction maps as in force. `written`: the fields that the files set.
+    `maps`: the eviction maps as in force. `written`: the fields that the files set. `separate_disk_gc`: the feature
+    gate KubeletSeparateDiskGC.
     """
 
     name: str
@@ -68,6 +69,7 @@ class KubeletConfiguration:
     pod_logs_dir: str
     healthz_endpoint: str
     written: frozenset[str]
+    separate_disk_gc: bool = True
 
 
 class _File(Model):
@@ -195,6 +197,7 @@ def kubelet_configuration(document: Mapping[str, Any], name: str) -> KubeletConf
         pod_logs_dir=pod_logs_dir,
         healthz_endpoint=_healthz_endpoint(written),
         written=frozenset(key for key in _File.model_fields if document.get(key) is not None),
+        separate_disk_gc=(written.featureGates or {}).get("KubeletSeparateDiskGC", True),
     )
 
 

@@ -21,9 +21,10 @@ from reclaim.events import EventReason, GCEvent
 from reclaim.pods.states import NO_TROUBLE, Doubt
 from reclaim.types import Outcome, Result
 from signals.quantity import format_duration
-from signals.types import Signal, SignalObservations
+from signals.types import SignalObservations
 
 SLOW_SECONDS = 10.0  # the runtime is announced as slow when a task takes longer
+KUBELET_INTERVAL_SECONDS = 10.0  # evictionMonitoringPeriod in `pkg/kubelet/kubelet.go`
 
 
 class Announcements:
@@ -35,7 +36,8 @@ class Announcements:
         self._events = events
         self._throttled_log = ThrottledLog(log, node.clock)
         self.conditions: frozenset[NodeCondition] = frozenset()
-        self._sent: set[Signal] = set()  # signals whose event was sent during this pressure
+        self._reclaiming: set[str] = set()  # what was announced to be reclaimed during this pressure
+        self._empty_row_due = float("-inf")
         self._explained = self._late_thresholds_written = False
 
     def observed(self, observations: SignalObservations, decision: Decision, task: Task | None, now: float) -> None:
@@ -55,7 +57,7 @@ class Announcements:
             met = ", ".join(below_sentence(threshold, observations) for threshold in decision.thresholds_met)
             self._log.warning(f"DiskPressure: {met}", condition="DiskPressure", status=True)
         else:
-            self._sent.clear()
+            self._reclaiming.clear()
             self._explained = False
             self._log.info("no DiskPressure any more", condition="DiskPressure", status=False)
 
@@ -86,10 +88,18 @@ class Announcements:
         self._throttled_log.warn(f"held off: {why}", key="held off", reason="held_off")
 
     def reclaiming(self, threshold: Threshold) -> None:
-        """Before a pass: the kubelet's event, once for each signal until the pressure is over."""
-        if threshold.signal not in self._sent:
-            self._sent.add(threshold.signal)
-            self._events.warn(GCEvent(EventReason.EVICTION_THRESHOLD_MET, reclaiming_sentence(threshold)))
+        """Before every pass: the kubelet's event. Until the pressure is over, an equal one counts as repeated."""
+        sentence = reclaiming_sentence(threshold)
+        repeated = sentence in self._reclaiming
+        self._reclaiming.add(sentence)
+        self._events.warn(GCEvent(EventReason.EVICTION_THRESHOLD_MET, sentence, repeated=repeated))
+
+    def row_is_empty(self, threshold: Threshold, now: float) -> None:
+        """Instead of a pass where no function is to be called: the kubelet's event all the same, as in each of its own
+        passes, which are 10 s apart."""
+        if now >= self._empty_row_due:
+            self._empty_row_due = now + KUBELET_INTERVAL_SECONDS
+            self.reclaiming(threshold)
 
     def passed(self, record: Pass, summary: dict[str, Any]) -> None:
         """After a pass. One that removed nothing and did not succeed is a repeating warning."""

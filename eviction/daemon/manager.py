@@ -218,6 +218,8 @@ class Manager:
         observations, decision = self._observe()
         now = self._node.clock.monotonic()
         decision = self._decide_again_if_paused(decision, now)
+        if decision.acted_on is not None and not decision.row:
+            self._announcements.row_is_empty(decision.acted_on, now)
         idle = self._worker.task is None
         if idle and (ticket := self.requests.take()) is not None:
             self._serve(ticket, observations, decision)

@@ -7,8 +7,8 @@ When a signal is under pressure, the functions of its row are called in order (k
 * One filesystem for everything: any removal relieves any disk signal.
 * A dedicated image filesystem holds images and writable layers. The kubelet's own filesystem holds neither, so its row
   is empty.
-* Split: images have a filesystem of their own, writable layers are with the kubelet's data; each is relieved by what
-  is on it.
+* Split: images and writable layers are on different filesystems; each is relieved by what is on it. The kubelet takes
+  its own data to be with the writable layers, and so does this table, also where they are with the images or alone.
 
 `imageGCHighThresholdPercent` and the periodic garbage collection play no part: a row is called because of its signal.
 """

@@ -196,7 +196,8 @@ def effective_hard(written: Mapping[str, str] | None, *, merge_defaults: bool) -
 
 
 def filesystem_of_writable_layers(layout: FsLayout) -> FilesystemRole:
-    """The filesystem that holds the writable layers: the thresholds of containerfs are derived from its thresholds."""
+    """The filesystem that, for the kubelet, holds the writable layers: the thresholds of containerfs are derived from
+    its thresholds. (In the split layout they may be elsewhere; they have the thresholds of nodefs even so.)"""
     return FilesystemRole.IMAGEFS if layout is FsLayout.DEDICATED_IMAGEFS else FilesystemRole.NODEFS
 
 

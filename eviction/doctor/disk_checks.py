@@ -10,7 +10,7 @@ from eviction.reporting.explain import late_threshold_sentence
 from eviction.reporting.tables import amount
 from eviction.types import Threshold
 from signals.quantity import format_bytes
-from signals.types import FilesystemRole, Signal, SignalObservations
+from signals.types import FilesystemRole, FsLayout, Signal, SignalObservations
 
 SHARE_RESERVED = 0.01
 # Snapshotters that keep their data outside their directory, so statvfs does not show their free space.
@@ -78,6 +78,19 @@ def check_image_gc_off(facts: NodeFacts) -> Iterator[Finding]:
             "the kubelet's periodic image garbage collection is off; only pressure reclaims images",
             f"imageGCHighThresholdPercent is 100 in {facts.kubelet.name}",
             "this is fine while reclaimd runs; watch that it does",
+        )
+
+
+def check_separate_disk_gc(facts: NodeFacts) -> Iterator[Finding]:
+    """Without its gate a kubelet gives up on split filesystems, which it sees beside CRI-O only."""
+    split = facts.observations.layout is FsLayout.SPLIT and facts.runtime is not None and facts.runtime.name == "cri-o"
+    if split and facts.kubelet is not None and not facts.kubelet.separate_disk_gc:
+        yield Finding(
+            "separate-disk-gc-off",
+            Severity.RISK,
+            "the kubelet neither reclaims nor evicts: images and writable layers are apart, and its gate is off",
+            f"KubeletSeparateDiskGC is false in {facts.kubelet.name}, and the layout is {FsLayout.SPLIT}",
+            "take the gate out of its featureGates (it is on by default from 1.31); reclaimd works with it and without",
         )
 
 

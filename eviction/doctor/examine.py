@@ -23,6 +23,7 @@ CHECKS: tuple[Check, ...] = (
     disk_checks.check_store,
     node_checks.check_keeps,
     node_checks.check_clock,
+    disk_checks.check_separate_disk_gc,
     disk_checks.check_image_gc_off,
     disk_checks.check_inodes,
     disk_checks.check_reserve,

@@ -1,7 +1,11 @@
 """Aggregates equal events to one object with a count, and limits their rate.
 
-The rules are those of client-go (`tools/record/events_cache.go`): equal events become one object with a count, and
-beyond a burst of 25 events about one node only one in 5 minutes is sent.
+The rules are those of client-go (`tools/record/events_cache.go`):
+
+* Equal events become one object with a count.
+* From the tenth message of one reason on, with never more than 10 minutes between two, new messages become one object
+  too, which says the latest of them.
+* Beyond a burst of 25 events about one node only one in 5 minutes is sent. All are counted.
 """
 
 from __future__ import annotations
@@ -15,6 +19,9 @@ BURST = 25
 REFILL_SECONDS = 300.0
 MOST_REMEMBERED = 64  # different events
 LONGEST_MESSAGE = 1024  # characters: what events.k8s.io allows for its note
+FEWEST_SIMILAR = 10  # messages of one reason
+SIMILAR_SECONDS = 600.0
+COMBINED = "(combined from similar events): "
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +36,21 @@ class NodeEvent:
     last: float
 
 
+@dataclass(slots=True)
+class _Similar:
+    """The last different messages of one reason, in the order of their first appearance. `last`: monotonic seconds."""
+
+    messages: dict[str, None]
+    last: float
+
+
 class EventCorrelator:
     """Decides which object is sent for each event. `node_name`: the prefix of the objects' names, as in the kubelet."""
 
     def __init__(self, node_name: str):
         self._node_name = node_name
         self._known: OrderedDict[tuple[EventReason, str], NodeEvent] = OrderedDict()
+        self._similar: dict[EventReason, _Similar] = {}
         self._number = 0
         self._tokens = float(BURST)
         self._filled_at: float | None = None
@@ -44,16 +60,30 @@ class EventCorrelator:
 
         `wall`: when it happened, wall seconds. `now`: monotonic seconds, for the rate limit.
         """
-        key = (event.reason, event.message[:LONGEST_MESSAGE])
+        message = event.message[:LONGEST_MESSAGE]
+        key = (event.reason, message)
+        if self._is_one_of_many(event.reason, message, now):
+            message, key = f"{COMBINED}{message}"[:LONGEST_MESSAGE], (event.reason, COMBINED)
         known = self._known.pop(key, None)
         if known is None:
-            counted = NodeEvent(self._new_name(wall), *key, 1, wall, wall)
+            counted = NodeEvent(self._new_name(wall), event.reason, message, 1, wall, wall)
         else:
-            counted = replace(known, count=known.count + 1, last=wall)
+            counted = replace(known, message=message, count=known.count + 1, last=wall)
         self._known[key] = counted
         if len(self._known) > MOST_REMEMBERED:
             self._known.popitem(last=False)
         return counted if self._take_token(now) else None
+
+    def _is_one_of_many(self, reason: EventReason, message: str, now: float) -> bool:
+        """Whether this reason has come with so many different messages lately that they are combined."""
+        similar = self._similar.get(reason)
+        if similar is None or now - similar.last > SIMILAR_SECONDS:
+            similar = self._similar[reason] = _Similar({}, now)
+        similar.messages[message], similar.last = None, now
+        if len(similar.messages) < FEWEST_SIMILAR:
+            return False
+        del similar.messages[next(iter(similar.messages))]
+        return True
 
     def _new_name(self, wall: float) -> str:
         """`<node>.<nanoseconds in hexadecimal>`, as in client-go; never the same twice."""

@@ -22,7 +22,7 @@ from eviction.types import EvictionError
 from reclaim.events import GCEvent
 from signals.clock import Clock
 
-MOST_QUEUED = 64
+MOST_QUEUED = 1000  # as in client-go: a pass a second, and an API server that is away for a quarter of an hour
 AGAIN_SECONDS = 10.0
 MOST_TRIES = 12
 TICK_SECONDS = 0.02

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from eviction.reporting.log import Log
+from eviction.reporting.log import Level, Log
 from reclaim.events import GCEvent
 
 
@@ -20,14 +20,15 @@ class EventSink(Protocol):
 
 
 class LogSink:
-    """Logs events, with the reason as a field."""
+    """Logs events, with the reason as a field; one that repeats what was announced only as a debug event."""
 
     def __init__(self, log: Log):
         self._log = log
 
     def warn(self, event: GCEvent) -> None:
         """Logs one line."""
-        self._log.warning(event.message, event=str(event.reason), **event.values)
+        level = Level.DEBUG if event.repeated else Level.WARNING
+        self._log.event(level, event.message, event=str(event.reason), **event.values)
 
 
 class FanOutSink:

@@ -97,8 +97,8 @@ class KubernetesEvents:
         self._send("POST", "", event_object(event, self._node_name), "application/json", fine=409)
 
     def update_count(self, event: NodeEvent) -> None:
-        """Sends a `PATCH` of the count and the last time only."""
-        counted = {"count": event.count, "lastTimestamp": timestamp(event.last)}
+        """Sends a `PATCH` of the count, the last time, and the message, which is the latest of combined events."""
+        counted = {"count": event.count, "lastTimestamp": timestamp(event.last), "message": event.message}
         self._send("PATCH", f"/{quote(event.name, safe='')}", counted, "application/merge-patch+json")
 
     def _send(self, method: str, path: str, body: Mapping[str, Any], content_type: str, fine: int = 0) -> None:

@@ -146,4 +146,5 @@ def image_of(item: pb.Image) -> Image:
         repo_digests=tuple(item.repo_digests),
         size_bytes=item.size,
         pinned=item.pinned,
+        runtime_handler=intern(item.spec.runtime_handler),
     )

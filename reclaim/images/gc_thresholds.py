@@ -9,6 +9,10 @@ A target of 0 or below, possible where both marks are close, still removes one i
 removal. Any failed removal makes the pass a failure, even one that reached its target, and then there is no event
 about it; without a failed removal, less than the target is an event and a failure with the same text.
 
+That text is, word for word, the one of the kubelet since 1.35, as alerts and log searches match it: the usage, the
+capacity for people, the bytes freed. Before, it had two numbers of bytes: those wanted and those freed (to 1.25), those
+attempted and those found eligible (1.26 to 1.34). The bytes wanted are a field of our event.
+
 Covers: the decision, the meaning of the end, events and their texts. Does not cover: the removals (`periodic_gc`).
 """
 
@@ -82,9 +86,10 @@ def free_space_outcome(decision: SpaceDecision, freed_bytes: int, failures: Sequ
     if freed_bytes >= target:
         return FreeSpaceOutcome()
     message = (
-        f"the image filesystem is {decision.usage_percent}% full ({human_size(decision.capacity_bytes)}), and removing "
-        f"unused images freed {freed_bytes} bytes of the {target} wanted; active images, logs, volumes or other data "
-        "may fill it"
+        "Insufficient free disk space on the node's image filesystem "
+        f"({decision.usage_percent}% of {human_size(decision.capacity_bytes)} used). "
+        f"Failed to free sufficient space by deleting unused images (freed {freed_bytes} bytes). "
+        "Investigate disk usage, as it could be used by active images, logs, volumes, or other data."
     )
     values = {
         "usage_percent": decision.usage_percent,
@@ -108,15 +113,15 @@ def removals_failed(failures: Sequence[str]) -> str:
 
 
 def human_size(size_bytes: int) -> str:
-    """Bytes for people: whole below 1 KiB, else one decimal of KiB, MiB, GiB or TiB."""
+    """Bytes for people, as the kubelet writes them: whole below 1 KiB, else one decimal of KiB, MiB, GiB or TiB."""
     if size_bytes < 1024:
-        return f"{size_bytes}B"
+        return f"{size_bytes} B"
     amount, unit = size_bytes / 1024, "KiB"
     for larger in ("MiB", "GiB", "TiB"):
         if amount < 1024:
             break
         amount, unit = amount / 1024, larger
-    return f"{amount:.1f}{unit}"
+    return f"{amount:.1f} {unit}"
 
 
 def _valid(capacity: int | None) -> int:

@@ -16,7 +16,12 @@ Narrower than the kubelet; such a verdict carries `Rule.GUARD`:
 * For age, the minimum age holds too, and the age of an image that was never used counts from its first detection. The
   kubelet takes such an image for infinitely old and removes one that was pulled seconds ago
   (https://github.com/kubernetes/kubernetes/issues/132403).
-* One id that is listed twice is one image; as in the kubelet the later entry says the size, but a pin on either holds.
+* One id that is listed twice is one image, as a removal is by id and takes all that has it; as in the kubelet the later
+  entry says the size, but a pin on either holds.
+* Where the runtime lists an id once for each runtime handler, each entry has a record and a size, as in the kubelet
+  with the gate RuntimeClassInImageCriApi. That kubelet judges each alone, and removes the id (the handler is not sent)
+  when one may go. Here it goes when all may: none is in use, none is pinned, the youngest is old enough; the latest use
+  counts, and the size is that of all.
 
 Covers: verdicts and their order. Does not cover: how much must be freed (`gc_thresholds`), the check right before a
 removal (`remover`), stopping (`execution.executor`, `periodic_gc`).
@@ -24,7 +29,7 @@ removal (`remover`), stopping (`execution.executor`, `periodic_gc`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from reclaim.images.in_use import ImagesInUse, images_in_use
@@ -73,10 +78,11 @@ class ImageGCPolicy:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """An image that only its age can keep."""
+    """An image that only its age can keep. `known_since`: when the first of its entries was detected."""
 
     image: Image
     record: ImageRecord
+    known_since: float
 
     @property
     def order(self) -> tuple[float, float, str]:
@@ -101,7 +107,8 @@ def plan_image_gc(listing: Listing, records: Mapping[str, ImageRecord], policy: 
         age = now - candidate.record.first_detected
         wait = policy.min_age_seconds - age
         if wait > 0:  # equal is old enough
-            keep.append(candidate.verdict(Action.KEEP, Reason.TOO_YOUNG, age, wait=wait, guard=False))
+            guard = now - candidate.known_since >= policy.min_age_seconds
+            keep.append(candidate.verdict(Action.KEEP, Reason.TOO_YOUNG, age, wait=wait, guard=guard))
         else:
             remove.append(candidate.verdict(Action.REMOVE, Reason.UNUSED, age, guard=False))
     return _plan(remove, keep)
@@ -154,11 +161,12 @@ def _candidates(
     pinned_last = {image.id: image.pinned for image in listing.images}
     candidates: list[_Candidate] = []
     kept: list[Verdict] = []
-    for image in _one_per_id(listing.images):
-        record = records.get(image.id, ImageRecord(now))
+    for entries in _by_id(listing.images):
+        image, record = _one_image(entries), _one_record(entries, records, now)
         reason, rule = _why_kept(image, record, usage, kept_ids, now)
         if reason is None:
-            candidates.append(_Candidate(image, record))
+            known_since = min(records.get(each.record_key, record).first_detected for each in entries)
+            candidates.append(_Candidate(image, record, known_since))
             continue
         if reason is Reason.PINNED and not pinned_last[image.id]:
             rule = Rule.GUARD  # for the kubelet the last entry of an id says whether it is pinned
@@ -208,15 +216,28 @@ def _plan(remove: list[Verdict], keep: list[Verdict]) -> Plan:
     return Plan(tuple(remove), tuple(sorted(keep, key=lambda verdict: (verdict.name, verdict.id))))
 
 
-def _one_per_id(images: tuple[Image, ...]) -> list[Image]:
-    found: dict[str, Image] = {}
+def _by_id(images: tuple[Image, ...]) -> Iterable[list[Image]]:
+    """The entries of each id, in the order of their first one."""
+    found: dict[str, list[Image]] = {}
     for image in images:
-        earlier = found.get(image.id, image)
-        found[image.id] = Image(
-            image.id,
-            tuple(sorted({*earlier.repo_tags, *image.repo_tags})),
-            tuple(sorted({*earlier.repo_digests, *image.repo_digests})),
-            image.size_bytes,
-            earlier.pinned or image.pinned,
-        )
-    return list(found.values())
+        found.setdefault(image.id, []).append(image)
+    return found.values()
+
+
+def _one_image(entries: list[Image]) -> Image:
+    """The entries of one id as one image, with all names and the sum of the sizes by runtime handler."""
+    sizes = {entry.runtime_handler: entry.size_bytes for entry in entries}
+    return entries[-1]._replace(
+        repo_tags=tuple(sorted({tag for entry in entries for tag in entry.repo_tags})),
+        repo_digests=tuple(sorted({digest for entry in entries for digest in entry.repo_digests})),
+        size_bytes=sum(sizes.values()),
+        pinned=any(entry.pinned for entry in entries),
+        runtime_handler="",
+    )
+
+
+def _one_record(entries: list[Image], records: Mapping[str, ImageRecord], now: float) -> ImageRecord:
+    """The records of the entries of one id as one: as young as the youngest, last used when any was."""
+    known = [records.get(entry.record_key, ImageRecord(now)) for entry in entries]
+    uses = [record.last_used for record in known if record.last_used is not None]
+    return ImageRecord(max(record.first_detected for record in known), max(uses, default=None))

@@ -6,6 +6,10 @@ age: containerd writes the configuration of an image, named by the image's id, a
 can only make an image without a record as old as it provably is, and an image with a restored record no older than
 that: it may have been removed and pulled again meanwhile. Without record and witness an image counts as new.
 
+A runtime may pull an image once for each runtime handler and list its id with each. Then each entry has a record, as in
+the kubelet with its gate RuntimeClassInImageCriApi, and an entry that is added to others is new: a witness of the id
+says nothing of it. Which containers use it is known by the id alone, so the use of one entry is the use of all.
+
 Covers: first detected, last used, forgetting, detections of two threads. An id that appears again starts a new age.
 """
 
@@ -13,6 +17,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from reclaim.images.references import bare_hex
@@ -34,7 +39,7 @@ class ImageRecords:
 
     @property
     def records(self) -> Mapping[str, ImageRecord]:
-        """The records by image id."""
+        """The records by `Image.record_key`."""
         with self._lock:
             return dict(self._records)
 
@@ -53,25 +58,25 @@ class ImageRecords:
     ) -> Mapping[str, ImageRecord]:
         """One detection: new images get a record, those in use a new last use, those no longer listed are forgotten.
 
-        `now` monotonic, `wall_now` since the epoch, both seconds. What another thread listed later than `now` is not
-        forgotten, and no last use is set back.
+        `in_use`: ids. `now` monotonic, `wall_now` since the epoch, both seconds. What another thread listed later than
+        `now` is not forgotten, and no last use is set back.
         """
-        listed = dict.fromkeys(image.id for image in images)
+        listed = {image.record_key: image.id for image in images}
         with self._lock:
-            asked = [known for known in listed if known not in self._records or known in self._unconfirmed]
+            asked = self._for_the_witness(listed)
         # asked without the lock: a disk that does not answer must not block a thread that needs no witness
-        first_seen = {image_id: self._first_seen(image_id, now, wall_now) for image_id in asked}
+        first_seen = {known: self._first_seen(listed[known], now, wall_now) for known in asked}
         with self._lock:
             fresh = {
                 known: record
                 for known, record in self._records.items()
                 if known not in listed and self._listed_at.get(known, now) > now
             }
-            for image_id in listed:
-                record = self._confirmed(image_id, first_seen.get(image_id), now)
+            for key, image_id in listed.items():
+                record = self._confirmed(key, first_seen.get(key), now)
                 if image_id in in_use and now > (float("-inf") if record.last_used is None else record.last_used):
                     record = ImageRecord(record.first_detected, now)
-                fresh[image_id] = record
+                fresh[key] = record
             self._listed_at = {
                 known: max(now, self._listed_at.get(known, now)) if known in listed else self._listed_at[known]
                 for known in fresh
@@ -82,25 +87,41 @@ class ImageRecords:
 
     def forget(self, image_ids: Iterable[str]) -> None:
         """These images were removed: should one come back before the next detection, it starts a new age."""
+        gone = frozenset(image_ids)
         with self._lock:
-            for image_id in image_ids:
-                self._records.pop(image_id, None)
-                self._listed_at.pop(image_id, None)
-                self._unconfirmed.discard(image_id)
+            for key in [key for key in self._records if _id_of(key) in gone]:
+                del self._records[key]
+                self._listed_at.pop(key, None)
+                self._unconfirmed.discard(key)
+
+    def _for_the_witness(self, listed: Mapping[str, str]) -> list[str]:
+        """The keys to ask the witness about: restored ones, and new ones that are the only entry of their id."""
+        entries = Counter(listed.values())
+        entries.update(_id_of(key) for key in self._records.keys() - listed.keys())
+        return [
+            key
+            for key, image_id in listed.items()
+            if key in self._unconfirmed or (key not in self._records and entries[image_id] == 1)
+        ]
 
     def _first_seen(self, image_id: str, now: float, wall_now: float) -> float | None:
         seen = self._witness(image_id)
         return None if seen is None else now - max(wall_now - seen, 0.0)
 
-    def _confirmed(self, image_id: str, witnessed: float | None, now: float) -> ImageRecord:
+    def _confirmed(self, key: str, witnessed: float | None, now: float) -> ImageRecord:
         """The record of a listed image, a new one if it has none."""
-        known = self._records.get(image_id)
+        known = self._records.get(key)
         if known is None:
             return ImageRecord(now if witnessed is None else witnessed)
-        if image_id not in self._unconfirmed or witnessed is None or witnessed <= known.first_detected:
+        if key not in self._unconfirmed or witnessed is None or witnessed <= known.first_detected:
             return known
         last_used = known.last_used  # of the image that was there before this one was pulled?
         return ImageRecord(witnessed, None if last_used is None or last_used < witnessed else last_used)
+
+
+def _id_of(key: str) -> str:
+    """The image id in the key of a record."""
+    return key.partition(",")[0]
 
 
 def containerd_witness(image_filesystem: str) -> AgeWitness:

@@ -35,7 +35,7 @@ KIND = "reclaimd.io/image-records"
 VERSION = 1
 LARGEST_BYTES = 16 * 1024**2  # some 100 000 images, more than a runtime can list
 
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:@/-]{0,255}")
+_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:@/-]{0,255}(,[A-Za-z0-9._-]{1,63})?")  # an id, and a runtime handler
 _LATEST = 253_402_300_800.0  # the year 10000: anything later is no time
 
 
@@ -55,18 +55,18 @@ class NotRecords(Exception):
 
 
 def records_json(records: Mapping[str, ImageRecord], saved: Moment) -> bytes:
-    """The records as text. `saved`: the moment in which they are written; ids of an unknown shape are left out."""
+    """The records as text. `saved`: the moment in which they are written; keys of an unknown shape are left out."""
 
     def wall(monotonic: float) -> float:
         return saved.wall - max(saved.monotonic - monotonic, 0.0)
 
     images = {
-        image_id: {
+        key: {
             "first_detected": wall(record.first_detected),
             "last_used": None if record.last_used is None else wall(record.last_used),
         }
-        for image_id, record in sorted(records.items())
-        if _ID.fullmatch(image_id)
+        for key, record in sorted(records.items())
+        if _KEY.fullmatch(key)
     }
     document = {
         "kind": KIND,
@@ -100,7 +100,7 @@ def records_from_json(text: bytes, now: Moment) -> dict[str, ImageRecord]:
     images = document.get("images")
     if not isinstance(images, dict):
         raise NotRecords("has no images")
-    return {image_id: _record(image_id, entry, saved, now) for image_id, entry in images.items()}
+    return {key: _record(key, entry, saved, now) for key, entry in images.items()}
 
 
 def _moment(written: object) -> Moment:
@@ -112,8 +112,8 @@ def _moment(written: object) -> Moment:
     return Moment(_time(written.get("monotonic")), _time(written.get("wall")), written["boot_id"], machine_id)
 
 
-def _record(image_id: str, entry: object, saved: Moment, now: Moment) -> ImageRecord:
-    if not _ID.fullmatch(image_id):
+def _record(key: str, entry: object, saved: Moment, now: Moment) -> ImageRecord:
+    if not _KEY.fullmatch(key):
         raise NotRecords("names an image by what is no image id")
     if not isinstance(entry, dict):
         raise NotRecords("has an image without its times")

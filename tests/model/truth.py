@@ -179,10 +179,10 @@ class TrueRuntime(ObservedRuntime):
             self._making = ""
         return super()._acquire_layers(*images)
 
-    def _image_item(self, image: Image) -> pb.Image:
+    def _image_item(self, image: Image, runtime_handler: str = "") -> pb.Image:
         if getattr(self._who, "asks_status", False):
             self.answered_calls[image.id] = self.calls
-        item = super()._image_item(image)
+        item = super()._image_item(image, runtime_handler)
         if image.id in self._unlisted_digests:
             del item.repo_digests[:]
         return item

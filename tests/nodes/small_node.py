@@ -73,8 +73,8 @@ class Pod:
 class SmallNode:
     """A node with a sandbox image and one application image; each filesystem of its layout has 64 MiB and 4000 inodes.
 
-    `disk` holds the kubelet's root directory; images and writable layers are where `layout` says. `options` are the
-    runtime's.
+    `disk` holds the kubelet's root directory; images and writable layers are where `layout` says, or writable layers on
+    a filesystem of their own (`containers_apart`). `options` are the runtime's.
     """
 
     def __init__(
@@ -83,6 +83,8 @@ class SmallNode:
         layout: FsLayout = FsLayout.SINGLE,
         size_bytes: int = 64 * MIB,
         runtime: type[EmbeddedRuntime] = EmbeddedRuntime,
+        *,
+        containers_apart: bool = False,
         **options: Any,
     ) -> None:
         self.disk, self.image_disk = directory / "disk", directory / "disk"
@@ -90,6 +92,10 @@ class SmallNode:
         if layout is not FsLayout.SINGLE:
             self.image_disk = directory / "imagefs"
             self._mounts.append(str(self.image_disk))
+        self.container_disk = self.disk if layout is FsLayout.SPLIT else self.image_disk
+        if containers_apart:
+            self.container_disk = directory / "containerfs"
+            self._mounts.append(str(self.container_disk))
         for mountpoint in self._mounts:
             mounted_tmpfs(mountpoint, size_bytes, 4000)
         self.root_directory = self.disk / "kubelet"
@@ -99,7 +105,7 @@ class SmallNode:
         self.pod_logs_dir.mkdir(parents=True)
         self.container_logs_dir.mkdir()
         self.images_root = self.image_disk / "images"
-        containers_root = str(self.disk / "containers") if layout is FsLayout.SPLIT else ""
+        containers_root = "" if self.container_disk == self.image_disk else str(self.container_disk / "containers")
         self.runtime = runtime(str(self.images_root), containers_root=containers_root, **options)
         self.server = EmbeddedServer(self.runtime, str(directory / "cri.sock"))
         self.server.start()

@@ -6,6 +6,8 @@ Rules, as containerd's image store has them:
 * A tag belongs to one image. Adding it to another image moves it; the first image stays, with its digest.
 * Removing an image by any name removes the image with every tag and digest. (In the dialects where a name only untags,
   the image is removed with its last tag.)
+* An image may have been pulled for more runtime handlers than the default: lists have it once for each, and a removal
+  takes all.
 """
 
 from __future__ import annotations
@@ -20,20 +22,22 @@ from reclaim.cri import cri_pb2
 
 @dataclass(slots=True)
 class Image:
-    """One image. `tags` and `digests` are full references; `layers` is in order, the lowest first."""
+    """One image. `tags` and `digests` are full references; `layers` is in order, the lowest first; `runtime_handlers`
+    those that it was pulled for, the default one (empty) first."""
 
     id: str
     tags: list[str]
     digests: list[str]
     layers: tuple[LayerSpec, ...]
     pinned: bool
+    runtime_handlers: list[str] = field(default_factory=lambda: [""])
 
     @property
     def layer_digests(self) -> tuple[str, ...]:
         """The digests of the layers, the lowest first."""
         return tuple(layer.digest for layer in self.layers)
 
-    def item(self, *, pinned: bool) -> cri_pb2.Image:
+    def item(self, *, pinned: bool, runtime_handler: str = "") -> cri_pb2.Image:
         """The answer of ListImages and ImageStatus. `size` counts shared layers in full, as in every runtime."""
         return cri_pb2.Image(
             id=self.id,
@@ -41,6 +45,7 @@ class Image:
             repo_digests=self.digests,
             size=sum(layer.size_bytes for layer in self.layers),
             pinned=self.pinned or pinned,
+            spec=cri_pb2.ImageSpec(runtime_handler=runtime_handler) if runtime_handler else None,
         )
 
 

@@ -211,7 +211,7 @@ class EmbeddedRuntime(RuntimeState):
                 images = [] if named is None else [named]
             else:
                 images = list(self._images)
-            items = [self._image_item(image) for image in images]
+            items = [self._image_item(image, handler) for image in images for handler in image.runtime_handlers]
         return cri_pb2.ListImagesResponse(images=items)
 
     def image_status(self, request: cri_pb2.ImageStatusRequest) -> cri_pb2.ImageStatusResponse:
@@ -264,8 +264,9 @@ class EmbeddedRuntime(RuntimeState):
         if found.f_bavail == 0 or (found.f_files and found.f_favail == 0):
             raise EmbeddedNodeError(f"open {self._store.images_root}/.tmp-{file}: no space left on device")
 
-    def _image_item(self, image: Image) -> cri_pb2.Image:
-        return image.item(pinned=self.dialect.pins_sandbox_image and self.sandbox_image in image.tags)
+    def _image_item(self, image: Image, runtime_handler: str = "") -> cri_pb2.Image:
+        pinned = self.dialect.pins_sandbox_image and self.sandbox_image in image.tags
+        return image.item(pinned=pinned, runtime_handler=runtime_handler)
 
     def _acquire_layers(self, *images: Image) -> tuple[str, ...]:
         digests = tuple(digest for image in images for digest in image.layer_digests)

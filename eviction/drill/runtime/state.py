@@ -108,6 +108,13 @@ class RuntimeState:
                 raise EmbeddedNodeError(f"there is no image with the full id {image_id!r}")
             self._images.put(image_id, [tag], image.layers, pinned=image.pinned)
 
+    def pull_for_handler(self, image_id: str, runtime_handler: str) -> None:
+        """Pulls an image for one more runtime handler. Its layers are here, so nothing is written."""
+        with self._lock:
+            if (image := self._images.get(image_id)) is None:
+                raise EmbeddedNodeError(f"there is no image with the full id {image_id!r}")
+            image.runtime_handlers.append(runtime_handler)
+
     def exit_container(self, container_id: str, exit_code: int = 0) -> None:
         """The process of the container ends by itself. Raises EmbeddedNodeError if it is not RUNNING or UNKNOWN."""
         with self._lock:

@@ -13,7 +13,7 @@ from eviction.doctor import disk_checks, node_checks
 from eviction.doctor.examine import CHECKS, examine, healthy
 from eviction.doctor.findings import Finding, NodeFacts, Severity, Snapshotter, SocketFacts
 from reclaim.services import RuntimeVersion
-from signals.types import FilesystemIdentity, FilesystemRole, FsStats, Signal, SignalObservations, Unavailable
+from signals.types import FilesystemIdentity, FilesystemRole, FsLayout, FsStats, Signal, SignalObservations, Unavailable
 from tests.pure.values import GIB, MIB, observation, observations_of, threshold
 
 NODEFS, IMAGEFS = FilesystemRole.NODEFS, FilesystemRole.IMAGEFS
@@ -133,6 +133,34 @@ def test_a_threshold_later_than_the_kubelets_is_found(tmp_path: Path) -> None:
     assert "20%" in late.evidence
     earlier = replace(facts, thresholds=tuple(threshold(signal, "25%") for signal in SIGNALS))
     assert "thresholds-late" not in found(earlier)
+
+
+@pytest.mark.parametrize(
+    ("gate", "layout", "runtime", "told"),
+    [
+        ("false", FsLayout.SPLIT, "cri-o", True),
+        ("true", FsLayout.SPLIT, "cri-o", False),
+        ("false", FsLayout.SINGLE, "cri-o", False),
+        ("false", FsLayout.SPLIT, "containerd", False),
+    ],
+)
+def test_a_kubelet_that_gives_up_on_split_filesystems_is_found(
+    tmp_path: Path, gate: str, layout: FsLayout, runtime: str, told: bool
+) -> None:
+    """With its gate off, where it sees the split: beside CRI-O. Without a word of the gate it is on."""
+    path = tmp_path / "kubelet.yaml"
+    head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+    path.write_text(f"{head}featureGates: {{KubeletSeparateDiskGC: {gate}}}\n")
+    facts = replace(
+        SOUND,
+        observations=replace(SOUND.observations, layout=layout),
+        runtime=RuntimeVersion(runtime, "1.36.0"),
+        kubelet=load(None, {}, {"kubeletConfig": str(path)}).kubelet,
+    )
+    assert ("separate-disk-gc-off" in found(facts)) is told
+    path.write_text(head)
+    facts = replace(facts, kubelet=load(None, {}, {"kubeletConfig": str(path)}).kubelet)
+    assert "separate-disk-gc-off" not in found(facts)
 
 
 def test_a_filesystem_that_does_not_answer_is_found_once() -> None:

@@ -94,14 +94,18 @@ def test_reaching_the_target_is_success() -> None:
     assert (outcome.error, outcome.event) == ("", None)
 
 
+@pytest.mark.regression
 def test_less_than_the_target_is_an_event_and_an_error_with_the_same_text() -> None:
-    """The text has the usage in percent, the capacity for people, the bytes freed, and what else may use the space."""
+    """The kubelet's text since 1.35: usage in percent, capacity for people, bytes freed, what else to look at."""
     outcome = free_space_outcome(FULL, 123, [])
     assert outcome.event is not None
     assert outcome.error == outcome.event.message
     assert str(outcome.event.reason) == "FreeDiskSpaceFailed"
-    for part in ("91%", "40.0GiB", "freed 123 bytes", "active images, logs, volumes or other data"):
-        assert part in outcome.error
+    assert outcome.error == (
+        "Insufficient free disk space on the node's image filesystem (91% of 40.0 GiB used). "
+        "Failed to free sufficient space by deleting unused images (freed 123 bytes). "
+        "Investigate disk usage, as it could be used by active images, logs, volumes, or other data."
+    )
     assert outcome.event.values == {
         "usage_percent": 91,
         "capacity_bytes": 40 * GIB,
@@ -138,16 +142,16 @@ def test_below_the_high_mark_there_is_nothing_to_say() -> None:
 @pytest.mark.parametrize(
     ("size_bytes", "text"),
     [
-        (0, "0B"),
-        (1023, "1023B"),
-        (1024, "1.0KiB"),
-        (1536, "1.5KiB"),
-        (MIB - 1, "1024.0KiB"),
-        (MIB, "1.0MiB"),
-        (int(2.25 * GIB), "2.2GiB"),
-        (1024 * GIB, "1.0TiB"),
-        (5000 * 1024 * GIB, "5000.0TiB"),
-        (10 * KIB, "10.0KiB"),
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1536, "1.5 KiB"),
+        (MIB - 1, "1024.0 KiB"),
+        (MIB, "1.0 MiB"),
+        (int(2.25 * GIB), "2.2 GiB"),
+        (1024 * GIB, "1.0 TiB"),
+        (5000 * 1024 * GIB, "5000.0 TiB"),
+        (10 * KIB, "10.0 KiB"),
     ],
 )
 def test_sizes_for_people_have_one_decimal_from_1_kib_on(size_bytes: int, text: str) -> None:

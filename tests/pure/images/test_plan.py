@@ -247,6 +247,52 @@ def test_the_later_entry_of_one_id_says_its_size_and_a_pin_on_either_is_ours() -
     assert (verdict.reason, verdict.rule) == (Reason.PINNED, Rule.KUBELET)
 
 
+KATA = UNUSED._replace(runtime_handler="kata")
+
+
+@pytest.mark.regression
+def test_one_id_under_two_runtime_handlers_goes_once_with_the_sum_of_the_sizes() -> None:
+    """A removal is by id and takes both; the kubelet with its gate on sends one for each entry."""
+    listed = UNUSED._replace(size_bytes=10), KATA._replace(size_bytes=20), PAUSE
+    (verdict,) = plan(
+        Listing(listed, sandbox_image_references=KNOWN), {KATA.record_key: ImageRecord(NOW - 500.0)}
+    ).remove
+    assert (verdict.id, verdict.size_bytes, verdict.age_seconds) == (UNUSED.id, 30, 500.0)
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("young", [UNUSED, KATA])
+def test_one_id_under_two_runtime_handlers_is_as_young_as_the_younger(young: Image) -> None:
+    """The kubelet would remove the id for the older entry, and with it what was pulled a moment ago."""
+    records = {each.record_key: LONG_AGO for each in (UNUSED, KATA)} | {young.record_key: ImageRecord(NOW - 60.0)}
+    made = plan(Listing((UNUSED, KATA, PAUSE), sandbox_image_references=KNOWN), records)
+    assert rules(made)[UNUSED.id] == (Reason.TOO_YOUNG, Rule.GUARD)
+    both_young = dict.fromkeys((UNUSED.record_key, KATA.record_key), ImageRecord(NOW - 60.0))
+    made = plan(Listing((UNUSED, KATA, PAUSE), sandbox_image_references=KNOWN), both_young)
+    assert rules(made)[UNUSED.id] == (Reason.TOO_YOUNG, Rule.KUBELET)
+
+
+@pytest.mark.regression
+def test_the_latest_use_under_any_runtime_handler_counts() -> None:
+    """For the order, and for the maximum age."""
+    used = ImageRecord(0.0, last_used=NOW - 200.0)
+    records = {APP.id: ImageRecord(0.0, last_used=NOW - 300.0), UNUSED.id: LONG_AGO, KATA.record_key: used}
+    listing = Listing((UNUSED, KATA, APP, PAUSE), sandbox_image_references=KNOWN)
+    assert removed(plan(listing, records)) == [APP.id, UNUSED.id]
+    policy = ImageGCPolicy(min_age_seconds=60.0, max_age_seconds=250.0)
+    known = {PAUSE.id: LONG_AGO} | records
+    assert removed(plan_maximum_age(listing, known, policy, NOW, 0.0)) == [APP.id]
+
+
+def test_in_use_under_one_runtime_handler_is_in_use_under_all() -> None:
+    """And so is pinned: what is removed by id is removed for both."""
+    one = container("c", references=(UNUSED.id,))
+    made = plan(Listing((UNUSED, KATA, PAUSE), (one,), sandbox_image_references=KNOWN))
+    assert kept(made)[UNUSED.id] == Reason.IN_USE
+    pinned = plan(Listing((UNUSED._replace(pinned=True), KATA, PAUSE), sandbox_image_references=KNOWN))
+    assert rules(pinned)[UNUSED.id] == (Reason.PINNED, Rule.GUARD)
+
+
 def test_the_image_of_an_exited_container_is_in_use_for_the_kubelet_too() -> None:
     """As the kubelet: found by the image id of the container, byte for byte."""
     one = container("c", state=ContainerState.EXITED, references=(APP.id, "app:1"))

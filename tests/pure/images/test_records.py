@@ -67,6 +67,35 @@ def test_a_seed_is_what_was_remembered_before() -> None:
     assert seed == {ONE: ImageRecord(-50.0, -10.0)}
 
 
+KATA = image(1)._replace(runtime_handler="kata")
+
+
+@pytest.mark.regression
+def test_each_runtime_handler_of_one_id_has_a_record() -> None:
+    """As in the kubelet (getImageTuple). A container's use is known by the id, so it counts for both."""
+    records = ImageRecords()
+    records.update([image(1)], NONE, 5.0, 0.0)
+    both = {ONE: ImageRecord(5.0, 9.0), f"{ONE},kata": ImageRecord(9.0, 9.0)}
+    assert records.update([image(1), KATA], frozenset({ONE}), 9.0, 0.0) == both
+    assert records.update([KATA], NONE, 10.0, 0.0) == {f"{ONE},kata": ImageRecord(9.0, 9.0)}
+    records.forget([ONE])
+    assert records.records == {}
+
+
+@pytest.mark.regression
+def test_a_witness_of_an_id_says_nothing_of_an_entry_that_is_added_to_it() -> None:
+    """It has seen the first pull; the one for another runtime handler is new, whether or not the first is still there.
+    Of two that are seen for the first time together neither is known to be the old one."""
+    records = ImageRecords(witness=lambda _: 4000.0)
+    records.update([image(1)], NONE, 100.0, 5000.0)
+    assert records.update([image(1), KATA], NONE, 200.0, 5100.0)[f"{ONE},kata"] == ImageRecord(200.0)
+    records.update([image(2)], NONE, 300.0, 5200.0)
+    others = [image(2)._replace(runtime_handler="kata")]
+    assert records.update(others, NONE, 400.0, 5300.0) == {f"{TWO},kata": ImageRecord(400.0)}
+    together = ImageRecords(witness=lambda _: 4000.0).update([image(1), KATA], NONE, 100.0, 5000.0)
+    assert together == {ONE: ImageRecord(100.0), f"{ONE},kata": ImageRecord(100.0)}
+
+
 @pytest.mark.parametrize(
     ("witnessed", "first_detected"), [(None, 100.0), (4000.0, -900.0), (5000.0, 100.0), (9000.0, 100.0)]
 )

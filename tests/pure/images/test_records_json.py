@@ -50,6 +50,13 @@ def loaded(monotonic: float, wall_after_save: float, boot_id: str) -> dict[str, 
     return ages(records_from_json(TEXT, Moment(monotonic, SAVED.wall + wall_after_save, boot_id)), monotonic)
 
 
+@pytest.mark.regression
+def test_the_record_of_a_runtime_handler_survives() -> None:
+    """Its key is the id and the handler; a handler of an unknown shape is left out."""
+    records = {f"{ONE},kata-clh": ImageRecord(40_000.0), f"{ONE},a b": ImageRecord(40_000.0)}
+    assert records_from_json(records_json(records, SAVED), SAVED) == {f"{ONE},kata-clh": ImageRecord(40_000.0)}
+
+
 def test_times_in_the_text_are_wall_time() -> None:
     """They can be read by people, and the moment of the save stands beside them in both clocks."""
     document = json.loads(TEXT)

@@ -18,12 +18,13 @@ DISK_A, DISK_B, DISK_C = 0x801, 0x802, 0x803
         (DISK_A, DISK_A, DISK_A, FsLayout.SINGLE),
         (DISK_A, DISK_B, DISK_B, FsLayout.DEDICATED_IMAGEFS),
         (DISK_A, DISK_B, DISK_A, FsLayout.SPLIT),
-        (DISK_A, DISK_A, DISK_B, FsLayout.SINGLE),  # no layout of the kubelet, which treats it like single
-        (DISK_A, DISK_B, DISK_C, FsLayout.DEDICATED_IMAGEFS),
+        (DISK_A, DISK_A, DISK_B, FsLayout.SPLIT),  # HasDedicatedImageFs: the numbers of the two differ
+        (DISK_A, DISK_B, DISK_C, FsLayout.SPLIT),
     ],
 )
+@pytest.mark.regression
 def test_the_layout_follows_from_the_devices(nodefs: int, imagefs: int, containerfs: int, layout: FsLayout) -> None:
-    """Apart from images, writable layers make it split only where they are with the kubelet's data."""
+    """Apart from images, writable layers make it split, wherever the kubelet's data is."""
     assert layout_of(nodefs, imagefs, containerfs) is layout
 
 

@@ -7,7 +7,16 @@ from collections.abc import Callable
 from io import StringIO
 
 from eviction.reporting.log import Log
-from eviction.telemetry.event_correlator import BURST, MOST_REMEMBERED, REFILL_SECONDS, EventCorrelator, NodeEvent
+from eviction.telemetry.event_correlator import (
+    BURST,
+    COMBINED,
+    FEWEST_SIMILAR,
+    MOST_REMEMBERED,
+    REFILL_SECONDS,
+    SIMILAR_SECONDS,
+    EventCorrelator,
+    NodeEvent,
+)
 from eviction.telemetry.event_recorder import (
     AGAIN_SECONDS,
     MOST_QUEUED,
@@ -133,7 +142,7 @@ def test_a_refused_event_is_not_retried() -> None:
 
 
 def test_a_full_queue_drops_events_without_delay() -> None:
-    """Events beyond 64 are dropped, which is logged once; those 64 arrive."""
+    """Events beyond the queue are dropped, which is logged once; what is in it is counted, and a burst arrives."""
     cluster = Cluster()
     events = [GCEvent(EventReason.IMAGE_GC_FAILED, str(number % 20)) for number in range(3 * MOST_QUEUED)]
     said = Story(cluster).tell(*events)
@@ -203,10 +212,43 @@ def test_names_differ_although_the_clock_stands_still_or_steps_back() -> None:
     correlator = EventCorrelator("node-1")
     names = set()
     for number in range(2 * MOST_REMEMBERED):
-        event = correlator.correlate(GCEvent(FAILED.reason, str(number)), 100.0 - number, number * REFILL_SECONDS)
+        event = correlator.correlate(GCEvent(FAILED.reason, str(number)), 100.0 - number, number * 3 * REFILL_SECONDS)
         assert event is not None
         names.add(event.name)
     assert len(names) == 2 * MOST_REMEMBERED
     first = correlator.correlate(GCEvent(FAILED.reason, "0"), 100.0, 1e6)
     assert first is not None
     assert first.count == 1
+
+
+def freed(number: int) -> GCEvent:
+    """An event whose message has a number that changes from pass to pass."""
+    return GCEvent(EventReason.FREE_DISK_SPACE_FAILED, f"freed {number} bytes")
+
+
+def test_many_messages_of_one_reason_become_one_object() -> None:
+    """From the tenth on, as in client-go: an object that says the latest message and counts them all."""
+    correlator = EventCorrelator("node-1")
+    sent = [correlator.correlate(freed(number), number, number * SIMILAR_SECONDS) for number in range(12)]
+    messages = [event.message for event in sent if event is not None]
+    alone = FEWEST_SIMILAR - 1
+    assert messages[:alone] == [freed(number).message for number in range(alone)]
+    assert messages[alone:] == [f"{COMBINED}{freed(number).message}" for number in range(alone, 12)]
+    combined = [event for event in sent[alone:] if event is not None]
+    assert [event.count for event in combined] == [1, 2, 3]
+    assert len({event.name for event in combined}) == 1
+    other = correlator.correlate(FAILED, 12.0, 12 * SIMILAR_SECONDS)
+    assert other is not None
+    assert other.message == FAILED.message, "each reason counts its own messages"
+    later = correlator.correlate(freed(99), 100.0, 12 * SIMILAR_SECONDS + 1.0)
+    assert later is not None
+    assert later.message == freed(99).message, "after more than 10 minutes without one it begins anew"
+
+
+def test_two_messages_that_alternate_are_never_combined() -> None:
+    """Bytes and inodes run out together: two objects, each with its count."""
+    correlator = EventCorrelator("node-1")
+    inodes = GCEvent(MET.reason, "Attempting to reclaim inodes")
+    sent = [correlator.correlate(event, 0.0, 0.0) for event in (MET, inodes) * FEWEST_SIMILAR]
+    assert [event.count for event in sent[-2:] if event is not None] == [FEWEST_SIMILAR, FEWEST_SIMILAR]
+    assert {event.message for event in sent if event is not None} == {MET.message, inodes.message}

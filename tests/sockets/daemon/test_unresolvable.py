@@ -12,15 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import grpc
+import pytest
 
 from eviction.daemon.manager import Manager
 from eviction.drill.runtime.failpoints import Fail, Failpoint
 from eviction.reporting.log import Log
 from eviction.reporting.pass_record import Pass
+from eviction.telemetry.events import FanOutSink, LogSink
+from reclaim.events import EventReason, GCEvent
 from reclaim.images.records import ImageRecords
-from signals.types import Signal
+from signals.types import FsLayout, Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.pure.values import SteppedClock, SteppedEvent
+from tests.sockets.conftest import SmallNodeFactory
 
 EIGHT_MINUTES = 480.0
 REAL_SECONDS = 0.2  # a pass here takes some milliseconds; the end of one just before the wait wakes no waiter
@@ -44,11 +48,23 @@ class LoopEvent(SteppedEvent):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a run of the loop did: calls by method, the passes, and the log lines with their second."""
+    """What a run of the loop did: calls by method, the passes, the log lines with their second, and the events."""
 
     calls: Counter[str]
     passes: list[Pass]
     lines: list[tuple[float, dict[str, Any]]]
+    events: list[GCEvent]
+
+
+class Events:
+    """A sink that keeps every event."""
+
+    def __init__(self) -> None:
+        self.all: list[GCEvent] = []
+
+    def warn(self, event: GCEvent) -> None:
+        """Keeps it."""
+        self.all.append(event)
 
 
 def under_pressure(small: SmallNode, failpoints: dict[str, Failpoint], seconds: float = EIGHT_MINUTES) -> Run:
@@ -74,11 +90,13 @@ def under_pressure(small: SmallNode, failpoints: dict[str, Failpoint], seconds: 
         imageMinimumGCAge="0s",
     )
     passes: list[Pass] = []
+    log, events = Log(clock.wall, as_json=True, stream=Lines()), Events()
     manager = Manager(
         node,
-        Log(clock.wall, as_json=True, stream=Lines()),
+        log,
         on_pass=passes.append,
         on_observation=lambda *_: manager.stop() if clock.monotonic() - began >= seconds else None,
+        events=FanOutSink(LogSink(log), events),
         event=lambda: next(unused),
     )
     for wait in waits:
@@ -87,7 +105,7 @@ def under_pressure(small: SmallNode, failpoints: dict[str, Failpoint], seconds: 
         small.failpoints[method] = action
     before = small.failpoints.calls
     manager.run()
-    return Run(small.failpoints.calls - before, passes, written)
+    return Run(small.failpoints.calls - before, passes, written, events.all)
 
 
 def most_within_a_minute(lines: list[tuple[float, dict[str, Any]]]) -> int:
@@ -124,3 +142,32 @@ def test_eight_minutes_of_removals_that_fail(small_node: SmallNode) -> None:
     assert most_within_a_minute([line for line in run.lines if line[0] > 60.0]) == 1
     assert "2 removals failed" in run.passes[-1].reason
     assert "read-only file system" in json.dumps(run.lines[-1][1]["record"]["removals"])
+
+
+def reclaiming(run: Run) -> list[tuple[EventReason, str]]:
+    """The events that announce a pass."""
+    return [(event.reason, event.message) for event in run.events]
+
+
+MET = (EventReason.EVICTION_THRESHOLD_MET, "Attempting to reclaim ephemeral-storage")
+
+
+@pytest.mark.regression
+def test_every_pass_sends_the_kubelets_event(small_node: SmallNode) -> None:
+    """One each, which the API server's object counts; the log has the first of them only, as the pressure lasts."""
+    small_node.run(small_node.run_pod("web"), writes=8 * MIB)
+    run = under_pressure(small_node, {})
+    assert len(run.passes) >= 10
+    assert reclaiming(run) == [MET] * len(run.passes)
+    assert [line["message"] for _, line in run.lines].count(MET[1]) == 1
+
+
+@pytest.mark.regression
+def test_an_empty_row_sends_the_event_as_often_as_the_kubelet(make_small_node: SmallNodeFactory) -> None:
+    """Nothing relieves the kubelet's own filesystem beside a dedicated imagefs: no pass runs, and every 10 s, which is
+    the kubelet's interval, the event is sent."""
+    run = under_pressure(make_small_node(FsLayout.DEDICATED_IMAGEFS), {})
+    assert run.passes == []
+    assert set(reclaiming(run)) == {MET}
+    assert 44 <= len(run.events) <= 49
+    assert [line["message"] for _, line in run.lines].count(MET[1]) == 1

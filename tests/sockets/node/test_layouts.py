@@ -54,6 +54,37 @@ def test_pressure_calls_its_row_and_nothing_else(
         assert small.failpoints.calls["ListContainers"] == 0, "the runtime is not asked without need"
 
 
+@pytest.mark.regression
+@pytest.mark.parametrize("kubelets", [SINGLE, DEDICATED], ids=["images with the kubelet's data", "each on its own"])
+@pytest.mark.parametrize("filesystem", ["nodefs", "imagefs"])
+def test_writable_layers_on_a_filesystem_of_their_own_are_the_split_layout(
+    make_small_node: SmallNodeFactory, kubelets: FsLayout, filesystem: str
+) -> None:
+    """As for the kubelet (HasDedicatedImageFs and HasDedicatedContainerFs): each signal calls its row of split."""
+    small = make_small_node(kubelets, containers_apart=True)
+    image, container = crowd(small)
+    record = relieve(small.node(Signal(f"{filesystem}.available"), above=60 * MIB, extent="all"))
+    assert record.decision.layout is SPLIT
+    assert record.row == ROWS[SPLIT, filesystem]
+    assert small.removed("container") == ([container] if CONTAINERS in record.row else [])
+    assert small.removed("image") == ([image] if IMAGES in record.row else [])
+
+
+@pytest.mark.regression
+def test_writable_layers_apart_from_the_images_have_the_thresholds_of_nodefs(make_small_node: SmallNodeFactory) -> None:
+    """Images are with the kubelet's data, and half of the other filesystem is written by a dead container: it goes, and
+    no image does."""
+    small = make_small_node(SINGLE, containers_apart=True)
+    small.add_image("registry.example/old:1")
+    container = small.gone_pod("gone", writes=40 * MIB)
+    record = relieve(small.node(evictionHard={"nodefs.available": "50%"}, extent="all"))
+    assert record.decision.acted_on is not None
+    assert record.decision.acted_on.signal is Signal.CONTAINERFS_AVAILABLE
+    assert record.row == (CONTAINERS,)
+    assert (small.removed("container"), small.removed("image")) == ([container], [])
+    assert str(record.result) == "satisfied"
+
+
 def test_pressure_on_imagefs_is_relieved_though_nodefs_is_full_for_ever(make_small_node: SmallNodeFactory) -> None:
     """No function relieves the kubelet's filesystem; imagefs is relieved, and by one image only."""
     small = make_small_node(DEDICATED)

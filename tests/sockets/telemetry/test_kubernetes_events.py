@@ -80,11 +80,12 @@ def test_the_object_validates_against_the_schema_of_kubernetes(api: ApiServer, t
 
 
 def test_the_count_is_updated_and_a_deleted_event_is_created_again(api: ApiServer, tmp_path: Path) -> None:
-    """A patch of two fields; after the hour until the server deletes it, the whole event again."""
+    """A patch of count, last time and message; after the hour until the server deletes it, the whole event again."""
     writer = KubernetesEvents(api.kubeconfig(tmp_path), "node-1")
     write(writer, MET)
-    write(writer, replace(MET, count=2, last=MET.last + 60))
+    write(writer, replace(MET, count=2, last=MET.last + 60, message="combined"))
     assert (api.events["node-1.18f"]["count"], api.events["node-1.18f"]["lastTimestamp"][14:19]) == (2, "01:00")
+    assert api.events["node-1.18f"]["message"] == "combined"
     api.events.clear()
     write(writer, replace(MET, count=3))
     assert api.events["node-1.18f"]["count"] == 3
@@ -229,11 +230,11 @@ def test_in_a_pod_the_service_account_is_used(
         assert daemon.stop() == 0
 
 
-def configuration_with_events(node: SmallNode, server: ApiServer, directory: Path) -> str:
+def configuration_with_events(node: SmallNode, server: ApiServer, directory: Path, above: int = MIB) -> str:
     """A configuration under pressure, with events to this server."""
     return node.configuration(
         Signal.NODEFS_AVAILABLE,
-        MIB,
+        above,
         kubernetesEvents=True,
         kubeconfig=server.kubeconfig(directory),
         nodeName="node-1",
@@ -255,6 +256,16 @@ def test_a_daemon_under_pressure_sends_an_event(api: ApiServer, small_node: Smal
         assert daemon.stop() == 0
     assert {path for _, path, _ in api.requests} == {EVENTS}
     assert not daemon.logged("NOT AN EVENT")
+
+
+@pytest.mark.regression
+def test_every_pass_is_counted_in_one_event(api: ApiServer, small_node: SmallNode, tmp_path: Path) -> None:
+    """Under pressure that nothing relieves, the object that the API server has counts the passes."""
+    small_node.run(small_node.run_pod("web"))
+    with Daemon("--config", configuration_with_events(small_node, api, tmp_path, above=10 * MIB)):
+        assert came_true(lambda: any(event["count"] >= 3 for event in api.events.values()))
+    (event,) = api.events.values()
+    assert event["message"] == "Attempting to reclaim ephemeral-storage"
 
 
 @pytest.mark.parametrize("day", ["hangs", "says nonsense", "fails without end"])
