@@ -30,6 +30,7 @@ from signals.quantity import QuantityError, parse_duration
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
 KIND = "KubeletConfiguration"
 DROP_IN_SUFFIX = ".conf"
+DEFAULT_PORT = 10250
 ENFORCEABLE = (
     "none",
     "pods",
@@ -48,7 +49,8 @@ class KubeletConfigurationError(EvictionError):
 class KubeletConfiguration:
     """The settings of this node's kubelet that reclaimd needs. Durations in seconds.
 
-    `name`: of the file. `maps`: the eviction maps as in force. `written`: the fields that the files set.
+    `name`: of the file. `maps`: the eviction maps as in force. `written`: the fields that the files set. `address`,
+    `port`, `read_only_port` (0: off), `tls_cert_file`: of its own API.
     """
 
     name: str
@@ -63,6 +65,10 @@ class KubeletConfiguration:
     image_endpoint: str
     pod_logs_dir: str
     written: frozenset[str]
+    address: str = ""
+    port: int = DEFAULT_PORT
+    read_only_port: int = 0
+    tls_cert_file: str = ""
 
 
 class _File(Model):
@@ -88,6 +94,10 @@ class _File(Model):
     containerRuntimeEndpoint: str | None = None  # noqa: N815
     imageServiceEndpoint: str | None = None  # noqa: N815
     podLogsDir: str | None = None  # noqa: N815
+    address: str | None = None
+    port: int | None = None
+    readOnlyPort: int | None = None  # noqa: N815
+    tlsCertFile: str | None = None  # noqa: N815
 
 
 def merged(documents: list[dict[str, Any]]) -> dict[str, Any]:
@@ -187,6 +197,10 @@ def kubelet_configuration(document: Mapping[str, Any], name: str) -> KubeletConf
         image_endpoint=written.imageServiceEndpoint or "",
         pod_logs_dir=pod_logs_dir,
         written=frozenset(key for key in _File.model_fields if document.get(key) is not None),
+        address=written.address or "",
+        port=written.port or DEFAULT_PORT,
+        read_only_port=written.readOnlyPort or 0,
+        tls_cert_file=written.tlsCertFile or "",
     )
 
 

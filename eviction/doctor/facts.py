@@ -10,7 +10,7 @@ import stat
 from dataclasses import replace
 
 from eviction.control.socket import ControlUnavailable, ask
-from eviction.doctor.findings import NodeFacts, Snapshotter, SocketFacts
+from eviction.doctor.findings import HeldImages, NodeFacts, Snapshotter, SocketFacts
 from eviction.node.node import Node
 from eviction.reporting.disk_survey import CONTENT, SNAPSHOTTER
 from reclaim.cri.calls import socket_path
@@ -19,6 +19,7 @@ from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.lister import Lister
 from reclaim.images.references import ImageIndex
 from reclaim.pods.states import NO_TROUBLE
+from reclaim.pods.stopped_pods import stopped_pods
 from reclaim.types import Listing, PodSandboxState, RuntimeUnavailable
 
 MAX_USER_INSTANCES = "/proc/sys/fs/inotify/max_user_instances"
@@ -126,7 +127,19 @@ def _with_runtime(facts: NodeFacts, node: Node) -> NodeFacts:
         unmatched_keeps=parse_keep_list(node.configuration.keep_images).unmatched(images),
         unresolved_images=images_in_use(listing).unresolved,
         pods_doubt=facts.pods_doubt or (doubt.sentence if told and doubt is not None else ""),
+        kubelet_problem=node.pods_problem or "",
+        held=None if node.pod_state_source == "kubelet" else held_by_stopped_pods(listing),
     )
+
+
+def held_by_stopped_pods(listing: Listing) -> HeldImages:
+    """The images that nothing but the containers of pods that stand still keeps in use."""
+    stopped = stopped_pods(listing)
+    others = tuple(container for container in listing.containers if container.pod_uid not in stopped)
+    without = images_in_use(replace(listing, containers=others))
+    held = images_in_use(listing).by_containers - without.by_containers - without.by_sandboxes
+    sizes = [image.size_bytes for image in listing.images if image.id in held and not image.pinned]
+    return HeldImages(len(sizes), sum(sizes), len(stopped))
 
 
 def _unwritable(state_file: str, pod_logs_dir: str) -> tuple[tuple[str, str], ...]:

@@ -13,6 +13,7 @@ from functools import partial
 from importlib import import_module
 
 from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration, Extent
+from eviction.configuration.kubelet_ways import kubelet_ways
 from eviction.decision.headroom import PollPolicy
 from eviction.decision.reclaim_table import RECLAIM_TABLE, ReclaimTable
 from eviction.decision.synchronize import EvictionConfig
@@ -67,6 +68,7 @@ NEEDS_RESTART = {
     "container_logs_dir": "containerLogsDir",
     "state_file": "stateFile",
     "kubelet_endpoint": "kubeletEndpoint",
+    "kubelet_place": "kubeletEndpoint",
     "periodic_gc": "periodicGC",
 }
 
@@ -109,11 +111,16 @@ def _policies(configuration: Configuration) -> Policies:
 def _pods(configuration: Configuration, directories: KubeletDirectories, clock: Clock) -> BelievedPods:
     """The kubelet's directories, and the kubelet itself where it is configured."""
     source: PodSource = directories
-    if configuration.kubelet_endpoint is not None:
+    if configuration.asks_kubelet:
         from reclaim.pods.kubelet_client import get_pods  # only where it is configured, because it imports ssl
         from reclaim.pods.kubelet_pods import KubeletPods
+        from reclaim.pods.kubelet_search import KubeletSearch
 
-        source = KubeletPods(source, partial(get_pods, configuration.kubelet_endpoint), clock)
+        if configuration.kubelet_endpoint is not None:
+            source = KubeletPods(source, partial(get_pods, configuration.kubelet_endpoint), clock)
+        elif configuration.kubelet_place is not None:
+            search = KubeletSearch(partial(kubelet_ways, configuration.kubelet_place), clock)
+            source = KubeletPods(source, search.get_pods, clock)
     return BelievedPods(source, os.path.join(configuration.root_directory, "pods"), clock)
 
 
@@ -272,7 +279,7 @@ class Node(NodeView):
     @property
     def pod_state_source(self) -> str:
         """Where the last states of pods came from: `kubelet` or `directories`."""
-        return "directories" if self.configuration.kubelet_endpoint is None or self.pods_problem else "kubelet"
+        return "kubelet" if self.configuration.asks_kubelet and not self.pods_problem else "directories"
 
     @property
     def pods_problem(self) -> str | None:
@@ -308,7 +315,8 @@ class Node(NodeView):
     def needs_restart(self, configuration: Configuration) -> tuple[str, ...]:
         """The fields of this configuration that differ from the node's and only a restart can change."""
         ours = self.configuration
-        return tuple(n for a, n in NEEDS_RESTART.items() if getattr(configuration, a) != getattr(ours, a))
+        changed = (n for a, n in NEEDS_RESTART.items() if getattr(configuration, a) != getattr(ours, a))
+        return tuple(dict.fromkeys(changed))
 
     def poll_policy(self) -> PollPolicy:
         """How often filesystems are read, as configured now."""
