@@ -58,6 +58,7 @@ from signals.quantity import (
 
 KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
 LONGEST_HOLD_OFF_FOR_NEW_PODS = 10.0
+SHORTEST_TERMINATED_POD_AGE = 10.0  # two observations lie a minute apart; only tests want less than some minutes
 SHORTEST_REMOVAL_PATIENCE = 0.5  # large images take longer on a good day; the tests of a stuck runtime want a short one
 AUTO = "auto"  # of kubeletEndpoint
 KUBELET_ENDPOINT_FIELDS = {
@@ -123,6 +124,8 @@ class Configuration:
     lock_directory: str = ""
     kubelet_endpoint: KubeletEndpoint | None = None
     kubelet_place: KubeletPlace | None = None
+    terminated_by_evidence: bool = False
+    terminated_pod_age_seconds: float = 600.0
     control_socket: str = ""
     metrics_address: str = ""
     kubernetes_events: bool = False
@@ -225,7 +228,7 @@ class _EffectiveConfiguration:
             pod_start_seconds=self._seconds_up_to("holdOffForNewPods", LONGEST_HOLD_OFF_FOR_NEW_PODS),
             kubelet_healthz=parse_healthz_endpoint(written.kubeletHealthzEndpoint),
             parallel_removals=written.parallelRemovals,
-            removal_patience_seconds=self._removal_patience(),
+            removal_patience_seconds=self._seconds_from("removalPatience", SHORTEST_REMOVAL_PATIENCE),
             poll_floor_seconds=poll_floor,
             poll_ceiling_seconds=poll_ceiling,
             assumed_fill_rate=self._rate("assumedFillRate"),
@@ -233,6 +236,8 @@ class _EffectiveConfiguration:
             lock_directory=written.lockDirectory,
             kubelet_endpoint=self._kubelet_endpoint(),
             kubelet_place=self._kubelet_place(),
+            terminated_by_evidence=self._terminated_by_evidence(),
+            terminated_pod_age_seconds=self._seconds_from("terminatedPodAge", SHORTEST_TERMINATED_POD_AGE),
             control_socket=written.controlSocket,
             metrics_address=written.metricsAddress,
             kubernetes_events=written.kubernetesEvents,
@@ -297,13 +302,19 @@ class _EffectiveConfiguration:
             raise self._origins.error(name, f"must not be negative, but it was {text!r}")
         return seconds
 
-    def _removal_patience(self) -> float:
-        seconds = self._seconds("removalPatience")
-        if seconds < SHORTEST_REMOVAL_PATIENCE:
-            text = self._written.removalPatience
-            raise self._origins.error(
-                "removalPatience", f"must be at least {SHORTEST_REMOVAL_PATIENCE:g}s, but it was {text!r}"
-            )
+    def _terminated_by_evidence(self) -> bool:
+        """Whether pods count as terminated by what is seen of them; that needs the kubelet's health."""
+        if self._written.terminatedPods != "evidence":
+            return False
+        if not self._written.kubeletHealthzEndpoint:
+            raise self._origins.error("terminatedPods", "must be kubelet while kubeletHealthzEndpoint is empty")
+        return True
+
+    def _seconds_from(self, name: str, least: float) -> float:
+        seconds = self._seconds(name)
+        if seconds < least:
+            text = getattr(self._written, name)
+            raise self._origins.error(name, f"must be at least {least:g}s, but it was {text!r}")
         return seconds
 
     def _seconds_up_to(self, name: str, most: float) -> float:

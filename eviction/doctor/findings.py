@@ -75,8 +75,9 @@ class NodeFacts:
     `inotify_*`: of this user. `pods_readable`: whether the kubelet's pod directories can be listed; `pods_doubt`: why
     they are not believed although they can be, empty if they are. `log_symlinks`: directories of logs that are
     symlinks: the field of the configuration and its value. `kubelet_problem`: why the kubelet gave no list although it
-    is to be asked, empty if it did or is not. `held`: what pods that stand still hold, None where the kubelet has said
-    which have terminated. `unwritable`: directories that should be writable and are not, with the reason.
+    is to be asked, empty if it did or is not. `held`: what pods that stand still hold, None where the kubelet, or what
+    is seen (`terminatedPods: evidence`), says which have terminated. `unwritable`: directories that should be writable
+    and are not, with the reason.
     """
 
     observations: SignalObservations

@@ -17,6 +17,7 @@ from eviction.configuration.kubelet_ways import kubelet_ways
 from eviction.decision.headroom import PollPolicy
 from eviction.decision.reclaim_table import RECLAIM_TABLE, ReclaimTable
 from eviction.decision.synchronize import EvictionConfig
+from eviction.node.kubelet_watch import KubeletWatch
 from eviction.node.responder import Responder
 from eviction.node.view import NodeView, eviction_config
 from eviction.reporting.disk_survey import ASK_SECONDS, DiskSurvey, Places
@@ -40,6 +41,7 @@ from reclaim.pod_logs.names import LogPaths
 from reclaim.pods.believed_pods import BelievedPods
 from reclaim.pods.kubelet_directories import KubeletDirectories
 from reclaim.pods.states import Doubt, PodSource
+from reclaim.pods.terminated_pods import HealthySince, TerminatedPods
 from reclaim.types import Outcome, Result, RuntimeUnavailable
 from signals.clock import Clock
 from signals.filesystems import FilesystemPaths
@@ -69,6 +71,8 @@ NEEDS_RESTART = {
     "state_file": "stateFile",
     "kubelet_endpoint": "kubeletEndpoint",
     "kubelet_place": "kubeletEndpoint",
+    "terminated_by_evidence": "terminatedPods",
+    "terminated_pod_age_seconds": "terminatedPodAge",
     "periodic_gc": "periodicGC",
 }
 
@@ -108,8 +112,10 @@ def _policies(configuration: Configuration) -> Policies:
     )
 
 
-def _pods(configuration: Configuration, directories: KubeletDirectories, clock: Clock) -> BelievedPods:
-    """The kubelet's directories, and the kubelet itself where it is configured."""
+def _pods(
+    configuration: Configuration, directories: KubeletDirectories, clock: Clock, healthy_since: HealthySince
+) -> BelievedPods:
+    """The kubelet's directories, the kubelet itself where it is configured, and what is seen where that is to count."""
     source: PodSource = directories
     if configuration.asks_kubelet:
         from reclaim.pods.kubelet_client import get_pods  # only where it is configured, because it imports ssl
@@ -121,7 +127,11 @@ def _pods(configuration: Configuration, directories: KubeletDirectories, clock: 
         elif configuration.kubelet_place is not None:
             search = KubeletSearch(partial(kubelet_ways, configuration.kubelet_place), clock)
             source = KubeletPods(source, search.get_pods, clock)
-    return BelievedPods(source, os.path.join(configuration.root_directory, "pods"), clock)
+    age_seconds = configuration.terminated_pod_age_seconds
+    seen = (
+        TerminatedPods(directories, healthy_since, age_seconds, clock) if configuration.terminated_by_evidence else None
+    )
+    return BelievedPods(source, os.path.join(configuration.root_directory, "pods"), clock, seen)
 
 
 class Node(NodeView):
@@ -170,7 +180,8 @@ class Node(NodeView):
         self.directory_threads = Workers("the kubelet's directories", MOST_DIRECTORY_THREADS)
         in_time = ReadingsInTime(self.directory_threads, DIRECTORY_SECONDS)
         directories = KubeletDirectories(configuration.root_directory, in_time)
-        self.pods = pods or _pods(configuration, directories, self.clock)
+        self.kubelet_watch = KubeletWatch(configuration.kubelet_healthz)
+        self.pods = pods or _pods(configuration, directories, self.clock, self.kubelet_watch.healthy_since)
         self.log_paths = LogPaths(configuration.pod_logs_dir, configuration.container_logs_dir)
         self.collector = self.make_collector(self.executor)
         self.disk_survey = DiskSurvey(
@@ -187,6 +198,14 @@ class Node(NodeView):
             self.clock,
             configuration.extent,
         )
+
+    def watch_kubelet(self) -> None:
+        """Begins to watch whether the kubelet is healthy, if pods are to count as terminated by what is seen of them.
+
+        Without it none does, as in a command that lives for a moment. Raises CannotPrepare.
+        """
+        if self.configuration.terminated_by_evidence and not self.kubelet_watch.start():
+            raise CannotPrepare("no thread can be started to watch the kubelet's /healthz")
 
     def prepare(self) -> None:
         """Makes now what a pass needs: threads, descriptors, modules. So nothing of it can fail under pressure.
@@ -352,6 +371,7 @@ class Node(NodeView):
         While a removal is not answered they stay: closing its connection would cancel it.
         """
         self.directory_threads.close()
+        self.kubelet_watch.close()
         if not self._own_removals:
             super().close()
         elif self.removals.wait(DRAIN_SECONDS):

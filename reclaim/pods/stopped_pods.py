@@ -15,7 +15,7 @@ from reclaim.types import Container, ContainerState, Listing, PodSandbox, PodSan
 
 
 class StoppedPod(NamedTuple):
-    """A kubelet's pod all of whose containers (at least one) have EXITED and whose sandboxes (at least one) are
+    """A kubelet's pod all of whose containers, if it has any, have EXITED and whose sandboxes (at least one) are
     NOTREADY. Ids are sorted. `newest`: its newest sandbox."""
 
     uid: str
@@ -39,7 +39,7 @@ def stopped_pods(listing: Listing) -> dict[str, StoppedPod]:
             tuple(sorted(sandbox.id for sandbox in sandboxes[uid])),
             max(sandboxes[uid], key=lambda s: (s.created_at_ns, s.attempt, s.id)),
         )
-        for uid in containers.keys() & sandboxes.keys()
+        for uid in sandboxes
         if is_pod_uid(uid)
         and all(container.state is ContainerState.EXITED for container in containers[uid])
         and all(s.state is PodSandboxState.NOTREADY and s.labelled for s in sandboxes[uid])
