@@ -103,7 +103,8 @@ class Container(NamedTuple):
 
 class PodSandbox(NamedTuple):
     """A pod sandbox as the runtime lists it. `pod_uid` is that of its metadata; `labelled` tells whether it also
-    carries the kubelet's label `io.kubernetes.pod.uid`."""
+    carries the kubelet's label `io.kubernetes.pod.uid`. `config_source`: where the kubelet has the pod from, by its
+    annotation: `api`, `file`, `http`; empty if it does not say."""
 
     id: str
     state: PodSandboxState
@@ -113,6 +114,7 @@ class PodSandbox(NamedTuple):
     pod_namespace: str = ""
     attempt: int = 0
     labelled: bool = True
+    config_source: str = ""
 
     @property
     def identity(self) -> Identity:
@@ -205,6 +207,7 @@ class Reason(StrEnum):
     OVER_LIMIT = "over_limit"
     POD_GONE = "pod_gone"
     POD_TERMINATED = "pod_terminated"
+    TERMINATED_BY_EVIDENCE = "terminated_by_evidence"
     POD_EVICTED = "pod_evicted"
     OLDER_SANDBOX = "older_sandbox"
     UNUSED = "unused"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import partial
 from typing import TypeVar
 
 from eviction.cli import EXIT_OK, EXIT_READING, EXIT_RUNTIME, EXIT_USAGE
@@ -12,6 +13,7 @@ from eviction.cli.options import answer_json, answer_lines, columns, configurati
 from eviction.cli.progress import Progress
 from eviction.configuration.effective import Configuration
 from eviction.configuration.inherited_thresholds import name_of
+from eviction.configuration.kubelet_ways import kubelet_ways
 from eviction.decision.threshold_config import (
     KUBELET_EVICTION_HARD,
     EvictionMaps,
@@ -30,14 +32,16 @@ from eviction.types import Threshold
 from reclaim.pods.kubelet_client import KubeletUnavailable, get_pods, get_stats_summary
 from reclaim.pods.kubelet_endpoint import KubeletEndpoint
 from reclaim.pods.kubelet_json import KubeletAnswerError
+from reclaim.pods.kubelet_search import KubeletSearch
 from reclaim.pods.pod_list import PodListError
+from signals.clock import SystemClock
 from signals.types import FsLayout, Signal, SignalObservations
 
 ANSWER_SECONDS = 10.0  # nobody waits for relief, and a summary takes seconds where the runtime is slow
 READ_DEADLINE_SECONDS = 2.0
 NOT_CONFIGURED = (
-    "whom the kubelet would evict only the kubelet knows: set kubeletEndpoint, such as https://127.0.0.1:10250 with "
-    "kubeletTokenFile and kubeletCAFile, for an identity that may get nodes/pods and nodes/stats"
+    "whom the kubelet would evict only the kubelet knows: set kubeletEndpoint to auto, or to https://127.0.0.1:10250 "
+    "with kubeletTokenFile and kubeletCAFile, for an identity that may get nodes/pods and nodes/stats"
 )
 
 Parsed = TypeVar("Parsed")
@@ -47,12 +51,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Exit 0; 2 without kubeletEndpoint; 3 runtime unreachable; 4 a filesystem could not be read, or the kubelet did
     not say."""
     configuration = configuration_of(arguments)
-    endpoint = configuration.kubelet_endpoint
-    if endpoint is None:
+    if not configuration.asks_kubelet:
         exit_with(EXIT_USAGE, NOT_CONFIGURED)
     asked = None if arguments.signal is None else Signal(arguments.signal)
     layout, observations = _observed(configuration)
-    evictions = _evictions(configuration, endpoint, layout, observations, asked)
+    evictions = _evictions(configuration, layout, observations, asked)
     if arguments.output == "json":
         answer_json(pod_evictions_json(evictions))
     else:
@@ -75,7 +78,6 @@ def _observed(configuration: Configuration) -> tuple[FsLayout, SignalObservation
 
 def _evictions(
     configuration: Configuration,
-    endpoint: KubeletEndpoint,
     layout: FsLayout,
     observations: SignalObservations,
     asked: Signal | None,
@@ -84,7 +86,7 @@ def _evictions(
     chosen = choose_signal(thresholds, observations, asked)
     if chosen is None:
         exit_with(EXIT_READING, "no disk threshold of the kubelet can be judged now: name a signal with --signal")
-    pods, usages = _asked(endpoint)
+    pods, usages = _asked(configuration)
     over = ((pod, exceeded_limit(pod, usages.get(pod.uid), layout)) for pod in pods)
     return PodEvictions(
         chosen,
@@ -102,14 +104,26 @@ def _kubelets_thresholds(configuration: Configuration) -> tuple[Threshold, ...]:
     return parse_threshold_config(EvictionMaps(KUBELET_EVICTION_HARD, {}, {}, {}), name_of(None)).thresholds
 
 
-def _asked(endpoint: KubeletEndpoint) -> tuple[tuple[EvictablePod, ...], Mapping[str, PodUsage]]:
+def _asked(configuration: Configuration) -> tuple[tuple[EvictablePod, ...], Mapping[str, PodUsage]]:
     """The kubelet's pods and what they use; else the command ends with one sentence."""
     try:
         with Progress("asking the kubelet for its pods and their statistics"):
-            pods = _parsed("list of pods", parse_active_pods, get_pods(endpoint, ANSWER_SECONDS))
+            endpoint, list_of_pods = _list_of_pods(configuration)
+            pods = _parsed("list of pods", parse_active_pods, list_of_pods)
             return pods, _parsed("summary", parse_stats_summary, get_stats_summary(endpoint, ANSWER_SECONDS))
     except KubeletUnavailable as error:
         exit_with(EXIT_READING, str(error))
+
+
+def _list_of_pods(configuration: Configuration) -> tuple[KubeletEndpoint, bytes]:
+    """The kubelet's list, and where and as whom it was asked. Raises KubeletUnavailable."""
+    if configuration.kubelet_endpoint is not None:
+        return configuration.kubelet_endpoint, get_pods(configuration.kubelet_endpoint, ANSWER_SECONDS)
+    assert configuration.kubelet_place is not None
+    search = KubeletSearch(partial(kubelet_ways, configuration.kubelet_place), SystemClock(), ANSWER_SECONDS)
+    body = search.get_pods()
+    assert search.endpoint is not None
+    return search.endpoint, body
 
 
 def _parsed(what: str, parse: Callable[[bytes], Parsed], body: bytes) -> Parsed:

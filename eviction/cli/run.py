@@ -124,6 +124,7 @@ def prepare(node: Node, manager: Manager) -> None:
     """Makes everything that a pass needs. Exits with 71 where it cannot be made."""
     try:
         node.prepare()
+        node.watch_kubelet()
         manager.prepare()
     except (CannotPrepare, NoThread) as error:
         exit_with(EXIT_NO_RESOURCES, f"cannot start: {error}")

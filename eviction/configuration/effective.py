@@ -27,6 +27,7 @@ from eviction.configuration.kubelet import (
     merged,
     read_kubelet_configuration,
 )
+from eviction.configuration.kubelet_ways import KubeletPlace
 from eviction.configuration.models import ValidationError
 from eviction.configuration.sources import API_VERSION as API_VERSION
 from eviction.configuration.sources import (
@@ -57,7 +58,9 @@ from signals.quantity import (
 
 KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
 LONGEST_HOLD_OFF_FOR_NEW_PODS = 10.0
+SHORTEST_TERMINATED_POD_AGE = 10.0  # two observations lie a minute apart; only tests want less than some minutes
 SHORTEST_REMOVAL_PATIENCE = 0.5  # large images take longer on a good day; the tests of a stuck runtime want a short one
+AUTO = "auto"  # of kubeletEndpoint
 KUBELET_ENDPOINT_FIELDS = {
     "url": "kubeletEndpoint",
     "token_file": "kubeletTokenFile",
@@ -88,7 +91,8 @@ class Configuration:
     """The effective configuration. Durations in seconds, sizes in bytes, rates in bytes a second.
 
     `effective`: every field as it would be written; `origins`: the source of each value (maps by `field.key`).
-    `kubelet`: the settings of the node's kubelet, None where its configuration was not read.
+    `kubelet`: the settings of the node's kubelet, None where its configuration was not read. `kubelet_endpoint`: how
+    the kubelet is asked; None if it is not, or by a way that is found from `kubelet_place`, which `auto` sets.
     """
 
     root_directory: str
@@ -119,6 +123,9 @@ class Configuration:
     state_file: str = ""
     lock_directory: str = ""
     kubelet_endpoint: KubeletEndpoint | None = None
+    kubelet_place: KubeletPlace | None = None
+    terminated_by_evidence: bool = False
+    terminated_pod_age_seconds: float = 600.0
     control_socket: str = ""
     metrics_address: str = ""
     kubernetes_events: bool = False
@@ -128,6 +135,11 @@ class Configuration:
     kubelet: KubeletConfiguration | None = None
     effective: Mapping[str, Any] = field(default_factory=dict)
     origins: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def asks_kubelet(self) -> bool:
+        """Whether the kubelet is asked for its pods."""
+        return self.kubelet_endpoint is not None or self.kubelet_place is not None
 
 
 def load(
@@ -216,13 +228,16 @@ class _EffectiveConfiguration:
             pod_start_seconds=self._seconds_up_to("holdOffForNewPods", LONGEST_HOLD_OFF_FOR_NEW_PODS),
             kubelet_healthz=parse_healthz_endpoint(written.kubeletHealthzEndpoint),
             parallel_removals=written.parallelRemovals,
-            removal_patience_seconds=self._removal_patience(),
+            removal_patience_seconds=self._seconds_from("removalPatience", SHORTEST_REMOVAL_PATIENCE),
             poll_floor_seconds=poll_floor,
             poll_ceiling_seconds=poll_ceiling,
             assumed_fill_rate=self._rate("assumedFillRate"),
             state_file=written.stateFile,
             lock_directory=written.lockDirectory,
             kubelet_endpoint=self._kubelet_endpoint(),
+            kubelet_place=self._kubelet_place(),
+            terminated_by_evidence=self._terminated_by_evidence(),
+            terminated_pod_age_seconds=self._seconds_from("terminatedPodAge", SHORTEST_TERMINATED_POD_AGE),
             control_socket=written.controlSocket,
             metrics_address=written.metricsAddress,
             kubernetes_events=written.kubernetesEvents,
@@ -237,10 +252,11 @@ class _EffectiveConfiguration:
     def _kubelet_endpoint(self) -> KubeletEndpoint | None:
         """The endpoint for requests to the kubelet; None without one."""
         written = self._written
-        if not written.kubeletEndpoint:
+        if written.kubeletEndpoint in ("", AUTO):
             for name in KUBELET_ENDPOINT_FIELDS.values():
-                if getattr(written, name):
-                    raise self._origins.error(name, "has no effect while kubeletEndpoint is empty")
+                if getattr(written, name) and name != "kubeletEndpoint":
+                    state = written.kubeletEndpoint or "empty"
+                    raise self._origins.error(name, f"has no effect while kubeletEndpoint is {state}")
             return None
         fields = {attribute: getattr(written, name) for attribute, name in KUBELET_ENDPOINT_FIELDS.items()}
         try:
@@ -250,6 +266,15 @@ class _EffectiveConfiguration:
             name = KUBELET_ENDPOINT_FIELDS[error.field]
             where = self._origins.of(name if getattr(written, name) else "kubeletEndpoint")
             raise ConfigurationError(f"{where}: {name}: {error}") from None
+
+    def _kubelet_place(self) -> KubeletPlace | None:
+        """Where the kubelet is by its own configuration, if the way to ask it is to be found."""
+        if self._written.kubeletEndpoint != AUTO:
+            return None
+        root, kubelet = self._written.rootDirectory, self._kubelet
+        if kubelet is None:
+            return KubeletPlace(root)
+        return KubeletPlace(root, kubelet.address, kubelet.port, kubelet.read_only_port, kubelet.tls_cert_file)
 
     def _check_keep_list(self) -> None:
         try:
@@ -277,13 +302,19 @@ class _EffectiveConfiguration:
             raise self._origins.error(name, f"must not be negative, but it was {text!r}")
         return seconds
 
-    def _removal_patience(self) -> float:
-        seconds = self._seconds("removalPatience")
-        if seconds < SHORTEST_REMOVAL_PATIENCE:
-            text = self._written.removalPatience
-            raise self._origins.error(
-                "removalPatience", f"must be at least {SHORTEST_REMOVAL_PATIENCE:g}s, but it was {text!r}"
-            )
+    def _terminated_by_evidence(self) -> bool:
+        """Whether pods count as terminated by what is seen of them; that needs the kubelet's health."""
+        if self._written.terminatedPods != "evidence":
+            return False
+        if not self._written.kubeletHealthzEndpoint:
+            raise self._origins.error("terminatedPods", "must be kubelet while kubeletHealthzEndpoint is empty")
+        return True
+
+    def _seconds_from(self, name: str, least: float) -> float:
+        seconds = self._seconds(name)
+        if seconds < least:
+            text = getattr(self._written, name)
+            raise self._origins.error(name, f"must be at least {least:g}s, but it was {text!r}")
         return seconds
 
     def _seconds_up_to(self, name: str, most: float) -> float:

@@ -34,6 +34,8 @@ class ConfigurationFile(StrictModel):
     kubeletCAFile: str = ""  # noqa: N815
     kubeletServerName: str = ""  # noqa: N815
     kubeletInsecureSkipVerify: bool = False  # noqa: N815
+    terminatedPods: Literal["kubelet", "evidence"] = "kubelet"  # noqa: N815
+    terminatedPodAge: str = "10m"  # noqa: N815
     margin: str = "5%"
     evictionHard: dict[str, str] = Field(default_factory=dict)  # noqa: N815
     evictionSoft: dict[str, str] = Field(default_factory=dict)  # noqa: N815

@@ -30,6 +30,7 @@ from signals.quantity import QuantityError, parse_duration
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
 KIND = "KubeletConfiguration"
 DROP_IN_SUFFIX = ".conf"
+DEFAULT_PORT = 10250
 ENFORCEABLE = (
     "none",
     "pods",
@@ -53,7 +54,7 @@ class KubeletConfiguration:
 
     `name`: of the file. `healthz_endpoint`: where its `/healthz` is asked on this node, empty where it has none.
     `maps`: the eviction maps as in force. `written`: the fields that the files set. `separate_disk_gc`: the feature
-    gate KubeletSeparateDiskGC.
+    gate KubeletSeparateDiskGC. `address`, `port`, `read_only_port` (0: off), `tls_cert_file`: of its own API.
     """
 
     name: str
@@ -70,6 +71,10 @@ class KubeletConfiguration:
     healthz_endpoint: str
     written: frozenset[str]
     separate_disk_gc: bool = True
+    address: str = ""
+    port: int = DEFAULT_PORT
+    read_only_port: int = 0
+    tls_cert_file: str = ""
 
 
 class _File(Model):
@@ -97,6 +102,10 @@ class _File(Model):
     podLogsDir: str | None = None  # noqa: N815
     healthzBindAddress: str | None = None  # noqa: N815
     healthzPort: int | None = None  # noqa: N815
+    address: str | None = None
+    port: int | None = None
+    readOnlyPort: int | None = None  # noqa: N815
+    tlsCertFile: str | None = None  # noqa: N815
 
 
 def merged(documents: list[dict[str, Any]]) -> dict[str, Any]:
@@ -198,6 +207,10 @@ def kubelet_configuration(document: Mapping[str, Any], name: str) -> KubeletConf
         healthz_endpoint=_healthz_endpoint(written),
         written=frozenset(key for key in _File.model_fields if document.get(key) is not None),
         separate_disk_gc=(written.featureGates or {}).get("KubeletSeparateDiskGC", True),
+        address=written.address or "",
+        port=written.port or DEFAULT_PORT,
+        read_only_port=written.readOnlyPort or 0,
+        tls_cert_file=written.tlsCertFile or "",
     )
 
 

@@ -39,6 +39,7 @@ class Announcements:
         self._reclaiming: set[str] = set()  # what was announced to be reclaimed during this pressure
         self._empty_row_due = float("-inf")
         self._explained = self._late_thresholds_written = False
+        self._no_way_to_kubelet: str | None = None
 
     def observed(self, observations: SignalObservations, decision: Decision, task: Task | None, now: float) -> None:
         """After every observation: unreadable filesystems, a slow runtime, and DiskPressure when it changes."""
@@ -149,8 +150,14 @@ class Announcements:
 
     def runtime_asked(self, problem: str | None, pods_problem: str | None) -> None:
         """After a refresh. `problem`: why the runtime did not answer; `pods_problem`: why the kubelet did not."""
-        if pods_problem is not None:
+        if pods_problem is not None and self._node.configuration.kubelet_place is None:
             self._throttled_log.warn(pods_problem, key="pods")
+        elif pods_problem != self._no_way_to_kubelet:  # a node may have no way for ever, so each sentence is said once
+            self._no_way_to_kubelet = pods_problem
+            if pods_problem is not None:
+                self._log.warning(pods_problem)
+            else:
+                self._log.info("the kubelet lists its pods again")
         if problem is not None:
             self._throttled_log.warn(f"the container runtime cannot be asked: {problem}", key="runtime")
         elif self._throttled_log.resolved("runtime"):

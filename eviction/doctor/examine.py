@@ -16,6 +16,7 @@ CHECKS: tuple[Check, ...] = (
     node_checks.check_permissions,
     node_checks.check_pod_directories,
     node_checks.check_log_directories,
+    node_checks.check_kubelet_list,
     disk_checks.check_thresholds,
     node_checks.check_sandbox_image,
     node_checks.check_unresolved_images,

@@ -10,7 +10,7 @@ import stat
 from dataclasses import replace
 
 from eviction.control.socket import ControlUnavailable, ask
-from eviction.doctor.findings import NodeFacts, Snapshotter, SocketFacts
+from eviction.doctor.findings import HeldImages, NodeFacts, Snapshotter, SocketFacts
 from eviction.node.node import Node
 from eviction.reporting.disk_survey import CONTENT, SNAPSHOTTER
 from reclaim.cri.calls import socket_path
@@ -19,6 +19,7 @@ from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.lister import Lister
 from reclaim.images.references import ImageIndex
 from reclaim.pods.states import NO_TROUBLE
+from reclaim.pods.stopped_pods import stopped_pods
 from reclaim.types import Listing, PodSandboxState, RuntimeUnavailable
 
 MAX_USER_INSTANCES = "/proc/sys/fs/inotify/max_user_instances"
@@ -116,6 +117,7 @@ def _with_runtime(facts: NodeFacts, node: Node) -> NodeFacts:
     else:
         ids = ImageIndex(images).find(name)
         pinned = any(image.pinned for image in images if image.id in ids)
+    told_which_terminated = node.pod_state_source == "kubelet" or node.configuration.terminated_by_evidence
     newest = max((container.created_at_ns for container in containers), default=None)
     return replace(
         facts,
@@ -126,7 +128,32 @@ def _with_runtime(facts: NodeFacts, node: Node) -> NodeFacts:
         unmatched_keeps=parse_keep_list(node.configuration.keep_images).unmatched(images),
         unresolved_images=images_in_use(listing).unresolved,
         pods_doubt=facts.pods_doubt or (doubt.sentence if told and doubt is not None else ""),
+        kubelet_problem=node.pods_problem or "",
+        held=None if told_which_terminated else held_by_stopped_pods(listing, facts.root_directory),
     )
+
+
+def held_by_stopped_pods(listing: Listing, root_directory: str) -> HeldImages:
+    """The images that nothing but the containers of pods that stand still keeps in use.
+
+    Not those of pods that have volumes, as they are to run again, and none where nothing is ready, as after a reboot.
+    """
+    if not any(sandbox.state is PodSandboxState.READY for sandbox in listing.sandboxes):
+        return HeldImages(0, 0, 0)
+    stopped = {
+        uid
+        for uid, pod in stopped_pods(listing).items()
+        if pod.containers and not _has_volumes(os.path.join(root_directory, "pods", uid, "volumes"))
+    }
+    others = tuple(container for container in listing.containers if container.pod_uid not in stopped)
+    without = images_in_use(replace(listing, containers=others))
+    held = images_in_use(listing).by_containers - without.by_containers - without.by_sandboxes
+    sizes = [image.size_bytes for image in listing.images if image.id in held and not image.pinned]
+    return HeldImages(len(sizes), sum(sizes), len(stopped))
+
+
+def _has_volumes(directory: str) -> bool:
+    return any(_listed(os.path.join(directory, plugin)) for plugin in _listed(directory))
 
 
 def _unwritable(state_file: str, pod_logs_dir: str) -> tuple[tuple[str, str], ...]:

@@ -54,6 +54,16 @@ class Snapshotter:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldImages:
+    """Images that only pods use which stand still: how many, their bytes as reported, and how many such pods hold
+    them or others."""
+
+    images: int
+    bytes: int
+    pods: int
+
+
+@dataclass(frozen=True, slots=True)
 class NodeFacts:
     """The facts of a node. None: unknown.
 
@@ -64,8 +74,10 @@ class NodeFacts:
     `unresolved_images`: image references of containers that match no image; the id of a container without any.
     `inotify_*`: of this user. `pods_readable`: whether the kubelet's pod directories can be listed; `pods_doubt`: why
     they are not believed although they can be, empty if they are. `log_symlinks`: directories of logs that are
-    symlinks: the field of the configuration and its value. `unwritable`: directories that should be writable and are
-    not, with the reason.
+    symlinks: the field of the configuration and its value. `kubelet_problem`: why the kubelet gave no list although it
+    is to be asked, empty if it did or is not. `held`: what pods that stand still hold, None where the kubelet, or what
+    is seen (`terminatedPods: evidence`), says which have terminated. `unwritable`: directories that should be writable
+    and are not, with the reason.
     """
 
     observations: SignalObservations
@@ -88,6 +100,8 @@ class NodeFacts:
     inotify_used: int | None = None
     pods_readable: bool | None = None
     pods_doubt: str = ""
+    kubelet_problem: str = ""
+    held: HeldImages | None = None
     log_symlinks: tuple[str, ...] = ()
     unwritable: tuple[tuple[str, str], ...] = ()
     daemon_problem: str = ""

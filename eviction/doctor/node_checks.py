@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from eviction.doctor.findings import Finding, NodeFacts, Severity
 from eviction.reporting.pass_record import shortened
-from signals.quantity import format_duration
+from signals.quantity import format_bytes, format_duration
 
 LARGEST_SKEW_SECONDS = 60.0
 EARLIEST_WALL = 1_735_689_600.0  # 2025-01-01: before this program was written
@@ -156,6 +156,28 @@ def check_pod_directories(facts: NodeFacts) -> Iterator[Finding]:
             "the kubelet's pod directories are not believed, so no pod counts as gone and its remains are kept",
             facts.pods_doubt,
             "mount the kubelet's disk, and set rootDirectory to its --root-dir; on a drained node set kubeletEndpoint",
+        )
+
+
+def check_kubelet_list(facts: NodeFacts) -> Iterator[Finding]:
+    """Only the kubelet knows which pods have terminated; until it says so they hold their images."""
+    allow = "let an identity get nodes/pods (nodes/proxy before Kubernetes 1.33), as the overlay kubelet does"
+    if facts.kubelet_problem:
+        yield Finding(
+            "kubelet-list",
+            Severity.RISK,
+            "the kubelet gives no list of its pods, so what terminated pods hold stays",
+            facts.kubelet_problem,
+            allow,
+        )
+    if facts.held is not None and facts.held.bytes:
+        held = facts.held
+        yield Finding(
+            "terminated-pods",
+            Severity.RISK,
+            "only pods that seem to have terminated hold these images, and the kubelet has not said that they have",
+            f"{format_bytes(held.bytes)}; images: {held.images}; pods all of whose containers have exited: {held.pods}",
+            allow if facts.kubelet_problem else "set kubeletEndpoint to auto",
         )
 
 

@@ -13,9 +13,11 @@ from functools import partial
 from importlib import import_module
 
 from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration, Extent
+from eviction.configuration.kubelet_ways import kubelet_ways
 from eviction.decision.headroom import PollPolicy
 from eviction.decision.reclaim_table import RECLAIM_TABLE, ReclaimTable
 from eviction.decision.synchronize import EvictionConfig
+from eviction.node.kubelet_watch import KubeletWatch
 from eviction.node.responder import Responder
 from eviction.node.view import NodeView, eviction_config
 from eviction.reporting.disk_survey import ASK_SECONDS, DiskSurvey, Places
@@ -39,6 +41,7 @@ from reclaim.pod_logs.names import LogPaths
 from reclaim.pods.believed_pods import BelievedPods
 from reclaim.pods.kubelet_directories import KubeletDirectories
 from reclaim.pods.states import Doubt, PodSource
+from reclaim.pods.terminated_pods import HealthySince, TerminatedPods
 from reclaim.types import Outcome, Result, RuntimeUnavailable
 from signals.clock import Clock
 from signals.filesystems import FilesystemPaths
@@ -67,6 +70,9 @@ NEEDS_RESTART = {
     "container_logs_dir": "containerLogsDir",
     "state_file": "stateFile",
     "kubelet_endpoint": "kubeletEndpoint",
+    "kubelet_place": "kubeletEndpoint",
+    "terminated_by_evidence": "terminatedPods",
+    "terminated_pod_age_seconds": "terminatedPodAge",
     "periodic_gc": "periodicGC",
 }
 
@@ -106,15 +112,26 @@ def _policies(configuration: Configuration) -> Policies:
     )
 
 
-def _pods(configuration: Configuration, directories: KubeletDirectories, clock: Clock) -> BelievedPods:
-    """The kubelet's directories, and the kubelet itself where it is configured."""
+def _pods(
+    configuration: Configuration, directories: KubeletDirectories, clock: Clock, healthy_since: HealthySince
+) -> BelievedPods:
+    """The kubelet's directories, the kubelet itself where it is configured, and what is seen where that is to count."""
     source: PodSource = directories
-    if configuration.kubelet_endpoint is not None:
+    if configuration.asks_kubelet:
         from reclaim.pods.kubelet_client import get_pods  # only where it is configured, because it imports ssl
         from reclaim.pods.kubelet_pods import KubeletPods
+        from reclaim.pods.kubelet_search import KubeletSearch
 
-        source = KubeletPods(source, partial(get_pods, configuration.kubelet_endpoint), clock)
-    return BelievedPods(source, os.path.join(configuration.root_directory, "pods"), clock)
+        if configuration.kubelet_endpoint is not None:
+            source = KubeletPods(source, partial(get_pods, configuration.kubelet_endpoint), clock)
+        elif configuration.kubelet_place is not None:
+            search = KubeletSearch(partial(kubelet_ways, configuration.kubelet_place), clock)
+            source = KubeletPods(source, search.get_pods, clock)
+    age_seconds = configuration.terminated_pod_age_seconds
+    seen = (
+        TerminatedPods(directories, healthy_since, age_seconds, clock) if configuration.terminated_by_evidence else None
+    )
+    return BelievedPods(source, os.path.join(configuration.root_directory, "pods"), clock, seen)
 
 
 class Node(NodeView):
@@ -163,7 +180,8 @@ class Node(NodeView):
         self.directory_threads = Workers("the kubelet's directories", MOST_DIRECTORY_THREADS)
         in_time = ReadingsInTime(self.directory_threads, DIRECTORY_SECONDS)
         directories = KubeletDirectories(configuration.root_directory, in_time)
-        self.pods = pods or _pods(configuration, directories, self.clock)
+        self.kubelet_watch = KubeletWatch(configuration.kubelet_healthz)
+        self.pods = pods or _pods(configuration, directories, self.clock, self.kubelet_watch.healthy_since)
         self.log_paths = LogPaths(configuration.pod_logs_dir, configuration.container_logs_dir)
         self.collector = self.make_collector(self.executor)
         self.disk_survey = DiskSurvey(
@@ -180,6 +198,14 @@ class Node(NodeView):
             self.clock,
             configuration.extent,
         )
+
+    def watch_kubelet(self) -> None:
+        """Begins to watch whether the kubelet is healthy, if pods are to count as terminated by what is seen of them.
+
+        Without it none does, as in a command that lives for a moment. Raises CannotPrepare.
+        """
+        if self.configuration.terminated_by_evidence and not self.kubelet_watch.start():
+            raise CannotPrepare("no thread can be started to watch the kubelet's /healthz")
 
     def prepare(self) -> None:
         """Makes now what a pass needs: threads, descriptors, modules. So nothing of it can fail under pressure.
@@ -272,7 +298,7 @@ class Node(NodeView):
     @property
     def pod_state_source(self) -> str:
         """Where the last states of pods came from: `kubelet` or `directories`."""
-        return "directories" if self.configuration.kubelet_endpoint is None or self.pods_problem else "kubelet"
+        return "kubelet" if self.configuration.asks_kubelet and not self.pods_problem else "directories"
 
     @property
     def pods_problem(self) -> str | None:
@@ -308,7 +334,8 @@ class Node(NodeView):
     def needs_restart(self, configuration: Configuration) -> tuple[str, ...]:
         """The fields of this configuration that differ from the node's and only a restart can change."""
         ours = self.configuration
-        return tuple(n for a, n in NEEDS_RESTART.items() if getattr(configuration, a) != getattr(ours, a))
+        changed = (n for a, n in NEEDS_RESTART.items() if getattr(configuration, a) != getattr(ours, a))
+        return tuple(dict.fromkeys(changed))
 
     def poll_policy(self) -> PollPolicy:
         """How often filesystems are read, as configured now."""
@@ -344,6 +371,7 @@ class Node(NodeView):
         While a removal is not answered they stay: closing its connection would cancel it.
         """
         self.directory_threads.close()
+        self.kubelet_watch.close()
         if not self._own_removals:
             super().close()
         elif self.removals.wait(DRAIN_SECONDS):

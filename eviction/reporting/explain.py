@@ -19,6 +19,7 @@ REASONS: dict[str, str] = {
     Reason.OVER_LIMIT: "beyond the number of dead copies to keep",
     Reason.POD_GONE: "its pod is gone",
     Reason.POD_TERMINATED: "its pod has terminated for good",
+    Reason.TERMINATED_BY_EVIDENCE: "its pod was seen to have terminated for good",
     Reason.POD_EVICTED: "its pod was evicted",
     Reason.OLDER_SANDBOX: "a newer sandbox of its pod is kept",
     Reason.UNUSED: "no container uses it",

@@ -44,7 +44,7 @@ def why_removable(pods: PodStates, uid: str) -> Reason:
     """The state of a pod whose containers may be removed, as a reason."""
     state = (pods.kubelet or {}).get(uid)
     if state is None:
-        return Reason.POD_GONE
+        return Reason.TERMINATED_BY_EVIDENCE if pods.shown_terminated(uid) else Reason.POD_GONE
     return Reason.POD_EVICTED if state.evicted else Reason.POD_TERMINATED
 
 

@@ -33,8 +33,11 @@ _ONLY_AS_PLANNED = (ContainerState.CREATED, ContainerState.UNKNOWN)
 
 def _refusal_by_pod(verdict: Verdict, pods: PodStateProvider) -> Refused | None:
     """Why an object that was planned as part of a vanished pod stays: the pod exists by now, or the kubelet's
-    directories are not believed any more. What cannot be a UID is no pod's; that a pod has terminated or was evicted is
+    directories are not believed any more. Or why one stays of a pod that was seen to have terminated: that does not
+    show any more. What cannot be a UID is no pod's; that a pod has terminated or was evicted by the kubelet's word is
     final, so it is not asked again."""
+    if verdict.reason is Reason.TERMINATED_BY_EVIDENCE:
+        return None if pods.shown_terminated(verdict.pod_uid) else Refused(Reason.POD_ALIVE)
     if verdict.reason is not Reason.POD_GONE or not is_pod_uid(verdict.pod_uid) or pods.gone(verdict.pod_uid):
         return None
     return Refused(Reason.POD_ALIVE if pods.doubt is None else Reason.POD_UNKNOWN)

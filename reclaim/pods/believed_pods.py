@@ -14,17 +14,20 @@ from dataclasses import replace
 from reclaim.clock import Clock
 from reclaim.pods.belief import doubt_about, exchanged, not_compared
 from reclaim.pods.states import Doubt, PodSource, PodStates, RootIdentity, Why, doubt
+from reclaim.pods.terminated_pods import TerminatedPods
 from reclaim.types import Listing
 
 
 class BelievedPods:
-    """A PodStateProvider. `where`: the path of `pods`, for sentences. May be used from several threads.
+    """A PodStateProvider. `where`: the path of `pods`, for sentences. `terminated`: observes with each comparison which
+    pods have terminated, where that is wanted. May be used from several threads.
 
     Two callers share the last comparison: a doubt of one keeps what the other was about to remove.
     """
 
-    def __init__(self, source: PodSource, where: str, clock: Clock):
+    def __init__(self, source: PodSource, where: str, clock: Clock, terminated: TerminatedPods | None = None):
         self.source = source
+        self._terminated = terminated
         self._where = where
         self._clock = clock
         self._lock = threading.Lock()
@@ -57,7 +60,21 @@ class BelievedPods:
             if listing is not None:
                 self._doubt = found
                 self._believed = self._believed if found else states.identity
-        return replace(states, doubt=found)
+        return replace(states, doubt=found, by_evidence=self._by_evidence(states.identity, listing, found))
+
+    def _by_evidence(self, on: RootIdentity | None, listing: Listing | None, found: Doubt | None) -> frozenset[str]:
+        if self._terminated is None or listing is None:
+            return frozenset()
+        if found is not None:
+            self._terminated.interrupted()
+            return frozenset()
+        return self._terminated.observed(listing, on)
+
+    def shown_terminated(self, uid: str) -> bool:
+        """Whether what was seen still shows that the pod has terminated, in the directories that are believed."""
+        with self._lock:
+            believed = None if self._doubt is not None else self._believed
+        return believed is not None and self._terminated is not None and self._terminated.still(uid, believed)
 
     def gone(self, uid: str) -> bool:
         """Whether the pod is known not to exist, in the directories that are believed. A change of them is a doubt."""

@@ -17,8 +17,11 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import stat
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +38,11 @@ PODS = "/pods"
 STATS_SUMMARY = "/stats/summary"
 LARGEST_BODY_BYTES = 64 * 1024 * 1024  # 500 pods of 20 KiB are 10 MiB
 LARGEST_TOKEN_BYTES = 64 * 1024
+LARGEST_PEM_BYTES = 1024 * 1024
 _READ_AT_ONCE_BYTES = 64 * 1024
+_FIRST_CERTIFICATE = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
+_REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _REMEDIES = {
     HTTPStatus.BAD_REQUEST: "is this port for https?",
     HTTPStatus.UNAUTHORIZED: "it takes tokens only with authentication.webhook.enabled, certificates only of its "
@@ -53,12 +59,14 @@ _PERMISSIONS = {
 class KubeletUnavailable(ReclaimError):
     """The kubelet gave no complete answer. The message is one sentence with a hint what to check.
 
-    `late`: the deadline passed, so another request may take as long again.
+    `late`: the deadline passed, so another request may take as long again. `refused`: the identity was not accepted,
+    or could not be used, so another one may do.
     """
 
-    def __init__(self, message: str, *, late: bool = False):
+    def __init__(self, message: str, *, late: bool = False, refused: bool = False):
         super().__init__(message)
         self.late = late
+        self.refused = refused
 
 
 def get_pods(endpoint: KubeletEndpoint, seconds: float = ANSWER_SECONDS) -> bytes:
@@ -93,7 +101,8 @@ def _get(endpoint: KubeletEndpoint, path: str, seconds: float) -> bytes:
         ) from None
     except ssl.SSLError as error:
         raise KubeletUnavailable(
-            f"TLS with {kubelet} failed ({error.reason}): is this its port for https, and does it want a certificate?"
+            f"TLS with {kubelet} failed ({error.reason}): is this its port for https, and does it want a certificate?",
+            refused=True,
         ) from None
     except ConnectionRefusedError:
         hint = "" if endpoint.secure else "; its read-only port is off unless readOnlyPort is set"
@@ -113,7 +122,7 @@ def _exchange(endpoint: KubeletEndpoint, path: str, context: ssl.SSLContext | No
     host, port = endpoint.address
     with socket.create_connection((host, port), _left(until), source_address=(host, 0)) as plain:
         plain.settimeout(_left(until))
-        connection = context.wrap_socket(plain, server_hostname=endpoint.expected_name) if context else plain
+        connection = _secured(plain, endpoint, context) if context else plain
         with connection:
             authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             lines = [f"GET {path} HTTP/1.1", f"Host: {authority}", "Accept: application/json", "Connection: close"]
@@ -127,9 +136,22 @@ def _exchange(endpoint: KubeletEndpoint, path: str, context: ssl.SSLContext | No
                 return _body(response, path, f"the kubelet at {endpoint.url}")
 
 
+def _secured(plain: socket.socket, endpoint: KubeletEndpoint, context: ssl.SSLContext) -> socket.socket:
+    """TLS with a server that is who it should be. Raises OSError or KubeletUnavailable."""
+    secured = context.wrap_socket(plain, server_hostname=endpoint.expected_name)
+    if endpoint.pinned_files:
+        try:
+            _check_pinned(endpoint, secured.getpeercert(binary_form=True))
+        except KubeletUnavailable:
+            secured.close()
+            raise
+    return secured
+
+
 def _body(response: http.client.HTTPResponse, path: str, kubelet: str) -> bytes:
     if response.status != HTTPStatus.OK:
-        raise KubeletUnavailable(f"{kubelet} answered {_status(response.status, path)}")
+        why = _status(response.status, path)
+        raise KubeletUnavailable(f"{kubelet} answered {why}", refused=response.status in _REFUSED)
     if response.length is None and not response.chunked:
         # It would end with the connection, so a part would look like the whole. Go's server always sends the length.
         raise KubeletUnavailable(f"{kubelet} gave an answer without its length")
@@ -189,7 +211,7 @@ def _context(endpoint: KubeletEndpoint) -> ssl.SSLContext:
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies certificate and name by default
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if endpoint.insecure_skip_verify:
+    if endpoint.insecure_skip_verify or endpoint.pinned_files:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     else:
@@ -206,7 +228,48 @@ def _context(endpoint: KubeletEndpoint) -> ssl.SSLContext:
             context.load_cert_chain(endpoint.certificate_file, endpoint.key_file or None, password="")
         except OSError as error:
             raise _unusable("client certificate", endpoint.certificate_file, error) from None
+    if endpoint.certificate_pem:
+        with _in_memory(endpoint.certificate_pem) as path:
+            try:
+                context.load_cert_chain(path, password="")
+            except OSError as error:
+                raise _unusable("client certificate in", "the kubeconfig", error) from None
     return context
+
+
+@contextmanager
+def _in_memory(text: str) -> Iterator[str]:
+    """The path of a file in memory with this text: OpenSSL reads keys from files only, and this one is on no disk."""
+    descriptor = os.memfd_create("certificate")
+    try:
+        with os.fdopen(os.dup(descriptor), "w") as file:
+            file.write(text)
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
+
+
+def _check_pinned(endpoint: KubeletEndpoint, shown: bytes | None) -> None:
+    """Raises KubeletUnavailable unless the server has shown the first certificate of one of the pinned files."""
+    import ssl
+
+    problems = []
+    for path in endpoint.pinned_files:
+        try:
+            _check_regular(path, "kubelet's certificate")
+            with open(path, encoding="ascii") as file:
+                first = _FIRST_CERTIFICATE.search(file.read(LARGEST_PEM_BYTES))
+            if first is not None and ssl.PEM_cert_to_DER_cert(first[0]) == shown:
+                return
+        except KubeletUnavailable as error:
+            problems.append(str(error))
+        except (OSError, ValueError) as error:
+            problems.append(str(_unusable("kubelet's certificate", path, OSError(0, str(error)))))
+    if len(problems) == len(endpoint.pinned_files):
+        raise KubeletUnavailable(problems[0])
+    raise KubeletUnavailable(
+        f"{endpoint.url} is not trusted: it shows another certificate than {' or '.join(endpoint.pinned_files)}"
+    )
 
 
 def _token(path: str) -> str:
@@ -219,7 +282,7 @@ def _token(path: str) -> str:
         raise _unusable("token file", path, error) from None
     # Visible ASCII only, so that it cannot end the header line.
     if not content or len(content) > LARGEST_TOKEN_BYTES or not all(0x21 <= byte <= 0x7E for byte in content):
-        raise KubeletUnavailable(f"the kubelet is not asked: the token file {path} holds no token")
+        raise KubeletUnavailable(f"the kubelet is not asked: the token file {path} holds no token", refused=True)
     return content.decode("ascii")
 
 
@@ -230,9 +293,9 @@ def _check_regular(path: str, what: str) -> None:
     except OSError as error:
         raise _unusable(what, path, error) from None
     if not stat.S_ISREG(mode):
-        raise KubeletUnavailable(f"the kubelet is not asked: the {what} {path} is not a file")
+        raise KubeletUnavailable(f"the kubelet is not asked: the {what} {path} is not a file", refused=True)
 
 
 def _unusable(what: str, path: str, error: OSError) -> KubeletUnavailable:
     why = getattr(error, "reason", None) or error.strerror or "it holds nothing usable"
-    return KubeletUnavailable(f"the kubelet is not asked: the {what} {path} cannot be used ({why})")
+    return KubeletUnavailable(f"the kubelet is not asked: the {what} {path} cannot be used ({why})", refused=True)

@@ -9,7 +9,7 @@ kubelet's (`belief`). Without the directories no pod counts as gone, and neither
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Protocol, TypeVar
 
@@ -75,6 +75,20 @@ class KubeletDirectories:
             return self._in_time(lambda: self._is_missing(uid, on))
         return False
 
+    def torn_down(self, uids: Collection[str], on: RootIdentity | None = None) -> frozenset[str]:
+        """Those of these pods whose volumes the kubelet has torn down: `volumes` has a directory for each plugin of a
+        volume that the pod had, and all of them are empty. A pod that never had a volume has none there, and does not
+        count. With `on` only in those directories."""
+        with suppress(OSError, ReclaimError):
+            return self._in_time(lambda: self._torn_down(uids, on))
+        return frozenset()
+
+    def _torn_down(self, uids: Collection[str], on: RootIdentity | None) -> frozenset[str]:
+        with self._opened() as (descriptor, identity):
+            if on is not None and identity != on:
+                return frozenset()
+            return frozenset(uid for uid in uids if is_pod_uid(uid) and _has_torn_down(descriptor, uid))
+
     def _pod_states(self) -> PodStates:
         with self._opened() as (descriptor, identity):
             return PodStates(frozenset(os.listdir(descriptor)), identity=identity)
@@ -116,6 +130,31 @@ def _exists(directory: int, name: str) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def _has_torn_down(pods: int, uid: str) -> bool:
+    """Whether a pod's directory has plugins of volumes and no volume. What cannot be read counts as a volume."""
+    try:
+        with _directory(uid, pods) as pod, _directory("volumes", pod) as volumes:
+            plugins = os.listdir(volumes)
+            return bool(plugins) and not any(_listed(plugin, volumes) for plugin in plugins)
+    except OSError:
+        return False
+
+
+def _listed(name: str, above: int) -> list[str]:
+    with _directory(name, above) as descriptor:
+        return os.listdir(descriptor)
+
+
+@contextmanager
+def _directory(name: str, above: int) -> Iterator[int]:
+    """The descriptor of a directory in an opened one; a symlink is none. Raises OSError."""
+    descriptor = os.open(name, _OPEN | os.O_NOFOLLOW, dir_fd=above)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _identity(descriptor: int) -> tuple[int, int]:

@@ -14,7 +14,8 @@ The kubelet offers the list of its pods at two addresses:
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from reclaim.types import ReclaimError
 
@@ -26,6 +27,7 @@ _URL = re.compile(
 _SERVER_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.:_-]{0,252})", re.ASCII)
 _OF_HTTPS = ("token_file", "certificate_file", "key_file", "ca_file", "server_name", "insecure_skip_verify")
 _FILES = ("token_file", "certificate_file", "key_file", "ca_file")
+_FOUND = ("pinned_files", "certificate_pem")
 
 
 class KubeletEndpointError(ReclaimError, ValueError):
@@ -49,6 +51,9 @@ class KubeletEndpoint:
     `/var/lib/kubelet/pki/kubelet.crt`; it contains the node's name, not 127.0.0.1, so set `server_name` to that name.
     `key_file`: empty when the key is in `certificate_file`, as in the kubelet's own `*-current.pem`.
     `insecure_skip_verify`: any process that listens on the port is trusted, and gets the token.
+    `pinned_files`: the server must show the first certificate of one of these files, which the kubelet keeps with the
+    key that belongs to it; then neither authority nor name counts.
+    `certificate_pem`: a client certificate and its key as text, where a kubeconfig holds them itself.
     """
 
     url: str
@@ -58,25 +63,27 @@ class KubeletEndpoint:
     ca_file: str = ""
     server_name: str = ""
     insecure_skip_verify: bool = False
+    pinned_files: tuple[str, ...] = ()
+    certificate_pem: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         _check_url(self.url)
         if not self.secure:
-            for field in _OF_HTTPS:
-                if getattr(self, field):
-                    raise KubeletEndpointError(field, "is for https only, and the URL of the kubelet is http")
+            for name in (*_OF_HTTPS, *_FOUND):
+                if getattr(self, name):
+                    raise KubeletEndpointError(name, "is for https only, and the URL of the kubelet is http")
             return
-        for field in _FILES:
-            path = getattr(self, field)
+        for name in _FILES:
+            path = getattr(self, name)
             if path and not (path.startswith("/") and path.isprintable()):
-                raise KubeletEndpointError(field, "must be an absolute path or empty")
+                raise KubeletEndpointError(name, "must be an absolute path or empty")
         if self.token_file and self.certificate_file:
             raise KubeletEndpointError("token_file", "and a client certificate are two identities: give one of them")
         if self.key_file and not self.certificate_file:
             raise KubeletEndpointError("key_file", "needs the client certificate that it belongs to")
         if self.ca_file and self.insecure_skip_verify:
             raise KubeletEndpointError("insecure_skip_verify", "contradicts the CA file: give one of them")
-        if not self.ca_file and not self.insecure_skip_verify:
+        if not self.ca_file and not self.insecure_skip_verify and not self.pinned_files:
             raise KubeletEndpointError(
                 "ca_file", "is needed to know that it is the kubelet who answers over https, unless that is waived"
             )
@@ -102,6 +109,14 @@ class KubeletEndpoint:
         return self.server_name or self.address[0]
 
 
+class KubeletWay(NamedTuple):
+    """One way to ask the kubelet: as whom, in words, and the endpoint, or why there is none."""
+
+    identity: str
+    endpoint: KubeletEndpoint | None
+    problem: str = ""
+
+
 def _check_url(url: str) -> None:
     import ipaddress
 
@@ -110,7 +125,7 @@ def _check_url(url: str) -> None:
         raise KubeletEndpointError(
             "url",
             "must be http:// or https://, an IP address of this node (or localhost) and a port, like "
-            "https://127.0.0.1:10250; without a user, a path or a query",
+            "https://127.0.0.1:10250; without a user, a path or a query; or auto",
         )
     if match["port"] and not 0 < int(match["port"]) < 65536:
         raise KubeletEndpointError("url", "has a port that is not within 1 and 65535")

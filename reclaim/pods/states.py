@@ -77,6 +77,8 @@ class PodStates:
     `kubelet`: the pods in the kubelet's list by UID; None when it was not requested or not complete.
     `synced`: whether the kubelet has synced its pods once; until then an unlisted pod may still appear.
     `sources_ready`: whether every source of pods has delivered at least once.
+    `by_evidence`: the pods that have terminated by what was seen over time (`evidence`); where the kubelet's list is
+    known, that counts instead.
     `identity`: of the directories that `present` was read from. `doubt`: why they are not believed, None if they are.
 
     With a doubt no pod is gone. What the list says of a pod that it contains still holds: that the kubelet says so does
@@ -90,6 +92,7 @@ class PodStates:
     kubelet: Mapping[str, PodState] | None = None
     synced: bool = True
     sources_ready: bool = True
+    by_evidence: frozenset[str] = frozenset()
     identity: RootIdentity | None = field(default=None, compare=False)
     doubt: Doubt | None = field(default=None, compare=False)
 
@@ -119,7 +122,11 @@ class PodStates:
     def runtime_should_be_removed(self, uid: str) -> bool:
         """Whether its containers and sandboxes may be removed under pressure: terminated, or gone."""
         state = (self.kubelet or {}).get(uid)
-        return self.gone(uid) if state is None else state.terminated
+        return self.gone(uid) or self.shown_terminated(uid) if state is None else state.terminated
+
+    def shown_terminated(self, uid: str) -> bool:
+        """Whether the pod exists and has terminated by what was seen of it, without a word of the kubelet."""
+        return self.kubelet is None and self.doubt is None and uid in self.by_evidence and uid in (self.present or ())
 
     def merge(self, other: PodStates) -> PodStates:
         """Two observations as one, `other` being the later one.
@@ -134,7 +141,8 @@ class PodStates:
             found = doubt(Why.EXCHANGED, "the kubelet's directory of pods was exchanged while it was read")
         kubelet = None if self.kubelet is None or other.kubelet is None else {**self.kubelet, **other.kubelet}
         ready = self.sources_ready and other.sources_ready
-        return PodStates(present, kubelet, self.synced and other.synced, ready, other.identity, found)
+        synced, shown = self.synced and other.synced, self.by_evidence & other.by_evidence
+        return PodStates(present, kubelet, synced, ready, shown, other.identity, found)
 
 
 class PodSource(Protocol):
@@ -172,6 +180,9 @@ class PodStateProvider(Protocol):
 
     def gone(self, uid: str) -> bool:
         """Whether this pod is known not to exist, checked right before a removal."""
+
+    def shown_terminated(self, uid: str) -> bool:
+        """Whether what was seen still shows that this pod has terminated, checked right before a removal."""
 
     def start_times(self) -> Mapping[str, float]:
         """When each pod was started, wall seconds by UID; without those that are unknown."""

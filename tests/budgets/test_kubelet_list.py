@@ -17,6 +17,7 @@ MODULES = (
     "reclaim.pods.kubelet_endpoint",
     "reclaim.pods.kubelet_client",
     "reclaim.pods.kubelet_pods",
+    "reclaim.pods.kubelet_search",
 )
 NETWORK_MODULES = {"ssl", "http.client", "json", "socket", "ipaddress", "urllib.parse", "email"}
 LINES_A_POD = 600  # 303 for a pod of five containers on Python 3.11, whatever the size of the rest of it

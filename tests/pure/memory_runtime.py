@@ -154,6 +154,10 @@ class MemoryPods:
         """Whether this one does not."""
         return self.pod_states().gone(uid)
 
+    def shown_terminated(self, uid: str) -> bool:
+        """Whether what was seen shows that this one has terminated."""
+        return self.pod_states().shown_terminated(uid)
+
     def start_times(self) -> Mapping[str, float]:
         """When each began, of those of which it is known."""
         return self.begun

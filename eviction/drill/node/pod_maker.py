@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from reclaim.cri.calls import RUNTIME_SERVICE, parser
 from reclaim.cri.client import CriClient
-from reclaim.cri.convert import POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
+from reclaim.cri.convert import CONFIG_SOURCE_ANNOTATION, POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
 from reclaim.cri.messages import pb
 from reclaim.cri.status import CallError
 from reclaim.types import RuntimeUnavailable
@@ -24,12 +24,13 @@ class PodMaker(CriClient):
     """A CRI client that can also run pods. Every method raises RuntimeUnavailable with the runtime's own message."""
 
     def run_pod(self, name: str, uid: str, log_directory: str, namespace: str = "default", attempt: int = 0) -> str:
-        """RunPodSandbox on the host's network; the id of the sandbox."""
+        """RunPodSandbox on the host's network, as for a pod of the API server; the id of the sandbox."""
         config = pb.PodSandboxConfig(
             metadata=pb.PodSandboxMetadata(name=name, uid=uid, namespace=namespace, attempt=attempt),
             hostname=name,
             log_directory=log_directory,
             labels={UID_LABEL: uid, POD_NAME_LABEL: name, POD_NAMESPACE_LABEL: namespace},
+            annotations={CONFIG_SOURCE_ANNOTATION: "api"},
             linux=pb.LinuxPodSandboxConfig(
                 security_context=pb.LinuxSandboxSecurityContext(
                     namespace_options=pb.NamespaceOption(network=pb.NODE, pid=pb.CONTAINER)

@@ -135,6 +135,12 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
         ("margin: '7x'\n", "c.yaml: margin: '7x' is neither a percentage such as 10% or 7.5% nor a Kubernetes"),
         ("margin: '-1Gi'\n", "c.yaml: margin: must not be negative, but it was '-1Gi'"),
         ("controlSocket: run/x\n", "c.yaml: controlSocket: must be an absolute path or empty, but it was 'run/x'"),
+        ("terminatedPodAge: 9s\n", "c.yaml: terminatedPodAge: must be at least 10s, but it was '9s'"),
+        (
+            'terminatedPods: evidence\nkubeletHealthzEndpoint: ""\n',
+            "c.yaml: terminatedPods: must be kubelet while kubeletHealthzEndpoint is empty",
+        ),
+        ("terminatedPods: both\n", "c.yaml: terminatedPods: "),
         ("kubeletTokenFile: /t\n", "c.yaml: kubeletTokenFile: has no effect while kubeletEndpoint is empty"),
         ("kubeletEndpoint: kubelet:10250\n", "c.yaml: kubeletEndpoint: must be http:// or https://, an IP address"),
         ("kubeletEndpoint: https://127.0.0.1\n", "c.yaml: kubeletCAFile: is needed to know that it is the kubelet"),

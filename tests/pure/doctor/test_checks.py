@@ -11,7 +11,7 @@ from eviction.cli.doctor import lines
 from eviction.configuration.effective import load
 from eviction.doctor import disk_checks, node_checks
 from eviction.doctor.examine import CHECKS, examine, healthy
-from eviction.doctor.findings import Finding, NodeFacts, Severity, Snapshotter, SocketFacts
+from eviction.doctor.findings import Finding, HeldImages, NodeFacts, Severity, Snapshotter, SocketFacts
 from reclaim.services import RuntimeVersion
 from signals.types import FilesystemIdentity, FilesystemRole, FsLayout, FsStats, Signal, SignalObservations, Unavailable
 from tests.pure.values import GIB, MIB, observation, observations_of, threshold
@@ -99,6 +99,8 @@ def on_filesystem(**fields: int) -> NodeFacts:
         (replace(SOUND, newest_created_seconds_ahead=3600.0), "clock", Severity.RISK),
         (replace(SOUND, pods_readable=False), "permissions", Severity.PROBLEM),
         (replace(SOUND, unwritable=(("/var/log/pods", "read-only"),)), "permissions", Severity.RISK),
+        (replace(SOUND, kubelet_problem="401 Unauthorized"), "kubelet-list", Severity.RISK),
+        (replace(SOUND, held=HeldImages(3, 90 * MIB, 100)), "terminated-pods", Severity.RISK),
         (replace(SOUND, daemon_problem="no daemon answers"), "daemon", Severity.NOTE),
     ],
 )  # fmt: skip

@@ -360,9 +360,7 @@ def test_without_a_kubelet_to_ask(small_node: SmallNode) -> None:
     """Exit 2 says what to configure, exit 4 that nobody listens, exit 3 that the runtime is away."""
     unset = reclaimd_here("plan", "--pods", "--config", small_node.configuration())
     assert (unset.returncode, unset.stdout) == (2, "")
-    assert (
-        "set kubeletEndpoint, such as https://127.0.0.1:10250 with kubeletTokenFile and kubeletCAFile" in unset.stderr
-    )
+    assert "set kubeletEndpoint to auto, or to https://127.0.0.1:10250 with kubeletTokenFile" in unset.stderr
     assert "nodes/pods and nodes/stats" in unset.stderr
     with KubeletServer() as ended:
         file = small_node.configuration(kubeletEndpoint=ended.url)
@@ -373,6 +371,21 @@ def test_without_a_kubelet_to_ask(small_node: SmallNode) -> None:
     alone = reclaimd_here("plan", "--pods", "--config", file)
     assert (alone.returncode, alone.stdout) == (3, "")
     assert "the container runtime cannot be reached" in alone.stderr
+
+
+def test_the_kubelet_is_found_by_itself(small_node: SmallNode, kubelet: Kubelet, tmp_path: Path) -> None:
+    """With auto: here by its read-only port. Where no way is found, exit 4 and what was tried."""
+    port = int(kubelet.url.rpartition(":")[2])
+    settings = tmp_path / "kubelet.yaml"
+    head = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "port": port}
+    settings.write_text(json.dumps({**head, "readOnlyPort": port}))
+    file = small_node.configuration(kubeletEndpoint="auto", kubeletConfig=str(settings))
+    plan = ("plan", "--pods", "--signal", "nodefs.available", "--config", file, "-o", "json")
+    assert len(document_of(reclaimd_here(*plan))["pods"]) == 6
+    settings.write_text(json.dumps(head))
+    process = reclaimd_here(*plan)
+    assert (process.returncode, process.stdout) == (4, "")
+    assert "kubeletEndpoint auto found no way to ask the kubelet for its pods: as " in process.stderr
 
 
 def test_options_that_do_not_fit(small_node: SmallNode) -> None:

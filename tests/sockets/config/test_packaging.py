@@ -71,14 +71,14 @@ def test_the_kustomizations_render_and_are_valid(kustomization: Path) -> None:
 @pytest.mark.parametrize("kustomization", KUSTOMIZATIONS, ids=name_of)
 def test_the_daemonset_has_no_power_that_it_does_not_need(kustomization: Path) -> None:
     """No capability, no privilege, a read-only root; only logs, state and the sockets are writable. A token only where
-    events are sent with it."""
+    it is used: for events, and to ask the kubelet."""
     pod = of_kind(rendered(kustomization), "DaemonSet")["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     security = container["securityContext"]
     assert security["capabilities"] == {"drop": ["ALL"]}
     assert (security["privileged"], security["allowPrivilegeEscalation"]) == (False, False)
     assert security["readOnlyRootFilesystem"] is True
-    assert pod["automountServiceAccountToken"] is (kustomization.name == "events")
+    assert pod["automountServiceAccountToken"] is (kustomization.name in ("events", "kubelet"))
     assert not pod.get("hostPID")
     writable = {mount["name"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
     assert writable == {"runtime", "pod-logs", "container-logs", "state", "control"}
@@ -98,6 +98,8 @@ def test_only_with_events_the_daemonset_may_use_the_api_server(kustomization: Pa
     file = tmp_path / "reclaimd.yaml"
     file.write_text(of_kind(objects, "ConfigMap")["data"]["reclaimd.yaml"])
     assert load(str(file), {}, {"kubeletConfig": ""}).kubernetes_events is (kustomization.name == "events")
+    if kustomization.name == "kubelet":
+        return  # its role is for the kubelet; the next test
     if kustomization.name != "events":
         assert roles == []
         return
@@ -114,6 +116,25 @@ def test_only_with_events_the_daemonset_may_use_the_api_server(kustomization: Pa
     (container,) = daemonset["spec"]["template"]["spec"]["containers"]
     (variable,) = container["env"]
     assert (variable["name"], variable["valueFrom"]["fieldRef"]["fieldPath"]) == ("NODE_NAME", "spec.nodeName")
+
+
+def test_the_overlay_that_asks_the_kubelet_may_get_pods_from_it_and_nothing_else(tmp_path: Path) -> None:
+    """Not nodes/proxy, which would let it run commands in every pod; and the configuration finds the kubelet itself."""
+    objects = rendered(TREE / "overlays" / "kubelet")
+    assert of_kind(objects, "ClusterRole")["rules"] == [
+        {"apiGroups": [""], "resources": ["nodes/pods"], "verbs": ["get"]}
+    ]
+    binding = of_kind(objects, "ClusterRoleBinding")
+    assert binding["roleRef"]["name"] == of_kind(objects, "ClusterRole")["metadata"]["name"]
+    account = of_kind(objects, "ServiceAccount")["metadata"]
+    (subject,) = binding["subjects"]
+    assert (subject["name"], subject["namespace"]) == (account["name"], account["namespace"])
+    file = tmp_path / "reclaimd.yaml"
+    file.write_text(of_kind(objects, "ConfigMap")["data"]["reclaimd.yaml"])
+    place = load(str(file), {}, {"kubeletConfig": ""}).kubelet_place
+    assert place is not None
+    (container,) = of_kind(objects, "DaemonSet")["spec"]["template"]["spec"]["containers"]
+    assert place.root_directory in {mount["mountPath"] for mount in container["volumeMounts"]}
 
 
 @pytest.mark.parametrize("kustomization", KUSTOMIZATIONS, ids=name_of)

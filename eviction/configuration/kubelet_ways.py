@@ -1,0 +1,186 @@
+"""Which ways this node has to ask its own kubelet, for `kubeletEndpoint: auto`.
+
+Where: the kubelet's `address` and `port`; an address of all interfaces is the loopback. Who is believed: only a server
+that shows the very certificate that the kubelet keeps on this node (`tlsCertFile`, else the usual ones). As whom, in
+this order, as far as the files are there and only root (or our own user) may write them:
+
+* The service account's token of a pod. The kubelet reviews it where `authentication.webhook.enabled` is true (the
+  default of its configuration file); the account needs a role to get `nodes/pods`, or `nodes/proxy` before
+  Kubernetes 1.33 (overlay `kubelet`).
+* The node's own client certificate, by itself or as a kubeconfig names or holds it. The kubelet knows it
+  (`authentication.x509.clientCAFile`), but its group `system:nodes` may read only Nodes and other objects, not
+  `nodes/proxy` or `nodes/pods`: with `authorization.mode: Webhook` the answer is 403 unless a role is bound to it.
+  It is enough with `AlwaysAllow`.
+* The API server's client certificate for kubelets, which control-plane nodes have: it may do everything.
+* No identity: enough where anonymous requests are authorized.
+* The read-only port, if the kubelet's configuration has `readOnlyPort`.
+
+Sources: https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/,
+https://kubernetes.io/docs/reference/access-authn-authz/node/, https://kubernetes.io/docs/setup/best-practices/certificates/.
+
+Covers: reading kubeconfigs, and trust in files. Does not cover: asking (`reclaim.pods.kubelet_search`).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from eviction.configuration.kubelet import DEFAULT_PORT
+from eviction.configuration.strict_yaml import DocumentError, read_document
+from reclaim.pods.kubelet_endpoint import KubeletEndpoint, KubeletEndpointError, KubeletWay
+from reclaim.trust import file_refusal
+
+ALL_INTERFACES = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 # where the kubelet listens
+K3S = ("/var/lib/rancher/k3s", "/var/lib/rancher/rke2")
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityFiles:
+    """Files that may hold an identity. `certificates`: each with its key's file, empty if it is in the same one."""
+
+    tokens: tuple[str, ...] = ("/var/run/secrets/kubernetes.io/serviceaccount/token",)
+    certificates: tuple[tuple[str, str], ...] = tuple(
+        (f"{root}/agent/client-kubelet.crt", f"{root}/agent/client-kubelet.key") for root in K3S
+    )
+    kubeconfigs: tuple[str, ...] = ("/etc/kubernetes/kubelet.conf",)
+    of_api_server: tuple[tuple[str, str], ...] = (
+        ("/etc/kubernetes/pki/apiserver-kubelet-client.crt", "/etc/kubernetes/pki/apiserver-kubelet-client.key"),
+        *((f"{r}/server/tls/client-kube-apiserver.crt", f"{r}/server/tls/client-kube-apiserver.key") for r in K3S),
+    )
+    serving: tuple[str, ...] = tuple(f"{root}/agent/serving-kubelet.crt" for root in K3S)
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletPlace:
+    """Where the node's kubelet is, by its own configuration; the defaults are the kubelet's.
+
+    `root_directory`: its `--root-dir`, whose `pki` holds its certificates. `read_only_port`: 0 is off.
+    """
+
+    root_directory: str
+    address: str = ""
+    port: int = DEFAULT_PORT
+    read_only_port: int = 0
+    tls_cert_file: str = ""
+    files: IdentityFiles = IdentityFiles()
+
+    @property
+    def host(self) -> str:
+        """The address to ask at, as a URL has it."""
+        address = ALL_INTERFACES.get(self.address, self.address)
+        return f"[{address}]" if ":" in address else address
+
+
+def kubelet_ways(place: KubeletPlace) -> Iterator[KubeletWay]:
+    """The ways that this node has now, in the order in which they are tried; none for a file that is not there."""
+    files, pki = place.files, os.path.join(place.root_directory, "pki")
+    url = f"https://{place.host}:{place.port}"
+    usual = (os.path.join(pki, "kubelet-server-current.pem"), os.path.join(pki, "kubelet.crt"), *files.serving)
+    serving = [path for path in ((place.tls_cert_file,) if place.tls_cert_file else usual) if os.path.exists(path)]
+    pinned = tuple(path for path in serving if _refusal(path) is None)
+    if pinned:
+        yield from _with_identities(place, url, pinned)
+    elif serving:
+        yield KubeletWay("anyone", None, f"who the kubelet is cannot be told: {serving[0]} {_refusal(serving[0])}")
+    else:
+        names = place.tls_cert_file or f"{usual[0]} and {usual[1]}"
+        yield KubeletWay("anyone", None, f"who the kubelet is cannot be told without its certificate ({names})")
+    if place.read_only_port:
+        yield _way("anyone on its read-only port", f"http://{place.host}:{place.read_only_port}")
+
+
+def _with_identities(place: KubeletPlace, url: str, pinned: tuple[str, ...]) -> Iterator[KubeletWay]:
+    files = place.files
+    for path in filter(os.path.exists, files.tokens):
+        yield _of_files(f"the service account's token {path}", url, pinned, token_file=path)
+    own = (os.path.join(place.root_directory, "pki", "kubelet-client-current.pem"), "")
+    of_node = [pair for pair in (own, *files.certificates) if os.path.exists(pair[0])]
+    for certificate, key in of_node:
+        what = f"the node's client certificate {certificate}"
+        yield _of_files(what, url, pinned, certificate_file=certificate, key_file=key)
+    for path in (*files.kubeconfigs, os.path.join(place.root_directory, "kubeconfig")):
+        if os.path.exists(path):
+            yield from _of_kubeconfig(path, url, pinned, {certificate for certificate, _ in of_node})
+    for certificate, key in files.of_api_server:
+        if os.path.exists(certificate):
+            what = f"the API server's client certificate {certificate}"
+            yield _of_files(what, url, pinned, certificate_file=certificate, key_file=key)
+    yield _way("nobody", url, pinned_files=pinned)
+
+
+def _of_kubeconfig(path: str, url: str, pinned: tuple[str, ...], known: set[str]) -> Iterator[KubeletWay]:
+    """The identity of a kubeconfig's current context; none if its certificate is one of those that are `known`."""
+    identity = f"the node's kubeconfig {path}"
+    try:
+        user = _current_user(read_document(path))
+    except DocumentError as error:
+        yield KubeletWay(identity, None, str(error))
+        return
+    directory = os.path.dirname(path)
+    texts = {name: value for name, value in user.items() if isinstance(value, str)}
+    pem = _decoded(texts, "client-certificate-data") + _decoded(texts, "client-key-data")
+    if texts.get("client-certificate"):
+        certificate = os.path.join(directory, texts["client-certificate"])
+        key = os.path.join(directory, texts["client-key"]) if texts.get("client-key") else ""
+        if os.path.realpath(certificate) not in {os.path.realpath(other) for other in known}:
+            yield _of_files(identity, url, pinned, certificate_file=certificate, key_file=key)
+    elif pem:
+        yield _way(identity, url, pinned_files=pinned, certificate_pem=pem)
+    elif texts.get("tokenFile"):
+        yield _of_files(identity, url, pinned, token_file=os.path.join(directory, texts["tokenFile"]))
+    else:
+        held = ", ".join(sorted(user)) or "no user"
+        yield KubeletWay(identity, None, f"it holds neither a client certificate nor the file of a token, but {held}")
+
+
+def _current_user(document: dict[str, Any]) -> dict[str, Any]:
+    """The user of the current context; nothing where the document is not of that form."""
+    contexts = _named(document.get("contexts"), document.get("current-context"), "context")
+    return _named(document.get("users"), contexts.get("user"), "user")
+
+
+def _named(entries: Any, name: Any, field: str) -> dict[str, Any]:
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and entry.get("name") == name and isinstance(entry.get(field), dict):
+            found: dict[str, Any] = entry[field]
+            return found
+    return {}
+
+
+def _decoded(texts: dict[str, str], name: str) -> str:
+    """A field of base64 as text with a line end; nothing for what cannot be a certificate or a key."""
+    try:
+        text = base64.b64decode(texts.get(name, ""), validate=True).decode("ascii")
+    except (binascii.Error, ValueError):
+        return ""
+    return f"{text}\n" if text else ""
+
+
+def _of_files(identity: str, url: str, pinned: tuple[str, ...], **files: str) -> KubeletWay:
+    """A way by these files, if all of them are trusted."""
+    for path in filter(None, files.values()):
+        refusal = _refusal(path)
+        if refusal is not None:
+            return KubeletWay(identity, None, f"{path} {refusal}")
+    return _way(identity, url, pinned_files=pinned, **files)
+
+
+def _refusal(path: str) -> str | None:
+    """Why a file is not used, as the end of a sentence; None: it is trusted."""
+    try:
+        refusal = file_refusal(path, os.stat(path))
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    return None if refusal is None else f"is not trusted: {refusal}"
+
+
+def _way(identity: str, url: str, **fields: Any) -> KubeletWay:
+    try:
+        return KubeletWay(identity, KubeletEndpoint(url, **fields))
+    except KubeletEndpointError as error:
+        return KubeletWay(identity, None, f"{error.field} {error}")
