@@ -2,18 +2,22 @@
 
 A stage that fails does not stop the next one, and all their errors are reported, as in the kubelet
 (`pkg/kubelet/kuberuntime/kuberuntime_gc.go`, GarbageCollect). Once the disk is relieved no further stage is run.
+
+On a disk that fills, stages of several functions may be executed side by side (`run_side_by_side`); after that each
+function runs as usual, on lists of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
 from reclaim.clock import Clock
-from reclaim.execution.executor import ExecutionResult, Executor
+from reclaim.execution.executor import Executor
 from reclaim.execution.order import RemovalOrder
+from reclaim.execution.plan_in_execution import ExecutionResult, Work
 from reclaim.execution.remover import Remover
 from reclaim.types import DiskState, DiskVerdict, MeasureDisk, Plan, ReclaimError, ReclaimResult, Result, Usage
 
@@ -72,7 +76,7 @@ def run_stages(operation: str, stages: Iterable[Stage], executor: Executor, meas
     errors: list[str] = []
     for number, stage in enumerate(stages, 1):
         try:
-            planned = executor.read(f"{operation}, stage {number},", partial(stage, measure))
+            planned = executor.read(_what(operation, number), partial(stage, measure))
         except ReclaimError as error:
             errors.append(str(error))
             continue
@@ -86,6 +90,56 @@ def run_stages(operation: str, stages: Iterable[Stage], executor: Executor, meas
         if executed.relieved:
             break
     return replace(result, error=aggregate(errors))
+
+
+def run_side_by_side(
+    stages: Mapping[str, Stage], executor: Executor, measure: MeasureDisk
+) -> tuple[ReclaimResult, ...]:
+    """Runs these stages, each the first one of the function of its name, side by side until the disk is relieved: the
+    first one leads. Never raises ReclaimError. A stage of which no removal was due has read nothing."""
+    planned: dict[str, StagePlan] = {}
+    reading = Stopwatch(executor.clock)
+
+    def make(operation: str, stage: Stage) -> Work | None:
+        found = reading.time(lambda: executor.read(_what(operation, 1), partial(stage, measure)))
+        if found is None:
+            return None
+        planned[operation] = found
+        return Work(found.plan, found.remover, found.order)
+
+    started = executor.clock.monotonic()
+    executed = executor.execute_side_by_side([partial(make, *each) for each in stages.items()], measure)
+    seconds = executor.clock.monotonic() - started - reading.seconds
+    work = [sum(outcome.duration_seconds for outcome in each.outcomes) for each in executed]
+    results = []
+    for operation, each, own in zip(stages, executed, work, strict=True):
+        result = replace(ReclaimResult(operation), relieved=each.relieved, error=each.error)
+        if operation in planned:
+            result = _sum(result, planned[operation], each, seconds * own / (sum(work) or 1.0))
+            planned[operation].remember(each)
+        results.append(result)
+    return tuple(results)
+
+
+def joined(before: ReclaimResult, after: ReclaimResult) -> ReclaimResult:
+    """One result of a function that ran side by side with others, and then as usual: of an object that both have tried,
+    and of what is kept, the later one counts."""
+    again = {outcome.verdict.id for outcome in after.outcomes}
+    earlier = tuple(outcome for outcome in before.outcomes if outcome.verdict.id not in again)
+    return replace(
+        after,
+        outcomes=earlier + after.outcomes,
+        nominal_bytes=before.nominal_bytes + after.nominal_bytes,
+        error=aggregate((before.error, after.error)),
+        list_seconds=before.list_seconds + after.list_seconds,
+        plan_seconds=before.plan_seconds + after.plan_seconds,
+        remove_seconds=before.remove_seconds + after.remove_seconds,
+        order=after.order or before.order,
+    )
+
+
+def _what(operation: str, number: int) -> str:
+    return f"{operation}, stage {number},"
 
 
 def aggregate(errors: Iterable[str]) -> str:

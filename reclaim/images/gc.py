@@ -9,7 +9,8 @@ from functools import partial
 
 from reclaim.clock import Clock
 from reclaim.disk_need import NEVER
-from reclaim.execution.executor import ExecutionResult, Executor
+from reclaim.execution.executor import Executor
+from reclaim.execution.plan_in_execution import ExecutionResult
 from reclaim.execution.stages import StagePlan, Stopwatch
 from reclaim.images.in_use import images_in_use
 from reclaim.images.lister import Lister
