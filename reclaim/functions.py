@@ -198,12 +198,13 @@ class Collector:
         return tuple(sorted((name for name in places if places[name] is not None), key=lambda name: places[name] or 0))
 
     def call_side_by_side(self, names: Sequence[str], measure: MeasureDisk) -> tuple[ReclaimResult, ...]:
-        """Calls the first stages of these functions side by side, the first function leads; one result for each.
+        """Calls the first stages of these functions side by side, where the first function leads; their results in the
+        order in which they went.
 
         Never raises, as `call`. Raises KeyError if the table has no such function.
         """
-        stages = {name: self.functions[name].stages(self._context)[0] for name in names}
-        return run_side_by_side(stages, self._context.executor, measure)
+        leader, *others = ((name, self.functions[name].stages(self._context)[0]) for name in names)
+        return run_side_by_side(leader, dict(others), self._context.executor, measure)
 
     def garbage_collect_containers(self) -> ReclaimResult:
         """The stages of DeleteAllUnusedContainers to their end, as the periodic loop runs them: the dead containers of

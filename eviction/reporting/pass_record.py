@@ -99,7 +99,8 @@ class Pass:
     def side_by_side(self) -> str:
         """That the pass did not begin with the first function of its row, and why; empty where it did."""
         called = [function.operation for function in self.functions]
-        if len(called) < 2 or called[0] == next((name for name in self.row if name in called), called[0]):
+        first_of_row = next((name for name in self.row if name in called), None)
+        if not self.removals or called[0] == first_of_row:
             return ""
         return f"side by side, {called[0]} first: the disk is full within a minute"
 

@@ -32,7 +32,7 @@ from reclaim.disk_need import Need
 from reclaim.execution.freed_space import LATE_LIMIT_SECONDS, STILL_SECONDS, FreedSpace
 from reclaim.execution.in_flight import expected_bytes, promised_bytes
 from reclaim.execution.order import RemovalOrder
-from reclaim.execution.plan_in_execution import ExecutionResult, MakeWork, PlanInExecution, Work, kept_by_guard
+from reclaim.execution.plan_in_execution import ExecutionResult, PlanInExecution, Work, kept_by_guard
 from reclaim.execution.readings import Progress, Readings
 from reclaim.execution.removals import AwaitedRemovals, Removals
 from reclaim.execution.remover import Remover, remove_one
@@ -98,13 +98,12 @@ class Executor:
     ) -> ExecutionResult:
         """Removes what the plan names, in its order or as `order` chooses, until `measure` says that the disk is
         relieved. Never raises for one object that fails."""
-        work = Work(plan, remover, order)
-        return self.execute_side_by_side([lambda: work], measure)[0]
+        return self.execute_side_by_side([Work(plan, remover, order)], measure)[0]
 
-    def execute_side_by_side(self, makers: Sequence[MakeWork], measure: MeasureDisk) -> tuple[ExecutionResult, ...]:
+    def execute_side_by_side(self, works: Sequence[Work], measure: MeasureDisk) -> tuple[ExecutionResult, ...]:
         """The same for several plans, of which no object needs one of another: one result for each. The first one leads
-        until another has freed more. One that cannot be made has the reason as its error."""
-        results = _Execution(self, makers, measure).run()
+        until another has freed more."""
+        results = _Execution(self, works, measure).run()
         self.planned += tuple(o.verdict for each in results for o in each.outcomes if o.result is Result.PLANNED)
         return results
 
@@ -181,10 +180,10 @@ class Executor:
 class _Execution:
     """Plans being executed."""
 
-    def __init__(self, executor: Executor, makers: Sequence[MakeWork], measure: MeasureDisk):
+    def __init__(self, executor: Executor, works: Sequence[Work], measure: MeasureDisk):
         self._executor = executor
         self._measure = measure
-        self._plans = [PlanInExecution(make) for make in makers]
+        self._plans = [PlanInExecution(work) for work in works]
         self._plan_of: dict[str, PlanInExecution] = {}  # by id, of what was started
         self._started: dict[str, int] = {}  # id -> the how many-th it was
         self._credit = 0
@@ -200,8 +199,9 @@ class _Execution:
 
     def _run(self) -> tuple[ExecutionResult, ...]:
         executor = self._executor
+        for plan in self._plans:
+            plan.leave_out(executor.removals.parked)
         latest = self._measure(0)
-        self._make(self._plans[0])
         while True:
             self._start_removals(latest)
             if not executor.in_flight:
@@ -217,37 +217,28 @@ class _Execution:
         plan.keep(plan.pending, self._why_stopped(latest))
         plan.outcomes.sort(key=lambda outcome: self._started[outcome.verdict.id])
         relieved = latest.verdict is not DiskVerdict.GO_ON
-        return ExecutionResult(tuple(plan.outcomes), tuple(plan.kept), relieved, plan.error or self._error)
-
-    def _make(self, plan: PlanInExecution) -> None:
-        plan.make()
-        plan.leave_out(self._executor.removals.parked)
+        return ExecutionResult(tuple(plan.outcomes), tuple(plan.kept), relieved, self._error)
 
     def _next_plan(self) -> PlanInExecution | None:
-        """The plan whose object is next, made; None if nothing is left of any."""
-        while True:
-            standings = [Standing(p.has_more, self._freed.each(promising=p.promising)) for p in self._plans]
-            index = next_plan(standings, len(self._started))
-            if index is None:
-                return None
-            plan = self._plans[index]
-            if plan.made:
-                return plan
-            self._make(plan)
+        """The plan whose object is next; None if nothing is left of any."""
+        standings = [Standing(bool(p.pending), self._freed.each(promising=p.promising)) for p in self._plans]
+        index = next_plan(standings, len(self._started))
+        return None if index is None else self._plans[index]
 
     @property
     def _order(self) -> RemovalOrder | None:
         """What earlier plans have shown, of whichever plan has an order."""
-        return next((plan.order for plan in self._plans if plan.order is not None), None)
+        return next((plan.work.order for plan in self._plans if plan.work.order is not None), None)
 
     def _start_removals(self, latest: DiskState) -> None:
         executor = self._executor
         bound = executor.parallel if latest.need is None else latest.need.max_in_flight(executor.parallel)
         while len(executor.in_flight) < bound and self._may_start_another(latest):
             plan = self._next_plan()
-            if plan is None or plan.work is None:
+            if plan is None:
                 return
-            index = 0 if plan.order is None else plan.order.next_index(plan.pending, latest.need)
+            order = plan.work.order
+            index = 0 if order is None else order.next_index(plan.pending, latest.need)
             verdict = plan.pending[index]
             try:
                 executor.begin(verdict, plan.work.remover)
@@ -261,7 +252,7 @@ class _Execution:
 
     def _may_start_another(self, latest: DiskState) -> bool:
         executor = self._executor
-        if not any(plan.has_more for plan in self._plans):
+        if not any(plan.pending for plan in self._plans):
             return False
         if executor.stopping.is_set() or self._error or latest.verdict is not DiskVerdict.GO_ON:
             return False
@@ -298,9 +289,9 @@ class _Execution:
         own_bytes = self._freed.record(promised, gained_bytes, promised_bytes(self._executor.in_flight.values()))
         outcome = replace(outcome, freed_bytes=max(gained_bytes, 0), freed_inodes=max(gained_inodes, 0))
         plan.outcomes.append(outcome)
-        if plan.order is not None:
+        if plan.work.order is not None:
             shared = len(self._plans) > 1  # then what the objects of other plans have freed teaches this one nothing
-            plan.order.record_removal(replace(outcome, freed_bytes=own_bytes) if shared else outcome)
+            plan.work.order.record_removal(replace(outcome, freed_bytes=own_bytes) if shared else outcome)
         return after
 
     def _wait_for_late_space(self, before: DiskState, after: DiskState, promised: int) -> DiskState:
@@ -318,7 +309,7 @@ class _Execution:
     def _after_slow_removal(self, outcome: Outcome, latest: DiskState) -> DiskState:
         """The disk after the pause that a slow removal calls for; a stop ends the pause."""
         seconds = self._executor.slow_removals.pause_after(outcome)
-        if not seconds or not any(plan.has_more for plan in self._plans) or latest.verdict is not DiskVerdict.GO_ON:
+        if not seconds or not any(plan.pending for plan in self._plans) or latest.verdict is not DiskVerdict.GO_ON:
             return latest
         self._executor.stopping.wait(seconds)
         return self._measure(self._credit)

@@ -6,12 +6,12 @@ Covers: values and bookkeeping of one plan. Does not cover: which plan is next (
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from reclaim.execution.order import RemovalOrder
 from reclaim.execution.remover import Remover
-from reclaim.types import Action, Outcome, Plan, Reason, ReclaimError, Result, Rule, Verdict
+from reclaim.types import Action, Outcome, Plan, Reason, Result, Rule, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +21,6 @@ class Work:
     plan: Plan
     remover: Remover
     order: RemovalOrder | None = None
-
-
-MakeWork = Callable[[], Work | None]
-"""Makes a plan when its first removal is due. None: there is nothing to plan. Raises ReclaimError if it cannot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,50 +38,19 @@ class ExecutionResult:
 
 
 class PlanInExecution:
-    """One of the plans of an execution. `made`: whether it was tried to make it."""
+    """One of the plans of an execution. `pending`: what is left of it, in its order."""
 
-    def __init__(self, make: MakeWork):
-        self._make = make
-        self.work: Work | None = None  # not made yet, or there is none
-        self.pending: deque[Verdict] = deque()
-        self.kept: list[Outcome] = []
+    def __init__(self, work: Work):
+        self.work = work
+        self.pending = deque(work.plan.remove)
+        self.kept = [Outcome(verdict) for verdict in work.plan.keep]
         self.outcomes: list[Outcome] = []
-        self.error = ""
-        self.made = False
-
-    def make(self) -> None:
-        """Makes the plan, once."""
-        self.made = True
-        try:
-            self.work = self._make()
-        except ReclaimError as error:
-            self.error = str(error)
-            return
-        if self.work is None:
-            return
-        self.pending.extend(self.work.plan.remove)
-        self.kept += [Outcome(verdict) for verdict in self.work.plan.keep]
-
-    @property
-    def has_more(self) -> bool:
-        """Whether an object is left, or may be."""
-        return not self.made or bool(self.pending)
-
-    @property
-    def promising(self) -> bool:
-        """Whether its objects have sizes; as far as it is known."""
-        return self.work is not None and any(verdict.size_bytes for verdict in self.work.plan.remove[:1])
-
-    @property
-    def order(self) -> RemovalOrder | None:
-        """The order, if it is not the plan's own."""
-        return None if self.work is None else self.work.order
+        self.promising = any(verdict.size_bytes for verdict in work.plan.remove)
 
     @property
     def may_free_late(self) -> bool:
-        """Whether space may still come of what was removed."""
-        removed = any(outcome.result is Result.REMOVED for outcome in self.outcomes)
-        return removed and self.work is not None and self.work.remover.frees_late
+        """Whether space may still come of what was removed, although none was promised."""
+        return self.work.remover.frees_late and any(each.result is Result.REMOVED for each in self.outcomes)
 
     def keep(self, verdicts: Iterable[Verdict], reason: Reason) -> None:
         """Keeps what was to be removed."""

@@ -7,7 +7,6 @@ while an image frees at its answer. So the plans share the removals in flight:
   plan that is named first leads.
 * Every eighth removal is another plan's. So what it frees is seen too, however little was expected of it: one dead
   container may hold more than all images.
-* A plan is made when its first removal is due, and those of the leader do not wait for it.
 
 Only plans of which no object needs one of another are executed side by side: an image that a dead container pins is in
 no plan before that container is gone.
@@ -26,7 +25,7 @@ ANOTHERS_TURN = 8  # every so many-th removal belongs to a plan that does not le
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How far one plan is. `has_more`: whether an object is left, or may be. `freed_each`: bytes that one of its
+    """How far one plan is. `has_more`: whether an object is left. `freed_each`: bytes that one of its
     removals has freed in this execution, 0 as long as nothing has come."""
 
     has_more: bool

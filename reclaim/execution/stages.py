@@ -4,7 +4,7 @@ A stage that fails does not stop the next one, and all their errors are reported
 (`pkg/kubelet/kuberuntime/kuberuntime_gc.go`, GarbageCollect). Once the disk is relieved no further stage is run.
 
 On a disk that fills, stages of several functions may be executed side by side (`run_side_by_side`); after that each
-function runs as usual, on lists of its own.
+function runs as usual, on lists of its own. A few dead containers go before the images even then: they may be enough.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from reclaim.execution.order import RemovalOrder
 from reclaim.execution.plan_in_execution import ExecutionResult, Work
 from reclaim.execution.remover import Remover
 from reclaim.types import DiskState, DiskVerdict, MeasureDisk, Plan, ReclaimError, ReclaimResult, Result, Usage
+
+FEW = 4  # so many removals are one round; they do not keep the others waiting
 
 Answer = TypeVar("Answer")
 
@@ -93,32 +95,60 @@ def run_stages(operation: str, stages: Iterable[Stage], executor: Executor, meas
 
 
 def run_side_by_side(
-    stages: Mapping[str, Stage], executor: Executor, measure: MeasureDisk
+    leader: tuple[str, Stage], others: Mapping[str, Stage], executor: Executor, measure: MeasureDisk
 ) -> tuple[ReclaimResult, ...]:
-    """Runs these stages, each the first one of the function of its name, side by side until the disk is relieved: the
-    first one leads. Never raises ReclaimError. A stage of which no removal was due has read nothing."""
-    planned: dict[str, StagePlan] = {}
-    reading = Stopwatch(executor.clock)
+    """Runs these stages, each the first one of the function of its name, until the disk is relieved: one of the others
+    that has only a `FEW` objects first and alone, then the leader and the rest side by side. In the order in which they
+    went. Never raises ReclaimError."""
+    results: list[ReclaimResult] = []
+    beside: dict[str, StagePlan] = {}
+    for operation, stage in others.items():
+        try:
+            planned = executor.read(_what(operation, 1), partial(stage, measure))
+        except ReclaimError as error:
+            results.append(ReclaimResult(operation, error=str(error)))
+            continue
+        if planned is None:
+            continue
+        if len(planned.plan.remove) > FEW:
+            beside[operation] = planned
+            continue
+        results.append(_executed(operation, planned, executor, measure))
+        if results[-1].relieved:
+            return tuple(results)
+    return (*results, *_led(leader, beside, executor, measure))
 
-    def make(operation: str, stage: Stage) -> Work | None:
-        found = reading.time(lambda: executor.read(_what(operation, 1), partial(stage, measure)))
-        if found is None:
-            return None
-        planned[operation] = found
-        return Work(found.plan, found.remover, found.order)
 
+def _executed(operation: str, planned: StagePlan, executor: Executor, measure: MeasureDisk) -> ReclaimResult:
     started = executor.clock.monotonic()
-    executed = executor.execute_side_by_side([partial(make, *each) for each in stages.items()], measure)
-    seconds = executor.clock.monotonic() - started - reading.seconds
-    work = [sum(outcome.duration_seconds for outcome in each.outcomes) for each in executed]
-    results = []
-    for operation, each, own in zip(stages, executed, work, strict=True):
-        result = replace(ReclaimResult(operation), relieved=each.relieved, error=each.error)
-        if operation in planned:
-            result = _sum(result, planned[operation], each, seconds * own / (sum(work) or 1.0))
-            planned[operation].remember(each)
-        results.append(result)
-    return tuple(results)
+    executed = executor.execute(planned.plan, planned.remover, measure, planned.order)
+    planned.remember(executed)
+    result = _sum(ReclaimResult(operation), planned, executed, executor.clock.monotonic() - started)
+    return replace(result, error=executed.error)
+
+
+def _led(
+    leader: tuple[str, Stage], beside: dict[str, StagePlan], executor: Executor, measure: MeasureDisk
+) -> list[ReclaimResult]:
+    """The results of the leader and of those beside it. Each has a share of the time, by how long its removals took."""
+    operation, stage = leader
+    results: list[ReclaimResult] = []
+    led = None
+    try:
+        led = executor.read(_what(operation, 1), partial(stage, measure))
+    except ReclaimError as error:
+        results.append(ReclaimResult(operation, error=str(error)))
+    planned = beside if led is None else {operation: led, **beside}
+    started = executor.clock.monotonic()
+    work = [Work(each.plan, each.remover, each.order) for each in planned.values()]
+    executed = executor.execute_side_by_side(work, measure)
+    seconds = executor.clock.monotonic() - started
+    taken = [sum(outcome.duration_seconds for outcome in each.outcomes) for each in executed]
+    for name, each, own in zip(planned, executed, taken, strict=True):
+        planned[name].remember(each)
+        result = _sum(ReclaimResult(name), planned[name], each, seconds * own / (sum(taken) or 1.0))
+        results.append(replace(result, error=each.error))
+    return results
 
 
 def joined(before: ReclaimResult, after: ReclaimResult) -> ReclaimResult:

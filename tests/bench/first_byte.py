@@ -28,7 +28,7 @@ from tests.reclaimd_process import Daemon, came_true
 RATES = (100, 400)
 IMAGE_BYTES = 2 * MIB
 HEADROOM_BYTES = 96 * MIB  # of the fill before the mark
-MARGIN_SHARE = 4  # the fill ends by itself so far below the mark that this part of the images makes up for it
+FILLED_SHARE = 4  # so far below the mark the fill would get without relief, as a part of the images
 RELIEF_BYTES = 16 * MIB
 COPIES = 5  # dead ones of a container that may go; the newest stays
 GONE_A_POD = 25
@@ -93,11 +93,12 @@ def _crossed(small: SmallNode, rate: int, daemon: Callable[[str], Daemon]) -> It
         parallelRemovals=2,
     )
     images = len(small.images())
+    most = (HEADROOM_BYTES + images * IMAGE_BYTES // FILLED_SHARE) // MIB * MIB
     with daemon(configuration) as running:
         time.sleep(0.5)  # it has located and listed everything
         began = time.time() - time.monotonic()
         with Observer(str(small.disk), mark, goal=mark + RELIEF_BYTES) as observer:
-            fill = fill_bytes(small.disk / "fill", mark - images * IMAGE_BYTES // MARGIN_SHARE, rate * MIB)
+            fill = fill_bytes(small.disk / "fill", 0, rate * MIB, most_bytes=most)
             came_true(lambda: observer.relieved_at is not None, WITHIN_SECONDS)
             fill.stop()
         came_true(lambda: bool(running.passes), WITHIN_SECONDS)

@@ -3,7 +3,7 @@ alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -16,7 +16,7 @@ from reclaim.execution.freed_space import MOST_FREED_PER_PROMISED_BYTE, FreedSpa
 from reclaim.execution.plan_in_execution import ExecutionResult, Work
 from reclaim.execution.side_by_side import ANOTHERS_TURN, Standing, next_plan
 from reclaim.images.removal_order import ImageRemovalOrder, RemovalHistory
-from reclaim.types import Reason, Result, RuntimeUnavailable
+from reclaim.types import Reason, Result
 from tests.pure.store import Site, Store, plan_of, reasons, results
 from tests.pure.values import MIB
 
@@ -101,20 +101,12 @@ class Row:
         self.store = Store(self.site.disk, self.site.clock, {**images, **containers})
         self.site.disk.need = FULL_IN_A_SECOND
         self.order = ImageRemovalOrder(RemovalHistory(), 1)
-        self.container_plans = 0
 
-    def execute(self, containers: Callable[[], Work | None] | None = None) -> tuple[ExecutionResult, ...]:
+    def execute(self) -> tuple[ExecutionResult, ...]:
         """Both side by side, the images leading."""
-
-        def images() -> Work:
-            return Work(plan_of(self.images), self.store, self.order)
-
-        return self.executor.execute_side_by_side([images, containers or self.plan_containers], self.site.disk.measure)
-
-    def plan_containers(self) -> Work:
-        """The plan of the containers."""
-        self.container_plans += 1
-        return Work(plan_of(self.containers, sized=False), self.store)
+        images = Work(plan_of(self.images), self.store, self.order)
+        containers = Work(plan_of(self.containers, sized=False), self.store)
+        return self.executor.execute_side_by_side([images, containers], self.site.disk.measure)
 
     @property
     def executor(self) -> Executor:
@@ -142,25 +134,13 @@ def test_containers_that_prove_to_hold_more_go_first_from_then_on() -> None:
     assert "".join(row.store.sent) == "abcdefgABCDEhijkl"
 
 
-def test_what_is_enough_stops_both_and_the_other_plan_is_not_even_made() -> None:
+def test_what_is_enough_stops_both() -> None:
     """Three images are enough."""
     row = Row(of("abcdefghi", 10), of("ABC", 0), 30)
     images, containers = row.execute()
-    assert (row.store.sent, row.container_plans) == (list("abc"), 0)
-    assert set(reasons(images).values()) == {Reason.RELIEVED}
-    assert (containers.outcomes, containers.kept, containers.relieved) == ((), (), True)
-
-
-def test_a_plan_that_cannot_be_made_is_its_own_error() -> None:
-    """The images go on."""
-
-    def unreachable() -> Work:
-        raise RuntimeUnavailable("no list today")
-
-    row = Row(of("abcdefghij", 1), {}, 100)
-    images, containers = row.execute(unreachable)
-    assert "".join(row.store.sent) == "abcdefghij"
-    assert (images.error, containers.error) == ("", "no list today")
+    assert row.store.sent == list("abc")
+    assert set(reasons(images).values()) == set(reasons(containers).values()) == {Reason.RELIEVED}
+    assert (images.relieved, containers.relieved) == (True, True)
 
 
 def test_without_the_leader_the_other_goes_on_alone() -> None:
