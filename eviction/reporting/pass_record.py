@@ -100,7 +100,7 @@ class Pass:
         """That the pass did not begin with the first function of its row, and why; empty where it did."""
         called = [function.operation for function in self.functions]
         first_of_row = next((name for name in self.row if name in called), None)
-        if not self.removals or called[0] == first_of_row:
+        if not self.removals or first_of_row in (None, called[0]):
             return ""
         return f"side by side, {called[0]} first: the disk is full within a minute"
 
