@@ -11,7 +11,7 @@ function is a folder or module with its plan and remover, one more entry in `FUN
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -20,7 +20,7 @@ from reclaim.clock import Clock
 from reclaim.containers.gc import ContainerGC
 from reclaim.containers.policy import ContainerGCPolicy
 from reclaim.execution.executor import Executor
-from reclaim.execution.stages import Stage, never_relieved, run_stages
+from reclaim.execution.stages import Stage, joined, never_relieved, run_side_by_side, run_stages
 from reclaim.images.gc import UnusedImageGC, detect_images
 from reclaim.images.lister import Lister
 from reclaim.images.plan import ImageGCPolicy
@@ -83,7 +83,9 @@ class ReclaimFunction:
 
     `frees`: the filesystem on which it frees space; a dry run credits promised sizes there. `kinds`: of the objects
     that it removes, for metrics. `stages`: makes the stages of one call. `order_by_need`: whether the order of removals
-    depends on how fast the disk fills, so that it has to be measured.
+    depends on how fast the disk fills, so that it has to be measured. `side_by_side`: whether no object of its first
+    stage needs that one of another function goes before, so that on a disk that fills they may go side by side; None
+    if not, else the place in the order in which such functions lead until more is known.
     """
 
     name: str
@@ -91,6 +93,7 @@ class ReclaimFunction:
     kinds: tuple[str, ...]
     stages: Callable[[ReclaimContext], tuple[Stage, ...]]
     order_by_need: bool = False
+    side_by_side: int | None = None
 
 
 def _container_stages(context: ReclaimContext, *, evict_non_deleted_pods: bool = True) -> tuple[Stage, ...]:
@@ -128,9 +131,15 @@ DELETE_ALL_UNUSED_CONTAINERS: Final = ReclaimFunction(
     Filesystem.CONTAINERFS,
     (Kind.CONTAINER, Kind.SANDBOX, Kind.POD_LOG, Kind.LOG_SYMLINK),
     _container_stages,
+    side_by_side=1,  # a container may free nothing, or late
 )
 DELETE_UNUSED_IMAGES: Final = ReclaimFunction(
-    "DeleteUnusedImages", Filesystem.IMAGEFS, (Kind.IMAGE,), _image_stages, order_by_need=True
+    "DeleteUnusedImages",
+    Filesystem.IMAGEFS,
+    (Kind.IMAGE,),
+    _image_stages,
+    order_by_need=True,
+    side_by_side=0,  # an image says what it promises, and frees it
 )
 
 FunctionTable = Mapping[str, ReclaimFunction]
@@ -174,13 +183,28 @@ class Collector:
         detect_images(listing, context.records, context.clock)
         context.sightings.ages(parts_of_pods(listing.containers, listing.sandboxes, context.pods.start_times()))
 
-    def call(self, name: str, measure: MeasureDisk) -> ReclaimResult:
+    def call(self, name: str, measure: MeasureDisk, before: ReclaimResult | None = None) -> ReclaimResult:
         """Calls one function of the table. Never raises for what the runtime or one object does: `error` says it.
 
-        Raises KeyError if the table has no such function.
+        `before`: what it did side by side with others in this row. Raises KeyError if the table has no such function.
         """
         function = self.functions[name]
-        return run_stages(name, function.stages(self._context), self._context.executor, measure)
+        result = run_stages(name, function.stages(self._context), self._context.executor, measure)
+        return result if before is None else joined(before, result)
+
+    def leading(self, row: Sequence[str]) -> tuple[str, ...]:
+        """Those functions of a row that may go side by side, the one that leads first; fewer than two: none may."""
+        places = {name: self.functions[name].side_by_side for name in row}
+        return tuple(sorted((name for name in places if places[name] is not None), key=lambda name: places[name] or 0))
+
+    def call_side_by_side(self, names: Sequence[str], measure: MeasureDisk) -> tuple[ReclaimResult, ...]:
+        """Calls the first stages of these functions side by side, where the first function leads; their results in the
+        order in which they went.
+
+        Never raises, as `call`. Raises KeyError if the table has no such function.
+        """
+        leader, *others = ((name, self.functions[name].stages(self._context)[0]) for name in names)
+        return run_side_by_side(leader, dict(others), self._context.executor, measure)
 
     def garbage_collect_containers(self) -> ReclaimResult:
         """The stages of DeleteAllUnusedContainers to their end, as the periodic loop runs them: the dead containers of

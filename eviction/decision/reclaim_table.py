@@ -3,7 +3,8 @@
 When a signal is under pressure, the functions of its row are called in order (kubelet,
 `pkg/kubelet/eviction/helpers.go`, buildSignalToNodeReclaimFuncs):
 
-* Containers before images: a dead container keeps its image in use.
+* Containers before images: a dead container keeps its image in use. (On a disk that is full within a minute, many dead
+  containers go side by side with the images that are unused already: `reclaim.execution.side_by_side`.)
 * One filesystem for everything: any removal relieves any disk signal.
 * A dedicated image filesystem holds images and writable layers. The kubelet's own filesystem holds neither, so its row
   is empty.

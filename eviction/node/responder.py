@@ -3,6 +3,8 @@ and tests.
 
 A pass calls every function of the row in order, as the kubelet does; an error of one does not stop the next. With
 `extent: enough` it stops once every threshold that the function can relieve is clear with its minimum reclaim.
+On a disk that is full within a minute, and unless `extent: all` is configured, it begins with the objects that need
+nothing of each other, side by side (`reclaim.execution.side_by_side`), and goes on with the row if that is not enough.
 A pass succeeds, as in the kubelet, when no configured threshold is met any more, minimum reclaim included and grace
 periods ignored.
 """
@@ -83,14 +85,8 @@ class Responder:
         record = Pass(os.urandom(6).hex(), self._clock.wall(), trigger, observations, decision, row)
         began = self._clock.monotonic()
         before = usage_of(self._summary.observe())
-        functions: list[ReclaimResult] = []
         self._collector.start_row()
-        for function in row:
-            thresholds = self._goal(function, observations.layout, request)
-            stop_early = (request.extent or self._extent) is Extent.ENOUGH and bool(thresholds)
-            functions.append(self._collector.call(function, self._measure(function, thresholds, stop=stop_early)))
-            if stop_early and functions[-1].relieved:
-                break
+        functions = self._reclaim_row(row, observations.layout, request)
         after = self._settled(row, observations.layout, functions, request)
         gained_bytes, gained_inodes = usage_of(after).gained_since(before)
         record = replace(
@@ -105,6 +101,42 @@ class Responder:
             timings=_timings(observations, began, self._clock.monotonic(), functions),
         )
         return with_result(record, dry_run=self._collector.executor.dry_run)
+
+    def _reclaim_row(self, row: tuple[str, ...], layout: FsLayout | None, request: Request) -> list[ReclaimResult]:
+        """Calls the functions of the row until the disk is relieved; one result for each that was called."""
+        done = {result.operation: result for result in self._side_by_side(row, layout, request)}
+        if any(self._stops_early(name, layout, request) and result.relieved for name, result in done.items()):
+            return list(done.values())
+        for function in row:
+            measure = self._measure_for(function, layout, request)
+            done[function] = self._collector.call(function, measure, done.get(function))
+            if self._stops_early(function, layout, request) and done[function].relieved:
+                break
+        return list(done.values())
+
+    def _side_by_side(
+        self, row: tuple[str, ...], layout: FsLayout | None, request: Request
+    ) -> tuple[ReclaimResult, ...]:
+        """What the functions of the row that may go side by side have done so; nothing where there is time for the
+        kubelet's order, or where they do not have the same thresholds to clear."""
+        names = self._collector.leading(row)
+        if self._extent is not Extent.ENOUGH or len(names) < 2:
+            return ()
+        if len({self._goal(name, layout, request) for name in names}) > 1:
+            return ()
+        measure = self._measure_for(names[0], layout, request)
+        need = measure(0).need
+        if need is None or not need.full_within_a_minute:
+            return ()
+        return self._collector.call_side_by_side(names, measure)
+
+    def _stops_early(self, function: str, layout: FsLayout | None, request: Request) -> bool:
+        goal = self._goal(function, layout, request)
+        return (request.extent or self._extent) is Extent.ENOUGH and bool(goal)
+
+    def _measure_for(self, function: str, layout: FsLayout | None, request: Request) -> MeasureDisk:
+        stop = self._stops_early(function, layout, request)
+        return self._measure(function, self._goal(function, layout, request), stop=stop)
 
     def _goal(self, function: str, layout: FsLayout | None, request: Request) -> tuple[Threshold, ...]:
         """The thresholds that have to be clear before this function may stop; empty: it never stops early."""
@@ -159,10 +191,11 @@ class Responder:
 
 
 def with_result(record: Pass, *, dry_run: bool) -> Pass:
-    """The record with its result and the reason in one sentence, which includes why images were removed by yield."""
+    """The record with its result and the reason in one sentence, which includes why it did not keep to the row, and why
+    images were removed by yield."""
     ended = _with_result(record, dry_run=dry_run)
-    order = record.order
-    return ended if order is None or not order.by_yield else replace(ended, reason=f"{ended.reason}; {order.sentence}")
+    order = "" if record.order is None else record.order.sentence
+    return replace(ended, reason="; ".join(filter(None, (ended.reason, record.side_by_side, order))))
 
 
 def _with_result(record: Pass, *, dry_run: bool) -> Pass:

@@ -96,6 +96,15 @@ class Pass:
         return next((function.order for function in self.functions if function.order is not None), None)
 
     @property
+    def side_by_side(self) -> str:
+        """That the pass did not begin with the first function of its row, and why; empty where it did."""
+        called = [function.operation for function in self.functions]
+        first_of_row = next((name for name in self.row if name in called), None)
+        if not self.removals or first_of_row in (None, called[0]):
+            return ""
+        return f"side by side, {called[0]} first: the disk is full within a minute"
+
+    @property
     def nominal_bytes(self) -> int:
         """Sum of the sizes that the runtime reported for the removed objects."""
         return sum(function.nominal_bytes for function in self.functions)

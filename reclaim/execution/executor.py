@@ -10,6 +10,8 @@
 * Space may come late. Where the filesystem shows less than the runtime had promised, it is watched for a short while
   before the next object is removed (`freed_space`). After objects without a promised size (containers) it is watched
   once, at the end, and only as long as nobody else writes.
+* Several plans may be executed side by side: they share the removals in flight, the measurements and what a promised
+  byte is worth, and `side_by_side` says whose object is next.
 * Where the disk fills faster than the order of the plan makes room, a `RemovalOrder` chooses another one.
 * After a removal that took far longer than usual nothing is sent for a while (`slow_removals`).
 * A dry run is this path minus the one call: what would be removed is credited with its promised size instead.
@@ -21,9 +23,8 @@ now (`remover` and its implementations).
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from reclaim.clock import Clock
@@ -31,13 +32,14 @@ from reclaim.disk_need import Need
 from reclaim.execution.freed_space import LATE_LIMIT_SECONDS, STILL_SECONDS, FreedSpace
 from reclaim.execution.in_flight import expected_bytes, promised_bytes
 from reclaim.execution.order import RemovalOrder
+from reclaim.execution.plan_in_execution import ExecutionResult, PlanInExecution, Work, kept_by_guard
 from reclaim.execution.readings import Progress, Readings
 from reclaim.execution.removals import AwaitedRemovals, Removals
 from reclaim.execution.remover import Remover, remove_one
+from reclaim.execution.side_by_side import Standing, next_plan
 from reclaim.execution.slow_removals import SlowRemovals
 from reclaim.execution.workers import NoThread
 from reclaim.types import (
-    Action,
     DiskState,
     DiskVerdict,
     MeasureDisk,
@@ -45,7 +47,6 @@ from reclaim.types import (
     Plan,
     Reason,
     Result,
-    Rule,
     Verdict,
 )
 
@@ -58,22 +59,8 @@ HURRY_PATIENCE_SECONDS = 5.0  # the same on a disk that is full within a minute
 Answer = TypeVar("Answer")
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionResult:
-    """What became of a plan.
-
-    `relieved`: nothing more had to go, or nothing more may go as the disk cannot be read. `error`: why the rest was not
-    attempted, if a failure cut it short.
-    """
-
-    outcomes: tuple[Outcome, ...]
-    kept: tuple[Outcome, ...]
-    relieved: bool
-    error: str = ""
-
-
 class Executor:
-    """Executes plans, one at a time.
+    """Executes plans, one after another or, of one call, side by side.
 
     `parallel`: removals side by side, at least 1; more on a disk that is full within a minute. (A dry run, which goes
     by promised sizes, takes one after another.) `stopping`: set when nothing new may start. `removals`: those of the
@@ -111,9 +98,14 @@ class Executor:
     ) -> ExecutionResult:
         """Removes what the plan names, in its order or as `order` chooses, until `measure` says that the disk is
         relieved. Never raises for one object that fails."""
-        result = _Execution(self, plan, remover, measure, order).run()
-        self.planned += tuple(o.verdict for o in result.outcomes if o.result is Result.PLANNED)
-        return result
+        return self.execute_side_by_side([Work(plan, remover, order)], measure)[0]
+
+    def execute_side_by_side(self, works: Sequence[Work], measure: MeasureDisk) -> tuple[ExecutionResult, ...]:
+        """The same for several plans, of which no object needs one of another: one result for each. The first one leads
+        until another has freed more."""
+        results = _Execution(self, works, measure).run()
+        self.planned += tuple(o.verdict for each in results for o in each.outcomes if o.result is Result.PLANNED)
+        return results
 
     @property
     def in_flight(self) -> dict[str, Verdict]:
@@ -186,33 +178,29 @@ class Executor:
 
 
 class _Execution:
-    """One plan being executed."""
+    """Plans being executed."""
 
-    def __init__(
-        self, executor: Executor, plan: Plan, remover: Remover, measure: MeasureDisk, order: RemovalOrder | None
-    ):
+    def __init__(self, executor: Executor, works: Sequence[Work], measure: MeasureDisk):
         self._executor = executor
-        self._remover = remover
         self._measure = measure
-        self._pending = deque(plan.remove)
-        self._order = order
+        self._plans = [PlanInExecution(work) for work in works]
+        self._plan_of: dict[str, PlanInExecution] = {}  # by id, of what was started
         self._started: dict[str, int] = {}  # id -> the how many-th it was
-        self._kept = [Outcome(verdict) for verdict in plan.keep]
-        self._outcomes: list[Outcome] = []
         self._credit = 0
         self._freed = FreedSpace()
         self._error = ""
 
-    def run(self) -> ExecutionResult:
+    def run(self) -> tuple[ExecutionResult, ...]:
         try:
             return self._run()
         finally:
             while self._executor.in_flight:  # only after a defect: what was sent is waited for all the same
                 self._executor.awaited.next_outcome(self._executor.patience_seconds)
 
-    def _run(self) -> ExecutionResult:
+    def _run(self) -> tuple[ExecutionResult, ...]:
         executor = self._executor
-        self._leave_out_parked()
+        for plan in self._plans:
+            plan.leave_out(executor.removals.parked)
         latest = self._measure(0)
         while True:
             self._start_removals(latest)
@@ -221,36 +209,51 @@ class _Execution:
             outcome = executor.awaited.next_outcome(executor.patience(latest.need))
             executor.progress.mark()
             latest = self._after_slow_removal(outcome, self._after_removal(outcome, latest))
-        if self._remover.frees_late and any(outcome.result is Result.REMOVED for outcome in self._outcomes):
+        if any(plan.may_free_late for plan in self._plans):
             latest = executor.settle(self._measure, STILL_SECONDS, LATE_LIMIT_SECONDS, while_still=True)
-        self._keep(self._pending, self._why_stopped(latest))
-        self._outcomes.sort(key=lambda outcome: self._started[outcome.verdict.id])
-        relieved = latest.verdict is not DiskVerdict.GO_ON
-        return ExecutionResult(tuple(self._outcomes), tuple(self._kept), relieved, self._error)
+        return tuple(self._result(plan, latest) for plan in self._plans)
 
-    def _leave_out_parked(self) -> None:
-        parked = self._executor.removals.parked
-        if parked:
-            self._keep([verdict for verdict in self._pending if verdict.id in parked], Reason.BEING_REMOVED)
-            self._pending = deque(verdict for verdict in self._pending if verdict.id not in parked)
+    def _result(self, plan: PlanInExecution, latest: DiskState) -> ExecutionResult:
+        plan.keep(plan.pending, self._why_stopped(latest))
+        plan.outcomes.sort(key=lambda outcome: self._started[outcome.verdict.id])
+        relieved = latest.verdict is not DiskVerdict.GO_ON
+        return ExecutionResult(tuple(plan.outcomes), tuple(plan.kept), relieved, self._error)
+
+    def _next_plan(self) -> PlanInExecution | None:
+        """The plan whose object is next; None if nothing is left of any."""
+        standings = [Standing(bool(p.pending), self._freed.each(promising=p.promising)) for p in self._plans]
+        index = next_plan(standings, len(self._started))
+        return None if index is None else self._plans[index]
+
+    @property
+    def _order(self) -> RemovalOrder | None:
+        """What earlier plans have shown, of whichever plan has an order."""
+        return next((plan.work.order for plan in self._plans if plan.work.order is not None), None)
 
     def _start_removals(self, latest: DiskState) -> None:
         executor = self._executor
         bound = executor.parallel if latest.need is None else latest.need.max_in_flight(executor.parallel)
-        while self._pending and len(executor.in_flight) < bound and self._may_start_another(latest):
-            index = 0 if self._order is None else self._order.next_index(self._pending, latest.need)
-            verdict = self._pending[index]
+        while len(executor.in_flight) < bound and self._may_start_another(latest):
+            plan = self._next_plan()
+            if plan is None:
+                return
+            order = plan.work.order
+            index = 0 if order is None else order.next_index(plan.pending, latest.need)
+            verdict = plan.pending[index]
             try:
-                executor.begin(verdict, self._remover)
+                executor.begin(verdict, plan.work.remover)
             except NoThread as error:
                 if not executor.in_flight:  # else the next one that ends makes room
                     self._error = str(error)
                 return
-            del self._pending[index]
+            del plan.pending[index]
+            self._plan_of[verdict.id] = plan
             self._started[verdict.id] = len(self._started)
 
     def _may_start_another(self, latest: DiskState) -> bool:
         executor = self._executor
+        if not any(plan.pending for plan in self._plans):
+            return False
         if executor.stopping.is_set() or self._error or latest.verdict is not DiskVerdict.GO_ON:
             return False
         if executor.removals.stuck and not executor.dry_run:
@@ -258,18 +261,19 @@ class _Execution:
             return False
         if not executor.in_flight:
             return True
-        expected = expected_bytes(executor.in_flight.values(), latest.need, self._freed.ratio, self._order)
+        expected = expected_bytes(executor.in_flight.values(), latest.need, self._freed, self._order)
         return expected is not None and self._measure(self._credit + expected).verdict is DiskVerdict.GO_ON
 
     def _after_removal(self, outcome: Outcome, before: DiskState) -> DiskState:
         """Records what one removal has freed; returns the disk as it is now."""
+        plan = self._plan_of[outcome.verdict.id]
         match outcome.result:
             case None | Result.IN_USE:
-                self._kept.append(outcome)
+                plan.kept.append(outcome)
                 return before
             case Result.PLANNED:
                 self._credit += outcome.verdict.size_bytes or 0
-                self._outcomes.append(outcome)
+                plan.outcomes.append(outcome)
                 return self._measure(self._credit)
             case Result.UNANSWERED:
                 self._error = self._error or outcome.error
@@ -277,16 +281,17 @@ class _Execution:
                 pass
         after = self._measure(self._credit)
         if outcome.result is not Result.REMOVED:  # what others freed is not ours
-            self._outcomes.append(outcome)
+            plan.outcomes.append(outcome)
             return after
         promised = outcome.verdict.size_bytes or 0
         after = self._wait_for_late_space(before, after, promised)
         gained_bytes, gained_inodes = after.usage.gained_since(before.usage)
-        self._freed.record(promised, gained_bytes, promised_bytes(self._executor.in_flight.values()))
+        own_bytes = self._freed.record(promised, gained_bytes, promised_bytes(self._executor.in_flight.values()))
         outcome = replace(outcome, freed_bytes=max(gained_bytes, 0), freed_inodes=max(gained_inodes, 0))
-        self._outcomes.append(outcome)
-        if self._order is not None:
-            self._order.record_removal(outcome)
+        plan.outcomes.append(outcome)
+        if plan.work.order is not None:
+            shared = len(self._plans) > 1  # then what the objects of other plans have freed teaches this one nothing
+            plan.work.order.record_removal(replace(outcome, freed_bytes=own_bytes) if shared else outcome)
         return after
 
     def _wait_for_late_space(self, before: DiskState, after: DiskState, promised: int) -> DiskState:
@@ -304,7 +309,7 @@ class _Execution:
     def _after_slow_removal(self, outcome: Outcome, latest: DiskState) -> DiskState:
         """The disk after the pause that a slow removal calls for; a stop ends the pause."""
         seconds = self._executor.slow_removals.pause_after(outcome)
-        if not seconds or not self._pending or latest.verdict is not DiskVerdict.GO_ON:
+        if not seconds or not any(plan.pending for plan in self._plans) or latest.verdict is not DiskVerdict.GO_ON:
             return latest
         self._executor.stopping.wait(seconds)
         return self._measure(self._credit)
@@ -317,11 +322,3 @@ class _Execution:
         if self._error:
             return Reason.INCOMPLETE_LISTING
         return Reason.UNREADABLE if latest.verdict is DiskVerdict.UNREADABLE else Reason.RELIEVED
-
-    def _keep(self, verdicts: Sequence[Verdict], reason: Reason) -> None:
-        self._kept += [Outcome(kept_by_guard(verdict, reason)) for verdict in verdicts]
-
-
-def kept_by_guard(verdict: Verdict, reason: Reason) -> Verdict:
-    """The verdict of an object that was to be removed, and is kept for this reason."""
-    return verdict._replace(action=Action.KEEP, reason=reason, eligible_in_seconds=None, rule=Rule.GUARD)

@@ -2,20 +2,26 @@
 
 A stage that fails does not stop the next one, and all their errors are reported, as in the kubelet
 (`pkg/kubelet/kuberuntime/kuberuntime_gc.go`, GarbageCollect). Once the disk is relieved no further stage is run.
+
+On a disk that fills, stages of several functions may be executed side by side (`run_side_by_side`); after that each
+function runs as usual, on lists of its own. A few dead containers go before the images even then: they may be enough.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
 from reclaim.clock import Clock
-from reclaim.execution.executor import ExecutionResult, Executor
+from reclaim.execution.executor import Executor
 from reclaim.execution.order import RemovalOrder
+from reclaim.execution.plan_in_execution import ExecutionResult, Work
 from reclaim.execution.remover import Remover
 from reclaim.types import DiskState, DiskVerdict, MeasureDisk, Plan, ReclaimError, ReclaimResult, Result, Usage
+
+FEW = 4  # so many removals are one round; they do not keep the others waiting
 
 Answer = TypeVar("Answer")
 
@@ -72,7 +78,7 @@ def run_stages(operation: str, stages: Iterable[Stage], executor: Executor, meas
     errors: list[str] = []
     for number, stage in enumerate(stages, 1):
         try:
-            planned = executor.read(f"{operation}, stage {number},", partial(stage, measure))
+            planned = executor.read(_what(operation, number), partial(stage, measure))
         except ReclaimError as error:
             errors.append(str(error))
             continue
@@ -86,6 +92,84 @@ def run_stages(operation: str, stages: Iterable[Stage], executor: Executor, meas
         if executed.relieved:
             break
     return replace(result, error=aggregate(errors))
+
+
+def run_side_by_side(
+    leader: tuple[str, Stage], others: Mapping[str, Stage], executor: Executor, measure: MeasureDisk
+) -> tuple[ReclaimResult, ...]:
+    """Runs these stages, each the first one of the function of its name, until the disk is relieved: one of the others
+    that has only a `FEW` objects first and alone, then the leader and the rest side by side. In the order in which they
+    went. Never raises ReclaimError."""
+    results: list[ReclaimResult] = []
+    beside: dict[str, StagePlan] = {}
+    for operation, stage in others.items():
+        try:
+            planned = executor.read(_what(operation, 1), partial(stage, measure))
+        except ReclaimError as error:
+            results.append(ReclaimResult(operation, error=str(error)))
+            continue
+        if planned is None:
+            continue
+        if len(planned.plan.remove) > FEW:
+            beside[operation] = planned
+            continue
+        results.append(_executed(operation, planned, executor, measure))
+        if results[-1].relieved:
+            return tuple(results)
+    return (*results, *_led(leader, beside, executor, measure))
+
+
+def _executed(operation: str, planned: StagePlan, executor: Executor, measure: MeasureDisk) -> ReclaimResult:
+    started = executor.clock.monotonic()
+    executed = executor.execute(planned.plan, planned.remover, measure, planned.order)
+    planned.remember(executed)
+    result = _sum(ReclaimResult(operation), planned, executed, executor.clock.monotonic() - started)
+    return replace(result, error=executed.error)
+
+
+def _led(
+    leader: tuple[str, Stage], beside: dict[str, StagePlan], executor: Executor, measure: MeasureDisk
+) -> list[ReclaimResult]:
+    """The results of the leader and of those beside it. Each has a share of the time, by how long its removals took."""
+    operation, stage = leader
+    results: list[ReclaimResult] = []
+    led = None
+    try:
+        led = executor.read(_what(operation, 1), partial(stage, measure))
+    except ReclaimError as error:
+        results.append(ReclaimResult(operation, error=str(error)))
+    planned = beside if led is None else {operation: led, **beside}
+    started = executor.clock.monotonic()
+    work = [Work(each.plan, each.remover, each.order) for each in planned.values()]
+    executed = executor.execute_side_by_side(work, measure)
+    seconds = executor.clock.monotonic() - started
+    taken = [sum(outcome.duration_seconds for outcome in each.outcomes) for each in executed]
+    for name, each, own in zip(planned, executed, taken, strict=True):
+        planned[name].remember(each)
+        result = _sum(ReclaimResult(name), planned[name], each, seconds * own / (sum(taken) or 1.0))
+        results.append(replace(result, error=each.error))
+    return results
+
+
+def joined(before: ReclaimResult, after: ReclaimResult) -> ReclaimResult:
+    """One result of a function that ran side by side with others, and then as usual: of an object that both have tried,
+    and of what is kept, the later one counts."""
+    again = {outcome.verdict.id for outcome in after.outcomes}
+    earlier = tuple(outcome for outcome in before.outcomes if outcome.verdict.id not in again)
+    return replace(
+        after,
+        outcomes=earlier + after.outcomes,
+        nominal_bytes=before.nominal_bytes + after.nominal_bytes,
+        error=aggregate((before.error, after.error)),
+        list_seconds=before.list_seconds + after.list_seconds,
+        plan_seconds=before.plan_seconds + after.plan_seconds,
+        remove_seconds=before.remove_seconds + after.remove_seconds,
+        order=after.order or before.order,
+    )
+
+
+def _what(operation: str, number: int) -> str:
+    return f"{operation}, stage {number},"
 
 
 def aggregate(errors: Iterable[str]) -> str:

@@ -9,9 +9,10 @@ from functools import partial
 
 from reclaim.clock import Clock
 from reclaim.disk_need import NEVER
-from reclaim.execution.executor import ExecutionResult, Executor
+from reclaim.execution.executor import Executor
+from reclaim.execution.plan_in_execution import ExecutionResult
 from reclaim.execution.stages import StagePlan, Stopwatch
-from reclaim.images.in_use import images_in_use
+from reclaim.images.in_use import ImagesInUse, images_in_use
 from reclaim.images.lister import Lister
 from reclaim.images.plan import ImageGCPolicy, plan_image_gc
 from reclaim.images.pod_startup import PodStarts, Sightings
@@ -23,10 +24,13 @@ from reclaim.services import ImageService, RuntimeService
 from reclaim.types import Listing, MeasureDisk, Result
 
 
-def detect_images(listing: Listing, records: ImageRecords, clock: Clock) -> float:
-    """Records which of these images are in use now (the kubelet's detectImages); when that was, monotonic seconds."""
+def detect_images(listing: Listing, records: ImageRecords, clock: Clock, usage: ImagesInUse | None = None) -> float:
+    """Records which of these images are in use now (the kubelet's detectImages); when that was, monotonic seconds.
+
+    `usage`: that of `listing`, if the caller has it.
+    """
     now = clock.monotonic()
-    usage = images_in_use(listing)
+    usage = usage or images_in_use(listing)
     records.update(listing.images, usage.by_containers | usage.by_sandboxes, now, clock.wall())
     return now
 
@@ -64,8 +68,9 @@ class UnusedImageGC:
         watch = Stopwatch(self._clock)
         planned, policy = self._executor.planned, self._policy
         listing = watch.time(lambda: self._lister.everything().without(planned))
-        started = detect_images(listing, self._records, self._clock)
-        plan = plan_image_gc(listing, self._records.records, policy, started)
+        usage = images_in_use(listing)
+        started = detect_images(listing, self._records, self._clock, usage)
+        plan = plan_image_gc(listing, self._records.records, policy, started, usage)
         need = measure(0).need
         seconds_to_full = NEVER if need is None else need.seconds_to_full
         starts = PodStarts(

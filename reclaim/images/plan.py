@@ -95,13 +95,20 @@ class _Candidate:
         return _verdict(self.image, action, reason, age, wait, Rule.GUARD if guard else Rule.KUBELET)
 
 
-def plan_image_gc(listing: Listing, records: Mapping[str, ImageRecord], policy: ImageGCPolicy, now: float) -> Plan:
-    """What is removed for space: the kubelet's DeleteUnusedImages. `now` and the records: monotonic seconds.
+def plan_image_gc(
+    listing: Listing,
+    records: Mapping[str, ImageRecord],
+    policy: ImageGCPolicy,
+    now: float,
+    usage: ImagesInUse | None = None,
+) -> Plan:
+    """What is removed for space: the kubelet's DeleteUnusedImages. `now` and the records: monotonic seconds; `usage`:
+    that of `listing`, if the caller has it.
 
     An image without a record counts as first seen now. Equal times are ordered by id, so that the order of the
     list changes nothing.
     """
-    candidates, keep = _candidates(listing, records, policy, now)
+    candidates, keep = _candidates(listing, records, policy, now, usage)
     remove: list[Verdict] = []
     for candidate in candidates:
         age = now - candidate.record.first_detected
@@ -153,10 +160,14 @@ def plan_maximum_age(
 
 
 def _candidates(
-    listing: Listing, records: Mapping[str, ImageRecord], policy: ImageGCPolicy, now: float
+    listing: Listing,
+    records: Mapping[str, ImageRecord],
+    policy: ImageGCPolicy,
+    now: float,
+    usage: ImagesInUse | None = None,
 ) -> tuple[list[_Candidate], list[Verdict]]:
     """The images that only their age can keep, in their order, and the verdicts on all others."""
-    usage = images_in_use(listing)
+    usage = usage or images_in_use(listing)
     kept_ids = policy.keep.kept_ids(listing.images)
     pinned_last = {image.id: image.pinned for image in listing.images}
     candidates: list[_Candidate] = []

@@ -23,6 +23,7 @@ from signals.summary import NodeSummary
 from tests.bench.beside import beside
 from tests.bench.chart import chart
 from tests.bench.effort import Effort, effort_of
+from tests.bench.first_byte import first_byte
 from tests.bench.growth import growth
 from tests.bench.hook import asking, hooks, real_hooks
 from tests.bench.measure import Row, command_milliseconds, seconds_of
@@ -84,6 +85,7 @@ EVERYWHERE: dict[str, Measurement] = {
     "hooks": hooks,
     "drills": drills,
     "growth": growth,
+    "first-byte": first_byte,
 }
 ON_A_REAL_NODE: dict[str, Measurement] = {
     "side-by-side": side_by_side,

@@ -27,7 +27,7 @@ class Population:
 
 @dataclass(frozen=True)
 class Effort:
-    """Numbers of runs, seconds, events and sizes."""
+    """Numbers of runs, seconds, events and sizes; `dead`: containers that may be removed."""
 
     short: bool = False
     runs: int = 3
@@ -45,6 +45,7 @@ class Effort:
     pruner_seconds: float = 60.0
     small: Population = Population(40, 10 * MIB, 60, 64 * MIB)
     large: Population = Population(300, 5 * MIB, 500, 16 * MIB)
+    dead: int = 500
     removal_runs: int = 2
     growing: int = 5
 
@@ -66,6 +67,7 @@ SHORT = Effort(
     pruner_seconds=4.0,
     small=Population(12, 10 * MIB, 6, 64 * MIB),
     large=Population(24, 5 * MIB, 20, 16 * MIB),
+    dead=50,
     removal_runs=1,
     growing=1,
 )

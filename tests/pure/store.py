@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable, Mapping
 
 from reclaim.disk_need import Need
-from reclaim.execution.executor import ExecutionResult, Executor
+from reclaim.execution.executor import Executor
+from reclaim.execution.plan_in_execution import ExecutionResult
 from reclaim.execution.remover import Ready, Refused, Wait
 from reclaim.types import (
     Action,

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 from reclaim.disk_need import Need
-from reclaim.execution.executor import HURRY_PATIENCE_SECONDS, ExecutionResult, Executor
+from reclaim.execution.executor import HURRY_PATIENCE_SECONDS, Executor
+from reclaim.execution.plan_in_execution import ExecutionResult
 from reclaim.execution.removals import Removal
 from reclaim.types import Kind, Outcome, Reason, Result, Verdict
 from tests.pure.store import Site, plan_of, reasons, results

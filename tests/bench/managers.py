@@ -1,0 +1,43 @@
+"""The daemon's loop with the functions of a row one after another, or side by side: what the bench of the first byte
+compares. No switch of the product does that.
+
+    python -m tests.bench.managers ORDER run --logging-format json --config FILE
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from dataclasses import replace
+
+from eviction.configuration.effective import load
+from eviction.daemon.manager import Manager
+from eviction.node.node import Node
+from eviction.reporting.log import Log
+from reclaim.functions import FUNCTIONS, table_of
+
+SIDE_BY_SIDE, ONE_AFTER_ANOTHER = "side-by-side", "one-after-another"
+
+
+def main(order: str, configuration: str) -> None:
+    """Serves until SIGTERM."""
+    functions = FUNCTIONS
+    if order == ONE_AFTER_ANOTHER:
+        functions = table_of(*(replace(function, side_by_side=None) for function in FUNCTIONS.values()))
+    node = Node(load(configuration, os.environ, {}), functions=functions)
+    log = Log(time.time, as_json=True)
+    manager = Manager(node, log)
+    node.prepare()
+    manager.prepare()
+    signal.signal(signal.SIGTERM, lambda *_: manager.stop())
+    node.locate()
+    node.collector.detect_images()
+    log.info("started")
+    manager.run()
+    node.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[-1])

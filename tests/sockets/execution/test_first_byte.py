@@ -1,0 +1,218 @@
+"""What frees nothing does not go first: on a disk that fills, dead containers and unused images go side by side.
+
+By the ledger of the runtime, so that no clock decides. Dead containers free nothing here unless it is said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import pytest
+
+from eviction.cli.plan import plan_lines
+from eviction.configuration.effective import Extent
+from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
+from eviction.drill.runtime.failpoints import Fail, Hang
+from eviction.node.node import Node
+from eviction.node.responder import Request
+from eviction.reporting.pass_record import Pass, Trigger
+from reclaim.execution.side_by_side import ANOTHERS_TURN
+from reclaim.execution.stages import FEW
+from reclaim.types import Result
+from signals.types import FsLayout, Signal
+from tests.nodes.small_node import AN_HOUR, MIB, SmallNode, outcome_of, reason_of, result_of
+from tests.sockets.conftest import SmallNodeFactory
+
+FAST, SLOW = 400 * MIB, 1  # bytes a second
+COPIES = 8  # dead ones that may go; the newest stays
+
+
+def fills(node: Node, rate: int) -> None:
+    """From now on it is known that the disk fills by so many bytes a second."""
+    responder = node.responder
+    responder.fill_rates = {
+        key: replace(fill, recent_fall=0.0 if inodes else float(rate), watched_seconds=1.0)
+        for key, fill in responder.fill_rates.items()
+        for inodes in (key[1],)
+    }
+
+
+def passed(node: Node, rate: int, request: Request | None = None) -> Pass:
+    """One pass over a disk that fills at this rate."""
+    node.locate()
+    observations, decision = node.responder.synchronize()
+    fills(node, rate)
+    return node.responder.reclaim(observations, decision, Trigger.INTERVAL, request)
+
+
+def dead_copies(small: SmallNode, name: str, writes: int = 0) -> list[str]:
+    """A pod whose container has exited so many times: all but the newest copy may go, the oldest first."""
+    pod = small.run_pod(name)
+    copies = [small.exited(pod, attempt=attempt, writes=writes) for attempt in range(COPIES + 1)]
+    small.runtime.age(pod.sandbox_id, AN_HOUR)
+    return copies[:-1]
+
+
+def kinds(small: SmallNode) -> str:
+    """What went, in the order in which the runtime removed it: I for an image, C for a container."""
+    return "".join(each.kind[0].upper() for each in small.runtime.removals if each.kind in ("image", "container"))
+
+
+@pytest.mark.regression
+def test_on_a_disk_that_fills_the_first_removal_is_an_image_and_no_container_is_asked_before(
+    small_node: SmallNode,
+) -> None:
+    """Eight dead copies would have gone before the first image; now none of them is even checked before it."""
+    dead_copies(small_node, "crashed")
+    images = small_node.add_images(6, MIB)
+    asked: list[str] = []
+    node = small_node.node(Signal.NODEFS_AVAILABLE, above=2 * MIB)
+    node.collector.detect_images()  # as the daemon does from time to time; then what containers mount is known
+    node.on_call = lambda method, *_: asked.append(method)
+    record = passed(node, FAST)
+    assert small_node.removed() == images[:2]
+    assert "ContainerStatus" not in asked[: asked.index("RemoveImage")]
+    assert asked.count("ListContainers") <= 2 + len(images), "one for each plan, and one for each check"
+    assert str(record.result) == "satisfied"
+    assert record.functions[0].operation == DELETE_UNUSED_IMAGES
+    assert f"side by side, {DELETE_UNUSED_IMAGES} first: the disk is full within a minute" in record.reason
+
+
+@pytest.mark.parametrize(
+    ("rate", "fields"), [(SLOW, {}), (FAST, {"extent": "all"})], ids=["a disk that does not fill", "extent: all"]
+)
+def test_with_time_or_as_the_kubelet_containers_go_before_images(
+    small_node: SmallNode, rate: int, fields: dict[str, Any]
+) -> None:
+    """The twin: all dead copies, then images."""
+    copies = dead_copies(small_node, "crashed")
+    images = small_node.add_images(6, MIB)
+    record = passed(small_node.node(Signal.NODEFS_AVAILABLE, above=2 * MIB, **fields), rate)
+    gone = len(images) if fields else 2
+    assert kinds(small_node) == "C" * len(copies) + "I" * gone
+    assert [function.operation for function in record.functions] == [DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES]
+    assert "side by side" not in record.reason
+
+
+def test_every_eighth_removal_is_a_container_until_it_is_enough(small_node: SmallNode) -> None:
+    """16 images are needed: two containers go beside them, the other six stay, and each function has its own."""
+    copies = dead_copies(small_node, "crashed")
+    images = small_node.add_images(20, MIB)
+    record = passed(small_node.node(Signal.NODEFS_AVAILABLE, above=16 * MIB - MIB // 4), FAST)
+    assert kinds(small_node) == ("I" * (ANOTHERS_TURN - 1) + "C") * 2 + "II"
+    assert small_node.removed("image") == images[:16]
+    assert small_node.removed("container") == copies[:2]
+    of_images, of_containers = record.functions
+    assert {outcome.verdict.id for outcome in of_images.outcomes} == set(images[:16])
+    assert {outcome.verdict.id for outcome in of_containers.outcomes} == set(copies[:2])
+    assert {reason_of(record, each) for each in copies[2:]} == {"relieved"}
+    assert of_images.nominal_bytes == 16 * MIB
+
+
+def test_containers_that_prove_to_hold_more_than_images_spare_them(make_small_node: SmallNodeFactory) -> None:
+    """Each dead copy holds 4 MiB, each image 1 MiB: after the first container the others go before the eighth image."""
+    small = make_small_node(FsLayout.SINGLE, 256 * MIB)
+    copies = dead_copies(small, "crashed", writes=4 * MIB)
+    images = small.add_images(20, MIB)
+    record = passed(small.node(Signal.NODEFS_AVAILABLE, above=30 * MIB), FAST)
+    assert small.removed("image") == images[:7]
+    assert kinds(small) == "I" * 7 + "C" * 6
+    assert small.removed("container") == copies[:6]
+    assert str(record.result) == "satisfied"
+
+
+def test_an_image_that_a_dead_container_pins_goes_after_it_in_the_same_pass(small_node: SmallNode) -> None:
+    """All are needed; the pinned image goes only after its container, when lists were read anew."""
+    copies = dead_copies(small_node, "crashed")
+    pinned = small_node.add_image("registry.example/job:1", 4 * MIB)
+    small_node.first_detected[pinned] -= AN_HOUR
+    unused = small_node.add_images(2, MIB)
+    dead = small_node.gone_pod("job", image="registry.example/job:1")
+    record = passed(small_node.node(Signal.NODEFS_AVAILABLE, above=5 * MIB), FAST)
+    went = small_node.removed()
+    assert [each for each in went if each in (*unused, *copies, dead, pinned)][:2] == unused
+    assert went.index(dead) < went.index(pinned)
+    assert {result_of(record, each) for each in (*unused, dead, pinned)} == {str(Result.REMOVED)}
+    assert str(record.result) == "satisfied"
+
+
+def test_where_side_by_side_is_not_enough_the_rest_of_the_row_follows(small_node: SmallNode) -> None:
+    """Sandboxes and logs of vanished pods go after containers and images, and each object has one outcome."""
+    gone = small_node.gone_pod("gone")
+    copies, images = dead_copies(small_node, "crashed"), small_node.add_images(3, MIB)
+    record = passed(small_node.node(Signal.NODEFS_AVAILABLE, above=200 * MIB), FAST)
+    assert set(small_node.removed("container")) == {gone, *copies}
+    assert small_node.removed("image") == images
+    assert len(small_node.removed("sandbox")) == 1
+    tried = [outcome.verdict.id for outcome in record.removals]
+    assert len(tried) == len(set(tried))
+    assert str(record.result) == "not_enough"
+
+
+def test_a_dry_run_and_the_plan_tell_the_same_order(small_node: SmallNode) -> None:
+    """What a dry run on the filling disk would remove is what the pass then removes; the plan says why."""
+    dead_copies(small_node, "crashed")
+    small_node.add_images(12, MIB)
+    pressed: dict[str, Any] = {"signal": Signal.NODEFS_AVAILABLE, "above": 10 * MIB - MIB // 4}
+    dry = small_node.node(dry_run=True, **pressed)
+    would = {outcome.verdict.id for outcome in passed(dry, FAST).removals}
+    everything = passed(dry, FAST, Request(row=tuple(dry.collector.functions), extent=Extent.ALL))
+    lines = "\n".join(plan_lines(everything))
+    assert small_node.removed() == []
+    assert f"side by side, {DELETE_UNUSED_IMAGES} first: the disk is full within a minute" in lines
+    assert lines.index("registry.example/old/0:1") < lines.index("crashed/app#0")
+    passed(small_node.node(**pressed), FAST)
+    assert set(small_node.removed()) == would
+
+
+def test_a_container_whose_removal_hangs_is_parked_and_images_go_on(small_node: SmallNode) -> None:
+    """It holds one of the removals in flight, and nothing else."""
+    copies = dead_copies(small_node, "crashed")
+    images = small_node.add_images(9, MIB)
+    small_node.failpoints["RemoveContainer"] = Hang(times=1)
+    node = small_node.node(
+        Signal.NODEFS_AVAILABLE, above=9 * MIB - MIB // 4, parallelRemovals=2, removalPatience="0.5s"
+    )
+    record = passed(node, FAST)
+    assert set(small_node.removed("image")) == set(images)
+    assert result_of(record, copies[0]) == str(Result.PARKED)
+    assert outcome_of(record, copies[0]).may_have_gone
+    small_node.failpoints.clear()
+
+
+def test_where_images_have_a_disk_of_their_own_nothing_is_side_by_side(make_small_node: SmallNodeFactory) -> None:
+    """Split: its row has images only, and no container is touched for them."""
+    small = make_small_node(FsLayout.SPLIT)
+    dead_copies(small, "crashed")
+    images = small.add_images(3, MIB)
+    record = passed(small.node(Signal.IMAGEFS_AVAILABLE, above=2 * MIB), FAST)
+    assert small.removed() == images[:2]
+    assert record.row == (DELETE_UNUSED_IMAGES,)
+
+
+@pytest.mark.parametrize("writes", [0, 4 * MIB], ids=["holding nothing", "holding enough"])
+def test_a_few_dead_containers_go_first_even_in_a_hurry_and_their_sandboxes_do_not(
+    small_node: SmallNode, writes: int
+) -> None:
+    """Four are one round: they may be enough, and then no image goes; if not, images go before the sandboxes."""
+    small_node.run(small_node.run_pod("web"))  # its image is that of the dead ones, and stays
+    dead = [small_node.gone_pod(f"gone-{number}", writes=writes) for number in range(FEW)]
+    images = small_node.add_images(6, MIB)
+    record = passed(small_node.node(Signal.NODEFS_AVAILABLE, above=4 * MIB - MIB // 4), FAST)
+    assert small_node.removed() == (dead[:1] if writes else [*dead, *images[:4]])
+    assert (str(record.result), "side by side" in record.reason) == ("satisfied", False)
+
+
+def test_containers_that_cannot_be_listed_are_an_error_and_images_go(small_node: SmallNode) -> None:
+    """Their list fails, that of the images does not: the pass goes on, and is told of both."""
+    dead_copies(small_node, "crashed")
+    images = small_node.add_images(6, MIB)
+    node = small_node.node(Signal.NODEFS_AVAILABLE, above=2 * MIB)
+    node.collector.detect_images()
+    small_node.failpoints["ListContainers"] = Fail(grpc.StatusCode.UNKNOWN, "no list today", times=1)
+    record = passed(node, FAST)
+    assert small_node.removed() == images[:2]
+    assert "no list today" in "; ".join(record.errors)
+    assert str(record.result) == "satisfied"
