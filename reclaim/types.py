@@ -143,8 +143,7 @@ class Image(NamedTuple):
 
     @property
     def record_key(self) -> str:
-        """What its record is kept by, as in the kubelet (getImageTuple): the id, and the runtime handler if it has
-        one."""
+        """What its record is kept by, as in the kubelet (getImageTuple): the id, with the runtime handler if any."""
         return f"{self.id},{self.runtime_handler}" if self.runtime_handler else self.id
 
     @property

@@ -85,6 +85,7 @@ def test_the_daemon_relieves_a_real_containerd_within_the_limits_of_its_unit(
         controlSocket=str(run / "control.sock"),
         lockDirectory=str(run / "lock"),
         evictionHard={"imagefs.available": str(mark)},
+        extent="all",  # in a hurry sandboxes and logs, which free next to nothing, would wait
     )
     with Daemon("--config", configuration, before=limits(logs, state, run)) as daemon:
         assert_limited(daemon.process.pid, node.mountpoint)

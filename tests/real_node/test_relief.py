@@ -126,7 +126,8 @@ def test_with_image_gc_at_100_percent_and_no_periodic_loop_pressure_still_reclai
     assert records[-1]["result"] == "satisfied", "and the last one does"
     gone_containers = {id_ for record in records for id_ in removed(record, "container")}
     assert gone_containers == {crowded_node.crashed_older, crowded_node.dead_container}
-    assert [id_ for record in records for id_ in removed(record, "sandbox")] == [crowded_node.dead_sandbox]
+    gone_sandboxes = {id_ for record in records for id_ in removed(record, "sandbox")}
+    assert gone_sandboxes <= {crowded_node.dead_sandbox}, "it frees nothing: in a hurry images go before it"
     count = assert_oldest_images_removed_first(crowded_node, node.cri.image_ids())
     assert 1 <= count < len(crowded_node.unused_images), "removal stopped once the threshold was no longer met"
     # In a hurry several go side by side, as many as the fill would need; when it ends meanwhile they are not needed.

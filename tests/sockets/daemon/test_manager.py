@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
@@ -227,7 +228,13 @@ def test_the_daemon_relieves_a_full_disk_from_its_very_start(small_node: SmallNo
 
 def watches(pid: int) -> int:
     """1 where a process has an inotify instance that watches something, 0 where it has none."""
-    return int(any("inotify wd:" in file.read_text() for file in Path(f"/proc/{pid}/fdinfo").iterdir()))
+
+    def holds_watches(descriptor: Path) -> bool:
+        with suppress(FileNotFoundError):  # it has just been closed
+            return "inotify wd:" in descriptor.read_text()
+        return False
+
+    return int(any(map(holds_watches, Path(f"/proc/{pid}/fdinfo").iterdir())))
 
 
 @pytest.mark.parametrize("watching", [True, False])

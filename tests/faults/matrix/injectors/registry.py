@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.faults.matrix.injectors.cri import ListContainerStats, Method, RuntimeSocket, StopContainer
+from tests.faults.matrix.injectors.cri import ListContainerStats, Method, RuntimeSocket, SandboxMethod, StopContainer
 from tests.faults.matrix.injectors.endpoints import ControlSocket, MetricsPort
 from tests.faults.matrix.injectors.filesystems import KubeletDirectories, StateFile, Statvfs
 from tests.faults.matrix.injectors.injector import Injector
@@ -16,16 +16,15 @@ METHODS = (
     "ListContainers",
     "ListPodSandbox",
     "ContainerStatus",
-    "PodSandboxStatus",
     "ListImages",
     "ImageStatus",
     "ImageFsInfo",
     "RemoveContainer",
-    "StopPodSandbox",
-    "RemovePodSandbox",
     "RemoveImage",
 )
-"""The methods of the runtime that every node asks."""
+"""Methods of the runtime that every pass asks."""
+
+SANDBOX_METHODS = ("PodSandboxStatus", "StopPodSandbox", "RemovePodSandbox")
 
 INJECTORS: dict[str, type[Injector]] = {
     "thread-start": Threads,
@@ -34,6 +33,7 @@ INJECTORS: dict[str, type[Injector]] = {
     "statvfs": Statvfs,
     "runtime-socket": RuntimeSocket,
     **dict.fromkeys(METHODS, Method),
+    **dict.fromkeys(SANDBOX_METHODS, SandboxMethod),
     "StopContainer": StopContainer,
     "ListContainerStats": ListContainerStats,
     "log": LogFile,
