@@ -88,16 +88,18 @@ class Lister:
             )
             return self._of_one_runtime(self._resolved(listing, ImageIndex(images)))
 
-    def refresh_containers(self, listing: Listing, index: ImageIndex) -> Listing:
-        """The same images with a fresh list of containers.
+    def refresh_containers(self, listing: Listing, index: ImageIndex) -> tuple[Listing, float]:
+        """The same images with a fresh list of containers; and when the runtime gave that list (monotonic seconds).
+        What is asked about its containers afterwards may take long: it does not make the list any younger.
 
         Raises RuntimeUnavailable; RuntimeReplaced if it is not the runtime any more that `listing` came from.
         """
         containers = self._runtime.list_containers()
+        answered_at = self._clock.monotonic()
         with self._lock:
             facts = self._current_facts()
             fresh = replace(listing, containers=containers, image_volumes=self._image_volumes(containers, facts))
-            return self._of_one_runtime(self._resolved(fresh, index))
+            return self._of_one_runtime(self._resolved(fresh, index)), answered_at
 
     def _current_facts(self) -> _RuntimeFacts:
         """Asked again once a connection was made since they were asked.

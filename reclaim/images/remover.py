@@ -87,9 +87,10 @@ class ImageRemover:
         asked_at = self._clock.monotonic()
         if asked_at - self._read_at <= min(4 * self._cost_seconds, FRESH_SECONDS / 2):
             return False
-        self._listing = self._lister.refresh_containers(self._listing, self._index).without(self._planned)
+        listing, answered_at = self._lister.refresh_containers(self._listing, self._index)
+        self._listing = listing.without(self._planned)
         self._cost_seconds = self._clock.monotonic() - asked_at
-        self._read_at = asked_at if self._cost_seconds < FRESH_SECONDS / 2 else asked_at + self._cost_seconds
+        self._read_at = asked_at if answered_at - asked_at < FRESH_SECONDS / 2 else answered_at
         return True
 
     def remove(self, verdict: Verdict) -> bool:

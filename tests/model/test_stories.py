@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from tests.model.world import CRI_OS, DIALECTS, IMAGES, KIB, World
 from tests.nodes.model_node import SharedParts
 
 THE_REMOVAL = 6  # of an older copy: after its lists come the status and one more list, both to check it
+A_LIST_OF_IMAGES = 8  # of a pass over a node without containers, about
 LONG = 700.0  # seconds: longer than any minimum age
 ALL, TWO_MINUTES = 1, 4  # of the mode of a world: `extent: all`, and an image's minimum age
 CONTAINERD_2_1, CONTAINERD_1_6 = 0, 1  # of DIALECTS
@@ -156,6 +157,28 @@ def test_the_newest_copy_of_a_container_is_removed_by_hand_in_the_middle_of_a_pa
     assert world.harm() == []
     assert not world.runtime.has(newest.id)
     assert world.runtime.has(older.id) == (call < THE_REMOVAL)
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("call", range(1, 40))
+def test_one_call_takes_30_seconds(world: World, call: int) -> None:
+    """Whichever it is, of a pass in the middle of which a pod has begun: no image goes by an old list."""
+
+    def begin_a_pod() -> None:
+        with world.runtime.as_the_kubelet():
+            events.pod_runs(world, 0, volume=False, by_digest=False)
+
+    def take_long() -> None:
+        world.clock.step(30.0)
+
+    for name in IMAGES[3:]:
+        world.pull(name)
+    world.clock.step(LONG)
+    steps: dict[int, Callable[[], object]] = {A_LIST_OF_IMAGES: begin_a_pod, call: take_long}
+    world.passes.interrupt(steps)
+    world.passes.relieve(KIB, Extent.ALL)
+    assert world.harm() == []
+    assert len(world.runtime.all_images()) < 1 + len(IMAGES)
 
 
 def test_a_pass_removes_what_it_would_while_no_thread_can_be_started(world: World) -> None:
