@@ -28,11 +28,13 @@ class PodState:
 
     `terminated`: all its containers are stopped for good; a pod that ran to completion is terminated without being
     deleted. `deleted`: its deletion was requested. `evicted`: the kubelet evicted it. All three are final.
+    `static`: it is not of the API server, but of a file or a URL.
     """
 
     terminated: bool = False
     deleted: bool = False
     evicted: bool = False
+    static: bool = False
 
 
 class RootIdentity(NamedTuple):
@@ -120,6 +122,12 @@ class PodStates:
         """Whether its containers and sandboxes may be removed under pressure: terminated, or gone."""
         state = (self.kubelet or {}).get(uid)
         return self.gone(uid) if state is None else state.terminated
+
+    def only_runtime_remembers(self, uid: str) -> bool:
+        """Whether nothing but its dead containers would tell a kubelet that restarts that the pod has run: a static
+        pod comes without a status (`pkg/kubelet/kubelet_pods.go`, generateAPIPodStatus)."""
+        state = (self.kubelet or {}).get(uid)
+        return state is not None and state.static
 
     def merge(self, other: PodStates) -> PodStates:
         """Two observations as one, `other` being the later one.

@@ -57,6 +57,4 @@ def _allow_get(node: KubeletNode, name: str, resources: tuple[str, ...], subject
     rule = {"apiGroups": [""], "resources": list(resources), "verbs": ["get"]}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
     node.api.create(f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": [rule]})
-    node.api.create(
-        f"{RBAC}/clusterrolebindings", {"metadata": {"name": name}, "roleRef": role, "subjects": [subject]}
-    )
+    node.api.create(f"{RBAC}/clusterrolebindings", {"metadata": {"name": name}, "roleRef": role, "subjects": [subject]})

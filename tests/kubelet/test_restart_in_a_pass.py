@@ -52,7 +52,17 @@ def configured(node: KubeletNode, proxy: Proxy, **fields: object) -> Path:
 @contextmanager
 def purge(configuration: Path) -> Iterator[subprocess.Popen[str]]:
     """`reclaimd reclaim --all`, while it runs."""
-    command = ("reclaim", "--config", str(configuration), "--signal", "imagefs.available", "--all", "--now", "-o", "json")
+    command = (
+        "reclaim",
+        "--config",
+        str(configuration),
+        "--signal",
+        "imagefs.available",
+        "--all",
+        "--now",
+        "-o",
+        "json",
+    )
     with subprocess.Popen([PROGRAM, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process
