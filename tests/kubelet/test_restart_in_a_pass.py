@@ -1,4 +1,4 @@
-"""A kubelet that is killed in the middle of a pass, and comes back in it: each removal waits for the test in a proxy."""
+"""A kubelet that is killed in the middle of a pass and comes back: each removal waits for the test, in a proxy."""
 
 from __future__ import annotations
 
