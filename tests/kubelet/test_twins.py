@@ -54,7 +54,6 @@ def make_pods(node: KubeletNode) -> None:
     for static in (manifests.running("static", APP), manifests.completed("once", APP)):
         name = static["metadata"]["name"]
         (node.kubelet.static_pods / f"{name}.json").write_text(json.dumps(static))
-    scratch = {"volumes": [{"name": "c", "emptyDir": {}}]}
     fails = manifests.container("works", "reclaimd.test/failed:1", (*manifests.SHELL, "exit 3"))
     again = manifests.container(
         "serves", APP, (*manifests.SHELL, FAILS_ONCE), volumeMounts=[{"name": "c", "mountPath": "/c"}]
@@ -62,7 +61,7 @@ def make_pods(node: KubeletNode) -> None:
     for pod in (
         manifests.running("serves", APP),
         manifests.running("deleted", APP),
-        manifests.pod("restarted", again, **scratch),
+        manifests.pod("restarted", again, volumes=[{"name": "c", "emptyDir": {}}]),
         manifests.with_init("prepared", APP, "reclaimd.test/first:1"),
         manifests.completed("done-0", "reclaimd.test/done-0:1"),
         manifests.completed("done-1", "reclaimd.test/done-1:1"),
