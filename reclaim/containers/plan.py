@@ -20,6 +20,8 @@ stricter, because a tool beside a kubelet knows less:
   limits are.
 * A pod is gone only when its directory below the kubelet's root is gone, nothing of it is READY or not EXITED, and
   it is at least `settle_seconds` old: the kubelet makes the directory before anything else of a pod.
+* Of a static pod that has terminated one copy is kept too: a kubelet that restarts would run it again, as the API
+  server keeps the status of its own pods only.
 * A container without a pod UID was not made by a kubelet and is kept.
 
 They also apply while the kubelet's directories are not believed (`PodStates.doubt`): then no pod is gone.
@@ -165,7 +167,8 @@ def _evict_unit(
 ) -> _EvictUnit:
     pod_removable = _why_pod_removable(pods, uid, evict_non_deleted_pods)
     pod_gone = guarded and pod_removable is Reason.POD_GONE
-    held_by_guard = (pod_gone and uid in alive) or pods.unknown(uid)
+    remembered = guarded and pod_removable is not None and pods.only_runtime_remembers(uid)
+    held_by_guard = (pod_gone and uid in alive) or remembered or pods.unknown(uid)
     settle_seconds = policy.settle_seconds if pod_gone and not held_by_guard else 0.0
     newest_first = sorted(unit, key=lambda c: (c.created_at_ns, c.attempt, c.id), reverse=True)
     min_age = max(policy.min_age_seconds, settle_seconds)

@@ -8,7 +8,8 @@ The kubelet's rules (`evictSandboxes` in `pkg/kubelet/kuberuntime/kuberuntime_gc
 * There is no minimum age and no number to keep.
 
 Where the kubelet's own state is not known, or the policy is cautious, the guards of `plan` hold here too: a
-pod is gone only when nothing of it lives and it has settled, and a sandbox without the UID of a pod is kept.
+pod is gone only when nothing of it lives and it has settled, of a static pod the newest stays, and a sandbox without
+the UID of a pod is kept.
 
 The lists must be read after the containers were removed, so that a sandbox emptied a moment ago counts as empty.
 """
@@ -47,7 +48,8 @@ def plan_sandbox_gc(
             evict_non_deleted_pods and pods.runtime_should_be_removed(uid)
         )
         pod_removable = why_removable(pods, uid) if removable else None
-        held_by_guard = guarded and pod_removable is Reason.POD_GONE and uid in alive
+        comes_back = pods.only_runtime_remembers(uid) if pod_removable is not Reason.POD_GONE else uid in alive
+        held_by_guard = guarded and pod_removable is not None and comes_back
         if held_by_guard:
             pod_removable = None
         newest_first = sorted(sandboxes, key=lambda s: (s.created_at_ns, s.attempt, s.id), reverse=True)

@@ -16,6 +16,8 @@ What the list proves:
   (`pkg/kubelet/config/common.go`, applyDefaults; `pkg/kubelet/pod/mirror_client.go`). A UID in such an
   annotation exists, and nothing more follows: whoever creates a pod writes its annotations, so they never prove that
   another pod has terminated.
+* *static*: of another source than the API server, by the annotation that the kubelet writes on every pod
+  (`pkg/kubelet/types/pod_update.go`, IsStaticPod).
 * *from_api_server*, that the API server has delivered its pods: only if one of them is listed. Right after a start the
   kubelet answers with static pods only, or with none (kubernetes/kubernetes#112119).
 """
@@ -23,13 +25,14 @@ What the list proves:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from reclaim.pods.states import PodState
 from reclaim.types import ReclaimError
 
 CONFIG_SOURCE = "kubernetes.io/config.source"  # written by the kubelet on every pod (pkg/kubelet/config/config.go)
+API_SERVER = "api"
 ALIASES = ("kubernetes.io/config.hash", "kubernetes.io/config.mirror")
 CONTAINER_STATUSES = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
 STATES = ("running", "terminated", "waiting")
@@ -76,12 +79,13 @@ def parse_pod_list(body: bytes) -> PodList:
         uid = _text(metadata, "uid", f"{where}.metadata")
         if not uid:
             raise PodListError(f"{where} has no metadata.uid")
-        state = _state(metadata, item, where)
-        own[uid] = _may_still_run(own.get(uid, state), state)
         annotations = _object(metadata.get("annotations"), f"{where}.metadata.annotations")
         named = [_text(annotations, key, f"{where}.metadata.annotations") for key in ALIASES]
         aliases |= {alias: PodState() for alias in named if alias}
-        from_api_server |= _text(annotations, CONFIG_SOURCE, f"{where}.metadata.annotations") == "api"
+        source = _text(annotations, CONFIG_SOURCE, f"{where}.metadata.annotations")
+        from_api_server |= source == API_SERVER
+        state = replace(_state(metadata, item, where), static=source not in ("", API_SERVER))
+        own[uid] = _may_still_run(own.get(uid, state), state)
     return PodList({**aliases, **own}, from_api_server)
 
 
@@ -123,6 +127,7 @@ def _may_still_run(one: PodState, other: PodState) -> PodState:
         terminated=one.terminated and other.terminated,
         deleted=one.deleted and other.deleted,
         evicted=one.evicted and other.evicted,
+        static=one.static or other.static,
     )
 
 

@@ -28,11 +28,13 @@ class PodState:
 
     `terminated`: all its containers are stopped for good; a pod that ran to completion is terminated without being
     deleted. `deleted`: its deletion was requested. `evicted`: the kubelet evicted it. All three are final.
+    `static`: it is not of the API server, but of a file or a URL.
     """
 
     terminated: bool = False
     deleted: bool = False
     evicted: bool = False
+    static: bool = False
 
 
 class RootIdentity(NamedTuple):
@@ -127,6 +129,12 @@ class PodStates:
     def shown_terminated(self, uid: str) -> bool:
         """Whether the pod exists and has terminated by what was seen of it, without a word of the kubelet."""
         return self.kubelet is None and self.doubt is None and uid in self.by_evidence and uid in (self.present or ())
+
+    def only_runtime_remembers(self, uid: str) -> bool:
+        """Whether nothing but its dead containers would tell a kubelet that restarts that the pod has run: a static
+        pod comes without a status (`pkg/kubelet/kubelet_pods.go`, generateAPIPodStatus)."""
+        state = (self.kubelet or {}).get(uid)
+        return state is not None and state.static
 
     def merge(self, other: PodStates) -> PodStates:
         """Two observations as one, `other` being the later one.

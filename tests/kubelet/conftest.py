@@ -42,17 +42,21 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def make_node(plane: ControlPlane, tmp_path: Path) -> Iterator[NodeMaker]:
-    """`make_node(thresholds, size_bytes=2 GiB, fstype="ext4", **fields of the kubelet)` is a running node."""
+    """`make_node(thresholds, size_bytes=2 GiB, fstype="ext4", image_size_bytes=0, **fields of the kubelet)`: a running
+    node."""
     with ExitStack() as stack:
 
         def make(
             thresholds: dict[str, str] | None = None,
             size_bytes: int = 2 * GIB,
             fstype: str = "ext4",
+            image_size_bytes: int = 0,
             **fields: object,
         ) -> KubeletNode:
             directory = tmp_path / f"node{len(list(tmp_path.glob('node*')))}"
             settings = KubeletSettings(thresholds or {}, fields)
-            return stack.enter_context(kubelet_node(directory, plane, settings, size_bytes, fstype))
+            return stack.enter_context(
+                kubelet_node(directory, plane, settings, size_bytes, fstype, image_size_bytes=image_size_bytes)
+            )
 
         yield make

@@ -145,6 +145,10 @@ class Kubelet:
         """Ends it; its pods go on."""
         self.server.stop()
 
+    def kill(self) -> None:
+        """Ends it by SIGKILL, as the kernel would where memory is short; its pods go on."""
+        self.server.kill()
+
     def close(self) -> None:
         """Ends it, and removes what it has mounted and linked. The pods have to be gone from the runtime."""
         self.stop()

@@ -23,13 +23,14 @@ PODS = "/api/v1/namespaces/default/pods"
 
 @dataclass(frozen=True)
 class KubeletNode:
-    """The parts of a node that a real kubelet keeps. `kubelet` runs."""
+    """The parts of a node that a real kubelet keeps. `kubelet` runs. `image_filesystem`: containerd's own, or None."""
 
     filesystem: LoopFilesystem
     containerd: Containerd
     kubelet: Kubelet
     plane: ControlPlane
     sandbox_image_id: str
+    image_filesystem: LoopFilesystem | None = None
 
     @property
     def api(self) -> Api:
@@ -81,15 +82,22 @@ def kubelet_node(
     size_bytes: int = 2 * GIB,
     fstype: str = "ext4",
     images: Sequence[Image] = (),
+    image_size_bytes: int = 0,
 ) -> Iterator[KubeletNode]:
     """A node of this cluster, registered; all of it is gone on exit, and the node object too.
 
+    `image_size_bytes`: of a second filesystem for all of containerd, as with a dedicated imagefs; 0: there is none.
     `images`: there before the kubelet starts, which sees them then; later ones it sees after 5 minutes at the latest.
     """
     with ExitStack() as stack:
         filesystem = stack.enter_context(LoopFilesystem(directory, size_bytes, fstype))
         disk = filesystem.mountpoint
-        containerd = stack.enter_context(Containerd(disk / "containerd", programs=containerd_directory()))
+        image_filesystem = None
+        if image_size_bytes:
+            image_filesystem = LoopFilesystem(directory / "images", image_size_bytes, fstype)
+            stack.enter_context(image_filesystem)
+        store = disk if image_filesystem is None else image_filesystem.mountpoint
+        containerd = stack.enter_context(Containerd(store / "containerd", programs=containerd_directory()))
         with tempfile.TemporaryDirectory(prefix="rn-image-") as outside:
             pause = containerd.import_image(write_image(Image(SANDBOX_IMAGE, (BASE,)), Path(outside)))
         kubelet = Kubelet(
@@ -105,7 +113,7 @@ def kubelet_node(
         stack.callback(kubelet.close)
         stack.callback(containerd.remove_pods, 20.0)
         stack.callback(kubelet.stop)
-        node = KubeletNode(filesystem, containerd, kubelet, plane, pause)
+        node = KubeletNode(filesystem, containerd, kubelet, plane, pause, image_filesystem)
         stack.callback(_forget, plane.api)
         if images:
             node.import_images(images)

@@ -45,6 +45,14 @@ class Server:
         self.stop()
         raise NotStarted(f"{' '.join(self._command)} is not ready; the end of its log:\n{tail}")
 
+    def kill(self) -> None:
+        """Ends it by SIGKILL. NotStarted when it does not run."""
+        if self._process is None:
+            raise NotStarted(f"{self._command[0]} does not run")
+        self._process.kill()
+        self._process.wait()
+        self._process = None
+
     def stop(self, patience_seconds: float = 10.0) -> None:
         """Ends it by SIGTERM, later by SIGKILL. May be called twice."""
         if self._process is None:

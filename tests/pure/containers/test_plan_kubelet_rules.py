@@ -106,6 +106,21 @@ def test_step_a_sweeps_pods_whose_content_or_runtime_should_be_removed(
         assert (removed(swept) == "s") is goes
 
 
+@pytest.mark.regression
+@pytest.mark.parametrize(("cautious", "going", "left"), [(True, "old", "new"), (False, "old new", "")])
+def test_a_static_pod_that_has_terminated_keeps_its_newest_copy_and_sandbox(
+    cautious: bool, going: str, left: str
+) -> None:
+    """A kubelet that restarts would run it again. Only where all is to go as the kubelet does it do they go."""
+    pods = PodStates(frozenset({"pod"}), {"pod": PodState(terminated=True, static=True)})
+    policy = ContainerGCPolicy(cautious=cautious)
+    plan = plan_container_gc(Listing(containers=(one("old", age=200), one("new"))), pods, policy, NOW_NS)
+    assert (removed(plan), kept(plan)) == (going, left)
+    assert [verdict.reason for verdict in plan.keep] == [Reason.NEWEST_OF_LIVE_POD] * cautious
+    empty = Listing(sandboxes=(sandbox("old", pod_uid="pod", age_seconds=9e4), sandbox("new", pod_uid="pod")))
+    assert removed(plan_sandbox_gc(empty, pods, policy, NOW_NS)) == going
+
+
 def test_before_the_first_sync_no_pod_is_unknown_for_good() -> None:
     """An unknown UID answers no until pods have been synced once, and yes afterwards."""
     listing = Listing(containers=(one("c"),), sandboxes=(sandbox("s", pod_uid="pod"),))

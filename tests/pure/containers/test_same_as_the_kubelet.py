@@ -50,7 +50,9 @@ def listings(draw: st.DrawFn) -> Listing:
     return Listing(containers=containers, sandboxes=sandboxes)
 
 
-states = st.builds(PodState, terminated=st.booleans(), deleted=st.booleans(), evicted=st.booleans())
+states = st.builds(
+    PodState, terminated=st.booleans(), deleted=st.booleans(), evicted=st.booleans(), static=st.booleans()
+)
 known = st.builds(
     PodStates,
     present=st.frozensets(uids),

@@ -109,10 +109,11 @@ def test_a_static_pod_is_known_by_the_uid_that_containers_carry() -> None:
     """That is its own hash, and an annotation of its mirror in the API, which has another UID."""
     static = annotated(HASH, ENDED, phase="Succeeded", source="file", hash=HASH)
     mirror = annotated(UID, RUNNING, source="api", hash=HASH, mirror=HASH)
-    assert parse_pod_list(listed(static)).states == {HASH: PodState(terminated=True)}
+    ended = PodState(terminated=True, static=True)
+    assert parse_pod_list(listed(static)).states == {HASH: ended}
     assert parse_pod_list(listed(mirror)).states == {UID: PodState(), HASH: PodState()}
-    assert parse_pod_list(listed(static, mirror)).states == {UID: PodState(), HASH: PodState(terminated=True)}
-    assert parse_pod_list(listed(mirror, static)).states == {UID: PodState(), HASH: PodState(terminated=True)}
+    assert parse_pod_list(listed(static, mirror)).states == {UID: PodState(), HASH: ended}
+    assert parse_pod_list(listed(mirror, static)).states == {UID: PodState(), HASH: ended}
 
 
 def test_every_alias_of_a_pod_is_a_pod_that_exists() -> None:
