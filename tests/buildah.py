@@ -65,7 +65,7 @@ def make_root(root: Path) -> None:
 
 
 def build(buildah: Buildah, root: Path, tag: str = IMAGE) -> None:
-    """Builds the image of config/Containerfile on a base of what is in `root`. Skips where the package index is away."""
+    """Builds the image of config/Containerfile on a base of what is in `root`. Skips without a package index."""
     base = buildah("from", "scratch")
     buildah("copy", "--quiet", base, str(root), "/")
     buildah("config", "--env", f"PATH={SEARCH_PATH}", base)

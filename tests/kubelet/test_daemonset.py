@@ -139,6 +139,13 @@ def container_of(pod: dict[str, Any]) -> dict[str, Any]:
     return dict(container)
 
 
+def assert_not_restarted(daemonset: DaemonSet, pod: dict[str, Any]) -> None:
+    """The first container of the pod runs. Else fails with how it ended, and its log."""
+    container = container_of(pod)
+    log = daemonset.kubectl.run("logs", "--namespace", NAMESPACE, "--previous", pod["metadata"]["name"])
+    assert container["restartCount"] == 0, f"{container['lastState']}: {log.stdout or log.stderr}; {daemonset.events()}"
+
+
 def assert_without_power(pid: int) -> None:
     """By /proc: root without a capability and without a way to one, under a filter of system calls, its root
     read-only."""
@@ -191,7 +198,8 @@ def test_the_shipped_daemonset_relieves_its_node(node: KubeletNode, daemonset: D
     command = Path(f"/proc/{daemonset.process()}/cmdline").read_text().split("\0")[1:-1]
     assert command == [*image.start, "--logging-format=json"]
     node.api.wait("the liveness probe succeeds", lambda: probes(node, "Liveness").get("successful", 0) > 0, 60.0)
-    assert "failed" not in probes(node, "Liveness")
+    for kind in ("Liveness", "Readiness"):
+        assert "failed" not in probes(node, kind), "they begin once the daemon has started"
     log = [json.loads(line) for line in node.api.text(f"{PODS}/{name}/log").splitlines()]
     assert any(event["message"].startswith("started") for event in log)
     freed_seconds = fill_across_the_mark(node, "first")
@@ -206,7 +214,7 @@ def test_the_shipped_daemonset_relieves_its_node(node: KubeletNode, daemonset: D
     assert not node.conditions()["DiskPressure"]
     assert (daemonset.state / "images.json").is_file()
     assert (daemonset.run / "control.sock").is_socket()
-    assert container_of(node.api.get(f"{PODS}/{name}"))["restartCount"] == 0
+    assert_not_restarted(daemonset, node.api.get(f"{PODS}/{name}"))
     print(
         f"\nDaemonSet: ready after {ready_seconds:.1f} s, the first byte freed {freed_seconds:.2f} s after the"
         f" crossing, {len(removed)} images; the image {image.size_bytes / MIB:.1f} MiB"
@@ -214,11 +222,13 @@ def test_the_shipped_daemonset_relieves_its_node(node: KubeletNode, daemonset: D
     assert end_of(node.api, name) == {"reason": "Completed", "exitCode": 0}
 
 
+@pytest.mark.skipif(
+    not has_program("KUBE_CONTROLLER_MANAGER"),
+    reason="no DaemonSet controller: no kube-controller-manager (KUBE_CONTROLLER_MANAGER=)",
+)
 def test_it_survives_a_new_rollout(node: KubeletNode, daemonset: DaemonSet, plane: ControlPlane) -> None:
     """By the DaemonSet controller, with `kubectl rollout restart`: the new pod gets the lock of the node, keeps the
     ages of the images, and relieves the node of what came while none ran."""
-    if not has_program("KUBE_CONTROLLER_MANAGER"):
-        pytest.skip("no DaemonSet controller: no kube-controller-manager (KUBE_CONTROLLER_MANAGER=)")
     with plane.controllers("daemonset-controller"):
         first = daemonset.wait_until_ready()["metadata"]["name"]
         ages = first_detected(daemonset)
@@ -235,7 +245,7 @@ def test_it_survives_a_new_rollout(node: KubeletNode, daemonset: DaemonSet, plan
         assert removed
         assert removed <= UNUSED_REFERENCES
         assert seen["passes"][-1]["result"] == "satisfied"
-        assert container_of(second)["restartCount"] == 0
+        assert_not_restarted(daemonset, second)
         assert not node.conditions()["DiskPressure"]
 
 
