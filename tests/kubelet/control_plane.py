@@ -1,4 +1,4 @@
-"""etcd and kube-apiserver on loopback, for one node: no scheduler, no controllers.
+"""etcd and kube-apiserver on loopback, for one node: no scheduler, and only those controllers that a test starts.
 
 So a pod has to name its node and to do without a token of a service account, nobody makes its namespace but `default`,
 and nobody taints a node under pressure.
@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 import secrets
-from contextlib import ExitStack, suppress
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from tests.kubelet.api import Api, ApiError
 from tests.kubelet.certificates import Authority
+from tests.kubelet.kubeconfig import write_kubeconfig
 from tests.kubelet.process import Server
 from tests.kubelet.programs import program
 from tests.ports import free_port
@@ -46,6 +49,23 @@ class ControlPlane:
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         asked = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {"expirationSeconds": 3600}}
         return str(self.api.create(path, asked)["status"]["token"])
+
+    @contextmanager
+    def controllers(self, *names: str) -> Iterator[None]:
+        """A kube-controller-manager with these controllers alone, while the `with` block lasts."""
+        port = free_port()
+        kubeconfig = write_kubeconfig(self._directory / "controllers.kubeconfig", self.api, {"token": self.api.token})
+        command = [
+            program("KUBE_CONTROLLER_MANAGER"), "--kubeconfig", kubeconfig, "--controllers", ",".join(names),
+            "--leader-elect=false", "--bind-address", "127.0.0.1", "--secure-port", str(port),
+            "--cert-dir", self._directory / "controllers",
+        ]  # fmt: skip
+        manager = Server(command, self._directory / "controllers.log", dict(os.environ))
+        manager.start(lambda: _listens(port))
+        try:
+            yield
+        finally:
+            manager.stop()
 
     def _start_etcd(self, stack: ExitStack) -> str:
         client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
@@ -91,3 +111,9 @@ class ControlPlane:
             return False
 
         server.start(is_ready, seconds=120.0)
+
+
+def _listens(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
+        return True
+    return False

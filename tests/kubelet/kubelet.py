@@ -18,6 +18,7 @@ from typing import Any
 
 from tests.kubelet.api import Api
 from tests.kubelet.certificates import Authority
+from tests.kubelet.kubeconfig import write_kubeconfig
 from tests.kubelet.process import Server
 from tests.kubelet.programs import program
 from tests.ports import free_port
@@ -56,7 +57,8 @@ class Kubelet:
         self.pod_logs = pod_logs
         self.static_pods = directory / "manifests"
         self.static_pods.mkdir()
-        self.configuration = directory / "config.json"
+        root.mkdir(parents=True)
+        self.configuration = root / "config.yaml"  # where kubeadm puts it
         self.port, self._health_port = free_port(), free_port()
         self.endpoint = f"https://127.0.0.1:{self.port}"
         self.health = f"http://127.0.0.1:{self._health_port}/healthz"
@@ -104,32 +106,8 @@ class Kubelet:
                 }
             )
         )
-        kubeconfig = directory / "kubeconfig"
-        kubeconfig.write_text(
-            json.dumps(
-                {
-                    "apiVersion": "v1",
-                    "kind": "Config",
-                    "current-context": "node",
-                    "contexts": [{"name": "node", "context": {"cluster": "tests", "user": "node"}}],
-                    "clusters": [
-                        {
-                            "name": "tests",
-                            "cluster": {"server": api.server, "certificate-authority": str(authority.certificate)},
-                        }
-                    ],
-                    "users": [
-                        {
-                            "name": "node",
-                            "user": {
-                                "client-certificate": str(self.client_certificate),
-                                "client-key": str(self.client_key),
-                            },
-                        }
-                    ],
-                }
-            )
-        )
+        credentials = {"client-certificate": str(self.client_certificate), "client-key": str(self.client_key)}
+        kubeconfig = write_kubeconfig(directory / "kubeconfig", api, credentials)
         command = [
             program("KUBELET"), "--config", self.configuration, "--kubeconfig", kubeconfig, "--root-dir", root,
             "--cert-dir", directory / "pki", "--hostname-override", NODE, "--v", "2",

@@ -1,7 +1,8 @@
 """The programs of the ring: where they are, and what is missing.
 
 `KUBELET`, `KUBE_APISERVER` and `ETCD` name them, else they are looked for on PATH. `CONTAINERD` names another
-containerd than that of the machine; its shim and `ctr` are in the same directory.
+containerd than that of the machine; its shim and `ctr` are in the same directory. Only some tests need
+`KUBE_CONTROLLER_MANAGER`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from tests.real_node.conftest import what_is_missing as missing_for_a_node
 from tests.real_node.loopfs import find_tool, run_tool
 
 VARIABLES = {"KUBELET": "kubelet", "KUBE_APISERVER": "kube-apiserver", "ETCD": "etcd"}
+OPTIONAL = {"KUBE_CONTROLLER_MANAGER": "kube-controller-manager"}
 
 
 @functools.cache
@@ -26,11 +28,17 @@ def what_is_missing() -> str | None:
     return f"no real kubelet can be started here: no {', no '.join(missing)}" if missing else None
 
 
+def has_program(variable: str) -> bool:
+    """Whether a program that only some tests need is there."""
+    return _found(variable, OPTIONAL[variable]) is not None
+
+
 def program(variable: str) -> Path:
     """Where the program that this variable names is. FileNotFoundError where it is missing."""
-    found = _found(variable, VARIABLES[variable])
+    name = (VARIABLES | OPTIONAL)[variable]
+    found = _found(variable, name)
     if found is None:
-        raise FileNotFoundError(f"no {VARIABLES[variable]}: neither {variable}= nor PATH names one")
+        raise FileNotFoundError(f"no {name}: neither {variable}= nor PATH names one")
     return Path(found)
 
 

@@ -6,72 +6,28 @@ so that Python is there and nothing has to be pulled.
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from signals.types import Signal
+from tests.buildah import IMAGE, MOUNTS, Buildah, build, make_root, skip_without_buildah
 from tests.nodes.small_node import MIB, SmallNode
-from tests.repository import ROOT
 
 LARGEST_MIB = 60
 MOST_INODES = 1500  # pip and byte code would be three times as many
-MOUNTS = ("--volume", "/usr:/usr:ro", "--volume", "/etc:/etc:ro")
-IMAGE, BASE = "localhost/reclaimd:test", "localhost/base:test"
-
-
-class Buildah:
-    """Debian's buildah with a store of its own."""
-
-    def __init__(self, directory: Path):
-        self._store = [
-            "--root",
-            str(directory / "store"),
-            "--runroot",
-            str(directory / "run"),
-            "--storage-driver",
-            "vfs",
-        ]
-
-    def __call__(self, *arguments: str) -> str:
-        """Runs a command and returns what it printed. Fails with what it said."""
-        process = self.run(*arguments)
-        assert process.returncode == 0, process.stderr
-        return process.stdout.strip()
-
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Runs a command."""
-        command = ["buildah", *self._store, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=150, cwd=ROOT)
 
 
 @pytest.fixture(scope="module")
 def buildah(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Buildah]:
     """A buildah that has built the image."""
-    if shutil.which("buildah") is None or os.geteuid() != 0:
-        pytest.skip("needs root and buildah (Debian package buildah)")
-    if not Path("/usr/bin/python3").exists() or not Path("/usr/lib/python3/dist-packages/pip").exists():
-        pytest.skip("needs Debian's own Python with pip (package python3-pip) for the base")
+    skip_without_buildah()
     directory = tmp_path_factory.mktemp("buildah")
     made = Buildah(directory)
-    root = directory / "base"
-    for name in ("usr", "etc", "tmp", "proc", "sys", "dev", "root", "run", "var/tmp", "opt"):
-        (root / name).mkdir(parents=True)
-    for link in ("bin", "sbin", "lib", "lib64"):
-        if Path("/", link).is_symlink():
-            (root / link).symlink_to(f"usr/{link}")
-    base = made("from", "scratch")
-    made("copy", "--quiet", base, str(root), "/")
-    made("commit", "--quiet", base, BASE)
-    options = ("--isolation", "chroot", "--network", "host", "--pull-never", "--build-arg", f"BASE={BASE}", *MOUNTS)
-    built = made.run("bud", *options, "--file", "config/Containerfile", "--tag", IMAGE, ".")
-    if "No matching distribution" in built.stdout + built.stderr:
-        pytest.skip("the package index cannot be reached from a container here")
-    assert built.returncode == 0, built.stdout + built.stderr
+    make_root(directory / "base")
+    build(made, directory / "base")
     yield made
     shutil.rmtree(directory)
 
@@ -84,6 +40,15 @@ def test_the_image_is_small(buildah: Buildah) -> None:
     assert len(files) <= MOST_INODES
     assert sum(path.stat().st_blocks * 512 for path in files) <= LARGEST_MIB * MIB
     assert not [path for path in files if path.suffix == ".pyc" or path.name in ("pip", "grpc")]
+    buildah("rm", container)
+
+
+@pytest.mark.regression
+def test_a_command_in_the_image_needs_no_path(buildah: Buildah) -> None:
+    """As in `kubectl exec daemonset/reclaimd -- reclaimd status`."""
+    container = buildah("from", "--pull-never", IMAGE)
+    options = ("--isolation", "chroot", "--network", "host", *MOUNTS)
+    assert buildah("run", *options, container, "--", "reclaimd", "--version").startswith("reclaimd ")
     buildah("rm", container)
 
 

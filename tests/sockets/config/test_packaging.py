@@ -156,7 +156,7 @@ def test_the_configuration_of_the_daemonset_is_one(kustomization: Path, tmp_path
         volume["name"]: volume for volume in of_kind(objects, "DaemonSet")["spec"]["template"]["spec"]["volumes"]
     }
     assert volumes["control"]["hostPath"]["path"] == mounts["control"], "the lock is shared with a unit on the host"
-    for probe in ("livenessProbe", "readinessProbe"):
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         asked = container[probe]["httpGet"]
         assert configuration.metrics_address in (f"{asked['host']}:{asked['port']}", f"0.0.0.0:{asked['port']}")
     command, *options = container["args"]

@@ -1,0 +1,77 @@
+"""Debian's buildah with a store of its own, and the image of config/Containerfile, built on a base made here.
+
+The base is a directory; while the image is built this machine's /usr and /etc are mounted over it, so that Python with
+pip is there and nothing has to be pulled.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.repository import ROOT
+
+MOUNTS = ("--volume", "/usr:/usr:ro", "--volume", "/etc:/etc:ro")
+IMAGE, BASE = "localhost/reclaimd:test", "localhost/base:test"
+DIRECTORIES = ("usr", "etc", "tmp", "proc", "sys", "dev", "root", "run", "var/tmp", "opt")
+SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class Buildah:
+    """Debian's buildah with its store in a directory."""
+
+    def __init__(self, directory: Path):
+        self._store = [
+            "--root",
+            str(directory / "store"),
+            "--runroot",
+            str(directory / "run"),
+            "--storage-driver",
+            "vfs",
+        ]
+
+    def __call__(self, *arguments: str) -> str:
+        """Runs a command and returns what it printed. Fails with what it said."""
+        process = self.run(*arguments)
+        assert process.returncode == 0, process.stderr
+        return process.stdout.strip()
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Runs a command."""
+        command = ["buildah", *self._store, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=150, cwd=ROOT)
+
+
+def skip_without_buildah() -> None:
+    """Skips the test where the image cannot be built."""
+    if shutil.which("buildah") is None or os.geteuid() != 0:
+        pytest.skip("needs root and buildah (Debian package buildah)")
+    if not Path("/usr/bin/python3").exists() or not Path("/usr/lib/python3/dist-packages/pip").exists():
+        pytest.skip("needs Debian's own Python with pip (package python3-pip) for the base")
+
+
+def make_root(root: Path) -> None:
+    """The empty directories of a root, with the links that this machine has beside /usr."""
+    for name in DIRECTORIES:
+        (root / name).mkdir(parents=True)
+    for link in ("bin", "sbin", "lib", "lib64"):
+        if Path("/", link).is_symlink():
+            (root / "usr" / link).mkdir()
+            (root / link).symlink_to(f"usr/{link}")
+
+
+def build(buildah: Buildah, root: Path, tag: str = IMAGE) -> None:
+    """Builds the image of config/Containerfile on a base of what is in `root`. Skips without a package index."""
+    base = buildah("from", "scratch")
+    buildah("copy", "--quiet", base, str(root), "/")
+    buildah("config", "--env", f"PATH={SEARCH_PATH}", base)
+    buildah("commit", "--quiet", base, BASE)
+    options = ("--isolation", "chroot", "--network", "host", "--pull-never", "--build-arg", f"BASE={BASE}", *MOUNTS)
+    built = buildah.run("bud", *options, "--file", "config/Containerfile", "--tag", tag, ".")
+    if "No matching distribution" in built.stdout + built.stderr:
+        pytest.skip("the package index cannot be reached from a container here")
+    assert built.returncode == 0, built.stdout + built.stderr

@@ -1,0 +1,47 @@
+"""The program kubectl with a kubeconfig of its own, as the bearer of a client's token."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from tests.kubelet.api import Api
+from tests.kubelet.kubeconfig import write_kubeconfig
+from tests.real_node.loopfs import find_tool
+
+SECONDS = 60.0
+
+
+def missing_kubectl() -> str | None:
+    """One sentence that says why kubectl cannot be used here, or None."""
+    found = find_tool("kubectl")
+    if found is None:
+        return "no kubectl (Debian package kubernetes-client)"
+    version = subprocess.run([found, "version", "--client"], capture_output=True, text=True, check=False).stdout
+    if "Kustomize" not in version:
+        return "this kubectl is older than 1.21: its kustomize knows no directories among resources"
+    return None
+
+
+class Kubectl:
+    """kubectl whose home is a directory."""
+
+    def __init__(self, directory: Path, api: Api) -> None:
+        directory.mkdir(parents=True)
+        self._command = [find_tool("kubectl") or "kubectl"]
+        file = write_kubeconfig(directory / "kubeconfig", api, {"token": api.token})
+        self._environment = {**os.environ, "HOME": str(directory), "KUBECONFIG": str(file)}
+
+    def __call__(self, *arguments: str) -> str:
+        """Runs a command and returns what it printed. Fails with what it said."""
+        process = self.run(*arguments)
+        assert process.returncode == 0, f"kubectl {' '.join(arguments)}: {process.stderr or process.stdout}"
+        return process.stdout
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Runs a command."""
+        command = [*self._command, *arguments]
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=SECONDS, env=self._environment
+        )
