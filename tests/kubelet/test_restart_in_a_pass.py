@@ -30,7 +30,7 @@ def proxied(make_node: NodeMaker) -> Iterator[tuple[KubeletNode, Proxy]]:
     ask through the proxy."""
     node = make_node()
     make_pods_of_every_kind(node)
-    node.import_images(
+    node.import_removable(
         [Image(f"reclaimd.test/unused:{number}", (BASE, random_layer(number, MIB))) for number in range(UNUSED)]
     )
     with Proxy(str(node.containerd.socket), str(node.containerd.run_directory / "proxy.sock")) as proxy:
