@@ -136,11 +136,13 @@ def test_what_the_kubelet_said_before_it_was_killed_holds_and_the_next_pass_does
     assert not {each.labels["io.kubernetes.pod.name"] for each in held.list_containers()} & set(names)
     assert {each.metadata.name for each in held.list_sandboxes()} >= set(names)
     node.kubelet.start()
-    process_again = reclaimd(
-        "reclaim", "--config", str(configuration), "--signal", "imagefs.available", "--all", "--now", "-o", "json"
-    )
-    assert process_again.returncode == 0, process_again.stderr
-    assert not {each.metadata.name for each in held.list_sandboxes()} & {*names, "done", "failed"}
+
+    def passed_again() -> bool:
+        command = ("--config", str(configuration), "--signal", "imagefs.available", "--all", "--now")
+        assert reclaimd("reclaim", *command).returncode == 0
+        return not {each.metadata.name for each in held.list_sandboxes()} & {*names, "done", "failed"}
+
+    node.api.wait("the sandboxes go, as soon as it lists its pods again", passed_again, 60.0)
     crashes = restarts_of(node, "crashing")
     node.api.wait("it crashes again", lambda: restarts_of(node, "crashing") > crashes, 120.0)
     assert statuses(node, *before) == before
