@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 
 from tests.kubelet.api import Api
 from tests.kubelet.control_plane import ControlPlane
-from tests.kubelet.kubelet import CONTAINER_LOG_LINKS, NODE, Kubelet, KubeletSettings
+from tests.kubelet.kubelet import CONTAINER_LOG_LINKS, IMAGE_AGE_SECONDS, NODE, Kubelet, KubeletSettings
 from tests.kubelet.programs import containerd_directory
 from tests.real_node.containerd import SANDBOX_IMAGE, Containerd
 from tests.real_node.loopfs import LoopFilesystem
@@ -46,6 +47,11 @@ class KubeletNode:
         """Brings images in; their ids. The first given is the oldest."""
         with tempfile.TemporaryDirectory(prefix="rn-image-") as outside:
             return self.containerd.import_images(write_images(images, Path(outside)))
+
+    def import_removable(self, images: Sequence[Image]) -> None:
+        """Brings images in that nobody uses, and waits until they are old enough to go."""
+        self.import_images(images)
+        time.sleep(1.1 * IMAGE_AGE_SECONDS)
 
     def create(self, pod: dict[str, Any]) -> None:
         """Makes a pod."""

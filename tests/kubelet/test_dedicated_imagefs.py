@@ -32,7 +32,7 @@ UNUSED = [
 def node(make_node: NodeMaker) -> KubeletNode:
     """A node with a running pod and images that nobody uses; both filesystems are of different sizes."""
     made = make_node(MARKS, image_size_bytes=GIB)
-    made.import_images([Image(APP, (BASE,)), *UNUSED])
+    made.import_removable([Image(APP, (BASE,)), *UNUSED])
     made.create(manifests.running("serves", APP))
     made.wait_for_phase("serves", "Running")
     return made

@@ -34,7 +34,7 @@ def node(make_node: NodeMaker) -> KubeletNode:
     made = make_node()
     for event in made.api.events():
         made.api.delete(f"/api/v1/namespaces/default/events/{event['metadata']['name']}")
-    made.import_images(
+    made.import_removable(
         [Image(f"reclaimd.test/unused:{number}", (BASE, random_layer(number, IMAGE_BYTES))) for number in range(4)]
     )
     return made

@@ -30,7 +30,7 @@ def proxied(make_node: NodeMaker) -> Iterator[tuple[KubeletNode, Proxy]]:
     ask through the proxy."""
     node = make_node()
     make_pods_of_every_kind(node)
-    node.import_images(
+    node.import_removable(
         [Image(f"reclaimd.test/unused:{number}", (BASE, random_layer(number, MIB))) for number in range(UNUSED)]
     )
     with Proxy(str(node.containerd.socket), str(node.containerd.run_directory / "proxy.sock")) as proxy:
@@ -136,11 +136,13 @@ def test_what_the_kubelet_said_before_it_was_killed_holds_and_the_next_pass_does
     assert not {each.labels["io.kubernetes.pod.name"] for each in held.list_containers()} & set(names)
     assert {each.metadata.name for each in held.list_sandboxes()} >= set(names)
     node.kubelet.start()
-    process_again = reclaimd(
-        "reclaim", "--config", str(configuration), "--signal", "imagefs.available", "--all", "--now", "-o", "json"
-    )
-    assert process_again.returncode == 0, process_again.stderr
-    assert not {each.metadata.name for each in held.list_sandboxes()} & {*names, "done", "failed"}
+
+    def passed_again() -> bool:
+        command = ("--config", str(configuration), "--signal", "imagefs.available", "--all", "--now")
+        assert reclaimd("reclaim", *command).returncode == 0
+        return not {each.metadata.name for each in held.list_sandboxes()} & {*names, "done", "failed"}
+
+    node.api.wait("the sandboxes go, as soon as it lists its pods again", passed_again, 60.0)
     crashes = restarts_of(node, "crashing")
     node.api.wait("it crashes again", lambda: restarts_of(node, "crashing") > crashes, 120.0)
     assert statuses(node, *before) == before

@@ -24,7 +24,7 @@ def node(make_node: NodeMaker) -> KubeletNode:
     """A node with a pod of each kind and images that nobody uses."""
     made = make_node()
     make_pods_of_every_kind(made)
-    made.import_images(
+    made.import_removable(
         [Image(f"reclaimd.test/unused:{number}", (BASE, random_layer(number, IMAGE_BYTES))) for number in range(IMAGES)]
     )
     return made
