@@ -113,6 +113,7 @@ class Clients:
             thread.start()
         except (RuntimeError, OSError) as error:
             self._close()
+            os.close(self._wake)
             if isinstance(error, RuntimeError):
                 raise CannotServe("no thread can be started for it") from None
             raise
@@ -128,6 +129,8 @@ class Clients:
         self._stopping = True
         os.eventfd_write(self._wake, 1)
         self._thread.join(STOP_SECONDS)
+        if not self._thread.is_alive():  # the thread itself would close it before it is written to
+            os.close(self._wake)
         self._thread = None
         self._server.close()
 
@@ -304,6 +307,5 @@ class Clients:
             self._drop(client)
         self._selector.close()
         self._server.close()
-        for descriptor in (self._wake, self._spare):
-            if descriptor is not None:
-                os.close(descriptor)
+        if self._spare is not None:
+            os.close(self._spare)

@@ -177,8 +177,9 @@ def test_a_container_whose_removal_hangs_is_parked_and_images_go_on(small_node: 
     )
     record = passed(node, FAST)
     assert set(small_node.removed("image")) == set(images)
-    assert result_of(record, copies[0]) == str(Result.PARKED)
-    assert outcome_of(record, copies[0]).may_have_gone
+    parked = [each for each in copies if result_of(record, each) == str(Result.PARKED)]  # two may have gone at once
+    assert len(parked) == 1
+    assert outcome_of(record, parked[0]).may_have_gone
     small_node.failpoints.clear()
 
 
