@@ -33,7 +33,6 @@ from reclaim.pods.kubelet_client import KubeletUnavailable, get_pods, get_stats_
 from reclaim.pods.kubelet_endpoint import KubeletEndpoint
 from reclaim.pods.kubelet_json import KubeletAnswerError
 from reclaim.pods.kubelet_search import KubeletSearch
-from reclaim.pods.pod_list import PodListError
 from signals.clock import SystemClock
 from signals.types import FsLayout, Signal, SignalObservations
 
@@ -129,5 +128,5 @@ def _list_of_pods(configuration: Configuration) -> tuple[KubeletEndpoint, bytes]
 def _parsed(what: str, parse: Callable[[bytes], Parsed], body: bytes) -> Parsed:
     try:
         return parse(body)
-    except (PodListError, KubeletAnswerError) as error:
+    except KubeletAnswerError as error:
         raise KubeletUnavailable(f"the kubelet's {what} is not used: {error}") from None

@@ -36,7 +36,7 @@ INT32 = 2**31
 def parse_active_pods(body: bytes) -> tuple[EvictablePod, ...]:
     """The pods that have not terminated, in the order of the answer.
 
-    Raises PodListError or KubeletAnswerError, and nothing else, for anything that is not a complete list of pods.
+    Raises KubeletAnswerError, and nothing else, for anything that is not a complete list of pods.
     """
     states = parse_pod_list(body).states
     pods = (_pod(item, deleted=states[uid].deleted) for item, uid in _items(body) if not states[uid].terminated)

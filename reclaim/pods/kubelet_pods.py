@@ -25,7 +25,8 @@ from dataclasses import replace
 
 from reclaim.clock import Clock
 from reclaim.pods.kubelet_client import KubeletUnavailable
-from reclaim.pods.pod_list import PodListError, parse_pod_list
+from reclaim.pods.kubelet_json import KubeletAnswerError
+from reclaim.pods.pod_list import parse_pod_list
 from reclaim.pods.states import PodSource, PodState, PodStates, RootIdentity
 
 PAUSE_SECONDS = 10.0
@@ -85,6 +86,6 @@ class KubeletPods:
             if error.late:
                 self._late, self._ask_from = str(error), self._clock.monotonic() + PAUSE_SECONDS
             return states, str(error)
-        except PodListError as error:
+        except KubeletAnswerError as error:
             return states, f"the kubelet's list of pods is not used: {error}"
         return replace(states, kubelet=pods.states, sources_ready=pods.from_api_server), None
