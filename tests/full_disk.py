@@ -15,14 +15,13 @@ import os
 import shutil
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
+from tests.background import Background
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon
 from tests.stopped import wait_until_stopped
 
@@ -122,31 +121,22 @@ def _take_bytes(room: Path, *, leave_reserve: bool) -> None:
             return
 
 
-class Observer:
+class Observer(Background):
     """Reads a filesystem every millisecond until it has more free than its lowest reading."""
 
     def __init__(self, disk: Path, *, inodes: bool) -> None:
+        super().__init__("observer")
+        self.freed_at: float | None = None
         self._disk, self._inodes = disk, inodes
         self._least = free(disk, inodes=inodes)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self.freed_at: float | None = None
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
 
     def wait(self, seconds: float) -> bool:
         """True if something was freed in time."""
         self._thread.join(seconds)
         return self.freed_at is not None
 
-    def _watch(self) -> None:
-        while self.freed_at is None and not self._stop.wait(0.001):
+    def _run(self) -> None:
+        while self.freed_at is None and not self._over.wait(0.001):
             now = free(self._disk, inodes=self._inodes)
             if now > self._least + (0 if self._inodes else 64 << 10):  # a log that is truncated is no relief
                 self.freed_at = time.monotonic()

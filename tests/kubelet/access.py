@@ -6,6 +6,7 @@ Roles and bindings are of the cluster, which all nodes share, so each has a name
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 from tests.kubelet.node import KubeletNode
@@ -24,10 +25,17 @@ def service_account(node: KubeletNode, *resources: str) -> str:
     return node.plane.service_account_token(name)
 
 
-def allow_group(node: KubeletNode, group: str, *resources: str) -> None:
-    """Lets everybody whose certificate names this group `get` these resources."""
+def allow_group(node: KubeletNode, group: str, *resources: str) -> Callable[[], None]:
+    """Lets everybody whose certificate names this group `get` these resources; what is returned takes it back."""
     subject = {"kind": "Group", "name": group, "apiGroup": "rbac.authorization.k8s.io"}
-    _allow_get(node, group.replace(":", "-"), resources, subject)
+    name = f"{group.replace(':', '-')}-{secrets.token_hex(4)}"
+    _allow_get(node, name, resources, subject)
+
+    def take_back() -> None:
+        node.api.delete(f"{RBAC}/clusterrolebindings/{name}")
+        node.api.delete(f"{RBAC}/clusterroles/{name}")
+
+    return take_back
 
 
 def token_fields(node: KubeletNode, token: str) -> dict[str, Any]:

@@ -10,13 +10,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
+from tests.background import Background
 from tests.kubelet import manifests
 from tests.kubelet.api import ApiError
 from tests.kubelet.control_plane import ControlPlane
@@ -59,25 +58,14 @@ class DuelRun:
     restarted: tuple[str, ...]
 
 
-@dataclass
-class Sampler:
+class Sampler(Background):
     """Reads available bytes and what the fill has written, each 5 ms, until the `with` block ends."""
 
-    disk: Path
-    fill: Fill
-    samples: list[tuple[float, int, int]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
+    def __init__(self, disk: Path, fill: Fill) -> None:
+        super().__init__("sampler")
+        self.samples: list[tuple[float, int, int]] = []
+        self._disk = disk
+        self._written_to = fill.directory / "fill.bin"
 
     @property
     def lowest(self) -> int:
@@ -94,34 +82,24 @@ class Sampler:
         freed = (at for at, available, written in self.samples if at > crossed and available + written >= most + MIB)
         return next((at - crossed for at in freed), None)
 
-    def _watch(self) -> None:
-        file = self.fill.directory / "fill.bin"
-        while not self._stop.wait(SAMPLE_SECONDS):
+    def _run(self) -> None:
+        while not self._over.wait(SAMPLE_SECONDS):
             with contextlib.suppress(FileNotFoundError):
-                written = file.stat().st_blocks * 512
-                figures = os.statvfs(self.disk)
+                written = self._written_to.stat().st_blocks * 512
+                figures = os.statvfs(self._disk)
                 self.samples.append((time.monotonic(), figures.f_bavail * figures.f_frsize, written))
 
 
-class PressureWatch:
+class PressureWatch(Background):
     """Asks the API server whether the node has DiskPressure, until the `with` block ends. `seen`: it once had."""
 
     def __init__(self, node: KubeletNode) -> None:
-        self._node = node
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        super().__init__("pressure watch")
         self.seen = False
+        self._node = node
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._stop.wait(WATCH_SECONDS):
+    def _run(self) -> None:
+        while not self._over.wait(WATCH_SECONDS):
             with contextlib.suppress(ApiError, OSError):
                 self.seen = self.seen or self._node.conditions()["DiskPressure"]
 

@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 from tests.kubelet import manifests
+from tests.kubelet.manifests import APP
 from tests.kubelet.node import PODS, KubeletNode
 from tests.real_node.oci import BASE, Image, random_layer
 
 MIB = 1 << 20
-APP = "reclaimd.test/app:1"
 SETTLED = ("serves", "prepared", "done", "failed", "static-127.0.0.1")
 """The pods that stay as they are; `crashing` begins again and again."""
 LOGS = {"done": "done is done\n", "failed": "oh\n", "crashing": "crashing fails\n"}

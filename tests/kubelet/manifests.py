@@ -8,6 +8,8 @@ from typing import Any
 
 from tests.kubelet.kubelet import NODE
 
+APP = "reclaimd.test/app:1"
+"""The image of most pods; a test imports it."""
 SLEEP = ("/bin/sleep", "1000000000")
 SHELL = ("/bin/sh", "-c")
 

@@ -7,27 +7,13 @@ import shutil
 from typing import Any
 
 from tests.kubelet import manifests
+from tests.kubelet.access import allow_group
 from tests.kubelet.conftest import NodeMaker
 from tests.kubelet.kubelet import IMAGE_AGE_SECONDS
+from tests.kubelet.manifests import APP
 from tests.kubelet.node import KubeletNode
 from tests.real_node.oci import BASE, Image
 from tests.reclaimd_process import reclaimd, write_configuration
-
-APP = "reclaimd.test/app:1"
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
-ROLE = {
-    "apiVersion": "rbac.authorization.k8s.io/v1",
-    "kind": "ClusterRole",
-    "metadata": {"name": "node-reads-its-pods"},
-    "rules": [{"apiGroups": [""], "resources": ["nodes/pods", "nodes/stats"], "verbs": ["get"]}],
-}
-BINDING = {
-    "apiVersion": "rbac.authorization.k8s.io/v1",
-    "kind": "ClusterRoleBinding",
-    "metadata": {"name": "node-reads-its-pods"},
-    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "node-reads-its-pods"},
-    "subjects": [{"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "system:nodes"}],
-}
 
 
 def finding(configuration: str) -> dict[str, Any]:
@@ -61,8 +47,7 @@ def test_the_nodes_own_identity_is_used_once_it_has_a_role(make_node: NodeMaker)
     assert "403 Forbidden" in json.dumps(finding(configuration))
     assert reclaimd(*collect).returncode == 0
     assert containers(node) == 1
-    node.api.create(f"{RBAC}/clusterroles", ROLE)
-    node.api.create(f"{RBAC}/clusterrolebindings", BINDING)
+    take_back = allow_group(node, "system:nodes", "nodes/pods", "nodes/stats")
     try:
         node.api.wait("the kubelet is asked", lambda: finding(configuration) == {}, 30.0)
         assert reclaimd(*collect).returncode == 0
@@ -70,5 +55,4 @@ def test_the_nodes_own_identity_is_used_once_it_has_a_role(make_node: NodeMaker)
         planned = reclaimd("plan", "--pods", "--config", configuration, "--signal", "nodefs.available", "-o", "json")
         assert planned.returncode == 0, planned.stderr
     finally:
-        node.api.delete(f"{RBAC}/clusterrolebindings/node-reads-its-pods")
-        node.api.delete(f"{RBAC}/clusterroles/node-reads-its-pods")
+        take_back()

@@ -12,7 +12,8 @@ from tests.kubelet import manifests
 from tests.kubelet.access import service_account
 from tests.kubelet.api import Api
 from tests.kubelet.conftest import NodeMaker
-from tests.kubelet.every_kind import APP, MIB
+from tests.kubelet.every_kind import MIB
+from tests.kubelet.manifests import APP
 from tests.kubelet.node import GIB, KubeletNode
 from tests.real_node.fill import fill_bytes
 from tests.real_node.loopfs import LoopFilesystem

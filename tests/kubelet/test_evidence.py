@@ -10,11 +10,11 @@ import pytest
 
 from tests.kubelet import manifests
 from tests.kubelet.conftest import NodeMaker
+from tests.kubelet.manifests import APP
 from tests.kubelet.node import PODS, KubeletNode
 from tests.real_node.oci import BASE, Image
 from tests.reclaimd_process import Daemon, reclaimd, write_configuration
 
-APP = "reclaimd.test/app:1"
 AGE_SECONDS = 10  # the shortest that can be configured
 SOAK_BATCHES, SOAK_BATCH = 21, 50
 

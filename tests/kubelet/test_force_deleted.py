@@ -16,7 +16,8 @@ import pytest
 from tests.kubelet import manifests
 from tests.kubelet.access import kubelet_fields
 from tests.kubelet.conftest import NodeMaker
-from tests.kubelet.every_kind import APP, MIB, SETTLED, make_pods_of_every_kind, restarts_of, statuses
+from tests.kubelet.every_kind import MIB, SETTLED, make_pods_of_every_kind, restarts_of, statuses
+from tests.kubelet.manifests import APP
 from tests.kubelet.node import PODS, KubeletNode
 from tests.real_node.oci import BASE, Image, random_layer
 from tests.reclaimd_process import answer, reclaimd, write_configuration

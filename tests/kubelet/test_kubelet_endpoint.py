@@ -12,7 +12,8 @@ import pytest
 from tests.kubelet import manifests
 from tests.kubelet.access import allow_group, certificate_fields, kubelet_fields, service_account, token_fields
 from tests.kubelet.conftest import NodeMaker
-from tests.kubelet.every_kind import APP, MIB, statuses
+from tests.kubelet.every_kind import MIB, statuses
+from tests.kubelet.manifests import APP
 from tests.kubelet.node import PODS, KubeletNode
 from tests.real_node.oci import BASE, Image, random_layer
 from tests.reclaimd_process import answer, reclaimd, write_configuration

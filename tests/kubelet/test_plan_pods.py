@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from tests.kubelet import manifests
+from tests.kubelet.access import certificate_fields
 from tests.kubelet.conftest import NodeMaker
+from tests.kubelet.manifests import APP
 from tests.kubelet.node import KubeletNode
 from tests.real_node.fill import fill_bytes
 from tests.real_node.oci import BASE, Image
 from tests.reclaimd_process import reclaimd, write_configuration
 
 MIB = 1 << 20
-APP = "reclaimd.test/app:1"
 MARK_BYTES = 300 * MIB
 WRITES_MIB = {"small": 60, "large": 180, "middle": 120, "entitled": 240}  # entitled: within its request
 
@@ -39,14 +40,10 @@ def test_the_kubelet_evicts_in_the_order_of_the_list(make_node: NodeMaker) -> No
     """Nothing is left to remove, so pods have to go; each brings more than was missing, so the first two tell."""
     node = make_node({"nodefs.available": f"{MARK_BYTES // MIB}Mi"})
     node.import_images([Image(APP, (BASE,))])
-    certificate, key = node.plane.authority.sign("reclaimd-plan", "system:masters")
     configuration = write_configuration(
         node.disk.parent / "reclaimd.yaml",
         **node.reclaimd_fields(),
-        kubeletEndpoint=node.kubelet.endpoint,
-        kubeletCertificateFile=str(certificate),
-        kubeletKeyFile=str(key),
-        kubeletCAFile=str(node.plane.authority.certificate),
+        **certificate_fields(node, "reclaimd-plan", "system:masters"),
     )
     for name, mebibytes in WRITES_MIB.items():
         node.create(writing(name, mebibytes))

@@ -14,7 +14,8 @@ from tests.faults.proxy import Proxy
 from tests.kubelet import manifests
 from tests.kubelet.access import kubelet_fields
 from tests.kubelet.conftest import NodeMaker
-from tests.kubelet.every_kind import APP, LOGS, MIB, SETTLED, logs, make_pods_of_every_kind, restarts_of, statuses
+from tests.kubelet.every_kind import LOGS, MIB, SETTLED, logs, make_pods_of_every_kind, restarts_of, statuses
+from tests.kubelet.manifests import APP
 from tests.kubelet.node import KubeletNode
 from tests.real_node.oci import BASE, Image, random_layer
 from tests.reclaimd_process import PROGRAM, answer, reclaimd, write_configuration

@@ -16,8 +16,9 @@ from reclaim.cri import cri_pb2
 from tests.kubelet import manifests
 from tests.kubelet.access import kubelet_fields
 from tests.kubelet.control_plane import ControlPlane
-from tests.kubelet.every_kind import APP, MIB
+from tests.kubelet.every_kind import MIB
 from tests.kubelet.kubelet import CONTAINER_LOG_LINKS, KubeletSettings
+from tests.kubelet.manifests import APP
 from tests.kubelet.node import GIB, PODS, KubeletNode, kubelet_node
 from tests.real_node.fill import fill_bytes
 from tests.real_node.oci import BASE, Image, random_layer

@@ -9,7 +9,7 @@ import os
 import time
 from typing import NamedTuple, Self
 
-from tests.faults.matrix.background import Background
+from tests.background import Background
 from tests.faults.matrix.node import MatrixNode
 from tests.faults.matrix.rows import Kind
 from tests.nodes.small_node import MIB

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.faults.matrix.background import Background
+from tests.background import Background
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM
 
 RESTART_SECONDS = 5.0
