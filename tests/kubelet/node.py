@@ -14,6 +14,7 @@ from tests.kubelet.api import Api
 from tests.kubelet.control_plane import ControlPlane
 from tests.kubelet.kubelet import CONTAINER_LOG_LINKS, IMAGE_AGE_SECONDS, NODE, Kubelet, KubeletSettings
 from tests.kubelet.programs import containerd_directory
+from tests.kubelet.split_runtime import SplitRuntime
 from tests.real_node.containerd import SANDBOX_IMAGE, Containerd
 from tests.real_node.loopfs import LoopFilesystem
 from tests.real_node.oci import BASE, Image, write_image, write_images
@@ -89,10 +90,13 @@ def kubelet_node(
     fstype: str = "ext4",
     images: Sequence[Image] = (),
     image_size_bytes: int = 0,
+    *,
+    split: bool = False,
 ) -> Iterator[KubeletNode]:
     """A node of this cluster, registered; all of it is gone on exit, and the node object too.
 
     `image_size_bytes`: of a second filesystem for all of containerd, as with a dedicated imagefs; 0: there is none.
+    `split`: the writable layers are said to be on the first one, and only the images on the second.
     `images`: there before the kubelet starts, which sees them then; later ones it sees after 5 minutes at the latest.
     """
     with ExitStack() as stack:
@@ -106,11 +110,15 @@ def kubelet_node(
         containerd = stack.enter_context(Containerd(store / "containerd", programs=containerd_directory()))
         with tempfile.TemporaryDirectory(prefix="rn-image-") as outside:
             pause = containerd.import_image(write_image(Image(SANDBOX_IMAGE, (BASE,)), Path(outside)))
+        socket = containerd.socket
+        if split:
+            runtime = SplitRuntime(directory, socket, disk / "layers", store / "containerd")
+            socket = stack.enter_context(runtime).socket
         kubelet = Kubelet(
             directory / "kubelet",
             disk / "kubelet",
             disk / "log" / "pods",
-            containerd.socket,
+            socket,
             containerd.cgroup_parent,
             plane.authority,
             plane.api,

@@ -9,21 +9,25 @@ from typing import Any
 import pytest
 
 from tests.kubelet import manifests
-from tests.kubelet.access import service_account
-from tests.kubelet.api import Api
 from tests.kubelet.conftest import NodeMaker
 from tests.kubelet.every_kind import MIB
 from tests.kubelet.manifests import APP
 from tests.kubelet.node import GIB, KubeletNode
+from tests.kubelet.readings import (
+    WRITTEN_MEANWHILE,
+    agree,
+    asking_the_kubelet,
+    by_reclaimd,
+    by_the_kubelet,
+    filesystem_of,
+)
 from tests.real_node.fill import fill_bytes
-from tests.real_node.loopfs import LoopFilesystem
 from tests.real_node.oci import BASE, Image, random_layer
 from tests.reclaimd_process import answer, reclaimd, write_configuration
 
 MARKS = {"nodefs.available": "10%", "imagefs.available": "15%"}
 OWN_MARK_PERCENT = {"nodefs.available": 15, "imagefs.available": 20}  # with the margin that is the default
 FILLED = {"nodefs.available": 300 * MIB, "imagefs.available": 100 * MIB}
-WRITTEN_MEANWHILE = MIB  # at most, by the logs of the kubelet's node and by containerd's database
 UNUSED = [
     Image(f"reclaimd.test/unused:{number}", (BASE, random_layer(number, 20 * MIB))) for number in range(4)
 ]  # containerd holds each twice: as a blob, and as a snapshot
@@ -43,47 +47,6 @@ def node(make_node: NodeMaker) -> KubeletNode:
 def configuration(node: KubeletNode) -> Path:
     """reclaimd as it is by default."""
     return write_configuration(node.disk.parent / "reclaimd.yaml", **node.reclaimd_fields())
-
-
-def filesystem_of(node: KubeletNode, signal: str) -> LoopFilesystem:
-    """The filesystem behind a signal."""
-    assert node.image_filesystem is not None
-    return node.filesystem if signal.startswith("nodefs") else node.image_filesystem
-
-
-def by_reclaimd(configuration: Path) -> tuple[dict[str, tuple[int, int]], str]:
-    """Available and capacity of each signal, and the layout."""
-    check = answer(reclaimd("check", "--config", str(configuration), "-o", "json"))
-    found = {each["signal"]: (each["available"], each["capacity"]) for each in check["observations"]}
-    return found, check["layout"]
-
-
-def asking_the_kubelet(node: KubeletNode) -> Api:
-    """A client of the kubelet itself, which the API server does not reach for others on loopback."""
-    return Api(node.kubelet.endpoint, node.plane.authority.certificate, service_account(node, "nodes/stats"))
-
-
-def by_the_kubelet(kubelet: Api) -> dict[str, tuple[int, int]]:
-    """The same of its summary; on this layout containerfs is the imagefs."""
-    summary = kubelet.get("/stats/summary")["node"]
-    blocks = {
-        "nodefs": summary["fs"],
-        "imagefs": summary["runtime"]["imageFs"],
-        "containerfs": summary["runtime"]["containerFs"],
-    }
-    found = {}
-    for name, block in blocks.items():
-        found[f"{name}.available"] = (block["availableBytes"], block["capacityBytes"])
-        found[f"{name}.inodesFree"] = (block["inodesFree"], block["inodes"])
-    return found
-
-
-def agree(ours: dict[str, tuple[int, int]], kubelets: dict[str, tuple[int, int]]) -> bool:
-    """Whether all capacities are equal, and what is available is but for what was written between the readings."""
-    assert {signal: capacity for signal, (_, capacity) in ours.items()} == {
-        signal: kubelets[signal][1] for signal in ours
-    }
-    return all(abs(available - kubelets[signal][0]) <= WRITTEN_MEANWHILE for signal, (available, _) in ours.items())
 
 
 def test_the_kubelets_summary_and_our_observations_are_the_same(node: KubeletNode, configuration: Path) -> None:
