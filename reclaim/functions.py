@@ -204,7 +204,8 @@ class Collector:
         Never raises, as `call`. Raises KeyError if the table has no such function.
         """
         leader, *others = ((name, self.functions[name].stages(self._context)[0]) for name in names)
-        return run_side_by_side(leader, dict(others), self._context.executor, measure)
+        context = self._context
+        return run_side_by_side(leader, dict(others), context.executor, measure, context.lister.shared_reading)
 
     def garbage_collect_containers(self) -> ReclaimResult:
         """The stages of DeleteAllUnusedContainers to their end, as the periodic loop runs them: the dead containers of

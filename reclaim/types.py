@@ -175,6 +175,8 @@ class Listing:
     def without(self, removed: Iterable[Verdict]) -> Listing:
         """The listing without these objects, as a dry run goes on after it has planned to remove them."""
         gone = {(verdict.kind, verdict.id) for verdict in removed}
+        if not gone:
+            return self
         return replace(
             self,
             images=tuple(i for i in self.images if (Kind.IMAGE, i.id) not in gone),

@@ -10,6 +10,7 @@ function runs as usual, on lists of its own. A few dead containers go before the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -95,60 +96,76 @@ def run_stages(operation: str, stages: Iterable[Stage], executor: Executor, meas
 
 
 def run_side_by_side(
-    leader: tuple[str, Stage], others: Mapping[str, Stage], executor: Executor, measure: MeasureDisk
+    leader: tuple[str, Stage],
+    others: Mapping[str, Stage],
+    executor: Executor,
+    measure: MeasureDisk,
+    shared_reading: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> tuple[ReclaimResult, ...]:
     """Runs these stages, each the first one of the function of its name, until the disk is relieved: one of the others
     that has only a `FEW` objects first and alone, then the leader and the rest side by side. In the order in which they
-    went. Never raises ReclaimError."""
-    results: list[ReclaimResult] = []
-    beside: dict[str, StagePlan] = {}
-    for operation, stage in others.items():
+    went. Never raises ReclaimError.
+
+    `shared_reading`: a context in which what several stages read is read once; nothing is removed in it.
+    """
+    run = _SideBySide(executor, measure)
+    with shared_reading():
+        for operation, stage in others.items():
+            run.plan(operation, stage)
+        few = [operation for operation, planned in run.planned.items() if len(planned.plan.remove) <= FEW]
+        if not few:
+            run.plan(*leader)
+    for operation in few:
+        if run.execute_alone(operation):
+            return tuple(run.results)
+    if few:
+        run.plan(*leader)
+    run.execute_together(leader[0])
+    return tuple(run.results)
+
+
+class _SideBySide:
+    """Stages of several functions on their way: planned and not executed yet, and the results of the others."""
+
+    def __init__(self, executor: Executor, measure: MeasureDisk):
+        self.planned: dict[str, StagePlan] = {}
+        self.results: list[ReclaimResult] = []
+        self._executor = executor
+        self._measure = measure
+
+    def plan(self, operation: str, stage: Stage) -> None:
+        """Reads and plans; an error is the result of the function."""
         try:
-            planned = executor.read(_what(operation, 1), partial(stage, measure))
+            planned = self._executor.read(_what(operation, 1), partial(stage, self._measure))
         except ReclaimError as error:
-            results.append(ReclaimResult(operation, error=str(error)))
-            continue
-        if planned is None:
-            continue
-        if len(planned.plan.remove) > FEW:
-            beside[operation] = planned
-            continue
-        results.append(_executed(operation, planned, executor, measure))
-        if results[-1].relieved:
-            return tuple(results)
-    return (*results, *_led(leader, beside, executor, measure))
+            self.results.append(ReclaimResult(operation, error=str(error)))
+            return
+        if planned is not None:
+            self.planned[operation] = planned
 
+    def execute_alone(self, operation: str) -> bool:
+        """Executes one of them. Whether the disk is relieved."""
+        planned, executor = self.planned.pop(operation), self._executor
+        started = executor.clock.monotonic()
+        executed = executor.execute(planned.plan, planned.remover, self._measure, planned.order)
+        self._keep(operation, planned, executed, executor.clock.monotonic() - started)
+        return executed.relieved
 
-def _executed(operation: str, planned: StagePlan, executor: Executor, measure: MeasureDisk) -> ReclaimResult:
-    started = executor.clock.monotonic()
-    executed = executor.execute(planned.plan, planned.remover, measure, planned.order)
-    planned.remember(executed)
-    result = _sum(ReclaimResult(operation), planned, executed, executor.clock.monotonic() - started)
-    return replace(result, error=executed.error)
+    def execute_together(self, leader: str) -> None:
+        """Executes the rest. Each has a share of the time, by how long its removals took."""
+        names = sorted(self.planned, key=lambda name: name != leader)
+        started = self._executor.clock.monotonic()
+        work = [Work(each.plan, each.remover, each.order) for each in map(self.planned.__getitem__, names)]
+        executed = self._executor.execute_side_by_side(work, self._measure)
+        seconds = self._executor.clock.monotonic() - started
+        taken = [sum(outcome.duration_seconds for outcome in each.outcomes) for each in executed]
+        for name, each, own in zip(names, executed, taken, strict=True):
+            self._keep(name, self.planned.pop(name), each, seconds * own / (sum(taken) or 1.0))
 
-
-def _led(
-    leader: tuple[str, Stage], beside: dict[str, StagePlan], executor: Executor, measure: MeasureDisk
-) -> list[ReclaimResult]:
-    """The results of the leader and of those beside it. Each has a share of the time, by how long its removals took."""
-    operation, stage = leader
-    results: list[ReclaimResult] = []
-    led = None
-    try:
-        led = executor.read(_what(operation, 1), partial(stage, measure))
-    except ReclaimError as error:
-        results.append(ReclaimResult(operation, error=str(error)))
-    planned = beside if led is None else {operation: led, **beside}
-    started = executor.clock.monotonic()
-    work = [Work(each.plan, each.remover, each.order) for each in planned.values()]
-    executed = executor.execute_side_by_side(work, measure)
-    seconds = executor.clock.monotonic() - started
-    taken = [sum(outcome.duration_seconds for outcome in each.outcomes) for each in executed]
-    for name, each, own in zip(planned, executed, taken, strict=True):
-        planned[name].remember(each)
-        result = _sum(ReclaimResult(name), planned[name], each, seconds * own / (sum(taken) or 1.0))
-        results.append(replace(result, error=each.error))
-    return results
+    def _keep(self, operation: str, planned: StagePlan, executed: ExecutionResult, seconds: float) -> None:
+        planned.remember(executed)
+        result = _sum(ReclaimResult(operation), planned, executed, seconds)
+        self.results.append(replace(result, error=executed.error))
 
 
 def joined(before: ReclaimResult, after: ReclaimResult) -> ReclaimResult:

@@ -68,7 +68,7 @@ class UnusedImageGC:
         watch = Stopwatch(self._clock)
         planned, policy = self._executor.planned, self._policy
         listing = watch.time(lambda: self._lister.everything().without(planned))
-        usage = images_in_use(listing)
+        usage = images_in_use(listing, self._lister.index_of(listing.images))
         started = detect_images(listing, self._records, self._clock, usage)
         plan = plan_image_gc(listing, self._records.records, policy, started, usage)
         need = measure(0).need

@@ -6,6 +6,7 @@
   with an image that a digest does not mean, the digest stays unresolved.
 * Which images a container mounts, and which image a sandbox was made from, never changes: it is asked once for each.
   That there is none may only mean that this version does not say it, so it is forgotten with the version.
+* Functions that plan side by side share one reading: what the second one would list is what the first one has.
 * A runtime may be replaced at any time, and containers survive it. So with each new connection its version and its
   configured sandbox image are asked again. Lists that did not all come from one version are discarded, and a list of
   containers is not compared with a plan that was made by what another runtime had said.
@@ -14,7 +15,8 @@
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from reclaim.clock import Clock
@@ -23,7 +25,7 @@ from reclaim.disk_need import NEVER
 from reclaim.images.in_use import images_in_use
 from reclaim.images.references import ImageIndex, means
 from reclaim.services import ImageService, RuntimeService, RuntimeVersion
-from reclaim.types import Container, Listing, PodSandboxState, RuntimeUnavailable
+from reclaim.types import Container, Image, Listing, PodSandboxState, RuntimeUnavailable
 
 FRESH_SECONDS = 1.0
 ImageVolumes = tuple[tuple[str, ...], ...]
@@ -45,6 +47,13 @@ class _RuntimeFacts:
         return f"{self.version.name} {self.version.version} with sandbox image {self.sandbox_image or 'not reported'}"
 
 
+@dataclass(slots=True)
+class _SharedReading:
+    """What was listed since a reading is shared; None: nothing yet."""
+
+    listing: Listing | None = None
+
+
 class RuntimeReplaced(RuntimeUnavailable):
     """Some answers came from one runtime, and some from the one that replaced it."""
 
@@ -62,14 +71,49 @@ class Lister:
         self._silent: dict[str, float] = {}  # sandboxes that did not say their image -> until when they are not asked
         self._facts: _RuntimeFacts | None = None
         self._facts_asked_at = 0  # connections made until then
+        self._shared: _SharedReading | None = None
+        self._index: tuple[tuple[Image, ...], ImageIndex] = ((), ImageIndex(()))
+
+    @contextmanager
+    def shared_reading(self) -> Iterator[None]:
+        """While the block lasts everything is listed once, whoever asks first. Nothing may be removed meanwhile."""
+        self._shared = _SharedReading()
+        try:
+            yield
+        finally:
+            self._shared = None
 
     def containers(self) -> Listing:
-        """Containers and sandboxes only. Raises RuntimeUnavailable."""
-        containers = retried(self._runtime.list_containers)
-        return Listing(containers=containers, sandboxes=retried(self._runtime.list_pod_sandboxes))
+        """Containers and sandboxes; where a reading is shared, with everything else, unless that cannot be had. Raises
+        RuntimeUnavailable."""
+        if self._shared is not None:
+            with suppress(RuntimeUnavailable):
+                return self.everything()
+        return self._containers()
 
     def everything(self) -> Listing:
         """Images, then containers and sandboxes, and which image is used by what. Raises RuntimeUnavailable."""
+        shared = self._shared
+        if shared is not None and shared.listing is not None:
+            return shared.listing
+        listing = self._from_one_runtime()
+        if shared is not None:
+            shared.listing = listing
+        return listing
+
+    def index_of(self, images: tuple[Image, ...]) -> ImageIndex:
+        """The index of listed images. It is made once for as long as they stay the same."""
+        known, index = self._index
+        if known != images:
+            index = ImageIndex(images)
+            self._index = (images, index)
+        return index
+
+    def _containers(self) -> Listing:
+        containers = retried(self._runtime.list_containers)
+        return Listing(containers=containers, sandboxes=retried(self._runtime.list_pod_sandboxes))
+
+    def _from_one_runtime(self) -> Listing:
         for _ in range(ATTEMPTS - 1):
             with suppress(RuntimeReplaced):
                 return self._everything()
@@ -79,14 +123,14 @@ class Lister:
         with self._lock:
             facts = retried(self._current_facts)
         images = retried(self._images.list_images)
-        listing = replace(self.containers(), images=images, runtime=str(facts))
+        listing = replace(self._containers(), images=images, runtime=str(facts))
         with self._lock:
             listing = replace(
                 listing,
                 sandbox_image_references=self._sandbox_image_references(listing, facts),
                 image_volumes=self._image_volumes(listing.containers, facts),
             )
-            return self._of_one_runtime(self._resolved(listing, ImageIndex(images)))
+            return self._of_one_runtime(self._resolved(listing, self.index_of(images)))
 
     def refresh_containers(self, listing: Listing, index: ImageIndex) -> tuple[Listing, float]:
         """The same images with a fresh list of containers; and when the runtime gave that list (monotonic seconds).

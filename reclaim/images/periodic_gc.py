@@ -108,7 +108,7 @@ class ImageGC:
         except RuntimeUnavailable as error:
             return ImageGCResult(ReclaimResult(IMAGE_GC, error=str(error)))
         listed_at = self._clock.monotonic()
-        usage = images_in_use(listing)
+        usage = images_in_use(listing, self._lister.index_of(listing.images))
         self._records.update(listing.images, usage.by_containers | usage.by_sandboxes, began, wall)
         plan = plan_maximum_age(listing, self._records.records, policy, began, started_at, exact=exact)
         starts = None if self._starts is None else self._starts(policy.pod_start_seconds)

@@ -11,7 +11,6 @@ from reclaim.images.in_use import images_in_use
 from reclaim.images.keep_list import KEEP_NOTHING, KeepList
 from reclaim.images.lister import FRESH_SECONDS, Lister
 from reclaim.images.pod_startup import PodStarts
-from reclaim.images.references import ImageIndex
 from reclaim.services import ImageService
 from reclaim.types import Image, Listing, Reason, Result, Verdict
 
@@ -45,7 +44,7 @@ class ImageRemover:
         self._planned = planned
         self._lister = lister
         self._clock = clock
-        self._index = ImageIndex(listing.images)
+        self._index = lister.index_of(listing.images)
         self._lock = threading.Lock()
         self._listing = listing
         self._read_at = float("-inf")

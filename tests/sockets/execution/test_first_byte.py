@@ -73,8 +73,10 @@ def test_on_a_disk_that_fills_the_first_removal_is_an_image_and_no_container_is_
     node.on_call = lambda method, *_: asked.append(method)
     record = passed(node, FAST)
     assert small_node.removed() == images[:2]
-    assert "ContainerStatus" not in asked[: asked.index("RemoveImage")]
-    assert asked.count("ListContainers") <= 2 + len(images), "one for each plan, and one for each check"
+    before = asked[: asked.index("RemoveImage")]
+    assert "ContainerStatus" not in before
+    assert before.count("ListImages") == 1
+    assert before.count("ListContainers") == 2, "one for both plans, one for the checks"
     assert str(record.result) == "satisfied"
     assert record.functions[0].operation == DELETE_UNUSED_IMAGES
     assert f"side by side, {DELETE_UNUSED_IMAGES} first: the disk is full within a minute" in record.reason
@@ -206,13 +208,26 @@ def test_a_few_dead_containers_go_first_even_in_a_hurry_and_their_sandboxes_do_n
     assert (str(record.result), "side by side" in record.reason) == ("satisfied", False)
 
 
+def test_images_that_cannot_be_listed_are_an_error_and_containers_go(small_node: SmallNode) -> None:
+    """Both are read at once, but the containers do not need the images: more than a few of them are planned alone."""
+    copies = dead_copies(small_node, "crashed", writes=MIB)
+    small_node.add_images(6, MIB)
+    small_node.failpoints["ListImages"] = Fail(grpc.StatusCode.UNKNOWN, "no images today")
+    record = passed(small_node.node(Signal.NODEFS_AVAILABLE, above=3 * MIB - MIB // 4), FAST)
+    assert small_node.removed() == copies[:3]
+    assert "no images today" in "; ".join(record.errors)
+    assert str(record.result) == "satisfied"
+
+
 def test_containers_that_cannot_be_listed_are_an_error_and_images_go(small_node: SmallNode) -> None:
     """Their list fails, that of the images does not: the pass goes on, and is told of both."""
     dead_copies(small_node, "crashed")
     images = small_node.add_images(6, MIB)
     node = small_node.node(Signal.NODEFS_AVAILABLE, above=2 * MIB)
     node.collector.detect_images()
-    small_node.failpoints["ListContainers"] = Fail(grpc.StatusCode.UNKNOWN, "no list today", times=1)
+    small_node.failpoints["ListContainers"] = Fail(
+        grpc.StatusCode.UNKNOWN, "no list today", times=2
+    )  # with the images, and alone
     record = passed(node, FAST)
     assert small_node.removed() == images[:2]
     assert "no list today" in "; ".join(record.errors)
