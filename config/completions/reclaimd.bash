@@ -167,6 +167,7 @@ _reclaimd() {
     'drill --report') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'drill --runtime') return ;;
     'drill --fill') COMPREPLY=($(compgen -d -- "$current")); return ;;
+    'drill --name') return ;;
     'drill --for') return ;;
     'drill --quiet') return ;;
     'drill --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -201,7 +202,7 @@ _reclaimd() {
     top) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --interval --count' -- "$current")) ;;
     config) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output' -- "$current")) ;;
     doctor) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output' -- "$current")) ;;
-    drill) COMPREPLY=($(compgen -W '-h --help --all --list --check --report --observe --runtime --fill --yes --allow-other-data --for --quiet --with-margin --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --logging-format -v --verbosity' -- "$current")) ;;
+    drill) COMPREPLY=($(compgen -W '-h --help --all --list --check --report --observe --runtime --fill --yes --allow-other-data --name --for --quiet --with-margin --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --logging-format -v --verbosity' -- "$current")) ;;
   esac
 }
 complete -F _reclaimd reclaimd

@@ -185,6 +185,7 @@ complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l runtime -x -d 'th
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l fill -r -F -d 'run one scenario on a real node: files in DIR make its pressure'
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l yes -d 'do not ask before the node is filled'
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l allow-other-data -d 'fill a filesystem that also holds foreign data'
+complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l name -x -d 'what the report of an observation calls it (node)'
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l for -x -d 'observe for this long at most'
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l quiet -x -d 'end when relieved and quiet for this long (observing: 1m)'
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l with-margin -d 'observe the marks of a reclaimd with this configuration, not the kubelet\'s own'

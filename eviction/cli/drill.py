@@ -49,6 +49,7 @@ REAL_NODE_OPTIONS = {
     "yes": "yes",
     "allow-other-data": "allow_other_data",
     "with-margin": "with_margin",
+    "name": "name",
     "for": "longest",
     "quiet": "quiet",
 }
@@ -88,6 +89,7 @@ def _add_real_node(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-other-data", action="store_true", help="fill a filesystem that also holds foreign data"
     )
+    parser.add_argument("--name", help="what the report of an observation calls it (node)")
     parser.add_argument("--for", metavar="DURATION", dest="longest", help="observe for this long at most")
     parser.add_argument(
         "--quiet", metavar="DURATION", help=f"end when relieved and quiet for this long (observing: {QUIET})"
@@ -129,6 +131,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.fill is not None:
         if len(scenarios) != 1 or arguments.container_runtime_endpoint is None:
             exit_with(EXIT_USAGE, "--fill takes one scenario, and --runtime names the runtime; nothing was changed")
+        if arguments.name is not None:
+            exit_with(EXIT_USAGE, "--name is for --observe alone; with --fill the report has the scenario's name")
         from eviction.cli.drill_fill import fill
 
         return fill(scenarios[0], arguments)
@@ -158,7 +162,7 @@ def _refuse_real_node_options(arguments: argparse.Namespace) -> None:
 
 
 def compare(paths: Sequence[str], arguments: argparse.Namespace) -> int:
-    """Compares two reports: a table, and a page. Exit 2 if a file is not a report."""
+    """Compares two reports: a table, a page and a picture. Exit 2 if a file is not a report."""
     from eviction.drill.report.compare import comparison_table, write_comparison
     from eviction.drill.report.document import ReportError, read_report
 
@@ -167,13 +171,13 @@ def compare(paths: Sequence[str], arguments: argparse.Namespace) -> int:
     try:
         first, second = (read_report(path) for path in paths)
         lines = comparison_table(first, second)
-        page = write_comparison(first, second, arguments.report)
+        paths_written = write_comparison(first, second, arguments.report)
     except ReportError as error:
         exit_with(EXIT_USAGE, str(error))
     except OSError as error:
         exit_with(EXIT_USAGE, f"the comparison could not be written: {error}")
     answer_lines(lines)
-    print_words(f"comparison: {page}")
+    print_words(f"comparison: {', '.join(paths_written)}")
     return EXIT_OK
 
 

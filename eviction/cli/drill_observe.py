@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
@@ -15,6 +16,7 @@ from eviction.drill.judgement.result import DrillResult, Response
 from eviction.drill.measurement.real_node import Limits, NodeObservation, without_margin
 from eviction.drill.report.to_json import observation_lines, result_json
 from eviction.node.node import Node
+from eviction.reporting.log import escaped
 from eviction.reporting.tables import signals_table
 from reclaim.types import RuntimeUnavailable
 from signals.quantity import QuantityError, format_duration, parse_duration
@@ -22,12 +24,17 @@ from signals.types import FilesystemRole, SignalObservations
 
 OBSERVED = "node"
 QUIET_SECONDS = 60.0
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")  # as of a scenario; it is part of the names of files
+NAME_IN_WORDS = "at most 63 lower-case letters, digits and hyphens, with no hyphen first"
 
 
 def observe(arguments: argparse.Namespace) -> int:
     """Measures what the component that relieves the node does. Exit 0; 3: runtime unreachable; 4: reading
     unavailable."""
     limits = limits_of(arguments, QUIET_SECONDS)
+    name = OBSERVED if arguments.name is None else arguments.name
+    if not NAME.fullmatch(name):
+        exit_with(EXIT_USAGE, f"--name: {escaped(name)!r} is not a name: {NAME_IN_WORDS}")
     configuration = configuration_of(arguments)
     if not arguments.with_margin:
         configuration = without_margin(configuration)
@@ -45,7 +52,7 @@ def observe(arguments: argparse.Namespace) -> int:
         display.end()
         measured = observation.measurements(last_change, ended)
         result = DrillResult(
-            name=OBSERVED,
+            name=name,
             why=f"What happens under pressure on the node of {observation.node.endpoint.runtime}.",
             layout=None if measured.observations is None else measured.observations.layout,
             filesystem="the filesystems of a real node",

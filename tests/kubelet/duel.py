@@ -11,7 +11,8 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -123,8 +124,17 @@ def crowd(node: KubeletNode) -> list[str]:
     return runs
 
 
-def duel(directory: Path, plane: ControlPlane, rate_mib: int, *, beside: bool, fstype: str = "ext4") -> DuelRun:
-    """One fill at a rate of a new node, with reclaimd beside the kubelet or without."""
+def duel(
+    directory: Path,
+    plane: ControlPlane,
+    rate_mib: int,
+    *,
+    beside: bool,
+    fstype: str = "ext4",
+    observe: Callable[[KubeletNode], AbstractContextManager[object]] = lambda _: nullcontext(),
+) -> DuelRun:
+    """One fill at a rate of a new node, with reclaimd beside the kubelet or without. `observe`: what goes on from
+    right before the fill to the end."""
     settings = KubeletSettings({"nodefs.available": f"{NODEFS_PERCENT}%", "imagefs.available": f"{IMAGEFS_PERCENT}%"})
     with kubelet_node(directory, plane, settings, SIZE_BYTES, fstype, [*UNUSED_IMAGES, *USED_IMAGES]) as node:
         runs = crowd(node)
@@ -133,7 +143,8 @@ def duel(directory: Path, plane: ControlPlane, rate_mib: int, *, beside: bool, f
         mark, own = (capacity * percent // 100 for percent in (IMAGEFS_PERCENT, IMAGEFS_PERCENT + MARGIN_PERCENT))
         fill_bytes(node.disk / "ballast", own + HEADROOM_BYTES, fast=True).wait(60.0)
         most = HEADROOM_BYTES + own - (mark - UNUSED * UNUSED_BYTES)
-        with _reclaimd(node, directory) if beside else contextlib.nullcontext(), PressureWatch(node) as pressure:
+        responder = _reclaimd(node, directory) if beside else nullcontext()
+        with responder, observe(node), PressureWatch(node) as pressure:
             fill = fill_bytes(node.disk / "fill", 0, rate_mib * MIB, most_bytes=most)
             try:
                 with Sampler(node.disk, fill) as sampler:

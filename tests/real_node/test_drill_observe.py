@@ -2,52 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import signal
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 from tests.nodes.real_node import RealNode
+from tests.observing import Observing
 from tests.real_node.fill import fill_bytes
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image
 from tests.real_node.test_decide import unused_images
 from tests.real_node.test_relief import MIB, configure, containers_of
-from tests.reclaimd_process import ENVIRONMENT, PROGRAM, came_true, reclaimd
-
-
-class Observing:
-    """A running observation with its report; ended by SIGTERM, or by itself."""
-
-    def __init__(self, directory: Path, *arguments: str):
-        self._directory = directory
-        self.process = subprocess.Popen(
-            [PROGRAM, "drill", "--observe", "--report", str(directory), *arguments],
-            stdout=subprocess.PIPE,
-            text=True,
-            env=ENVIRONMENT,
-        )
-        assert self.process.stdout is not None
-        self.head: list[str] = []
-        for line in self.process.stdout:
-            self.head.append(line)
-            if line.startswith("ends "):
-                break
-
-    def ended(self, timeout_seconds: float = 60.0) -> tuple[int, str]:
-        """Waits for its end; the exit code, and what was printed."""
-        printed, _ = self.process.communicate(timeout=timeout_seconds)
-        return self.process.returncode, printed
-
-    def stopped(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
-        """The same after sending a signal."""
-        self.process.send_signal(number)
-        return self.ended()
-
-    def report(self) -> Any:
-        """The document that it wrote."""
-        return json.loads((self._directory / "drill-node-observed.json").read_text())
+from tests.reclaimd_process import came_true, reclaimd
 
 
 def names_gone(document: Any, kind: str) -> list[str]:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import groupby
 
 from eviction.reporting.log import escaped
 
@@ -65,6 +66,10 @@ class Tick:
     style: str
 
 
+Lane = tuple[str, Sequence[Span | Tick]]
+"""Events of one kind, with their name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Chart:
     """Amounts over time, from `began` to `ended` (seconds). `unit` formats an amount. `binary`: True for bytes."""
@@ -104,7 +109,7 @@ def chart_svg(chart: Chart) -> str:
     return _svg(chart.name, HEIGHT, parts)
 
 
-def lanes_svg(name: str, began: float, ended: float, lanes: Sequence[tuple[str, Sequence[Span | Tick]]]) -> str:
+def lanes_svg(name: str, began: float, ended: float, lanes: Sequence[Lane]) -> str:
     """Events over time: one lane for each kind, with the same time axis as the charts."""
     x = _scale(began, ended)
     floor = TOP + LANE * len(lanes)
@@ -169,14 +174,26 @@ def _marks(marks: Sequence[MarkLine], y: Callable[[float], float]) -> list[str]:
 
 
 def _path(series: Series, x: Callable[[float], float], y: Callable[[float], float]) -> str:
-    points = [(f"{x(seconds):.1f}", f"{y(amount):.1f}") for seconds, amount in series.points]
-    kept = [
-        point
-        for number, point in enumerate(points)  # a point between two equal ones is not needed
-        if not 0 < number < len(points) - 1 or not points[number - 1][1] == point[1] == points[number + 1][1]
-    ]
-    drawn = "M" + "L".join(f"{across} {height}" for across, height in kept)
+    points = [(x(seconds), y(amount)) for seconds, amount in series.points]
+    drawn = "M" + "L".join(f"{across:.1f} {height:.1f}" for across, height in _drawn_apart(points))
     return f'<path class="{html_text(series.style)}" d="{drawn}"><title>{html_text(series.name)}</title></path>'
+
+
+def _drawn_apart(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points that can be told apart in the drawing: of each unit of its width the first, the highest, the lowest
+    and the last one, and none between two of the same height."""
+    kept: list[tuple[float, float]] = []
+    for _, column in groupby(points, key=lambda point: int(point[0])):
+        these = list(column)
+        extremes = {these.index(choose(these, key=lambda point: point[1])) for choose in (min, max)}
+        kept += [these[index] for index in sorted({0, *extremes, len(these) - 1})]
+    heights = [round(height, 1) for _, height in kept]
+    last = len(kept) - 1
+    return [
+        point
+        for index, point in enumerate(kept)
+        if index in (0, last) or not heights[index - 1] == heights[index] == heights[index + 1]
+    ]
 
 
 def _rect(span: Span, left: float, right: float, top: float, floor: float) -> str:

@@ -1,7 +1,8 @@
 """The comparison of two runs: as a table for a terminal, and as a page.
 
 Times count from the moment at which each run crossed its first mark. So runs can be compared whose fill began at
-different times, or in which different components (reclaimd, a kubelet) relieved the node.
+different times, or in which different components (reclaimd, a kubelet) relieved the node. Where one of them crossed no
+mark they count from the beginning of each.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import os
 from collections.abc import Callable
 
 from eviction.drill.measurement.measurements import PLURALS
-from eviction.drill.report.chart import Chart, Series, chart_svg, html_text
+from eviction.drill.report.chart import Chart, Series, chart_svg, html_text, lanes_svg
 from eviction.drill.report.document import Report
-from eviction.drill.report.html import chart_name, charts_to_draw, figure, html, html_table, marks_of
+from eviction.drill.report.html import chart_name, charts_to_draw, event_lanes, figure, html, html_table, marks_of
+from eviction.drill.report.svg import sheet
 from eviction.drill.report.write import write_text
 from eviction.reporting.log import escaped
 from eviction.reporting.tables import table
@@ -61,43 +63,83 @@ def comparison_page(first: Report, second: Report) -> str:
     names = names_of(first, second)
     body = [
         f"<h1>{html_text(names[0])} and {html_text(names[1])}</h1>",
-        '<p class="why">Seconds count from the moment at which each run crossed its first mark.</p>',
+        f'<p class="why">Seconds count from {_origin(first, second)}.</p>',
         html_table(["What", *names], [[html_text(cell) for cell in row] for row in rows]),
         "<h2>Timeline</h2>",
         "".join(
             f'<p class="key"><span><i class="{style}"></i>{html_text(name)}: {html_text(run.why)}</span></p>'
             for style, name, run in zip(STYLES, names, (first, second), strict=True)
         ),
-        *_charts(first, second),
+        *(figure(*drawing) for drawing in _drawings(first, second)),
     ]
     return html(f"drills {first.scenario} and {second.scenario}", body)
 
 
-def write_comparison(first: Report, second: Report, directory: str) -> str:
-    """Writes the page into a directory; its path. Raises OSError."""
-    return write_text(os.path.join(directory, "comparison.html"), comparison_page(first, second))
+def comparison_picture(first: Report, second: Report) -> str:
+    """The first chart and the events of both runs as one SVG file, for a README, a ticket or a slide."""
+    chart, *_, events = _drawings(first, second)
+    title = " and ".join(names_of(first, second))
+    lines = [f"{name}: {_outcome(run)}" for name, run in zip("AB", (first, second), strict=True)]
+    return sheet(title, (*lines, f"A is solid, B is dashed; seconds from {_origin(first, second)}"), (chart, events))
 
 
-def _charts(first: Report, second: Report) -> list[str]:
-    """The charts of the first run, each with the line of the second run if that has the same filesystem."""
-    began = min(-(run.crossed_seconds or 0.0) for run in (first, second))
-    ended = max(run.ended_seconds - (run.crossed_seconds or 0.0) for run in (first, second))
-    figures = []
+def write_comparison(first: Report, second: Report, directory: str) -> tuple[str, str]:
+    """Writes the page and the picture into a directory; their paths. Raises OSError."""
+    texts = {"comparison.html": comparison_page(first, second), "comparison.svg": comparison_picture(first, second)}
+    page, picture = (write_text(os.path.join(directory, name), text) for name, text in texts.items())
+    return page, picture
+
+
+def _origin(first: Report, second: Report) -> str:
+    if _both_crossed(first, second):
+        return "the moment at which each run crossed its first mark"
+    return "the beginning of each run: not both crossed a mark"
+
+
+def _both_crossed(first: Report, second: Report) -> bool:
+    return first.crossed_seconds is not None and second.crossed_seconds is not None
+
+
+def _drawings(first: Report, second: Report) -> list[tuple[str, str]]:
+    """Name and SVG of the charts of the first run, each with the line of the second run if that has the same
+    filesystem; and of the events of both."""
+    runs = (first, second)
+    both = _both_crossed(first, second)
+    origins = [(run.crossed_seconds or 0.0) if both else 0.0 for run in runs]
+    began = min(-origin for origin in origins)
+    ended = max(run.ended_seconds - origin for run, origin in zip(runs, origins, strict=True))
+    drawings = []
     for filesystem, inodes in charts_to_draw(first):
         name = chart_name(filesystem, inodes=inodes)
         lines = [
-            Series(run_name, _from_crossing(run, run.series(filesystem.name, inodes=inodes)), style)
-            for run, run_name, style in zip((first, second), names_of(first, second), STYLES, strict=True)
+            Series(
+                run_name, [(at - origin, amount) for at, amount in run.series(filesystem.name, inodes=inodes)], style
+            )
+            for run, run_name, style, origin in zip(runs, names_of(first, second), STYLES, origins, strict=True)
         ]
         marks = marks_of(first, filesystem, inodes=inodes)
         unit = str if inodes else format_bytes
         chart = Chart(name, began, ended, unit, lines, marks, binary=not inodes)
-        figures.append(figure(f"{name}; marks of A", chart_svg(chart)))
-    return figures
+        drawings.append((f"{name}; marks of A", chart_svg(chart)))
+    lanes = [
+        lane
+        for name, run, origin in zip("AB", runs, origins, strict=True)
+        for lane in event_lanes(run, f"{name}: ", origin)
+    ]
+    return [*drawings, ("events", lanes_svg("events", began, ended, lanes))]
 
 
-def _from_crossing(run: Report, points: list[tuple[float, int]]) -> list[tuple[float, int]]:
-    return [(seconds - (run.crossed_seconds or 0.0), amount) for seconds, amount in points]
+def _outcome(run: Report) -> str:
+    """What became of a run, in one line."""
+    facts = [
+        f"lowest {signal} {format_bytes(value)}"
+        for signal, value in run.lowest.items()
+        if value is not None and not signal.endswith("inodesFree")
+    ][:1]
+    relief = run.from_crossing_to_first_relief_seconds
+    facts += [] if relief is None else [f"first byte freed {format_duration(relief)} after its mark was crossed"]
+    facts += [f"pods ended: {len(run.ended_pods)}", f"images removed: {_removed('image')(run)}"]
+    return ", ".join(facts)
 
 
 def _reported(run: Report) -> float | None:

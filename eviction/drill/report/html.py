@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from eviction.drill.measurement.measurements import PLURALS
-from eviction.drill.report.chart import Chart, MarkLine, Series, Span, Tick, chart_svg, html_text, lanes_svg
+from eviction.drill.report.chart import Chart, Lane, MarkLine, Series, Span, Tick, chart_svg, html_text, lanes_svg
 from eviction.drill.report.css import STYLE
 from eviction.drill.report.document import FilesystemPart, MarkPart, PassPart, Report
 from signals.quantity import format_bytes, format_duration
@@ -28,7 +28,7 @@ def page(report: Report) -> str:
         "<h2>Timeline</h2>",
         key(report),
         *charts(report),
-        *event_lanes(report),
+        figure(*lanes_drawing(report)),
         "<h2>Expectations</h2>",
         _checks(report),
         "<h2>Passes</h2>",
@@ -139,28 +139,35 @@ def chart_drawings(report: Report) -> list[tuple[str, str]]:
     return drawings
 
 
-def event_lanes(report: Report) -> list[str]:
-    """Pressures, conditions, faults and removals, each in a lane of its own."""
-    return [figure(*lanes_drawing(report))]
-
-
 def lanes_drawing(report: Report) -> tuple[str, str]:
     """The name and the SVG of the events over time."""
-    spans = [(p.what, p.from_seconds, _end(p.to_seconds, report)) for p in report.pressures]
-    pressures = [Span(f"{what}, {a:.2f} s to {b:.2f} s", a, b, "pressure") for what, a, b in spans]
-    lanes: list[tuple[str, Sequence[Span | Tick]]] = [("pressure", pressures)]
+    name = "events"
+    return name, lanes_svg(name, 0.0, report.ended_seconds, event_lanes(report))
+
+
+def event_lanes(report: Report, prefix: str = "", origin: float = 0.0) -> list[Lane]:
+    """Pressures, conditions, faults and removals, each in a lane of its own. `prefix`: of the lanes' names. `origin`:
+    the moment of the run from which seconds count."""
+    lanes: list[Lane] = []
+    spans = [(p.what, p.from_seconds - origin, _end(p.to_seconds, report) - origin) for p in report.pressures]
+    if spans or not prefix:
+        lanes.append(("pressure", [Span(f"{what}, {a:.2f} s to {b:.2f} s", a, b, "pressure") for what, a, b in spans]))
     if report.faults:
-        lanes.append(("faults", [Tick(f"{f.what}, {f.seconds:.3f} s", f.seconds, "fault") for f in report.faults]))
-    lanes.append(("condition", _bands(report, "condition")))
+        lanes.append(("faults", [_event(f.what, f.seconds - origin, "fault") for f in report.faults]))
+    lanes.append(("condition", _bands(report, "condition", origin)))
     if report.ended_pods:
-        ended = [Tick(f"{pod.name} ended, {pod.seconds:.3f} s", pod.seconds, "pod") for pod in report.ended_pods]
-        lanes.append(("ended pods", ended))
+        lanes.append(
+            ("ended pods", [_event(f"{pod.name} ended", pod.seconds - origin, "pod") for pod in report.ended_pods])
+        )
     for kind in KINDS:
         mine = [r for r in report.removals if r.kind == kind]
         if mine:
-            lanes.append((PLURALS[kind], [Tick(f"{r.name}, {r.seconds:.3f} s", r.seconds, kind) for r in mine]))
-    name = "events"
-    return name, lanes_svg(name, 0.0, report.ended_seconds, lanes)
+            lanes.append((PLURALS[kind], [_event(r.name, r.seconds - origin, kind) for r in mine]))
+    return [(f"{prefix}{name}", things) for name, things in lanes]
+
+
+def _event(what: str, seconds: float, style: str) -> Tick:
+    return Tick(f"{what}, {seconds:.3f} s", seconds, style)
 
 
 def figure(caption: str, drawing: str) -> str:
@@ -179,17 +186,13 @@ def key(report: Report) -> str:
     return f'<p class="key">{spans}</p>'
 
 
-def _bands(report: Report, style: str) -> list[Span]:
-    return [
-        Span(
-            f"{band.condition}, {band.from_seconds:.3f} s to "
-            + ("the end" if band.to_seconds is None else f"{band.to_seconds:.3f} s"),
-            band.from_seconds,
-            _end(band.to_seconds, report),
-            style,
-        )
-        for band in report.conditions
-    ]
+def _bands(report: Report, style: str, origin: float = 0.0) -> list[Span]:
+    bands = []
+    for band in report.conditions:
+        began, ended = band.from_seconds - origin, _end(band.to_seconds, report) - origin
+        until = "the end" if band.to_seconds is None else f"{ended:.3f} s"
+        bands.append(Span(f"{band.condition}, {began:.3f} s to {until}", began, ended, style))
+    return bands
 
 
 def _end(seconds: float | None, report: Report) -> float:

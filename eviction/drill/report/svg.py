@@ -1,11 +1,12 @@
-"""The timeline of a drill as one SVG file, for a README, a ticket or a slide. Nothing is loaded, no script runs.
+"""A timeline as one SVG file, for a README, a ticket or a slide. Nothing is loaded, no script runs.
 
-It shows the first chart of the page and the events below it; light or dark as the page.
+That of a drill shows the first chart of the page and the events below it; light or dark as the page.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 
 from eviction.drill.report.chart import WIDTH, html_text
 from eviction.drill.report.css import COLOURS, DRAWING
@@ -14,7 +15,7 @@ from eviction.drill.report.html import chart_drawings, lanes_drawing
 from signals.quantity import format_duration
 
 NAMESPACE = "http://www.w3.org/2000/svg"
-HEAD = 76.0  # the title, the reason of the scenario, and the outcome
+FIRST_LINE, LINE = 44.0, 16.0  # where the lines below the title are
 CAPTION = 24.0
 MARGIN = 12.0
 _DRAWING = re.compile(r'<svg viewBox="0 0 [0-9.]+ ([0-9.]+)"')
@@ -29,7 +30,14 @@ svg {{ font: 11px system-ui, sans-serif; }}
 def picture(report: Report) -> str:
     """The picture of one run."""
     drawings = [*chart_drawings(report)[:1], lanes_drawing(report)]
-    parts, top = [], HEAD
+    return sheet(report.scenario, (report.why, _outcome(report)), drawings)
+
+
+def sheet(title: str, lines: Sequence[str], drawings: Iterable[tuple[str, str]]) -> str:
+    """A sheet with a title, some lines of text, and drawings below each other, each with its caption."""
+    texts = [(26.0, "title", title)]
+    texts += [(FIRST_LINE + LINE * number, "axis", line) for number, line in enumerate(lines)]
+    parts, top = [], FIRST_LINE + LINE * len(lines)
     for caption, drawing in drawings:
         found = _DRAWING.match(drawing)
         assert found is not None  # drawn by `chart`
@@ -38,15 +46,14 @@ def picture(report: Report) -> str:
         placed = f'<svg x="0" y="{top + CAPTION:g}" width="{WIDTH:g}" height="{height:g}" '
         parts.append(drawing.replace("<svg ", placed, 1))
         top += CAPTION + height
-    sheet = f'width="{WIDTH:g}" height="{top:g}"'
-    name = html_text(f"{report.scenario}: {report.why}")
-    lines = [(26, "title", report.scenario), (44, "axis", report.why), (60, "axis", _outcome(report))]
+    size = f'width="{WIDTH:g}" height="{top:g}"'
+    name = html_text(f"{title}: {'; '.join(lines)}")
     return "\n".join(
         [
-            f'<svg xmlns="{NAMESPACE}" viewBox="0 0 {WIDTH:g} {top:g}" {sheet} role="img" aria-label="{name}">',
+            f'<svg xmlns="{NAMESPACE}" viewBox="0 0 {WIDTH:g} {top:g}" {size} role="img" aria-label="{name}">',
             f"<style>{_STYLE}</style>",
-            f'<rect class="sheet" {sheet} rx="6"/>',
-            *(f'<text class="{style}" x="{MARGIN:g}" y="{y}">{html_text(text)}</text>' for y, style, text in lines),
+            f'<rect class="sheet" {size} rx="6"/>',
+            *(f'<text class="{style}" x="{MARGIN:g}" y="{y:g}">{html_text(text)}</text>' for y, style, text in texts),
             *parts,
             "</svg>",
             "",

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 from eviction.drill.judgement.result import Response
 from eviction.drill.measurement.measurements import EndedPod, Episode, MeasuredRemoval, Sample
-from eviction.drill.report.compare import comparison_page, comparison_table
+from eviction.drill.report.compare import comparison_page, comparison_picture, comparison_table
 from eviction.drill.report.document import report_of
+from eviction.drill.report.svg import NAMESPACE
 from eviction.drill.report.to_json import result_json
 from tests.drill.documents import MIB
 from tests.drill.report.test_report import HOSTILE, assert_self_contained, parsed, report, result, texts
@@ -63,6 +66,28 @@ def test_the_page_draws_both_lines_from_the_moment_of_crossing() -> None:
     assert "0 s" in texts(parsed(html), "text")
 
 
+def test_the_picture_has_both_lines_and_the_events_of_both() -> None:
+    """One sheet that loads nothing, with what became of each run in one line."""
+    svg = comparison_picture(report(), report(**SLOW, ended_pods=(EndedPod(9.0, "default/web", "u"),)))
+    root = ElementTree.fromstring(svg)  # noqa: S314 # our own
+    shown = texts(root, f"{{{NAMESPACE}}}text")
+    assert [path.get("class") for path in root.iter(f"{{{NAMESPACE}}}path")] == ["line-a", "line-b"]
+    assert {"A: images", "B: images", "B: ended pods", "A: condition"} <= set(shown)
+    assert "A: ended pods" not in shown
+    assert any(line.startswith("B: lowest nodefs.available 8.0MiB, ") and "pods ended: 1" in line for line in shown)
+    assert not re.search(r"https?://|url\(", svg.replace(NAMESPACE, ""))
+
+
+def test_where_one_run_crossed_no_mark_both_are_drawn_from_their_beginning() -> None:
+    """Else one line would be moved beside the other for no reason; the page says from when seconds count."""
+    calm = report(episodes=(), removals=(), passes=(), condition_periods=())
+    for page in (comparison_page(report(**SLOW), calm), comparison_page(calm, report(**SLOW))):
+        assert "from the beginning of each run: not both crossed a mark" in page
+        first, second = (path.get("d", "") for path in parsed(page).iter("path"))
+        assert first.partition(" ")[0] == second.partition(" ")[0]
+    assert "from the moment at which each run crossed" in comparison_page(report(), report(**SLOW))
+
+
 def test_a_run_that_crossed_no_mark_can_be_compared() -> None:
     """It is drawn from its beginning; a time that does not exist is a dash."""
     calm = report(episodes=(), removals=(), passes=(), condition_periods=())
@@ -90,6 +115,8 @@ def test_the_command_compares_two_files(tmp_path: Path) -> None:
     assert process.returncode == 0, process.stderr
     assert "10.5s" in process.stdout
     assert_self_contained((tmp_path / "report" / "comparison.html").read_text())
+    assert "comparison.svg" in process.stderr
+    ElementTree.parse(tmp_path / "report" / "comparison.svg")  # noqa: S314 # our own
 
 
 def test_the_command_refuses_a_file_that_is_not_a_report(tmp_path: Path) -> None:
