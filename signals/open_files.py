@@ -116,8 +116,11 @@ class OpenFilesScan:
         self._looked_at = 0
 
     def run(self) -> None:
-        """Looks at every process, in the order of their numbers."""
-        pids = sorted(int(name) for name in os.listdir(self._proc) if name.isdigit())
+        """Looks at every process, in the order of their numbers. Never raises OSError."""
+        try:
+            pids = sorted(int(name) for name in os.listdir(self._proc) if name.isdigit())
+        except OSError:
+            return
         self._processes = len(pids)
         self._complete = all(self._process(pid) for pid in pids)
 
@@ -241,5 +244,5 @@ def deleted_mappings(lines: Iterable[str]) -> Sequence[str]:
 def _open_for_writing(info: str) -> bool:
     """Whether a descriptor is open for writing, from its `fdinfo`; raises OSError."""
     with open(info, encoding="ascii") as lines:
-        flags = next(line.split()[1] for line in lines if line.startswith("flags:"))
+        flags = next((line.split()[1] for line in lines if line.startswith("flags:")), "0")
     return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY

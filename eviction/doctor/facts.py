@@ -12,9 +12,8 @@ from dataclasses import replace
 from eviction.control.socket import ControlUnavailable, ask
 from eviction.doctor.findings import HeldImages, NodeFacts, Snapshotter, SocketFacts
 from eviction.node.node import Node
-from eviction.reporting.disk_survey import CONTENT
+from eviction.reporting.disk_survey import CONTENT, SNAPSHOTTER
 from eviction.reporting.filesystem_facts import filesystem_facts, paths_that_answer
-from eviction.reporting.remarks import SNAPSHOTTER
 from reclaim.cri.calls import socket_path
 from reclaim.images.in_use import images_in_use
 from reclaim.images.keep_list import parse_keep_list

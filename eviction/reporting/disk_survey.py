@@ -12,15 +12,14 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from eviction.reporting.attribution import (
     Attribution,
     Counted,
     Measured,
-    Remark,
     Use,
     attribute,
     attribution_json,
@@ -28,20 +27,18 @@ from eviction.reporting.attribution import (
     sentence,
 )
 from eviction.reporting.pass_record import Pass, PassResult
-from eviction.reporting.remarks import SNAPSHOTTER, OtherOverlays, not_of_the_runtime, not_seen, remarks_of
 from reclaim.execution.workers import NoThread, Workers
 from reclaim.pods.states import PodStates
 from reclaim.services import UsageService
 from reclaim.types import Outcome, Result, RuntimeUnavailable
 from signals.clock import Clock
-from signals.disk_usage import SparseFile, Tree, TreeMeter, TreeUsage
-from signals.hidden_space import HiddenSpaceMeter, Survey
-from signals.overlays import WritableOverlay
+from signals.disk_usage import Tree, TreeMeter, TreeUsage
 from signals.types import SignalObservations
 
+if TYPE_CHECKING:
+    from eviction.reporting.hidden_space import HiddenSpaceLooker
+
 COUNT_SECONDS = 2.0  # for all trees together
-LOOK_SECONDS = 1.0  # for all processes, as far as they can be seen
-MOST_OVERLAYS = 8  # whose bytes are counted, beyond the runtime's own
 ASK_SECONDS = 2.0  # deadline of each of the two calls to the runtime
 SHORTEST_INTERVAL_SECONDS = 60.0
 SETTLE_POLL_SECONDS = 0.1
@@ -49,6 +46,7 @@ SETTLE_QUIET_POLLS = 5  # so often nothing more is free than before: no more spa
 SETTLE_MOST_POLLS = 50
 SETTLE_BYTES = 64 * 1024  # a smaller rise is not the space of an image
 CONTENT = "io.containerd.content.v1.content"
+SNAPSHOTTER = "io.containerd.snapshotter.v1."
 
 
 class ClosingUsageService(UsageService, Protocol):
@@ -93,7 +91,7 @@ class DiskSurvey:
         self._service = service
         self._clock = clock
         self._meter = TreeMeter(clock, count_seconds)
-        self._hidden = HiddenSpaceMeter(clock, LOOK_SECONDS)
+        self._hidden: HiddenSpaceLooker | None = None
         self._busy = threading.Lock()
         self._workers = Workers("disk survey", 1)
         self._done_at = float("-inf")
@@ -152,7 +150,8 @@ class DiskSurvey:
     @property
     def threads_not_started(self) -> int:
         """How many starts of a thread have failed."""
-        return self._workers.not_started + self._meter.threads_not_started + self._hidden.threads_not_started
+        hidden = 0 if self._hidden is None else self._hidden.threads_not_started
+        return self._workers.not_started + self._meter.threads_not_started + hidden
 
     def _measure(self, observations: SignalObservations) -> Measured:
         places, pods = self._places(), self._pods()
@@ -163,16 +162,11 @@ class DiskSurvey:
 
         trees = [Tree(places.pod_logs_dir, log_class), Tree(os.path.join(places.root_directory, "pods"), _one_class)]
         stores = [path for path in (places.content, places.imagefs) if path is not None]
-        survey = self._hidden.measure(_paths(observations))
-        overlays = {
-            device_id: not_of_the_runtime(space.overlays, places.imagefs)
-            for device_id, space in survey.filesystems.items()
-        }
-        uppers = [overlay.upper for each in overlays.values() for overlay in each][:MOST_OVERLAYS]
-        usages = self._meter.measure([*trees, *(Tree(path, _one_class) for path in (*stores, *uppers))])
+        hidden = self._hidden_space().look(observations, places.imagefs)
+        usages = self._meter.measure([*trees, *(Tree(path, _one_class) for path in (*stores, *hidden.uppers))])
         logs, volumes = usages[:2]
         of_store = dict(zip(stores, usages[2:], strict=False))
-        of_upper = dict(zip(uppers, usages[2 + len(stores) :], strict=True))
+        of_upper = dict(zip(hidden.uppers, usages[2 + len(stores) :], strict=True))
         return Measured(
             store_reported=reported,
             store_counted=_counted(of_store.get(places.imagefs or "")),
@@ -183,12 +177,16 @@ class DiskSurvey:
             logs_device=logs.device_id,
             volumes=_counted(volumes),
             volumes_device=volumes.device_id,
-            deleted_open={
-                device_id: Counted(space.open_files.deleted_bytes, not_seen(survey) is None)
-                for device_id, space in survey.filesystems.items()
-            },
-            remarks=_remarks(observations, survey, usages, overlays, of_upper),
+            deleted_open=hidden.deleted_open,
+            remarks=hidden.remarks(observations, usages, of_upper),
         )
+
+    def _hidden_space(self) -> HiddenSpaceLooker:
+        if self._hidden is None:
+            from eviction.reporting.hidden_space import HiddenSpaceLooker  # few passes need a survey
+
+            self._hidden = HiddenSpaceLooker(self._clock)
+        return self._hidden
 
     def _asked(self) -> tuple[int | None, bool, dict[str, int] | None]:
         """From the runtime: the size of its image store, whether writable layers are on another filesystem, and the
@@ -220,40 +218,6 @@ def _free_bytes(observations: SignalObservations) -> int:
     """Free bytes of all filesystems together."""
     free = {identity.device_id: stats.free_bytes for identity, stats in observations.filesystems.values()}
     return sum(free.values())
-
-
-def _paths(observations: SignalObservations) -> dict[int, str]:
-    """A path on each filesystem, by device."""
-    found: dict[int, str] = {}
-    for identity, _ in observations.filesystems.values():
-        found.setdefault(identity.device_id, identity.path)
-    return found
-
-
-def _remarks(
-    observations: SignalObservations,
-    survey: Survey,
-    usages: Iterable[TreeUsage],
-    overlays: Mapping[int, Sequence[WritableOverlay]],
-    of_upper: Mapping[str, TreeUsage],
-) -> dict[int, tuple[Remark, ...]]:
-    """The remarks about each filesystem; who was not seen is said of the first one only."""
-    sparsest: dict[int, SparseFile] = {}
-    for usage in usages:
-        if usage.device_id is not None and usage.sparsest is not None:
-            known = sparsest.get(usage.device_id)
-            if known is None or known.missing < usage.sparsest.missing:
-                sparsest[usage.device_id] = usage.sparsest
-    unseen = not_seen(survey)
-    found: dict[int, tuple[Remark, ...]] = {}
-    for identity, stats in observations.filesystems.values():
-        device_id = identity.device_id
-        if device_id in found or (space := survey.filesystems.get(device_id)) is None:
-            continue
-        others = OtherOverlays.counted(overlays.get(device_id, ()), of_upper)
-        remarks = remarks_of(stats, space, sparsest.get(device_id), others)
-        found[device_id] = (*remarks, *([] if unseen is None or found else [unseen]))
-    return found
 
 
 def _one_class(_: Sequence[str]) -> str:

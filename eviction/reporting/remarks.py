@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from eviction.reporting.attribution import About, Remark
+from eviction.reporting.disk_survey import SNAPSHOTTER
 from eviction.reporting.filesystem_facts import project_quota_sentence
 from signals.disk_usage import SparseFile, TreeUsage
 from signals.filesystem_traits import project_quota
@@ -24,7 +25,6 @@ from signals.types import FsStats
 
 SMALLEST_BYTES = 1024 * 1024
 SMALLEST_SHARE = 1000  # one part in so many of the capacity
-SNAPSHOTTER = "io.containerd.snapshotter.v1."
 TASKS = "io.containerd.runtime.v2.task"
 NAMESPACE_OF_CRI = "k8s.io"
 IMAGES_OF_STORAGE = "-images"  # CRI-O: overlay-images, and the layers in overlay beside it
@@ -70,10 +70,11 @@ def remarks_of(
     if mount is not None and (quota := project_quota(mount)) is not None:
         found.append(Remark(About.PROJECT_QUOTA, None, project_quota_sentence(quota)))
     if space.thin_pool is not None:
-        sure = "is" if space.thin_pool.sure else "by its name is"
+        name = space.thin_pool.name
+        pool = f"the thin pool {name}" if space.thin_pool.sure else f"{name}, by its name a thin pool"
         text = (
-            f"below this filesystem {sure} the thin pool {space.thin_pool.name}: how full that is, statvfs does not "
-            "show, and when it is full, writes fail although there is room here (lvs, dmsetup status)"
+            f"this filesystem is on {pool}: statvfs does not show how full that is, and when it is full, writes fail "
+            "although there is room here (lvs, dmsetup status)"
         )
         found.append(Remark(About.THIN_POOL, None, text))
     if others.points:
@@ -121,7 +122,8 @@ def _deleted(space: HiddenSpace, worth: int) -> Iterator[Remark]:
         yield Remark(About.DELETED_OPEN, holder.bytes, _holder(holder))
     rest, more = found.deleted_bytes - sum(holder.bytes for holder in shown), found.all_holders - len(shown)
     if more > 0:
-        yield Remark(About.DELETED_OPEN, rest, f"{more} more processes hold {format_bytes(rest)} of deleted files open")
+        hold = "1 more process holds" if more == 1 else f"{more} more processes hold"
+        yield Remark(About.DELETED_OPEN, rest, f"{hold} {format_bytes(rest)} of deleted files open")
 
 
 def _holder(holder: Holder) -> str:
