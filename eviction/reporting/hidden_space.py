@@ -73,7 +73,7 @@ class HiddenSpaceLooker:
         return self._meter.threads_not_started
 
     def look(self, observations: SignalObservations, imagefs: str | None) -> Look:
-        """Looks at the observed filesystems that answer. `imagefs`: the path of the runtime's images, None if it is not known."""
+        """Looks at the observed filesystems that answer. `imagefs`: where the runtime's images are, None if unknown."""
         answering = paths_that_answer(observations)
         paths: dict[int, str] = {}
         for identity, _ in observations.filesystems.values():
