@@ -28,11 +28,13 @@ class ChunkUse:
 class BtrfsAllocation:
     """How a btrfs has given out its devices: by kind (`data`, `metadata`, `system`, `mixed`); bytes.
 
-    `unallocated`: of the devices, not in any chunk yet; None if their size is not known.
+    `unallocated`: of the devices, not in any chunk yet; None if their size is not known. `delayed`: of data, written
+    and without a place yet, or on their way to it (`bytes_may_use`, `bytes_reserved`): statvfs shows them as free.
     """
 
     chunks: Mapping[str, ChunkUse] = field(default_factory=dict)
     unallocated: int | None = None
+    delayed: int = 0
 
 
 def delayed_allocation_bytes(device: str, block_size: int, sys: str = SYS) -> int | None:
@@ -67,4 +69,6 @@ def _allocation(directory: str, sectors: list[int | None]) -> BtrfsAllocation | 
     known = [size * SECTOR for size in sectors if size is not None]
     given_out = sum(use.on_disk for use in chunks.values())
     unallocated = max(sum(known) - given_out, 0) if len(known) == len(sectors) else None
-    return BtrfsAllocation(chunks, unallocated)
+    of_data = os.path.join(directory, "data")
+    delayed = sum(number_of(os.path.join(of_data, name)) or 0 for name in ("bytes_may_use", "bytes_reserved"))
+    return BtrfsAllocation(chunks, unallocated, delayed)

@@ -10,8 +10,8 @@ Covers: facts. Does not cover: what to do about them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from signals.mounts import Mount
 
@@ -21,12 +21,13 @@ class Traits:
     """One type of filesystem. `jumps`: what of its numbers can jump or deceive, a phrase each; none: nothing does.
 
     `note`: what else one has to know to read its numbers. `options`: the mount options that matter for its numbers,
-    besides `ro`.
+    besides `ro`. `instead`: the phrase in place of the first of `jumps` where an option is set.
     """
 
     jumps: tuple[str, ...] = ()
     note: str = ""
     options: tuple[str, ...] = ()
+    instead: Mapping[str, str] = field(default_factory=dict)
 
 
 PROJECT_QUOTA = ("prjquota", "pquota")
@@ -44,9 +45,13 @@ TRAITS: Mapping[str, Traits] = {
             "the inode total follows the free space",
         ),
         options=("allocsize", *PROJECT_QUOTA),
+        instead={"allocsize": "speculative preallocation takes allocsize behind a growing file, given back later"},
     ),
     "btrfs": Traits(
-        jumps=("space is given out in chunks", "the bytes of removed files come back late, with a commit"),
+        jumps=(
+            "what is written is taken off late, with its writeback, and what is removed comes back late, with a commit",
+            "space is given out in chunks",
+        ),
         note="it counts no inodes; metadata can be full while bytes are available",
         options=("compress", "compress-force", "discard", "nodatacow"),
     ),
@@ -61,6 +66,16 @@ TRAITS: Mapping[str, Traits] = {
 def traits_of(kind: str) -> Traits | None:
     """The traits of a type; None where they are not known here."""
     return TRAITS.get(kind)
+
+
+def jumps_of(kind: str, options: Iterable[str]) -> tuple[str, ...] | None:
+    """What of the numbers can jump with these mount options; None where the type is not known here."""
+    traits = traits_of(kind)
+    if traits is None:
+        return None
+    names = {option.partition("=")[0] for option in options}
+    changed = [phrase for option, phrase in traits.instead.items() if option in names]
+    return (*changed, *traits.jumps[1:]) if changed else traits.jumps
 
 
 def options_that_matter(mount: Mount) -> tuple[str, ...]:

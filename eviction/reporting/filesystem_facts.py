@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eviction.reporting.tables import table
-from signals.filesystem_traits import Traits, options_that_matter, project_quota, traits_of
+from signals.filesystem_traits import Traits, jumps_of, options_that_matter, project_quota, traits_of
 from signals.mounts import Mount
 from signals.quantity import format_bytes
 from signals.types import FilesystemRole, SignalObservations
@@ -18,8 +18,9 @@ NOT_KNOWN = "not known for this type"
 @dataclass(frozen=True, slots=True)
 class FilesystemFacts:
     """One filesystem. `reserve`: free bytes that no pod can use. `options`: the mount options that matter for its
-    numbers, None if the mount was not found. `traits`: None where they are not known for its type.
-    `quota_sentence`: what project quotas do to its numbers, empty where none are on.
+    numbers, None if the mount was not found. `jumps`: what of its numbers can jump, None where that is not known for
+    its type. `note`: what else one has to know of them. `quota_sentence`: what project quotas do to them, empty where
+    none are on.
     """
 
     path: str
@@ -28,15 +29,16 @@ class FilesystemFacts:
     device: str
     reserve: int
     options: tuple[str, ...] | None = None
-    traits: Traits | None = None
+    jumps: tuple[str, ...] | None = None
+    note: str = ""
     quota_sentence: str = ""
 
     @property
-    def jumps(self) -> str:
+    def phrase(self) -> str:
         """What of its numbers can jump, and what else one has to know of them; one phrase."""
-        if self.traits is None:
+        if self.jumps is None:
             return NOT_KNOWN
-        parts = (*(self.traits.jumps or ("nothing",)), *filter(None, (self.traits.note, self.quota_sentence)))
+        parts = (*(self.jumps or ("nothing",)), *filter(None, (self.note, self.quota_sentence)))
         return "; ".join(parts)
 
 
@@ -65,7 +67,8 @@ def filesystem_facts(observations: SignalObservations, mounts: Mapping[str, Moun
                 identity.device if mount is None else mount.source,
                 max(stats.free_bytes - stats.available_bytes, 0),
                 None if mount is None else options_that_matter(mount),
-                traits_of(kind),
+                jumps_of(kind, () if mount is None else mount.options),
+                (traits_of(kind) or Traits()).note,
                 "" if quota is None else project_quota_sentence(quota),
             )
         )
@@ -87,12 +90,12 @@ def facts_table(filesystems: Sequence[FilesystemFacts], width: int | None = None
     rows = [["FILESYSTEM", "TYPE", "RESERVE", "OPTIONS", "WHAT OF ITS NUMBERS CAN JUMP"]]
     for one in filesystems:
         options = "?" if one.options is None else ",".join(one.options) or "-"
-        rows.append([", ".join(one.roles), one.type or "?", format_bytes(one.reserve), options, one.jumps])
+        rows.append([", ".join(one.roles), one.type or "?", format_bytes(one.reserve), options, one.phrase])
     return table(rows, width)
 
 
 def facts_json(facts: FilesystemFacts) -> dict[str, Any]:
-    """For programs; `options`, `jumps` and `note` are null where they are not known."""
+    """For programs; `options` and `jumps` are null where they are not known."""
     return {
         "path": facts.path,
         "filesystems": [str(role) for role in facts.roles],
@@ -100,6 +103,6 @@ def facts_json(facts: FilesystemFacts) -> dict[str, Any]:
         "device": facts.device,
         "reserve": facts.reserve,
         "options": None if facts.options is None else list(facts.options),
-        "jumps": None if facts.traits is None else list(facts.traits.jumps),
-        "note": None if facts.traits is None else facts.traits.note,
+        "jumps": None if facts.jumps is None else list(facts.jumps),
+        "note": facts.note,
     }

@@ -66,6 +66,12 @@ def remarks_of(
             "count as used already"
         )
         found.append(Remark(About.DELAYED_ALLOCATION, space.delayed, text))
+    if space.btrfs is not None and space.btrfs.delayed >= worth:
+        text = (
+            f"{format_bytes(space.btrfs.delayed)} are written and have no place on the disk yet (delayed allocation); "
+            "they count as free still"
+        )
+        found.append(Remark(About.DELAYED_ALLOCATION, space.btrfs.delayed, text))
     found += _btrfs(space)
     if mount is not None and (quota := project_quota(mount)) is not None:
         found.append(Remark(About.PROJECT_QUOTA, None, project_quota_sentence(quota)))

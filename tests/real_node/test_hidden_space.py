@@ -18,6 +18,7 @@ from signals.disk_usage import Tree, TreeMeter
 from signals.hidden_space import HiddenSpace, HiddenSpaceMeter, Survey
 from signals.statvfs import read_statvfs
 from tests.real_node.loopfs import MIB, LoopFilesystem, find_tool, run_tool, unmount
+from tests.reclaimd_process import came_true
 from tests.repository import ROOT
 
 SIZES = {"ext4": 128 * MIB, "xfs": 300 * MIB, "btrfs": 128 * MIB}
@@ -185,11 +186,24 @@ def test_a_btrfs_tells_how_its_devices_are_given_out(tmp_path: Path) -> None:
         _, space = looked_at(disk)
         assert space.btrfs is not None
         assert space.btrfs.chunks["data"].used >= 16 * MIB
+        assert space.btrfs.delayed == 0
         metadata = space.btrfs.chunks["metadata"]
         assert metadata.on_disk == 2 * metadata.total
         given_out = sum(use.on_disk for use in space.btrfs.chunks.values())
         assert space.btrfs.unallocated == SIZES["btrfs"] - given_out
         assert "metadata " in told(disk)[About.BTRFS_CHUNKS].sentence
+
+
+def test_what_is_written_to_a_btrfs_and_has_no_place_yet_is_known(tmp_path: Path) -> None:
+    """statvfs knows of it after the writeback only; every byte is either in its place or on the way to one."""
+    with mounted(tmp_path, "btrfs") as disk:
+        (disk / "data").write_bytes(os.urandom(16 * MIB))
+
+        def all_there() -> bool:
+            _, space = looked_at(disk)
+            return space.btrfs is not None and space.btrfs.delayed + space.btrfs.chunks["data"].used >= 16 * MIB
+
+        assert came_true(all_there), "not in one of many looks"
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "tmpfs"])

@@ -56,7 +56,7 @@ def test_a_type_that_is_not_known_and_a_mount_that_is_not_found() -> None:
         "reserve": 0,
         "options": None,
         "jumps": None,
-        "note": None,
+        "note": "",
     }
     assert facts_table(()) == []
 

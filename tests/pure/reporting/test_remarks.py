@@ -74,6 +74,12 @@ GROWING = GrowingFile("/data/wal", 12, "postgres", 60 * MIB)
             "200.0MiB are written and have no place on the disk yet (delayed allocation); they count as used already",
         ),
         (
+            told(HiddenSpace(mounted("btrfs"), btrfs=BtrfsAllocation(delayed=64 * MIB)))[:1],
+            About.DELAYED_ALLOCATION,
+            64 * MIB,
+            "64.0MiB are written and have no place on the disk yet (delayed allocation); they count as free still",
+        ),
+        (
             told(
                 HiddenSpace(
                     mounted("btrfs"),

@@ -17,6 +17,8 @@ def a_btrfs(sys: Path) -> Path:
         (here / "allocation" / kind / "single").mkdir(parents=True)
         for name, number in (("total_bytes", use.total), ("bytes_used", use.used), ("disk_total", use.on_disk)):
             (here / "allocation" / kind / name).write_text(f"{number}\n")
+    (here / "allocation" / "data" / "bytes_may_use").write_text(f"{48 * MIB}\n")
+    (here / "allocation" / "data" / "bytes_reserved").write_text(f"{16 * MIB}\n")
     (here / "allocation" / "global_rsv_size").write_text("16777216\n")
     for device in ("vdb", "vdc"):
         (here / "devices" / device).mkdir(parents=True)
@@ -36,7 +38,7 @@ def test_delayed_allocation_is_told_in_blocks(tmp_path: Path) -> None:
 def test_a_btrfs_is_found_by_any_of_its_devices(tmp_path: Path) -> None:
     """What is in no chunk is the size of all devices less the chunks with their copies."""
     a_btrfs(tmp_path)
-    expected = BtrfsAllocation({"data": DATA, "metadata": METADATA}, unallocated=6 * GIB)
+    expected = BtrfsAllocation({"data": DATA, "metadata": METADATA}, unallocated=6 * GIB, delayed=64 * MIB)
     assert btrfs_allocation("vdb", str(tmp_path)) == btrfs_allocation("vdc", str(tmp_path)) == expected
     assert btrfs_allocation("vda", str(tmp_path)) is None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from signals.filesystem_traits import TRAITS, options_that_matter, project_quota, traits_of
+from signals.filesystem_traits import TRAITS, jumps_of, options_that_matter, project_quota, traits_of
 from signals.mounts import Mount
 
 
@@ -36,6 +36,16 @@ def test_the_options_that_matter_are_named_and_no_others(
 def test_project_quotas_show_in_the_options(options: tuple[str, ...], option: str | None) -> None:
     """Those of users and groups do not change what statvfs says of a directory."""
     assert project_quota(mounted("xfs", *options)) == option
+
+
+def test_a_fixed_preallocation_jumps_by_what_was_fixed() -> None:
+    """Not by as much as the file has; the rest stays."""
+    free, inodes = jumps_of("xfs", ("rw",)) or ()
+    fixed, same = jumps_of("xfs", ("rw", "allocsize=64k")) or ()
+    assert "as much again" in free
+    assert "allocsize" in fixed
+    assert same == inodes
+    assert (jumps_of("ext4", ("allocsize=1",)), jumps_of("zfs", ())) == ((), None)
 
 
 def test_what_jumps_is_known_of_the_types_of_a_node_only() -> None:
