@@ -138,7 +138,7 @@ def _holder(holder: Holder) -> str:
     largest = "" if holder.files == 1 else "the largest "
     return (
         f"{holder.name} (pid {holder.pid}{pod}) holds {format_bytes(holder.bytes)} in {files} open, "
-        f"{largest}{holder.largest}: they are free once it ends"
+        f"{largest}{holder.largest}: they are free once closed"
     )
 
 

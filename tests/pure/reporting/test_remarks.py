@@ -141,7 +141,7 @@ def test_holders_of_deleted_files_are_named_and_the_small_ones_counted() -> None
         2 * GIB,
         (
             "java (pid 77, pod 0f5ab5a0) holds 2.0GiB in 3 deleted files open, the largest /logs/app.log: they are "
-            "free once it ends"
+            "free once closed"
         ),
     )
     assert second.sentence.startswith("rsyslogd (pid 5) holds 100.0MiB in 1 deleted file open, /var/log/old: ")
