@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import os
 import stat
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from signals.bounded_thread import BoundedThread
 from signals.clock import Clock
+from signals.mount_table import MOUNTS, read_mounts
 
-MOUNTS = "/proc/self/mountinfo"
 ENTRIES_PER_CLOCK_CHECK = 256
 
 Classify = Callable[[Sequence[str]], str]
@@ -32,17 +32,33 @@ class Tree:
 
 
 @dataclass(frozen=True, slots=True)
+class SparseFile:
+    """A file that takes less on the disk than its size says; bytes."""
+
+    path: str
+    size: int
+    allocated: int
+
+    @property
+    def missing(self) -> int:
+        """How much less."""
+        return self.size - self.allocated
+
+
+@dataclass(frozen=True, slots=True)
 class TreeUsage:
     """What a tree occupies: allocated bytes by class of file, and inodes, both without the root itself.
 
     `device_id` (`st_dev`) is None if the root does not exist or was not reached. `complete`: everything was counted;
-    else the numbers are lower bounds.
+    else the numbers are lower bounds. `sparsest`: the file that takes least of what its size says, None where none is
+    sparse.
     """
 
     device_id: int | None = None
     bytes_by_class: tuple[tuple[str, int], ...] = ()
     inodes: int = 0
     complete: bool = False
+    sparsest: SparseFile | None = None
 
     @property
     def total_bytes(self) -> int:
@@ -61,16 +77,18 @@ class TreeMeter:
         self._clock = clock
         self._limit_seconds = limit_seconds
         self._mounts = mounts
-        self._running: threading.Thread | None = None
-        self.threads_not_started = 0
+        self._thread = BoundedThread("tree usage")
+
+    @property
+    def threads_not_started(self) -> int:
+        """How many starts of a thread have failed."""
+        return self._thread.not_started
 
     def measure(self, trees: Sequence[Tree]) -> tuple[TreeUsage, ...]:
         """The usage of each tree, in the same order. Never raises OSError; what cannot be read is left out.
 
         While an earlier measurement is stuck, and without a thread, all are empty and incomplete.
         """
-        if self._running is not None and self._running.is_alive():
-            return tuple(TreeUsage() for _ in trees)
         until = self._clock.monotonic() + self._limit_seconds
         walks = [_Walk(tree, until, self._clock, self._mounts) for tree in trees]
 
@@ -78,14 +96,7 @@ class TreeMeter:
             for walk in walks:
                 walk.run()
 
-        thread = threading.Thread(target=run, name="tree usage", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:
-            self.threads_not_started += 1
-            return tuple(TreeUsage() for _ in trees)
-        self._running = thread
-        thread.join(self._limit_seconds + 0.5)
+        self._thread.run(run, self._limit_seconds + 0.5)
         return tuple(walk.usage() for walk in walks)
 
 
@@ -103,10 +114,11 @@ class _Walk:
         self._seen: set[int] = set()
         self._entries = 0
         self._complete = False
+        self._sparsest: SparseFile | None = None
 
     def usage(self) -> TreeUsage:
         counted = tuple(sorted(self._bytes.copy().items()))
-        return TreeUsage(self._device_id, counted, self._inodes, self._complete)
+        return TreeUsage(self._device_id, counted, self._inodes, self._complete, self._sparsest)
 
     def run(self) -> None:
         root = os.path.realpath(self._tree.root)
@@ -131,7 +143,7 @@ class _Walk:
                         if found.st_dev != self._device_id:
                             continue
                         here = (*names, entry.name)
-                        self._count(found, here)
+                        self._count(found, path, here)
                         if stat.S_ISDIR(found.st_mode):
                             pending.append((path, here))
             except FileNotFoundError:  # removed while it was counted
@@ -140,7 +152,7 @@ class _Walk:
                 complete = False
         self._complete = complete
 
-    def _count(self, found: os.stat_result, names: tuple[str, ...]) -> None:
+    def _count(self, found: os.stat_result, path: str, names: tuple[str, ...]) -> None:
         if found.st_nlink > 1 and not stat.S_ISDIR(found.st_mode):
             if found.st_ino in self._seen:
                 return
@@ -148,6 +160,9 @@ class _Walk:
         group = self._tree.classify(names)
         self._bytes[group] = self._bytes.get(group, 0) + found.st_blocks * 512
         self._inodes += 1
+        missing = found.st_size - found.st_blocks * 512
+        if missing > (0 if self._sparsest is None else self._sparsest.missing) and stat.S_ISREG(found.st_mode):
+            self._sparsest = SparseFile(path, found.st_size, found.st_blocks * 512)
 
     def _in_time(self) -> bool:
         self._entries += 1
@@ -155,20 +170,6 @@ class _Walk:
 
 
 def mounts_below(root: str, mounts: str = MOUNTS) -> frozenset[str]:
-    """The mount points below a directory, from the kernel's table; none if it cannot be read.
-
-    Source: proc(5), `/proc/pid/mountinfo`: the mount point is the fifth field, with octal escapes.
-    """
-    try:
-        with open(mounts, encoding="utf-8", errors="surrogateescape") as table:
-            points = [_unescaped(fields[4]) for line in table if len(fields := line.split(" ")) > 4]
-    except OSError:
-        return frozenset()
+    """The mount points below a directory, from the kernel's table; none if it cannot be read."""
     prefix = root.rstrip("/") + "/"
-    return frozenset(point for point in points if point.startswith(prefix))
-
-
-def _unescaped(text: str) -> str:
-    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-        text = text.replace(code, character)
-    return text
+    return frozenset(mount.point for mount in read_mounts(mounts) if mount.point.startswith(prefix))

@@ -12,6 +12,7 @@ from eviction.doctor.examine import examine, healthy
 from eviction.doctor.facts import gather
 from eviction.doctor.findings import Finding
 from eviction.node.node import Node
+from eviction.reporting.filesystem_facts import facts_json
 from eviction.reporting.log import escaped
 
 
@@ -26,11 +27,18 @@ def run(arguments: argparse.Namespace) -> int:
     node = Node(configuration_of(arguments), read_deadline_seconds=2.0)
     try:
         with Progress("asking the runtime, the kernel and the daemon"):
-            findings = examine(gather(node))
+            facts = gather(node)
+            findings = examine(facts)
     finally:
         node.close()
     if arguments.output == "json":
-        answer_json({"healthy": healthy(findings), "findings": [asdict(finding) for finding in findings]})
+        answer_json(
+            {
+                "healthy": healthy(findings),
+                "findings": [asdict(finding) for finding in findings],
+                "filesystems": [facts_json(filesystem) for filesystem in facts.filesystems],
+            }
+        )
     else:
         answer_lines(lines(findings))
     return EXIT_OK if healthy(findings) else EXIT_NOT_RELIEVED

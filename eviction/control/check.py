@@ -16,9 +16,11 @@ from eviction.configuration.fingerprint import OTHER_CONFIGURATION, Fingerprint,
 from eviction.decision.thresholds import thresholds_met, unreadable, usable
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING
 from eviction.node.view import NodeView
+from eviction.reporting.filesystem_facts import facts_json, facts_table, filesystem_facts, paths_that_answer
 from eviction.reporting.observations_json import observations_json, threshold_json
 from eviction.reporting.tables import amount, signals_table
 from eviction.types import EvictionError, Threshold
+from signals.mount_table import mounts_of
 from signals.types import SignalObservations
 
 LONGEST_LINE = 80  # bytes; node-problem-detector cuts the message of a plugin there
@@ -71,12 +73,15 @@ def check(node: NodeView, options: CheckOptions) -> CheckAnswer:
     code = EXIT_NOT_RELIEVED if met else EXIT_READING if unknown else EXIT_OK
     if options.npd:
         return CheckAnswer(code, lines=(one_line(observations, met, unknown),))
+    filesystems = filesystem_facts(observations, mounts_of(paths_that_answer(observations)))
     if not options.as_json:
         runtime = f"runtime: {node.endpoint.runtime}{' (found)' * node.endpoint.found}"
-        return CheckAnswer(code, lines=(*signals_table(observations, thresholds, options.width), runtime))
+        signals = signals_table(observations, thresholds, options.width)
+        return CheckAnswer(code, lines=(*signals, *facts_table(filesystems, options.width), runtime))
     document = {
         "endpoint": node.endpoint.runtime,
         "layout": None if observations.layout is None else str(observations.layout),
+        "filesystems": [facts_json(facts) for facts in filesystems],
         "observations": observations_json(observations),
         "thresholds": [threshold_json(threshold, observations) for threshold in thresholds],
         "thresholds_met": [threshold_json(threshold, observations) for threshold in met],

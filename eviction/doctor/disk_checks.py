@@ -130,6 +130,21 @@ def check_reserve(facts: NodeFacts) -> Iterator[Finding]:
             )
 
 
+def check_filesystem_numbers(facts: NodeFacts) -> Iterator[Finding]:
+    """What of a filesystem's numbers can jump, and the mount options that matter; facts only."""
+    for filesystem in facts.filesystems:
+        if filesystem.jumps is None or not (filesystem.jumps or filesystem.options):
+            continue
+        options = ",".join(filesystem.options or ()) or "no option that matters for them"
+        yield Finding(
+            "filesystem-numbers",
+            Severity.NOTE,
+            f"of the numbers of {', '.join(filesystem.roles)} this can jump: {filesystem.phrase}",
+            f"{filesystem.type} on {filesystem.path}, mounted with {options}",
+            "nothing; know it when you read its numbers",
+        )
+
+
 def check_store(facts: NodeFacts) -> Iterator[Finding]:
     """Whether statvfs on the reported path shows the filesystem of the images."""
     current = (facts.imagefs or "").rpartition(".")[2]

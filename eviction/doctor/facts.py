@@ -13,6 +13,7 @@ from eviction.control.socket import ControlUnavailable, ask
 from eviction.doctor.findings import HeldImages, NodeFacts, Snapshotter, SocketFacts
 from eviction.node.node import Node
 from eviction.reporting.disk_survey import CONTENT, SNAPSHOTTER
+from eviction.reporting.filesystem_facts import filesystem_facts, paths_that_answer
 from reclaim.cri.calls import socket_path
 from reclaim.images.in_use import images_in_use
 from reclaim.images.keep_list import parse_keep_list
@@ -21,6 +22,7 @@ from reclaim.images.references import ImageIndex
 from reclaim.pods.states import NO_TROUBLE
 from reclaim.pods.stopped_pods import stopped_pods
 from reclaim.types import Listing, PodSandboxState, RuntimeUnavailable
+from signals.mount_table import mounts_of
 
 MAX_USER_INSTANCES = "/proc/sys/fs/inotify/max_user_instances"
 MANY_SANDBOXES = 3  # the image of so many sandboxes is enough to know the sandbox image
@@ -47,6 +49,7 @@ def gather(node: Node) -> NodeFacts:
         log_symlinks=_symlinks(
             podLogsDir=configuration.pod_logs_dir, containerLogsDir=configuration.container_logs_dir
         ),
+        filesystems=filesystem_facts(observations, mounts_of(paths_that_answer(observations))),
     )
     facts = _with_daemon(_with_store(facts), configuration.control_socket)
     return facts if problem else _with_runtime(facts, node)

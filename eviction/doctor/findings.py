@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from eviction.configuration.kubelet import KubeletConfiguration
+from eviction.reporting.filesystem_facts import FilesystemFacts
 from eviction.types import Threshold
 from reclaim.services import RuntimeVersion
 from signals.types import SignalObservations
@@ -77,7 +78,7 @@ class NodeFacts:
     symlinks: the field of the configuration and its value. `kubelet_problem`: why the kubelet gave no list although it
     is to be asked, empty if it did or is not. `held`: what pods that stand still hold, None where the kubelet, or what
     is seen (`terminatedPods: evidence`), says which have terminated. `unwritable`: directories that should be writable
-    and are not, with the reason.
+    and are not, with the reason. `filesystems`: what those of the signals are.
     """
 
     observations: SignalObservations
@@ -105,6 +106,7 @@ class NodeFacts:
     log_symlinks: tuple[str, ...] = ()
     unwritable: tuple[tuple[str, str], ...] = ()
     daemon_problem: str = ""
+    filesystems: tuple[FilesystemFacts, ...] = ()
 
 
 Check = Callable[[NodeFacts], Iterator[Finding]]

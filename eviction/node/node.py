@@ -51,7 +51,7 @@ from signals.summary import NodeSummary
 from signals.types import FilesystemRole, FsLayout
 
 # Imported where they are used, for the sake of commands that do not need them; the daemon imports them at its start.
-IMPORTED_LATER = ("tenacity", "ipaddress", "json")
+IMPORTED_LATER = ("tenacity", "ipaddress", "json", "eviction.reporting.hidden_space")
 
 # Used once, at the start: attribute of the configuration -> field of the file.
 NEEDS_RESTART = {

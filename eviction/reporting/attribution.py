@@ -13,8 +13,10 @@ measured on the disk. Others come from the runtime, which counts layers that ima
 * Space of removed objects may come late. Where the store takes more than the images that are left can explain, what the
   removed ones had promised and have not freed yet is a part of its own, *being freed*.
 * A part that could not be counted to its end in time is a lower bound; the rest of it is in *everything else*.
+* A deleted file that is still open is in no directory, so in no other part.
 
-Covers: classes, sums, sentences. Does not cover: measuring (`disk_survey`, `signals.disk_usage`).
+Covers: classes, sums, sentences. Does not cover: measuring (`disk_survey`, `signals.disk_usage`), and what is no part
+(`remarks`).
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ class Use(StrEnum):
     VOLUMES = "volumes"
     BEING_FREED = "being_freed"
     HIDDEN = "hidden"
+    DELETED_OPEN = "deleted_open"
     ELSE = "else"
 
 
@@ -68,6 +71,7 @@ WORDS: Mapping[Use, tuple[str, str]] = {
         "nothing: the runtime frees it within seconds, or with its next collection",
     ),
     Use.HIDDEN: ("content that CRI does not show", "ctr namespaces ls; prune build caches and other namespaces"),
+    Use.DELETED_OPEN: ("deleted files that are still open", "end the processes that hold them: named below"),
     Use.ELSE: ("everything else", "not the runtime's or the kubelet's: du -xh on the filesystem shows it"),
 }
 """What each use is called, and what can be done about it."""
@@ -89,6 +93,31 @@ _LIVE = (Reason.RUNNING, Reason.CREATED, Reason.UNKNOWN_STATE)
 _GONE = (Result.REMOVED, Result.ALREADY_GONE)
 
 
+class About(StrEnum):
+    """What a remark is about; a closed list."""
+
+    DELETED_OPEN = "deleted_open"
+    PROCESSES_NOT_SEEN = "processes_not_seen"
+    PREALLOCATED = "preallocated"
+    SPARSE = "sparse"
+    RESERVE = "reserve"
+    DELAYED_ALLOCATION = "delayed_allocation"
+    BTRFS_CHUNKS = "btrfs_chunks"
+    PROJECT_QUOTA = "project_quota"
+    THIN_POOL = "thin_pool"
+    OTHER_OVERLAYS = "other_overlays"
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """One remark. `bytes`: None where it is not about an amount. `at_least`: `bytes` is a lower bound."""
+
+    about: About
+    bytes: int | None
+    sentence: str
+    at_least: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Counted:
     """Bytes counted on the disk. `complete` false: a lower bound."""
@@ -104,7 +133,8 @@ class Measured:
     `store_reported`: the size of the image store as the runtime reports it, with the writable layers if
     `writable_in_store`. `store_counted`: the same store counted on the disk. `content`: the compressed content beside
     it (containerd), None where there is none. `writable_layers`: by container id. `logs` and `volumes`: counted on the
-    disk, with the device that they are on. `late_bytes`: freed after the last removal was measured; `still_coming`: and
+    disk, with the device that they are on. `deleted_open`: deleted files that are open, by device; `remarks` too.
+    `late_bytes`: freed after the last removal was measured; `still_coming`: and
     more was coming when it was not waited for any longer.
     """
 
@@ -117,6 +147,8 @@ class Measured:
     logs_device: int | None = None
     volumes: Counted | None = None
     volumes_device: int | None = None
+    deleted_open: Mapping[int, Counted] = field(default_factory=dict)
+    remarks: Mapping[int, tuple[Remark, ...]] = field(default_factory=dict)
     late_bytes: int = 0
     still_coming: bool = False
 
@@ -142,6 +174,7 @@ class Attribution:
     capacity_bytes: int
     used_bytes: int
     shares: tuple[Share, ...]
+    remarks: tuple[Remark, ...] = ()
 
 
 def attribute(
@@ -171,9 +204,14 @@ def attribute(
             shares.append(Share(Use.VOLUMES, measured.volumes.bytes, None, not measured.volumes.complete))
         used = stats.capacity_bytes - stats.free_bytes
         rest = max(used - sum(share.bytes for share in shares), 0)
+        if (deleted := measured.deleted_open.get(device_id)) is not None:
+            shares.append(Share(Use.DELETED_OPEN, min(deleted.bytes, rest), None, not deleted.complete))
+            rest -= shares[-1].bytes
         shares = sorted((s for s in shares if s.bytes or s.objects), key=lambda s: -s.bytes)
         shares.append(Share(Use.ELSE, rest))
-        answers.append(Attribution(device_id, identity.path, tuple(roles), stats.capacity_bytes, used, tuple(shares)))
+        remarks = measured.remarks.get(device_id, ())
+        capacity = stats.capacity_bytes
+        answers.append(Attribution(device_id, identity.path, tuple(roles), capacity, used, tuple(shares), remarks))
     return tuple(answers)
 
 
@@ -279,5 +317,14 @@ def attribution_json(attribution: Attribution) -> dict[str, Any]:
                 "remedy": WORDS[share.use][1],
             }
             for share in attribution.shares
+        ],
+        "remarks": [
+            {
+                "about": str(remark.about),
+                "bytes": remark.bytes,
+                "at_least": remark.at_least,
+                "sentence": remark.sentence,
+            }
+            for remark in attribution.remarks
         ],
     }

@@ -1,4 +1,5 @@
-"""Measures what the bytes of the filesystems are used for: asks the runtime and counts directory trees, within seconds.
+"""Measures what the bytes of the filesystems are used for: asks the runtime, counts directory trees, and looks at what
+the kernel says of open files and of the filesystems, within seconds.
 
 It runs after a pass that could not relieve the node, never before a removal; in the daemon on a thread of its own, at
 most once a minute, so that the next pass does not wait. After removals it begins when no more space arrives, or after
@@ -13,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from eviction.reporting.attribution import (
     Attribution,
@@ -33,6 +34,9 @@ from reclaim.types import Outcome, Result, RuntimeUnavailable
 from signals.clock import Clock
 from signals.disk_usage import Tree, TreeMeter, TreeUsage
 from signals.types import SignalObservations
+
+if TYPE_CHECKING:
+    from eviction.reporting.hidden_space import HiddenSpaceLooker
 
 COUNT_SECONDS = 2.0  # for all trees together
 ASK_SECONDS = 2.0  # deadline of each of the two calls to the runtime
@@ -87,13 +91,14 @@ class DiskSurvey:
         self._service = service
         self._clock = clock
         self._meter = TreeMeter(clock, count_seconds)
+        self._hidden: HiddenSpaceLooker | None = None
         self._busy = threading.Lock()
         self._workers = Workers("disk survey", 1)
         self._done_at = float("-inf")
 
     def survey(self, observations: SignalObservations, outcomes: Iterable[Outcome]) -> tuple[Attribution, ...]:
         """What the bytes are used for now. Takes some seconds; does not raise if runtime or disk do not answer."""
-        return attribute(observations, outcomes, self._measure())
+        return attribute(observations, outcomes, self._measure(observations))
 
     def with_attribution(self, record: Pass) -> Pass:
         """The record with its attributions if the pass was not enough, else the record; blocks while it measures."""
@@ -104,7 +109,7 @@ class DiskSurvey:
             return replace(record, attributions=self.survey(observations, outcomes))
         settled, still_coming = self._settled()
         late = max(_free_bytes(settled) - _free_bytes(observations), 0)
-        measured = replace(self._measure(), late_bytes=late, still_coming=still_coming)
+        measured = replace(self._measure(settled), late_bytes=late, still_coming=still_coming)
         return replace(record, attributions=attribute(settled, outcomes, measured))
 
     def _settled(self) -> tuple[SignalObservations, bool]:
@@ -145,9 +150,10 @@ class DiskSurvey:
     @property
     def threads_not_started(self) -> int:
         """How many starts of a thread have failed."""
-        return self._workers.not_started + self._meter.threads_not_started
+        hidden = 0 if self._hidden is None else self._hidden.threads_not_started
+        return self._workers.not_started + self._meter.threads_not_started + hidden
 
-    def _measure(self) -> Measured:
+    def _measure(self, observations: SignalObservations) -> Measured:
         places, pods = self._places(), self._pods()
         reported, own_filesystem, layers = self._asked()
 
@@ -156,9 +162,11 @@ class DiskSurvey:
 
         trees = [Tree(places.pod_logs_dir, log_class), Tree(os.path.join(places.root_directory, "pods"), _one_class)]
         stores = [path for path in (places.content, places.imagefs) if path is not None]
-        usages = self._meter.measure([*trees, *(Tree(path, _one_class) for path in stores)])
+        hidden = self._hidden_space().look(observations, places.imagefs)
+        usages = self._meter.measure([*trees, *(Tree(path, _one_class) for path in (*stores, *hidden.uppers))])
         logs, volumes = usages[:2]
-        of_store = dict(zip(stores, usages[2:], strict=True))
+        of_store = dict(zip(stores, usages[2:], strict=False))
+        of_upper = dict(zip(hidden.uppers, usages[2 + len(stores) :], strict=True))
         return Measured(
             store_reported=reported,
             store_counted=_counted(of_store.get(places.imagefs or "")),
@@ -169,7 +177,16 @@ class DiskSurvey:
             logs_device=logs.device_id,
             volumes=_counted(volumes),
             volumes_device=volumes.device_id,
+            deleted_open=hidden.deleted_open,
+            remarks=hidden.remarks(observations, usages, of_upper),
         )
+
+    def _hidden_space(self) -> HiddenSpaceLooker:
+        if self._hidden is None:
+            from eviction.reporting.hidden_space import HiddenSpaceLooker  # few passes need a survey
+
+            self._hidden = HiddenSpaceLooker(self._clock)
+        return self._hidden
 
     def _asked(self) -> tuple[int | None, bool, dict[str, int] | None]:
         """From the runtime: the size of its image store, whether writable layers are on another filesystem, and the

@@ -136,7 +136,8 @@ def attribution_lines(attribution: Attribution, width: int | None = None) -> lis
         part = f"{100 * share.bytes / used:.0f}%" if used else "-"
         rows.append([size, part, "-" if share.objects is None else str(share.objects), words, remedy])
     head = f"where the bytes are: {format_bytes(used)} of {format_bytes(capacity)} used on {escaped(attribution.path)}"
-    return [f"{head} ({roles})", *table(rows, width)]
+    remarks = [f"note: {escaped(remark.sentence)}" for remark in attribution.remarks]
+    return [f"{head} ({roles})", *table(rows, width), *remarks]
 
 
 def pass_lines(record: Pass, *, with_kept: bool = True, width: int | None = None) -> list[str]:

@@ -19,9 +19,11 @@ from eviction.drill.report.svg import NAMESPACE
 from eviction.drill.scenario.library import find_scenario
 from eviction.pod_eviction import ranking
 from eviction.reporting import pod_evictions
+from eviction.reporting.attribution import About
 from eviction.reporting.explain import REASONS
 from reclaim.events import EventReason
 from reclaim.types import Reason
+from signals.filesystem_traits import TRAITS
 from signals.types import FilesystemRole, FsLayout, Signal
 from tests.pages import (
     EVICTION,
@@ -143,6 +145,18 @@ def test_the_table_of_commands_is_that_of_the_code() -> None:
 def test_every_signal_is_documented(signal: Signal) -> None:
     """In the table of what it counts."""
     assert f"`{signal}`" in section(SIGNALS, "Signals")
+
+
+def test_the_table_of_what_can_jump_is_that_of_the_code() -> None:
+    """Every type that is known has a row, and no other has."""
+    documented = [re.findall(r"`(\w+)`", cells[0]) for cells in rows_of(section(SIGNALS, "Signals"))]
+    assert {kind for kinds in documented for kind in kinds if kind in TRAITS} == set(TRAITS)
+
+
+def test_every_remark_is_documented() -> None:
+    """Each word that a remark is about, and no other."""
+    rows = rows_of(section(RECLAIM, "Where the bytes are"))
+    assert [word for cells in rows for word in re.findall(r"`(\w+)`", cells[0])] == list(About)
 
 
 def test_the_table_of_layouts_is_that_of_the_code() -> None:

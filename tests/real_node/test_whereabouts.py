@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.nodes.real_node import RealNode
+from tests.real_node.conftest import NodeFactory
 from tests.real_node.loopfs import run_tool
 from tests.real_node.oci import BASE, Image, random_layer, write_image
 from tests.real_node.test_relief import configure
@@ -29,8 +31,14 @@ def measure_often(node: RealNode) -> None:
     node.containerd.start()
 
 
-def shares(file: str) -> dict[str, int]:
+def planned(file: str) -> dict[str, Any]:
+    """The attribution of the node's only filesystem."""
     (attribution,) = answer(reclaimd_here("plan", "--config", file, "-o", "json"))["attribution"]
+    return dict(attribution)
+
+
+def shares(file: str) -> dict[str, int]:
+    attribution = planned(file)
     found = {share["use"]: share["bytes"] for share in attribution["shares"]}
     assert sum(found.values()) == attribution["used"]
     return found
@@ -62,3 +70,20 @@ def test_the_plan_attributes_the_bytes_of_a_containerd(containerd_on_ext4: RealN
     assert found["containers_live"] == pytest.approx(12 * MIB, rel=0.1)
     assert found["logs_rotated"] == pytest.approx(8 * MIB, rel=0.05)
     assert found["hidden"] == pytest.approx(ON_DISK * 24 * MIB, rel=0.15)
+
+
+def test_a_deleted_file_that_a_container_holds_open_is_told(make_node: NodeFactory, tmp_path: Path) -> None:
+    """It was in the container's writable layer, whose statistics know nothing of it; the layer is the runtime's."""
+    node = make_node(512 * MIB)
+    image = node.import_image(Image("registry.example/used:1", (BASE,)))
+    node.kubelet.admit_pod("uid-web")
+    sandbox = node.kubelet.run_pod("web", "uid-web")
+    script = "exec 3>/gone; dd if=/dev/urandom bs=1048576 count=10 >&3; sync; rm /gone; echo done; exec sleep 1000000"
+    node.kubelet.run_container(sandbox, "app", image, ("/bin/sh", "-c", script))
+    assert came_true(lambda: "stdout F done" in (sandbox.log_directory / "app" / "0.log").read_text())
+    attribution = planned(configure(tmp_path, node, podLogsDir=str(node.kubelet.pod_logs_dir)))
+    found = {share["use"]: share["bytes"] for share in attribution["shares"]}
+    assert found["deleted_open"] == pytest.approx(10 * MIB, rel=0.05)
+    remarks = {remark["about"]: remark["sentence"] for remark in attribution["remarks"]}
+    assert remarks["deleted_open"].startswith("sleep (pid ")
+    assert "other_overlays" not in remarks

@@ -12,7 +12,9 @@ from eviction.configuration.effective import load
 from eviction.doctor import disk_checks, node_checks
 from eviction.doctor.examine import CHECKS, examine, healthy
 from eviction.doctor.findings import Finding, HeldImages, NodeFacts, Severity, Snapshotter, SocketFacts
+from eviction.reporting.filesystem_facts import filesystem_facts
 from reclaim.services import RuntimeVersion
+from signals.mounts import Mount
 from signals.types import FilesystemIdentity, FilesystemRole, FsLayout, FsStats, Signal, SignalObservations, Unavailable
 from tests.pure.values import GIB, MIB, observation, observations_of, threshold
 
@@ -163,6 +165,25 @@ def test_a_kubelet_that_gives_up_on_split_filesystems_is_found(
     path.write_text(head)
     facts = replace(facts, kubelet=load(None, {}, {"kubeletConfig": str(path)}).kubelet)
     assert "separate-disk-gc-off" not in found(facts)
+
+
+@pytest.mark.parametrize(
+    ("mount", "told"),
+    [
+        (Mount("/", "8:1", "ext4", "/dev/sda", ("rw", "relatime")), None),
+        (Mount("/", "8:1", "ext4", "/dev/sda", ("ro",)), "ext4 on /nodefs, mounted with ro"),
+        (Mount("/", "8:1", "xfs", "/dev/sda", ("rw",)), "xfs on /nodefs, mounted with no option that matters for them"),
+        (Mount("/", "8:1", "zfs", "tank", ("rw",)), None),
+        (None, None),
+    ],
+)
+def test_what_of_a_filesystems_numbers_can_jump_is_a_note(mount: Mount | None, told: str | None) -> None:
+    """Of one whose numbers do not, and has no option that matters, there is none; of an unknown type neither."""
+    filesystems = filesystem_facts(SOUND.observations, {} if mount is None else {"/nodefs": mount})
+    findings = examine(replace(SOUND, filesystems=filesystems))
+    assert [(finding.check, finding.level, finding.evidence) for finding in findings] == (
+        [] if told is None else [("filesystem-numbers", Severity.NOTE, told)]
+    )
 
 
 def test_a_filesystem_that_does_not_answer_is_found_once() -> None:

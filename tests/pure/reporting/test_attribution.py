@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from eviction.reporting.attribution import (
     WORDS,
+    About,
     Attribution,
     Counted,
     Measured,
+    Remark,
     Share,
     Use,
     attribute,
@@ -240,6 +242,34 @@ def test_every_part_has_a_description_and_a_remedy(use: Use) -> None:
     words, remedy = WORDS[use]
     assert words
     assert remedy
+
+
+@pytest.mark.parametrize(
+    ("deleted", "share", "rest"),
+    [
+        (Counted(3 * GIB), Share(Use.DELETED_OPEN, 3 * GIB), 5 * GIB),
+        (Counted(3 * GIB, complete=False), Share(Use.DELETED_OPEN, 3 * GIB, None, at_least=True), 5 * GIB),
+        (Counted(9 * GIB), Share(Use.DELETED_OPEN, 8 * GIB), 0),
+    ],
+)
+def test_deleted_files_that_are_open_are_a_part_of_their_own(deleted: Counted, share: Share, rest: int) -> None:
+    """They are in no directory, so they are taken from everything else; never more than there is."""
+    (found,) = attribute(ONE, (), Measured(deleted_open={1: deleted}))
+    assert share in found.shares
+    assert shares(found)[Use.ELSE] == rest
+    assert sum(shares(found).values()) == found.used_bytes
+
+
+def test_remarks_go_with_their_filesystem() -> None:
+    """They are below the table, and in JSON; they change no part."""
+    remark = Remark(About.THIN_POOL, None, "this filesystem is on the thin pool a\x1b")
+    apart = seen(nodefs=(1, 8 * GIB), imagefs=(2, 8 * GIB), containerfs=(2, 8 * GIB))
+    first, second = attribute(apart, (), Measured(remarks={2: (remark,)}))
+    assert (first.remarks, second.remarks) == ((), (remark,))
+    assert attribution_lines(second)[-1] == "note: this filesystem is on the thin pool a\\x1b"
+    assert attribution_json(second)["remarks"] == [
+        {"about": "thin_pool", "bytes": None, "at_least": False, "sentence": remark.sentence}
+    ]
 
 
 FULL = Attribution(

@@ -64,6 +64,10 @@ def test_check_prints_signals_and_thresholds_and_is_read_only(crowded: SmallNode
     assert threshold["signal"] == "nodefs.available"
     assert threshold["effective"] == int(threshold["value"]) if threshold["value"].isdigit() else True
     assert threshold["hard"] is True
+    (filesystem,) = document["filesystems"]
+    assert filesystem["filesystems"] == ["nodefs", "imagefs", "containerfs"]
+    assert (filesystem["type"], filesystem["reserve"]) == ("tmpfs", 0)
+    assert {option.partition("=")[0] for option in filesystem["options"]} == {"size", "nr_inodes"}
     assert answer(clear)["thresholds_met"] == []
     assert crowded.removed() == []
 

@@ -30,6 +30,12 @@ def test_a_node_in_order_is_healthy(small_node: SmallNode) -> None:
     assert {check: finding["level"] for check, finding in found.items() if finding["level"] != "note"} == {}
     assert found["daemon"]["level"] == "note"
     assert code == 0
+    assert found["filesystem-numbers"]["level"] == "note"
+    assert found["filesystem-numbers"]["evidence"].startswith(
+        f"tmpfs on {small_node.root_directory}, mounted with size="
+    )
+    document = answer(reclaimd_here("doctor", "--config", file, "-o", "json"))
+    assert [each["type"] for each in document["filesystems"]] == ["tmpfs"]
 
 
 def test_a_running_daemon_is_asked(small_node: SmallNode, tmp_path: Path) -> None:

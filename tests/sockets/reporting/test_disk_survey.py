@@ -77,6 +77,27 @@ def test_the_plan_says_where_the_bytes_are(crowded: SmallNode) -> None:
     assert "logs of pods that are gone" in table
 
 
+@pytest.mark.regression
+def test_a_deleted_file_that_is_open_is_not_everything_else(crowded: SmallNode) -> None:
+    """`du` finds nothing of it. The plan names the process that holds it, in the table and in JSON."""
+    file = crowded.configuration(podLogsDir=str(crowded.disk / "logs"))
+    gone = crowded.disk / "gone.log"
+    with gone.open("wb") as held:
+        held.write(os.urandom(6 * MIB))
+        held.flush()
+        gone.unlink()
+        (attribution,) = answer(reclaimd_here("plan", "--config", file, "-o", "json"))["attribution"]
+        lines = reclaimd_here("plan", "--config", file).stdout.splitlines()
+    found = shares(attribution)
+    assert found[Use.DELETED_OPEN] == 6 * MIB
+    assert found[Use.ELSE] == pytest.approx(5 * MIB, abs=MIB // 2)
+    assert sum(found.values()) == attribution["used"]
+    (remark,) = [remark for remark in attribution["remarks"] if remark["about"] == "deleted_open"]
+    assert remark["bytes"] == 6 * MIB
+    assert f"(pid {os.getpid()}" in remark["sentence"]
+    assert f"note: {remark['sentence']}" in lines
+
+
 def test_split_layouts_are_told_apart(make_small_node: SmallNodeFactory) -> None:
     """Images on one filesystem, writable layers and other files on the other."""
     node = make_small_node(FsLayout.SPLIT)

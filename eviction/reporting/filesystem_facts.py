@@ -1,0 +1,108 @@
+"""What each filesystem of the signals is, and what of its numbers can jump: values, a table, JSON. Decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eviction.reporting.tables import table
+from signals.filesystem_traits import Traits, jumps_of, options_that_matter, project_quota, traits_of
+from signals.mounts import Mount
+from signals.quantity import format_bytes
+from signals.types import FilesystemRole, SignalObservations
+
+NOT_KNOWN = "not known for this type"
+
+
+@dataclass(frozen=True, slots=True)
+class FilesystemFacts:
+    """One filesystem. `reserve`: free bytes that no pod can use. `options`: the mount options that matter for its
+    numbers, None if the mount was not found. `jumps`: what of its numbers can jump, None where that is not known for
+    its type. `note`: what else one has to know of them. `quota_sentence`: what project quotas do to them, empty where
+    none are on.
+    """
+
+    path: str
+    roles: tuple[FilesystemRole, ...]
+    type: str
+    device: str
+    reserve: int
+    options: tuple[str, ...] | None = None
+    jumps: tuple[str, ...] | None = None
+    note: str = ""
+    quota_sentence: str = ""
+
+    @property
+    def phrase(self) -> str:
+        """What of its numbers can jump, and what else one has to know of them; one phrase."""
+        if self.jumps is None:
+            return NOT_KNOWN
+        parts = (*(self.jumps or ("nothing",)), *filter(None, (self.note, self.quota_sentence)))
+        return "; ".join(parts)
+
+
+def paths_that_answer(observations: SignalObservations) -> tuple[str, ...]:
+    """The paths of the filesystems that were read just now: only there may a path be followed."""
+    stuck = {unavailable.role for unavailable in observations.unavailable}
+    return tuple({identity.path: None for role, (identity, _) in observations.filesystems.items() if role not in stuck})
+
+
+def filesystem_facts(observations: SignalObservations, mounts: Mapping[str, Mount]) -> tuple[FilesystemFacts, ...]:
+    """The facts of each filesystem, once for each device. `mounts`: by the observed path, as far as they are known."""
+    roles: dict[int, list[FilesystemRole]] = {}
+    for role, (identity, _) in observations.filesystems.items():
+        roles.setdefault(identity.device_id, []).append(role)
+    found = []
+    for mine in roles.values():
+        identity, stats = observations.filesystems[mine[0]]
+        mount = mounts.get(identity.path)
+        kind = identity.type if mount is None else mount.type
+        quota = None if mount is None else project_quota(mount)
+        found.append(
+            FilesystemFacts(
+                identity.path,
+                tuple(mine),
+                kind,
+                identity.device if mount is None else mount.source,
+                max(stats.free_bytes - stats.available_bytes, 0),
+                None if mount is None else options_that_matter(mount),
+                jumps_of(kind, () if mount is None else mount.options),
+                (traits_of(kind) or Traits()).note,
+                "" if quota is None else project_quota_sentence(quota),
+            )
+        )
+    return tuple(found)
+
+
+def project_quota_sentence(option: str) -> str:
+    """What project quotas do to the numbers. `option`: by which they are on."""
+    return (
+        f"project quotas are on ({option}): a directory can be at its limit while the filesystem has room, and statvfs "
+        "in it tells the numbers of the limit"
+    )
+
+
+def facts_table(filesystems: Sequence[FilesystemFacts], width: int | None = None) -> list[str]:
+    """For people; no lines without a filesystem."""
+    if not filesystems:
+        return []
+    rows = [["FILESYSTEM", "TYPE", "RESERVE", "OPTIONS", "WHAT OF ITS NUMBERS CAN JUMP"]]
+    for one in filesystems:
+        options = "?" if one.options is None else ",".join(one.options) or "-"
+        rows.append([", ".join(one.roles), one.type or "?", format_bytes(one.reserve), options, one.phrase])
+    return table(rows, width)
+
+
+def facts_json(facts: FilesystemFacts) -> dict[str, Any]:
+    """For programs; `options` and `jumps` are null where they are not known."""
+    return {
+        "path": facts.path,
+        "filesystems": [str(role) for role in facts.roles],
+        "type": facts.type,
+        "device": facts.device,
+        "reserve": facts.reserve,
+        "options": None if facts.options is None else list(facts.options),
+        "jumps": None if facts.jumps is None else list(facts.jumps),
+        "note": facts.note,
+    }

@@ -1,0 +1,236 @@
+"""Remarks about a filesystem: each kind from values, with its sentence; nothing where there is nothing to say."""
+
+from __future__ import annotations
+
+import pytest
+
+from eviction.reporting.attribution import About, Remark
+from eviction.reporting.remarks import OtherOverlays, not_of_the_runtime, not_seen, remarks_of
+from signals.allocation import BtrfsAllocation, ChunkUse
+from signals.block_devices import ThinPool
+from signals.disk_usage import SparseFile, TreeUsage
+from signals.hidden_space import HiddenSpace, Survey
+from signals.mounts import Mount
+from signals.open_files import GrowingFile, Holder, OpenFiles, ProcessesSeen
+from signals.overlays import WritableOverlay
+from signals.types import FsStats
+from tests.pure.values import GIB, MIB
+
+NO_OVERLAYS = OtherOverlays((), 0, complete=True)
+CONTAINERD = "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs"
+
+
+def stats(reserve: int = 0) -> FsStats:
+    """10 GiB, half of it free; `reserve` of that is not available."""
+    return FsStats(5 * GIB - reserve, 5 * GIB, 10 * GIB, 500, 1000, 0.0)
+
+
+def mounted(kind: str, *options: str) -> Mount:
+    return Mount("/var/lib/kubelet", "8:1", kind, "/dev/sda1", ("rw", *options))
+
+
+def told(
+    space: HiddenSpace, *, reserve: int = 0, sparsest: SparseFile | None = None, others: OtherOverlays = NO_OVERLAYS
+) -> list[Remark]:
+    return list(remarks_of(stats(reserve), space, sparsest, others))
+
+
+HOLDERS = (
+    Holder(77, "java", "0f5ab5a0", 3, 2 * GIB, "/logs/app.log"),
+    Holder(5, "rsyslogd", "", 1, 100 * MIB, "/var/log/old"),
+    Holder(6, "cat", "", 1, 4096, "/x"),
+)
+GROWING = GrowingFile("/data/wal", 12, "postgres", 60 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("remarks", "about", "size", "sentence"),
+    [
+        (
+            told(HiddenSpace(mounted("xfs"), OpenFiles(beyond_end=64 * MIB, growing_files=2, growing=GROWING))),
+            About.PREALLOCATED,
+            64 * MIB,
+            (
+                "at least 64.0MiB are allocated behind the end of 2 files open for writing (speculative "
+                "preallocation), most by postgres (pid 12) for /data/wal: nobody's data, and given back later"
+            ),
+        ),
+        (
+            told(HiddenSpace(mounted("xfs")), sparsest=SparseFile("/data/disk.img", 100 * GIB, GIB)),
+            About.SPARSE,
+            GIB,
+            "/data/disk.img is sparse: its size is 100.0GiB, and it takes 1.0GiB",
+        ),
+        (
+            told(HiddenSpace(mounted("ext4")), reserve=512 * MIB),
+            About.RESERVE,
+            512 * MIB,
+            "512.0MiB are free and reserved for root: no pod can use them",
+        ),
+        (
+            told(HiddenSpace(mounted("ext4"), delayed=200 * MIB)),
+            About.DELAYED_ALLOCATION,
+            200 * MIB,
+            "200.0MiB are written and have no place on the disk yet (delayed allocation); they count as used already",
+        ),
+        (
+            told(HiddenSpace(mounted("btrfs"), btrfs=BtrfsAllocation(delayed=64 * MIB)))[:1],
+            About.DELAYED_ALLOCATION,
+            64 * MIB,
+            "64.0MiB are written and have no place on the disk yet (delayed allocation); they count as free still",
+        ),
+        (
+            told(
+                HiddenSpace(
+                    mounted("btrfs"),
+                    btrfs=BtrfsAllocation(
+                        {"data": ChunkUse(8 * GIB, 6 * GIB, 8 * GIB), "metadata": ChunkUse(GIB, GIB // 2, 2 * GIB)}, 0
+                    ),
+                )
+            ),
+            About.BTRFS_CHUNKS,
+            GIB,
+            (
+                "in chunks of btrfs: data 6.0GiB of 8.0GiB, metadata 512.0MiB of 1.0GiB (2.0GiB with its copies), not "
+                "in chunks yet 0B; without room for metadata, writes fail although bytes are available"
+            ),
+        ),
+        (
+            told(HiddenSpace(mounted("xfs", "prjquota"))),
+            About.PROJECT_QUOTA,
+            None,
+            (
+                "project quotas are on (prjquota): a directory can be at its limit while the filesystem has room, and "
+                "statvfs in it tells the numbers of the limit"
+            ),
+        ),
+        (
+            told(HiddenSpace(mounted("ext4"), thin_pool=ThinPool("vg-pool-tpool", sure=True))),
+            About.THIN_POOL,
+            None,
+            (
+                "this filesystem is on the thin pool vg-pool-tpool: statvfs does not show how full that is, and when "
+                "it is full, writes fail although there is room here (lvs, dmsetup status)"
+            ),
+        ),
+        (
+            told(HiddenSpace(mounted("ext4")), others=OtherOverlays(("/docker/1", "/docker/2"), 3 * GIB, False)),
+            About.OTHER_OVERLAYS,
+            3 * GIB,
+            (
+                "2 writable layers of containers that the runtime does not list (docker, podman, another namespace of "
+                "containerd), at least 3.0GiB written, the first mounted at /docker/1"
+            ),
+        ),
+    ],
+    ids=lambda value: str(value) if isinstance(value, About) else "",
+)
+def test_each_remark_has_its_bytes_and_a_sentence(
+    remarks: list[Remark], about: About, size: int | None, sentence: str
+) -> None:
+    """And nothing else is said."""
+    (remark,) = remarks
+    assert (remark.about, remark.bytes, remark.sentence) == (about, size, sentence)
+
+
+def test_holders_of_deleted_files_are_named_and_the_small_ones_counted() -> None:
+    """The largest first, with process, pod and file; those that are not worth a line share one."""
+    found = OpenFiles(2 * GIB + 100 * MIB + 4096, 5, 3, HOLDERS)
+    first, second, rest = told(HiddenSpace(mounted("ext4"), found))
+    assert (first.bytes, first.sentence) == (
+        2 * GIB,
+        (
+            "java (pid 77, pod 0f5ab5a0) holds 2.0GiB in 3 deleted files open, the largest /logs/app.log: they are "
+            "free once closed"
+        ),
+    )
+    assert second.sentence.startswith("rsyslogd (pid 5) holds 100.0MiB in 1 deleted file open, /var/log/old: ")
+    assert (rest.bytes, rest.sentence) == (4096, "1 more process holds 4.0KiB of deleted files open")
+
+
+def test_many_small_holders_are_told_by_the_first() -> None:
+    """None of them is worth a line, all together are."""
+    holders = tuple(Holder(pid, "app", "", 1, 4 * MIB, "/x") for pid in range(5))
+    first, rest = told(HiddenSpace(mounted("ext4"), OpenFiles(400 * MIB, 100, 100, holders)))
+    assert (first.bytes, rest.bytes) == (4 * MIB, 396 * MIB)
+    assert rest.sentence.startswith("99 more processes hold 396.0MiB")
+
+
+@pytest.mark.parametrize(
+    "remarks",
+    [
+        told(HiddenSpace()),
+        told(HiddenSpace(mounted("ext4", "usrquota"), delayed=5 * MIB), reserve=5 * MIB),
+        told(HiddenSpace(mounted("xfs")), reserve=512 * MIB),
+        told(HiddenSpace(mounted("ext4"), OpenFiles(MIB, 1, 1, (Holder(1, "a", "", 1, MIB, "/x"),)))),
+        told(HiddenSpace(mounted("ext4")), sparsest=SparseFile("/x", 2 * MIB, MIB)),
+    ],
+)
+def test_what_is_small_or_not_there_is_not_mentioned(remarks: list[Remark]) -> None:
+    """Below a thousandth of the capacity; and what only ext4 reserves is not claimed of another type."""
+    assert remarks == []
+
+
+def test_a_thin_pool_that_only_its_name_tells_is_no_certainty() -> None:
+    """The sentence says by what it is one."""
+    (remark,) = told(HiddenSpace(mounted("ext4"), thin_pool=ThinPool("data-pool", sure=False)))
+    assert remark.sentence.startswith("this filesystem is on data-pool, by its name a thin pool: ")
+
+
+@pytest.mark.parametrize(
+    ("survey", "ending"),
+    [
+        (Survey({}, ProcessesSeen(40, 0, complete=True)), None),
+        (
+            Survey({}, ProcessesSeen(40, 38, complete=True)),
+            "38 of 40 processes could not be looked at (CAP_SYS_PTRACE)",
+        ),
+        (
+            Survey({}, ProcessesSeen(1, 0, complete=True), others_hidden=True),
+            "those outside of its PID namespace or hidden by hidepid were not seen",
+        ),
+        (Survey({}, ProcessesSeen(40, 0, complete=False)), "not all were looked at in time"),
+    ],
+)
+def test_who_was_not_looked_at_is_said(survey: Survey, ending: str | None) -> None:
+    """In one line; none where everybody was."""
+    remark = not_seen(survey)
+    assert (None if remark is None else remark.sentence) == (
+        None if ending is None else f"files that processes hold open: {ending}"
+    )
+
+
+OVERLAYS = (
+    WritableOverlay(
+        "/run/containerd/io.containerd.runtime.v2.task/k8s.io/1/rootfs", 50, f"{CONTAINERD}/snapshots/1/fs"
+    ),
+    WritableOverlay("/run/containerd/io.containerd.runtime.v2.task/moby/2/rootfs", 51, f"{CONTAINERD}/snapshots/2/fs"),
+    WritableOverlay("/var/lib/docker/overlay2/3/merged", 52, "/var/lib/docker/overlay2/3/diff"),
+    WritableOverlay("/var/lib/containers/storage/overlay/4/merged", 53, "/var/lib/containers/storage/overlay/4/diff"),
+)
+
+
+@pytest.mark.parametrize(
+    ("imagefs", "devices"),
+    [
+        (CONTAINERD, [51, 52, 53]),
+        ("/var/lib/containers/storage/overlay-images", [50, 51, 52]),
+        ("/var/lib/docker/", [50, 51, 53]),
+        (None, []),
+    ],
+)
+def test_overlays_that_are_not_of_the_runtime(imagefs: str | None, devices: list[int]) -> None:
+    """Beside containerd its other namespaces too; beside another runtime what is outside of its store; else unknown."""
+    assert [overlay.device_id for overlay in not_of_the_runtime(OVERLAYS, imagefs)] == devices
+
+
+def test_what_is_not_counted_makes_a_lower_bound() -> None:
+    """Of the third nothing was counted, as only some are."""
+    usages = {
+        OVERLAYS[1].upper: TreeUsage(1, (("all", 3 * MIB),), 1, complete=True),
+        OVERLAYS[2].upper: TreeUsage(1, (("all", MIB),), 1, complete=True),
+    }
+    assert OtherOverlays.counted(OVERLAYS[1:3], usages) == OtherOverlays(
+        (OVERLAYS[1].point, OVERLAYS[2].point), 4 * MIB, complete=True
+    )
+    assert not OtherOverlays.counted(OVERLAYS[1:], usages).complete

@@ -1,0 +1,141 @@
+"""Files that are open: this process's own, and lines as other processes' `/proc` has them."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from signals.open_files import (
+    FILES_PER_CLOCK_CHECK,
+    OpenFiles,
+    OpenFilesScan,
+    ProcessesSeen,
+    Watched,
+    deleted_mappings,
+    pod_uid_of,
+)
+from tests.pure.values import MIB
+from tests.repository import ROOT
+
+UID = "0f5ab5a0-1b1e-4a4e-9d3c-0123456789ab"
+
+
+def scanned(directory: Path, proc: str = "/proc") -> tuple[OpenFiles, ProcessesSeen]:
+    """What is open on the filesystem of a directory."""
+    device_id = directory.stat().st_dev
+    scan = OpenFilesScan({device_id: Watched(device_id)}, lambda: True, proc)
+    scan.run()
+    return scan.found(device_id), scan.seen()
+
+
+@pytest.mark.parametrize(
+    ("cgroups", "uid"),
+    [
+        (
+            f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UID.replace('-', '_')}.slice/x.scope",
+            UID,
+        ),
+        (f"0::/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/cri-containerd-1.scope", UID),
+        (f"12:cpu:/kubepods/besteffort/pod{UID}/1234\n0::/", UID),
+        (f"0::/kubepods/pod{UID}/1234", UID),
+        ("0::/kubepods/burstable/podaabbccddeeff00112233445566778899/1", "aabbccddeeff00112233445566778899"),
+        ("0::/system.slice/podman.service", ""),
+        ("0::/machine.slice/libpod-1.scope", ""),
+        ("", ""),
+    ],
+)
+def test_the_pod_of_a_process_is_in_its_cgroup(cgroups: str, uid: str) -> None:
+    """With both cgroup drivers, in every class of quality of service, on cgroup v1 and v2; a static pod's UID too."""
+    assert pod_uid_of(cgroups) == uid
+
+
+def test_deleted_files_that_are_mapped_are_named_as_map_files_names_them() -> None:
+    """Each once, without the zeros in front; libraries that are there, heap and shared memory are not named."""
+    lines = [
+        "00400000-0045f000 r-xp 00000000 08:01 131 /usr/bin/python3.11\n",
+        "7f0000000000-7f0000001000 r--p 00000000 08:01 77 /usr/lib/libold.so (deleted)\n",
+        "7f0000001000-7f0000002000 r-xp 00001000 08:01 77 /usr/lib/libold.so (deleted)\n",
+        "00001000-00002000 rw-s 00000000 08:01 78 /var/a b (deleted)\n",
+        "7f0000003000-7f0000004000 rw-p 00000000 00:00 0 [heap]\n",
+        "7f0000005000-7f0000006000 rw-p 00000000 00:00 0 \n",
+    ]
+    assert deleted_mappings(lines) == ("7f0000000000-7f0000001000", "1000-2000")
+
+
+def test_a_deleted_file_counts_once_and_for_its_holder(tmp_path: Path) -> None:
+    """Open twice, so found twice; its bytes are the allocated ones, and its last name is told."""
+    file = tmp_path / "gone.log"
+    file.write_bytes(os.urandom(MIB))
+    before, _ = scanned(tmp_path)
+    with file.open("rb") as first, file.open("rb") as second:
+        file.unlink()
+        found, _ = scanned(tmp_path)
+        assert first.fileno() != second.fileno()
+        mine = next(holder for holder in found.holders if holder.pid == os.getpid())
+    assert found.deleted_bytes - before.deleted_bytes == pytest.approx(MIB, abs=8192)
+    assert found.deleted_files - before.deleted_files == 1
+    assert mine.largest == str(file)
+    assert mine.name == Path("/proc/self/comm").read_text().strip()
+
+
+def test_a_deleted_file_that_is_only_mapped_is_found(tmp_path: Path) -> None:
+    """No descriptor is left: a library that was replaced, or a database that maps its files."""
+    try:
+        os.readlink(f"/proc/self/map_files/{os.listdir('/proc/self/map_files')[0]}")
+    except PermissionError:
+        pytest.skip("needs CAP_CHECKPOINT_RESTORE to look at what is mapped")
+    file = tmp_path / "mapped"
+    file.write_bytes(os.urandom(MIB))
+    with file.open("r+b") as opened:
+        mapped = mmap.mmap(opened.fileno(), 0)
+    file.unlink()
+    found, _ = scanned(tmp_path)
+    mapped.close()
+    assert str(file) in [holder.largest for holder in found.holders]
+    assert str(file) not in [holder.largest for holder in scanned(tmp_path)[0].holders]
+
+
+def test_when_time_is_up_the_rest_is_not_looked_at(tmp_path: Path) -> None:
+    """Asked once within so many files; then the look ends, and says that it is not complete."""
+    file = tmp_path / "gone"
+    asked = []
+
+    def in_time() -> bool:
+        asked.append(True)
+        return False
+
+    with file.open("wb") as opened:
+        opened.write(os.urandom(MIB))
+        opened.flush()
+        file.unlink()
+        more = [os.dup(opened.fileno()) for _ in range(FILES_PER_CLOCK_CHECK)]
+        device_id = tmp_path.stat().st_dev
+        scan = OpenFilesScan({device_id: Watched(device_id)}, in_time)
+        scan.run()
+        for descriptor in more:
+            os.close(descriptor)
+    assert len(asked) == 1
+    assert not scan.seen().complete
+
+
+def test_a_process_that_may_not_be_looked_at_is_counted(tmp_path: Path) -> None:
+    """Without a capability, as the service runs: the files of processes that have one stay unseen, and that is told."""
+    if os.geteuid() != 0 or "CapEff:\t0000000000000000" in Path("/proc/self/status").read_text():
+        pytest.skip("needs root with capabilities, to have a process that has more than another")
+    program = (
+        "import sys; sys.path[:0] = sys.argv[1:]\n"
+        "from signals.open_files import OpenFilesScan\n"
+        "scan = OpenFilesScan({}, lambda: True); scan.run(); seen = scan.seen()\n"
+        "print(seen.processes, seen.unreadable, seen.complete)"
+    )
+    without = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
+    command = [*without, sys.executable, "-S", "-c", program, str(ROOT)]
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    processes, unreadable, complete = process.stdout.split()
+    assert int(processes) > int(unreadable) > 0
+    assert complete == "True"

@@ -1,0 +1,28 @@
+"""A look for hidden space at a filesystem that never answers: it ends in time, and so does the next one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from signals.clock import SystemClock
+from signals.hidden_space import HiddenSpaceMeter, Survey
+from signals.open_files import ProcessesSeen
+from tests.sockets.mounts import dead_filesystem
+
+NOTHING_SEEN = Survey({}, ProcessesSeen())
+
+
+def test_a_filesystem_that_never_answers_costs_the_limit_and_no_more(tmp_path: Path) -> None:
+    """Nothing is known then, and the processes count as not looked at.."""
+    clock = SystemClock()
+    meter = HiddenSpaceMeter(clock, 0.1)
+    disk = tmp_path / "dead"
+    disk.mkdir()
+    alive = {tmp_path.stat().st_dev: str(tmp_path)}
+    with dead_filesystem(str(disk)):
+        began = clock.monotonic()
+        assert meter.measure({1: str(disk)}) == NOTHING_SEEN
+        assert meter.measure(alive) == NOTHING_SEEN, "the first look is stuck"
+        assert clock.monotonic() - began < 10.0, "it would hang for as long as the block lasts"
+    assert meter.threads_not_started == 0
+    assert HiddenSpaceMeter(clock, 20.0).measure(alive).processes.complete
