@@ -6,6 +6,7 @@ the truth. What must not be: a pod whose image vanishes while it is being made, 
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
@@ -16,12 +17,13 @@ from dataclasses import dataclass
 from tests.kubelet import manifests
 from tests.kubelet.duel import restarts
 from tests.kubelet.node import KubeletNode
+from tests.real_node.containerd import ContainerdError
 from tests.real_node.oci import BASE, Image, random_layer
 
 MIB = 1 << 20
 IMAGES = 30
 EACH_SECONDS = 0.35
-SETTLE_SECONDS = 30.0
+SETTLE_SECONDS = 180.0  # at most: three pods a second are more than a busy machine makes
 ABSENT = "ErrImageNeverPull"  # the image was not there when the kubelet looked
 
 
@@ -49,7 +51,8 @@ def storm(node: KubeletNode, seconds: float, purge: Callable[[], object], seed: 
 
     def bring_back() -> None:
         while not stop.wait(3.0):  # as pulls would
-            node.import_images(images)
+            with contextlib.suppress(ContainerdError):  # removed again before CRI has shown it
+                node.import_images(images)
 
     threads = [threading.Thread(target=each, daemon=True) for each in (purge_on, bring_back)]
     for thread in threads:
@@ -63,13 +66,19 @@ def storm(node: KubeletNode, seconds: float, purge: Callable[[], object], seed: 
         runs = manifests.container("runs", choice.choice(images).reference, command)
         node.create(manifests.pod(names[-1], runs, restart="Never"))
         time.sleep(max(EACH_SECONDS - (time.monotonic() - began), 0.0))
-    time.sleep(SETTLE_SECONDS)
+    with contextlib.suppress(TimeoutError):  # then some have not ended, which is told
+        node.api.wait("every pod has ended", lambda: not _underway(node, names), SETTLE_SECONDS, pause_seconds=1.0)
     stop.set()
     for thread in threads:
         thread.join()
     pods = node.api.pods()
     ends = Counter(_end(pods[name]) for name in names)
     return Storm(len(names), purges, ends, tuple(name for name in names if restarts(pods[name])))
+
+
+def _underway(node: KubeletNode, names: list[str]) -> bool:
+    pods = node.api.pods()
+    return any(_end(pods[name]) not in ("ran", "absent") for name in names)
 
 
 def _end(pod: dict[str, object]) -> str:

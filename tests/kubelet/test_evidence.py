@@ -40,6 +40,12 @@ def told(node: KubeletNode, names: list[str]) -> dict[str, Any]:
     return {name: pods[name]["status"] for name in names}
 
 
+def is_settled(status: dict[str, Any]) -> bool:
+    """Whether the kubelet has told everything of a finished pod: last of all that its sandbox has been stopped."""
+    conditions = {each["type"]: each["status"] for each in status["conditions"]}
+    return conditions["PodReadyToStartContainers"] == "False"
+
+
 def batch_is_removed(node: KubeletNode, configuration: str, numbers: range) -> int:
     """A batch of pods ends, and what they hold is removed while their statuses stay; how many containers went."""
     names = [f"job-{number}" for number in numbers]
@@ -47,6 +53,9 @@ def batch_is_removed(node: KubeletNode, configuration: str, numbers: range) -> i
         node.create(finished(number))
     for name in names:
         node.wait_for_phase(name, "Succeeded", "Failed", seconds=120.0)
+    node.api.wait(
+        "their sandboxes are stopped, and told so", lambda: all(map(is_settled, told(node, names).values())), 120.0
+    )
     before, held = told(node, names), container_ids(node, names)
 
     def are_gone() -> bool:
