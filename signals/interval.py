@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from signals.steady_fill import Step, steady_rate, steps_after
 
@@ -38,7 +38,8 @@ class FillRate:
     observations, units a second, halved every minute. `recent_fall`: the units by which the amount fell recently,
     within `watched_seconds`; both are halved every quarter of a second. A jump counts in both. `steps`: the changes of
     the last 30 s, also those between polls, since the amount was first read at `watched_since` (None: not said, at
-    `time`). `fastest_steady`: the fastest steady rate, halved every minute.
+    `time`). `steady_rate`: how fast it falls when its largest step is taken away (`steady_fill`), units a second, at
+    least 0. `fastest_steady`: the fastest steady rate, halved every minute.
     """
 
     available: int
@@ -48,13 +49,8 @@ class FillRate:
     watched_seconds: float = 0.0
     steps: tuple[Step, ...] = ()
     watched_since: float | None = None
+    steady_rate: float = 0.0
     fastest_steady: float = 0.0
-
-    @property
-    def steady_rate(self) -> float:
-        """How fast the amount falls when its largest step is taken away (`steady_fill`), units a second, at least 0."""
-        since = self.time if self.watched_since is None else self.watched_since
-        return steady_rate(self.steps, since, self.time)
 
     @property
     def recent_rate(self) -> float:
@@ -83,16 +79,20 @@ def update_fill_rate(
     kept = 0.5 ** (elapsed / RECENT_HALF_LIFE_SECONDS)
     watched = (1 - kept) * RECENT_HALF_LIFE_SECONDS / math.log(2)  # what counts at `now` of the time that has passed
     decay = 0.5 ** (elapsed / HALF_LIFE_SECONDS)
-    after = FillRate(
+    steps = _steps(previous, [*polled, (now, available)])
+    watched_since = previous.time if previous.watched_since is None else previous.watched_since
+    steady = steady_rate(steps, watched_since, now)
+    return FillRate(
         available=available,
         time=now,
         fastest=max(previous.fastest * decay, rate),
         recent_fall=previous.recent_fall * kept + rate * watched,
         watched_seconds=previous.watched_seconds * kept + watched,
-        steps=_steps(previous, [*polled, (now, available)]),
-        watched_since=previous.time if previous.watched_since is None else previous.watched_since,
+        steps=steps,
+        watched_since=watched_since,
+        steady_rate=steady,
+        fastest_steady=max(previous.fastest_steady * decay, steady),
     )
-    return replace(after, fastest_steady=max(previous.fastest_steady * decay, after.steady_rate))
 
 
 def _steps(previous: FillRate, readings: Sequence[tuple[float, int]]) -> tuple[Step, ...]:

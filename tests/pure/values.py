@@ -111,7 +111,7 @@ def filling(fill: FillRate, rate: float) -> FillRate:
         )
         for count in (3, 2, 1, 0)
     )
-    return replace(fill, steps=steps if rate >= 10 else (), watched_since=fill.time - 0.4)
+    return replace(fill, steps=steps if rate >= 10 else (), watched_since=fill.time - 0.4, steady_rate=float(rate))
 
 
 def seen_filesystems(
