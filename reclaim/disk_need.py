@@ -18,14 +18,16 @@ URGENT_MOST = 32
 class Need:
     """What has to be freed, in the unit that is short.
 
-    `missing`: until the disk counts as relieved. `left`: before nothing is free at all. `fill_per_second`: the fill
-    rate of the last readings; 0 or less: nothing fills. `inodes`: whether inodes are short, and not bytes.
+    `missing`: until the disk counts as relieved. `left`: before nothing is free at all. `fill_per_second`: the steady
+    fill rate of the last readings; 0 or less: nothing fills. `inodes`: whether inodes are short, and not bytes.
+    `after_jump`: whether it is missing because so much went at once, and not by a fill.
     """
 
     missing: int
     left: int
     fill_per_second: float
     inodes: bool = False
+    after_jump: bool = False
 
     @property
     def seconds_to_full(self) -> float:
@@ -42,13 +44,15 @@ class Need:
         """How many removals may be in flight where `parallel` are configured.
 
         On a disk that is full within a minute eight times as many, but more than 32 only if so many are configured; 1
-        stays 1: removals one after another.
+        stays 1: removals one after another. After a jump one: there is time, and what has jumped may come back.
 
         A runtime that collects garbage before it answers does so once for all removals that came meanwhile (containerd,
         `metadata/gc.go`): with 300 images of 5 MiB two side by side free 230 MiB/s of a disk that fills by 400 MiB/s,
         and eight about as much as it fills.
         """
-        return most_in_flight(parallel) if self.full_within_a_minute else parallel
+        if self.full_within_a_minute:
+            return most_in_flight(parallel)
+        return 1 if self.after_jump else parallel
 
 
 def most_in_flight(parallel: int) -> int:

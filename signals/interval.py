@@ -6,7 +6,8 @@ threshold the daemon sleeps for seconds; close to it, it reads up to a hundred t
 sleep in the same way (`sleep_time_ms` in https://github.com/rfjakob/earlyoom/blob/master/main.c).
 
 The fastest fill is never taken to be less than a configured rate. A faster one that was observed counts half as much
-after each minute, so one burst keeps the daemon watchful for some minutes and not for ever.
+after each minute, so one burst keeps the daemon watchful for some minutes and not for ever. For looking again a jump
+counts as a fast fill, as looking is cheap; what decides a hurry is the steady rate (`steady_fill`).
 
 Covers: fill rates, intervals, the levels of one filesystem. Does not cover: who reads (`probe`), when to notify
 (`threshold_notifier`).
@@ -15,8 +16,10 @@ Covers: fill rates, intervals, the levels of one filesystem. Does not cover: who
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from signals.steady_fill import Step, steady_rate, steps_after
 
 HALF_LIFE_SECONDS = 60.0  # of the fastest fill that was observed
 RECENT_HALF_LIFE_SECONDS = 0.25  # of what counts as recent
@@ -32,8 +35,11 @@ class FillRate:
     """How fast one amount of one filesystem (bytes available or inodes free) falls.
 
     `available`, `time`: the last reading, `time` in monotonic seconds. `fastest`: the fastest fall between two
-    readings, units a second, halved every minute. `recent_fall`: the units by which the amount fell recently, within
-    `watched_seconds`; both are halved every quarter of a second.
+    observations, units a second, halved every minute. `recent_fall`: the units by which the amount fell recently,
+    within `watched_seconds`; both are halved every quarter of a second. A jump counts in both. `steps`: the changes of
+    the last 30 s, also those between polls, since the amount was first read at `watched_since` (None: not said, at
+    `time`). `steady_rate`: how fast it falls when its largest step is taken away (`steady_fill`), units a second, at
+    least 0. `fastest_steady`: the fastest steady rate, halved every minute.
     """
 
     available: int
@@ -41,10 +47,14 @@ class FillRate:
     fastest: float = 0.0
     recent_fall: float = 0.0
     watched_seconds: float = 0.0
+    steps: tuple[Step, ...] = ()
+    watched_since: float | None = None
+    steady_rate: float = 0.0
+    fastest_steady: float = 0.0
 
     @property
     def recent_rate(self) -> float:
-        """The mean fall over about the last third of a second, units a second, at least 0.
+        """The mean fall over about the last third of a second, jumps included, units a second, at least 0.
 
         Where the last two readings are further apart, it is the mean between them. 0 until the amount was watched for
         40 ms.
@@ -52,28 +62,49 @@ class FillRate:
         return self.recent_fall / self.watched_seconds if self.watched_seconds >= ENOUGH_WATCHED_SECONDS else 0.0
 
 
-def update_fill_rate(previous: FillRate | None, available: int, now: float) -> FillRate:
-    """The fill rate after a reading of `available` units at `now` (monotonic seconds).
+def update_fill_rate(
+    previous: FillRate | None, available: int, now: float, polled: Iterable[tuple[float, int]] = ()
+) -> FillRate:
+    """The fill rate after an observation of `available` units at `now` (monotonic seconds).
 
     A rise counts as a fall of 0. A reading less than 1 ms after the previous one changes nothing. `previous` is None
-    for the first reading.
+    for the first reading. `polled`: time and amount of polls since then, oldest first.
     """
     if previous is None:
-        return FillRate(available, now)
+        return FillRate(available, now, watched_since=now)
     if now - previous.time < SHORTEST_SECONDS:
         return previous
     elapsed = now - previous.time
     rate = max(previous.available - available, 0) / elapsed
-    decayed = previous.fastest * 0.5 ** (elapsed / HALF_LIFE_SECONDS)
     kept = 0.5 ** (elapsed / RECENT_HALF_LIFE_SECONDS)
     watched = (1 - kept) * RECENT_HALF_LIFE_SECONDS / math.log(2)  # what counts at `now` of the time that has passed
+    decay = 0.5 ** (elapsed / HALF_LIFE_SECONDS)
+    steps = _steps(previous, [*polled, (now, available)])
+    watched_since = previous.time if previous.watched_since is None else previous.watched_since
+    steady = steady_rate(steps, watched_since, now)
     return FillRate(
         available=available,
         time=now,
-        fastest=max(decayed, rate),
+        fastest=max(previous.fastest * decay, rate),
         recent_fall=previous.recent_fall * kept + rate * watched,
         watched_seconds=previous.watched_seconds * kept + watched,
+        steps=steps,
+        watched_since=watched_since,
+        steady_rate=steady,
+        fastest_steady=max(previous.fastest_steady * decay, steady),
     )
+
+
+def _steps(previous: FillRate, readings: Sequence[tuple[float, int]]) -> tuple[Step, ...]:
+    """The steps after these readings, of which the last one is the observation: no two are less than 1 ms apart."""
+    steps, time, amount = previous.steps, previous.time, previous.available
+    observed_at = readings[-1][0]
+    polls = (poll for poll in readings[:-1] if observed_at - poll[0] >= SHORTEST_SECONDS)
+    for at, read in (*polls, readings[-1]):
+        if at - time >= SHORTEST_SECONDS:
+            steps = steps_after(steps, Step(time, at, amount - read, read))
+            time, amount = at, read
+    return steps
 
 
 def next_interval(headrooms: Iterable[tuple[int, float]], floor_seconds: float, ceiling_seconds: float) -> float:

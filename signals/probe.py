@@ -14,14 +14,17 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
 
 from signals.clock import Clock
 from signals.interval import WatchedLevels
 from signals.statvfs import FilesystemReader, Reading, quick_reader_of, read_statvfs
+from signals.steady_fill import MOST_STEPS
 from signals.threshold_notifier import Notify, ThresholdNotifier
-from signals.types import ReadingUnavailable
+from signals.types import Poll, ReadingUnavailable
 
 PROBE_LIMIT_SECONDS = 2.0
 CLOSED = "is no longer observed"
@@ -73,6 +76,7 @@ class Probe:
         self._closed = False
         self._run_on_thread = run_on_thread
         self._has_thread = False
+        self._polls = PollRecord()  # the probe's thread only
 
     def read(self) -> Reading:
         """A reading, at most `limit_seconds` from now. Raises ReadingUnavailable with a sentence."""
@@ -168,7 +172,7 @@ class Probe:
 
     def _answer(self) -> Reading | OSError:
         try:
-            return self._reader(self.path, self._clock.monotonic())
+            return replace(self._reader(self.path, self._clock.monotonic()), polls=self._polls.take())
         except OSError as error:
             return error
         except Exception as error:  # noqa: BLE001 # whatever a reader raises, its caller gets an answer
@@ -181,7 +185,9 @@ class Probe:
             return
         now = self._clock.monotonic()
         try:
-            observation_due = notifier.update(*self._quick_reader(self.path), now)
+            available_bytes, inodes_free = self._quick_reader(self.path)
+            self._polls.add(Poll(now, available_bytes, inodes_free))
+            observation_due = notifier.update(available_bytes, inodes_free, now)
         except Exception:  # noqa: BLE001 # the observation says why the filesystem cannot be read
             observation_due = True
         if not observation_due:
@@ -191,6 +197,27 @@ class Probe:
                 return
             self._notifier = None
         notifier.notify()
+
+
+class PollRecord:
+    """What the last 64 polls have read that another poll did not read just so before and after them."""
+
+    def __init__(self) -> None:
+        self._polls: deque[Poll] = deque(maxlen=MOST_STEPS)
+
+    def add(self, poll: Poll) -> None:
+        """One more poll. Of a filesystem that stands still the first and the last one stay."""
+        polls = self._polls
+        if len(polls) > 1 and polls[-2][1:] == polls[-1][1:] == poll[1:]:
+            polls[-1] = poll
+        else:
+            polls.append(poll)
+
+    def take(self) -> tuple[Poll, ...]:
+        """All of them, oldest first; they are forgotten."""
+        polls = tuple(self._polls)
+        self._polls.clear()
+        return polls
 
 
 def _reason(error: OSError) -> str:

@@ -10,15 +10,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from signals.types import FsStats
+from signals.types import FsStats, Poll
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The numbers of a filesystem and its device (`st_dev`). If another filesystem is mounted, the device changes."""
+    """The numbers of a filesystem and its device (`st_dev`). If another filesystem is mounted, the device changes.
+
+    `polls`: what the polls of this path have read since the reading before, oldest first.
+    """
 
     stats: FsStats
     device_id: int
+    polls: tuple[Poll, ...] = ()
 
 
 class FilesystemReader(Protocol):

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from signals.clock import Clock
@@ -25,6 +26,7 @@ from signals.types import (
     FilesystemIdentity,
     FilesystemRole,
     FsStats,
+    Poll,
     ReadingUnavailable,
     Signal,
     SignalObservation,
@@ -83,6 +85,7 @@ class NodeSummary:
         signals: dict[Signal, SignalObservation] = {}
         unavailable: list[Unavailable] = []
         filesystems: dict[FilesystemRole, tuple[FilesystemIdentity, FsStats]] = {}
+        polls: dict[FilesystemRole, tuple[Poll, ...]] = {}
         for role, where in _roles(paths).items():
             if where is None:
                 unavailable.append(Unavailable(role, self.imagefs_problem))
@@ -94,6 +97,7 @@ class NodeSummary:
                 continue
             identity = self._identity(where, known.device_id)
             filesystems[role] = (identity, known.stats)
+            polls[role] = fresh[where].polls if where in fresh else ()
             signals.update(signals_of(role, identity, known.stats, stale=where not in fresh))
         devices = [identity.device_id for identity, _ in filesystems.values()]
         return SignalObservations(
@@ -103,6 +107,7 @@ class NodeSummary:
             wall_time=self._clock.wall(),
             unavailable=tuple(unavailable),
             filesystems=filesystems,
+            polls=polls,
         )
 
     def _last_with(self, fresh: Mapping[str, Reading]) -> Mapping[str, Reading]:
@@ -120,12 +125,17 @@ class NodeSummary:
 
 
 def _one_a_filesystem(readings: Mapping[str, Reading]) -> dict[str, Reading]:
-    """By path, the latest reading of the filesystem that holds the path."""
+    """By path, the latest reading of the filesystem that holds the path, with the polls of all paths on it: one of them
+    is polled."""
     latest: dict[tuple[int, int, int], Reading] = {}
     for reading in readings.values():
         size = _size(reading)
-        if size not in latest or reading.stats.time >= latest[size].stats.time:
+        before = latest.get(size)
+        if before is None:
             latest[size] = reading
+            continue
+        later = reading if reading.stats.time >= before.stats.time else before
+        latest[size] = replace(later, polls=tuple(sorted({*before.polls, *reading.polls})))
     return {path: latest[_size(reading)] for path, reading in readings.items()}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class SignalsError(Exception):
@@ -84,6 +85,14 @@ class FsStats:
     time: float
 
 
+class Poll(NamedTuple):
+    """What one poll of a filesystem has read at `time`, monotonic seconds."""
+
+    time: float
+    available_bytes: int
+    inodes_free: int
+
+
 @dataclass(frozen=True, slots=True)
 class FilesystemIdentity:
     """Which filesystem a reading is of. `device_id` (`st_dev`) tells filesystems apart; the rest is for people."""
@@ -124,8 +133,9 @@ class SignalObservations:
 
     `layout` is None until it is known (the runtime has not yet said where its images are). A signal that is not in
     `signals` does not exist on this node, or its filesystem was never read; `unavailable` says why a filesystem could
-    not be read. `filesystems`: the readings by role. `time` is in monotonic seconds, `wall_time` in seconds since the
-    Unix epoch, for people.
+    not be read. `filesystems`: the readings by role. `polls`: by role what the polls have read between the observation
+    before and this one, oldest first. `time` is in monotonic seconds, `wall_time` in seconds since the Unix epoch, for
+    people.
     """
 
     signals: Mapping[Signal, SignalObservation]
@@ -134,3 +144,4 @@ class SignalObservations:
     wall_time: float = 0.0
     unavailable: tuple[Unavailable, ...] = ()
     filesystems: Mapping[FilesystemRole, tuple[FilesystemIdentity, FsStats]] = field(default_factory=dict)
+    polls: Mapping[FilesystemRole, tuple[Poll, ...]] = field(default_factory=dict)

@@ -1,16 +1,17 @@
 """How far each amount is above its thresholds, and how fast it falls: when to observe, what has to come free.
 
-Covers: fill rates, headrooms, the levels that the polls compare with, what is missing to a threshold that is met. Does
-not cover: the arithmetic of the interval (`signals.interval`), who polls (`signals.probe`).
+Covers: fill rates, jumps, headrooms, the levels that the polls compare with, what is missing to a threshold that is
+met. Does not cover: the arithmetic of the interval (`signals.interval`), who polls (`signals.probe`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eviction.types import Threshold
 from reclaim.disk_need import Need
+from signals import steady_fill
 from signals.interval import (
     ASSUMED_INODES_PER_SECOND,
     FillRate,
@@ -19,6 +20,7 @@ from signals.interval import (
     next_interval,
     update_fill_rate,
 )
+from signals.steady_fill import Step
 from signals.types import SignalObservation, SignalObservations
 
 FillRates = Mapping[tuple[int, bool], FillRate]
@@ -42,13 +44,24 @@ class PollPolicy:
 
 
 def update_fill_rates(fill_rates: FillRates, observations: SignalObservations) -> dict[tuple[int, bool], FillRate]:
-    """The fill rates after an observation; those of filesystems that are gone are forgotten."""
+    """The fill rates after an observation and the polls before it; those of filesystems that are gone are forgotten."""
     after: dict[tuple[int, bool], FillRate] = {}
-    for identity, stats in observations.filesystems.values():
-        for inodes, available in ((False, stats.available_bytes), (True, stats.inodes_free)):
-            key = (identity.device_id, inodes)
-            after[key] = update_fill_rate(fill_rates.get(key), available, stats.time)
+    for role, (identity, stats) in observations.filesystems.items():
+        polls = observations.polls.get(role, ())
+        of_bytes, of_inodes = (identity.device_id, False), (identity.device_id, True)
+        polled_bytes = [(poll.time, poll.available_bytes) for poll in polls]
+        polled_inodes = [(poll.time, poll.inodes_free) for poll in polls]
+        after[of_bytes] = update_fill_rate(fill_rates.get(of_bytes), stats.available_bytes, stats.time, polled_bytes)
+        after[of_inodes] = update_fill_rate(fill_rates.get(of_inodes), stats.inodes_free, stats.time, polled_inodes)
     return after
+
+
+def faster(some: FillRates, others: FillRates) -> FillRates:
+    """Of each amount the fill rate that is steadily faster; of equals, and where one is missing, that of `others`."""
+    return {
+        key: some[key] if key in some and some[key].steady_rate > rate.steady_rate else rate
+        for key, rate in others.items()
+    }
 
 
 def nothing_fills(fill_rates: FillRates, policy: PollPolicy) -> bool:
@@ -106,9 +119,9 @@ def levels_to_watch(
 def most_urgent_need(
     unmet: Iterable[Threshold], observations: SignalObservations, fill_rates: FillRates
 ) -> Need | None:
-    """What has to be freed for the one of these thresholds whose filesystem is full first at its recent fill rate.
+    """What has to be freed for the one of these thresholds whose filesystem is full first at its steady fill rate.
 
-    The minimum reclaim counts. None where no signal of them is known.
+    The minimum reclaim counts. A jump (`signals.steady_fill`) is no rate. None where no signal of them is known.
     """
     needs = []
     for threshold, observation, _ in _known(unmet, observations):
@@ -120,11 +133,35 @@ def most_urgent_need(
             Need(
                 missing=wanted - observation.available,
                 left=observation.available,
-                fill_per_second=0.0 if rate is None else rate.recent_rate,
+                fill_per_second=0.0 if rate is None else rate.steady_rate,
                 inodes=inodes,
+                after_jump=jump_below(threshold, observations, fill_rates) is not None,
             )
         )
     return min(needs, key=lambda need: need.seconds_to_full, default=None)
+
+
+def jump_below(threshold: Threshold, observations: SignalObservations, fill_rates: FillRates) -> Step | None:
+    """The jump by which the signal fell below this threshold; None if it was a fill, or is not known. Bytes only: what
+    has to be freed in inodes is never in a hurry."""
+    if threshold.signal.counts_inodes:
+        return None
+    for _, observation, _ in _known([threshold], observations):
+        assert observation.filesystem is not None
+        rate = fill_rates.get((observation.filesystem.device_id, False))
+        if rate is not None:
+            return steady_fill.jump_below(threshold.mark(observation.capacity), rate.steps, rate.steady_rate)
+    return None
+
+
+def would_hurry(threshold: Threshold, observations: SignalObservations, fill_rates: FillRates) -> bool:
+    """Whether the filesystem would be full within a minute if the jump were a rate, and is not without it."""
+    need = most_urgent_need([threshold], observations, fill_rates)
+    observation = observations.signals.get(threshold.signal)
+    if need is None or need.full_within_a_minute or observation is None or observation.filesystem is None:
+        return False
+    rate = fill_rates.get((observation.filesystem.device_id, threshold.signal.counts_inodes))
+    return rate is not None and replace(need, fill_per_second=rate.recent_rate).full_within_a_minute
 
 
 def _known(

@@ -15,11 +15,12 @@ import os
 from dataclasses import dataclass, replace
 
 from eviction.configuration.effective import Extent
-from eviction.decision.headroom import FillRates, most_urgent_need, update_fill_rates
+from eviction.decision.headroom import FillRates, faster, most_urgent_need, update_fill_rates
 from eviction.decision.reclaim_table import functions_of
 from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
 from eviction.decision.thresholds import thresholds_met, usable
 from eviction.node.history import History, HistoryEntry
+from eviction.node.jump import ask_again
 from eviction.reporting.pass_record import Pass, PassResult, Timings, Trigger, freed_in_words
 from eviction.types import Decision, Threshold
 from reclaim.functions import Collector
@@ -73,6 +74,7 @@ class Responder:
         before = self.state
         self.state, decision = synchronize(before, observations, observations.time)
         self.fill_rates = update_fill_rates(self.fill_rates, observations)
+        observations = replace(observations, polls={})  # they are in the fill rates
         self.history.add(HistoryEntry(before, observations, decision))
         return observations, decision
 
@@ -83,6 +85,7 @@ class Responder:
         request = request or Request()
         row = decision.row if request.row is None else request.row
         record = Pass(os.urandom(6).hex(), self._clock.wall(), trigger, observations, decision, row)
+        record = replace(record, jumped_bytes=self._after_jump(observations, decision, request))
         began = self._clock.monotonic()
         before = usage_of(self._summary.observe())
         self._collector.start_row()
@@ -101,6 +104,16 @@ class Responder:
             timings=_timings(observations, began, self._clock.monotonic(), functions),
         )
         return with_result(record, dry_run=self._collector.executor.dry_run)
+
+    def _after_jump(self, observations: SignalObservations, decision: Decision, request: Request) -> int:
+        """Asks the disk again if the threshold was crossed by a jump (`eviction.node.jump`): the bytes of a jump that
+        decided something. Not for what is requested, nor where the pass goes to the end of the row, nor a dry run."""
+        executor = self._collector.executor
+        if decision.acted_on is None or request != Request() or self._extent is not Extent.ENOUGH or executor.dry_run:
+            return 0
+        asked = ask_again(decision.acted_on, observations, self.fill_rates, self._summary, executor.stopping)
+        self.fill_rates = asked.fill_rates
+        return asked.jumped_bytes
 
     def _reclaim_row(self, row: tuple[str, ...], layout: FsLayout | None, request: Request) -> list[ReclaimResult]:
         """Calls the functions of the row until the disk is relieved; one result for each that was called."""
@@ -150,18 +163,19 @@ class Responder:
         """Measures the disk between removals. `stop`: whether a disk on which the goal is reached is relieved."""
         function = self._collector.functions[name]
         freed = FilesystemRole(function.frees)
-        fill_rates: FillRates | None = None
+        begun: FillRates | None = None
+        fill_rates = self.fill_rates
         # with `extent: all` the order of removals is the kubelet's, however fast the disk fills
         choice = function.order_by_need and self._extent is Extent.ENOUGH
 
         def measure(credit_bytes: int) -> DiskState:
-            nonlocal fill_rates
+            nonlocal begun, fill_rates
             observations = self._summary.observe()
-            if fill_rates is None:  # measured before the first removal: freed bytes would hide the fill
-                fill_rates = update_fill_rates(self.fill_rates, observations)
+            fill_rates = update_fill_rates(fill_rates, observations)
+            begun = begun or fill_rates  # measured before the first removal: freed bytes hide a fill
             credited = _credited(observations, freed, credit_bytes)
             unmet = thresholds_met(goal, usable(credited.signals), enforce_min_reclaim=True)
-            need = most_urgent_need(unmet, credited, fill_rates) if choice else None
+            need = most_urgent_need(unmet, credited, faster(begun, fill_rates)) if choice and unmet else None
             verdict = DiskVerdict.GO_ON
             if stop and _has_stale_reading(goal, observations):
                 verdict = DiskVerdict.UNREADABLE  # going on without a reading could remove everything
@@ -191,11 +205,11 @@ class Responder:
 
 
 def with_result(record: Pass, *, dry_run: bool) -> Pass:
-    """The record with its result and the reason in one sentence, which includes why it did not keep to the row, and why
-    images were removed by yield."""
+    """The record with its result and the reason in one sentence, which includes why it did not keep to the row, why
+    images were removed by yield, and that there was a jump."""
     ended = _with_result(record, dry_run=dry_run)
     order = "" if record.order is None else record.order.sentence
-    return replace(ended, reason="; ".join(filter(None, (ended.reason, record.side_by_side, order))))
+    return replace(ended, reason="; ".join(filter(None, (ended.reason, record.side_by_side, order, record.jump))))
 
 
 def _with_result(record: Pass, *, dry_run: bool) -> Pass:

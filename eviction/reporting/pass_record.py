@@ -58,7 +58,8 @@ class Pass:
 
     `measured_*`: the gain that the filesystems report, 0 if they have less than before; then `written_*` is how much
     less. `nominal_bytes`: the sizes that the runtime reported for the removed objects. `after`: the observations at the
-    end. `started_wall`: seconds since the epoch. `attributions`: what the bytes are used for, one for each filesystem;
+    end. `jumped_bytes`: what went at once when the threshold was crossed, where that decided something; else 0.
+    `started_wall`: seconds since the epoch. `attributions`: what the bytes are used for, one for each filesystem;
     measured when reclaim was not enough.
     """
 
@@ -79,6 +80,7 @@ class Pass:
     after: SignalObservations | None = None
     still_met: tuple[Threshold, ...] = ()
     attributions: tuple[Attribution, ...] = ()
+    jumped_bytes: int = 0
 
     @property
     def removals(self) -> tuple[Outcome, ...]:
@@ -103,6 +105,13 @@ class Pass:
         if not self.removals or first_of_row in (None, called[0]):
             return ""
         return f"side by side, {called[0]} first: the disk is full within a minute"
+
+    @property
+    def jump(self) -> str:
+        """That the threshold was crossed by a jump, and what follows from it; empty where it decided nothing."""
+        if not self.jumped_bytes:
+            return ""
+        return f"a jump: {format_bytes(self.jumped_bytes)} went at once, which is no fill, so there was no hurry"
 
     @property
     def nominal_bytes(self) -> int:
@@ -182,6 +191,7 @@ def pass_json(record: Pass, *, with_kept: bool = True) -> dict[str, Any]:
         "measured": {"bytes": record.measured_bytes, "inodes": record.measured_inodes},
         "nominal": {"bytes": record.nominal_bytes, "inodes": None},
         "written_meanwhile": {"bytes": record.written_bytes, "inodes": record.written_inodes},
+        "jumped": {"bytes": record.jumped_bytes, "inodes": None},
         "result": str(record.result),
         "reason": record.reason,
         "errors": list(record.errors),

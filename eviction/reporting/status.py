@@ -114,11 +114,12 @@ def pod_directories_json(doubt: Doubt | None) -> dict[str, Any]:
 
 
 def threshold_status(threshold: Threshold, observations: SignalObservations, fill: FillRate | None) -> ThresholdStatus:
-    """One threshold with the seconds until it could be met at the fastest recent fill rate."""
+    """One threshold with the seconds until it could be met at the fastest steady fill rate of the last minutes: a jump
+    is no rate."""
     observation = observations.signals.get(threshold.signal)
     if observation is None:
         return ThresholdStatus(threshold, None, None)
     mark = threshold.mark(observation.capacity)
-    if fill is None or fill.fastest <= 0:
+    if fill is None or fill.fastest_steady <= 0:
         return ThresholdStatus(threshold, mark, None)
-    return ThresholdStatus(threshold, mark, max(observation.available - mark, 0) / fill.fastest)
+    return ThresholdStatus(threshold, mark, max(observation.available - mark, 0) / fill.fastest_steady)

@@ -236,7 +236,7 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
     marks = [(str(m.threshold.signal), "hard" if m.threshold.hard else "soft", m) for m in status.thresholds]
     found = [((signal, kind), float(m.mark)) for signal, kind, m in marks if m.mark is not None]
     yield _gauge("threshold", "The mark in bytes or inodes at the present capacity", found, "signal", "kind")
-    text = "Seconds until the mark would be reached at the fastest recent fill rate"
+    text = "Seconds until the mark would be reached at the fastest steady fill rate"
     found = [((signal, kind), m.headroom_seconds) for signal, kind, m in marks if m.headroom_seconds is not None]
     yield _gauge("headroom_seconds", text, found, "signal", "kind")
 

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.decision.headroom import (
     PollPolicy,
+    faster,
+    jump_below,
     levels_to_watch,
     most_urgent_need,
     observation_interval,
     update_fill_rates,
+    would_hurry,
 )
 from eviction.types import Threshold, ThresholdValue
 from reclaim.disk_need import Need
 from signals.interval import FillRate
-from signals.types import FilesystemIdentity, FilesystemRole, FsLayout, Signal, SignalObservation, SignalObservations
-from tests.pure.values import GIB, MIB, stats
+from signals.types import (
+    FilesystemIdentity,
+    FilesystemRole,
+    FsLayout,
+    Poll,
+    Signal,
+    SignalObservation,
+    SignalObservations,
+)
+from tests.pure.values import GIB, MIB, filling, stats
 
 POLICY = PollPolicy(0.01, 10.0, 500.0 * MIB)
 NODEFS, IMAGEFS = FilesystemIdentity("/kubelet", 1), FilesystemIdentity("/images", 2)
@@ -116,13 +129,47 @@ def test_the_need_is_that_of_the_filesystem_that_is_full_first() -> None:
     )
     imagefs, inodes = below(Signal.IMAGEFS_AVAILABLE, GIB), below(Signal.NODEFS_INODES_FREE, 1000)
     now = observed(1.0, nodefs_available=50 * MIB, imagefs_available=200 * MIB, nodefs_inodesFree=900)
-    first = update_fill_rates({}, observed(0.0, nodefs_available=150 * MIB, imagefs_available=210 * MIB))
-    fill_rates = update_fill_rates(first, now)
+    first = update_fill_rates({}, observed(-1.0, nodefs_available=250 * MIB, imagefs_available=220 * MIB))
+    once = update_fill_rates(first, observed(0.0, nodefs_available=150 * MIB, imagefs_available=210 * MIB))
+    fill_rates = update_fill_rates(once, now)
     assert most_urgent_need([imagefs, nodefs, inodes], now, fill_rates) == Need(15 * MIB, 50 * MIB, 100.0 * MIB)
     assert most_urgent_need([inodes], now, fill_rates) == Need(100, 900, 0.0, inodes=True)
     assert most_urgent_need([imagefs], now, {}) == Need(GIB - 200 * MIB, 200 * MIB, 0.0)
     assert most_urgent_need([], now, fill_rates) is None
     assert most_urgent_need([imagefs], observed(), fill_rates) is None
+
+
+@pytest.mark.regression
+def test_a_jump_across_the_mark_is_no_hurry_and_its_removals_go_one_at_a_time() -> None:
+    """10 GiB went at once, and 5 GiB are left: as a rate that would be full within a second."""
+    mark = below(Signal.NODEFS_AVAILABLE, 8 * GIB)
+    rates = update_fill_rates(
+        update_fill_rates({}, observed(0.0, nodefs_available=15 * GIB)), observed(1.0, nodefs_available=15 * GIB)
+    )
+    polls = {FilesystemRole.NODEFS: (Poll(1.49, 15 * GIB, 500), Poll(1.5, 5 * GIB, 500))}
+    now = replace(observed(1.51, nodefs_available=5 * GIB), polls=polls)
+    rates = update_fill_rates(rates, now)
+    jump = jump_below(mark, now, rates)
+    assert jump is not None
+    assert jump.fall == 10 * GIB
+    assert would_hurry(mark, now, rates)
+    need = most_urgent_need([mark], now, rates)
+    assert need == Need(3 * GIB, 5 * GIB, 0.0, after_jump=True)
+    assert [need.max_in_flight(parallel) for parallel in (1, 2, 8)] == [1, 1, 1]
+    fills = {key: filling(rate, GIB) for key, rate in rates.items()}
+    assert jump_below(mark, now, fills) is None
+    assert not would_hurry(mark, now, fills), "it is in a hurry without the jump"
+    assert jump_below(below(Signal.NODEFS_INODES_FREE, 8 * GIB), now, rates) is None
+    assert jump_below(mark, now, {}) is None
+
+
+def test_the_faster_of_two_fills_of_one_amount_counts() -> None:
+    """As before the first removal, or as it is now; a filesystem that is gone is left out."""
+    rest = update_fill_rates({}, observed(0.0))
+    fills = {key: filling(rate, 100.0 * MIB) for key, rate in rest.items()}
+    assert faster(fills, rest) == faster(rest, fills) == fills
+    assert faster({**fills, (9, False): FillRate(0, 0.0)}, rest) == fills
+    assert faster({}, rest) == rest
 
 
 @given(st.lists(st.integers(0, 2**40), min_size=1, max_size=5), st.integers(0, 2**40), st.floats(0, 1e12))

@@ -130,6 +130,23 @@ def test_the_same_levels_again_wake_nobody_and_others_are_polled_at_once() -> No
     assert not notified.acquire(blocking=False)
 
 
+def test_a_reading_carries_what_was_polled_since_the_one_before() -> None:
+    """Each change, and of a filesystem that stands still the first and the last poll; once."""
+    filesystems, notified = Filesystems(), threading.Event()
+    with probes_of(filesystems, "/x") as probes:
+        probes.watch("/x", levels(50), notified.set)
+        for available in (100, 90, 49):
+            filesystems.available["/x"] = available
+            filesystems.forget_polls("/x")
+            for _ in range(4 if available >= 50 else 1):  # one that has begun may still read the amount before
+                assert filesystems.polled["/x"].acquire(timeout=SOON)
+        assert notified.wait(SOON)
+        polls = probes.read("/x").polls
+        assert [poll.available_bytes for poll in polls] == [100, 100, 90, 90, 49]
+        assert sorted(polls) == list(polls)
+        assert probes.read("/x").polls == ()
+
+
 def test_a_reading_neither_ends_nor_hastens_the_polls() -> None:
     """The thread serves it while a poll is due in 10 s, and polls nothing; with a poll every millisecond they go on."""
     filesystems = Filesystems()

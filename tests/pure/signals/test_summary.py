@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import pytest
 
 from signals.filesystems import FilesystemPaths
+from signals.interval import WatchedLevels
 from signals.probe import Probes
 from signals.statvfs import Reading
 from signals.summary import NodeSummary, signals_of
-from signals.types import FilesystemIdentity, FilesystemRole, FsLayout, FsStats, Signal
+from signals.types import FilesystemIdentity, FilesystemRole, FsLayout, FsStats, Poll, Signal
 from tests.pure.values import GIB, SteppedClock
 
 DISK_A, DISK_B = 0x801, 0x802
@@ -244,3 +246,18 @@ def test_capacity_is_read_anew_for_each_observation() -> None:
     clock.step(1.0)
     identity, reading = summary.observe().filesystems[FilesystemRole.IMAGEFS]
     assert (identity.path, identity.device_id, reading.available_bytes, reading.time) == (NODE, DISK_A, 3 * GIB, 6.0)
+
+
+def test_what_one_path_of_a_filesystem_has_polled_counts_for_all_its_roles() -> None:
+    """One of the paths is polled, and that the other one is read later loses nothing; the next observation has none."""
+    disks, clock, polled = Disks({NODE: DISK_A, IMAGES: DISK_A}), SteppedClock(at=50.0), threading.Event()
+    probes = Probes(clock, disks)
+    summary = NodeSummary(FilesystemPaths(NODE, IMAGES, IMAGES), probes, clock)
+    assert set(summary.observe().polls.values()) == {()}
+    disks.available[DISK_A] = 4 * GIB
+    probes.watch(IMAGES, WatchedLevels(5 * GIB, None, 1.0, 1.0, 1.0, 1.0), polled.set)
+    assert polled.wait(60.0)
+    clock.step(1.0)
+    assert summary.observe().polls == dict.fromkeys(FilesystemRole, (Poll(50.0, 4 * GIB, 400),))
+    assert set(summary.observe().polls.values()) == {()}
+    probes.close()

@@ -211,11 +211,14 @@ def test_a_duration_on_a_bound_counts_below_it(seconds: float) -> None:
 
 
 def test_the_time_to_a_mark_follows_from_the_fill() -> None:
-    """1 GiB a second, 10 GiB above the mark: 10 s; below it 0; unknown without a fill or without the signal."""
-    first = update_fill_rate(None, 30 * GIB, 0.0)
-    filling = update_fill_rate(first, 20 * GIB, 10.0)
+    """1 GiB a second, 10 GiB above the mark: 10 s; below it 0; unknown without a fill or without the signal. A jump is
+    no fill."""
+    first = update_fill_rate(None, 40 * GIB, 0.0)
+    jumped = update_fill_rate(first, 30 * GIB, 10.0)
+    filling = update_fill_rate(jumped, 20 * GIB, 20.0)
     mark = LOW.mark(100 * GIB)
-    assert threshold_status(LOW, SEEN, filling).headroom_seconds == pytest.approx((20 * GIB - mark) / filling.fastest)
+    assert threshold_status(LOW, SEEN, jumped).headroom_seconds is None
+    assert threshold_status(LOW, SEEN, filling).headroom_seconds == pytest.approx((20 * GIB - mark) / GIB)
     assert (
         threshold_status(LOW, observations_of(observation(Signal.NODEFS_AVAILABLE, GIB)), filling).headroom_seconds
         == 0.0

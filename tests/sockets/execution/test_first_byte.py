@@ -5,7 +5,6 @@ By the ledger of the runtime, so that no clock decides. Dead containers free not
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -23,6 +22,7 @@ from reclaim.execution.stages import FEW
 from reclaim.types import Result
 from signals.types import FsLayout, Signal
 from tests.nodes.small_node import AN_HOUR, MIB, SmallNode, outcome_of, reason_of, result_of
+from tests.pure.values import filling
 from tests.sockets.conftest import SmallNodeFactory
 
 FAST, SLOW = 400 * MIB, 1  # bytes a second
@@ -33,9 +33,8 @@ def fills(node: Node, rate: int) -> None:
     """From now on it is known that the disk fills by so many bytes a second."""
     responder = node.responder
     responder.fill_rates = {
-        key: replace(fill, recent_fall=0.0 if inodes else float(rate), watched_seconds=1.0)
-        for key, fill in responder.fill_rates.items()
-        for inodes in (key[1],)
+        (device, inodes): filling(fill, 0.0 if inodes else float(rate))
+        for (device, inodes), fill in responder.fill_rates.items()
     }
 
 

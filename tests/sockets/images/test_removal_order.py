@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,12 @@ from eviction.node.responder import Request
 from eviction.reporting.pass_record import Pass, Trigger, pass_json
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
+from tests.pure.values import GIB, filling
 
 REMOVAL_SECONDS = 0.05
 SMALL, SMALL_BYTES = 40, MIB // 4
 STEP_BYTES = MIB // 4
 FAST, SLOW = 20 * MIB, MIB  # bytes a second
-GIB = 1 << 30
 
 
 @dataclass
@@ -144,10 +144,7 @@ def test_the_plan_shows_the_order_of_the_hurry(crowd: tuple[SmallNode, list[str]
     node = small.node(Signal.NODEFS_AVAILABLE, above=15 * MIB, dry_run=True)
     node.locate()
     observations, decision = node.responder.synchronize()
-    node.responder.fill_rates = {
-        key: replace(fill, recent_fall=float(GIB), watched_seconds=1.0)
-        for key, fill in node.responder.fill_rates.items()
-    }
+    node.responder.fill_rates = {key: filling(fill, GIB) for key, fill in node.responder.fill_rates.items()}
     record = node.responder.reclaim(observations, decision, Trigger.REQUEST, Request(extent=Extent.ALL))
     assert [outcome.verdict.id for outcome in record.removals] == [large, *old]
     assert small.removed() == []
