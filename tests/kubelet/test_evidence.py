@@ -43,7 +43,7 @@ def told(node: KubeletNode, names: list[str]) -> dict[str, Any]:
 def is_settled(status: dict[str, Any]) -> bool:
     """Whether the kubelet has told everything of a finished pod: last of all that its sandbox has been stopped."""
     conditions = {each["type"]: each["status"] for each in status["conditions"]}
-    return conditions["PodReadyToStartContainers"] == "False"
+    return bool(conditions["PodReadyToStartContainers"] == "False")
 
 
 def batch_is_removed(node: KubeletNode, configuration: str, numbers: range) -> int:
