@@ -375,12 +375,27 @@ MeasureDisk = Callable[[int], DiskState]
 
 
 @dataclass(frozen=True, slots=True)
+class Released:
+    """What was given back without removing anything: bytes and inodes as measured, in how many calls.
+
+    `mount_points`: of the filesystems concerned. `skipped`: why there was none, or no further call, as a sentence;
+    empty if nothing kept it from being called. In a dry run there are no calls.
+    """
+
+    bytes: int = 0
+    inodes: int = 0
+    calls: int = 0
+    mount_points: tuple[str, ...] = ()
+    skipped: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ReclaimResult:
     """What one reclaim function did.
 
     `error` is set if it could not do its work: then nothing was removed, or only what `outcomes` says. `relieved`: the
     disk is relieved, or cannot be read any more, so that nothing else may be removed. `order`: which order was chosen,
-    and why; None where there was no choice.
+    and why; None where there was no choice. `released`: of a function that removes nothing, None of the others.
     """
 
     operation: str
@@ -394,6 +409,7 @@ class ReclaimResult:
     plan_seconds: float = 0.0
     remove_seconds: float = 0.0
     order: OrderDecision | None = None
+    released: Released | None = None
 
     def count(self, result: Result) -> int:
         """How many removals ended this way."""
