@@ -86,8 +86,8 @@ class FsStats:
 
 @dataclass(frozen=True, slots=True)
 class FilesystemIdentity:
-    """Which filesystem a reading is of. `device_id` (`st_dev`) tells filesystems apart. `mount_point`: of the mount that
-    holds `path`; empty if unknown, as `device` and `type`."""
+    """Which filesystem a reading is of. `device_id` (`st_dev`) tells filesystems apart. `mount_point`: of the mount
+    that holds `path`; empty if unknown, as `device` and `type`."""
 
     path: str
     device_id: int

@@ -121,7 +121,8 @@ class Announcements:
             self._throttled_log.warn(head, key=f"{record.result} {acted_on.signal if acted_on else ''}", **fields)
 
     def _preallocation(self, record: Pass) -> None:
-        """Why XFS was not asked to give back what it allocated ahead: each sentence once, until it is asked again."""
+        """Why XFS was not asked to give back what it allocated ahead: each sentence once, and once a minute where it is
+        asked again in between."""
         if record.released is None:
             return
         if record.released.calls:
@@ -129,7 +130,7 @@ class Announcements:
         skipped = record.released.skipped
         if skipped and skipped not in self._not_released:
             self._not_released.add(skipped)
-            self._log.warning(f"{RELEASE_SPECULATIVE_PREALLOCATION} was skipped: {skipped}")
+            self._throttled_log.warn(f"{RELEASE_SPECULATIVE_PREALLOCATION} was skipped: {skipped}")
 
     def parked(self, outcome: Outcome) -> None:
         """When a pass goes on without a removal."""

@@ -213,6 +213,30 @@ def test_a_daemon_on_a_real_xfs_keeps_its_images_while_a_file_is_kept_open(
     assert images <= node.cri.image_ids()
 
 
+def test_a_file_that_is_written_all_the_time_does_not_keep_relief_from_its_way(
+    make_node: NodeFactory, socket_path: str, tmp_path: Path
+) -> None:
+    """It takes again with each write what was given back. The kubelet counts that as used, so images make the room."""
+    node = make_node(SIZE, fstype="xfs")
+    images = set(add_images(node, 2))
+    with running_helper(socket_path, str(node.mountpoint)), growing(node.filesystem) as file:
+        mark = {"nodefs.available": str(node.filesystem.available_bytes() + 16 * MIB)}
+        configuration = configure(
+            tmp_path, node, evictionHard=mark, xfsHelperSocket=socket_path, imageMinimumGCAge="0s"
+        )
+        with Daemon("--config", configuration) as daemon:
+
+            def image_went() -> bool:
+                if file.tell() < 150 * MIB:  # it goes on until then; more has no room
+                    file.write(b"\1" * 65536)
+                return bool(images - node.cri.image_ids())
+
+            assert came_true(image_went)
+            told = daemon.wait_for(lambda event: "is allocated again at once" in event["message"])
+            assert told["message"].startswith(f"{FUNCTION} was skipped: what XFS gives back on {node.mountpoint}")
+            assert daemon.stop() == 0
+
+
 @pytest.mark.parametrize(
     ("options", "helper", "found"), [((), False, True), ((), True, False), (("allocsize=64k",), False, False)]
 )

@@ -261,14 +261,14 @@ def test_a_unit_is_exposed_as_little_as_its_work_allows(
 def test_the_xfs_helper_has_one_capability_and_starts_only_where_it_is_wanted() -> None:
     """CAP_SYS_ADMIN alone, the one unit with any; root's socket; neither the daemon nor its unit wants it."""
     services = [file for file in UNITS.glob("*.service") if file.is_file()]
-    held = {file.name: re.findall(r"^CapabilityBoundingSet=(.*)$", file.read_text(), re.M) for file in services}
+    held = {file.name: re.findall(r"^CapabilityBoundingSet=(.*)$", file.read_text(), re.MULTILINE) for file in services}
     assert held == {
         "reclaimd.service": [""],
         "reclaimd-healthz.service": [""],
         "reclaimd-xfs.service": ["CAP_SYS_ADMIN"],
     }
     socket_unit = (UNITS / "reclaimd-xfs.socket").read_text().splitlines()
-    path = ConfigurationFile().xfsHelperSocket
+    path = ConfigurationFile.model_fields["xfsHelperSocket"].default
     assert {f"ListenSequentialPacket={path}", "SocketMode=0600", "DirectoryMode=0700"} <= set(socket_unit)
     assert "reclaimd-xfs" not in (UNITS / "reclaimd.service").read_text()
 

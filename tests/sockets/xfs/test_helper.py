@@ -73,7 +73,7 @@ def test_the_xfs_helper_refuses_what_is_no_mount_of_xfs(path: str, short: Path) 
 
 
 def test_another_filesystem_mounted_in_its_place_is_refused_and_asked_nothing(short: Path) -> None:
-    """A tmpfs; a FUSE whose program never answers, so that whoever asks it anything hangs; and a plain directory again."""
+    """A tmpfs; a FUSE whose program never answers, so that whoever asks it hangs; and a plain directory again."""
     place = short / "place"
     place.mkdir()
     with running_helper(str(short / "s"), str(place)):
