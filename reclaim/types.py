@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from reclaim.disk_need import Need, OrderDecision
+from reclaim.released import Released
 
 
 class ReclaimError(Exception):
@@ -160,8 +161,7 @@ class Listing:
     `sandbox_image_references` names the image of pod sandboxes; None means that no source says which it is.
     `image_volumes` maps a container id to the images that it mounts as volumes, each with all its references.
     `resolved` holds what the runtime answered for references that no listed image carries: the id of an image, or
-    None when it has no such image; nothing if it answered with another image than the one meant. `runtime`: which
-    runtime has answered, in words.
+    None when it has no such image; nothing if it answered with another image than the one meant. `runtime`: its name.
     """
 
     images: tuple[Image, ...] = ()
@@ -317,8 +317,7 @@ class Outcome:
     `result` is None for what was kept. `freed_bytes` and `freed_inodes` are what the filesystem had gained right after
     the removal, at least 0: late space counts where it arrives, and what others wrote meanwhile is subtracted. Both are
     0 in a dry run. `may_have_gone`: it does not count as removed, but the call may have removed it all the same; an
-    object of this id would then be a new one. `call_seconds`: of its duration, without the checks around the call; 0 if
-    no removal was sent.
+    object of this id would then be a new one. `call_seconds`: of its duration, the call alone; 0 if none was sent.
     """
 
     verdict: Verdict
@@ -372,21 +371,6 @@ class DiskState:
 
 MeasureDisk = Callable[[int], DiskState]
 """Measures the disk; the argument is a credit in bytes that counts as free (a dry run, removals in flight)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Released:
-    """What was given back without removing anything: bytes and inodes as measured, in how many calls.
-
-    `mount_points`: of the filesystems concerned. `skipped`: why there was none, or no further call, as a sentence;
-    empty if nothing kept it from being called. In a dry run there are no calls.
-    """
-
-    bytes: int = 0
-    inodes: int = 0
-    calls: int = 0
-    mount_points: tuple[str, ...] = ()
-    skipped: str = ""
 
 
 @dataclass(frozen=True, slots=True)

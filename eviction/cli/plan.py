@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
 def plan_lines(record: Pass, width: int | None = None) -> list[str]:
     """Removable objects in their order, kept objects, and the totals."""
     order = list(filter(None, (record.side_by_side, "" if record.order is None else record.order.sentence)))
-    first = list(filter(None, (released_in_words(record),)))
+    first = list(filter(None, (released_in_words(record, dry_run=True),)))
     kept = sum(outcome.verdict.size_bytes or 0 for outcome in record.kept)
     return [
         *outcomes_table(record.removals + record.kept, width),

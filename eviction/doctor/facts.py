@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from eviction.control.socket import ControlUnavailable, ask
 from eviction.doctor.findings import HeldImages, NodeFacts, Snapshotter, SocketFacts, XfsFacts
-from eviction.node.giving_back import xfs_mount_points
+from eviction.node.giving_back import SWITCHED_OFF, xfs_mount_points
 from eviction.node.node import Node
 from eviction.reporting.disk_survey import CONTENT, SNAPSHOTTER
 from reclaim.cri.calls import socket_path
@@ -63,7 +63,7 @@ def xfs_facts(node: Node, observations: SignalObservations) -> tuple[XfsFacts, .
     helper, found = XfsHelper(node.configuration.xfs_helper_socket, node.clock, HELPER_SECONDS), []
     for mount_point in xfs_mount_points(observations, Signal):
         options = dict(option.partition("=")[::2] for option in describe_mount(mount_point).options)
-        problem = helper.check(mount_point).problem if helper.path else "xfsHelperSocket is empty"
+        problem = helper.check(mount_point).problem if helper.path else SWITCHED_OFF
         found.append(XfsFacts(mount_point, options.get("allocsize", ""), problem))
     helper.close()
     return tuple(found)

@@ -13,11 +13,13 @@ from dataclasses import replace
 
 from eviction.decision.headroom import FillRates
 from eviction.decision.reclaim_table import XFS
-from eviction.node.usage import usage_of
 from eviction.types import Threshold
-from reclaim.types import Released, Usage
+from reclaim.released import Released
+from reclaim.types import Usage
 from reclaim.xfs.release import PreallocationRelease
 from signals.types import Signal, SignalObservations
+
+SWITCHED_OFF = "xfsHelperSocket is empty"
 
 
 def xfs_mount_points(observations: SignalObservations, signals: Iterable[Signal]) -> tuple[str, ...]:
@@ -29,6 +31,16 @@ def xfs_mount_points(observations: SignalObservations, signals: Iterable[Signal]
         if where is not None and where.type == XFS and where.mount_point:
             found.setdefault(where.device_id, where.mount_point)
     return tuple(found.values())
+
+
+def usage_of(observations: SignalObservations) -> Usage:
+    """Available and free bytes and free inodes, summed over the distinct filesystems."""
+    by_device = {identity.device_id: stats for identity, stats in observations.filesystems.values()}
+    return Usage(
+        sum(stats.available_bytes for stats in by_device.values()),
+        sum(stats.free_bytes for stats in by_device.values()),
+        sum(stats.inodes_free for stats in by_device.values()),
+    )
 
 
 class GivingBack:
@@ -76,6 +88,7 @@ class GivingBack:
         self, observations: SignalObservations, mount_points: tuple[str, ...], *, first: bool
     ) -> SignalObservations:
         if self._release is None:
+            self.released = replace(self.released, skipped=SWITCHED_OFF)
             return observations
         for mount_point in mount_points:
             why_not = self._release.call(mount_point, first=first)

@@ -21,13 +21,13 @@ from eviction.decision.headroom import FillRates, most_urgent_need, update_fill_
 from eviction.decision.reclaim_table import RELEASE_SPECULATIVE_PREALLOCATION, functions_of
 from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
 from eviction.decision.thresholds import thresholds_met, usable
-from eviction.node.giving_back import GivingBack, xfs_mount_points
+from eviction.node.giving_back import GivingBack, usage_of, xfs_mount_points
 from eviction.node.history import History, HistoryEntry
-from eviction.node.usage import usage_of
 from eviction.reporting.pass_record import Pass, PassResult, Timings, Trigger, freed_in_words, released_in_words
 from eviction.types import Decision, Threshold
 from reclaim.functions import Collector
-from reclaim.types import DiskState, DiskVerdict, MeasureDisk, ReclaimResult, Released, Result
+from reclaim.released import Released
+from reclaim.types import DiskState, DiskVerdict, MeasureDisk, ReclaimResult, Result
 from reclaim.xfs.release import PreallocationRelease
 from signals.clock import Clock
 from signals.quantity import format_bytes
@@ -256,7 +256,7 @@ def with_result(record: Pass, *, dry_run: bool) -> Pass:
     to the row, and why images were removed by yield."""
     ended = _with_result(record, dry_run=dry_run)
     order = "" if record.order is None else record.order.sentence
-    parts = (released_in_words(record), ended.reason, record.side_by_side, order)
+    parts = (released_in_words(record, dry_run=dry_run), ended.reason, record.side_by_side, order)
     return replace(ended, reason="; ".join(filter(None, parts)))
 
 

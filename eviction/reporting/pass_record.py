@@ -15,7 +15,8 @@ from eviction.reporting.attribution import Attribution, attribution_json
 from eviction.reporting.observations_json import observations_json, threshold_json, timestamp
 from eviction.types import Decision, Threshold
 from reclaim.disk_need import NEVER, OrderDecision
-from reclaim.types import Outcome, ReclaimResult, Released
+from reclaim.released import Released
+from reclaim.types import Outcome, ReclaimResult
 from signals.quantity import format_bytes
 from signals.types import SignalObservations
 
@@ -217,13 +218,13 @@ def freed_in_words(gained_bytes: int, gained_inodes: int) -> str:
     return f"freed {freed}, as {' and '.join(written)} were written meanwhile"
 
 
-def released_in_words(record: Pass) -> str:
+def released_in_words(record: Pass, *, dry_run: bool) -> str:
     """What was given back without removing anything, or in a dry run what would be; empty if nothing was."""
     released = record.released
     if released is None or not released.mount_points:
         return ""
     where = ", ".join(released.mount_points)
-    if record.result is PassResult.DRY_RUN or not (released.calls or released.skipped):
+    if dry_run:
         return f"would first have XFS give back what it allocated ahead of files that grow, on {where}"
     if released.bytes <= 0:
         return ""

@@ -14,7 +14,8 @@ from eviction.reporting.log import Log
 from eviction.reporting.pass_record import Pass, PassResult, Trigger
 from eviction.telemetry.events import LogSink
 from eviction.types import Decision
-from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Released, Result, Verdict
+from reclaim.released import Released
+from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from tests.pure.values import SteppedClock, observations_of
 
 PROBLEM = "kubeletEndpoint auto found no way"

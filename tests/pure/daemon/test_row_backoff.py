@@ -7,7 +7,8 @@ import pytest
 from eviction.daemon.row_backoff import RowBackoff
 from eviction.reporting.pass_record import Pass, PassResult, Trigger
 from eviction.types import Decision
-from reclaim.types import ReclaimResult, Released
+from reclaim.released import Released
+from reclaim.types import ReclaimResult
 from tests.pure.values import observations_of
 
 GAVE = Released(bytes=1 << 30, calls=1, mount_points=("/data",))

@@ -25,7 +25,7 @@ from reclaim.types import Result
 from reclaim.xfs.client import DEADLINE_SECONDS, ReleaseResult
 from signals.summary import NodeSummary
 from signals.types import FilesystemIdentity, Signal, SignalObservations
-from tests.nodes.small_node import MIB, SmallNode, relieve
+from tests.nodes.small_node import EVERYTHING, MIB, SmallNode, relieve
 from tests.nodes.xfs_helper import OtherHelper
 
 FUNCTION = "ReleaseSpeculativePreallocation"
@@ -281,3 +281,12 @@ def test_a_call_needs_no_new_descriptor(small_node: SmallNode, socket_path: str)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert answer.result is ReleaseResult.RELEASED
+
+
+def test_a_request_for_every_function_says_that_it_is_switched_off(small_node: SmallNode) -> None:
+    """The row of a request may name it although the configuration has no socket."""
+    small_node.add_images(1)
+    record = relieve(small_node.node(Signal.NODEFS_AVAILABLE, MIB, summarize=XfsSummary), EVERYTHING)
+    assert record.released is not None
+    assert (record.released.calls, record.released.skipped) == (0, "xfsHelperSocket is empty")
+    assert record.reason.startswith("removed ")
