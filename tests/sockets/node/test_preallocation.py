@@ -53,7 +53,8 @@ class XfsSummary(NodeSummary):
 
 
 class Ahead:
-    """Space on a small node that counts as used, until it is given back; each of `amounts` (bytes) at one request."""
+    """Space on a small node that counts as used, until it is given back: the first of `amounts` (bytes) at once, each
+    further one at the first request after one more object was removed."""
 
     def __init__(self, small: SmallNode, socket: str, *amounts: int):
         self._small = small
@@ -62,12 +63,14 @@ class Ahead:
         for file, amount in zip(self._files, amounts, strict=True):
             file.write_bytes(os.urandom(amount))
         self.socket = socket
+        self._given = 0
 
     def give_back(self, request: bytes) -> bytes:
         """The reply of a helper."""
         assert request == b"release " + os.fsencode(self._small.root_directory)
-        if self._files:
+        if self._files and len(self._small.runtime.removals) >= self._given:
             self._files.pop(0).unlink()
+            self._given += 1
         return b"ok"
 
     def node(self, above: int, **options: object) -> Node:
@@ -135,7 +138,8 @@ def test_only_what_is_still_missing_is_removed_and_no_object_counts_what_xfs_gav
 
 
 def test_it_is_called_again_between_removals_and_that_is_nobodys_gain(small_node: SmallNode, socket_path: str) -> None:
-    """30 MiB are wanted; 4 MiB come back first and 20 MiB at the next call: fewer images go than without it."""
+    """30 MiB are wanted; 4 MiB come back first, and 20 MiB after a removal: fewer images go than without it, and what a
+    removal freed is measured without them."""
     small_node.add_images(8)
     ahead = Ahead(small_node, socket_path, 4 * MIB, 20 * MIB)
     with OtherHelper(socket_path, ahead.give_back) as helper:
@@ -143,7 +147,7 @@ def test_it_is_called_again_between_removals_and_that_is_nobodys_gain(small_node
     assert record.result is PassResult.SATISFIED
     assert len(helper.requests) >= 2
     removed = [outcome for outcome in record.removals if outcome.result is Result.REMOVED]
-    assert len(removed) <= 3
+    assert 1 <= len(removed) < 7, "26 MiB would be seven images"
     assert all(4 * MIB <= outcome.freed_bytes < 5 * MIB for outcome in removed)
     assert record.released is not None
     assert record.released.bytes == 24 * MIB
