@@ -1,6 +1,8 @@
 """The table of reclaim functions: what a row of the reclaim table can call, by name.
 
-`DeleteAllUnusedContainers` and `DeleteUnusedImages` are the kubelet's. Neither looks at an image GC percentage or waits
+`DeleteAllUnusedContainers` and `DeleteUnusedImages` are the kubelet's. `ReleaseSpeculativePreallocation` is ours and
+removes nothing, so it has no stages: the caller has XFS give space back before the others are called, and between their
+removals (`reclaim.xfs.release`). Neither of the kubelet's looks at an image GC percentage or waits
 for a periodic loop. Daemon, commands, dry run, drill and tests call them through the one `Collector`.
 
 A reclaim function is a sequence of stages. Each stage reads, plans, and names the remover; `execution` does the rest in
@@ -81,7 +83,8 @@ class ReclaimContext:
 class ReclaimFunction:
     """One entry of the table.
 
-    `frees`: the filesystem on which it frees space; a dry run credits promised sizes there. `kinds`: of the objects
+    `frees`: the filesystem on which it frees space; a dry run credits promised sizes there; None: on any, and it
+    promises nothing. `kinds`: of the objects
     that it removes, for metrics. `stages`: makes the stages of one call. `order_by_need`: whether the order of removals
     depends on how fast the disk fills, so that it has to be measured. `side_by_side`: whether no object of its first
     stage needs that one of another function goes before, so that on a disk that fills they may go side by side; None
@@ -89,7 +92,7 @@ class ReclaimFunction:
     """
 
     name: str
-    frees: Filesystem
+    frees: Filesystem | None
     kinds: tuple[str, ...]
     stages: Callable[[ReclaimContext], tuple[Stage, ...]]
     order_by_need: bool = False
@@ -126,6 +129,7 @@ def _image_stages(context: ReclaimContext) -> tuple[Stage, ...]:
     return (gc.unused_images,)
 
 
+RELEASE_SPECULATIVE_PREALLOCATION: Final = ReclaimFunction("ReleaseSpeculativePreallocation", None, (), lambda _: ())
 DELETE_ALL_UNUSED_CONTAINERS: Final = ReclaimFunction(
     "DeleteAllUnusedContainers",
     Filesystem.CONTAINERFS,
@@ -153,7 +157,7 @@ def table_of(*functions: ReclaimFunction) -> FunctionTable:
     return table
 
 
-FUNCTIONS: Final = table_of(DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
+FUNCTIONS: Final = table_of(RELEASE_SPECULATIVE_PREALLOCATION, DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
 
 
 class Collector:

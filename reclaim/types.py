@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from reclaim.disk_need import Need, OrderDecision
+from reclaim.released import Released
 
 
 class ReclaimError(Exception):
@@ -160,8 +161,7 @@ class Listing:
     `sandbox_image_references` names the image of pod sandboxes; None means that no source says which it is.
     `image_volumes` maps a container id to the images that it mounts as volumes, each with all its references.
     `resolved` holds what the runtime answered for references that no listed image carries: the id of an image, or
-    None when it has no such image; nothing if it answered with another image than the one meant. `runtime`: which
-    runtime has answered, in words.
+    None when it has no such image; nothing if it answered with another image than the one meant. `runtime`: its name.
     """
 
     images: tuple[Image, ...] = ()
@@ -175,13 +175,15 @@ class Listing:
     def without(self, removed: Iterable[Verdict]) -> Listing:
         """The listing without these objects, as a dry run goes on after it has planned to remove them."""
         gone = {(verdict.kind, verdict.id) for verdict in removed}
-        if not gone:
-            return self
-        return replace(
-            self,
-            images=tuple(i for i in self.images if (Kind.IMAGE, i.id) not in gone),
-            containers=tuple(c for c in self.containers if (Kind.CONTAINER, c.id) not in gone),
-            sandboxes=tuple(s for s in self.sandboxes if (Kind.SANDBOX, s.id) not in gone),
+        return (
+            self
+            if not gone
+            else replace(
+                self,
+                images=tuple(i for i in self.images if (Kind.IMAGE, i.id) not in gone),
+                containers=tuple(c for c in self.containers if (Kind.CONTAINER, c.id) not in gone),
+                sandboxes=tuple(s for s in self.sandboxes if (Kind.SANDBOX, s.id) not in gone),
+            )
         )
 
 
@@ -319,8 +321,7 @@ class Outcome:
     `result` is None for what was kept. `freed_bytes` and `freed_inodes` are what the filesystem had gained right after
     the removal, at least 0: late space counts where it arrives, and what others wrote meanwhile is subtracted. Both are
     0 in a dry run. `may_have_gone`: it does not count as removed, but the call may have removed it all the same; an
-    object of this id would then be a new one. `call_seconds`: of its duration, without the checks around the call; 0 if
-    no removal was sent.
+    object of this id would then be a new one. `call_seconds`: of its duration, the call alone; 0 if none was sent.
     """
 
     verdict: Verdict
@@ -382,7 +383,7 @@ class ReclaimResult:
 
     `error` is set if it could not do its work: then nothing was removed, or only what `outcomes` says. `relieved`: the
     disk is relieved, or cannot be read any more, so that nothing else may be removed. `order`: which order was chosen,
-    and why; None where there was no choice.
+    and why; None where there was no choice. `released`: of a function that removes nothing, None of the others.
     """
 
     operation: str
@@ -396,6 +397,7 @@ class ReclaimResult:
     plan_seconds: float = 0.0
     remove_seconds: float = 0.0
     order: OrderDecision | None = None
+    released: Released | None = None
 
     def count(self, result: Result) -> int:
         """How many removals ended this way."""

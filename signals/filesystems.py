@@ -58,19 +58,29 @@ def layout_of(nodefs_device: int, imagefs_device: int, containerfs_device: int) 
     return FsLayout.SINGLE if imagefs_device == nodefs_device else FsLayout.DEDICATED_IMAGEFS
 
 
-def describe_mount(path: str) -> tuple[str, str]:
-    """Device and type of the filesystem that holds `path`, for people; empty texts if unknown. Never raises OSError."""
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """The mount that holds a path, by the kernel's table of this process; empty texts if unknown."""
+
+    device: str = ""
+    type: str = ""
+    mount_point: str = ""
+    options: tuple[str, ...] = ()
+
+
+def describe_mount(path: str) -> Mount:
+    """The mount that holds `path`. Never raises OSError."""
     try:
         real = os.path.realpath(path)
         mounts = psutil.disk_partitions(all=True)
     except OSError:
-        return "", ""
+        return Mount()
     holding = [mount for mount in mounts if _is_below(real, mount.mountpoint)]
     if not holding:
-        return "", ""
+        return Mount()
     # Of several mounts on one path the last one is visible; of nested paths the longest one holds `path`.
     nearest = max(enumerate(holding), key=lambda item: (len(item[1].mountpoint), item[0]))[1]
-    return nearest.device, nearest.fstype
+    return Mount(nearest.device, nearest.fstype, nearest.mountpoint, tuple(nearest.opts.split(",")))
 
 
 def _is_below(path: str, mountpoint: str) -> bool:

@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from signals.clock import Clock
-from signals.filesystems import FilesystemPaths, describe_mount, layout_of
+from signals.filesystems import FilesystemPaths, Mount, describe_mount, layout_of
 from signals.probe import Probes
 from signals.statvfs import Reading
 from signals.types import (
@@ -56,7 +56,7 @@ class NodeSummary:
         self._clock = clock
         self._lock = threading.Lock()  # over `_paths` and `_last` together; never held while a filesystem is read
         self._last: Mapping[str, Reading] = {}
-        self._described: dict[tuple[str, int], tuple[str, str]] = {}
+        self._described: dict[tuple[str, int], Mount] = {}
         self.imagefs_problem = "the container runtime has not said where its images are"
 
     @property
@@ -120,8 +120,8 @@ class NodeSummary:
     def _identity(self, path: str, device_id: int) -> FilesystemIdentity:
         if (path, device_id) not in self._described:
             self._described[path, device_id] = describe_mount(path)
-        device, kind = self._described[path, device_id]
-        return FilesystemIdentity(path, device_id, device, kind)
+        mount = self._described[path, device_id]
+        return FilesystemIdentity(path, device_id, mount.device, mount.type, mount.mount_point)
 
 
 def _one_a_filesystem(readings: Mapping[str, Reading]) -> dict[str, Reading]:

@@ -95,12 +95,14 @@ class Poll(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FilesystemIdentity:
-    """Which filesystem a reading is of. `device_id` (`st_dev`) tells filesystems apart; the rest is for people."""
+    """Which filesystem a reading is of. `device_id` (`st_dev`) tells filesystems apart. `mount_point`: of the mount
+    that holds `path`; empty if unknown, as `device` and `type`."""
 
     path: str
     device_id: int
     device: str = ""
     type: str = ""
+    mount_point: str = ""
 
 
 @dataclass(frozen=True, slots=True)

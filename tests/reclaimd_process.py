@@ -72,6 +72,7 @@ def write_configuration(path: Path, **fields: object) -> Path:
         "kubeletConfig": "",
         "controlSocket": "",
         "metricsAddress": "",
+        "xfsHelperSocket": "",
     }
     path.write_text(json.dumps({**head, **fields}))
     return path

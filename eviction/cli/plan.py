@@ -26,7 +26,7 @@ from eviction.node.node import Node
 from eviction.node.responder import Request
 from eviction.reporting.explain import attribution_lines, outcomes_table
 from eviction.reporting.log import escaped
-from eviction.reporting.pass_record import Pass, Trigger, pass_json
+from eviction.reporting.pass_record import Pass, Trigger, pass_json, released_in_words
 from eviction.reporting.status import pod_directories_json
 from eviction.reporting.tables import signals_table
 from signals.quantity import format_bytes
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
             exit_with(EXIT_READING, unread or "no filesystem could be read")
         if problem is not None:
             exit_with(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
-        request = Request(row=tuple(node.collector.functions), extent=Extent.ALL)
+        request = Request(row=node.responder.functions_here(observations), extent=Extent.ALL)
         with Progress("listing containers and images, and planning"):
             record = node.responder.reclaim(observations, decision, Trigger.REQUEST, request)
         source, pods_problem, doubt = node.pod_state_source, node.pods_problem, node.pods_doubt
@@ -95,12 +95,14 @@ def run(arguments: argparse.Namespace) -> int:
 def plan_lines(record: Pass, width: int | None = None) -> list[str]:
     """Removable objects in their order, kept objects, and the totals."""
     order = list(filter(None, (record.side_by_side, "" if record.order is None else record.order.sentence)))
+    first = list(filter(None, (released_in_words(record, dry_run=True),)))
     kept = sum(outcome.verdict.size_bytes or 0 for outcome in record.kept)
     return [
         *outcomes_table(record.removals + record.kept, width),
         "",
         f"may go: {len(record.removals)} objects, images of {format_bytes(record.nominal_bytes)}, in this order",
         f"kept: {len(record.kept)} objects, images of {format_bytes(kept)}",
+        *first,
         *order,
         "a pass stops as soon as the thresholds are clear",
         *(line for attribution in record.attributions for line in ("", *attribution_lines(attribution, width))),

@@ -18,6 +18,8 @@ def observe(node: Node) -> tuple[str | None, SignalObservations, Decision]:
     not_restored = node.restore_image_records()
     if not_restored:
         mention(not_restored)
+    if node.configuration.xfs_helper_socket and not node.executor.dry_run:
+        node.xfs_helper.connect()  # systemd starts it meanwhile
     with Progress("asking the runtime where the images are") as progress:
         problem = node.locate()
         progress.step("looking at the filesystems")

@@ -75,6 +75,9 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
     doubt = (status.get("pod_directories") or {}).get("sentence")  # an older daemon does not say it
     if doubt:
         head += ["", f"pods: {escaped(doubt)}"]
+    problem = (status.get("xfs_helper") or {}).get("problem")  # an older daemon does not say it
+    if problem:
+        head += ["", f"XFS gives nothing back: {escaped(problem)}"]
     passes = [["STARTED", "SIGNAL", "RESULT", "REASON"]]
     for record in status["passes"]:
         acted_on = record["acted_on"]["signal"] if record["acted_on"] else "-"

@@ -128,6 +128,7 @@ class Configuration:
     terminated_pod_age_seconds: float = 600.0
     control_socket: str = ""
     metrics_address: str = ""
+    xfs_helper_socket: str = ""
     kubernetes_events: bool = False
     kubeconfig: str = ""
     node_name: str = ""
@@ -240,6 +241,7 @@ class _EffectiveConfiguration:
             terminated_pod_age_seconds=self._seconds_from("terminatedPodAge", SHORTEST_TERMINATED_POD_AGE),
             control_socket=written.controlSocket,
             metrics_address=written.metricsAddress,
+            xfs_helper_socket=written.xfsHelperSocket,
             kubernetes_events=written.kubernetesEvents,
             kubeconfig=written.kubeconfig,
             node_name=written.nodeName,

@@ -64,6 +64,7 @@ class ConfigurationFile(StrictModel):
     lockDirectory: str = "/run/reclaimd/lock"  # noqa: N815
     controlSocket: str = "/run/reclaimd/control.sock"  # noqa: N815
     metricsAddress: str = "127.0.0.1:9746"  # noqa: N815
+    xfsHelperSocket: str = "/run/reclaimd-xfs/helper.sock"  # noqa: N815
     kubernetesEvents: bool = False  # noqa: N815
     kubeconfig: str = ""
     nodeName: str = ""  # noqa: N815

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from eviction.configuration.effective import Extent
-from eviction.decision.reclaim_table import RECLAIM_TABLE, ReclaimTable, row
+from eviction.decision.synchronize import EvictionConfig
 from eviction.decision.threshold_config import ThresholdConfigError, read_value
 from eviction.decision.thresholds import unreadable
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING, EXIT_RUNTIME
@@ -106,7 +106,7 @@ def respond(
     unavailable = "; ".join(dict.fromkeys(each.reason for each in observations.unavailable))
     if not observations.signals:
         return ReclaimAnswer(EXIT_READING, unavailable or "no filesystem could be read")
-    request = request_of(options, observations, decision, node.responder.state.config.reclaim_table)
+    request = request_of(options, observations, decision, node.responder.state.config)
     if problem is not None:
         return ReclaimAnswer(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
     if request is None and decision.acted_on is None:
@@ -145,7 +145,7 @@ def request_of(
     options: ReclaimOptions,
     observations: SignalObservations,
     decision: Decision,
-    table: ReclaimTable = RECLAIM_TABLE,
+    config: EvictionConfig | None = None,
 ) -> Request | None:
     """The request for the responder; None: a pass as the signals and the configuration decide."""
     extent = Extent.ALL if options.to_the_end else None
@@ -160,7 +160,7 @@ def request_of(
     ):
         extent = Extent.ALL  # the signal is clear, so no mark tells where to stop
     until = None if options.until is None else (options.until,)
-    return Request(row(options.signal, observations.layout, table), until, extent)
+    return Request((config or EvictionConfig()).row(options.signal, observations), until, extent)
 
 
 def exit_code(record: Pass) -> int:

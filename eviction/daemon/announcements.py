@@ -9,6 +9,7 @@ from typing import Any
 
 from eviction.daemon.worker import Task
 from eviction.decision.ladder import later_than_kubelet
+from eviction.decision.reclaim_table import RELEASE_SPECULATIVE_PREALLOCATION
 from eviction.node.node import Node
 from eviction.reporting.disk_survey import explained
 from eviction.reporting.explain import below_sentence, late_threshold_sentence, reclaiming_sentence
@@ -40,6 +41,7 @@ class Announcements:
         self._empty_row_due = float("-inf")
         self._explained = self._late_thresholds_written = False
         self._no_way_to_kubelet: str | None = None
+        self._not_released: set[str] = set()  # the reasons that were written
 
     def observed(self, observations: SignalObservations, decision: Decision, task: Task | None, now: float) -> None:
         """After every observation: unreadable filesystems, a slow runtime, and DiskPressure when it changes."""
@@ -108,12 +110,27 @@ class Announcements:
         acted_on = record.decision.acted_on
         head = f"{acted_on.signal if acted_on else 'request'}: {record.reason}"
         head = f"{head}; took {format_duration(record.timings.total_seconds)}"
-        if record.result is PassResult.SATISFIED:
+        self._preallocation(record)
+        if record.result is PassResult.SATISFIED and record.released is not None and not record.removals:
+            self._throttled_log.info(head, key="released", **fields)  # a file that grows may cause some in a second
+        elif record.result is PassResult.SATISFIED:
             self._log.info(head, **fields)
         elif any(outcome.result is Result.REMOVED for outcome in record.removals):
             self._log.warning(head, **fields)
         else:
             self._throttled_log.warn(head, key=f"{record.result} {acted_on.signal if acted_on else ''}", **fields)
+
+    def _preallocation(self, record: Pass) -> None:
+        """Why XFS was not asked to give back what it allocated ahead: each sentence once, and once a minute where it is
+        asked again in between."""
+        if record.released is None:
+            return
+        if record.released.calls:
+            self._not_released.clear()
+        skipped = record.released.skipped
+        if skipped and skipped not in self._not_released:
+            self._not_released.add(skipped)
+            self._throttled_log.warn(f"{RELEASE_SPECULATIVE_PREALLOCATION} was skipped: {skipped}")
 
     def parked(self, outcome: Outcome) -> None:
         """When a pass goes on without a removal."""

@@ -144,6 +144,10 @@ class Manager:
             "heartbeat_age_seconds": round(now - self.heartbeat, 3),
             "pods_problem": self._node.pods_problem,
             "pod_directories": pod_directories_json(self._node.pods_doubt),
+            "xfs_helper": {
+                "problem": self._node.preallocation.problem or None,
+                "calls": {str(result): count for result, count in self._node.preallocation.counts.items()},
+            },
             "doing": self.doing(),
             "stalled_seconds": round(self.stalled_seconds(), 3),
             "parked": [parked_json(removal, now) for removal in self._node.removals.parked.values()],
@@ -177,6 +181,7 @@ class Manager:
             parked=len(self._node.removals.parked),
             threads_not_started=self._node.threads_not_started,
             doubt=self._node.pods_doubt,
+            xfs_releases=dict(self._node.preallocation.counts),
         )
 
     def _thresholds(self, observations: SignalObservations) -> tuple[ThresholdStatus, ...]:
@@ -217,7 +222,7 @@ class Manager:
         self._apply_configuration()
         observations, decision = self._observe()
         now = self._node.clock.monotonic()
-        decision = self._decide_again_if_paused(decision, now)
+        decision = self._decide_again_if_paused(observations, decision, now)
         if decision.acted_on is not None and not decision.row:
             self._announcements.row_is_empty(decision.acted_on, now)
         idle = self._worker.task is None
@@ -320,14 +325,13 @@ class Manager:
             self._on_pass(answer.record)
         return answer
 
-    def _decide_again_if_paused(self, decision: Decision, now: float) -> Decision:
+    def _decide_again_if_paused(self, observations: SignalObservations, decision: Decision, now: float) -> Decision:
         """The decision; while its row is paused, that for another threshold whose row is not, if there is one."""
-        layout = decision.layout
-        if layout is None or now >= self._backoff_of(decision).until:
+        if decision.layout is None or now >= self._backoff_of(decision).until:
             return decision
         config = self._node.responder.state.config
         for threshold in decision.others:
-            other = replace(decision, acted_on=threshold, row=config.row(threshold.signal, layout))
+            other = replace(decision, acted_on=threshold, row=config.row(threshold.signal, observations))
             if other.row and now >= self._backoff_of(other).until:
                 return other
         return decision

@@ -19,13 +19,25 @@ class RowBackoff:
     seconds: float = 0.0
 
     def record(self, record: Pass, now: float) -> None:
-        """Sets the pause after a pass: none after success, 1 s after a failure and after any removal, else doubled up
-        to 60 s; never longer than until the next object is old enough. `now`: monotonic seconds."""
-        if record.result is PassResult.SATISFIED:
+        """Sets the pause after a pass: none after success, and none where what XFS gave back would have been enough if
+        it had not been taken again at once; 1 s after a failure and after any gain, else doubled up to 60 s; never
+        longer than until the next object is old enough. `now`: monotonic seconds."""
+        if record.result is PassResult.SATISFIED or _relieved_for_a_moment(record):
             self.seconds = 0.0
-        elif record.result is PassResult.FAILED or any(f.count(Result.REMOVED) for f in record.functions):
+        elif record.result is PassResult.FAILED or _freed_something(record):
             self.seconds = RETRY_SECONDS
         else:
             self.seconds = min(max(self.seconds * 2, RETRY_SECONDS), LONGEST_PAUSE_SECONDS)
         waits = [max(f.eligible_in_seconds, 0.0) for f in record.functions if f.eligible_in_seconds is not None]
         self.until = now + min([self.seconds, *waits])
+
+
+def _relieved_for_a_moment(record: Pass) -> bool:
+    """Whether nothing more was called than what gives back. It has pauses of its own (`reclaim.xfs.release`), in which
+    the next pass removes objects."""
+    return len(record.functions) == 1 and record.functions[0].relieved and record.functions[0].released is not None
+
+
+def _freed_something(record: Pass) -> bool:
+    given_back = record.released is not None and record.released.bytes > 0
+    return given_back or any(function.count(Result.REMOVED) for function in record.functions)

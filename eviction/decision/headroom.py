@@ -47,8 +47,10 @@ def update_fill_rates(fill_rates: FillRates, observations: SignalObservations) -
     """The fill rates after an observation and the polls before it; those of filesystems that are gone are forgotten."""
     after: dict[tuple[int, bool], FillRate] = {}
     for role, (identity, stats) in observations.filesystems.items():
-        polls = observations.polls.get(role, ())
         of_bytes, of_inodes = (identity.device_id, False), (identity.device_id, True)
+        if of_bytes in after:  # another role of the same filesystem
+            continue
+        polls = observations.polls.get(role, ())
         polled_bytes = [(poll.time, poll.available_bytes) for poll in polls]
         polled_inodes = [(poll.time, poll.inodes_free) for poll in polls]
         after[of_bytes] = update_fill_rate(fill_rates.get(of_bytes), stats.available_bytes, stats.time, polled_bytes)

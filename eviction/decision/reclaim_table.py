@@ -11,6 +11,10 @@ When a signal is under pressure, the functions of its row are called in order (k
 * Split: images and writable layers are on different filesystems; each is relieved by what is on it. The kubelet takes
   its own data to be with the writable layers, and so does this table, also where they are with the images or alone.
 
+Ours, in front of each row whose signal is about an XFS filesystem: `ReleaseSpeculativePreallocation`, because it
+destroys nothing. For inodes too: how many XFS says are free follows from its free space (`xfs_fs_statfs`,
+fs/xfs/xfs_super.c).
+
 `imageGCHighThresholdPercent` and the periodic garbage collection play no part: a row is called because of its signal.
 """
 
@@ -20,10 +24,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from eviction.types import Threshold
-from signals.types import FilesystemRole, FsLayout, Signal
+from signals.types import FilesystemRole, FsLayout, Signal, SignalObservations
 
 DELETE_ALL_UNUSED_CONTAINERS: Final = "DeleteAllUnusedContainers"
 DELETE_UNUSED_IMAGES: Final = "DeleteUnusedImages"
+RELEASE_SPECULATIVE_PREALLOCATION: Final = "ReleaseSpeculativePreallocation"
+XFS: Final = "xfs"
 _C: Final = DELETE_ALL_UNUSED_CONTAINERS
 _I: Final = DELETE_UNUSED_IMAGES
 
@@ -42,23 +48,44 @@ RECLAIM_TABLE: Final[ReclaimTable] = {
     (FilesystemRole.CONTAINERFS, FsLayout.SPLIT): (_C,),
 }
 
+NO_XFS: Final[frozenset[FilesystemRole]] = frozenset()
 
-def row(signal: Signal, layout: FsLayout, table: ReclaimTable = RECLAIM_TABLE) -> tuple[str, ...]:
-    """The functions for a signal in a layout. Bytes and inodes of a filesystem have the same row."""
-    return table[signal.filesystem, layout]
+
+def on_xfs(observations: SignalObservations) -> frozenset[FilesystemRole]:
+    """The roles whose filesystem is XFS."""
+    seen = observations.signals.values()
+    return frozenset(one.signal.filesystem for one in seen if one.filesystem is not None and one.filesystem.type == XFS)
+
+
+def row(
+    signal: Signal,
+    layout: FsLayout,
+    table: ReclaimTable = RECLAIM_TABLE,
+    xfs: frozenset[FilesystemRole] = NO_XFS,
+) -> tuple[str, ...]:
+    """The functions for a signal in a layout. Bytes and inodes of a filesystem have the same row.
+
+    `xfs`: the roles whose filesystem is XFS.
+    """
+    first = (RELEASE_SPECULATIVE_PREALLOCATION,) if signal.filesystem in xfs else ()
+    return (*first, *table[signal.filesystem, layout])
 
 
 def functions_of(table: ReclaimTable) -> frozenset[str]:
-    """The names of all functions that the table calls."""
-    return frozenset(name for functions in table.values() for name in functions)
+    """The names of all functions that rows of the table call."""
+    return frozenset(name for functions in table.values() for name in functions) | {RELEASE_SPECULATIVE_PREALLOCATION}
 
 
 def relieved_by(
-    thresholds: tuple[Threshold, ...], function: str, layout: FsLayout, table: ReclaimTable = RECLAIM_TABLE
+    thresholds: tuple[Threshold, ...],
+    function: str,
+    layout: FsLayout,
+    table: ReclaimTable = RECLAIM_TABLE,
+    xfs: frozenset[FilesystemRole] = NO_XFS,
 ) -> tuple[Threshold, ...]:
     """The thresholds that a function can relieve: those with the function in their row.
 
     A function must not go on for a threshold that it cannot relieve: pressure on the kubelet's own filesystem would
     otherwise cost every image.
     """
-    return tuple(threshold for threshold in thresholds if function in row(threshold.signal, layout, table))
+    return tuple(threshold for threshold in thresholds if function in row(threshold.signal, layout, table, xfs))

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from eviction.decision import thresholds as rules
-from eviction.decision.reclaim_table import RECLAIM_TABLE, ReclaimTable, relieved_by, row
+from eviction.decision.reclaim_table import NO_XFS, RECLAIM_TABLE, ReclaimTable, on_xfs, relieved_by, row
 from eviction.decision.threshold_config import update_container_fs_thresholds
 from eviction.types import Decision, NodeCondition, Threshold
-from signals.types import FsLayout, Signal, SignalObservation, SignalObservations
+from signals.types import FilesystemRole, FsLayout, Signal, SignalObservation, SignalObservations
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +22,15 @@ class EvictionConfig:
     """The thresholds as configured, and how long a condition is reported after it was last observed (seconds).
 
     `longest_gap_seconds`: grace periods start over where two observations are further apart than this. The thresholds
-    in force in each layout are derived once, because every pass asks for them several times.
+    in force in each layout are derived once, because every pass asks for them several times. `release_preallocation`:
+    whether rows of XFS filesystems begin with that function.
     """
 
     thresholds: tuple[Threshold, ...] = ()
     transition_period_seconds: float = 300.0
     longest_gap_seconds: float = math.inf
     reclaim_table: ReclaimTable = field(default_factory=lambda: RECLAIM_TABLE, repr=False)
+    release_preallocation: bool = True
     _in_force: Mapping[FsLayout | None, tuple[Threshold, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -43,13 +45,22 @@ class EvictionConfig:
         """
         return self._in_force[layout]
 
-    def row(self, signal: Signal, layout: FsLayout) -> tuple[str, ...]:
-        """The names of the reclaim functions for a signal in a layout."""
-        return row(signal, layout, self.reclaim_table)
+    def on_xfs(self, observations: SignalObservations) -> frozenset[FilesystemRole]:
+        """The roles in whose rows XFS is asked first."""
+        return on_xfs(observations) if self.release_preallocation else NO_XFS
 
-    def relieved_by(self, function: str, layout: FsLayout) -> tuple[Threshold, ...]:
-        """The thresholds in force in a layout that a reclaim function can relieve."""
-        return relieved_by(self.in_layout(layout), function, layout, self.reclaim_table)
+    def row(self, signal: Signal, observations: SignalObservations) -> tuple[str, ...]:
+        """The names of the reclaim functions for a signal; none while the layout is not known."""
+        if observations.layout is None:
+            return ()
+        return row(signal, observations.layout, self.reclaim_table, self.on_xfs(observations))
+
+    def relieved_by(self, function: str, observations: SignalObservations) -> tuple[Threshold, ...]:
+        """The thresholds in force that a reclaim function can relieve; none while the layout is not known."""
+        if observations.layout is None:
+            return ()
+        in_force, xfs = self.in_layout(observations.layout), self.on_xfs(observations)
+        return relieved_by(in_force, function, observations.layout, self.reclaim_table, xfs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +108,13 @@ def synchronize(state: ManagerState, observations: SignalObservations, now: floa
     )
     served = rules.thresholds_met_grace_period(first_observed, now)
     fresh = rules.thresholds_updated_stats(served, usable, state.last_observations)
-    ranked = _ranked(rules.by_priority(fresh, usable), state.config, observations.layout)
+    ranked = _ranked(rules.by_priority(fresh, usable), state.config, observations)
     chosen = next(iter(ranked), None)
     decision = Decision(
         conditions=rules.node_conditions_observed_since(last_observed, state.config.transition_period_seconds, now),
         thresholds_met=met,
         acted_on=chosen,
-        row=state.config.row(chosen.signal, observations.layout)
-        if chosen is not None and observations.layout is not None
-        else (),
+        row=() if chosen is None else state.config.row(chosen.signal, observations),
         layout=observations.layout,
         others=ranked[1:],
     )
@@ -128,12 +137,12 @@ def _after_a_gap(state: ManagerState, now: float) -> ManagerState:
 
 
 def _ranked(
-    thresholds: tuple[Threshold, ...], config: EvictionConfig, layout: FsLayout | None
+    thresholds: tuple[Threshold, ...], config: EvictionConfig, observations: SignalObservations
 ) -> tuple[Threshold, ...]:
     """In the order of choice: those with a non-empty row first; none while the layout is not known.
 
     Pressure that no function relieves (on a filesystem of the kubelet's own) must not delay pressure that one does.
     """
-    if layout is None:
+    if observations.layout is None:
         return ()
-    return tuple(sorted(thresholds, key=lambda threshold: not config.row(threshold.signal, layout)))
+    return tuple(sorted(thresholds, key=lambda threshold: not config.row(threshold.signal, observations)))

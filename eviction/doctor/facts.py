@@ -10,7 +10,8 @@ import stat
 from dataclasses import replace
 
 from eviction.control.socket import ControlUnavailable, ask
-from eviction.doctor.findings import HeldImages, NodeFacts, Snapshotter, SocketFacts
+from eviction.doctor.findings import HeldImages, NodeFacts, Snapshotter, SocketFacts, XfsFacts
+from eviction.node.giving_back import SWITCHED_OFF, xfs_mount_points
 from eviction.node.node import Node
 from eviction.reporting.disk_survey import CONTENT, SNAPSHOTTER
 from eviction.reporting.filesystem_facts import filesystem_facts, paths_that_answer
@@ -22,9 +23,13 @@ from reclaim.images.references import ImageIndex
 from reclaim.pods.states import NO_TROUBLE
 from reclaim.pods.stopped_pods import stopped_pods
 from reclaim.types import Listing, PodSandboxState, RuntimeUnavailable
+from reclaim.xfs.client import XfsHelper
+from signals.filesystems import describe_mount
 from signals.mount_table import mounts_of
+from signals.types import Signal, SignalObservations
 
 MAX_USER_INSTANCES = "/proc/sys/fs/inotify/max_user_instances"
+HELPER_SECONDS = 2.0  # systemd may have to start it first
 MANY_SANDBOXES = 3  # the image of so many sandboxes is enough to know the sandbox image
 
 
@@ -49,10 +54,22 @@ def gather(node: Node) -> NodeFacts:
         log_symlinks=_symlinks(
             podLogsDir=configuration.pod_logs_dir, containerLogsDir=configuration.container_logs_dir
         ),
+        xfs=xfs_facts(node, observations),
         filesystems=filesystem_facts(observations, mounts_of(paths_that_answer(observations))),
     )
     facts = _with_daemon(_with_store(facts), configuration.control_socket)
     return facts if problem else _with_runtime(facts, node)
+
+
+def xfs_facts(node: Node, observations: SignalObservations) -> tuple[XfsFacts, ...]:
+    """The XFS filesystems of the signals, and whether the helper would have them give back what is allocated ahead."""
+    helper, found = XfsHelper(node.configuration.xfs_helper_socket, node.clock, HELPER_SECONDS), []
+    for mount_point in xfs_mount_points(observations, Signal):
+        options = dict(option.partition("=")[::2] for option in describe_mount(mount_point).options)
+        problem = helper.check(mount_point).problem if helper.path else SWITCHED_OFF
+        found.append(XfsFacts(mount_point, options.get("allocsize", ""), problem))
+    helper.close()
+    return tuple(found)
 
 
 def socket_facts(path: str) -> SocketFacts:

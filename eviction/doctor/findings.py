@@ -65,6 +65,16 @@ class HeldImages:
 
 
 @dataclass(frozen=True, slots=True)
+class XfsFacts:
+    """An XFS filesystem of the signals: where it is mounted, its mount option `allocsize` (empty without it), and why
+    the helper would have it give nothing back (empty if it would)."""
+
+    mount_point: str
+    allocsize: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
 class NodeFacts:
     """The facts of a node. None: unknown.
 
@@ -78,7 +88,8 @@ class NodeFacts:
     symlinks: the field of the configuration and its value. `kubelet_problem`: why the kubelet gave no list although it
     is to be asked, empty if it did or is not. `held`: what pods that stand still hold, None where the kubelet, or what
     is seen (`terminatedPods: evidence`), says which have terminated. `unwritable`: directories that should be writable
-    and are not, with the reason. `filesystems`: what those of the signals are.
+    and are not, with the reason. `xfs`: the filesystems of the signals that are XFS. `filesystems`: what those of the
+    signals are.
     """
 
     observations: SignalObservations
@@ -106,6 +117,7 @@ class NodeFacts:
     log_symlinks: tuple[str, ...] = ()
     unwritable: tuple[tuple[str, str], ...] = ()
     daemon_problem: str = ""
+    xfs: tuple[XfsFacts, ...] = ()
     filesystems: tuple[FilesystemFacts, ...] = ()
 
 

@@ -147,6 +147,7 @@ def _observation_json(observation: SignalObservation) -> Json:
         "time": observation.time,
         "stale": observation.stale,
         "device_id": None if observation.filesystem is None else observation.filesystem.device_id,
+        "filesystem_type": "" if observation.filesystem is None else observation.filesystem.type,
     }
 
 
@@ -158,7 +159,7 @@ def _observation(entry: Json) -> SignalObservation:
         entry["capacity"],
         entry["time"],
         entry["stale"],
-        None if device is None else FilesystemIdentity("", device),
+        None if device is None else FilesystemIdentity("", device, type=entry.get("filesystem_type", "")),
     )
 
 
@@ -186,6 +187,7 @@ def _state_json(state: ManagerState, table: _Table) -> Json:
     return {
         "thresholds": [table.number(threshold) for threshold in state.config.thresholds],
         "transition_period_seconds": state.config.transition_period_seconds,
+        "release_preallocation": state.config.release_preallocation,
         "longest_gap_seconds": None
         if math.isinf(state.config.longest_gap_seconds)
         else state.config.longest_gap_seconds,
@@ -205,6 +207,7 @@ def _state(entry: Json, table: _Table) -> ManagerState:
             tuple(thresholds[n] for n in entry["thresholds"]),
             entry["transition_period_seconds"],
             math.inf if gap is None else gap,
+            release_preallocation=entry.get("release_preallocation", True),
         ),
         {thresholds[number]: time for number, time in entry["first_observed_at"]},
         {NodeCondition(name): time for name, time in entry["conditions_last_observed_at"].items()},

@@ -43,6 +43,8 @@ from reclaim.pods.kubelet_directories import KubeletDirectories
 from reclaim.pods.states import Doubt, PodSource
 from reclaim.pods.terminated_pods import HealthySince, TerminatedPods
 from reclaim.types import Outcome, Result, RuntimeUnavailable
+from reclaim.xfs.client import DEADLINE_SECONDS, XfsHelper
+from reclaim.xfs.release import PreallocationRelease
 from signals.clock import Clock
 from signals.filesystems import FilesystemPaths
 from signals.probe import Probes
@@ -63,6 +65,7 @@ NEEDS_RESTART = {
     "hold_off_seconds": "holdOffAfterStart",
     "kubelet_healthz": "kubeletHealthzEndpoint",
     "metrics_address": "metricsAddress",
+    "xfs_helper_socket": "xfsHelperSocket",
     "kubernetes_events": "kubernetesEvents",
     "kubeconfig": "kubeconfig",
     "node_name": "nodeName",
@@ -153,6 +156,7 @@ class Node(NodeView):
         reclaim_table: ReclaimTable = RECLAIM_TABLE,
         removals: Removals | None = None,
         pods: BelievedPods | None = None,
+        xfs_helper_seconds: float = DEADLINE_SECONDS,
     ):
         super().__init__(
             configuration,
@@ -184,6 +188,8 @@ class Node(NodeView):
         self.pods = pods or _pods(configuration, directories, self.clock, self.kubelet_watch.healthy_since)
         self.log_paths = LogPaths(configuration.pod_logs_dir, configuration.container_logs_dir)
         self.collector = self.make_collector(self.executor)
+        self.xfs_helper = XfsHelper(configuration.xfs_helper_socket, self.clock, xfs_helper_seconds)
+        self.preallocation = PreallocationRelease(self.xfs_helper.release, self.clock)
         self.disk_survey = DiskSurvey(
             self.summary.observe,
             self._places,
@@ -197,6 +203,7 @@ class Node(NodeView):
             self._eviction_config(),
             self.clock,
             configuration.extent,
+            self.preallocation if configuration.xfs_helper_socket else None,
         )
 
     def watch_kubelet(self) -> None:
@@ -223,6 +230,8 @@ class Node(NodeView):
             self.client.prepare(most_in_flight(self.configuration.parallel_removals) + 1)
         except OSError as error:
             raise CannotPrepare(f"no sockets can be made for the runtime: {error.strerror or error}") from None
+        if self.configuration.xfs_helper_socket:
+            self.xfs_helper.connect()
 
     def make_executor(self, *, parallel: int) -> Executor:
         """An executor over the same threads and removals; each caller needs one of its own."""
@@ -372,6 +381,7 @@ class Node(NodeView):
         """
         self.directory_threads.close()
         self.kubelet_watch.close()
+        self.xfs_helper.close()
         if not self._own_removals:
             super().close()
         elif self.removals.wait(DRAIN_SECONDS):

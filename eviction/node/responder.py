@@ -5,6 +5,8 @@ A pass calls every function of the row in order, as the kubelet does; an error o
 `extent: enough` it stops once every threshold that the function can relieve is clear with its minimum reclaim.
 On a disk that is full within a minute, and unless `extent: all` is configured, it begins with the objects that need
 nothing of each other, side by side (`reclaim.execution.side_by_side`), and goes on with the row if that is not enough.
+Where a filesystem under pressure is XFS, it gives back what it allocated ahead before any list is asked from the
+runtime, and again between removals (`node.giving_back`).
 A pass succeeds, as in the kubelet, when no configured threshold is met any more, minimum reclaim included and grace
 periods ignored.
 """
@@ -16,19 +18,22 @@ from dataclasses import dataclass, replace
 
 from eviction.configuration.effective import Extent
 from eviction.decision.headroom import FillRates, faster, most_urgent_need, update_fill_rates
-from eviction.decision.reclaim_table import functions_of
+from eviction.decision.reclaim_table import RELEASE_SPECULATIVE_PREALLOCATION, functions_of
 from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
 from eviction.decision.thresholds import thresholds_met, usable
+from eviction.node.giving_back import GivingBack, usage_of, xfs_mount_points
 from eviction.node.history import History, HistoryEntry
 from eviction.node.jump import ask_again
-from eviction.reporting.pass_record import Pass, PassResult, Timings, Trigger, freed_in_words
+from eviction.reporting.pass_record import Pass, PassResult, Timings, Trigger, freed_in_words, released_in_words
 from eviction.types import Decision, Threshold
 from reclaim.functions import Collector
-from reclaim.types import DiskState, DiskVerdict, MeasureDisk, ReclaimResult, Result, Usage
+from reclaim.released import Released
+from reclaim.types import DiskState, DiskVerdict, MeasureDisk, ReclaimResult, Result
+from reclaim.xfs.release import PreallocationRelease
 from signals.clock import Clock
 from signals.quantity import format_bytes
 from signals.summary import SummaryProvider
-from signals.types import FilesystemRole, FsLayout, Signal, SignalObservations
+from signals.types import FilesystemRole, Signal, SignalObservations
 
 SETTLE_QUIET_SECONDS = 0.25
 SETTLE_LIMIT_SECONDS = 5.0
@@ -50,7 +55,13 @@ class Responder:
     """Observes one node and reclaims on it. For one thread at a time."""
 
     def __init__(
-        self, summary: SummaryProvider, collector: Collector, config: EvictionConfig, clock: Clock, extent: Extent
+        self,
+        summary: SummaryProvider,
+        collector: Collector,
+        config: EvictionConfig,
+        clock: Clock,
+        extent: Extent,
+        release: PreallocationRelease | None = None,
     ):
         unknown = functions_of(config.reclaim_table) - collector.functions.keys()
         if unknown:
@@ -59,6 +70,8 @@ class Responder:
         self._collector = collector
         self._clock = clock
         self._extent = extent
+        self._release = release
+        self._giving_back = GivingBack(None, summary.observe)
         self.state = ManagerState(config)
         self.fill_rates: FillRates = {}
         self.history = History()
@@ -67,6 +80,12 @@ class Responder:
         """Replaces the thresholds. The state of thresholds in both configurations is kept. Not while a pass runs."""
         self.state = replace(self.state, config=config)
         self._extent = extent
+
+    def functions_here(self, observations: SignalObservations) -> tuple[str, ...]:
+        """All functions that have something to do on these filesystems, in the order of the table."""
+        xfs = self.state.config.on_xfs(observations)
+        names = self._collector.functions
+        return tuple(name for name in names if name != RELEASE_SPECULATIVE_PREALLOCATION or xfs)
 
     def synchronize(self) -> tuple[SignalObservations, Decision]:
         """Observes the node and decides; remembers both in the history."""
@@ -85,16 +104,25 @@ class Responder:
         request = request or Request()
         row = decision.row if request.row is None else request.row
         record = Pass(os.urandom(6).hex(), self._clock.wall(), trigger, observations, decision, row)
-        record = replace(record, jumped_bytes=self._after_jump(observations, decision, request))
+        gives_back = RELEASE_SPECULATIVE_PREALLOCATION in row
+        jumped = 0 if gives_back else self._after_jump(observations, decision, request)
         began = self._clock.monotonic()
         before = usage_of(self._summary.observe())
+        self._giving_back = self._giving_back_in(row)
         self._collector.start_row()
-        functions = self._reclaim_row(row, observations.layout, request)
-        after = self._settled(row, observations.layout, functions, request)
+        given = [self._give_back(observations, request)] if gives_back else []
+        functions = given
+        if not any(each.relieved and self._stops_early(each.operation, observations, request) for each in given):
+            jumped = self._after_jump(observations, decision, request) if gives_back else jumped
+            functions = [*given, *self._remove(row, observations, request)]
+        if given and not self._collector.executor.dry_run:
+            functions[0] = replace(given[0], released=self._giving_back.released)
+        after = self._settled(row, observations, functions, request)
         gained_bytes, gained_inodes = usage_of(after).gained_since(before)
         record = replace(
             record,
             functions=tuple(functions),
+            jumped_bytes=jumped,
             measured_bytes=max(gained_bytes, 0),
             measured_inodes=max(gained_inodes, 0),
             written_bytes=max(-gained_bytes, 0),
@@ -115,86 +143,114 @@ class Responder:
         self.fill_rates = asked.fill_rates
         return asked.jumped_bytes
 
-    def _reclaim_row(self, row: tuple[str, ...], layout: FsLayout | None, request: Request) -> list[ReclaimResult]:
-        """Calls the functions of the row until the disk is relieved; one result for each that was called."""
-        done = {result.operation: result for result in self._side_by_side(row, layout, request)}
-        if any(self._stops_early(name, layout, request) and result.relieved for name, result in done.items()):
+    def _giving_back_in(self, row: tuple[str, ...]) -> GivingBack:
+        """What gives back in this pass: nothing in one whose row does not say so, and nothing in a dry run."""
+        wanted = RELEASE_SPECULATIVE_PREALLOCATION in row and not self._collector.executor.dry_run
+        return GivingBack(self._release if wanted else None, self._summary.observe)
+
+    def _give_back(self, observations: SignalObservations, request: Request) -> ReclaimResult:
+        """Has XFS give back what it allocated ahead: on the filesystems of the thresholds that are met, or, in a pass
+        without one, on all. A dry run only says where."""
+        name = RELEASE_SPECULATIVE_PREALLOCATION
+        goal, began, now = self._goal(name, observations, request), self._clock.monotonic(), self._summary.observe()
+        unmet = thresholds_met(goal, usable(now.signals), enforce_min_reclaim=True)
+        mount_points = xfs_mount_points(now, [t.signal for t in unmet] or list(Signal))
+        if self._collector.executor.dry_run:
+            return ReclaimResult(name, released=Released(mount_points=mount_points))
+        after = self._giving_back.begin(now, mount_points, update_fill_rates(self.fill_rates, now))
+        relieved = not thresholds_met(goal, usable(after.signals), enforce_min_reclaim=True)
+        seconds = self._clock.monotonic() - began
+        stale = _has_stale_reading(goal, after)
+        return ReclaimResult(name, relieved=relieved and not stale and bool(goal), remove_seconds=seconds)
+
+    def _remove(self, row: tuple[str, ...], observations: SignalObservations, request: Request) -> list[ReclaimResult]:
+        """Calls the functions of the row that remove until the disk is relieved; one result for each that it called."""
+        row = tuple(name for name in row if name != RELEASE_SPECULATIVE_PREALLOCATION)
+        done = {result.operation: result for result in self._side_by_side(row, observations, request)}
+        if any(self._stops_early(name, observations, request) and result.relieved for name, result in done.items()):
             return list(done.values())
         for function in row:
-            measure = self._measure_for(function, layout, request)
+            measure = self._measure_for(function, observations, request)
             done[function] = self._collector.call(function, measure, done.get(function))
-            if self._stops_early(function, layout, request) and done[function].relieved:
+            if self._stops_early(function, observations, request) and done[function].relieved:
                 break
         return list(done.values())
 
     def _side_by_side(
-        self, row: tuple[str, ...], layout: FsLayout | None, request: Request
+        self, row: tuple[str, ...], observations: SignalObservations, request: Request
     ) -> tuple[ReclaimResult, ...]:
         """What the functions of the row that may go side by side have done so; nothing where there is time for the
         kubelet's order, or where they do not have the same thresholds to clear."""
         names = self._collector.leading(row)
         if self._extent is not Extent.ENOUGH or len(names) < 2:
             return ()
-        if len({self._goal(name, layout, request) for name in names}) > 1:
+        if len({self._goal(name, observations, request) for name in names}) > 1:
             return ()
-        measure = self._measure_for(names[0], layout, request)
+        measure = self._measure_for(names[0], observations, request)
         need = measure(0).need
         if need is None or not need.full_within_a_minute:
             return ()
         return self._collector.call_side_by_side(names, measure)
 
-    def _stops_early(self, function: str, layout: FsLayout | None, request: Request) -> bool:
-        goal = self._goal(function, layout, request)
+    def _stops_early(self, function: str, observations: SignalObservations, request: Request) -> bool:
+        goal = self._goal(function, observations, request)
         return (request.extent or self._extent) is Extent.ENOUGH and bool(goal)
 
-    def _measure_for(self, function: str, layout: FsLayout | None, request: Request) -> MeasureDisk:
-        stop = self._stops_early(function, layout, request)
-        return self._measure(function, self._goal(function, layout, request), stop=stop)
+    def _measure_for(self, function: str, observations: SignalObservations, request: Request) -> MeasureDisk:
+        stop = self._stops_early(function, observations, request)
+        return self._measure(function, self._goal(function, observations, request), stop=stop)
 
-    def _goal(self, function: str, layout: FsLayout | None, request: Request) -> tuple[Threshold, ...]:
+    def _goal(self, function: str, observations: SignalObservations, request: Request) -> tuple[Threshold, ...]:
         """The thresholds that have to be clear before this function may stop; empty: it never stops early."""
         if request.until is not None:
             return request.until
-        if layout is None:
-            return ()
-        return self.state.config.relieved_by(function, layout)
+        return self.state.config.relieved_by(function, observations)
 
     def _measure(self, name: str, goal: tuple[Threshold, ...], *, stop: bool) -> MeasureDisk:
         """Measures the disk between removals. `stop`: whether a disk on which the goal is reached is relieved."""
         function = self._collector.functions[name]
-        freed = FilesystemRole(function.frees)
-        begun: FillRates | None = None
+        freed = None if function.frees is None else FilesystemRole(function.frees)
+        giving_back = self._giving_back
+        begun = giving_back.rates_before
         fill_rates = self.fill_rates
         # with `extent: all` the order of removals is the kubelet's, however fast the disk fills
         choice = function.order_by_need and self._extent is Extent.ENOUGH
+
+        def met_with(
+            observations: SignalObservations, credit_bytes: int
+        ) -> tuple[SignalObservations, tuple[Threshold, ...]]:
+            credited = _credited(observations, freed, credit_bytes)
+            return credited, thresholds_met(goal, usable(credited.signals), enforce_min_reclaim=True)
 
         def measure(credit_bytes: int) -> DiskState:
             nonlocal begun, fill_rates
             observations = self._summary.observe()
             fill_rates = update_fill_rates(fill_rates, observations)
             begun = begun or fill_rates  # measured before the first removal: freed bytes hide a fill
-            credited = _credited(observations, freed, credit_bytes)
-            unmet = thresholds_met(goal, usable(credited.signals), enforce_min_reclaim=True)
+            credited, unmet = met_with(observations, credit_bytes)
+            if unmet and giving_back.may_help(observations, unmet):
+                observations = giving_back.again(observations, unmet)
+                credited, unmet = met_with(observations, credit_bytes)
             need = most_urgent_need(unmet, credited, faster(begun, fill_rates)) if choice and unmet else None
             verdict = DiskVerdict.GO_ON
             if stop and _has_stale_reading(goal, observations):
                 verdict = DiskVerdict.UNREADABLE  # going on without a reading could remove everything
             elif stop and not unmet:
                 verdict = DiskVerdict.RELIEVED
-            return DiskState(usage_of(observations), verdict, need)
+            return DiskState(giving_back.without(usage_of(observations)), verdict, need)
 
         return measure
 
     def _settled(
         self,
         row: tuple[str, ...],
-        layout: FsLayout | None,
+        observations: SignalObservations,
         functions: list[ReclaimResult],
         request: Request,
     ) -> SignalObservations:
         """The observations at the end, after waiting for space that the runtime frees late."""
         if any(function.count(Result.REMOVED) for function in functions):
-            goal = self._goal(row[-1], layout, request)
+            goal = self._goal(row[-1], observations, request)
             measure = self._measure(row[-1], goal, stop=True)
             self._collector.executor.settle(measure, SETTLE_QUIET_SECONDS, SETTLE_LIMIT_SECONDS)
         return self._summary.observe()
@@ -205,11 +261,12 @@ class Responder:
 
 
 def with_result(record: Pass, *, dry_run: bool) -> Pass:
-    """The record with its result and the reason in one sentence, which includes why it did not keep to the row, why
-    images were removed by yield, and that there was a jump."""
+    """The record with its result and the reason in one sentence, which includes what XFS gave back, why it did not keep
+    to the row, why images were removed by yield, and that there was a jump."""
     ended = _with_result(record, dry_run=dry_run)
     order = "" if record.order is None else record.order.sentence
-    return replace(ended, reason="; ".join(filter(None, (ended.reason, record.side_by_side, order, record.jump))))
+    parts = (released_in_words(record, dry_run=dry_run), ended.reason, record.side_by_side, order, record.jump)
+    return replace(ended, reason="; ".join(filter(None, parts)))
 
 
 def _with_result(record: Pass, *, dry_run: bool) -> Pass:
@@ -250,6 +307,9 @@ def _unreadable(record: Pass) -> list[Signal]:
 def _why_not_more(record: Pass) -> str:
     if not record.row:
         return "nothing in this layout relieves it: its row of the reclaim table is empty"
+    if record.row == (RELEASE_SPECULATIVE_PREALLOCATION,):
+        skipped = "" if record.released is None else record.released.skipped
+        return skipped or "nothing in this layout relieves it but what XFS allocated ahead"
     waits = [f.eligible_in_seconds for f in record.functions if f.eligible_in_seconds is not None]
     failed = sum(f.count(Result.FAILED) for f in record.functions)
     parked = sum(f.count(Result.PARKED) for f in record.functions)
@@ -266,19 +326,9 @@ def _has_stale_reading(thresholds: tuple[Threshold, ...], observations: SignalOb
     return any(threshold.signal in signals and signals[threshold.signal].stale for threshold in thresholds)
 
 
-def usage_of(observations: SignalObservations) -> Usage:
-    """Available and free bytes and free inodes, summed over the distinct filesystems."""
-    by_device = {identity.device_id: stats for identity, stats in observations.filesystems.values()}
-    return Usage(
-        sum(stats.available_bytes for stats in by_device.values()),
-        sum(stats.free_bytes for stats in by_device.values()),
-        sum(stats.inodes_free for stats in by_device.values()),
-    )
-
-
-def _credited(observations: SignalObservations, role: FilesystemRole, credit_bytes: int) -> SignalObservations:
+def _credited(observations: SignalObservations, role: FilesystemRole | None, credit_bytes: int) -> SignalObservations:
     """The observations as they would be with so many bytes more available on the filesystem of this role."""
-    if not credit_bytes or role not in observations.filesystems:
+    if not credit_bytes or role is None or role not in observations.filesystems:
         return observations
     device = observations.filesystems[role][0].device_id
     signals = {

@@ -49,7 +49,12 @@ def choose_endpoint(configuration: Configuration, usual: Sequence[str] = USUAL_E
 def eviction_config(configuration: Configuration) -> EvictionConfig:
     """The part of the configuration that `synchronize` uses."""
     longest_gap_seconds = max(GAP_INTERVALS * configuration.poll_ceiling_seconds, SHORTEST_GAP_SECONDS)
-    return EvictionConfig(configuration.thresholds, configuration.transition_period_seconds, longest_gap_seconds)
+    return EvictionConfig(
+        configuration.thresholds,
+        configuration.transition_period_seconds,
+        longest_gap_seconds,
+        release_preallocation=bool(configuration.xfs_helper_socket),
+    )
 
 
 class NodeView:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eviction.decision.ladder import LateThreshold
+from eviction.decision.reclaim_table import RELEASE_SPECULATIVE_PREALLOCATION
 from eviction.reporting.attribution import WORDS, Attribution
 from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import Pass, PassResult, shortened
@@ -152,6 +153,8 @@ def pass_lines(record: Pass, *, with_kept: bool = True, width: int | None = None
     if record.row:
         layout = f" (layout {record.decision.layout})" if record.decision.layout is not None else ""
         lines.append(f"row: {', '.join(str(function) for function in record.row)}{layout}")
+    if record.released is not None and record.released.skipped:
+        lines.append(f"{RELEASE_SPECULATIVE_PREALLOCATION} was skipped: {escaped(record.released.skipped)}")
     outcomes = record.removals + (record.kept if with_kept else ())
     lines += outcomes_table(outcomes, width)
     lines.append(f"{record.result}: {escaped(record.reason)}")

@@ -15,6 +15,7 @@ from eviction.reporting.attribution import Attribution, attribution_json
 from eviction.reporting.observations_json import observations_json, threshold_json, timestamp
 from eviction.types import Decision, Threshold
 from reclaim.disk_need import NEVER, OrderDecision
+from reclaim.released import Released
 from reclaim.types import Outcome, ReclaimResult
 from signals.quantity import format_bytes
 from signals.types import SignalObservations
@@ -98,9 +99,14 @@ class Pass:
         return next((function.order for function in self.functions if function.order is not None), None)
 
     @property
+    def released(self) -> Released | None:
+        """What was given back without removing anything; None where no function of the row does that."""
+        return next((function.released for function in self.functions if function.released is not None), None)
+
+    @property
     def side_by_side(self) -> str:
         """That the pass did not begin with the first function of its row, and why; empty where it did."""
-        called = [function.operation for function in self.functions]
+        called = [function.operation for function in self.functions if function.released is None]
         first_of_row = next((name for name in self.row if name in called), None)
         if not self.removals or first_of_row in (None, called[0]):
             return ""
@@ -185,6 +191,7 @@ def pass_json(record: Pass, *, with_kept: bool = True) -> dict[str, Any]:
         else threshold_json(record.decision.acted_on, record.observations),
         "row": list(record.row),
         "order": None if record.order is None else order_json(record.order),
+        "released": None if record.released is None else released_json(record.released),
         "removals": [outcome_json(outcome) for outcome in record.removals],
         "removals_by_result": removals_by_result(record.removals),
         "kept_by_reason": kept_by_reason(record.kept),
@@ -219,6 +226,30 @@ def freed_in_words(gained_bytes: int, gained_inodes: int) -> str:
     elif gained_inodes > 0:
         freed = f"{gained_inodes} inodes and no bytes"
     return f"freed {freed}, as {' and '.join(written)} were written meanwhile"
+
+
+def released_in_words(record: Pass, *, dry_run: bool) -> str:
+    """What was given back without removing anything, or in a dry run what would be; empty if nothing was."""
+    released = record.released
+    if released is None or not released.mount_points:
+        return ""
+    where = ", ".join(released.mount_points)
+    if dry_run:
+        return f"would first have XFS give back what it allocated ahead of files that grow, on {where}"
+    if released.bytes <= 0:
+        return ""
+    return f"XFS gave back {format_bytes(released.bytes)} that it had allocated ahead of files that grow, on {where}"
+
+
+def released_json(released: Released) -> dict[str, Any]:
+    """What was given back without removing anything. `skipped`: null, or why there was no call, or no further one."""
+    return {
+        "bytes": released.bytes,
+        "inodes": released.inodes,
+        "calls": released.calls,
+        "mount_points": list(released.mount_points),
+        "skipped": released.skipped or None,
+    }
 
 
 def order_json(order: OrderDecision) -> dict[str, Any]:

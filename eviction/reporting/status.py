@@ -5,8 +5,8 @@ Values for metrics, health pages and the control socket. Decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from eviction.decision.headroom import FillRates
@@ -14,6 +14,7 @@ from eviction.reporting.observations_json import threshold_json
 from eviction.types import NodeCondition, Threshold
 from reclaim.execution.removals import Removal
 from reclaim.pods.states import Doubt
+from reclaim.xfs.client import ReleaseResult
 from signals.interval import FillRate
 from signals.types import SignalObservations
 
@@ -42,7 +43,7 @@ class NodeStatus:
     next observation was due, negative before. `now`: monotonic seconds. `stalled_seconds`: since the pass that runs has
     gone forward. `removal_in_flight_seconds`: since the oldest removal was sent that is not answered. `parked`:
     removals that no pass waits for any longer. `threads_not_started`: starts of a thread that have failed. `doubt`: why
-    the kubelet's directories of pods are not believed.
+    the kubelet's directories of pods are not believed. `xfs_releases`: how calls of the XFS helper have ended so far.
     """
 
     observations: SignalObservations | None
@@ -56,6 +57,7 @@ class NodeStatus:
     parked: int = 0
     threads_not_started: int = 0
     doubt: Doubt | None = None
+    xfs_releases: Mapping[ReleaseResult, int] = field(default_factory=dict)
 
 
 def why_not_alive(late_seconds: float, stalled_seconds: float, stalled_limit_seconds: float) -> str | None:

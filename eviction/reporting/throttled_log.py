@@ -23,6 +23,13 @@ class ThrottledLog:
             self._written[key] = now
             self._log.warning(sentence, **fields)
 
+    def info(self, sentence: str, key: str, **fields: object) -> None:
+        """The same for what is no warning."""
+        now = self._clock.monotonic()
+        if now - self._written.get(key, float("-inf")) >= REPEAT_SECONDS:
+            self._written[key] = now
+            self._log.info(sentence, **fields)
+
     def resolved(self, key: str) -> bool:
         """Forgets the warning, so that its next occurrence is written at once. True if it had been written."""
         return self._written.pop(key, None) is not None

@@ -36,6 +36,7 @@ from eviction.types import NodeCondition
 from reclaim.functions import FUNCTIONS, FunctionTable
 from reclaim.pods.states import Why
 from reclaim.types import Result
+from reclaim.xfs.client import ReleaseResult
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LARGEST_SERIES = 2000
@@ -143,6 +144,7 @@ class Metrics:
                 seconds = function.list_seconds + function.plan_seconds + function.remove_seconds
                 self._reclaim.setdefault(function.operation, Histogram()).add(seconds)
                 freed = sum(outcome.freed_bytes for outcome in function.outcomes)
+                freed += 0 if function.released is None else function.released.bytes
                 self._reclaimed[function.operation, Bytes.MEASURED] += freed
                 self._reclaimed[function.operation, Bytes.NOMINAL] += function.nominal_bytes
             for outcome in record.removals:
@@ -219,6 +221,8 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
     yield _gauge("removals_parked", "Removals that no pass waits for any longer", [((), float(status.parked))])
     text = "Starts of a thread that have failed; nothing that a pass needs depends on one"
     yield _counter("threads_not_started", text, [((), float(status.threads_not_started))])
+    releases = [((str(result),), float(status.xfs_releases.get(result, 0))) for result in ReleaseResult]
+    yield _counter("xfs_releases", "Calls of the XFS helper, by how they ended", releases, "result")
     conditions = [((str(condition),), float(condition in status.conditions)) for condition in NodeCondition]
     yield _gauge("condition", "1 while the condition is reported", conditions, "condition")
     doubts = [((str(why),), float(status.doubt is not None and status.doubt.why is why)) for why in Why]

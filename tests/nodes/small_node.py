@@ -52,6 +52,7 @@ CONSTRUCTOR_OPTIONS = (
     "usual_endpoints",
     "functions",
     "reclaim_table",
+    "xfs_helper_seconds",
 )
 
 EVERYTHING = Request(row=tuple(FUNCTIONS), extent=Extent.ALL)
@@ -281,6 +282,7 @@ class SmallNode:
             "podLogsDir": str(self.pod_logs_dir),
             "containerLogsDir": str(self.container_logs_dir),
             "stateFile": "",
+            "xfsHelperSocket": "",
             "containerRuntimeEndpoint": self.endpoint,
             "evictionMinimumReclaim": {"nodefs.available": "0", "imagefs.available": "0"},
             "holdOffAfterStart": "0s",

@@ -1,7 +1,8 @@
-"""What the daemon says about a kubelet that it cannot ask."""
+"""What the daemon says about a kubelet that it cannot ask, and about what XFS gives back."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -10,8 +11,12 @@ from eviction.configuration.effective import load
 from eviction.daemon.announcements import Announcements
 from eviction.node.node import Node
 from eviction.reporting.log import Log
+from eviction.reporting.pass_record import Pass, PassResult, Trigger
 from eviction.telemetry.events import LogSink
-from tests.pure.values import SteppedClock
+from eviction.types import Decision
+from reclaim.released import Released
+from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
+from tests.pure.values import SteppedClock, observations_of
 
 PROBLEM = "kubeletEndpoint auto found no way"
 
@@ -40,3 +45,35 @@ def test_another_problem_and_its_end_are_said_too() -> None:
     said = [line.partition(" ")[2] for line in out.getvalue().splitlines()]
     assert [PROBLEM in line for line in said] == [True, False, False, True]
     assert "the kubelet lists its pods again" in said[2]
+
+
+def test_why_xfs_was_not_asked_is_said_once_until_it_is_asked_again() -> None:
+    """Each pass has the sentence in its record; the log has it when it begins, and again after a call was made."""
+    clock, out = SteppedClock(), StringIO()
+    node = Node(load(None, {}, {"kubeletConfig": ""}), clock=clock)
+    log = Log(clock.wall, stream=out)
+    announcements = Announcements(node, log, LogSink(log))
+    skipped, called = Released(mount_points=("/",), skipped="no XFS helper answers"), Released(calls=1)
+    for released, times in ((skipped, 1), (skipped, 1), (called, 1), (skipped, 2)):
+        function = ReclaimResult("ReleaseSpeculativePreallocation", released=released)
+        decision = Decision(frozenset(), (), None, (), None)
+        record = Pass("1", 0.0, Trigger.INTERVAL, observations_of(), decision, functions=(function,))
+        announcements.passed(record, {})
+        clock.step(61.0)
+        assert out.getvalue().count("was skipped: no XFS helper answers") == times
+
+
+def test_passes_that_xfs_alone_relieves_are_written_once_a_minute() -> None:
+    """A file that grows may cause several in a second; one in which something was removed is always written."""
+    clock, out = SteppedClock(), StringIO()
+    node = Node(load(None, {}, {"kubeletConfig": ""}), clock=clock)
+    log = Log(clock.wall, stream=out)
+    announcements = Announcements(node, log, LogSink(log))
+    verdict = Verdict(Kind.IMAGE, "1", "image", Action.REMOVE, Reason.UNUSED)
+    alone = ReclaimResult("ReleaseSpeculativePreallocation", released=Released(bytes=1 << 30, calls=1))
+    images = ReclaimResult("DeleteUnusedImages", (Outcome(verdict, Result.REMOVED),))
+    for functions in ((alone,), (alone,), (alone,), (alone, images), (alone, images)):
+        decision = Decision(frozenset(), (), None, (), None)
+        record = Pass("1", 0.0, Trigger.INTERVAL, observations_of(), decision, functions=functions)
+        announcements.passed(replace(record, result=PassResult.SATISFIED, reason="relieved"), {})
+    assert out.getvalue().count("request: relieved") == 3

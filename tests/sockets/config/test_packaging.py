@@ -18,6 +18,8 @@ from eviction.configuration.effective import load
 from eviction.telemetry.kubernetes_events import NAMESPACE
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
+from tests.nodes.xfs_helper import PROGRAM as XFS_HELPER
+from tests.nodes.xfs_helper import asked, running_helper
 from tests.reclaimd_process import PROGRAM, Daemon, came_true, reclaimd, reclaimd_here
 from tests.repository import ROOT
 from tests.sockets.prometheus import Prometheus
@@ -57,6 +59,13 @@ def name_of(path: Path) -> str:
     return path.name
 
 
+def reclaimd_of(pod: dict[str, Any]) -> dict[str, Any]:
+    """The container of the daemon."""
+    (container,) = [one for one in pod["containers"] if one["name"] == "reclaimd"]
+    found: dict[str, Any] = container
+    return found
+
+
 @pytest.mark.parametrize("kustomization", KUSTOMIZATIONS, ids=name_of)
 def test_the_kustomizations_render_and_are_valid(kustomization: Path) -> None:
     """Without a warning; every object of Kubernetes itself validates strictly against its schema."""
@@ -73,7 +82,7 @@ def test_the_daemonset_has_no_power_that_it_does_not_need(kustomization: Path) -
     """No capability, no privilege, a read-only root; only logs, state and the sockets are writable. A token only where
     it is used: for events, and to ask the kubelet."""
     pod = of_kind(rendered(kustomization), "DaemonSet")["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
+    container = reclaimd_of(pod)
     security = container["securityContext"]
     assert security["capabilities"] == {"drop": ["ALL"]}
     assert (security["privileged"], security["allowPrivilegeEscalation"]) == (False, False)
@@ -83,8 +92,39 @@ def test_the_daemonset_has_no_power_that_it_does_not_need(kustomization: Path) -
     writable = {mount["name"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
     assert writable == {"runtime", "pod-logs", "container-logs", "state", "control"}
     assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+    assert (len(pod["containers"]) == 2) is (kustomization.name == "xfs")
     assert pod["priorityClassName"] == "system-node-critical"
     assert {"operator": "Exists"} in pod["tolerations"]
+
+
+def test_the_second_container_of_the_xfs_overlay_has_one_capability_and_what_it_needs(tmp_path: Path) -> None:
+    """CAP_SYS_ADMIN alone, a read-only root, the daemon's mounts read-only at the same paths, which are all that it may
+    be asked for; its socket is where the daemon looks for it. The program exists, and takes these arguments."""
+    objects = rendered(TREE / "overlays" / "xfs")
+    pod = of_kind(objects, "DaemonSet")["spec"]["template"]["spec"]
+    (helper,) = [one for one in pod["containers"] if one["name"] == "xfs-helper"]
+    security = helper["securityContext"]
+    assert security["capabilities"] == {"drop": ["ALL"], "add": ["SYS_ADMIN"]}
+    assert (security["privileged"], security["allowPrivilegeEscalation"]) == (False, False)
+    assert security["readOnlyRootFilesystem"] is True
+    assert helper["image"] == reclaimd_of(pod)["image"]
+    socket, *mount_points = helper["args"]
+    daemon = {mount["name"]: mount for mount in reclaimd_of(pod)["volumeMounts"]}
+    mounts = {mount["name"]: mount for mount in helper["volumeMounts"]}
+    hosts = [mount for name, mount in mounts.items() if name != "xfs-helper"]
+    assert mount_points == [mount["mountPath"] for mount in hosts]
+    assert all(mount["readOnly"] and mount["mountPropagation"] == "HostToContainer" for mount in hosts)
+    assert {name: mount["mountPath"] for name, mount in mounts.items()}.items() <= {
+        name: mount["mountPath"] for name, mount in daemon.items()
+    }.items()
+    file = tmp_path / "reclaimd.yaml"
+    file.write_text(of_kind(objects, "ConfigMap")["data"]["reclaimd.yaml"])
+    assert socket == f"--socket={load(str(file), {}, {'kubeletConfig': ''}).xfs_helper_socket}"
+    assert helper["command"] == ["/opt/reclaimd/bin/" + Path(XFS_HELPER).name]
+    (volume,) = [one for one in pod["volumes"] if one["name"] == "xfs-helper"]
+    assert "emptyDir" in volume
+    with running_helper(str(tmp_path / "s"), *mount_points):
+        assert asked(str(tmp_path / "s"), b"check /etc") == b"not-listed"
 
 
 @pytest.mark.parametrize("kustomization", KUSTOMIZATIONS, ids=name_of)
@@ -144,7 +184,7 @@ def test_the_configuration_of_the_daemonset_is_one(kustomization: Path, tmp_path
     file = tmp_path / "reclaimd.yaml"
     file.write_text(of_kind(objects, "ConfigMap")["data"]["reclaimd.yaml"])
     configuration = load(str(file), {}, {"kubeletConfig": ""})
-    (container,) = of_kind(objects, "DaemonSet")["spec"]["template"]["spec"]["containers"]
+    container = reclaimd_of(of_kind(objects, "DaemonSet")["spec"]["template"]["spec"])
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     assert configuration.runtime_endpoint.removeprefix("unix://").startswith(mounts["runtime"] + "/")
     assert configuration.root_directory == mounts["kubelet"]

@@ -1,0 +1,1 @@
+"""Pure tests of what XFS gives back."""

@@ -1,0 +1,1 @@
+"""Tests of the XFS helper over its socket."""
