@@ -175,15 +175,11 @@ class Listing:
     def without(self, removed: Iterable[Verdict]) -> Listing:
         """The listing without these objects, as a dry run goes on after it has planned to remove them."""
         gone = {(verdict.kind, verdict.id) for verdict in removed}
-        return (
-            self
-            if not gone
-            else replace(
-                self,
-                images=tuple(i for i in self.images if (Kind.IMAGE, i.id) not in gone),
-                containers=tuple(c for c in self.containers if (Kind.CONTAINER, c.id) not in gone),
-                sandboxes=tuple(s for s in self.sandboxes if (Kind.SANDBOX, s.id) not in gone),
-            )
+        return replace(
+            self,
+            images=tuple(i for i in self.images if (Kind.IMAGE, i.id) not in gone),
+            containers=tuple(c for c in self.containers if (Kind.CONTAINER, c.id) not in gone),
+            sandboxes=tuple(s for s in self.sandboxes if (Kind.SANDBOX, s.id) not in gone),
         )
 
 
