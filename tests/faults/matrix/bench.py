@@ -19,15 +19,13 @@ from typing import Any
 
 from tests.faults.matrix.injectors.injector import Injector
 from tests.faults.matrix.injectors.registry import INJECTORS
-from tests.faults.matrix.node import MatrixNode
+from tests.faults.matrix.node import MARK_BYTES, MatrixNode
 from tests.faults.matrix.pressure import Cycle, Pressure
 from tests.faults.matrix.program import Answer, Probe, Program
 from tests.faults.matrix.rows import HELD_SECONDS, SLACK_SECONDS, Fault, Kind, Row, When
-from tests.nodes.small_node import MIB
 from tests.ports import free_port
 from tests.reclaimd_process import came_true, write_configuration
 
-MARK_BYTES = 40 * MIB
 RELIEFS_BEFORE = 2
 RELIEFS_UNDER = 2
 START_SECONDS = 60.0  # the limit of a wait, which ends as soon as it can

@@ -18,6 +18,9 @@ from tests.nodes.small_node import APP, DEAD_SECONDS, MIB, SmallNode
 
 IMAGE_BYTES = 2 * MIB
 SMALL_BYTES = 64 << 10
+SPARE_BYTES = 16 << 30  # never used: no image that is pulled fills the disk within a minute, so nothing is in a hurry
+SIZE_BYTES = SPARE_BYTES + 64 * MIB
+MARK_BYTES = SPARE_BYTES + 40 * MIB
 KEPT = "registry.example/kept/base:1"
 LIVE_PODS = ("web", "crashed", "rebooted")
 
@@ -56,7 +59,7 @@ class MatrixNode(SmallNode):
     runtime: _Runtime
 
     def __init__(self, directory: Path) -> None:
-        super().__init__(directory, runtime=_Runtime)
+        super().__init__(directory, size_bytes=SIZE_BYTES, runtime=_Runtime)
         self.maker = _DirectPodMaker(self.endpoint, self.runtime)
         self.directory = directory
         self._numbers = itertools.count()
