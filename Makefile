@@ -7,7 +7,7 @@
 # make bench   measures, side by side in one run (RECLAIMD_BENCH=short: a little of each, to see that it runs)
 # make kubelet is the ring beside a real kubelet, and its table; KUBELET=, KUBE_APISERVER=, ETCD= name the programs, where
 #              PATH does not, KUBE_CONTROLLER_MANAGER= one that only some tests need, CONTAINERD= another than Debian's
-# make picture draws the picture of the README anew, from a drill
+# make picture draws the picture of a drill anew (that of the README: .venv/bin/python -m tests.kubelet.bench picture)
 # make manual  writes man page and shell completions anew from the parsers
 # make proto   writes the CRI code anew from reclaim/cri/cri.proto
 
