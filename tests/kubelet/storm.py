@@ -18,6 +18,7 @@ from tests.kubelet import manifests
 from tests.kubelet.duel import restarts
 from tests.kubelet.node import KubeletNode
 from tests.real_node.containerd import ContainerdError
+from tests.real_node.loopfs import ToolError
 from tests.real_node.oci import BASE, Image, random_layer
 
 MIB = 1 << 20
@@ -51,7 +52,7 @@ def storm(node: KubeletNode, seconds: float, purge: Callable[[], object], seed: 
 
     def bring_back() -> None:
         while not stop.wait(3.0):  # as pulls would
-            with contextlib.suppress(ContainerdError):  # removed again before CRI has shown it
+            with contextlib.suppress(ContainerdError, ToolError):  # removed again before it was whole or shown
                 node.import_images(images)
 
     threads = [threading.Thread(target=each, daemon=True) for each in (purge_on, bring_back)]
