@@ -52,7 +52,9 @@ def storm(node: KubeletNode, seconds: float, purge: Callable[[], object], seed: 
 
     def bring_back() -> None:
         while not stop.wait(3.0):  # as pulls would
-            with contextlib.suppress(ContainerdError, ToolError):  # removed again before it was whole or shown
+            with contextlib.suppress(
+                ContainerdError, FileNotFoundError, ToolError
+            ):  # removed again before it was whole or shown
                 node.import_images(images)
 
     threads = [threading.Thread(target=each, daemon=True) for each in (purge_on, bring_back)]
