@@ -83,16 +83,16 @@ class ReclaimContext:
 class ReclaimFunction:
     """One entry of the table.
 
-    `frees`: the filesystem on which it frees space; a dry run credits promised sizes there; None: on any, and it
-    promises nothing. `kinds`: of the objects
-    that it removes, for metrics. `stages`: makes the stages of one call. `order_by_need`: whether the order of removals
-    depends on how fast the disk fills, so that it has to be measured. `side_by_side`: whether no object of its first
-    stage needs that one of another function goes before, so that on a disk that fills they may go side by side; None
-    if not, else the place in the order in which such functions lead until more is known.
+    `frees`: the filesystem on which it frees space, one of `Filesystem` or one of the configuration's; a dry run
+    credits promised sizes there; None: on any, and it promises nothing. `kinds`: of the objects that it removes, for
+    metrics. `stages`: makes the stages of one call. `order_by_need`: whether the order of removals depends on how fast
+    the disk fills, so that it has to be measured. `side_by_side`: whether no object of its first stage needs that one
+    of another function goes before, so that on a disk that fills they may go side by side; None if not, else the place
+    in the order in which such functions lead until more is known.
     """
 
     name: str
-    frees: Filesystem | None
+    frees: str | None
     kinds: tuple[str, ...]
     stages: Callable[[ReclaimContext], tuple[Stage, ...]]
     order_by_need: bool = False

@@ -125,8 +125,11 @@ class Executor:
 
         self.awaited.begin(verdict, remove)
 
-    def patience(self, need: Need | None) -> float:
-        """How long a removal that was sent is waited for, in seconds."""
+    def patience(self, need: Need | None, works: Sequence[Work] = ()) -> float:
+        """How long a removal that was sent is waited for, in seconds; `works`: those being executed."""
+        own = [work.patience_seconds for work in works if work.patience_seconds is not None]
+        if own:
+            return max(own)
         if need is not None and need.full_within_a_minute:
             return min(self.patience_seconds, HURRY_PATIENCE_SECONDS)
         return self.patience_seconds
@@ -198,7 +201,7 @@ class _Execution:
                 self._executor.awaited.next_outcome(self._executor.patience_seconds)
 
     def _run(self) -> tuple[ExecutionResult, ...]:
-        executor = self._executor
+        executor, works = self._executor, [plan.work for plan in self._plans]
         for plan in self._plans:
             plan.leave_out(executor.removals.parked)
         latest = self._measure(0)
@@ -206,7 +209,7 @@ class _Execution:
             self._start_removals(latest)
             if not executor.in_flight:
                 break
-            outcome = executor.awaited.next_outcome(executor.patience(latest.need))
+            outcome = executor.awaited.next_outcome(executor.patience(latest.need, works))
             executor.progress.mark()
             latest = self._after_slow_removal(outcome, self._after_removal(outcome, latest))
         if any(plan.may_free_late for plan in self._plans):

@@ -16,11 +16,15 @@ from reclaim.types import Action, Outcome, Plan, Reason, Result, Rule, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A plan, what removes its objects, and an order that is not the plan's own."""
+    """A plan, what removes its objects, and an order that is not the plan's own.
+
+    `patience_seconds`: how long one of its removals is waited for; None: as long as any other.
+    """
 
     plan: Plan
     remover: Remover
     order: RemovalOrder | None = None
+    patience_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,8 @@ class StagePlan:
     """What a stage wants removed, and how.
 
     `order`: chooses another order than the plan's. `remember`: called with what became of the plan. `list_seconds` and
-    `plan_seconds`: how long reading and planning took.
+    `plan_seconds`: how long reading and planning took. `patience_seconds`: how long one removal is waited for before it
+    is parked, for removers that have a time limit of their own; None: as configured.
     """
 
     plan: Plan
@@ -45,6 +46,12 @@ class StagePlan:
     remember: Callable[[ExecutionResult], None] = _nothing_to_remember
     list_seconds: float = 0.0
     plan_seconds: float = 0.0
+    patience_seconds: float | None = None
+
+    @property
+    def work(self) -> Work:
+        """What the executor needs of it."""
+        return Work(self.plan, self.remover, self.order, self.patience_seconds)
 
 
 Stage = Callable[[MeasureDisk], StagePlan | None]
@@ -86,7 +93,7 @@ def run_stages(operation: str, stages: Iterable[Stage], executor: Executor, meas
         if planned is None:
             continue
         started = executor.clock.monotonic()
-        executed = executor.execute(planned.plan, planned.remover, measure, planned.order)
+        executed = executor.execute_side_by_side([planned.work], measure)[0]
         result = _sum(result, planned, executed, executor.clock.monotonic() - started)
         planned.remember(executed)
         errors.append(executed.error)
@@ -147,7 +154,7 @@ class _SideBySide:
         """Executes one of them. Whether the disk is relieved."""
         planned, executor = self.planned.pop(operation), self._executor
         started = executor.clock.monotonic()
-        executed = executor.execute(planned.plan, planned.remover, self._measure, planned.order)
+        executed = executor.execute_side_by_side([planned.work], self._measure)[0]
         self._keep(operation, planned, executed, executor.clock.monotonic() - started)
         return executed.relieved
 
@@ -155,8 +162,7 @@ class _SideBySide:
         """Executes the rest. Each has a share of the time, by how long its removals took."""
         names = sorted(self.planned, key=lambda name: name != leader)
         started = self._executor.clock.monotonic()
-        work = [Work(each.plan, each.remover, each.order) for each in map(self.planned.__getitem__, names)]
-        executed = self._executor.execute_side_by_side(work, self._measure)
+        executed = self._executor.execute_side_by_side([self.planned[name].work for name in names], self._measure)
         seconds = self._executor.clock.monotonic() - started
         taken = [sum(outcome.duration_seconds for outcome in each.outcomes) for each in executed]
         for name, each, own in zip(names, executed, taken, strict=True):
