@@ -380,6 +380,7 @@ class ReclaimResult:
     `error` is set if it could not do its work: then nothing was removed, or only what `outcomes` says. `relieved`: the
     disk is relieved, or cannot be read any more, so that nothing else may be removed. `order`: which order was chosen,
     and why; None where there was no choice. `released`: of a function that removes nothing, None of the others.
+    `skipped`: why the function was not called, empty if it was.
     """
 
     operation: str
@@ -394,6 +395,22 @@ class ReclaimResult:
     remove_seconds: float = 0.0
     order: OrderDecision | None = None
     released: Released | None = None
+    skipped: str = ""
+
+    @property
+    def freed_bytes(self) -> int:
+        """What the filesystems had gained right after its removals, and what was given back, in bytes."""
+        return sum(o.freed_bytes for o in self.outcomes) + (0 if self.released is None else self.released.bytes)
+
+    @property
+    def freed_inodes(self) -> int:
+        """The same in inodes."""
+        return sum(o.freed_inodes for o in self.outcomes) + (0 if self.released is None else self.released.inodes)
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.list_seconds + self.plan_seconds + self.remove_seconds
 
     def count(self, result: Result) -> int:
         """How many removals ended this way."""

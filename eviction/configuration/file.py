@@ -5,7 +5,7 @@ Durations and quantities are texts here; `effective` parses them, so that each e
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from eviction.configuration.models import Field
 from eviction.configuration.sources import API_VERSION, KIND
@@ -13,6 +13,37 @@ from eviction.configuration.strict_yaml import StrictModel
 
 POD_LOGS_DIR = "/var/log/pods"
 CONTAINER_LOGS_DIR = "/var/log/containers"
+
+
+class FilesystemEntry(StrictModel):
+    """A filesystem of `filesystems`."""
+
+    name: str
+    path: str
+
+
+class FunctionEntry(StrictModel):
+    """A function of `reclaimFunctions`. Which fields it needs depends on what it is (`functions`)."""
+
+    name: str
+    exec: list[str] | None = None
+    user: str | None = None
+    timeout: str | None = None
+    plugin: str | None = None
+    entryPoint: str | None = None  # noqa: N815
+    options: dict[str, Any] | None = None
+    file: str | None = None
+    size: str | None = None
+    keep: int | None = None
+    frees: str | None = None
+    cooldown: str | None = None
+
+
+class RowEntryText(StrictModel):
+    """An entry of a row of `reclaimTable` that has more than a name."""
+
+    function: str
+    below: str | None = None
 
 
 class ConfigurationFile(StrictModel):
@@ -65,6 +96,22 @@ class ConfigurationFile(StrictModel):
     controlSocket: str = "/run/reclaimd/control.sock"  # noqa: N815
     metricsAddress: str = "127.0.0.1:9746"  # noqa: N815
     xfsHelperSocket: str = "/run/reclaimd-xfs/helper.sock"  # noqa: N815
+    filesystems: list[FilesystemEntry] = Field(default_factory=list)
+    reclaimFunctions: list[FunctionEntry] = Field(default_factory=list)  # noqa: N815
+    reclaimTable: dict[str, list[str | RowEntryText]] = Field(default_factory=dict)  # noqa: N815
     kubernetesEvents: bool = False  # noqa: N815
     kubeconfig: str = ""
     nodeName: str = ""  # noqa: N815
+
+
+def as_written(configuration: ConfigurationFile) -> dict[str, Any]:
+    """Every field as it would be written in a file; entries of lists without the fields that they leave out."""
+
+    def shortened(value: Any) -> Any:
+        if isinstance(value, list):
+            return [shortened(each) for each in value]
+        if isinstance(value, dict):
+            return {key: shortened(each) for key, each in value.items() if each is not None}
+        return value
+
+    return {name: shortened(value) for name, value in configuration.model_dump().items()}

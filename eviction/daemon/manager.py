@@ -93,7 +93,7 @@ class Manager:
         self._passes = RecentPasses()
         self.heartbeat = node.clock.monotonic()
         self._observation_due = self.heartbeat
-        self.requests = ReclaimQueue(self._observe_at_once, self.doing)
+        self.requests = ReclaimQueue(self._observe_at_once, self.doing, signals=node.configuration.signals)
         node.removals.on_parked = self._announcements.parked
         node.on_parked_ended = self._announcements.parked_ended
 

@@ -26,7 +26,7 @@ from reclaim.types import Listing, PodSandboxState, RuntimeUnavailable
 from reclaim.xfs.client import XfsHelper
 from signals.filesystems import describe_mount
 from signals.mount_table import mounts_of
-from signals.types import Signal, SignalObservations
+from signals.types import SignalObservations
 
 MAX_USER_INSTANCES = "/proc/sys/fs/inotify/max_user_instances"
 HELPER_SECONDS = 2.0  # systemd may have to start it first
@@ -64,7 +64,7 @@ def gather(node: Node) -> NodeFacts:
 def xfs_facts(node: Node, observations: SignalObservations) -> tuple[XfsFacts, ...]:
     """The XFS filesystems of the signals, and whether the helper would have them give back what is allocated ahead."""
     helper, found = XfsHelper(node.configuration.xfs_helper_socket, node.clock, HELPER_SECONDS), []
-    for mount_point in xfs_mount_points(observations, Signal):
+    for mount_point in xfs_mount_points(observations, observations.signals):
         options = dict(option.partition("=")[::2] for option in describe_mount(mount_point).options)
         problem = helper.check(mount_point).problem if helper.path else SWITCHED_OFF
         found.append(XfsFacts(mount_point, options.get("allocsize", ""), problem))

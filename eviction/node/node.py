@@ -50,7 +50,7 @@ from signals.filesystems import FilesystemPaths
 from signals.probe import Probes
 from signals.statvfs import FilesystemReader, read_statvfs
 from signals.summary import NodeSummary
-from signals.types import FilesystemRole, FsLayout
+from signals.types import KUBELET_ROLES, FsLayout
 
 # Imported where they are used, for the sake of commands that do not need them; the daemon imports them at its start.
 IMPORTED_LATER = ("tenacity", "ipaddress", "json", "eviction.reporting.hidden_space")
@@ -222,7 +222,7 @@ class Node(NodeView):
         import_what_is_used_later()
         try:
             self.removals.prepare()
-            self.probe_threads.prepare(len(FilesystemRole))
+            self.probe_threads.prepare(len(KUBELET_ROLES) + len(self.configuration.filesystems))
             self.directory_threads.prepare(self.configuration.parallel_removals + 1)
         except NoThread as error:
             raise CannotPrepare(f"{error}; is the limit on processes (pids.max, TasksMax=) reached?") from None

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from eviction.configuration.effective import Extent
 from eviction.decision.headroom import FillRates, faster, most_urgent_need, update_fill_rates
-from eviction.decision.reclaim_table import RELEASE_SPECULATIVE_PREALLOCATION, functions_of
+from eviction.decision.reclaim_table import RELEASE_SPECULATIVE_PREALLOCATION
 from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
 from eviction.decision.thresholds import thresholds_met, usable
 from eviction.node.giving_back import GivingBack, usage_of, xfs_mount_points
@@ -33,7 +34,7 @@ from reclaim.xfs.release import PreallocationRelease
 from signals.clock import Clock
 from signals.quantity import format_bytes
 from signals.summary import SummaryProvider
-from signals.types import FilesystemRole, Signal, SignalObservations
+from signals.types import FilesystemRole, Signal, SignalObservations, in_order
 
 SETTLE_QUIET_SECONDS = 0.25
 SETTLE_LIMIT_SECONDS = 5.0
@@ -44,11 +45,13 @@ class Request:
     """What a command asks for instead of the configured behaviour; None: as configured.
 
     `row`: call these functions whatever the pressure. `until`: thresholds to reach instead of the configured ones.
+    `every_function`: also those that wait for a lower mark, to show what they would remove.
     """
 
     row: tuple[str, ...] | None = None
     until: tuple[Threshold, ...] | None = None
     extent: Extent | None = None
+    every_function: bool = False
 
 
 class Responder:
@@ -63,7 +66,7 @@ class Responder:
         extent: Extent,
         release: PreallocationRelease | None = None,
     ):
-        unknown = functions_of(config.reclaim_table) - collector.functions.keys()
+        unknown = config.functions - collector.functions.keys()
         if unknown:
             raise ValueError(f"the reclaim table names functions that do not exist: {', '.join(sorted(unknown))}")
         self._summary = summary
@@ -154,7 +157,7 @@ class Responder:
         name = RELEASE_SPECULATIVE_PREALLOCATION
         goal, began, now = self._goal(name, observations, request), self._clock.monotonic(), self._summary.observe()
         unmet = thresholds_met(goal, usable(now.signals), enforce_min_reclaim=True)
-        mount_points = xfs_mount_points(now, [t.signal for t in unmet] or list(Signal))
+        mount_points = xfs_mount_points(now, [t.signal for t in unmet] or now.signals)
         if self._collector.executor.dry_run:
             return ReclaimResult(name, released=Released(mount_points=mount_points))
         after = self._giving_back.begin(now, mount_points, update_fill_rates(self.fill_rates, now))
@@ -170,18 +173,37 @@ class Responder:
         if any(self._stops_early(name, observations, request) and result.relieved for name, result in done.items()):
             return list(done.values())
         for function in row:
+            waits = self._waits(function, observations, request)
+            skipped = self._skipped(function, observations) if waits else ""
+            if skipped:
+                done[function] = ReclaimResult(function, skipped=skipped)
+                continue
             measure = self._measure_for(function, observations, request)
             done[function] = self._collector.call(function, measure, done.get(function))
-            if self._stops_early(function, observations, request) and done[function].relieved:
+            # one that waits for a lower mark is relieved there, which the thresholds may not be
+            if not waits and self._stops_early(function, observations, request) and done[function].relieved:
                 break
         return list(done.values())
+
+    def _waits(self, function: str, observations: SignalObservations, request: Request) -> bool:
+        """Whether this function is called only below a mark of its own, in this pass."""
+        return not request.every_function and self.state.config.waits(function, observations)
+
+    def _skipped(self, function: str, observations: SignalObservations) -> str:
+        """Why a function that waits for a lower mark is not called yet; empty: it may be."""
+        goal, now = self.state.config.goal(function, observations), self._summary.observe()
+        if thresholds_met(goal, usable(now.signals), enforce_min_reclaim=True):
+            return ""
+        return f"{', '.join(f'{one.signal} is not below {one.value}' for one in goal)}"
 
     def _side_by_side(
         self, row: tuple[str, ...], observations: SignalObservations, request: Request
     ) -> tuple[ReclaimResult, ...]:
         """What the functions of the row that may go side by side have done so; nothing where there is time for the
         kubelet's order, or where they do not have the same thresholds to clear."""
-        names = self._collector.leading(row)
+        names = self._collector.leading(
+            tuple(takewhile(lambda name: not self._waits(name, observations, request), row))
+        )
         if self._extent is not Extent.ENOUGH or len(names) < 2:
             return ()
         if len({self._goal(name, observations, request) for name in names}) > 1:
@@ -194,6 +216,8 @@ class Responder:
 
     def _stops_early(self, function: str, observations: SignalObservations, request: Request) -> bool:
         goal = self._goal(function, observations, request)
+        if self._waits(function, observations, request):
+            return True
         return (request.extent or self._extent) is Extent.ENOUGH and bool(goal)
 
     def _measure_for(self, function: str, observations: SignalObservations, request: Request) -> MeasureDisk:
@@ -202,9 +226,9 @@ class Responder:
 
     def _goal(self, function: str, observations: SignalObservations, request: Request) -> tuple[Threshold, ...]:
         """The thresholds that have to be clear before this function may stop; empty: it never stops early."""
-        if request.until is not None:
+        if request.until is not None and not self._waits(function, observations, request):
             return request.until
-        return self.state.config.relieved_by(function, observations)
+        return self.state.config.goal(function, observations)
 
     def _measure(self, name: str, goal: tuple[Threshold, ...], *, stop: bool) -> MeasureDisk:
         """Measures the disk between removals. `stop`: whether a disk on which the goal is reached is relieved."""
@@ -250,8 +274,8 @@ class Responder:
     ) -> SignalObservations:
         """The observations at the end, after waiting for space that the runtime frees late."""
         if any(function.count(Result.REMOVED) for function in functions):
-            goal = self._goal(row[-1], observations, request)
-            measure = self._measure(row[-1], goal, stop=True)
+            called = [name for name in row if not self._waits(name, observations, request)] or [row[-1]]
+            measure = self._measure(called[-1], self._goal(called[-1], observations, request), stop=True)
             self._collector.executor.settle(measure, SETTLE_QUIET_SECONDS, SETTLE_LIMIT_SECONDS)
         return self._summary.observe()
 
@@ -301,7 +325,8 @@ def _unreadable(record: Pass) -> list[Signal]:
     """Signals without a usable reading at the end: stale, or missing although they were under pressure."""
     after = record.after.signals if record.after is not None else {}
     pressed = {threshold.signal for threshold in record.decision.thresholds_met}
-    return [s for s in Signal if (s in pressed and s not in after) or (s in after and after[s].stale)]
+    gone, stale = pressed - after.keys(), {signal for signal, one in after.items() if one.stale}
+    return list(in_order(gone | stale))
 
 
 def _why_not_more(record: Pass) -> str:
@@ -310,6 +335,7 @@ def _why_not_more(record: Pass) -> str:
     if record.row == (RELEASE_SPECULATIVE_PREALLOCATION,):
         skipped = "" if record.released is None else record.released.skipped
         return skipped or "nothing in this layout relieves it but what XFS allocated ahead"
+    skipped_functions = [f"{f.operation} was not called: {f.skipped}" for f in record.functions if f.skipped]
     waits = [f.eligible_in_seconds for f in record.functions if f.eligible_in_seconds is not None]
     failed = sum(f.count(Result.FAILED) for f in record.functions)
     parked = sum(f.count(Result.PARKED) for f in record.functions)
@@ -317,6 +343,7 @@ def _why_not_more(record: Pass) -> str:
     parts += [f"{parked} removals are not answered, and are waited for"] if parked else []
     if waits:
         parts.append(f"the next object is old enough in {min(waits):.0f} s")
+    parts += skipped_functions
     return ", ".join(parts) or "everything else is in use or protected"
 
 

@@ -7,7 +7,7 @@ from eviction.drill.scenario.amounts import ScenarioError, amount_of, read_text,
 from eviction.drill.scenario.schema import ExpectFields
 from eviction.drill.scenario.types import ConditionExpectation, Expectation, NodeSpec, ObjectPattern
 from signals.quantity import parse_percentage
-from signals.types import Signal
+from signals.types import KUBELET_SIGNALS, Signal
 
 KINDS = ("image", "container", "sandbox", "log")
 
@@ -59,8 +59,8 @@ def _pattern(field: str, text: str) -> ObjectPattern:
 
 
 def _signal(field: str, name: str) -> Signal:
-    if name not in set(Signal):
-        raise ScenarioError(f"{field}: unknown signal {name!r}; allowed are {', '.join(Signal)}")
+    if name not in KUBELET_SIGNALS:
+        raise ScenarioError(f"{field}: unknown signal {name!r}; allowed are {', '.join(KUBELET_SIGNALS)}")
     return Signal(name)
 
 
