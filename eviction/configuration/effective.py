@@ -231,7 +231,13 @@ class _EffectiveConfiguration:
         if not 0.001 <= poll_floor <= poll_ceiling:
             raise self._origins.error("pollFloor", "must be at least 1ms and not above pollCeiling")
         filesystems = own_filesystems(written, self._origins)
-        roles = (*(KUBELET_ROLES if written.containerRuntimeEndpoint != NO_RUNTIME else ()), *filesystems)
+        has_runtime = written.containerRuntimeEndpoint != NO_RUNTIME
+        if not has_runtime and written.periodicGC:
+            raise self._origins.error("periodicGC", f"must be false while containerRuntimeEndpoint is {NO_RUNTIME}")
+        if not has_runtime and not filesystems:
+            problem = f"{NO_RUNTIME} needs at least one entry of filesystems, or there is nothing to watch"
+            raise self._origins.error("containerRuntimeEndpoint", problem)
+        roles = (*(KUBELET_ROLES if has_runtime else ()), *filesystems)
         functions = own_functions(written, self._origins, roles)
         signals = signals_of_node(roles)
         thresholds, left, maps = effective_thresholds(written, self._kubelet, self._origins, signals)
@@ -253,7 +259,7 @@ class _EffectiveConfiguration:
             keep_images=tuple(written.keepImages),
             pod_logs_dir=written.podLogsDir,
             container_logs_dir=written.containerLogsDir,
-            hold_off_seconds=self._seconds("holdOffAfterStart"),
+            hold_off_seconds=self._seconds("holdOffAfterStart") if has_runtime else 0.0,
             pod_start_seconds=self._seconds_up_to("holdOffForNewPods", LONGEST_HOLD_OFF_FOR_NEW_PODS),
             kubelet_healthz=parse_healthz_endpoint(written.kubeletHealthzEndpoint),
             parallel_removals=written.parallelRemovals,

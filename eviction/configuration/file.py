@@ -5,9 +5,9 @@ Durations and quantities are texts here; `effective` parses them, so that each e
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from eviction.configuration.models import Field
+from eviction.configuration.models import Discriminator, Field, Tag
 from eviction.configuration.sources import API_VERSION, KIND
 from eviction.configuration.strict_yaml import StrictModel
 
@@ -44,6 +44,21 @@ class RowEntryText(StrictModel):
 
     function: str
     below: str | None = None
+
+
+def _form(entry: Any) -> str | None:
+    return "<name>" if isinstance(entry, str) else "<entry>" if isinstance(entry, dict | RowEntryText) else None
+
+
+RowEntryForms = Annotated[
+    Annotated[str, Tag("<name>")] | Annotated[RowEntryText, Tag("<entry>")],
+    Discriminator(
+        _form,
+        custom_error_type="row_entry",
+        custom_error_message="must be a function's name, or function and below",
+    ),
+]
+"""An entry of a row. A tag in angle brackets is not part of a field's name (`strict_yaml.first_problem`)."""
 
 
 class ConfigurationFile(StrictModel):
@@ -98,7 +113,7 @@ class ConfigurationFile(StrictModel):
     xfsHelperSocket: str = "/run/reclaimd-xfs/helper.sock"  # noqa: N815
     filesystems: list[FilesystemEntry] = Field(default_factory=list)
     reclaimFunctions: list[FunctionEntry] = Field(default_factory=list)  # noqa: N815
-    reclaimTable: dict[str, list[str | RowEntryText]] = Field(default_factory=dict)  # noqa: N815
+    reclaimTable: dict[str, list[RowEntryForms]] = Field(default_factory=dict)  # noqa: N815
     kubernetesEvents: bool = False  # noqa: N815
     kubeconfig: str = ""
     nodeName: str = ""  # noqa: N815

@@ -230,7 +230,7 @@ class Manager:
             self._serve(ticket, observations, decision)
         elif idle and decision.row and now >= self._backoff_of(decision).until:
             self._respond(observations, decision, Trigger.WATCH if asked else Trigger.INTERVAL)
-        elif idle and now >= self._refresh_due:
+        elif idle and now >= self._refresh_due and self._node.configuration.has_runtime:
             self._worker.start("asking the runtime where its images are", self._refresh)
         seconds = self._next_observation_in(observations, decision)
         self._observation_due = self._node.clock.monotonic() + seconds
@@ -327,7 +327,7 @@ class Manager:
 
     def _decide_again_if_paused(self, observations: SignalObservations, decision: Decision, now: float) -> Decision:
         """The decision; while its row is paused, that for another threshold whose row is not, if there is one."""
-        if decision.layout is None or now >= self._backoff_of(decision).until:
+        if decision.acted_on is None or now >= self._backoff_of(decision).until:
             return decision
         config = self._node.responder.state.config
         for threshold in decision.others:

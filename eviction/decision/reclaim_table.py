@@ -26,8 +26,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from eviction.decision.threshold_config import filesystem_of_writable_layers
 from eviction.types import Threshold, ThresholdValue
-from signals.types import FilesystemRole, FsLayout, Signal, SignalObservations
+from signals.types import FilesystemRole, FsLayout, Signal, SignalObservations, signals_about
 
 DELETE_ALL_UNUSED_CONTAINERS: Final = "DeleteAllUnusedContainers"
 DELETE_UNUSED_IMAGES: Final = "DeleteUnusedImages"
@@ -88,9 +89,19 @@ def row(
     if signal.filesystem.kubelets and layout is None:
         return ()
     first = (RELEASE_SPECULATIVE_PREALLOCATION,) if signal.filesystem in xfs else ()
-    if signal in rows:
-        return (*first, *(entry.function for entry in rows[signal]))
+    configured = entries_of(signal, layout, rows)
+    if configured is not None:
+        return (*first, *(entry.function for entry in configured))
     return (*first, *(() if layout is None else table.get((signal.filesystem, layout), ())))
+
+
+def entries_of(signal: Signal, layout: FsLayout | None, rows: Rows) -> tuple[RowEntry, ...] | None:
+    """The configured row of a signal; None: it has none. That of containerfs is the row of the filesystem that its
+    thresholds are derived from, unless it has one of its own."""
+    if signal.filesystem is FilesystemRole.CONTAINERFS and signal not in rows and layout is not None:
+        in_bytes, in_inodes = signals_about(filesystem_of_writable_layers(layout))
+        signal = in_inodes if signal.counts_inodes else in_bytes
+    return rows.get(signal)
 
 
 def functions_of(table: ReclaimTable, rows: Rows = NO_ROWS) -> frozenset[str]:
@@ -100,9 +111,10 @@ def functions_of(table: ReclaimTable, rows: Rows = NO_ROWS) -> frozenset[str]:
     return frozenset(built_in | configured | {RELEASE_SPECULATIVE_PREALLOCATION})
 
 
-def below_of(function: str, signal: Signal, rows: Rows) -> ThresholdValue | None:
+def below_of(function: str, signal: Signal, layout: FsLayout | None, rows: Rows) -> ThresholdValue | None:
     """The mark below which alone this function is called for this signal; None: no such mark."""
-    return next((entry.below for entry in rows.get(signal, ()) if entry.function == function), None)
+    configured = entries_of(signal, layout, rows) or ()
+    return next((entry.below for entry in configured if entry.function == function), None)
 
 
 def relieved_by(

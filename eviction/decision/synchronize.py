@@ -82,7 +82,7 @@ class EvictionConfig:
         return relieved_by(in_force, function, observations.layout, self.reclaim_table, xfs, self.rows)
 
     def _own_mark(self, function: str, threshold: Threshold, observations: SignalObservations) -> Threshold | None:
-        below = below_of(function, threshold.signal, self.rows)
+        below = below_of(function, threshold.signal, observations.layout, self.rows)
         observation = observations.signals.get(threshold.signal)
         if below is None or observation is None:
             return None

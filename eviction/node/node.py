@@ -5,19 +5,17 @@ Daemon, `reclaimd reclaim`, dry run, drill and tests all use this class, so that
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from importlib import import_module
 
 from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration, Extent
-from eviction.configuration.kubelet_ways import kubelet_ways
 from eviction.decision.headroom import PollPolicy
 from eviction.decision.reclaim_table import RECLAIM_TABLE, ReclaimTable
 from eviction.decision.synchronize import EvictionConfig
 from eviction.node.kubelet_watch import KubeletWatch
+from eviction.node.pod_source import believed_pods
 from eviction.node.responder import Responder
 from eviction.node.view import NodeView, eviction_config
 from eviction.reporting.disk_survey import ASK_SECONDS, DiskSurvey, Places
@@ -40,8 +38,7 @@ from reclaim.images.records_file import RecordFile, load_in_time
 from reclaim.pod_logs.names import LogPaths
 from reclaim.pods.believed_pods import BelievedPods
 from reclaim.pods.kubelet_directories import KubeletDirectories
-from reclaim.pods.states import Doubt, PodSource
-from reclaim.pods.terminated_pods import HealthySince, TerminatedPods
+from reclaim.pods.states import Doubt
 from reclaim.types import Outcome, Result, RuntimeUnavailable
 from reclaim.xfs.client import DEADLINE_SECONDS, XfsHelper
 from reclaim.xfs.release import PreallocationRelease
@@ -77,6 +74,8 @@ NEEDS_RESTART = {
     "terminated_by_evidence": "terminatedPods",
     "terminated_pod_age_seconds": "terminatedPodAge",
     "periodic_gc": "periodicGC",
+    "filesystems": "filesystems",
+    "functions": "reclaimFunctions",
 }
 
 
@@ -113,28 +112,6 @@ def _policies(configuration: Configuration) -> Policies:
             pod_start_seconds=configuration.pod_start_seconds,
         ),
     )
-
-
-def _pods(
-    configuration: Configuration, directories: KubeletDirectories, clock: Clock, healthy_since: HealthySince
-) -> BelievedPods:
-    """The kubelet's directories, the kubelet itself where it is configured, and what is seen where that is to count."""
-    source: PodSource = directories
-    if configuration.asks_kubelet:
-        from reclaim.pods.kubelet_client import get_pods  # only where it is configured, because it imports ssl
-        from reclaim.pods.kubelet_pods import KubeletPods
-        from reclaim.pods.kubelet_search import KubeletSearch
-
-        if configuration.kubelet_endpoint is not None:
-            source = KubeletPods(source, partial(get_pods, configuration.kubelet_endpoint), clock)
-        elif configuration.kubelet_place is not None:
-            search = KubeletSearch(partial(kubelet_ways, configuration.kubelet_place), clock)
-            source = KubeletPods(source, search.get_pods, clock)
-    age_seconds = configuration.terminated_pod_age_seconds
-    seen = (
-        TerminatedPods(directories, healthy_since, age_seconds, clock) if configuration.terminated_by_evidence else None
-    )
-    return BelievedPods(source, os.path.join(configuration.root_directory, "pods"), clock, seen)
 
 
 class Node(NodeView):
@@ -185,7 +162,7 @@ class Node(NodeView):
         in_time = ReadingsInTime(self.directory_threads, DIRECTORY_SECONDS)
         directories = KubeletDirectories(configuration.root_directory, in_time)
         self.kubelet_watch = KubeletWatch(configuration.kubelet_healthz)
-        self.pods = pods or _pods(configuration, directories, self.clock, self.kubelet_watch.healthy_since)
+        self.pods = pods or believed_pods(configuration, directories, self.clock, self.kubelet_watch.healthy_since)
         self.log_paths = LogPaths(configuration.pod_logs_dir, configuration.container_logs_dir)
         self.collector = self.make_collector(self.executor)
         self.xfs_helper = XfsHelper(configuration.xfs_helper_socket, self.clock, xfs_helper_seconds)

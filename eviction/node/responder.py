@@ -19,7 +19,11 @@ from itertools import takewhile
 
 from eviction.configuration.effective import Extent
 from eviction.decision.headroom import FillRates, faster, most_urgent_need, update_fill_rates
-from eviction.decision.reclaim_table import RELEASE_SPECULATIVE_PREALLOCATION
+from eviction.decision.reclaim_table import (
+    DELETE_ALL_UNUSED_CONTAINERS,
+    DELETE_UNUSED_IMAGES,
+    RELEASE_SPECULATIVE_PREALLOCATION,
+)
 from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
 from eviction.decision.thresholds import thresholds_met, usable
 from eviction.node.giving_back import GivingBack, usage_of, xfs_mount_points
@@ -88,7 +92,10 @@ class Responder:
         """All functions that have something to do on these filesystems, in the order of the table."""
         xfs = self.state.config.on_xfs(observations)
         names = self._collector.functions
-        return tuple(name for name in names if name != RELEASE_SPECULATIVE_PREALLOCATION or xfs)
+        away = {RELEASE_SPECULATIVE_PREALLOCATION} if not xfs else set()
+        if observations.layout is None:
+            away |= {DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES}
+        return tuple(name for name in names if name not in away)
 
     def synchronize(self) -> tuple[SignalObservations, Decision]:
         """Observes the node and decides; remembers both in the history."""

@@ -75,7 +75,8 @@ class NodeView:
         self.clock = clock or SystemClock()
         self._usual_endpoints = usual_endpoints
         self.endpoint = choose_endpoint(configuration, usual_endpoints)
-        self.client = CriClient(self.endpoint.runtime, self.endpoint.image, read_deadline_seconds)
+        runtime = self.endpoint.runtime if configuration.has_runtime else usual_endpoints[0]  # never called without one
+        self.client = CriClient(runtime, self.endpoint.image, read_deadline_seconds)
         self._reader = reader
         self.probe_threads = Workers("statvfs", MOST_PROBE_THREADS)
         self.probes = Probes(self.clock, reader, run_on_thread=self.probe_threads.run)
