@@ -183,6 +183,10 @@ class Node(NodeView):
             self.preallocation if configuration.xfs_helper_socket else None,
         )
 
+    def function_problems(self) -> tuple[tuple[str, str], ...]:
+        """Functions of the configuration that cannot be called as things are: name, and one sentence why."""
+        return ()
+
     def watch_kubelet(self) -> None:
         """Begins to watch whether the kubelet is healthy, if pods are to count as terminated by what is seen of them.
 
