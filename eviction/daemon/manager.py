@@ -23,6 +23,7 @@ from eviction.configuration.effective import Configuration
 from eviction.control.reclaim import ReclaimAnswer, ReclaimRefused, respond_to_client
 from eviction.control.reclaim_queue import ReclaimQueue, Ticket
 from eviction.daemon.announcements import Announcements
+from eviction.daemon.function_totals import FunctionTotals
 from eviction.daemon.recent_passes import RecentPasses
 from eviction.daemon.row_backoff import RETRY_SECONDS, RowBackoff
 from eviction.daemon.worker import TICK_SECONDS, Worker
@@ -91,6 +92,7 @@ class Manager:
         self._next_configuration: Configuration | None = None
         self._last_observations: SignalObservations | None = None
         self._passes = RecentPasses()
+        self._functions = FunctionTotals()
         self.heartbeat = node.clock.monotonic()
         self._observation_due = self.heartbeat
         self.requests = ReclaimQueue(self._observe_at_once, self.doing, signals=node.configuration.signals)
@@ -159,6 +161,7 @@ class Manager:
             "thresholds": []
             if observations is None
             else threshold_statuses_json(self._thresholds(observations), observations),
+            "functions": self._functions.all(),
             "passes": list(self._passes.all()),
         }
 
@@ -342,6 +345,7 @@ class Manager:
     def _keep_and_announce(self, record: Pass) -> None:
         summary = pass_summary(record)
         self._passes.keep(summary)
+        self._functions.add(record)
         self._announcements.passed(record, summary)
         self._announcements.pods_compared(self._node.pods_doubt)
 

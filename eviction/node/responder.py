@@ -89,13 +89,13 @@ class Responder:
         self._extent = extent
 
     def functions_here(self, observations: SignalObservations) -> tuple[str, ...]:
-        """All functions that have something to do on these filesystems, in the order of the table."""
+        """All functions that rows name and that have something to do on these filesystems."""
         xfs = self.state.config.on_xfs(observations)
         names = self._collector.functions
         away = {RELEASE_SPECULATIVE_PREALLOCATION} if not xfs else set()
         if observations.layout is None:
             away |= {DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES}
-        return tuple(name for name in names if name not in away)
+        return tuple(name for name in names if name in self.state.config.functions and name not in away)
 
     def synchronize(self) -> tuple[SignalObservations, Decision]:
         """Observes the node and decides; remembers both in the history."""
