@@ -13,6 +13,7 @@ import tempfile
 from types import TracebackType
 from typing import Any, Self
 
+from eviction.drill.node.own_functions import entries_of, write_entries, write_programs
 from eviction.drill.node.pod_maker import PodMaker
 from eviction.drill.node.population import Population
 from eviction.drill.node.sized_directory import SizedDirectory, reader_of
@@ -21,6 +22,7 @@ from eviction.drill.runtime.dialects import DIALECTS
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, mount_tmpfs, unmount
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import EmbeddedServer
+from eviction.drill.scenario.reader import BALLAST
 from eviction.drill.scenario.types import FilesystemType, RuntimeSpec, Scenario
 from reclaim.types import RuntimeUnavailable
 from signals.statvfs import FilesystemReader
@@ -74,6 +76,20 @@ class EmbeddedNode:
         """Reads the node's filesystems."""
         return reader_of(tuple(self._simulated.values()))
 
+    def path_of(self, name: str) -> str:
+        """Where a filesystem of the configuration's own is, the program of a function, or the ballast."""
+        if name in self._spec.own:
+            return self._disks[FilesystemRole(name)]
+        if name == BALLAST:
+            return os.path.join(self._disks[FilesystemRole.NODEFS], "ballast")
+        return os.path.join(self._base, "programs", name)
+
+    @property
+    def files(self) -> set[str]:
+        """What functions of the configuration may remove, by name: `buildcache/0001`, `ballast`."""
+        found = {f"{role}/{name}" for role in self._spec.own for name in entries_of(self._disks[role])}
+        return found | ({"ballast"} if os.path.exists(self.path_of(BALLAST)) else set())
+
     def disk(self, role: FilesystemRole) -> str:
         """The root of the filesystem that a role is on."""
         return self._disks[self._spec.role(role)]
@@ -81,12 +97,13 @@ class EmbeddedNode:
     def describe(self) -> str:
         """What the filesystems are, in one phrase."""
         many = len(self._disks) > 1
+        count = {2: "two", 3: "three"}.get(len(self._disks), str(len(self._disks)))
         if self._simulated:
             why = self._mounts.reason if not self._mounts.available else "the scenario asks for it"
             views = "size-limited views of directories" if many else "a size-limited view of a directory"
             return f"simulated: {views}, because {why}"
         how = "as root" if self._mounts.how == "root" else "in a user namespace"
-        return f"{'two tmpfs of their own' if many else 'a tmpfs of its own'} (mounted {how})"
+        return f"{f'{count} tmpfs of their own' if many else 'a tmpfs of its own'} (mounted {how})"
 
     def _build(self) -> None:
         for role, spec in self._spec.filesystems.items():
@@ -99,6 +116,9 @@ class EmbeddedNode:
             self.container_logs_directory,
         ):
             os.makedirs(directory)
+        for role, own in self._spec.own.items():
+            write_entries(self._disks[role], own.files, own.file_bytes)
+        write_programs(os.path.join(self._base, "programs"), self._spec.functions, self._disks)
         containers = self.disk(FilesystemRole.CONTAINERFS) if self._spec.layout is FsLayout.SPLIT else ""
         self.runtime = EmbeddedRuntime(
             os.path.join(self.disk(FilesystemRole.IMAGEFS), "runtime"),

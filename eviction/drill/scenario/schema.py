@@ -11,7 +11,6 @@ from typing import Any, Literal
 from eviction.configuration.models import Field
 from eviction.configuration.strict_yaml import StrictModel
 
-Roles = Literal["nodefs", "imagefs", "containerfs"]
 Method = Literal[
     "Version",
     "Status",
@@ -53,6 +52,27 @@ class FilesystemFields(StrictModel):
     size: str
     inodes: int = Field(ge=100, le=10_000_000)
     type: Literal["tmpfs", "directory"] = "tmpfs"
+
+
+class OwnFilesystemFields(FilesystemFields):
+    """A filesystem of the configuration's own, with `files` entries of `fileSize` bytes, the first one the oldest."""
+
+    name: str
+    files: int = Field(0, ge=0, le=10_000)
+    fileSize: str = "0"  # noqa: N815 # field names are those of the file
+
+
+class FunctionFields(StrictModel):
+    """A function of `reclaimFunctions`. `does`: of a program that the drill writes, see `ProgramKind`; the others are
+    named as in the configuration."""
+
+    name: str
+    does: Literal["frees", "hangs", "lies", "fails", "floods", "leaves"] | None = None
+    frees: str | None = None
+    timeout: str | None = None
+    cooldown: str | None = None
+    size: str | None = None
+    keep: int | None = None
 
 
 class ImageFields(StrictModel):
@@ -100,6 +120,8 @@ class NodeFields(StrictModel):
     inodes: int = Field(ge=100, le=10_000_000)
     type: Literal["tmpfs", "directory"] = "tmpfs"
     imagefs: FilesystemFields | None = None
+    filesystems: list[OwnFilesystemFields] = Field(default_factory=list)
+    functions: list[FunctionFields] = Field(default_factory=list)
     images: list[ImageFields] = Field(min_length=1)
     pods: list[PodFields] = Field(default_factory=list)
     evictionHard: dict[str, str] = Field(default_factory=dict)  # noqa: N815
@@ -122,7 +144,7 @@ class PressureFields(StrictModel):
     after: str = "0s"
     holds: str = "0s"
     remains: bool = True
-    where: Roles | None = None
+    where: str | None = None
     fileSize: str = "0"  # noqa: N815
     pod: str = ""
     image: ImageFields | None = None

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from signals.quantity import Percentage
-from signals.types import FilesystemRole, FsLayout, Signal
+from signals.types import KUBELET_SIGNALS, FilesystemRole, FsLayout, Signal, signals_about
 
 CONTAINER = "app"
 INIT_CONTAINER = "init"
@@ -31,6 +31,39 @@ class FilesystemSpec:
     size_bytes: int
     inodes: int
     type: FilesystemType = FilesystemType.TMPFS
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFilesystemSpec(FilesystemSpec):
+    """A filesystem of the configuration's own, with `files` entries of `file_bytes` bytes, the first one the oldest."""
+
+    files: int = 0
+    file_bytes: int = 0
+
+
+class ProgramKind(StrEnum):
+    """What a program of a function does. `frees`: removes the oldest entries of its filesystem until what is missing is
+    free. `hangs`: ignores TERM and does not end. `lies`: says that it has freed everything and frees nothing. `fails`:
+    exit 3. `floods`: writes without end. `leaves`: starts a process that outlives it, and ends."""
+
+    FREES = "frees"
+    HANGS = "hangs"
+    LIES = "lies"
+    FAILS = "fails"
+    FLOODS = "floods"
+    LEAVES = "leaves"
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSpec:
+    """A function of `reclaimFunctions`: its fields as in the configuration, without paths, which the node has.
+
+    `does`: None of one that is no program.
+    """
+
+    name: str
+    does: ProgramKind | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +161,8 @@ class NodeSpec:
     """The node.
 
     `imagefs`: None in a layout without one. `configuration`: fields of the configuration file. `collectors`: how many
-    agents with this configuration run on the node. `rebooted`: the node has just booted.
+    agents with this configuration run on the node. `rebooted`: the node has just booted. `own`: filesystems of the
+    configuration's own; `functions`: its functions.
     """
 
     nodefs: FilesystemSpec
@@ -140,15 +174,24 @@ class NodeSpec:
     runtime: RuntimeSpec = RuntimeSpec()
     collectors: int = 1
     rebooted: bool = False
+    own: Mapping[FilesystemRole, OwnFilesystemSpec] = field(default_factory=dict)
+    functions: tuple[FunctionSpec, ...] = ()
 
     @property
     def filesystems(self) -> dict[FilesystemRole, FilesystemSpec]:
-        """The filesystems by name: `nodefs`, and `imagefs` if the layout has one."""
-        named = {FilesystemRole.NODEFS: self.nodefs}
-        return named if self.imagefs is None else {**named, FilesystemRole.IMAGEFS: self.imagefs}
+        """The filesystems by name: `nodefs`, `imagefs` if the layout has one, and those of the configuration's own."""
+        imagefs = {} if self.imagefs is None else {FilesystemRole.IMAGEFS: self.imagefs}
+        return {FilesystemRole.NODEFS: self.nodefs, **imagefs, **self.own}
+
+    @property
+    def signals(self) -> tuple[Signal, ...]:
+        """All signals that the node can have."""
+        return (*KUBELET_SIGNALS, *(signal for role in self.own for signal in signals_about(role)))
 
     def role(self, role: FilesystemRole) -> FilesystemRole:
-        """The name of the filesystem that a role is on: `nodefs` or `imagefs`."""
+        """The name of the filesystem that a role is on: `nodefs`, `imagefs`, or one of the configuration's own."""
+        if role in self.own:
+            return role
         if self.layout is FsLayout.SINGLE or role is FilesystemRole.NODEFS:
             return FilesystemRole.NODEFS
         if role is FilesystemRole.CONTAINERFS and self.layout is FsLayout.SPLIT:
@@ -244,8 +287,9 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class ObjectPattern:
-    """Names of objects, as shells match file names; `kind` is `image`, `container`, `sandbox` or `log` (the
-    directory of a pod's logs), empty for any."""
+    """Names of objects, as shells match file names; `kind` is `image`, `container`, `sandbox`, `log` (the directory of
+    a pod's logs) or `file` (`buildcache/0001`: an entry of a filesystem of the configuration's own; `ballast`), empty
+    for any."""
 
     kind: str
     glob: str
