@@ -7,6 +7,7 @@ for it, a filesystem is a size-limited view of a directory, and `simulated` is T
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import tempfile
@@ -86,8 +87,12 @@ class EmbeddedNode:
 
     @property
     def files(self) -> set[str]:
-        """What functions of the configuration may remove, by name: `buildcache/0001`, `ballast`."""
+        """What functions of the configuration may remove, by name: `buildcache/0001`, `ballast`, and rotated logs by
+        their paths below the directory of pods' logs."""
         found = {f"{role}/{name}" for role in self._spec.own for name in entries_of(self._disks[role])}
+        if any(pod.rotated_logs for pod in self._spec.pods):
+            logs = glob.iglob("*/*/*.log.*", root_dir=self.pod_logs_directory)
+            found |= set(logs)
         return found | ({"ballast"} if os.path.exists(self.path_of(BALLAST)) else set())
 
     def disk(self, role: FilesystemRole) -> str:

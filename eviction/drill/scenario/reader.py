@@ -172,6 +172,7 @@ def _pod(field: str, written: PodFields) -> PodSpec:
         dead_copies=int(state is PodState.CRASHED) if written.deadCopies is None else written.deadCopies,
         write_bytes=amount_of(f"{field}.writes", written.writes),
         log_bytes=amount_of(f"{field}.logs", written.logs),
+        rotated_logs=written.rotatedLogs,
         dead_seconds=seconds_of(f"{field}.dead", written.dead),
         restart_policy=policy if written.restartPolicy is None else RestartPolicy(written.restartPolicy),
     )

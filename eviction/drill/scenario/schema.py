@@ -98,6 +98,7 @@ class PodFields(StrictModel):
     deadCopies: int | None = Field(None, ge=0, le=100)  # noqa: N815 # field names are those of the file
     writes: str = "2Mi"
     logs: str = "0"
+    rotatedLogs: int = Field(0, ge=0, le=100)  # noqa: N815
     dead: str = "10m"
     restartPolicy: Literal["Always", "OnFailure", "Never"] | None = None  # noqa: N815
 

@@ -125,7 +125,8 @@ class PodSpec:
     """`count` pods with one container each.
 
     `dead_copies`: dead copies of the container before its last one. `write_bytes`: what each copy has written into its
-    writable layer. `log_bytes`: the size of the log of each copy. `dead_seconds`: how long ago the dead copies ended.
+    writable layer. `log_bytes`: the size of the log of each copy, and of each of its `rotated_logs`, of which the first is the
+    oldest. `dead_seconds`: how long ago the dead copies ended.
     """
 
     name: str
@@ -135,6 +136,7 @@ class PodSpec:
     dead_copies: int = 0
     write_bytes: int = 0
     log_bytes: int = 0
+    rotated_logs: int = 0
     dead_seconds: float = 600.0
     restart_policy: RestartPolicy = RestartPolicy.ALWAYS
 
