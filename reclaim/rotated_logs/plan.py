@@ -9,7 +9,8 @@ What the kubelet makes in the log directory of a container (`pkg/kubelet/logs/co
 | the same and `.gz` | the same, compressed before a later rotation | the same |
 | the same and `.tmp` | what a compression writes, and then renames | stays while it is written; goes if left behind |
 
-* A rotated log is written on until the runtime has opened a new one. So one that was written in the last seconds stays.
+* A rotated log is written on until the runtime has opened a new `N.log`. So while there is none the uncompressed ones
+  stay, and one that was written in the last seconds stays in any case.
 * One that is being compressed stays until that has ended: the kubelet has it open, so unlinking it would free nothing.
 * The order is that of the times in the names, as in the kubelet, the oldest first over all containers.
 * `kubectl logs` shows the current log only. A log collector that is behind loses what it has not read.
@@ -123,7 +124,9 @@ def _reason_to_keep(file: LogFile, newest: frozenset[bytes], ages: Mapping[bytes
         return Reason.BEING_ROTATED if ages[file.name] < COMPRESSED_SECONDS else ""
     if file.stamp in newest:
         return Reason.NEWEST_ROTATED
-    if not file.name.endswith(COMPRESSED) and ages[file.name] < REOPENED_SECONDS:
+    if not file.name.endswith(COMPRESSED) and (
+        ages[file.name] < REOPENED_SECONDS or file.name.removesuffix(b"." + file.stamp) not in ages
+    ):
         return Reason.BEING_ROTATED
     return Reason.BEING_ROTATED if ages.get(temporary_of(file.name), COMPRESSED_SECONDS) < COMPRESSED_SECONDS else ""
 

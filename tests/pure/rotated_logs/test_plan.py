@@ -25,8 +25,13 @@ def log(name: str, age_seconds: float = AN_HOUR, container: str = "app", pod: by
 
 
 def planned(*files: LogFile, keep: int = 1) -> Plan:
-    """The plan for these files."""
-    return plan_rotated_logs(files, RotatedLogSettings(keep), NOW_NS)
+    """The plan for these files, and the current logs of which they were rotated."""
+    given = {file.id: file for file in files}
+    for file in files:
+        if file.stamp:
+            current = file._replace(name=file.name[: file.name.index(b".log.")] + b".log", plain=True)
+            given.setdefault(current.id, current)
+    return plan_rotated_logs(given.values(), RotatedLogSettings(keep), NOW_NS)
 
 
 def names(plan: Plan) -> list[str]:
@@ -35,8 +40,9 @@ def names(plan: Plan) -> list[str]:
 
 
 def kept(plan: Plan) -> dict[str, str]:
-    """What stays, and why."""
-    return {verdict.name.rpartition("/")[2]: str(verdict.reason) for verdict in plan.keep}
+    """What stays beside the current logs, and why."""
+    stays = {verdict.name.rpartition("/")[2]: str(verdict.reason) for verdict in plan.keep}
+    return {name: reason for name, reason in stays.items() if reason != "current"}
 
 
 FIRST, SECOND, THIRD = (f"0.log.2026112{day}-120000" for day in (1, 2, 3))
@@ -46,7 +52,8 @@ def test_all_but_the_newest_go_and_the_current_log_never() -> None:
     """The oldest first; the newest rotated one and the current one stay."""
     plan = planned(log(THIRD), log(f"{FIRST}.gz"), log("0.log", 0.0), log(f"{SECOND}.gz"))
     assert names(plan) == [f"{FIRST}.gz", f"{SECOND}.gz"]
-    assert kept(plan) == {"0.log": "current", THIRD: "newest_rotated"}
+    assert kept(plan) == {THIRD: "newest_rotated"}
+    assert [verdict.id for verdict in plan.keep if verdict.reason == "current"] == [f"{POD.decode()}/app/0.log"]
     assert {verdict.reason for verdict in plan.remove} == {"rotated"}
     assert plan.nominal_bytes == 2 * MIB
 
@@ -120,6 +127,14 @@ def test_a_rotated_log_that_was_just_written_may_be_the_one_that_is_written(name
     assert names(planned(log(name, 11.0), keep=0)) == [name]
 
 
+def test_while_there_is_no_current_log_what_was_rotated_may_be_the_one_that_is_written() -> None:
+    """The runtime has not opened a new one, for however long; a compressed log is not written by anybody."""
+    files = [log(name) for name in (FIRST, f"{SECOND}.gz", "1.log")]
+    plan = plan_rotated_logs(files, RotatedLogSettings(0), NOW_NS)
+    assert (names(plan), kept(plan)) == ([f"{SECOND}.gz"], {FIRST: "being_rotated"})
+    assert names(plan_rotated_logs([*files, log("0.log")], RotatedLogSettings(0), NOW_NS)) == [FIRST, f"{SECOND}.gz"]
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -170,7 +185,8 @@ FILES = st.builds(
 def test_whatever_is_there_the_newest_and_the_current_ones_stay(files: list[LogFile], keep: int) -> None:
     """Every file has one verdict; what goes is older than all that is kept as the newest; the order is total."""
     plan = planned(*files, keep=keep)
-    assert Counter(verdict.id for verdict in (*plan.remove, *plan.keep)) == Counter(file.id for file in files)
+    verdicts = Counter(verdict.id for verdict in (*plan.remove, *plan.keep))
+    assert all(verdicts[file.id] == 1 for file in files)
     by_id = {file.id: file for file in files}
     gone = [by_id[verdict.id] for verdict in plan.remove]
     assert [file.stamp for file in gone] == sorted(file.stamp for file in gone)

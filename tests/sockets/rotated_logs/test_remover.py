@@ -118,7 +118,7 @@ def test_a_dry_run_removes_nothing(logs: Logs) -> None:
 
 def test_a_sparse_log_is_as_large_as_what_it_takes(logs: Logs) -> None:
     """Not as its size says."""
-    web = logs.container("web", NEWEST, OLDEST)
+    web = logs.container("web", "0.log", NEWEST, OLDEST)
     os.truncate(web / OLDEST, 1 << 30)
     os.utime(web / OLDEST, (OLD, OLD))
     (outcome,) = logs.call().outcomes
@@ -132,12 +132,12 @@ def test_symlinks_are_neither_followed_nor_removed(logs: Logs) -> None:
     for name in (NEWEST, OLDEST):
         logs.write(rotated / name)
     (logs.root / log_directory_name("shop", "linked", "uid-linked")).symlink_to(logs.canary.path)
-    pod = logs.container("web", NEWEST).parent
+    pod = logs.container("web", "0.log", NEWEST).parent
     (pod / "linked").symlink_to(rotated)
     (pod / "app" / OLDEST).symlink_to(rotated / OLDEST)
     result = logs.call(keep=0)
     assert removed(result) == [f"shop/web/app/{NEWEST}"]
-    assert sorted(str(o.verdict.reason) for o in result.kept) == ["not_kubelets"] * 3
+    assert sorted(str(o.verdict.reason) for o in result.kept) == ["current", *["not_kubelets"] * 3]
     assert sorted(os.listdir(rotated)) == [OLDEST, NEWEST]
     assert (pod / "app" / OLDEST).is_symlink()
 
@@ -158,7 +158,7 @@ def test_what_is_not_the_kubelets_is_not_entered(logs: Logs) -> None:
 
 def test_a_log_with_a_second_name_stays(logs: Logs) -> None:
     """Unlinking it would free nothing."""
-    web = logs.container("web", NEWEST, OLDER)
+    web = logs.container("web", "0.log", NEWEST, OLDER)
     (web / OLDEST).hardlink_to(web / OLDER)
     assert logs.call().outcomes == ()
 
@@ -219,7 +219,7 @@ def being_compressed(path: Path, _: Path) -> None:
 )
 def test_what_changed_since_the_plan_stays(logs: Logs, change: Callable[[Path, Path], None], reason: str) -> None:
     """The check refuses it with the reason, and so does the removal."""
-    web = logs.container("web", NEWEST, OLDEST)
+    web = logs.container("web", "0.log", NEWEST, OLDEST)
     verdict, stage = logs.first()
     change(web / OLDEST, logs.canary.path)
     assert stage.remover.check(verdict) == Refused(reason)
@@ -231,7 +231,7 @@ def test_what_changed_since_the_plan_stays(logs: Logs, change: Callable[[Path, P
 
 def test_a_compression_that_was_left_behind_and_goes_on_keeps_its_log(logs: Logs) -> None:
     """The kubelet began anew in the same temporary file since the plan."""
-    web = logs.container("web", NEWEST, OLDEST, f"{OLDEST}.tmp")
+    web = logs.container("web", "0.log", NEWEST, OLDEST, f"{OLDEST}.tmp")
     stage = logs.plan()
     assert [verdict.reason for verdict in stage.plan.remove] == ["rotated", "left_behind"]
     assert isinstance(stage.remover.check(stage.plan.remove[0]), Ready)
@@ -242,7 +242,7 @@ def test_a_compression_that_was_left_behind_and_goes_on_keeps_its_log(logs: Logs
 @pytest.mark.parametrize("level", ["pod", "container"])
 def test_a_directory_that_became_a_symlink_is_not_followed(logs: Logs, level: str) -> None:
     """To a directory with files of the same names, whose logs all stay."""
-    web = logs.container("web", NEWEST, OLDEST)
+    web = logs.container("web", "0.log", NEWEST, OLDEST)
     verdict, stage = logs.first()
     theirs = logs.canary.path / "theirs"
     shutil.copytree(logs.root / "shop_web_uid-web", theirs)
@@ -252,25 +252,25 @@ def test_a_directory_that_became_a_symlink_is_not_followed(logs: Logs, level: st
     assert stage.remover.check(verdict) == GONE
     assert stage.remover.remove(verdict) is False
     assert not stage.remover.present(verdict)
-    assert sorted(os.listdir(theirs / "app")) == [OLDEST, NEWEST]
+    assert sorted(os.listdir(theirs / "app")) == ["0.log", OLDEST, NEWEST]
 
 
 def test_another_directory_of_its_name_is_not_the_planned_one(logs: Logs) -> None:
     """With a file of the same name, which stays."""
-    web = logs.container("web", NEWEST, OLDEST)
+    web = logs.container("web", "0.log", NEWEST, OLDEST)
     verdict, stage = logs.first()
     web.parent.rename(logs.root.parent / "moved")
-    again = logs.container("web", NEWEST, OLDEST)
+    again = logs.container("web", "0.log", NEWEST, OLDEST)
     assert stage.remover.check(verdict) == Refused("replaced")
     with pytest.raises(RemovalFailed):
         stage.remover.remove(verdict)
     assert not stage.remover.present(verdict)
-    assert sorted(os.listdir(again)) == [OLDEST, NEWEST]
+    assert sorted(os.listdir(again)) == ["0.log", OLDEST, NEWEST]
 
 
 def test_what_the_kubelet_removed_meanwhile_is_gone(logs: Logs) -> None:
     """The log alone, or the whole pod."""
-    web = logs.container("web", NEWEST, OLDER, OLDEST)
+    web = logs.container("web", "0.log", NEWEST, OLDER, OLDEST)
     stage = logs.plan()
     first, second = stage.plan.remove
     (web / OLDEST).unlink()
@@ -283,7 +283,7 @@ def test_what_the_kubelet_removed_meanwhile_is_gone(logs: Logs) -> None:
 
 def test_names_that_are_not_text_are_kept(logs: Logs) -> None:
     """Bytes that are not UTF-8, below a pod's directory and below a container's."""
-    web = os.fsencode(logs.container("web", NEWEST))
+    web = os.fsencode(logs.container("web", "0.log", NEWEST))
     with open(os.path.join(web, b"0.log.\xff"), "wb"):
         pass
     os.mkdir(os.path.join(os.path.dirname(web), b"\xfe"))
