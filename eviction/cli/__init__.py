@@ -27,6 +27,7 @@ COMMANDS = {
     "top": "the same as status, live in the terminal",
     "config": "the effective configuration, the origin of every value, and the ladder of marks",
     "doctor": "what is wrong or risky on this node, each with what to do",
+    "ballast": "the file that is given up when the disk is full: make it, show it, remove it",
     "drill": "a test of eviction paths, on an embedded node or on a real one",
 }
 
