@@ -26,6 +26,8 @@ REASONS: dict[str, str] = {
     Reason.UNUSED: "no container uses it",
     Reason.MAXIMUM_AGE: "not used for longer than the maximum age",
     Reason.DANGLING: "points to nothing",
+    Reason.IN_TABLE: "the reclaim table names it",
+    Reason.LISTED_BY_PROGRAM: "the program says that it would remove it",
     Reason.RUNNING: "is running",
     Reason.CREATED: "may start at any moment",
     Reason.UNKNOWN_STATE: "the runtime does not know its state",
