@@ -215,6 +215,8 @@ class Reason(StrEnum):
     ROTATED = "rotated"
     LEFT_BEHIND = "left_behind"
     DANGLING = "dangling"
+    IN_TABLE = "in_table"
+    LISTED_BY_PROGRAM = "listed_by_program"
     # kept
     RUNNING = "running"
     CREATED = "created"

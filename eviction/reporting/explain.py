@@ -29,6 +29,8 @@ REASONS: dict[str, str] = {
     Reason.ROTATED: "a newer rotated log of its container stays",
     Reason.LEFT_BEHIND: "a rotation that did not end has left it",
     Reason.DANGLING: "points to nothing",
+    Reason.IN_TABLE: "the reclaim table names it",
+    Reason.LISTED_BY_PROGRAM: "the program says that it would remove it",
     Reason.RUNNING: "is running",
     Reason.CREATED: "may start at any moment",
     Reason.UNKNOWN_STATE: "the runtime does not know its state",
