@@ -239,6 +239,7 @@ class Reason(StrEnum):
     IN_USE = "in_use"
     PINNED = "pinned"
     KEEP_LIST = "keep_list"
+    NEWEST_OF_REPOSITORY = "newest_of_repository"
     SANDBOX_IMAGE = "sandbox_image"
     SANDBOX_IMAGE_UNKNOWN = "sandbox_image_unknown"
     UNRESOLVED_IMAGE = "unresolved_image"
@@ -269,8 +270,7 @@ class Verdict(NamedTuple):
     `kind` and `reason` are words of `Kind` and `Reason`, or a function's own. `age_seconds` is set where the decision
     depended on the age, `eligible_in_seconds` where time alone will change the verdict, `pod_uid` for a part of a pod.
     `superseded_by`: the id of the newer copy that lets an older one be removed, and that must still be there then.
-    `state`: a container's when the plan was made. `rule`: whose rule decided. `identity`: a container's or a sandbox's,
-    as it was listed.
+    `state`: a container's when the plan was made. `rule`: whose rule decided. `identity`: a part of a pod's, as listed.
     """
 
     kind: str

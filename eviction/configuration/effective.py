@@ -121,6 +121,7 @@ class Configuration:
     maximum_dead_containers: int
     periodic_gc: bool
     keep_images: tuple[str, ...]
+    keep_newest_per_repository: int
     pod_logs_dir: str
     container_logs_dir: str
     hold_off_seconds: float
@@ -257,6 +258,7 @@ class _EffectiveConfiguration:
             maximum_dead_containers=written.maximumDeadContainers,
             periodic_gc=written.periodicGC,
             keep_images=tuple(written.keepImages),
+            keep_newest_per_repository=written.keepNewestPerRepository,
             pod_logs_dir=written.podLogsDir,
             container_logs_dir=written.containerLogsDir,
             hold_off_seconds=self._seconds("holdOffAfterStart") if has_runtime else 0.0,

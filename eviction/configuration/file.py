@@ -98,6 +98,7 @@ class ConfigurationFile(StrictModel):
     maximumDeadContainers: int = -1  # noqa: N815
     periodicGC: bool = False  # noqa: N815
     keepImages: list[str] = Field(default_factory=list)  # noqa: N815
+    keepNewestPerRepository: int = Field(0, ge=0)  # noqa: N815
     holdOffAfterStart: str = "5m"  # noqa: N815
     kubeletHealthzEndpoint: str = "127.0.0.1:10248"  # noqa: N815 # kubelet: healthzBindAddress, healthzPort
     holdOffForNewPods: str = "1s"  # noqa: N815

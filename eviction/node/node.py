@@ -78,7 +78,6 @@ NEEDS_RESTART = {
     "functions": "reclaimFunctions",
 }
 
-
 DIRECTORY_SECONDS = 2.0  # how long one question to the kubelet's directories may take, as for statvfs
 MOST_DIRECTORY_THREADS = 80  # one for each removal of a container side by side, and a pass
 DRAIN_SECONDS = 30.0  # the longest wait for removals that were sent, at the end
@@ -110,6 +109,7 @@ def _policies(configuration: Configuration) -> Policies:
             low_threshold_percent=configuration.image_gc_low_threshold_percent,
             keep=parse_keep_list(configuration.keep_images),
             pod_start_seconds=configuration.pod_start_seconds,
+            keep_newest_per_repository=configuration.keep_newest_per_repository,
         ),
     )
 

@@ -45,6 +45,7 @@ REASONS: dict[str, str] = {
     Reason.IN_USE: "a container uses it",
     Reason.PINNED: "is pinned",
     Reason.KEEP_LIST: "is on the keep-list",
+    Reason.NEWEST_OF_REPOSITORY: "is one of the newest of its repository",
     Reason.SANDBOX_IMAGE: "no pod starts without it",
     Reason.SANDBOX_IMAGE_UNKNOWN: "nothing says which image pod sandboxes need",
     Reason.UNRESOLVED_IMAGE: "a container uses an image that cannot be identified",

@@ -201,7 +201,8 @@ def test_the_table_of_the_configuration_has_every_field_and_its_default() -> Non
         if len(names) == len(documented) and names != ["kubeletConfig"]:
             values = [defaults[name] for name in names]
             assert documented == [
-                str(value).lower() if isinstance(value, bool) else str(value or "").strip("[]") for value in values
+                str(value).lower() if isinstance(value, bool) else "" if value in (None, []) else str(value)
+                for value in values
             ]
 
 

@@ -150,7 +150,7 @@ def _filesystem(field: str, written: FilesystemFields) -> FilesystemSpec:
 
 
 def _image(field: str, written: ImageFields) -> ImageSpec:
-    return ImageSpec(
+    spec = ImageSpec(
         name=written.name,
         count=written.count,
         size_bytes=amount_of(f"{field}.size", written.size),
@@ -159,6 +159,9 @@ def _image(field: str, written: ImageFields) -> ImageSpec:
         age_seconds=seconds_of(f"{field}.age", written.age),
         pinned=written.pinned,
     )
+    if spec.has_tag and spec.count > 1:
+        raise ScenarioError(f"{field}.count: only one image can be {quoted(spec.name)}, but it was {spec.count}")
+    return spec
 
 
 def _pod(field: str, written: PodFields) -> PodSpec:

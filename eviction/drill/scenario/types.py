@@ -81,8 +81,16 @@ class ImageSpec:
     pinned: bool = False
 
     @property
+    def has_tag(self) -> bool:
+        """Whether the name is a reference with a tag of its own, which only one image can have."""
+        return ":" in self.name.rpartition("/")[2]
+
+    @property
     def names(self) -> list[str]:
-        """The references: the name with the tag `1`. Several images are numbered, with two digits or more."""
+        """The references: the name with the tag `1`, or with its own. Several images are numbered, with two digits or
+        more."""
+        if self.has_tag:
+            return [self.name]
         if self.count == 1:
             return [f"{self.name}:1"]
         return [f"{self.name}-{number:02}:1" for number in range(1, self.count + 1)]
