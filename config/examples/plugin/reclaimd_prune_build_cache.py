@@ -21,6 +21,8 @@ from typing import Any
 
 from reclaim.plugins import MOST_OBJECTS, Found
 
+DEEPEST = 100  # levels, each of which is opened anew for each directory below it
+LONGEST = 3800  # characters of a directory: with the name of a file they are an id, which has at most 4096
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -56,7 +58,10 @@ class PruneBuildCache:
                     for entry in entries:
                         path = (*parents, entry.name)
                         if entry.is_dir(follow_symlinks=False):
-                            waiting.append(path)
+                            if len(path) <= DEEPEST and len(self._id(path)) <= LONGEST:
+                                waiting.append(path)
+                            else:
+                                yield Found(self._id(path), remove=False, reason="too_deep")
                         elif (found := self._found(path, entry)) is not None:
                             yield found
             except (FileNotFoundError, NotADirectoryError):
@@ -65,7 +70,7 @@ class PruneBuildCache:
             except OSError:
                 if not parents:
                     raise
-                yield Found(os.path.join(self._directory, *parents), remove=False, reason="unreadable")
+                yield Found(self._id(parents), remove=False, reason="unreadable")
 
     def _found(self, path: tuple[str, ...], entry: os.DirEntry[str]) -> Found | None:
         """A file with its verdict; None for a symlink, a socket and the like, and for what has just gone."""
@@ -83,7 +88,7 @@ class PruneBuildCache:
         else:
             reason = "not_used_lately"
         return Found(
-            id=os.path.join(self._directory, *path),
+            id=self._id(path),
             remove=reason == "not_used_lately",
             reason=reason,
             size_bytes=status.st_blocks * 512,
@@ -92,11 +97,16 @@ class PruneBuildCache:
             data=(path, _identity(status)),
         )
 
+    def _id(self, path: Sequence[str]) -> str:
+        return os.path.join(self._directory, *path)
+
     def check(self, found: Found) -> bool | str:
         """Whether it is the same file, and still too old."""
         status = self._status(found)
         if status is None:
             return False
+        if _identity(status) != found.data[1]:
+            return "changed"
         return True if _age(status) >= self._older_than else "used_meanwhile"
 
     def remove(self, found: Found) -> bool:
@@ -111,18 +121,17 @@ class PruneBuildCache:
 
     def present(self, found: Found) -> bool:
         """Whether the very file is still there. Raises OSError where that cannot be told."""
-        return self._status(found) is not None
+        status = self._status(found)
+        return status is not None and _identity(status) == found.data[1]
 
     def _status(self, found: Found) -> os.stat_result | None:
-        """The file as it is now; None if it is gone, or another one has its name. Raises OSError."""
-        path, identity = found.data
-        *parents, name = path
+        """What has the name of the file now; None: nothing. Raises OSError."""
+        *parents, name = found.data[0]
         try:
             with self._opened(parents) as directory:
-                status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+                return os.stat(name, dir_fd=directory, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return status if _identity(status) == identity else None
 
     @contextmanager
     def _opened(self, names: Sequence[str]) -> Iterator[int]:
@@ -147,6 +156,6 @@ def _age(status: os.stat_result) -> float:
     return max(time.time() - max(status.st_mtime, status.st_atime), 0.0)
 
 
-def _identity(status: os.stat_result) -> tuple[int, int]:
-    """Which file it is, whatever its name."""
-    return status.st_dev, status.st_ino
+def _identity(status: os.stat_result) -> tuple[int, int, int]:
+    """Which file it is, whatever its name. A new one often gets the inode of a removed one, but not its time."""
+    return status.st_dev, status.st_ino, status.st_mtime_ns
