@@ -77,6 +77,7 @@ check: development
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy config/examples/plugin/reclaimd_prune_build_cache.py
 	$(BIN)/lint-imports
 	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=$(VENV) --pyi_out=$(VENV) reclaim/cri/cri.proto
 	@diff -r $(VENV)/reclaim/cri/cri_pb2.py reclaim/cri/cri_pb2.py && diff $(VENV)/reclaim/cri/cri_pb2.pyi reclaim/cri/cri_pb2.pyi

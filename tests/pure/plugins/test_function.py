@@ -180,7 +180,7 @@ def test_a_plan_that_hangs_is_left_behind_and_the_next_function_goes_on() -> Non
 # ---- single objects that fail
 
 
-def test_a_removal_that_hangs_is_parked_and_the_others_go_on() -> None:
+def test_a_plugins_removal_that_hangs_is_parked_and_the_others_go_on() -> None:
     """It is waited for all the same; until it has ended it is left out."""
     let_go = threading.Event()
     clock = RunningClock()
