@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from reclaim.plugins.protocol import A_WORD, MOST_KINDS, MOST_OBJECTS, Found, is_word
+from reclaim.plugins.protocol import A_WORD, MOST_KINDS, MOST_OBJECTS, MOST_REASONS, Found, is_word
 from reclaim.pod_logs.names import printable_text
 from reclaim.types import Action, Kind, Plan, ReclaimError, Rule, Verdict
 
@@ -42,10 +42,11 @@ def kinds_of(kinds: object) -> tuple[str, ...]:
 def plan_of(objects: Iterable[object], kinds: Sequence[str]) -> tuple[Plan, dict[str, Found]]:
     """The plan of these objects, and each of them by the id of its verdict. Takes no more than one beyond the bound.
 
-    Raises PluginFailed for what is no object, has no kind of these, has the id of another one, or is one too many; and
-    whatever the iterable raises.
+    Raises PluginFailed for what is no object, has no kind of these, has the id of another one, is one too many or has a
+    reason too many; and whatever the iterable raises.
     """
     found: dict[str, Found] = {}
+    reasons: set[str] = set()
     verdicts: list[Verdict] = []
     for each in islice(objects, MOST_OBJECTS + 1):
         if len(found) == MOST_OBJECTS:
@@ -57,6 +58,9 @@ def plan_of(objects: Iterable[object], kinds: Sequence[str]) -> tuple[Plan, dict
         verdict = _verdict(each, each.kind or kinds[0])
         if verdict.id in found:
             raise PluginFailed(f"two objects of its plan have the id {each.id[:60]!r}")
+        reasons.add(each.reason)
+        if len(reasons) > MOST_REASONS:
+            raise PluginFailed(f"its plan has more than {MOST_REASONS} different reasons")
         found[verdict.id] = each
         verdicts.append(verdict)
     remove = tuple(verdict for verdict in verdicts if verdict.action is Action.REMOVE)

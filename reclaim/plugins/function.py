@@ -16,12 +16,14 @@ from reclaim.execution.remover import GONE, Ready, Refused
 from reclaim.execution.stages import Stage, StagePlan, Stopwatch
 from reclaim.functions import ReclaimContext, ReclaimFunction
 from reclaim.plugins.answers import PluginFailed, kinds_of, plan_of, said
-from reclaim.plugins.protocol import A_WORD, Found, ReclaimPlugin, is_word
+from reclaim.plugins.protocol import A_WORD, MOST_REASONS, Found, ReclaimPlugin, is_word
 from reclaim.types import MeasureDisk, Plan, RemovalFailed, Result, RuntimeUnavailable, Verdict
 
 FRESH_SECONDS = 1.0  # a plugin may have to ask a program of its own; the runtime's status is 50 ms old at most
 CHANGED = "changed"
 """Why an object is kept of which `check` says that it is not the planned one any more."""
+
+A_REASON = f"one of at most {MOST_REASONS} reasons, each {A_WORD}"
 
 Answer = TypeVar("Answer")
 
@@ -51,6 +53,7 @@ class PluginRemover:
         self._plugin = plugin
         self._found = found
         self._clock = clock
+        self._reasons = {each.reason for each in found.values()}
         self.frees_late = any(each.remove and each.size_bytes is None for each in found.values())
 
     def check(self, verdict: Verdict) -> Ready | Refused:
@@ -65,10 +68,16 @@ class PluginRemover:
                 return Refused(CHANGED) if self._is_present(found) else GONE
         except PluginFailed as error:
             return Refused(result=Result.FAILED, error=f"its check failed: {error}")
-        if is_word(answer):
+        if is_word(answer) and self._is_one_of_few(answer):
             return Refused(answer)
-        said_so = f"its check answered {_shown(answer)}; allowed are True, False and {A_WORD}"
+        said_so = f"its check answered {_shown(answer)}; allowed are True, False and {A_REASON}"
         return Refused(result=Result.FAILED, error=said_so)
+
+    def _is_one_of_few(self, reason: str) -> bool:
+        """Whether the plugin has not more reasons with this one than a plan may have."""
+        if len(self._reasons) < MOST_REASONS:
+            self._reasons.add(reason)
+        return reason in self._reasons
 
     def remove(self, verdict: Verdict) -> bool:
         """The plugin's removal; False if it says so. Raises RemovalFailed for what it raises or may not answer."""
@@ -86,7 +95,7 @@ class PluginRemover:
         try:
             return self._is_present(self._found[verdict.id])
         except PluginFailed as error:
-            raise RuntimeUnavailable(f"whether {verdict.name} is gone cannot be told: {error}") from error
+            raise RuntimeUnavailable(f"whether {verdict.name[:200]} is gone cannot be told: {error}") from error
 
     def _is_present(self, found: Found) -> bool:
         answer = _asked(lambda: self._plugin.present(found))

@@ -19,6 +19,7 @@ MOST_OBJECTS: Final = 100_000
 """The most objects of one plan. Where there are more, a plan names those that would go first; a later plan the rest."""
 
 MOST_KINDS: Final = 8
+MOST_REASONS: Final = 32  # different ones of one plan; they are labels of metrics
 LONGEST_ID: Final = 4096  # characters: PATH_MAX
 LARGEST: Final = 2**63 - 1
 A_WORD: Final = "a word of at most 32 characters: a-z, 0-9 and _, beginning with a letter"
@@ -36,10 +37,10 @@ class Found:
     """One object that a plan has found. Raises ValueError for a value that is not allowed.
 
     `id`: which one it is, different for each object of a plan, at most 4096 characters. `remove`: whether it may go.
-    `reason`: why, in one word. `size_bytes`: what its removal promises to free; None: not known. `name`: for people;
-    empty: the id. `kind`: one of the plugin's `kinds`; empty: the first. `age_seconds`: where the decision depended on
-    its age. `eligible_in_seconds`: of an object that is kept, when time alone will let it go. `data`: the plugin's own;
-    it comes back with the object, and nobody else looks at it.
+    `reason`: why, in one word; a plan has at most 32 different ones. `size_bytes`: what its removal promises to free;
+    None: not known. `name`: for people; empty: the id. `kind`: one of the plugin's `kinds`; empty: the first.
+    `age_seconds`: where the decision depended on its age. `eligible_in_seconds`: of an object that is kept, when time
+    alone will let it go. `data`: the plugin's own; it comes back with the object, and nobody else looks at it.
     """
 
     id: str
@@ -124,5 +125,8 @@ def _is_seconds(value: object) -> bool:
 
 def _shown(value: object) -> str:
     """A value in a sentence, cut to a bounded length."""
-    text = repr(value[:60] if isinstance(value, str) else value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    if isinstance(value, str | bytes):
+        return repr(value[:60])
+    if value is None or isinstance(value, int | float):
+        return repr(value)[:60]
+    return f"of type {type(value).__name__}"

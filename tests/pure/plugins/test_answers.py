@@ -39,6 +39,7 @@ NAN, INFINITE = float("nan"), float("inf")
         ("id", "\ud800", "the id of an object is '\\ud800'"),
         ("name", b"x", "name of object 'a' is b'x'"),
         ("name", None, "name of object 'a' is None"),
+        ("name", ["x"] * 1000, "name of object 'a' is of type list"),
         ("kind", "Crate", "kind of object 'a' is 'Crate'; allowed is a word of at most 32 characters"),
         ("kind", 1, "kind of object 'a' is 1"),
         ("remove", 1, "remove of object 'a' is 1; allowed is True or False"),
@@ -129,6 +130,14 @@ def test_ten_million_objects_are_not_waited_for() -> None:
     with pytest.raises(PluginFailed, match=r"^its plan has more than 100000 objects$"):
         plan_of(objects(), KINDS)
     assert taken == MOST_OBJECTS + 1
+
+
+def test_reasons_without_end_are_refused() -> None:
+    """They are labels of metrics."""
+    objects = [Found(str(number), False, f"reason_{number}") for number in range(33)]
+    assert len(plan_of(objects[:32], KINDS)[0].keep) == 32
+    with pytest.raises(PluginFailed, match=r"^its plan has more than 32 different reasons$"):
+        plan_of(objects, KINDS)
 
 
 def test_as_many_objects_as_are_allowed_are_a_plan() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -216,9 +217,9 @@ def test_what_its_check_refuses_is_kept_with_its_word() -> None:
     [
         (raised(OSError(5, "Input/output error")), "its check failed: OSError: [Errno 5] Input/output error"),
         (raised(SystemExit()), "its check failed: SystemExit: it says nothing more"),
-        (lambda: None, "its check answered something of type NoneType; allowed are True, False and a word of "),
-        (lambda: 1, "its check answered something of type int; allowed are True, False and a word of "),
-        (lambda: "Not now", "its check answered 'Not now'; allowed are True, False and a word of "),
+        (lambda: None, "its check answered something of type NoneType; allowed are True, False and one of at most 32 "),
+        (lambda: 1, "its check answered something of type int; allowed are True, False and one of at most 32 "),
+        (lambda: "Not now", "its check answered 'Not now'; allowed are True, False and one of at most 32 "),
     ],
 )
 def test_a_check_that_fails_fails_its_object_alone(answer: Callable[[], Any], error: str) -> None:
@@ -228,6 +229,15 @@ def test_a_check_that_fails_fails_its_object_alone(answer: Callable[[], Any], er
     assert results(result) == {"a": Result.FAILED, "b": Result.REMOVED}
     assert result.outcomes[0].error.startswith(error)
     assert shelf.removed == ["b"]
+
+
+def test_words_of_checks_without_end_are_refused() -> None:
+    """With that of its plan there are 32; the next one is none, and those that were said before still are."""
+    names = [f"n{number}" for number in range(34)]
+    words = {name: f"because_of_{name}" for name in names} | {"n33": "because_of_n0"}
+    result = called(Shelf(names, checks={name: partial(str, word) for name, word in words.items()}))
+    assert results(result) == {"n31": Result.FAILED, "n32": Result.FAILED}
+    assert reasons(result) == {name: word for name, word in words.items() if name not in ("n31", "n32")}
 
 
 @pytest.mark.parametrize(

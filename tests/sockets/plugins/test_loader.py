@@ -195,7 +195,7 @@ def test_a_directory_that_others_may_write_is_refused(site: Path) -> None:
 
 def test_byte_code_that_others_may_write_is_refused(site: Path) -> None:
     """It is what Python loads; pip's record does not always name it."""
-    cached = Path(py_compile.compile(str(write(site)), doraise=True))
+    cached = Path(str(py_compile.compile(str(write(site)), doraise=True)))
     cached.chmod(0o666)
     assert f"{cached} is not safe: every user may write it" in refused()
     cached.unlink()
