@@ -13,8 +13,8 @@ from eviction.decision.reclaim_table import RELEASE_SPECULATIVE_PREALLOCATION
 from eviction.node.node import Node
 from eviction.reporting.disk_survey import explained
 from eviction.reporting.explain import below_sentence, late_threshold_sentence, reclaiming_sentence
-from eviction.reporting.log import Log
-from eviction.reporting.pass_record import Pass, PassResult
+from eviction.reporting.log import Level, Log
+from eviction.reporting.pass_record import Pass, PassResult, names_of_removed
 from eviction.reporting.throttled_log import ThrottledLog
 from eviction.telemetry.events import EventSink
 from eviction.types import Decision, NodeCondition, Threshold
@@ -111,6 +111,8 @@ class Announcements:
         head = f"{acted_on.signal if acted_on else 'request'}: {record.reason}"
         head = f"{head}; took {format_duration(record.timings.total_seconds)}"
         self._preallocation(record)
+        if removed := names_of_removed(record.removals):
+            self._log.in_text(Level.INFO, f"removed {removed}", **{"pass": record.id})
         if record.result is PassResult.SATISFIED and record.released is not None and not record.removals:
             self._throttled_log.info(head, key="released", **fields)  # a file that grows may cause some in a second
         elif record.result is PassResult.SATISFIED:

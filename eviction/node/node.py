@@ -72,14 +72,14 @@ NEEDS_RESTART = {
     "pod_logs_dir": "podLogsDir",
     "container_logs_dir": "containerLogsDir",
     "state_file": "stateFile",
+    "history_file": "historyFile",
+    "history_size_bytes": "historySize",
     "kubelet_endpoint": "kubeletEndpoint",
     "kubelet_place": "kubeletEndpoint",
     "terminated_by_evidence": "terminatedPods",
     "terminated_pod_age_seconds": "terminatedPodAge",
     "periodic_gc": "periodicGC",
 }
-
-
 DIRECTORY_SECONDS = 2.0  # how long one question to the kubelet's directories may take, as for statvfs
 MOST_DIRECTORY_THREADS = 80  # one for each removal of a container side by side, and a pass
 DRAIN_SECONDS = 30.0  # the longest wait for removals that were sent, at the end

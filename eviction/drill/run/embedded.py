@@ -53,6 +53,7 @@ def configuration_of(scenario: Scenario, node: EmbeddedNode) -> Configuration:
         "podLogsDir": node.pod_logs_directory,
         "containerLogsDir": node.container_logs_directory,
         "stateFile": "",
+        "historyFile": "",
         "containerRuntimeEndpoint": node.endpoint,
         "controlSocket": "",
     }

@@ -49,6 +49,8 @@ SET_BY_THE_DRILL = frozenset(
         "containerRuntimeEndpoint",
         "imageServiceEndpoint",
         "stateFile",
+        "historyFile",
+        "historySize",
         "lockDirectory",
         "controlSocket",
         "metricsAddress",
