@@ -5,7 +5,7 @@ Each has `kind` and `time` (when it was written, RFC 3339 in UTC). The other fie
 
 * `pass`: one pass, with the removals that fit; `removals`: further ones of the pass whose id is `pass`. A pass of a
   periodic loop has the trigger `periodic`.
-* `parked_ended`: the outcome of a removal that its pass did not wait for.
+* `parked_ended`: a removal that its pass did not wait for, with its outcome.
 * `started`, `stopped`: of the daemon; `dropped`: so many `records` could not be written.
 
 Covers: values to bytes, and bytes to values. Does not cover: which passes are recorded (`recorder`).
@@ -76,7 +76,7 @@ def periodic_records(identity: str, result: ReclaimResult, wall: float) -> list[
 
 def parked_ended_record(outcome: Outcome, wall: float) -> bytes:
     """A removal that has ended after its pass."""
-    return _encoded({"kind": "parked_ended", "time": timestamp(wall), **outcome_json(outcome)})
+    return _encoded({"kind": "parked_ended", "time": timestamp(wall), "removals": [outcome_json(outcome)]})
 
 
 def daemon_record(kind: str, version: str, wall: float, pid: int) -> bytes:

@@ -51,8 +51,6 @@ def selected(
 
 
 def _about(document: Document, text: str) -> list[Document]:
-    if document["kind"] == "parked_ended":
-        return [document] if is_about(document, text) else []
     removals = [removal for removal in document.get("removals", ()) if is_about(removal, text)]
     return [{**document, "removals": removals}] if removals else []
 

@@ -2,7 +2,8 @@
 
 What lies at its path and is not a history is refused and left alone; so is one that others may write. No symbolic link
 is followed. A reader needs no lock: a block that is being written has a wrong checksum, and one that was overwritten
-since the reader began has a number that is too high. A file of which an end is missing is read as far as it goes.
+since the reader began has a number that is too high: its record is missing, and no record is half. A file of which an
+end is missing is read as far as it goes.
 
 Covers: one file, its header, its records. Does not cover: the bytes of a block (`blocks`), writing (`store`).
 """

@@ -62,14 +62,12 @@ def _cut(row: _Row, width: int) -> str:
 def _rows(document: Document) -> Iterator[_Row]:
     time = str(document.get("time", ""))[:19].replace("T", " ")
     kind = document["kind"]
-    if kind in ("pass", "removals"):
+    if kind in ("pass", "removals", "parked_ended"):
         identity = str(document.get("id") or document.get("pass") or "-")
         for removal in document.get("removals", ()):
             yield _removal(time, removal, identity)
         if kind == "pass":
             yield _pass(time, document, identity)
-    elif kind == "parked_ended":
-        yield _removal(time, document, "-")
     elif kind == "dropped":
         yield _sentence(time, "dropped", f"{document.get('records')} records that could not be written")
     else:
