@@ -72,8 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
         endpoints.on_observation()
 
     def on_pass(record: Pass) -> None:
-        history.passed(record)
         endpoints.on_pass(record)
+        history.passed(record)
 
     manager = Manager(
         node,

@@ -12,9 +12,14 @@ from eviction.decision.ladder import later_than_kubelet
 from eviction.decision.reclaim_table import RELEASE_SPECULATIVE_PREALLOCATION
 from eviction.node.node import Node
 from eviction.reporting.disk_survey import explained
-from eviction.reporting.explain import below_sentence, late_threshold_sentence, reclaiming_sentence
+from eviction.reporting.explain import (
+    below_sentence,
+    late_threshold_sentence,
+    names_of_removed,
+    reclaiming_sentence,
+)
 from eviction.reporting.log import Level, Log
-from eviction.reporting.pass_record import Pass, PassResult, names_of_removed
+from eviction.reporting.pass_record import Pass, PassResult
 from eviction.reporting.throttled_log import ThrottledLog
 from eviction.telemetry.events import EventSink
 from eviction.types import Decision, NodeCondition, Threshold

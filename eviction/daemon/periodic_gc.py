@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 from eviction.configuration.effective import Extent
 from eviction.node.node import Node
+from eviction.reporting.explain import names_of_removed
 from eviction.reporting.log import Level, Log
-from eviction.reporting.pass_record import names_of_removed
 from eviction.telemetry.events import EventSink
 from reclaim.events import EventReason, GCEvent
 from reclaim.execution.workers import NoThread

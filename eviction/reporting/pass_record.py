@@ -16,7 +16,7 @@ from eviction.reporting.observations_json import observations_json, threshold_js
 from eviction.types import Decision, Threshold
 from reclaim.disk_need import NEVER, OrderDecision
 from reclaim.released import Released
-from reclaim.types import Outcome, ReclaimResult, Result
+from reclaim.types import Outcome, ReclaimResult
 from signals.quantity import format_bytes
 from signals.types import SignalObservations
 
@@ -165,14 +165,6 @@ def pass_summary(record: Pass) -> dict[str, Any]:
         "removals_by_result": removals_by_result(record.removals),
         "removals_left_out": max(len(record.removals) - MOST_REPORTED, 0),
     }
-
-
-def names_of_removed(outcomes: Iterable[Outcome]) -> str:
-    """What was removed: `image a, image b and 12 more`, at most 32 names; empty if nothing was."""
-    removed = [outcome.verdict for outcome in outcomes if outcome.result is Result.REMOVED]
-    names = ", ".join(f"{verdict.kind} {shortened(verdict.name)}" for verdict in removed[:MOST_REPORTED])
-    more = len(removed) - MOST_REPORTED
-    return f"{names} and {more} more" if more > 0 else names
 
 
 def _first_removals(functions: tuple[ReclaimResult, ...]) -> tuple[ReclaimResult, ...]:
