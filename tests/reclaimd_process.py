@@ -66,6 +66,7 @@ def write_configuration(path: Path, **fields: object) -> Path:
         "podLogsDir": str(path.parent / "log" / "pods"),
         "containerLogsDir": str(path.parent / "log" / "containers"),
         "stateFile": "",
+        "historyFile": "",
         "lockDirectory": str(path.parent / "lock"),
         "apiVersion": "reclaimd.io/v1alpha1",
         "kind": "ReclaimdConfiguration",

@@ -3,7 +3,7 @@ _reclaimd() {
   local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}" command="${COMP_WORDS[1]}"
   COMPREPLY=()
   if [ "$COMP_CWORD" -eq 1 ]; then
-    COMPREPLY=($(compgen -W 'run reclaim check plan status top config doctor ballast drill --help --version' -- "$current"))
+    COMPREPLY=($(compgen -W 'run reclaim check plan status top history config doctor ballast drill --help --version' -- "$current"))
     return
   fi
   case "$command $previous" in
@@ -46,7 +46,7 @@ _reclaimd() {
     'reclaim --eviction-minimum-reclaim') return ;;
     'reclaim -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
     'reclaim --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
-    'reclaim --signal') COMPREPLY=($(compgen -W 'nodefs.available nodefs.inodesFree imagefs.available imagefs.inodesFree containerfs.available containerfs.inodesFree' -- "$current")); return ;;
+    'reclaim --signal') return ;;
     'reclaim --until') return ;;
     'check --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'check --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
@@ -125,6 +125,28 @@ _reclaimd() {
     'top --eviction-minimum-reclaim') return ;;
     'top --interval') return ;;
     'top --count') return ;;
+    'history --since') return ;;
+    'history --object') return ;;
+    'history --limit') return ;;
+    'history -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
+    'history --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
+    'history --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'history --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
+    'history --container-runtime-endpoint') return ;;
+    'history --image-service-endpoint') return ;;
+    'history --kubelet-config') return ;;
+    'history --root-dir') return ;;
+    'history --eviction-pressure-transition-period') return ;;
+    'history --minimum-image-ttl-duration') return ;;
+    'history --minimum-container-ttl-duration') return ;;
+    'history --image-gc-high-threshold') return ;;
+    'history --image-gc-low-threshold') return ;;
+    'history --maximum-dead-containers-per-container') return ;;
+    'history --maximum-dead-containers') return ;;
+    'history --eviction-hard') return ;;
+    'history --eviction-soft') return ;;
+    'history --eviction-soft-grace-period') return ;;
+    'history --eviction-minimum-reclaim') return ;;
     'config --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'config --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'config --container-runtime-endpoint') return ;;
@@ -204,6 +226,7 @@ _reclaimd() {
     plan) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --pods --signal' -- "$current")) ;;
     status) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --history' -- "$current")) ;;
     top) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --interval --count' -- "$current")) ;;
+    history) COMPREPLY=($(compgen -W '-h --help --since --object --limit -o --output --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim' -- "$current")) ;;
     config) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output' -- "$current")) ;;
     doctor) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output' -- "$current")) ;;
     ballast) COMPREPLY=($(compgen -W '-h --help create status remove --file --size -o --output' -- "$current")) ;;

@@ -25,6 +25,7 @@ COMMANDS = {
     "plan": "what would be removed now, and why each other thing is kept",
     "status": "what the running daemon is doing, and its last passes",
     "top": "the same as status, live in the terminal",
+    "history": "every pass and every removal of the last weeks, from a file",
     "config": "the effective configuration, the origin of every value, and the ladder of marks",
     "doctor": "what is wrong or risky on this node, each with what to do",
     "ballast": "the file that is given up when the disk is full: make it, show it, remove it",

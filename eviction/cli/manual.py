@@ -38,6 +38,7 @@ PLACES = (
     ("/var/lib/kubelet/config.yaml", "the kubelet's configuration, read only"),
     ("/run/reclaimd/control.sock", "where status and top ask the daemon"),
     ("/var/lib/reclaimd/images.json", "when each image was first seen and last used"),
+    ("/var/lib/reclaimd/history", "every pass and every removal of the last weeks"),
 )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import threading
+from collections.abc import Sequence
 from contextlib import closing
 
 from eviction.cli import EXIT_USAGE
@@ -26,6 +27,9 @@ from eviction.cli.termination import block_termination, on_signals
 from eviction.configuration.effective import Configuration
 from eviction.control.reclaim import ReclaimOptions, ReclaimRefused, read_options, respond
 from eviction.node.node import DRAIN_SECONDS, Node
+from eviction.reporting.pass_record import Pass
+from reclaim.types import Outcome
+from signals.clock import SystemClock
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +55,9 @@ def run(arguments: argparse.Namespace) -> int:
     block_termination()
     stopping = threading.Event()
     on_signals(stopping.set)
+    ended: list[Outcome] = []
     with closing(Node(configuration, dry_run=options.dry_run, stopping=stopping)) as node:
+        node.on_parked_ended = ended.append
         if node.endpoint.found:
             mention(f"no endpoint configured; using {node.endpoint.runtime}")
         problem, observations, decision = observe(node)
@@ -59,6 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
             answer = respond(options, node, observations, decision, problem)
         with Progress("waiting for removals that are not answered", lambda: removing(node)):
             node.removals.wait(DRAIN_SECONDS)  # leaving would cancel them
+        if answer.record is not None and not options.dry_run:
+            write_history(configuration, answer.record, ended)
     if answer.sentence:
         exit_with(answer.exit_code, answer.sentence)
     if answer.document is not None:
@@ -66,6 +74,19 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         answer_lines(answer.lines)
     return answer.exit_code
+
+
+def write_history(configuration: Configuration, record: Pass, ended: Sequence[Outcome]) -> None:
+    """Records the pass and what was parked in it, within 1 s; what is wrong with the history goes to stderr."""
+    from eviction.history_file.recorder import HistoryRecorder  # only now: relief waits for no import
+
+    size_bytes = configuration.history_size_bytes
+    history = HistoryRecorder(configuration.history_file, size_bytes, SystemClock(), mention)
+    history.passed(record)
+    for outcome in ended:
+        history.parked_ended(outcome)
+    if not history.finish():
+        mention("not all of the pass is in the history")
 
 
 def removing(node: Node) -> str:

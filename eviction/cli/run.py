@@ -20,14 +20,17 @@ from eviction.daemon.endpoints import DaemonEndpoints, within_watchdog
 from eviction.daemon.image_records_saver import ImageRecordsSaver
 from eviction.daemon.manager import Manager
 from eviction.daemon.periodic_gc import PeriodicGC
+from eviction.history_file.recorder import HistoryRecorder
 from eviction.node.hold_off import HoldOff, KubeletHealth, kubelet_is_healthy
 from eviction.node.node import CannotPrepare, Node
 from eviction.reporting.explain import no_effect_sentences
 from eviction.reporting.log import Log
+from eviction.reporting.pass_record import Pass
 from eviction.telemetry.events import EventSink, FanOutSink, LogSink
 from eviction.telemetry.systemd import Notifier, listening_socket
 from eviction.types import Decision
 from reclaim.execution.workers import NoThread
+from reclaim.types import Outcome
 from signals.types import SignalObservations
 from signals.watcher import FsWatcher
 
@@ -61,23 +64,29 @@ def run(arguments: argparse.Namespace) -> int:
         configuration.hold_off_seconds, node.clock.monotonic(), node.clock.monotonic, kubelet_health.healthy
     )
     events, finish_events = start_events(configuration, log, node)
-    endpoints = DaemonEndpoints(node, hold_off, log, notifier)
+    history = HistoryRecorder(configuration.history_file, configuration.history_size_bytes, node.clock, log.warning)
+    endpoints = DaemonEndpoints(node, hold_off, log, notifier, lambda: history.counts)
 
     def on_observation(observations: SignalObservations, _: Decision) -> None:
         watches.follow(observations)
         endpoints.on_observation()
 
+    def on_pass(record: Pass) -> None:
+        endpoints.on_pass(record)
+        history.passed(record)
+
     manager = Manager(
         node,
         log,
         may_act=hold_off.why,
-        on_pass=endpoints.on_pass,
+        on_pass=on_pass,
         on_observation=on_observation,
         on_detected=saver.save,
         events=events,
     )
     prepare(node, manager)
-    periodic = PeriodicGC(node, log, events, hold_off.why) if configuration.periodic_gc else None
+    periodic = PeriodicGC(node, log, events, hold_off.why, history.collected) if configuration.periodic_gc else None
+    node.on_parked_ended = both(node.on_parked_ended, history.parked_ended)
 
     def observe_now() -> None:
         manager.observe_now()
@@ -92,6 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     for sentence in no_effect_sentences(configuration.thresholds):
         log.warning(sentence)
+    history.started()
     watches.start(log)
     control = start_control(configuration.control_socket, node, manager, loaded, log)
     endpoints.start(configuration.metrics_address, manager, listening_socket(os.environ, os.getpid(), "metrics"))
@@ -106,6 +116,8 @@ def run(arguments: argparse.Namespace) -> int:
     if periodic is not None:
         start_periodic_gc(periodic)
     manager.run()
+    history.stopped()
+    history.finish()
     saver.finish()
     finish_events()
     watches.stop()
@@ -118,6 +130,16 @@ def run(arguments: argparse.Namespace) -> int:
     log.finish()
     lock.close()
     return EXIT_OK
+
+
+def both(first: Callable[[Outcome], None], second: Callable[[Outcome], None]) -> Callable[[Outcome], None]:
+    """Calls both, in this order."""
+
+    def call(outcome: Outcome) -> None:
+        first(outcome)
+        second(outcome)
+
+    return call
 
 
 def prepare(node: Node, manager: Manager) -> None:

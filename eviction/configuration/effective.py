@@ -70,6 +70,7 @@ KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
 LONGEST_HOLD_OFF_FOR_NEW_PODS = 10.0
 SHORTEST_TERMINATED_POD_AGE = 10.0  # two observations lie a minute apart; only tests want less than some minutes
 SHORTEST_REMOVAL_PATIENCE = 0.5  # large images take longer on a good day; the tests of a stuck runtime want a short one
+SMALLEST_HISTORY_BYTES, LARGEST_HISTORY_BYTES = 1 << 20, 1 << 30
 AUTO = "auto"  # of kubeletEndpoint
 KUBELET_ENDPOINT_FIELDS = {
     "url": "kubeletEndpoint",
@@ -133,6 +134,8 @@ class Configuration:
     poll_ceiling_seconds: float
     assumed_fill_rate: int
     state_file: str = ""
+    history_file: str = ""
+    history_size_bytes: int = 16 << 20
     lock_directory: str = ""
     kubelet_endpoint: KubeletEndpoint | None = None
     kubelet_place: KubeletPlace | None = None
@@ -270,6 +273,8 @@ class _EffectiveConfiguration:
             poll_ceiling_seconds=poll_ceiling,
             assumed_fill_rate=self._rate("assumedFillRate"),
             state_file=written.stateFile,
+            history_file=written.historyFile,
+            history_size_bytes=self._history_size(),
             lock_directory=written.lockDirectory,
             kubelet_endpoint=self._kubelet_endpoint(),
             kubelet_place=self._kubelet_place(),
@@ -366,6 +371,16 @@ class _EffectiveConfiguration:
         if seconds > most:
             raise self._origins.error(name, f"must be at most {most:g}s, but it was {getattr(self._written, name)!r}")
         return seconds
+
+    def _history_size(self) -> int:
+        text = self._written.historySize
+        try:
+            size_bytes = whole(parse_quantity(text))
+        except QuantityError as error:
+            raise self._origins.error("historySize", str(error)) from None
+        if not SMALLEST_HISTORY_BYTES <= size_bytes <= LARGEST_HISTORY_BYTES:
+            raise self._origins.error("historySize", f"must be between 1Mi and 1Gi, but it was {text!r}")
+        return size_bytes
 
     def _rate(self, name: str) -> int:
         text = getattr(self._written, name)

@@ -108,6 +108,8 @@ class ConfigurationFile(StrictModel):
     pollCeiling: str = "10s"  # noqa: N815
     assumedFillRate: str = "500Mi"  # noqa: N815
     stateFile: str = "/var/lib/reclaimd/images.json"  # noqa: N815
+    historyFile: str = "/var/lib/reclaimd/history"  # noqa: N815
+    historySize: str = "16Mi"  # noqa: N815
     lockDirectory: str = "/run/reclaimd/lock"  # noqa: N815
     controlSocket: str = "/run/reclaimd/control.sock"  # noqa: N815
     metricsAddress: str = "127.0.0.1:9746"  # noqa: N815

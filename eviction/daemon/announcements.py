@@ -12,8 +12,13 @@ from eviction.decision.ladder import later_than_kubelet
 from eviction.decision.reclaim_table import RELEASE_SPECULATIVE_PREALLOCATION
 from eviction.node.node import Node
 from eviction.reporting.disk_survey import explained
-from eviction.reporting.explain import below_sentence, late_threshold_sentence, reclaiming_sentence
-from eviction.reporting.log import Log
+from eviction.reporting.explain import (
+    below_sentence,
+    late_threshold_sentence,
+    names_of_removed,
+    reclaiming_sentence,
+)
+from eviction.reporting.log import Level, Log
 from eviction.reporting.pass_record import Pass, PassResult
 from eviction.reporting.throttled_log import ThrottledLog
 from eviction.telemetry.events import EventSink
@@ -97,6 +102,10 @@ class Announcements:
         self._reclaiming.add(sentence)
         self._events.warn(GCEvent(EventReason.EVICTION_THRESHOLD_MET, sentence, repeated=repeated))
 
+    def program_line(self, name: str, line: str) -> None:
+        """A line that a program of the configuration has printed. Any thread."""
+        self._log.info(f"{name}: {line}", function=name)
+
     def row_is_empty(self, threshold: Threshold, now: float) -> None:
         """Instead of a pass where no function is to be called: the kubelet's event all the same, as in each of its own
         passes, which are 10 s apart."""
@@ -111,6 +120,8 @@ class Announcements:
         head = f"{acted_on.signal if acted_on else 'request'}: {record.reason}"
         head = f"{head}; took {format_duration(record.timings.total_seconds)}"
         self._preallocation(record)
+        if removed := names_of_removed(record.removals):
+            self._log.in_text(Level.INFO, f"removed {removed}", **{"pass": record.id})
         if record.result is PassResult.SATISFIED and record.released is not None and not record.removals:
             self._throttled_log.info(head, key="released", **fields)  # a file that grows may cause some in a second
         elif record.result is PassResult.SATISFIED:

@@ -28,11 +28,19 @@ if TYPE_CHECKING:
 class DaemonEndpoints:
     """Passes observations, inotify events and reclaim passes on to metrics and systemd."""
 
-    def __init__(self, node: Node, hold_off: HoldOff, log: Log, notifier: Notifier):
+    def __init__(
+        self,
+        node: Node,
+        hold_off: HoldOff,
+        log: Log,
+        notifier: Notifier,
+        history_counts: Callable[[], tuple[int, int]] = lambda: (0, 0),
+    ):
         self._node = node
         self._hold_off = hold_off
         self._log = log
         self._notifier = notifier
+        self._history_counts = history_counts
         self._ready = False
         self._metrics: Metrics | None = None
         self._server: HttpServer | None = None
@@ -47,7 +55,11 @@ class DaemonEndpoints:
         from eviction.telemetry.metrics import Metrics
 
         metrics = Metrics(
-            manager.node_status, self._hold_off.why, self._node.collector.functions, lambda: self._log.dropped
+            manager.node_status,
+            self._hold_off.why,
+            self._node.collector.functions,
+            lambda: self._log.dropped,
+            self._history_counts,
         )
         server = HttpServer(
             address,

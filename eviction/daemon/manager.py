@@ -98,6 +98,7 @@ class Manager:
         self.requests = ReclaimQueue(self._observe_at_once, self.doing, signals=node.configuration.signals)
         node.removals.on_parked = self._announcements.parked
         node.on_parked_ended = self._announcements.parked_ended
+        node.on_program_line = self._announcements.program_line
 
     def prepare(self) -> None:
         """Starts the worker's threads. Raises NoThread."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from eviction.configuration.effective import Extent
 from eviction.node.node import Node
+from eviction.reporting.explain import names_of_removed
 from eviction.reporting.log import Level, Log
 from eviction.telemetry.events import EventSink
 from reclaim.events import EventReason, GCEvent
@@ -133,10 +134,18 @@ class PeriodicLoop:
 class PeriodicGC:
     """Both loops over one node. With the manager they share only the node's connection and image records.
 
-    `may_act`: called before each pass; returns why no pass may run now, or None.
+    `may_act`: called before each pass; returns why no pass may run now, or None. `on_result`: called after each pass.
     """
 
-    def __init__(self, node: Node, log: Log, events: EventSink, may_act: Callable[[], str | None]):
+    def __init__(
+        self,
+        node: Node,
+        log: Log,
+        events: EventSink,
+        may_act: Callable[[], str | None],
+        on_result: Callable[[ReclaimResult], None] = lambda _: None,
+    ):
+        self._on_result = on_result
         self._node = node
         self._log = log
         self._events = events
@@ -181,10 +190,12 @@ class PeriodicGC:
         return result.reclaim.error
 
     def _log_removals(self, what: str, result: ReclaimResult) -> None:
+        self._on_result(result)
         removed = [outcome for outcome in result.outcomes if outcome.result is Result.REMOVED]
         for outcome in result.outcomes:
             if outcome.result is Result.FAILED:
                 self._log.error(f"{outcome.verdict.kind} {outcome.verdict.name} could not be removed: {outcome.error}")
         if removed:
             size = f" of nominally {format_bytes(result.nominal_bytes)}" if result.nominal_bytes else ""
-            self._log.info(f"{what} garbage collection: removed {len(removed)} objects{size}")
+            names = names_of_removed(removed)
+            self._log.info(f"{what} garbage collection: removed {len(removed)} objects{size}: {names}")

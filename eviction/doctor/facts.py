@@ -52,7 +52,7 @@ def gather(node: Node) -> NodeFacts:
         pods_readable=os.access(os.path.join(configuration.root_directory, "pods"), os.R_OK | os.X_OK)
         if configuration.has_runtime
         else None,
-        unwritable=_unwritable(configuration.state_file, configuration.pod_logs_dir),
+        unwritable=_unwritable(configuration.state_file, configuration.history_file, configuration.pod_logs_dir),
         log_symlinks=_symlinks(
             podLogsDir=configuration.pod_logs_dir, containerLogsDir=configuration.container_logs_dir
         ),
@@ -193,13 +193,13 @@ def _has_volumes(directory: str) -> bool:
     return any(_listed(os.path.join(directory, plugin)) for plugin in _listed(directory))
 
 
-def _unwritable(state_file: str, pod_logs_dir: str) -> tuple[tuple[str, str], ...]:
+def _unwritable(state_file: str, history_file: str, pod_logs_dir: str) -> tuple[tuple[str, str], ...]:
     """Directories that exist and cannot be written, with the reason.
 
     Of a missing directory the nearest existing one above it counts.
     """
     found = []
-    for path in filter(None, (os.path.dirname(state_file), pod_logs_dir)):
+    for path in dict.fromkeys(filter(None, (*map(os.path.dirname, (state_file, history_file)), pod_logs_dir))):
         nearest = path
         while not os.path.exists(nearest) and nearest != "/":
             nearest = os.path.dirname(nearest)

@@ -10,17 +10,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
 
-from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration, Extent
+from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration
 from eviction.decision.headroom import PollPolicy
 from eviction.decision.reclaim_table import RECLAIM_TABLE, ReclaimTable
 from eviction.decision.synchronize import EvictionConfig
 from eviction.node.kubelet_watch import KubeletWatch
 from eviction.node.pod_source import believed_pods
-from eviction.node.responder import Responder
+from eviction.node.policies import policies_of
+from eviction.node.responder import BeginPass, Responder
 from eviction.node.view import NodeView, eviction_config
 from eviction.reporting.disk_survey import ASK_SECONDS, DiskSurvey, Places
 from eviction.types import EvictionError, Threshold
-from reclaim.containers.policy import ContainerGCPolicy
 from reclaim.cri.calls import READ_DEADLINE_SECONDS, CallObserver
 from reclaim.cri.client import CriClient
 from reclaim.disk_need import most_in_flight
@@ -29,9 +29,7 @@ from reclaim.execution.readings import Progress, ReadingsInTime
 from reclaim.execution.removals import Removals
 from reclaim.execution.workers import NoThread, Workers
 from reclaim.functions import FUNCTIONS, Collector, FunctionTable, Policies, ReclaimContext
-from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.lister import Lister
-from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.pod_startup import PodStarts
 from reclaim.images.records import ImageRecords, containerd_witness
 from reclaim.images.records_file import RecordFile, load_in_time
@@ -69,6 +67,8 @@ NEEDS_RESTART = {
     "pod_logs_dir": "podLogsDir",
     "container_logs_dir": "containerLogsDir",
     "state_file": "stateFile",
+    "history_file": "historyFile",
+    "history_size_bytes": "historySize",
     "kubelet_endpoint": "kubeletEndpoint",
     "kubelet_place": "kubeletEndpoint",
     "terminated_by_evidence": "terminatedPods",
@@ -93,29 +93,11 @@ def import_what_is_used_later() -> None:
         import_module(name)
 
 
-def _policies(configuration: Configuration) -> Policies:
-    """The policies as configured. With `extent: all` (what the kubelet does) our stricter guards are off."""
-    return Policies(
-        ContainerGCPolicy(
-            min_age_seconds=configuration.minimum_container_ttl_seconds,
-            max_per_pod_container=configuration.maximum_dead_containers_per_container,
-            max_containers=configuration.maximum_dead_containers,
-            cautious=configuration.extent is not Extent.ALL,
-        ),
-        ImageGCPolicy(
-            min_age_seconds=configuration.image_minimum_gc_age_seconds,
-            max_age_seconds=configuration.image_maximum_gc_age_seconds,
-            high_threshold_percent=configuration.image_gc_high_threshold_percent,
-            low_threshold_percent=configuration.image_gc_low_threshold_percent,
-            keep=parse_keep_list(configuration.keep_images),
-            pod_start_seconds=configuration.pod_start_seconds,
-            keep_newest_per_repository=configuration.keep_newest_per_repository,
-        ),
-    )
-
-
 class Node(NodeView):
-    """One node, assembled. The constructor does no I/O."""
+    """One node, assembled. The constructor does no I/O, but for plugins of the configuration, which it imports.
+
+    `functions`: those of the node; None: as configured. Raises FunctionUnusable for a plugin that cannot be loaded.
+    """
 
     def __init__(
         self,
@@ -129,7 +111,7 @@ class Node(NodeView):
         records: ImageRecords | None = None,
         summarize: Callable[[FilesystemPaths, Probes, Clock], NodeSummary] = NodeSummary,
         usual_endpoints: Sequence[str] = USUAL_ENDPOINTS,
-        functions: FunctionTable = FUNCTIONS,
+        functions: FunctionTable | None = None,
         reclaim_table: ReclaimTable = RECLAIM_TABLE,
         removals: Removals | None = None,
         pods: BelievedPods | None = None,
@@ -144,7 +126,9 @@ class Node(NodeView):
             usual_endpoints=usual_endpoints,
         )
         self.stopping = stopping or threading.Event()
-        self._functions = functions
+        self.on_program_line: Callable[[str, str], None] = lambda *_: None
+        self.begin_pass: BeginPass = lambda *_: None
+        self._functions = self._configured_functions() if functions is None else functions
         self._reclaim_table = reclaim_table
         self._dry_run = dry_run
         self.progress = Progress(self.clock)
@@ -181,11 +165,29 @@ class Node(NodeView):
             self.clock,
             configuration.extent,
             self.preallocation if configuration.xfs_helper_socket else None,
+            self.begin_pass,
         )
+
+    def _configured_functions(self) -> FunctionTable:
+        """The built-in functions, and those of the configuration. Raises FunctionUnusable."""
+        if not self.configuration.functions:
+            return FUNCTIONS
+        from eviction.node.own_functions import PressureOfPass, functions_of  # only where there are any
+
+        pressure = PressureOfPass(self.summary.observe)
+        self.begin_pass = pressure.begin
+        return functions_of(self.configuration, pressure, self._program_line)
+
+    def _program_line(self, name: str, line: str) -> None:
+        self.on_program_line(name, line)
 
     def function_problems(self) -> tuple[tuple[str, str], ...]:
         """Functions of the configuration that cannot be called as things are: name, and one sentence why."""
-        return ()
+        if not self.configuration.functions:
+            return ()
+        from eviction.node.own_functions import problems_of  # only where there are any
+
+        return problems_of(self.configuration, self.client)
 
     def watch_kubelet(self) -> None:
         """Begins to watch whether the kubelet is healthy, if pods are to count as terminated by what is seen of them.
@@ -258,7 +260,7 @@ class Node(NodeView):
 
     def policies(self) -> Policies:
         """The policies of garbage collection, as configured now."""
-        return _policies(self.configuration)
+        return policies_of(self.configuration)
 
     def pod_starts(self, hold_off_seconds: float) -> PodStarts:
         """Which pods are being created right now, for one pass."""
@@ -317,7 +319,7 @@ class Node(NodeView):
         self.removals.set_parallel(configuration.parallel_removals)
         self.executor.parallel = configuration.parallel_removals
         self.executor.patience_seconds = configuration.removal_patience_seconds
-        self.collector.set_policies(_policies(configuration))
+        self.collector.set_policies(policies_of(configuration))
         self.responder.set_config(self._eviction_config(), configuration.extent)
         return changed
 

@@ -8,7 +8,7 @@ from eviction.decision.ladder import LateThreshold
 from eviction.decision.reclaim_table import RELEASE_SPECULATIVE_PREALLOCATION
 from eviction.reporting.attribution import WORDS, Attribution
 from eviction.reporting.log import escaped
-from eviction.reporting.pass_record import Pass, PassResult, shortened
+from eviction.reporting.pass_record import MOST_REPORTED, Pass, PassResult, shortened
 from eviction.reporting.tables import amount, distinguishable, table
 from eviction.types import Threshold
 from reclaim.types import Outcome, Reason, Result
@@ -98,6 +98,14 @@ def below_sentence(threshold: Threshold, observations: SignalObservations) -> st
     observation = observations.signals[threshold.signal]
     mark = threshold.mark(observation.capacity)
     return f"{threshold.signal} {' < '.join(distinguishable(threshold.signal, observation.available, mark))}"
+
+
+def names_of_removed(outcomes: Iterable[Outcome]) -> str:
+    """What was removed: `image a, image b and 12 more`, at most 32 names; empty if nothing was. At most 18 KiB."""
+    removed = [outcome.verdict for outcome in outcomes if outcome.result is Result.REMOVED]
+    names = ", ".join(f"{verdict.kind} {shortened(escaped(verdict.name))}" for verdict in removed[:MOST_REPORTED])
+    more = len(removed) - MOST_REPORTED
+    return f"{names} and {more} more" if more > 0 else names
 
 
 def outcome_row(outcome: Outcome) -> list[str]:

@@ -86,6 +86,11 @@ class Log:
         except (OSError, ValueError):
             pass
 
+    def in_text(self, level: Level, sentence: str, **fields: Any) -> None:
+        """Writes one line, but not in JSON, where another line has it as a field."""
+        if not self._as_json:
+            self.event(level, sentence, **fields)
+
     def _line(self, level: Level, sentence: str, fields: Mapping[str, Any]) -> str:
         time = timestamp(self._wall())
         if self._as_json:

@@ -101,7 +101,8 @@ class Metrics:
     """The counters, and the page with all metrics. All methods may be called from any thread.
 
     `status`: called at each scrape; it reads no disk. `held_off`: why nothing may be removed yet, or None.
-    `functions`: their names and kinds are values of labels. `log_lines_dropped`: since the start.
+    `functions`: their names and kinds are values of labels. `log_lines_dropped`: since the start. `history_counts`:
+    records of the history that were written, and that were dropped.
     """
 
     def __init__(
@@ -110,8 +111,10 @@ class Metrics:
         held_off: Callable[[], str | None] = lambda: None,
         functions: FunctionTable = FUNCTIONS,
         log_lines_dropped: Callable[[], int] = lambda: 0,
+        history_counts: Callable[[], tuple[int, int]] = lambda: (0, 0),
     ):
         self._status = status
+        self._history_counts = history_counts
         self._log_lines_dropped = log_lines_dropped
         self._held_off = held_off
         self._functions = functions
@@ -171,6 +174,9 @@ class Metrics:
         yield _gauge("held_off", "1 while nothing is removed after a start", [((), float(held))])
         text = "Lines of the log that nobody read or that could not be written"
         yield _counter("log_lines_dropped", text, [((), float(self._log_lines_dropped()))])
+        written, dropped = self._history_counts()
+        yield _counter("history_records", "Records written into the history", [((), float(written))])
+        yield _counter("history_dropped", "Records of the history that could not be written", [((), float(dropped))])
         with self._lock:
             families = list(self._counted())
         yield from families

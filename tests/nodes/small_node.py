@@ -282,6 +282,7 @@ class SmallNode:
             "podLogsDir": str(self.pod_logs_dir),
             "containerLogsDir": str(self.container_logs_dir),
             "stateFile": "",
+            "historyFile": "",
             "xfsHelperSocket": "",
             "containerRuntimeEndpoint": self.endpoint,
             "evictionMinimumReclaim": {"nodefs.available": "0", "imagefs.available": "0"},

@@ -55,6 +55,7 @@ def configuration_of(scenario: Scenario, node: EmbeddedNode) -> Configuration:
         "podLogsDir": node.pod_logs_directory,
         "containerLogsDir": node.container_logs_directory,
         "stateFile": "",
+        "historyFile": "",
         "containerRuntimeEndpoint": node.endpoint,
         "controlSocket": "",
         **configured_tables(scenario.node.own, scenario.node.functions, node.path_of),

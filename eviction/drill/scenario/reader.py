@@ -52,6 +52,8 @@ SET_BY_THE_DRILL = frozenset(
         "containerRuntimeEndpoint",
         "imageServiceEndpoint",
         "stateFile",
+        "historyFile",
+        "historySize",
         "lockDirectory",
         "controlSocket",
         "metricsAddress",

@@ -133,8 +133,8 @@ class PodSpec:
     """`count` pods with one container each.
 
     `dead_copies`: dead copies of the container before its last one. `write_bytes`: what each copy has written into its
-    writable layer. `log_bytes`: the size of the log of each copy, and of each of its `rotated_logs`. `dead_seconds`: how long
-    ago the dead copies ended.
+    writable layer. `log_bytes`: the size of the log of each copy, and of each of its `rotated_logs`. `dead_seconds`:
+    how long ago the dead copies ended.
     """
 
     name: str

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.decision.reclaim_table import DELETE_UNUSED_IMAGES
-from eviction.reporting.explain import REASONS, no_effect_sentences, outcome_row, outcomes_table, pass_lines
+from eviction.reporting.explain import (
+    REASONS,
+    names_of_removed,
+    no_effect_sentences,
+    outcome_row,
+    outcomes_table,
+    pass_lines,
+)
 from eviction.reporting.pass_record import Pass, PassResult, Trigger
 from eviction.reporting.tables import amount, distinguishable, signals_table, table
 from eviction.types import Decision
@@ -184,3 +191,14 @@ def test_amounts_that_round_to_the_same_text_are_shown_in_bytes() -> None:
     assert distinguishable(signal, 60 * MIB, 61 * MIB) == ("60.0MiB", "61.0MiB")
     assert distinguishable(signal, MIB, MIB) == ("1.0MiB", "1.0MiB")
     assert distinguishable(Signal.NODEFS_INODES_FREE, 5, 6) == ("5 inodes", "6 inodes")
+
+
+def test_the_names_of_what_was_removed_are_the_first_32_and_a_count() -> None:
+    """Only what is gone; names without end or of control characters stay within the 48 KiB of a line of journald."""
+    gone, failed = Outcome(GOING, Result.REMOVED), Outcome(GOING, Result.FAILED)
+    assert names_of_removed([failed, Outcome(STAYING)]) == ""
+    assert names_of_removed([gone, failed, gone]) == "image app:1, image app:1"
+    names = names_of_removed([Outcome(GOING._replace(name="\x00" * 10_000), Result.REMOVED)] * 40)
+    assert names.count("image ") == 32
+    assert names.endswith(" and 8 more")
+    assert len(names) < 24 << 10

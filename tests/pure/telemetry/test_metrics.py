@@ -96,6 +96,13 @@ def test_the_table_of_metrics_is_that_of_a_scrape() -> None:
     assert exposed == documented
 
 
+def test_records_of_the_history_are_counted() -> None:
+    """Those that were written, and those that were dropped."""
+    found = scraped(Metrics(lambda: QUIET, history_counts=lambda: (7, 2)))
+    assert found["reclaimd_history_records_total"] == 7
+    assert found["reclaimd_history_dropped_total"] == 2
+
+
 def test_pressure_and_hold_off_have_gauges() -> None:
     """1 while the condition is reported, 1 while nothing may be removed."""
     pressed = replace(QUIET, conditions=frozenset({NodeCondition.DISK_PRESSURE}))

@@ -190,6 +190,7 @@ def test_the_configuration_of_the_daemonset_is_one(kustomization: Path, tmp_path
     assert configuration.root_directory == mounts["kubelet"]
     assert configuration.pod_logs_dir == mounts["pod-logs"]
     assert configuration.state_file.startswith(mounts["state"] + "/")
+    assert configuration.history_file.startswith(mounts["state"] + "/")
     assert configuration.control_socket.startswith(mounts["control"] + "/")
     assert configuration.lock_directory.startswith(mounts["control"] + "/")
     volumes = {

@@ -1,0 +1,141 @@
+"""What the history records, as JSON documents of one line.
+
+Each has `kind` and `time` (when it was written, RFC 3339 in UTC). The other fields are those of the record of a pass
+(`eviction.reporting.pass_record`), without what was observed and kept:
+
+* `pass`: one pass, with the removals that fit; `removals`: further ones of the pass whose id is `pass`. A pass of a
+  periodic loop has the trigger `periodic`.
+* `parked_ended`: a removal that its pass did not wait for, with its outcome.
+* `started`, `stopped`: of the daemon; `dropped`: so many `records` could not be written.
+
+Covers: values to bytes, and bytes to values. Does not cover: which passes are recorded (`recorder`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from eviction.reporting.observations_json import timestamp
+from eviction.reporting.pass_record import Pass, outcome_json, pass_json, removals_by_result, shortened
+from reclaim.types import Outcome, ReclaimResult
+
+PERIODIC = "periodic"
+MOST_BYTES_OF_REMOVALS = 32 << 10  # in one record; one removal has at most some 8 KiB
+LONGEST_TEXT = 4096  # characters
+MOST_ERRORS = 8
+
+_NOT_RECORDED = (
+    "observations",
+    "observations_after",
+    "conditions",
+    "thresholds_met",
+    "still_met",
+    "attribution",
+    "kept_by_reason",
+)
+
+Document = dict[str, Any]
+
+
+def pass_records(record: Pass, wall: float) -> list[bytes]:
+    """A pass, with all of its removals."""
+    functions = tuple(replace(function, outcomes=(), kept=()) for function in record.functions)
+    document = pass_json(replace(record, functions=functions), with_kept=False)
+    for name in _NOT_RECORDED:
+        document.pop(name, None)
+    document["reason"] = document["reason"][:LONGEST_TEXT]
+    document["errors"] = [shortened(error) for error in record.errors[:MOST_ERRORS]]
+    document["removals_by_result"] = removals_by_result(record.removals)
+    return _with_removals(document, record.removals, wall)
+
+
+def periodic_records(identity: str, result: ReclaimResult, wall: float) -> list[bytes]:
+    """A pass of a periodic loop: `measured` is what the filesystem had gained right after each removal."""
+    outcomes = result.outcomes
+    document = {
+        "id": identity,
+        "started": timestamp(wall - result.list_seconds - result.plan_seconds - result.remove_seconds),
+        "trigger": PERIODIC,
+        "acted_on": None,
+        "row": [result.operation],
+        "removals_by_result": removals_by_result(outcomes),
+        "measured": {
+            "bytes": sum(outcome.freed_bytes for outcome in outcomes),
+            "inodes": sum(outcome.freed_inodes for outcome in outcomes),
+        },
+        "nominal": {"bytes": result.nominal_bytes, "inodes": None},
+        "result": "failed" if result.error else "satisfied",
+        "reason": result.error[:LONGEST_TEXT],
+        "errors": [shortened(result.error)] if result.error else [],
+    }
+    return _with_removals(document, outcomes, wall)
+
+
+def parked_ended_record(outcome: Outcome, wall: float) -> bytes:
+    """A removal that has ended after its pass."""
+    return _encoded({"kind": "parked_ended", "time": timestamp(wall), "removals": [outcome_json(outcome)]})
+
+
+def daemon_record(kind: str, version: str, wall: float, pid: int) -> bytes:
+    """The daemon has `started` or `stopped`."""
+    return _encoded({"kind": kind, "time": timestamp(wall), "version": version, "pid": pid})
+
+
+def dropped_record(records: int, wall: float) -> bytes:
+    """So many records were not written."""
+    return _encoded({"kind": "dropped", "time": timestamp(wall), "records": records})
+
+
+def documents_of(records: Iterable[bytes]) -> Iterator[Document]:
+    """The documents of records, with the further removals of a pass in the pass; what is none is left out."""
+    waiting: Document | None = None
+    for record in records:
+        try:
+            document = json.loads(record)
+        except ValueError:
+            continue
+        if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
+            continue
+        if waiting is not None:
+            if document["kind"] == "removals" and document.get("pass") == waiting.get("id"):
+                waiting["removals"] += document["removals"]
+                continue
+            yield waiting
+            waiting = None
+        if document["kind"] == "pass":
+            waiting = document
+        else:
+            yield document
+    if waiting is not None:
+        yield waiting
+
+
+def _with_removals(document: Document, outcomes: Iterable[Outcome], wall: float) -> list[bytes]:
+    time = timestamp(wall)
+    chunks = list(_chunks([outcome_json(outcome) for outcome in outcomes])) or [[]]
+    first = {"kind": "pass", "time": time, **document, "removals": chunks[0]}
+    further = [{"kind": "removals", "time": time, "pass": document["id"], "removals": chunk} for chunk in chunks[1:]]
+    return [_encoded(each) for each in (first, *further)]
+
+
+def _chunks(removals: list[Document]) -> Iterator[list[Document]]:
+    chunk: list[Document] = []
+    left = MOST_BYTES_OF_REMOVALS
+    for removal in removals:
+        size = len(_encoded(removal))
+        if chunk and size > left:
+            yield chunk
+            chunk, left = [], MOST_BYTES_OF_REMOVALS
+        chunk.append(removal)
+        left -= size
+    if chunk:
+        yield chunk
+
+
+def _encoded(document: Document) -> bytes:
+    """One line. What is not UTF-8 in a name stands as the escape that JSON has for it."""
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "backslashreplace")

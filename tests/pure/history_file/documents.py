@@ -1,0 +1,50 @@
+"""Passes and outcomes for the tests of the history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from eviction.reporting.pass_record import Pass, PassResult, Trigger
+from eviction.types import Decision
+from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
+from signals.types import FsLayout, Signal
+from tests.pure.values import GIB, MIB, image_id, observation, observations_of, threshold
+
+LOW = threshold(Signal.NODEFS_AVAILABLE, "10%")
+
+
+def outcome(number: int, name: str = "", result: Result = Result.REMOVED, error: str = "") -> Outcome:
+    """One image after a pass."""
+    verdict = Verdict(
+        Kind.IMAGE,
+        image_id(number),
+        name or f"registry.example/app:{number}",
+        Action.REMOVE,
+        Reason.UNUSED,
+        24 * MIB,
+        60.0,
+    )
+    freed = 13 * MIB if result is Result.REMOVED else 0
+    return Outcome(verdict, result, error=error, duration_seconds=0.02, freed_bytes=freed)
+
+
+def pass_of(
+    outcomes: Iterable[Outcome] = (), result: PassResult = PassResult.SATISFIED, identity: str = "0123456789ab"
+) -> Pass:
+    """A pass that acted on nodefs.available."""
+    observations = observations_of(observation(LOW.signal, GIB))
+    decision = Decision(frozenset(), (LOW,), LOW, ("DeleteUnusedImages",), FsLayout.SINGLE)
+    function = ReclaimResult("DeleteUnusedImages", tuple(outcomes), nominal_bytes=24 * MIB)
+    return Pass(
+        identity,
+        1_800_000_000.0,
+        Trigger.INTERVAL,
+        observations,
+        decision,
+        decision.row,
+        (function,),
+        measured_bytes=13 * MIB,
+        result=result,
+        reason="removed 1 objects",
+        after=observations,
+    )
