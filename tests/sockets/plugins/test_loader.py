@@ -214,24 +214,27 @@ def test_a_module_that_stands_in_front_of_the_installed_one_is_looked_at(site: P
         assert f"{front / f'{MODULE}.py'} is not safe: every user may write it" in refused()
 
 
-def test_a_package_is_looked_at_from_its_top_to_its_module(site: Path) -> None:
-    """Without importing what is above it."""
-    package = site / "cupboard_for_reclaimd" / "inner"
+def test_a_package_is_looked_at_from_its_top_to_its_module(site: Path, tmp_path: Path) -> None:
+    """Without importing what is above it; and the directory in which it is, where another one could take its name."""
+    write(site, SHELF, "cupboard_for_reclaimd.inner.shelf:Shelf")
+    elsewhere = tmp_path / "elsewhere"
+    package = elsewhere / "cupboard_for_reclaimd" / "inner"
     package.mkdir(parents=True)
     (package.parent / "__init__.py").write_text("raise SystemExit('imported')\n")
     (package / "__init__.py").write_text("")
     (package / "shelf.py").write_text(SHELF)
-    write(site, SHELF, "cupboard_for_reclaimd.inner.shelf:Shelf")
-    for path, mode in (
-        (package / "shelf.py", 0o666),
-        (package / "__init__.py", 0o666),
-        (package, 0o777),
-        (package.parent / "__init__.py", 0o666),
-        (package.parent, 0o777),
-    ):
-        before = path.stat().st_mode
-        path.chmod(mode)
-        assert " is not loaded: " in refused()
-        assert str(path) in refused()
-        path.chmod(before)
-    assert refused() == f"{TITLE} cannot be imported: SystemExit: imported"
+    with on_the_path(elsewhere):
+        for path, mode in (
+            (package / "shelf.py", 0o666),
+            (package / "__init__.py", 0o666),
+            (package, 0o777),
+            (package.parent / "__init__.py", 0o666),
+            (package.parent, 0o777),
+            (elsewhere, 0o777),
+        ):
+            before = path.stat().st_mode
+            path.chmod(mode)
+            assert " is not loaded: " in refused()
+            assert f"{path} (mode" in refused() or f"{path} is not safe" in refused()
+            path.chmod(before)
+        assert refused() == f"{TITLE} cannot be imported: SystemExit: imported"
