@@ -23,8 +23,12 @@ from eviction.drill.runtime.dialects import DIALECTS
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, mount_tmpfs, unmount
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import EmbeddedServer
+from eviction.drill.scenario.amounts import amount_of
 from eviction.drill.scenario.reader import BALLAST
 from eviction.drill.scenario.types import FilesystemType, RuntimeSpec, Scenario
+from reclaim.ballast.create import create_ballast
+from reclaim.ballast.file import BallastRefused
+from reclaim.ballast.plan import BallastSettings
 from reclaim.types import RuntimeUnavailable
 from signals.statvfs import FilesystemReader
 from signals.types import FilesystemRole, FsLayout
@@ -124,6 +128,9 @@ class EmbeddedNode:
         for role, own in self._spec.own.items():
             write_entries(self._disks[role], own.files, own.file_bytes)
         write_programs(os.path.join(self._base, "programs"), self._spec.functions, self._disks)
+        for function in self._spec.functions:
+            if function.name == BALLAST:
+                self._make_ballast(amount_of("node.functions: size", function.fields["size"]))
         containers = self.disk(FilesystemRole.CONTAINERFS) if self._spec.layout is FsLayout.SPLIT else ""
         self.runtime = EmbeddedRuntime(
             os.path.join(self.disk(FilesystemRole.IMAGEFS), "runtime"),
@@ -150,6 +157,12 @@ class EmbeddedNode:
             if isinstance(error, RuntimeUnavailable | OSError):
                 raise EmbeddedNodeError(f"the node of the scenario cannot be built: {error}") from error
             raise
+
+    def _make_ballast(self, size_bytes: int) -> None:
+        try:
+            create_ballast(BallastSettings(self.path_of(BALLAST), size_bytes), 0)
+        except BallastRefused as error:
+            raise EmbeddedNodeError(f"the node of the scenario cannot be built: {error}") from error
 
     def _clean(self) -> None:
         for role, disk in self._disks.items():
