@@ -33,6 +33,8 @@ from reclaim.types import RuntimeUnavailable
 from signals.statvfs import FilesystemReader
 from signals.types import FilesystemRole, FsLayout
 
+LEFT_BEHIND = "left-behind"  # content of an interrupted pull
+
 
 class EmbeddedNode:
     """The node of a scenario, while its `with` block lasts.
@@ -91,13 +93,15 @@ class EmbeddedNode:
 
     @property
     def files(self) -> set[str]:
-        """What functions of the configuration may remove, by name: `buildcache/0001`, `ballast`, and rotated logs by
-        their paths below the directory of pods' logs."""
+        """What functions of the configuration may remove, by name: `buildcache/0001`, `ballast`, `content/left-behind`,
+        and rotated logs by their paths below the directory of pods' logs."""
         found = {f"{role}/{name}" for role in self._spec.own for name in entries_of(self._disks[role])}
         if any(pod.rotated_logs for pod in self._spec.pods):
             logs = glob.iglob("*/*/*.log.*", root_dir=self.pod_logs_directory)
             found |= set(logs)
-        return found | ({"ballast"} if os.path.exists(self.path_of(BALLAST)) else set())
+        content = os.path.join(self.disk(FilesystemRole.IMAGEFS), "runtime", "content", LEFT_BEHIND)
+        others = {"ballast": self.path_of(BALLAST), f"content/{LEFT_BEHIND}": content}
+        return found | {name for name, path in others.items() if os.path.exists(path)}
 
     def disk(self, role: FilesystemRole) -> str:
         """The root of the filesystem that a role is on."""
@@ -115,6 +119,31 @@ class EmbeddedNode:
         return f"{f'{count} tmpfs of their own' if many else 'a tmpfs of its own'} (mounted {how})"
 
     def _build(self) -> None:
+        self._make_filesystems()
+        containers = self.disk(FilesystemRole.CONTAINERFS) if self._spec.layout is FsLayout.SPLIT else ""
+        self.runtime = EmbeddedRuntime(
+            os.path.join(self.disk(FilesystemRole.IMAGEFS), "runtime"),
+            containers_root=containers and os.path.join(containers, "runtime"),
+            sandbox_image=self._spec.images[0].names[0],
+            dialect=DIALECTS[self._spec.runtime.dialect],
+            **dialect_changes(self._spec.runtime),
+        )
+        self.server = EmbeddedServer(self.runtime, f"{self._base}/cri.sock")
+        self.server.start()
+        maker = PodMaker(self.endpoint)
+        self.population = Population(self.runtime, maker, self.root_directory, self.pod_logs_directory)
+        try:
+            until_answered(maker.version)
+            self._populate()
+        except BaseException as error:
+            maker.close()
+            self.server.close()
+            if isinstance(error, RuntimeUnavailable | OSError):
+                raise EmbeddedNodeError(f"the node of the scenario cannot be built: {error}") from error
+            raise
+
+    def _make_filesystems(self) -> None:
+        """The filesystems, the kubelet's directories, and what the configuration's own functions need."""
         for role, spec in self._spec.filesystems.items():
             os.mkdir(self._disks[role])
             if role not in self._simulated:
@@ -131,32 +160,17 @@ class EmbeddedNode:
         for function in self._spec.functions:
             if function.name == BALLAST:
                 self._make_ballast(amount_of("node.functions: size", function.fields["size"]))
-        containers = self.disk(FilesystemRole.CONTAINERFS) if self._spec.layout is FsLayout.SPLIT else ""
-        self.runtime = EmbeddedRuntime(
-            os.path.join(self.disk(FilesystemRole.IMAGEFS), "runtime"),
-            containers_root=containers and os.path.join(containers, "runtime"),
-            sandbox_image=self._spec.images[0].names[0],
-            dialect=DIALECTS[self._spec.runtime.dialect],
-            **dialect_changes(self._spec.runtime),
-        )
-        self.server = EmbeddedServer(self.runtime, f"{self._base}/cri.sock")
-        self.server.start()
-        maker = PodMaker(self.endpoint)
-        self.population = Population(self.runtime, maker, self.root_directory, self.pod_logs_directory)
-        try:
-            until_answered(maker.version)
-            for image in self._spec.images:
-                self.population.add_images(image)
-            for pod in self._spec.pods:
-                self.population.add_pods(pod)
-            if self._spec.rebooted:
-                self.population.reboot()
-        except BaseException as error:
-            maker.close()
-            self.server.close()
-            if isinstance(error, RuntimeUnavailable | OSError):
-                raise EmbeddedNodeError(f"the node of the scenario cannot be built: {error}") from error
-            raise
+
+    def _populate(self) -> None:
+        """What is on the node. Raises EmbeddedNodeError, RuntimeUnavailable or OSError."""
+        if self._spec.runtime.unreferenced_bytes:
+            self.server.leases.add_content(LEFT_BEHIND, self._spec.runtime.unreferenced_bytes)
+        for image in self._spec.images:
+            self.population.add_images(image)
+        for pod in self._spec.pods:
+            self.population.add_pods(pod)
+        if self._spec.rebooted:
+            self.population.reboot()
 
     def _make_ballast(self, size_bytes: int) -> None:
         try:

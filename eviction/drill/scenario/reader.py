@@ -138,6 +138,7 @@ def _node(written: NodeFields) -> NodeSpec:
             seconds_or_none("node.runtime.containerSpaceDelay", written.runtime.containerSpaceDelay),
             written.runtime.pinsSandboxImage,
             written.runtime.fillsImageId,
+            amount_of("node.runtime.unreferenced", written.runtime.unreferenced),
         ),
         collectors=written.collectors,
         rebooted=written.rebooted,

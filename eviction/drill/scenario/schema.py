@@ -110,6 +110,7 @@ class RuntimeFields(StrictModel):
     containerSpaceDelay: str | None = None  # noqa: N815
     pinsSandboxImage: bool | None = None  # noqa: N815
     fillsImageId: bool | None = None  # noqa: N815
+    unreferenced: str = "0"
 
 
 class NodeFields(StrictModel):

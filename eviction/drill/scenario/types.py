@@ -158,12 +158,14 @@ class PodSpec:
 class RuntimeSpec:
     """The runtime whose rules the embedded runtime follows (`runtime.dialects`), and rules that the scenario changes:
     how late the space of a removed container is freed, whether the sandbox image is pinned, and whether
-    `Container.image_id` is filled. None: as in the dialect."""
+    `Container.image_id` is filled. None: as in the dialect. `unreferenced_bytes`: of content that nothing refers to and
+    CRI does not show."""
 
     dialect: str = "containerd-2"
     container_space_delay_seconds: float | None = None
     pins_sandbox_image: bool | None = None
     fills_image_id: bool | None = None
+    unreferenced_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
