@@ -8,7 +8,6 @@ from tests.kubelet.conftest import NodeMaker
 from tests.kubelet.storm import Storm, storm
 from tests.reclaimd_process import reclaimd, write_configuration
 
-
 PURGE_SECONDS = 300.0  # the limit of one pass, in which the runtime is busy with pods
 
 
