@@ -150,7 +150,7 @@ class _Run:
         CHILDREN.reap_orphans()
 
     def _ended(self, status: int | None, cause: Cause | None, *, killed: bool) -> Ended:
-        left_behind = kill_marked(self._mark, self._since)
+        left_behind = kill_marked(self._mark, self._since, self._process.pid)
         return Ended(status, cause, killed, left_behind, self._process)
 
     def _cause(self, late: bool, stopping: threading.Event | None) -> Cause | None:

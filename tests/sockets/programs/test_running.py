@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,20 +22,7 @@ from tests.sockets.programs.scripts import LONG_SECONDS, Runs, comes_true, is_th
 STRANGER = 12345
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a program as another user")
 
-FORKS_AND_LEAVES = """
-import os, sys, time
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        with open(sys.argv[1] + "/part", "w") as file:
-            file.write(f"{os.getpid()}\\n")
-        os.rename(sys.argv[1] + "/part", sys.argv[1] + "/pid")
-        time.sleep(600)
-    os._exit(0)
-os.wait()
-while not os.path.exists(sys.argv[1] + "/pid"):
-    time.sleep(0.01)
-"""
+FORKS_AND_LEAVES = "cd $1; setsid sh -c 'sleep 600 & echo $! >part; mv part pid'"  # and holds the output
 
 
 @pytest.fixture
@@ -43,17 +31,13 @@ def runs() -> Runs:
     return Runs()
 
 
-def python(directory: Path, text: str) -> str:
-    """A Python program; its path."""
-    path = directory / "program.py"
-    path.write_text(f"#!{os.path.realpath(sys.executable)} -IS\n{text}")
-    path.chmod(0o755)
-    return str(path)
-
-
 def children() -> set[int]:
     """The children of this process, zombies among them."""
-    return {int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+    found: set[int] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError):  # a thread that has just ended
+            found |= set(map(int, (task / "children").read_text().split()))
+    return found
 
 
 @pytest.fixture(autouse=True)
@@ -110,17 +94,15 @@ def test_how_a_program_is_started(tmp_path: Path, runs: Runs) -> None:
     opens itself, its arguments as they are configured."""
     inherited = os.open("/dev/null", os.O_RDONLY)
     os.set_inheritable(inherited, True)
-    path = python(
-        tmp_path,
-        "import os, sys\n"
-        "print(os.getsid(0) == os.getpid() == os.getpgid(0), os.getcwd(), oct(os.umask(0)), repr(sys.stdin.read()))\n"
-        "print(sorted(os.readlink(f'/proc/self/fd/{fd}').split(':')[0] for fd in range(3, 64)"
-        " if os.path.lexists(f'/proc/self/fd/{fd}')))\n"
-        "print(sys.argv[1:], os.readlink('/proc/self/fd/0'))\n",
-    )
-    assert runs.run(path, "a b", "$HOME;") == ""
+    text = """
+        echo "$*"; umask; pwd; wc -c
+        for fd in /proc/$$/fd/*; do readlink $fd; done | sed 's/pipe:.*/a pipe/' | sort -u
+        set -- $(cat /proc/$$/stat); test $1 = $$ -a $5 = $$ -a $6 = $$ || exit 1
+    """
+    path = script(tmp_path, text)
+    assert runs.run(path, "a  b", "$HOME;") == ""
     os.close(inherited)
-    assert runs.lines == ["True / 0o22 ''", f"['{path}']", "['a b', '$HOME;'] /dev/null"]
+    assert runs.lines == ["a  b $HOME;", "0022", "/", "0", *sorted(["/dev/null", path, "a pipe"])]
 
 
 def test_a_program_that_is_no_script_is_started_under_its_own_name(runs: Runs) -> None:
@@ -257,7 +239,7 @@ def test_what_is_left_of_the_group_ends_with_the_program(tmp_path: Path, runs: R
 def test_a_program_that_forks_and_leaves_is_ended_with_what_it_left(tmp_path: Path, runs: Runs) -> None:
     """A second fork and a session of its own: it is found by the mark in its environment, and held nobody up."""
     started = time.monotonic()
-    assert runs.run(python(tmp_path, FORKS_AND_LEAVES), str(tmp_path)) == ""
+    assert runs.run(script(tmp_path, FORKS_AND_LEAVES), str(tmp_path)) == ""
     assert time.monotonic() - started < LONG_SECONDS / 2
     assert runs.lines == ["[1 processes that it had left behind were killed]"]
     assert comes_true(lambda: not is_there(number_in(tmp_path / "pid")))
@@ -265,7 +247,7 @@ def test_a_program_that_forks_and_leaves_is_ended_with_what_it_left(tmp_path: Pa
 
 def test_what_left_a_program_that_is_ended_is_ended_too(tmp_path: Path, runs: Runs) -> None:
     """At its timeout."""
-    path = python(tmp_path, FORKS_AND_LEAVES + "time.sleep(600)\n")
+    path = script(tmp_path, f"{FORKS_AND_LEAVES}; sleep 600")
     assert "had not ended after 2 s" in runs.run(path, str(tmp_path), timeout=2.0)
     assert comes_true(lambda: not is_there(number_in(tmp_path / "pid")))
 
@@ -317,8 +299,8 @@ assert comes_true(lambda: runs.run(harmless) == "" and not children()), children
 @pytest.mark.regression
 def test_the_first_process_of_a_container_keeps_no_zombie(tmp_path: Path) -> None:
     """The kernel gives it what a program has left behind: what ended before, what was killed, what was of the group."""
-    path = python(tmp_path, FORKS_AND_LEAVES + "if os.fork() == 0:\n    os.setsid(), os._exit(0)\nos.fork()\n")
-    arguments = [sys.executable, "-c", AS_THE_FIRST_PROCESS, path, str(tmp_path), script(tmp_path, "exit 0")]
+    path = script(tmp_path, f"{FORKS_AND_LEAVES}; (setsid true &); sleep 600 &")
+    arguments = [sys.executable, "-c", AS_THE_FIRST_PROCESS, path, str(tmp_path), script(tmp_path, "exit 0", "harmless")]
     ended = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout == "1 [1 processes that it had left behind were killed]\n"
