@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from reclaim.programs.process import LEFT_BEHIND_SECONDS
 from reclaim.programs.settings import Pressure, ProgramSettings
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode, relieve, result_of
+from tests.pages import RECLAIM, code_blocks
 from tests.sockets.programs.scripts import PRUNE, Runs, script
 
 CACHED = 4
@@ -201,6 +203,24 @@ def test_a_program_that_is_refused_is_an_error_of_a_dry_run(small_node: SmallNod
     record = cache.relieve(small_node, 2 * MIB, dry_run=True)
     assert "every user may write it" in record.errors[0]
     assert told(record)[0][0] == "image"
+
+
+def test_the_program_of_the_page_does_what_the_page_says(tmp_path: Path) -> None:
+    """As it is printed: planned, removed, and with nothing left to remove."""
+    text = next(block for block in code_blocks(RECLAIM, "sh") if "RECLAIMD_FILESYSTEM" in block)
+    cache = tmp_path / "cache"
+    (cache / "layers").mkdir(parents=True)
+    for name, size, days in (("old", 3000, 8.5), ("layers/older", 5000, 30.0), ("new", 7000, 0.0)):
+        (cache / name).write_bytes(b"x" * size)
+        os.utime(cache / name, (time.time() - days * 86400,) * 2)
+    runs, path = Runs(pressure=Pressure(filesystem=str(tmp_path))), script(tmp_path, text)
+    assert sorted(runs.plan(path)) == [
+        PlannedObject("layers/older", 5000, "unused for a week"),
+        PlannedObject("old", 3000, "unused for a week"),
+    ]
+    assert runs.run(path) == ""
+    assert sorted(str(each.relative_to(cache)) for each in cache.rglob("*")) == ["layers", "new"]
+    assert runs.plan(path) == ()
 
 
 def test_what_a_plan_is_told(tmp_path: Path) -> None:

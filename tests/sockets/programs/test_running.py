@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -41,11 +42,12 @@ def children() -> set[int]:
 
 
 @pytest.fixture(autouse=True)
-def no_child_is_left() -> object:
-    """No test leaves a process or a zombie."""
-    before = children()
+def nothing_is_left() -> Iterator[None]:
+    """No test leaves a process, a zombie or a descriptor."""
+    processes, descriptors = children(), os.listdir("/proc/self/fd")
     yield
-    assert children() <= before
+    assert children() <= processes
+    assert os.listdir("/proc/self/fd") == descriptors
 
 
 def test_a_program_that_exits_with_0_has_run(tmp_path: Path, runs: Runs) -> None:
@@ -300,7 +302,14 @@ assert comes_true(lambda: runs.run(harmless) == "" and not children()), children
 def test_the_first_process_of_a_container_keeps_no_zombie(tmp_path: Path) -> None:
     """The kernel gives it what a program has left behind: what ended before, what was killed, what was of the group."""
     path = script(tmp_path, f"{FORKS_AND_LEAVES}; (setsid true &); sleep 600 &")
-    arguments = [sys.executable, "-c", AS_THE_FIRST_PROCESS, path, str(tmp_path), script(tmp_path, "exit 0", "harmless")]
+    arguments = [
+        sys.executable,
+        "-c",
+        AS_THE_FIRST_PROCESS,
+        path,
+        str(tmp_path),
+        script(tmp_path, "exit 0", "harmless"),
+    ]
     ended = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout == "1 [1 processes that it had left behind were killed]\n"
