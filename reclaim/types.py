@@ -212,8 +212,6 @@ class Reason(StrEnum):
     UNUSED = "unused"
     MAXIMUM_AGE = "maximum_age"
     DANGLING = "dangling"
-    IN_TABLE = "in_table"
-    LISTED_BY_PROGRAM = "listed_by_program"
     # kept
     RUNNING = "running"
     CREATED = "created"
