@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from reclaim.programs.output import KEPT_BYTES, MOST_LINES
-from reclaim.programs.settings import Pressure, ProgramUser
+from reclaim.programs.remover import Program
+from reclaim.programs.settings import Pressure, ProgramSettings, ProgramUser
 from reclaim.types import RemovalFailed
 from signals.clock import SystemClock
 from tests.sockets.programs.scripts import LONG_SECONDS, Runs, comes_true, is_there, number_in, script
@@ -265,6 +266,19 @@ def test_what_another_run_has_left_is_not_touched(tmp_path: Path, runs: Runs) ->
     runs.stopping.set()
     thread.join()
     assert comes_true(lambda: not is_there(left))
+
+
+def test_a_program_whose_lines_nobody_can_take_is_killed(tmp_path: Path, runs: Runs) -> None:
+    """A defect of ours leaves no process behind."""
+
+    def log(_: str, line: str) -> None:
+        raise ValueError(line)
+
+    path = script(tmp_path, f"{FORKS_AND_LEAVES}; echo a line; sleep 600")
+    settings = ProgramSettings((path, str(tmp_path)), LONG_SECONDS)
+    with pytest.raises(ValueError, match="a line"):
+        Program("prune", settings, Pressure, log).run(SystemClock(), runs.stopping)
+    assert comes_true(lambda: not is_there(number_in(tmp_path / "pid")))
 
 
 def test_a_program_runs_once_at_a_time(tmp_path: Path, runs: Runs) -> None:
