@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from reclaim.programs.output import KEPT_BYTES, MOST_LINES
+from reclaim.programs.process import DROP_PAUSE_SECONDS, LAST_READINGS, READ_BYTES
 from reclaim.programs.remover import Program
 from reclaim.programs.settings import Pressure, ProgramSettings, ProgramUser
 from reclaim.types import RemovalFailed
@@ -149,17 +150,15 @@ def test_a_user_that_may_not_be_switched_to_fails_in_one_sentence(tmp_path: Path
 def test_a_program_that_takes_too_long_is_ended_by_sigterm(tmp_path: Path, runs: Runs) -> None:
     """It may tidy up, and has failed even if it exits with 0 then."""
     path = script(tmp_path, f"trap 'touch {tmp_path}/tidied; exit 0' TERM; echo begun; sleep 600 & wait")
-    started = time.monotonic()
-    assert runs.run(path, timeout=0.5) == f"the program {path} had not ended after 0.5 s; its last line: begun"
-    assert time.monotonic() - started < 5.0
+    assert runs.run(path, timeout=1.0) == f"the program {path} had not ended after 1 s; its last line: begun"
     assert (tmp_path / "tidied").exists()
 
 
 def test_a_program_that_ignores_sigterm_is_killed_with_its_group(tmp_path: Path, runs: Runs) -> None:
     """5 s later, and so is what it has started."""
     path = script(tmp_path, f"trap '' TERM; sleep 600 & echo $! > {tmp_path}/pid; while :; do sleep 600; done")
-    told = f"the program {path} had not ended after 0.5 s; SIGTERM has not ended it, SIGKILL has"
-    assert runs.run(path, timeout=0.5) == told
+    told = f"the program {path} had not ended after 1 s; SIGTERM has not ended it, SIGKILL has"
+    assert runs.run(path, timeout=1.0) == told
     assert comes_true(lambda: not is_there(number_in(tmp_path / "pid")))
 
 
@@ -169,7 +168,7 @@ def test_sigterm_reaches_a_program_although_the_daemon_blocks_it(tmp_path: Path,
     path = script(tmp_path, f"trap 'touch {tmp_path}/tidied; exit 0' TERM; sleep 600 & wait")
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
     try:
-        assert runs.run(path, timeout=0.5).endswith("had not ended after 0.5 s")
+        assert runs.run(path, timeout=1.0).endswith("had not ended after 1 s")
         assert signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, ())
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
@@ -200,16 +199,16 @@ def test_a_stop_ends_a_program(tmp_path: Path, runs: Runs) -> None:
 
 
 def test_a_program_that_prints_for_ever_is_read_and_ended(tmp_path: Path, runs: Runs) -> None:
-    """100 lines are logged, and how much more there was; it is not held up by a full pipe, and costs no core."""
+    """100 lines are logged, and how much more there was; it is not held up by a full pipe. Between two readings of
+    64 KiB there is a pause, so that they cost no core."""
     path = script(tmp_path, "exec yes 'a line of output'")
-    used = time.thread_time()
     assert runs.run(path, timeout=1.0) == (
         f"the program {path} had not ended after 1 s; its last line: a line of output"
     )
-    assert time.thread_time() - used < 0.7
     *lines, more = runs.lines
     assert lines == ["a line of output"] * MOST_LINES
-    assert int(more.removeprefix("[").split()[0]) > 10 * KEPT_BYTES
+    readings = 1.0 / DROP_PAUSE_SECONDS + LAST_READINGS
+    assert 2 * KEPT_BYTES < int(more.removeprefix("[").split()[0]) < 2 * readings * READ_BYTES
 
 
 def test_a_line_without_an_end_is_cut(tmp_path: Path, runs: Runs) -> None:
