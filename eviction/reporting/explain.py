@@ -11,6 +11,7 @@ from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import MOST_REPORTED, Pass, PassResult, shortened
 from eviction.reporting.tables import amount, distinguishable, table
 from eviction.types import Threshold
+from reclaim.programs.plan import ProgramReason
 from reclaim.types import Outcome, Reason, Result
 from signals.quantity import format_bytes, format_duration
 from signals.types import FilesystemRole, SignalObservations
@@ -29,8 +30,8 @@ REASONS: dict[str, str] = {
     Reason.ROTATED: "a newer rotated log of its container stays",
     Reason.LEFT_BEHIND: "a rotation that did not end has left it",
     Reason.DANGLING: "points to nothing",
-    Reason.IN_TABLE: "the reclaim table names it",
-    Reason.LISTED_BY_PROGRAM: "the program says that it would remove it",
+    ProgramReason.IN_TABLE: "the reclaim table names it",
+    ProgramReason.LISTED_BY_PROGRAM: "the program says that it would remove it",
     Reason.RUNNING: "is running",
     Reason.CREATED: "may start at any moment",
     Reason.UNKNOWN_STATE: "the runtime does not know its state",
