@@ -114,7 +114,7 @@ def test_what_is_not_the_ballast_is_an_error_of_the_pass_and_the_next_function_g
 
 
 def test_what_others_take_meanwhile_must_leave_the_mark(small_node: SmallNode) -> None:
-    """There was room for it twice over above 16 MiB when it was begun; now there are less, and nothing of it is left."""
+    """There was room for it twice over above 16 MiB when it was begun, and now it is less: nothing of it is left."""
     settings = BallastSettings(str(small_node.disk / "ballast"), SIZE)
 
     def allocate(descriptor: int, offset: int, size_bytes: int) -> None:
