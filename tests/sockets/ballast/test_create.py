@@ -192,7 +192,9 @@ def test_what_has_its_name_and_is_not_the_ballast_is_refused_and_stays(
     assert {path.name: path.lstat() for path in directory.iterdir()} == before
 
 
-def test_a_directory_that_others_may_write_is_refused(settings: BallastSettings, directory: Path) -> None:
+def test_a_directory_in_which_others_could_replace_the_ballast_is_refused(
+    settings: BallastSettings, directory: Path
+) -> None:
     """They could put another file in its place."""
     directory.chmod(0o777)
     assert f"every user may write its directory {directory} (mode 0777)" in refusal(settings)
