@@ -12,7 +12,7 @@ from eviction.reporting.pass_record import MOST_REPORTED, Pass, PassResult, shor
 from eviction.reporting.tables import amount, distinguishable, table
 from eviction.types import Threshold
 from reclaim.ballast.plan import BallastReason
-from reclaim.containerd.collect_garbage import UNREFERENCED
+from reclaim.containerd.plan import UNREFERENCED
 from reclaim.programs.plan import ProgramReason
 from reclaim.rotated_logs.plan import RotatedLogReason
 from reclaim.types import Outcome, Reason, Result

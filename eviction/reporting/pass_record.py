@@ -224,8 +224,8 @@ def function_json(function: ReclaimResult) -> dict[str, Any]:
         "nominal": {"bytes": function.nominal_bytes, "inodes": None},
         "seconds": round(function.seconds, 6),
         "relieved": function.relieved,
-        "skipped": function.skipped or None,
-        "error": function.error or None,
+        "skipped": shortened(function.skipped) or None,
+        "error": shortened(function.error) or None,
     }
 
 

@@ -20,9 +20,9 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
 
 from reclaim.clock import Clock
+from reclaim.containerd.plan import CONTENT, PLAN
 from reclaim.cri.calls import LONGEST_DETAILS, READ_DEADLINE_SECONDS
 from reclaim.cri.leases import ID_PREFIX, Leases
 from reclaim.cri.retry import retried
@@ -31,13 +31,7 @@ from reclaim.execution.remover import STATUS_FRESH_SECONDS, Ready
 from reclaim.execution.stages import Stage, StagePlan, Stopwatch
 from reclaim.functions import ReclaimContext, ReclaimFunction
 from reclaim.services import RuntimeService
-from reclaim.types import Action, MeasureDisk, Plan, ReclaimError, RemovalFailed, RuntimeUnavailable, Verdict
-
-CONTENT: Final = "content"
-UNREFERENCED: Final = "unreferenced"
-OBJECT_ID: Final = "containerd-garbage"
-PLAN: Final = Plan((Verdict(CONTENT, OBJECT_ID, "content that nothing refers to", Action.REMOVE, UNREFERENCED),))
-"""One object without a promised size: only containerd knows what it would delete."""
+from reclaim.types import MeasureDisk, ReclaimError, RemovalFailed, RuntimeUnavailable, Verdict
 
 DEADLINE_SECONDS = 60.0
 EXPIRES_AFTER_SECONDS = 60.0

@@ -22,7 +22,7 @@ from eviction.reporting import pod_evictions
 from eviction.reporting.attribution import About
 from eviction.reporting.explain import REASONS
 from reclaim.ballast.plan import BallastReason
-from reclaim.containerd.collect_garbage import UNREFERENCED
+from reclaim.containerd.plan import UNREFERENCED
 from reclaim.events import EventReason
 from reclaim.programs.plan import ProgramReason
 from reclaim.rotated_logs.plan import RotatedLogReason
@@ -205,7 +205,7 @@ def test_the_table_of_the_configuration_has_every_field_and_its_default() -> Non
         if len(names) == len(documented) and names != ["kubeletConfig"]:
             values = [defaults[name] for name in names]
             assert documented == [
-                str(value).lower() if isinstance(value, bool) else "" if value in (None, []) else str(value)
+                str(value).lower() if isinstance(value, bool) else "" if value in (None, [], {}) else str(value)
                 for value in values
             ]
 
@@ -292,7 +292,7 @@ def held_by() -> dict[str, list[str]]:
 
 def test_the_safety_case_answers_every_hazard() -> None:
     """Every number of every class has a row, and every row one of them; each has a hazard and a guard."""
-    answered = {number.rstrip("bcdef") for number in hazards()}
+    answered = {number.rstrip("bcdefg") for number in hazards()}
     assert answered == {f"{letter}{number + 1}" for letter, count in HAZARDS.items() for number in range(count)}
     assert all(hazard and guard for hazard, guard in hazards().values())
 

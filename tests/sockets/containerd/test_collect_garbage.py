@@ -14,14 +14,8 @@ from eviction.drill.runtime.dialects import CRI_O_1_31
 from eviction.drill.runtime.failpoints import ActThenFail, Delay, Fail, Failpoint, Hang, MethodFault, When
 from eviction.node.node import Node
 from eviction.reporting.pass_record import Pass, PassResult
-from reclaim.containerd.collect_garbage import (
-    OBJECT_ID,
-    PLAN,
-    GarbageRemover,
-    GarbageSettings,
-    collect_garbage_function,
-    problem_of,
-)
+from reclaim.containerd.collect_garbage import GarbageRemover, GarbageSettings, collect_garbage_function, problem_of
+from reclaim.containerd.plan import OBJECT_ID, PLAN
 from reclaim.cri import leases_pb2 as pb
 from reclaim.cri.leases import EXPIRE_LABEL, ID_PREFIX, Leases
 from reclaim.functions import FUNCTIONS, Filesystem, table_of
