@@ -1,0 +1,72 @@
+"""Makes the ballast of the configuration again after it was released, once there is room for it twice over."""
+
+from __future__ import annotations
+
+from eviction.configuration.functions import FunctionKind
+from eviction.node.node import Node
+from eviction.reporting.log import Log
+from eviction.types import Decision
+from reclaim.ballast.file import Ballast
+from reclaim.ballast.keeper import BallastKeeper
+from reclaim.ballast.plan import BallastSettings
+from reclaim.execution.workers import Workers
+from signals.quantity import format_bytes
+from signals.types import FilesystemRole, SignalObservations
+
+
+class BallastKeepers:
+    """One keeper for each ballast of the configuration, of which there is mostly none. `follow` and `close` are for one
+    thread."""
+
+    def __init__(self, node: Node, log: Log):
+        self._node = node
+        self._log = log
+        self._threads = Workers("ballast", 1)
+        self._keepers = [
+            (function.frees, self._keeper(BallastSettings(function.path, function.size_bytes)))
+            for function in node.configuration.functions
+            if function.kind is FunctionKind.BALLAST
+        ]
+
+    def prepare(self) -> None:
+        """Starts the thread that makes them. Raises NoThread."""
+        if self._keepers:
+            self._threads.prepare(1)
+
+    def follow(self, observations: SignalObservations, decision: Decision) -> None:
+        """After each observation: has what is missing made again, never at pressure. Never raises."""
+        under_pressure = bool(decision.thresholds_met or decision.conditions)
+        for role, keeper in self._keepers:
+            if role in observations.filesystems:
+                available = observations.filesystems[role][1].available_bytes
+                mark = self._highest_mark(role, observations)
+                keeper.restore_if_room(available, mark, observations.time, under_pressure=under_pressure)
+
+    def close(self) -> None:
+        """Gives up what is being made."""
+        for _, keeper in self._keepers:
+            keeper.close()
+        self._threads.close()
+
+    def _highest_mark(self, role: FilesystemRole, observations: SignalObservations) -> int:
+        """What has to stay available on this filesystem, by whatever signal of it."""
+        device = observations.filesystems[role][0].device_id
+        marks = [
+            threshold.mark_with_min_reclaim(observation.capacity)
+            for threshold in self._node.thresholds(observations.layout)
+            for observation in (observations.signals.get(threshold.signal),)
+            if observation is not None
+            and not threshold.signal.counts_inodes
+            and observation.filesystem is not None
+            and observation.filesystem.device_id == device
+        ]
+        return max(marks, default=0)
+
+    def _keeper(self, settings: BallastSettings) -> BallastKeeper:
+        return BallastKeeper(settings, self._threads.run, self._report)
+
+    def _report(self, made: Ballast | str) -> None:
+        if isinstance(made, str):
+            self._log.warning(f"the ballast is not made again: {made}")
+        else:
+            self._log.info(f"the ballast {made.path} of {format_bytes(made.size_bytes)} is there again")
