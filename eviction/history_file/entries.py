@@ -20,7 +20,7 @@ from typing import Any
 
 from eviction.reporting.observations_json import timestamp
 from eviction.reporting.pass_record import Pass, outcome_json, pass_json, removals_by_result, shortened
-from reclaim.types import Outcome, ReclaimResult
+from reclaim.types import Outcome, ReclaimResult, Result
 
 PERIODIC = "periodic"
 MOST_BYTES_OF_REMOVALS = 32 << 10  # in one record; one removal has at most some 8 KiB
@@ -68,7 +68,7 @@ def periodic_records(identity: str, result: ReclaimResult, wall: float) -> list[
         },
         "nominal": {"bytes": result.nominal_bytes, "inodes": None},
         "result": "failed" if result.error else "satisfied",
-        "reason": result.error[:LONGEST_TEXT],
+        "reason": result.error[:LONGEST_TEXT] or f"removed {result.count(Result.REMOVED)} objects",
         "errors": [shortened(result.error)] if result.error else [],
     }
     return _with_removals(document, outcomes, wall)

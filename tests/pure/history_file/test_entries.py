@@ -76,6 +76,7 @@ def test_a_pass_of_a_periodic_loop_has_the_same_fields() -> None:
     (found,) = documents_of(periodic_records("abc", result, WALL))
     assert (found["trigger"], found["row"], found["result"]) == ("periodic", ["image GC"], "satisfied")
     assert found["measured"] == {"bytes": 26 * MIB, "inodes": 0}
+    assert found["reason"] == "removed 2 objects"
     assert found["started"] == "2027-01-15T08:00:00.500Z"
     assert len(found["removals"]) == 2
 
