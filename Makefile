@@ -9,7 +9,7 @@
 #              PATH does not, KUBE_CONTROLLER_MANAGER= one that only some tests need, CONTAINERD= another than Debian's
 # make picture draws the picture of a drill anew (that of the README: .venv/bin/python -m tests.kubelet.bench picture)
 # make manual  writes man page and shell completions anew from the parsers
-# make proto   writes the CRI code anew from reclaim/cri/cri.proto
+# make proto   writes the code of the messages anew from the .proto files
 
 # Where it is set, each worker compiles all tests and their assertions anew: 7 s of processor time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -18,6 +18,7 @@ PYTHON ?= python3
 VENV := .venv
 NEWEST := .venv-newest
 BIN := $(VENV)/bin
+PROTOS := reclaim/cri/cri.proto reclaim/cri/leases.proto
 PACKAGES := containerd runc busybox-static e2fsprogs xfsprogs btrfs-progs mount util-linux openssl strace \
   systemd prometheus prometheus-alertmanager buildah python3-pip man-db zsh fish $(if $(shell command -v kubectl),,kubernetes-client)
 
@@ -77,9 +78,10 @@ check: development
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy config/examples/plugin/reclaimd_prune_build_cache.py
 	$(BIN)/lint-imports
-	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=$(VENV) --pyi_out=$(VENV) reclaim/cri/cri.proto
-	@diff -r $(VENV)/reclaim/cri/cri_pb2.py reclaim/cri/cri_pb2.py && diff $(VENV)/reclaim/cri/cri_pb2.pyi reclaim/cri/cri_pb2.pyi
+	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=$(VENV) --pyi_out=$(VENV) $(PROTOS)
+	@for made in $(PROTOS:.proto=_pb2.py) $(PROTOS:.proto=_pb2.pyi); do diff $(VENV)/$$made $$made || exit 1; done
 
 fuzz: development
 	FUZZ_INPUTS=$${FUZZ_INPUTS:-100000} $(BIN)/python -m pytest -q --durations=6 tests/fuzz
@@ -106,7 +108,7 @@ manual: development
 	$(BIN)/python -m eviction.cli.manual config
 
 proto: development
-	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. reclaim/cri/cri.proto
+	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTOS)
 
 clean:
 	rm -rf $(VENV) $(NEWEST) report .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -16,6 +16,10 @@ class EvictionError(Exception):
     """Root of the errors of deciding and running."""
 
 
+class FunctionUnusable(EvictionError):
+    """A function of the configuration that cannot be made. The message is one sentence that names it."""
+
+
 class NodeCondition(StrEnum):
     """The node condition that the disk signals raise."""
 

@@ -22,6 +22,7 @@ from reclaim.clock import Clock
 from reclaim.containers.gc import ContainerGC
 from reclaim.containers.policy import ContainerGCPolicy
 from reclaim.execution.executor import Executor
+from reclaim.execution.rest import FunctionRests
 from reclaim.execution.stages import Stage, joined, never_relieved, run_side_by_side, run_stages
 from reclaim.images.gc import UnusedImageGC, detect_images
 from reclaim.images.lister import Lister
@@ -88,7 +89,8 @@ class ReclaimFunction:
     metrics. `stages`: makes the stages of one call. `order_by_need`: whether the order of removals depends on how fast
     the disk fills, so that it has to be measured. `side_by_side`: whether no object of its first stage needs that one
     of another function goes before, so that on a disk that fills they may go side by side; None if not, else the place
-    in the order in which such functions lead until more is known.
+    in the order in which such functions lead until more is known. `cooldown_seconds`: how long it rests after each call
+    (`execution.rest`); None: it never rests.
     """
 
     name: str
@@ -97,6 +99,7 @@ class ReclaimFunction:
     stages: Callable[[ReclaimContext], tuple[Stage, ...]]
     order_by_need: bool = False
     side_by_side: int | None = None
+    cooldown_seconds: float | None = None
 
 
 def _container_stages(context: ReclaimContext, *, evict_non_deleted_pods: bool = True) -> tuple[Stage, ...]:
@@ -165,6 +168,7 @@ class Collector:
 
     def __init__(self, context: ReclaimContext, functions: FunctionTable = FUNCTIONS):
         self._context = context
+        self._rests = FunctionRests()
         self.functions = functions
 
     @property
@@ -192,14 +196,26 @@ class Collector:
 
         `before`: what it did side by side with others in this row. Raises KeyError if the table has no such function.
         """
-        function = self.functions[name]
-        result = run_stages(name, function.stages(self._context), self._context.executor, measure)
+        function, executor = self.functions[name], self._context.executor
+        rests = function.cooldown_seconds is not None and not executor.dry_run
+        why_not = self._rests.why_not(name, executor.clock.monotonic()) if rests else ""
+        if why_not:
+            return ReclaimResult(name, skipped=why_not)
+        result = run_stages(name, function.stages(self._context), executor, measure)
+        if rests:
+            self._rests.record(name, function.cooldown_seconds or 0.0, result, executor.clock.monotonic())
         return result if before is None else joined(before, result)
 
     def leading(self, row: Sequence[str]) -> tuple[str, ...]:
-        """Those functions of a row that may go side by side, the one that leads first; fewer than two: none may."""
-        places = {name: self.functions[name].side_by_side for name in row}
-        return tuple(sorted((name for name in places if places[name] is not None), key=lambda name: places[name] or 0))
+        """Those functions with which a row begins that may go side by side, the one that leads first; fewer than two:
+        none may."""
+        places: dict[str, int] = {}
+        for name in row:
+            place = self.functions[name].side_by_side
+            if place is None:
+                break
+            places[name] = place
+        return tuple(sorted(places, key=places.__getitem__))
 
     def call_side_by_side(self, names: Sequence[str], measure: MeasureDisk) -> tuple[ReclaimResult, ...]:
         """Calls the first stages of these functions side by side, where the first function leads; their results in the

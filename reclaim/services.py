@@ -14,6 +14,9 @@ from typing import Protocol
 from reclaim.disk_need import NEVER
 from reclaim.types import Container, ContainerState, Identity, Image, PodSandbox, PodSandboxState
 
+Metadata = tuple[tuple[str, str], ...]
+"""Header fields that a call carries besides those of gRPC: names in lower case, and their values."""
+
 
 @dataclass(frozen=True, slots=True)
 class RuntimeVersion:
@@ -121,6 +124,10 @@ class RuntimeService(Protocol):
 
     def remove_pod_sandbox(self, sandbox_id: str) -> bool:
         """Removes a sandbox; the runtime would remove its containers too."""
+
+    def call_service(self, method: str, request: bytes, seconds: float, metadata: Metadata) -> bytes:
+        """One call of a service beside CRI at the same socket, within so many seconds; the message that answers it.
+        Raises CallError (`cri.status`), with UNIMPLEMENTED where there is no such service."""
 
 
 class ImageService(Protocol):

@@ -83,6 +83,20 @@ def own_directory_refusal(path: str, status: os.stat_result, credentials: Creden
     return directory_refusal(os.path.dirname(os.path.realpath(path)), credentials)
 
 
+def owner_only_refusal(what: str, status: os.stat_result, credentials: Credentials | None = None) -> str | None:
+    """Why others than its owner could change `what`, or its owner is not trusted, as a sentence; None: neither.
+
+    Stricter than for what is read: no group may write it, as the bits of the group also stand for access control lists.
+    """
+    credentials = credentials or this_process()
+    if not credentials.trusts(status.st_uid):
+        return f"{what} belongs to uid {status.st_uid}; {_allowed(credentials)}"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        who = "every user" if status.st_mode & stat.S_IWOTH else f"group {status.st_gid}"
+        return f"{who} may write {what} (mode {_mode(status)}); allowed is at most 0755"
+    return None
+
+
 def directory_refusal(path: str, credentials: Credentials | None = None) -> str | None:
     """Why the entries of a directory are not trusted; None: only trusted users may write it. Raises OSError."""
     return _directory_refusal(path, os.stat(path), credentials or this_process())

@@ -12,6 +12,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from reclaim.disk_need import Need, OrderDecision
+from reclaim.reasons import Reason as Reason
+from reclaim.reasons import Rule as Rule
 from reclaim.released import Released
 
 
@@ -198,70 +200,13 @@ class Action(StrEnum):
     KEEP = "keep"
 
 
-class Reason(StrEnum):
-    """Why an object is removed or kept; `reclaim/README.md` documents each word. Another function may have its own."""
-
-    # removed
-    OLDER_COPY = "older_copy"
-    OVER_LIMIT = "over_limit"
-    POD_GONE = "pod_gone"
-    POD_TERMINATED = "pod_terminated"
-    TERMINATED_BY_EVIDENCE = "terminated_by_evidence"
-    POD_EVICTED = "pod_evicted"
-    OLDER_SANDBOX = "older_sandbox"
-    UNUSED = "unused"
-    MAXIMUM_AGE = "maximum_age"
-    DANGLING = "dangling"
-    # kept
-    RUNNING = "running"
-    CREATED = "created"
-    UNKNOWN_STATE = "unknown_state"
-    NOT_KUBELETS = "not_kubelets"
-    NEWEST_OF_LIVE_POD = "newest_of_live_pod"
-    TOO_YOUNG = "too_young"
-    READY = "ready"
-    HAS_CONTAINERS = "has_containers"
-    NEWEST_SANDBOX = "newest_sandbox"
-    ROTATING = "rotating"
-    TARGET_EXISTS = "target_exists"
-    ENOUGH_FREED = "enough_freed"
-    POD_ALIVE = "pod_alive"
-    POD_UNKNOWN = "pod_unknown"
-    IN_USE = "in_use"
-    PINNED = "pinned"
-    KEEP_LIST = "keep_list"
-    SANDBOX_IMAGE = "sandbox_image"
-    SANDBOX_IMAGE_UNKNOWN = "sandbox_image_unknown"
-    UNRESOLVED_IMAGE = "unresolved_image"
-    WITHIN_LIMIT = "within_limit"
-    RELIEVED = "relieved"
-    UNREADABLE = "unreadable"
-    HELD_OFF = "held_off"
-    STOPPING = "stopping"
-    INCOMPLETE_LISTING = "incomplete_listing"
-    BEING_REMOVED = "being_removed"
-    RUNTIME_STUCK = "runtime_stuck"
-
-
-class Rule(StrEnum):
-    """Whose rule a verdict follows.
-
-    `KUBELET`: the kubelet, knowing what is known here, would decide the same. `GUARD`: a guard of ours decided, which
-    is stricter than the kubelet or stands in for what only the kubelet knows.
-    """
-
-    KUBELET = "kubelet"
-    GUARD = "guard"
-
-
 class Verdict(NamedTuple):
     """What is to be done with one object, and why.
 
     `kind` and `reason` are words of `Kind` and `Reason`, or a function's own. `age_seconds` is set where the decision
     depended on the age, `eligible_in_seconds` where time alone will change the verdict, `pod_uid` for a part of a pod.
     `superseded_by`: the id of the newer copy that lets an older one be removed, and that must still be there then.
-    `state`: a container's when the plan was made. `rule`: whose rule decided. `identity`: a container's or a sandbox's,
-    as it was listed.
+    `state`: a container's when the plan was made. `rule`: whose rule decided. `identity`: a part of a pod's, as listed.
     """
 
     kind: str
@@ -380,6 +325,7 @@ class ReclaimResult:
     `error` is set if it could not do its work: then nothing was removed, or only what `outcomes` says. `relieved`: the
     disk is relieved, or cannot be read any more, so that nothing else may be removed. `order`: which order was chosen,
     and why; None where there was no choice. `released`: of a function that removes nothing, None of the others.
+    `skipped`: why the function was not called, empty if it was.
     """
 
     operation: str
@@ -394,6 +340,22 @@ class ReclaimResult:
     remove_seconds: float = 0.0
     order: OrderDecision | None = None
     released: Released | None = None
+    skipped: str = ""
+
+    @property
+    def freed_bytes(self) -> int:
+        """What the filesystems had gained right after its removals, and what was given back, in bytes."""
+        return sum(o.freed_bytes for o in self.outcomes) + (0 if self.released is None else self.released.bytes)
+
+    @property
+    def freed_inodes(self) -> int:
+        """The same in inodes."""
+        return sum(o.freed_inodes for o in self.outcomes) + (0 if self.released is None else self.released.inodes)
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.list_seconds + self.plan_seconds + self.remove_seconds
 
     def count(self, result: Result) -> int:
         """How many removals ended this way."""

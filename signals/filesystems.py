@@ -1,4 +1,5 @@
-"""Which filesystem is nodefs, imagefs and containerfs, and which layout they form. Only this module imports psutil.
+"""Which filesystem is nodefs, imagefs and containerfs, and which layout they form; which ones the configuration adds.
+Only this module imports psutil.
 
 nodefs holds the kubelet's root directory; imagefs and containerfs are where the runtime says that its images and
 writable layers are (CRI `ImageFsInfo`). Roles share a filesystem exactly when they are on one device.
@@ -12,28 +13,44 @@ layout Kubernetes' `test/e2e_node/split_disk_test.go` (the first mount points of
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import psutil
 
-from signals.types import FsLayout
+from signals.types import FilesystemRole, FsLayout
 
 
 @dataclass(frozen=True, slots=True)
 class FilesystemPaths:
-    """A path on each filesystem of the node. `imagefs` and `containerfs` are None until the runtime has named them."""
+    """A path on each filesystem of the node. `imagefs` and `containerfs` are None until the runtime has named them;
+    `nodefs` is None on a machine without kubelet and runtime. `own`: those that the configuration adds."""
 
-    nodefs: str
+    nodefs: str | None
     imagefs: str | None = None
     containerfs: str | None = None
+    own: Mapping[FilesystemRole, str] = field(default_factory=dict)
+
+    def by_role(self) -> dict[FilesystemRole, str | None]:
+        """The path of each role; None while it is not known."""
+        kubelets = {
+            FilesystemRole.NODEFS: self.nodefs,
+            FilesystemRole.IMAGEFS: self.imagefs,
+            FilesystemRole.CONTAINERFS: self.containerfs,
+        }
+        return {**(kubelets if self.nodefs is not None else {}), **self.own}
 
     def distinct(self) -> set[str]:
         """The paths to be read, each once."""
-        return {path for path in (self.nodefs, self.imagefs, self.containerfs) if path is not None}
+        return {path for path in self.by_role().values() if path is not None}
 
 
 def paths_of_node(
-    root_directory: str, image_filesystems: list[str], container_filesystems: list[str]
+    root_directory: str,
+    image_filesystems: list[str],
+    container_filesystems: list[str],
+    own: Mapping[FilesystemRole, str] = MappingProxyType({}),
 ) -> FilesystemPaths:
     """The paths from the kubelet's root directory and the mount points that `ImageFsInfo` lists.
 
@@ -42,7 +59,7 @@ def paths_of_node(
     """
     imagefs = next((path for path in image_filesystems if path), None)
     containerfs = next((path for path in container_filesystems if path), imagefs)
-    return FilesystemPaths(root_directory, imagefs, containerfs)
+    return FilesystemPaths(root_directory, imagefs, containerfs, own)
 
 
 def layout_of(nodefs_device: int, imagefs_device: int, containerfs_device: int) -> FsLayout:

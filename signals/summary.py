@@ -23,6 +23,7 @@ from signals.filesystems import FilesystemPaths, Mount, describe_mount, layout_o
 from signals.probe import Probes
 from signals.statvfs import Reading
 from signals.types import (
+    KUBELET_ROLES,
     FilesystemIdentity,
     FilesystemRole,
     FsStats,
@@ -32,6 +33,7 @@ from signals.types import (
     SignalObservation,
     SignalObservations,
     Unavailable,
+    signals_about,
 )
 
 
@@ -86,7 +88,7 @@ class NodeSummary:
         unavailable: list[Unavailable] = []
         filesystems: dict[FilesystemRole, tuple[FilesystemIdentity, FsStats]] = {}
         polls: dict[FilesystemRole, tuple[Poll, ...]] = {}
-        for role, where in _roles(paths).items():
+        for role, where in paths.by_role().items():
             if where is None:
                 unavailable.append(Unavailable(role, self.imagefs_problem))
                 continue
@@ -99,10 +101,10 @@ class NodeSummary:
             filesystems[role] = (identity, known.stats)
             polls[role] = fresh[where].polls if where in fresh else ()
             signals.update(signals_of(role, identity, known.stats, stale=where not in fresh))
-        devices = [identity.device_id for identity, _ in filesystems.values()]
+        devices = [filesystems[role][0].device_id for role in KUBELET_ROLES if role in filesystems]
         return SignalObservations(
             signals=signals,
-            layout=layout_of(*devices) if len(devices) == len(FilesystemRole) else None,
+            layout=layout_of(*devices) if len(devices) == len(KUBELET_ROLES) else None,
             time=self._clock.monotonic(),
             wall_time=self._clock.wall(),
             unavailable=tuple(unavailable),
@@ -143,19 +145,11 @@ def _size(reading: Reading) -> tuple[int, int, int]:
     return reading.device_id, reading.stats.capacity_bytes, reading.stats.inodes_total
 
 
-def _roles(paths: FilesystemPaths) -> Mapping[FilesystemRole, str | None]:
-    return {
-        FilesystemRole.NODEFS: paths.nodefs,
-        FilesystemRole.IMAGEFS: paths.imagefs,
-        FilesystemRole.CONTAINERFS: paths.containerfs,
-    }
-
-
 def signals_of(
     role: FilesystemRole, identity: FilesystemIdentity, stats: FsStats, *, stale: bool
 ) -> dict[Signal, SignalObservation]:
     """The signals of one filesystem in one role: bytes, and inodes if it counts them."""
-    available, inodes_free = Signal(f"{role}.available"), Signal(f"{role}.inodesFree")
+    available, inodes_free = signals_about(role)
     found = {
         available: SignalObservation(
             available, stats.available_bytes, stats.capacity_bytes, stats.time, stale, identity

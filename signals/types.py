@@ -1,15 +1,20 @@
 """Signals, readings of filesystems, observations and layouts: values only.
 
 The names and strings of the signals are the kubelet's (`pkg/kubelet/eviction/api/types.go`,
-https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/).
+https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/). A configuration may add filesystems of
+its own; their signals have the same form.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import ClassVar, Final, NamedTuple
+
+ROLE_NAME: Final = re.compile("[a-z][a-z0-9-]{0,31}")
+ROLE_NAMES_ALLOWED: Final = "a lower-case letter, and up to 31 lower-case letters, digits and hyphens"
 
 
 class SignalsError(Exception):
@@ -20,38 +25,90 @@ class ReadingUnavailable(SignalsError):
     """A filesystem could not be read: it is missing, failed, or did not answer in time. The message is for people."""
 
 
-class Signal(StrEnum):
-    """The disk signals of the kubelet; names are compared byte for byte, as in the kubelet."""
+class FilesystemRole(str):
+    """What a filesystem is for on the node: one of the kubelet's three, or the name of one that the configuration adds.
 
-    NODEFS_AVAILABLE = "nodefs.available"
-    NODEFS_INODES_FREE = "nodefs.inodesFree"
-    IMAGEFS_AVAILABLE = "imagefs.available"
-    IMAGEFS_INODES_FREE = "imagefs.inodesFree"
-    CONTAINERFS_AVAILABLE = "containerfs.available"
-    CONTAINERFS_INODES_FREE = "containerfs.inodesFree"
+    There is one object of each name, so `is` compares names. One filesystem can have several roles.
+    """
+
+    _known: ClassVar[dict[str, FilesystemRole]] = {}
+    NODEFS: ClassVar[FilesystemRole]
+    IMAGEFS: ClassVar[FilesystemRole]
+    CONTAINERFS: ClassVar[FilesystemRole]
+
+    def __new__(cls, name: str) -> FilesystemRole:  # noqa: PYI034 # one object a name, whatever the class
+        """The role of this name. Raises ValueError for what cannot be a name."""
+        if name not in cls._known:
+            if not ROLE_NAME.fullmatch(name):
+                raise ValueError(f"{name!r} is no name of a filesystem; allowed are {ROLE_NAMES_ALLOWED}")
+            cls._known[name] = super().__new__(cls, name)
+        return cls._known[name]
 
     @property
-    def filesystem(self) -> FilesystemRole:
-        """The role of the filesystem that the signal is about."""
-        return _FILESYSTEMS[self]
-
-    @property
-    def counts_inodes(self) -> bool:
-        """True when the unit is inodes, false when it is bytes."""
-        return self in _COUNTING_INODES
+    def kubelets(self) -> bool:
+        """Whether it is one of the kubelet's, whose pressure is the node's."""
+        return self in KUBELET_ROLES
 
 
-class FilesystemRole(StrEnum):
-    """What a filesystem is for on the node. One filesystem can have several roles."""
+FilesystemRole.NODEFS = FilesystemRole("nodefs")
+FilesystemRole.IMAGEFS = FilesystemRole("imagefs")
+FilesystemRole.CONTAINERFS = FilesystemRole("containerfs")
+KUBELET_ROLES: Final = (FilesystemRole.NODEFS, FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS)
 
-    NODEFS = "nodefs"
-    IMAGEFS = "imagefs"
-    CONTAINERFS = "containerfs"
+AVAILABLE: Final = "available"
+INODES_FREE: Final = "inodesFree"
 
 
-# Looked up, not computed: each observation needs them some hundred times.
-_FILESYSTEMS = {signal: FilesystemRole(signal.value.partition(".")[0]) for signal in Signal}
-_COUNTING_INODES = frozenset(signal for signal in Signal if signal.value.endswith(".inodesFree"))
+class Signal(str):
+    """How much is left on a filesystem, bytes or inodes: one of the kubelet's disk signals, or of the same form for a
+    filesystem that the configuration adds (`buildcache.available`).
+
+    Names are compared byte for byte, as in the kubelet; there is one object of each name. `filesystem`: the role of the
+    filesystem that it is about. `counts_inodes`: true when the unit is inodes, false when it is bytes.
+    """
+
+    _known: ClassVar[dict[str, Signal]] = {}
+    NODEFS_AVAILABLE: ClassVar[Signal]
+    NODEFS_INODES_FREE: ClassVar[Signal]
+    IMAGEFS_AVAILABLE: ClassVar[Signal]
+    IMAGEFS_INODES_FREE: ClassVar[Signal]
+    CONTAINERFS_AVAILABLE: ClassVar[Signal]
+    CONTAINERFS_INODES_FREE: ClassVar[Signal]
+    filesystem: FilesystemRole
+    counts_inodes: bool
+
+    def __new__(cls, name: str) -> Signal:  # noqa: PYI034 # one object a name, whatever the class
+        """The signal of this name. Raises ValueError for what cannot be one."""
+        if name not in cls._known:
+            role, _, unit = name.partition(".")
+            if unit not in (AVAILABLE, INODES_FREE):
+                raise ValueError(f"{name!r} is no signal; it ends with .{AVAILABLE} or .{INODES_FREE}")
+            signal = super().__new__(cls, name)
+            signal.filesystem = FilesystemRole(role)
+            signal.counts_inodes = unit == INODES_FREE
+            cls._known[name] = signal
+        return cls._known[name]
+
+
+def signals_about(role: FilesystemRole) -> tuple[Signal, Signal]:
+    """The two signals of a filesystem: bytes, inodes."""
+    return Signal(f"{role}.{AVAILABLE}"), Signal(f"{role}.{INODES_FREE}")
+
+
+Signal.NODEFS_AVAILABLE, Signal.NODEFS_INODES_FREE = signals_about(FilesystemRole.NODEFS)
+Signal.IMAGEFS_AVAILABLE, Signal.IMAGEFS_INODES_FREE = signals_about(FilesystemRole.IMAGEFS)
+Signal.CONTAINERFS_AVAILABLE, Signal.CONTAINERFS_INODES_FREE = signals_about(FilesystemRole.CONTAINERFS)
+KUBELET_SIGNALS: Final = tuple(signal for role in KUBELET_ROLES for signal in signals_about(role))
+
+
+def in_order(signals: Iterable[Signal]) -> tuple[Signal, ...]:
+    """The kubelet's first, in its order; then the others by name, bytes before inodes."""
+    return tuple(sorted(signals, key=order_of))
+
+
+def order_of(signal: Signal) -> tuple[int, str]:
+    """The place of a signal among others, for sorting."""
+    return (KUBELET_SIGNALS.index(signal), "") if signal in KUBELET_SIGNALS else (len(KUBELET_SIGNALS), signal)
 
 
 class FsLayout(StrEnum):

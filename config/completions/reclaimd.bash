@@ -3,7 +3,7 @@ _reclaimd() {
   local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}" command="${COMP_WORDS[1]}"
   COMPREPLY=()
   if [ "$COMP_CWORD" -eq 1 ]; then
-    COMPREPLY=($(compgen -W 'run reclaim check plan status top history config doctor drill --help --version' -- "$current"))
+    COMPREPLY=($(compgen -W 'run reclaim check plan status top history config doctor ballast drill --help --version' -- "$current"))
     return
   fi
   case "$command $previous" in
@@ -46,7 +46,7 @@ _reclaimd() {
     'reclaim --eviction-minimum-reclaim') return ;;
     'reclaim -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
     'reclaim --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
-    'reclaim --signal') COMPREPLY=($(compgen -W 'nodefs.available nodefs.inodesFree imagefs.available imagefs.inodesFree containerfs.available containerfs.inodesFree' -- "$current")); return ;;
+    'reclaim --signal') return ;;
     'reclaim --until') return ;;
     'check --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'check --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
@@ -185,6 +185,10 @@ _reclaimd() {
     'doctor --eviction-minimum-reclaim') return ;;
     'doctor -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
     'doctor --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
+    'ballast --file') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'ballast --size') return ;;
+    'ballast -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
+    'ballast --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
     'drill --check') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'drill --report') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'drill --runtime') return ;;
@@ -225,6 +229,7 @@ _reclaimd() {
     history) COMPREPLY=($(compgen -W '-h --help --since --object --limit -o --output --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim' -- "$current")) ;;
     config) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output' -- "$current")) ;;
     doctor) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output' -- "$current")) ;;
+    ballast) COMPREPLY=($(compgen -W '-h --help create status remove --file --size -o --output' -- "$current")) ;;
     drill) COMPREPLY=($(compgen -W '-h --help --all --list --check --report --observe --runtime --fill --yes --allow-other-data --name --for --quiet --with-margin --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --logging-format -v --verbosity' -- "$current")) ;;
   esac
 }

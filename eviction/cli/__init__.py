@@ -28,6 +28,7 @@ COMMANDS = {
     "history": "every pass and every removal of the last weeks, from a file",
     "config": "the effective configuration, the origin of every value, and the ladder of marks",
     "doctor": "what is wrong or risky on this node, each with what to do",
+    "ballast": "the file that is given up when the disk is full: make it, show it, remove it",
     "drill": "a test of eviction paths, on an embedded node or on a real one",
 }
 

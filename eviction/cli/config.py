@@ -76,7 +76,9 @@ def _values(configuration: Configuration) -> list[str]:
     rows = [["FIELD", "VALUE", "ORIGIN"]]
     for name, value in configuration.effective.items():
         if isinstance(value, Mapping):
-            rows += [[f"{name}.{key}", text, configuration.origins[f"{name}.{key}"]] for key, text in value.items()]
+            rows += [
+                [f"{name}.{key}", _shown(each), configuration.origins[f"{name}.{key}"]] for key, each in value.items()
+            ]
             rows += [] if value else [[name, "-", "default"]]
         else:
             rows.append([name, _shown(value), configuration.origins[name]])
@@ -97,7 +99,9 @@ def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        return ", ".join(map(str, value)) or "-"
+        return ", ".join(map(_shown, value)) or "-"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key}: {_shown(each)}' for key, each in value.items())}}}"
     return "-" if value in (None, "") else str(value)
 
 

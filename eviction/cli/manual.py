@@ -135,7 +135,7 @@ def bash_completion() -> str:
                     lines.append(f"    '{command} {spelling}') return ;;")
     lines += ["  esac", '  case "$command" in']
     for command in COMMANDS:
-        words = " ".join(spelling for option in options_of(command) for spelling in option.spellings)
+        words = " ".join(word for option in options_of(command) for word in option.spellings or option.choices)
         lines.append(f"    {command}) COMPREPLY=($(compgen -W '{words}' -- \"$current\")) ;;")
     return "\n".join([*lines, "  esac", "}", "complete -F _reclaimd reclaimd", ""])
 
@@ -189,7 +189,10 @@ def fish_completion() -> str:
         lines.append(f"complete -c reclaimd -n __fish_use_subcommand -a {command} -d '{_fish(text)}'")
     for command in COMMANDS:
         for option in options_of(command):
+            seen = f"'__fish_seen_subcommand_from {command}'"
             if not option.spellings:
+                words = " ".join(option.choices)
+                lines += [f"complete -c reclaimd -n {seen} -a '{words}' -d '{_fish(option.text)}'"] if words else []
                 continue
             names = " ".join(
                 f"-l {spelling[2:]}" if spelling.startswith("--") else f"-s {spelling[1:]}"
@@ -197,7 +200,6 @@ def fish_completion() -> str:
             )
             takes = "" if not option.value else f" -x -a '{' '.join(option.choices)}'" if option.choices else " -x"
             takes = " -r -F" if option.value in PATHS else takes
-            seen = f"'__fish_seen_subcommand_from {command}'"
             lines.append(f"complete -c reclaimd -n {seen} {names}{takes} -d '{_fish(option.text)}'")
     return "\n".join([*lines, ""])
 

@@ -56,4 +56,10 @@ def run_command(arguments: Sequence[str]) -> int:
     module = import_module(f"eviction.cli.{command}")
     parser = Parser(prog=f"reclaimd {command}", description=COMMANDS[command], allow_abbrev=False)
     module.add_arguments(parser)
-    return int(module.run(parser.parse_args(arguments[1:])))
+    parsed = parser.parse_args(arguments[1:])
+    from eviction.types import FunctionUnusable  # not for --help
+
+    try:
+        return int(module.run(parsed))
+    except FunctionUnusable as error:  # by whatever command makes the node
+        parser.exit(EXIT_USAGE, f"reclaimd: {error}\n")

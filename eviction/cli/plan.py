@@ -30,7 +30,7 @@ from eviction.reporting.pass_record import Pass, Trigger, pass_json, released_in
 from eviction.reporting.status import pod_directories_json
 from eviction.reporting.tables import signals_table
 from signals.quantity import format_bytes
-from signals.types import Signal
+from signals.types import KUBELET_SIGNALS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--signal",
-        choices=[str(signal) for signal in Signal],
+        choices=[str(signal) for signal in KUBELET_SIGNALS],
         metavar="SIGNAL",
         help="with --pods: for which signal; else for the one that is met, or the nearest to its threshold",
     )
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
             exit_with(EXIT_READING, unread or "no filesystem could be read")
         if problem is not None:
             exit_with(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
-        request = Request(row=node.responder.functions_here(observations), extent=Extent.ALL)
+        request = Request(row=node.responder.functions_here(observations), extent=Extent.ALL, every_function=True)
         with Progress("listing containers and images, and planning"):
             record = node.responder.reclaim(observations, decision, Trigger.REQUEST, request)
         source, pods_problem, doubt = node.pod_state_source, node.pods_problem, node.pods_doubt

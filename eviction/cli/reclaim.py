@@ -30,7 +30,6 @@ from eviction.node.node import DRAIN_SECONDS, Node
 from eviction.reporting.pass_record import Pass
 from reclaim.types import Outcome
 from signals.clock import SystemClock
-from signals.types import Signal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_output(parser)
     parser.add_argument(
         "--signal",
-        choices=[str(signal) for signal in Signal],
         metavar="SIGNAL",
         help="act on the row of this signal whatever the pressure: until it is clear; to the end of the row if it is",
     )
@@ -53,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0 relieved or nothing to do, 1 pressure remains, 3 runtime unreachable, 4 reading unavailable."""
     configuration = configuration_of(arguments)
-    options = _options(arguments)
+    options = _options(arguments, configuration)
     block_termination()
     stopping = threading.Event()
     on_signals(stopping.set)
@@ -99,9 +97,10 @@ def removing(node: Node) -> str:
     return ", ".join(f"{removal.verdict.kind} {removal.verdict.name}" for removal in node.removals.begun)
 
 
-def _options(arguments: argparse.Namespace) -> ReclaimOptions:
+def _options(arguments: argparse.Namespace, configuration: Configuration) -> ReclaimOptions:
     names = ("signal", "until", "all", "dry_run", "now", "output")
     try:
-        return read_options({"width": columns(), **{name: getattr(arguments, name) for name in names}})
+        given = {"width": columns(), **{name: getattr(arguments, name) for name in names}}
+        return read_options(given, configuration.signals)
     except ReclaimRefused as error:
         exit_with(EXIT_USAGE, str(error))

@@ -206,10 +206,11 @@ def hold_node(configuration: Configuration, log: Log) -> NodeLock:
     instance holds the lock.
     """
     root = configuration.root_directory
-    try:
-        os.close(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
-    except OSError as error:
-        exit_with(EXIT_USAGE, f"rootDirectory: {root}: {error.strerror}; it must be the kubelet's directory")
+    if configuration.has_runtime:
+        try:
+            os.close(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        except OSError as error:
+            exit_with(EXIT_USAGE, f"rootDirectory: {root}: {error.strerror}; it must be the kubelet's directory")
     try:
         lock = NodeLock(configuration.lock_directory)
     except NodeHeld as held:

@@ -20,7 +20,7 @@ from eviction.control.socket import ControlUnavailable, ask
 from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import shortened
 from eviction.reporting.tables import amount, table
-from signals.quantity import format_duration
+from signals.quantity import format_bytes, format_duration
 from signals.types import Signal
 
 
@@ -78,8 +78,28 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
     problem = (status.get("xfs_helper") or {}).get("problem")  # an older daemon does not say it
     if problem:
         head += ["", f"XFS gives nothing back: {escaped(problem)}"]
+    head += function_lines(status.get("functions") or {}, width)  # an older daemon does not say it
     passes = [["STARTED", "SIGNAL", "RESULT", "REASON"]]
     for record in status["passes"]:
         acted_on = record["acted_on"]["signal"] if record["acted_on"] else "-"
         passes.append([record["started"], acted_on, record["result"], record["reason"]])
     return [*head, "", *(table(passes, width) if len(passes) > 1 else ["no passes yet"])]
+
+
+def function_lines(functions: dict[str, Any], width: int | None = None) -> list[str]:
+    """What each reclaim function has done since the start; nothing before the first call."""
+    rows = [["FUNCTION", "CALLS", "REMOVED", "FREED", "INODES", "SECONDS", "LAST CALL"]]
+    for name, total in functions.items():
+        last, measured = total["last"], total["measured"]
+        rows.append(
+            [
+                name,
+                str(total["calls"]),
+                str(total["removed"]),
+                format_bytes(measured["bytes"]),
+                str(measured["inodes"]),
+                f"{total['seconds']:.1f}",
+                last["error"] or last["skipped"] or last["started"],
+            ]
+        )
+    return ["", *table(rows, width)] if functions else []

@@ -3,14 +3,19 @@
 A Python signal handler runs between two instructions of the main thread; if it sets an Event whose lock that thread
 holds, it waits for ever. So the signals are blocked in every thread, and one thread waits for them. It does nothing
 that could hang or fail: reloading, which reads files, has a thread of its own.
+
+A thread that starts a program lets the signals through for a moment, as a child begins with the mask of the thread that
+starts it (`reclaim.programs.process`). One that comes in this moment is sent once more, for the thread that waits.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from types import FrameType
 
 END = frozenset({signal.SIGTERM, signal.SIGINT})
 RELOAD = frozenset({signal.SIGHUP})
@@ -44,10 +49,11 @@ def on_signals(end: Callable[[], None], reload: Callable[[], None] | None = None
     SIGTERM and SIGINT end the process at once.
     """
     asked = threading.Event()
+    awaited = END if reload is None else END | RELOAD
 
     def wait_for_end() -> None:
         while True:
-            received = signal.sigwait(END if reload is None else END | RELOAD)
+            received = signal.sigwait(awaited)
             if received in RELOAD:
                 asked.set()
             else:
@@ -65,9 +71,16 @@ def on_signals(end: Callable[[], None], reload: Callable[[], None] | None = None
     except RuntimeError:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, END)
         return "no thread can be started for signals: SIGTERM ends the daemon at once, SIGHUP does nothing"
+    for each in awaited:
+        signal.signal(each, _send_again)
     try:
         if reload is not None:
             threading.Thread(target=wait_for_reload, args=(reload,), name="reload", daemon=True).start()
     except RuntimeError:
         return "no thread can be started for reloading: SIGHUP does nothing"
     return None
+
+
+def _send_again(number: int, _: FrameType | None) -> None:
+    """On the main thread, which has the signal blocked."""
+    os.kill(os.getpid(), number)

@@ -18,7 +18,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from eviction.configuration.file import ConfigurationFile
+from eviction.configuration.file import ConfigurationFile, as_written
+from eviction.configuration.functions import (
+    NO_RUNTIME,
+    ConfiguredFunction,
+    own_filesystems,
+    own_functions,
+    own_rows,
+    signals_of_node,
+)
 from eviction.configuration.inherited_thresholds import DEFAULT_MINIMUM_RECLAIM, effective_thresholds, name_of
 from eviction.configuration.kubelet import (
     KubeletConfiguration,
@@ -45,6 +53,7 @@ from eviction.configuration.sources import ConfigurationError as ConfigurationEr
 from eviction.configuration.strict_yaml import first_problem
 from eviction.configuration.texts import unfit_texts
 from eviction.configuration.validation import location_problems, parse_healthz_endpoint
+from eviction.decision.reclaim_table import Rows
 from eviction.types import Threshold
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.pods.kubelet_endpoint import KubeletEndpoint, KubeletEndpointError
@@ -55,6 +64,7 @@ from signals.quantity import (
     parse_quantity,
     whole,
 )
+from signals.types import KUBELET_ROLES, FilesystemRole, Signal
 
 KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
 LONGEST_HOLD_OFF_FOR_NEW_PODS = 10.0
@@ -94,6 +104,7 @@ class Configuration:
     `effective`: every field as it would be written; `origins`: the source of each value (maps by `field.key`).
     `kubelet`: the settings of the node's kubelet, None where its configuration was not read. `kubelet_endpoint`: how
     the kubelet is asked; None if it is not, or by a way that is found from `kubelet_place`, which `auto` sets.
+    `filesystems`: the paths of those that the configuration adds; `functions` and `rows` are the configuration's too.
     """
 
     root_directory: str
@@ -111,6 +122,7 @@ class Configuration:
     maximum_dead_containers: int
     periodic_gc: bool
     keep_images: tuple[str, ...]
+    keep_newest_per_repository: int
     pod_logs_dir: str
     container_logs_dir: str
     hold_off_seconds: float
@@ -135,10 +147,23 @@ class Configuration:
     kubernetes_events: bool = False
     kubeconfig: str = ""
     node_name: str = ""
+    filesystems: Mapping[FilesystemRole, str] = field(default_factory=dict)
+    functions: tuple[ConfiguredFunction, ...] = ()
+    rows: Rows = field(default_factory=dict)
     left_to_kubelet: tuple[tuple[str, str], ...] = ()
     kubelet: KubeletConfiguration | None = None
     effective: Mapping[str, Any] = field(default_factory=dict)
     origins: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def has_runtime(self) -> bool:
+        """Whether there is a container runtime on this machine, and so a kubelet's filesystems."""
+        return self.runtime_endpoint != NO_RUNTIME
+
+    @property
+    def signals(self) -> tuple[Signal, ...]:
+        """All signals that the node can have, the kubelet's first."""
+        return signals_of_node((*(KUBELET_ROLES if self.has_runtime else ()), *self.filesystems))
 
     @property
     def asks_kubelet(self) -> bool:
@@ -209,7 +234,17 @@ class _EffectiveConfiguration:
         poll_floor, poll_ceiling = self._seconds("pollFloor"), self._seconds("pollCeiling")
         if not 0.001 <= poll_floor <= poll_ceiling:
             raise self._origins.error("pollFloor", "must be at least 1ms and not above pollCeiling")
-        thresholds, left, maps = effective_thresholds(written, self._kubelet, self._origins)
+        filesystems = own_filesystems(written, self._origins)
+        has_runtime = written.containerRuntimeEndpoint != NO_RUNTIME
+        if not has_runtime and written.periodicGC:
+            raise self._origins.error("periodicGC", f"must be false while containerRuntimeEndpoint is {NO_RUNTIME}")
+        if not has_runtime and not filesystems:
+            problem = f"{NO_RUNTIME} needs at least one entry of filesystems, or there is nothing to watch"
+            raise self._origins.error("containerRuntimeEndpoint", problem)
+        roles = (*(KUBELET_ROLES if has_runtime else ()), *filesystems)
+        functions = own_functions(written, self._origins, roles)
+        signals = signals_of_node(roles)
+        thresholds, left, maps = effective_thresholds(written, self._kubelet, self._origins, signals)
         return Configuration(
             root_directory=written.rootDirectory,
             runtime_endpoint=written.containerRuntimeEndpoint,
@@ -226,9 +261,10 @@ class _EffectiveConfiguration:
             maximum_dead_containers=written.maximumDeadContainers,
             periodic_gc=written.periodicGC,
             keep_images=tuple(written.keepImages),
+            keep_newest_per_repository=written.keepNewestPerRepository,
             pod_logs_dir=written.podLogsDir,
             container_logs_dir=written.containerLogsDir,
-            hold_off_seconds=self._seconds("holdOffAfterStart"),
+            hold_off_seconds=self._seconds("holdOffAfterStart") if has_runtime else 0.0,
             pod_start_seconds=self._seconds_up_to("holdOffForNewPods", LONGEST_HOLD_OFF_FOR_NEW_PODS),
             kubelet_healthz=parse_healthz_endpoint(written.kubeletHealthzEndpoint),
             parallel_removals=written.parallelRemovals,
@@ -250,9 +286,12 @@ class _EffectiveConfiguration:
             kubernetes_events=written.kubernetesEvents,
             kubeconfig=written.kubeconfig,
             node_name=written.nodeName,
+            filesystems=filesystems,
+            functions=functions,
+            rows=own_rows(written, self._origins, functions, roles),
             left_to_kubelet=left,
             kubelet=self._kubelet,
-            effective={**written.model_dump(), **maps},
+            effective={**as_written(written), **maps},
             origins=self._origin_of_each(maps),
         )
 
@@ -291,7 +330,10 @@ class _EffectiveConfiguration:
 
     def _origin_of_each(self, maps: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
         kubelet = name_of(self._kubelet)
-        origins = {name: self._origins.of(name) for name in ConfigurationFile.model_fields if name not in maps}
+        rows = [str(signal) for signal in self._written.reclaimTable]
+        whole = ConfigurationFile.model_fields.keys() - maps.keys() - {"reclaimTable"}
+        origins = {name: self._origins.of(name) for name in ConfigurationFile.model_fields if name in whole}
+        origins |= {f"reclaimTable.{name}": self._origins.of("reclaimTable", name) for name in rows}
         for name, entries in maps.items():
             for key, text in entries.items():
                 own = self._origins.of(name, key)

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from eviction.configuration.file import ConfigurationFile
@@ -22,9 +22,10 @@ from eviction.decision.threshold_config import (
 )
 from eviction.types import Threshold, ThresholdValue
 from signals.quantity import PERCENTAGE_FORMS, QUANTITY_FORMS, QuantityError, parse_percentage, parse_quantity
-from signals.types import Signal
+from signals.types import KUBELET_SIGNALS, Signal
 
 DEFAULT_MINIMUM_RECLAIM: Mapping[str, str] = {Signal.NODEFS_AVAILABLE: "2%", Signal.IMAGEFS_AVAILABLE: "2%"}
+DEFAULT_OWN_MINIMUM_RECLAIM = "2%"
 LARGEST_MARGIN = 0.5
 
 
@@ -34,26 +35,34 @@ def name_of(kubelet: KubeletConfiguration | None) -> str:
 
 
 def effective_thresholds(
-    written: ConfigurationFile, kubelet: KubeletConfiguration | None, origins: Origins
+    written: ConfigurationFile,
+    kubelet: KubeletConfiguration | None,
+    origins: Origins,
+    signals: Sequence[Signal] = KUBELET_SIGNALS,
 ) -> tuple[tuple[Threshold, ...], tuple[tuple[str, str], ...], dict[str, dict[str, str]]]:
     """The thresholds, what is left to the kubelet (signal and value), and the four maps as they are in force.
 
-    Raises ConfigurationError.
+    `signals`: those of the node. Nothing is inherited where the kubelet's are not among them. Raises
+    ConfigurationError.
     """
     inherited = kubelet.maps if kubelet is not None else EvictionMaps(KUBELET_EVICTION_HARD, {}, {}, {})
+    if not set(KUBELET_SIGNALS) <= set(signals):
+        inherited = EvictionMaps({}, {}, {}, {})
+    own = [signal for signal in signals if signal not in KUBELET_SIGNALS and not signal.counts_inodes]
+    minimum_reclaim: dict[str, str] = {**DEFAULT_MINIMUM_RECLAIM, **dict.fromkeys(own, DEFAULT_OWN_MINIMUM_RECLAIM)}
     maps: dict[str, dict[str, str]] = {
         "evictionHard": {**inherited.hard, **written.evictionHard},
         "evictionSoft": {**inherited.soft, **written.evictionSoft},
         "evictionSoftGracePeriod": {**inherited.soft_grace_period, **written.evictionSoftGracePeriod},
         "evictionMinimumReclaim": {
-            **DEFAULT_MINIMUM_RECLAIM,
+            **{signal: text for signal, text in minimum_reclaim.items() if signal in signals},
             **inherited.minimum_reclaim,
             **written.evictionMinimumReclaim,
         },
     }
     maps = {name: {str(key): text for key, text in entries.items()} for name, entries in maps.items()}
     try:
-        parsed = parse_threshold_config(EvictionMaps(*maps.values()))
+        parsed = parse_threshold_config(EvictionMaps(*maps.values()), signals=signals)
     except ThresholdConfigError as error:
         raise origins.error(error.field, error.problem, error.signal) from None
     margin = _margin(written.margin, origins)

@@ -6,9 +6,9 @@ process of somebody else's, such as the suite that uses our pytest plugin, its p
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 
-__all__ = ["ConfigDict", "Field", "Model", "ValidationError"]
+__all__ = ["ConfigDict", "Discriminator", "Field", "Model", "Tag", "ValidationError"]
 
 
 class Model(BaseModel):

@@ -127,7 +127,8 @@ def parse_document(text: str, name: str) -> dict[str, Any]:
 def first_problem(error: ValidationError, name: str, model: type[Model]) -> str:
     """The first problem that pydantic found, as one sentence with the field and what is allowed."""
     problem = error.errors(include_url=False)[0]
-    field = ".".join(str(part) for part in problem["loc"]) or "the document"
+    parts = [str(part) for part in problem["loc"] if not str(part).startswith("<")]  # without tags of alternatives
+    field = ".".join(parts) or "the document"
     allowed = ", ".join(sorted(info.alias or key for key, info in model.model_fields.items()))
     match problem["type"]:
         case "extra_forbidden" if len(problem["loc"]) == 1:

@@ -7,7 +7,7 @@ Covers: options, hold-off, exit code, output. Does not cover: who runs the pass 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ from eviction.reporting.observations_json import observations_json
 from eviction.reporting.pass_record import Pass, PassResult, Trigger, pass_json
 from eviction.reporting.tables import signals_table
 from eviction.types import Decision, EvictionError, Threshold
-from signals.types import Signal, SignalObservations
+from signals.types import KUBELET_SIGNALS, Signal, SignalObservations
 
 
 class ReclaimRefused(EvictionError):
@@ -63,14 +63,17 @@ class ReclaimAnswer:
     record: Pass | None = None
 
 
-def read_options(given: Mapping[str, Any]) -> ReclaimOptions:
-    """The options from their names on the command line (`-` as `_`). Raises ReclaimRefused with one sentence."""
+def read_options(given: Mapping[str, Any], signals: Sequence[Signal] = KUBELET_SIGNALS) -> ReclaimOptions:
+    """The options from their names on the command line (`-` as `_`). `signals`: those that the node can have.
+
+    Raises ReclaimRefused with one sentence.
+    """
     unknown = given.keys() - {"signal", "until", "all", "dry_run", "now", "output", "width"}
     if unknown:
         raise ReclaimRefused(f"{', '.join(sorted(map(str, unknown)))}: no option of reclaim")
     name, until = given.get("signal"), given.get("until")
-    if name is not None and name not in list(Signal):
-        raise ReclaimRefused(f"--signal: {name!r} is none of {', '.join(Signal)}")
+    if name is not None and name not in signals:
+        raise ReclaimRefused(f"--signal: {name!r} is none of {', '.join(signals)}")
     if until is not None and name is None:
         raise ReclaimRefused("--until sets the mark of the signal named by --signal, and that is missing")
     if given.get("output") not in (None, "table", "json"):
@@ -130,7 +133,7 @@ def respond_to_client(
     Raises ReclaimRefused while the daemon does not know where the images are: the command, with a new connection, may
     find out.
     """
-    if observations.layout is None:
+    if observations.layout is None and node.configuration.has_runtime:
         raise ReclaimRefused(f"it does not know where the images are: {node.summary.imagefs_problem}")
     if not options.dry_run:
         return respond(options, node, observations, decision, None)
@@ -151,7 +154,7 @@ def request_of(
     extent = Extent.ALL if options.to_the_end else None
     if options.signal is None:
         return None if extent is None or decision.acted_on is None else Request(extent=extent)
-    if observations.layout is None:
+    if observations.layout is None and options.signal.filesystem.kubelets:
         return Request(row=())
     if (
         options.until is None

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from eviction.configuration.fingerprint import OTHER_CONFIGURATION, Fingerprint, same_configuration
 from eviction.control.reclaim import ReclaimAnswer, ReclaimOptions, ReclaimRefused, read_options
+from signals.types import KUBELET_SIGNALS, Signal
 
 MOST_WAITING = 4
 TURN_SECONDS = 30.0  # a request is refused when its turn has not come by then
@@ -46,10 +47,18 @@ class Ticket:
 class ReclaimQueue:
     """The requests that wait for their turn. Its methods may be called from any thread.
 
-    `wake`: called when a request is added. `doing`: what the daemon does now, in words; None for nothing.
+    `wake`: called when a request is added. `doing`: what the daemon does now, in words; None for nothing. `signals`:
+    those that the node can have.
     """
 
-    def __init__(self, wake: Callable[[], None], doing: Callable[[], str | None], turn_seconds: float = TURN_SECONDS):
+    def __init__(
+        self,
+        wake: Callable[[], None],
+        doing: Callable[[], str | None],
+        turn_seconds: float = TURN_SECONDS,
+        signals: Sequence[Signal] = KUBELET_SIGNALS,
+    ):
+        self._signals = signals
         self._wake = wake
         self._doing = doing
         self._turn_seconds = turn_seconds
@@ -98,7 +107,7 @@ class ReclaimQueue:
     def converse(self, request: Mapping[str, Any], loaded: Fingerprint) -> Generator[dict[str, Any], None, None]:
         """The JSON lines of the answer. `loaded`: the daemon's configuration, which must be that of the client."""
         try:
-            ticket = self.ask(_options(request, loaded))
+            ticket = self.ask(_options(request, loaded, self._signals))
         except ReclaimRefused as refusal:
             yield {"refused": str(refusal)}
             return
@@ -117,14 +126,14 @@ class ReclaimQueue:
         yield {"refused": ticket.refused} if ticket.answer is None else _document(ticket.answer)
 
 
-def _options(request: Mapping[str, Any], loaded: Fingerprint) -> ReclaimOptions:
+def _options(request: Mapping[str, Any], loaded: Fingerprint, signals: Sequence[Signal]) -> ReclaimOptions:
     """The options of a request by a client with the same configuration. Raises ReclaimRefused."""
     options, of_client = request.get("options"), request.get("told")
     if not isinstance(options, dict) or not isinstance(of_client, dict):
         raise ReclaimRefused("a request contains the options and the configuration of the client")
     if not same_configuration(of_client, loaded):
         raise ReclaimRefused(OTHER_CONFIGURATION)
-    return read_options(options)
+    return read_options(options, signals)
 
 
 def _document(answer: ReclaimAnswer) -> dict[str, Any]:

@@ -102,6 +102,10 @@ class Announcements:
         self._reclaiming.add(sentence)
         self._events.warn(GCEvent(EventReason.EVICTION_THRESHOLD_MET, sentence, repeated=repeated))
 
+    def program_line(self, name: str, line: str) -> None:
+        """A line that a program of the configuration has printed. Any thread."""
+        self._log.info(f"{name}: {line}", function=name)
+
     def row_is_empty(self, threshold: Threshold, now: float) -> None:
         """Instead of a pass where no function is to be called: the kubelet's event all the same, as in each of its own
         passes, which are 10 s apart."""

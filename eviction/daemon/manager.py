@@ -23,6 +23,7 @@ from eviction.configuration.effective import Configuration
 from eviction.control.reclaim import ReclaimAnswer, ReclaimRefused, respond_to_client
 from eviction.control.reclaim_queue import ReclaimQueue, Ticket
 from eviction.daemon.announcements import Announcements
+from eviction.daemon.function_totals import FunctionTotals
 from eviction.daemon.recent_passes import RecentPasses
 from eviction.daemon.row_backoff import RETRY_SECONDS, RowBackoff
 from eviction.daemon.worker import TICK_SECONDS, Worker
@@ -91,11 +92,13 @@ class Manager:
         self._next_configuration: Configuration | None = None
         self._last_observations: SignalObservations | None = None
         self._passes = RecentPasses()
+        self._functions = FunctionTotals()
         self.heartbeat = node.clock.monotonic()
         self._observation_due = self.heartbeat
-        self.requests = ReclaimQueue(self._observe_at_once, self.doing)
+        self.requests = ReclaimQueue(self._observe_at_once, self.doing, signals=node.configuration.signals)
         node.removals.on_parked = self._announcements.parked
         node.on_parked_ended = self._announcements.parked_ended
+        node.on_program_line = self._announcements.program_line
 
     def prepare(self) -> None:
         """Starts the worker's threads. Raises NoThread."""
@@ -159,6 +162,7 @@ class Manager:
             "thresholds": []
             if observations is None
             else threshold_statuses_json(self._thresholds(observations), observations),
+            "functions": self._functions.all(),
             "passes": list(self._passes.all()),
         }
 
@@ -230,7 +234,7 @@ class Manager:
             self._serve(ticket, observations, decision)
         elif idle and decision.row and now >= self._backoff_of(decision).until:
             self._respond(observations, decision, Trigger.WATCH if asked else Trigger.INTERVAL)
-        elif idle and now >= self._refresh_due:
+        elif idle and now >= self._refresh_due and self._node.configuration.has_runtime:
             self._worker.start("asking the runtime where its images are", self._refresh)
         seconds = self._next_observation_in(observations, decision)
         self._observation_due = self._node.clock.monotonic() + seconds
@@ -327,7 +331,7 @@ class Manager:
 
     def _decide_again_if_paused(self, observations: SignalObservations, decision: Decision, now: float) -> Decision:
         """The decision; while its row is paused, that for another threshold whose row is not, if there is one."""
-        if decision.layout is None or now >= self._backoff_of(decision).until:
+        if decision.acted_on is None or now >= self._backoff_of(decision).until:
             return decision
         config = self._node.responder.state.config
         for threshold in decision.others:
@@ -342,6 +346,7 @@ class Manager:
     def _keep_and_announce(self, record: Pass) -> None:
         summary = pass_summary(record)
         self._passes.keep(summary)
+        self._functions.add(record)
         self._announcements.passed(record, summary)
         self._announcements.pods_compared(self._node.pods_doubt)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from eviction.types import Threshold
-from signals.types import FilesystemRole, Signal, SignalObservation
+from signals.types import FilesystemRole, Signal, SignalObservation, order_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,7 @@ def ladder(
         marks.append(
             LadderMark(images.signal, images.capacity * (100 - low) // 100, f"image GC frees to {low}%", "kubelet")
         )
-    order = list(Signal)
-    return tuple(sorted(marks, key=lambda mark: (order.index(mark.signal), -mark.mark, mark.whose, mark.what)))
+    return tuple(sorted(marks, key=lambda mark: (order_of(mark.signal), -mark.mark, mark.whose, mark.what)))
 
 
 def image_gc_mark(high: int, capacity: int) -> int:

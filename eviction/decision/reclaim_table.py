@@ -15,16 +15,20 @@ Ours, in front of each row whose signal is about an XFS filesystem: `ReleaseSpec
 destroys nothing. For inodes too: how many XFS says are free follows from its free space (`xfs_fs_statfs`,
 fs/xfs/xfs_super.c).
 
+A configuration replaces rows by its own and adds rows for filesystems of its own (`Rows`).
+
 `imageGCHighThresholdPercent` and the periodic garbage collection play no part: a row is called because of its signal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
-from eviction.types import Threshold
-from signals.types import FilesystemRole, FsLayout, Signal, SignalObservations
+from eviction.decision.threshold_config import filesystem_of_writable_layers
+from eviction.types import Threshold, ThresholdValue
+from signals.types import FilesystemRole, FsLayout, Signal, SignalObservations, signals_about
 
 DELETE_ALL_UNUSED_CONTAINERS: Final = "DeleteAllUnusedContainers"
 DELETE_UNUSED_IMAGES: Final = "DeleteUnusedImages"
@@ -48,6 +52,19 @@ RECLAIM_TABLE: Final[ReclaimTable] = {
     (FilesystemRole.CONTAINERFS, FsLayout.SPLIT): (_C,),
 }
 
+
+class RowEntry(NamedTuple):
+    """One function of a row of the configuration. `below`: it is called only while the signal is below this mark, and
+    stops once it is not; None: as long as the thresholds want it."""
+
+    function: str
+    below: ThresholdValue | None = None
+
+
+Rows = Mapping[Signal, tuple[RowEntry, ...]]
+"""Rows of the configuration; each replaces the built-in row of its signal."""
+
+NO_ROWS: Final[Rows] = MappingProxyType({})
 NO_XFS: Final[frozenset[FilesystemRole]] = frozenset()
 
 
@@ -59,33 +76,58 @@ def on_xfs(observations: SignalObservations) -> frozenset[FilesystemRole]:
 
 def row(
     signal: Signal,
-    layout: FsLayout,
+    layout: FsLayout | None,
     table: ReclaimTable = RECLAIM_TABLE,
     xfs: frozenset[FilesystemRole] = NO_XFS,
+    rows: Rows = NO_ROWS,
 ) -> tuple[str, ...]:
-    """The functions for a signal in a layout. Bytes and inodes of a filesystem have the same row.
+    """The functions for a signal in a layout. Bytes and inodes of a filesystem have the same built-in row; for one of
+    the kubelet's signals there is none while the layout is not known (None), for any other there is none at all.
 
-    `xfs`: the roles whose filesystem is XFS.
+    `xfs`: the roles whose filesystem is XFS. `rows`: those of the configuration.
     """
+    if signal.filesystem.kubelets and layout is None:
+        return ()
     first = (RELEASE_SPECULATIVE_PREALLOCATION,) if signal.filesystem in xfs else ()
-    return (*first, *table[signal.filesystem, layout])
+    configured = entries_of(signal, layout, rows)
+    if configured is not None:
+        return (*first, *(entry.function for entry in configured))
+    return (*first, *(() if layout is None else table.get((signal.filesystem, layout), ())))
 
 
-def functions_of(table: ReclaimTable) -> frozenset[str]:
-    """The names of all functions that rows of the table call."""
-    return frozenset(name for functions in table.values() for name in functions) | {RELEASE_SPECULATIVE_PREALLOCATION}
+def entries_of(signal: Signal, layout: FsLayout | None, rows: Rows) -> tuple[RowEntry, ...] | None:
+    """The configured row of a signal; None: it has none. That of containerfs is the row of the filesystem that its
+    thresholds are derived from, unless it has one of its own."""
+    if signal.filesystem is FilesystemRole.CONTAINERFS and signal not in rows and layout is not None:
+        in_bytes, in_inodes = signals_about(filesystem_of_writable_layers(layout))
+        signal = in_inodes if signal.counts_inodes else in_bytes
+    return rows.get(signal)
+
+
+def functions_of(table: ReclaimTable, rows: Rows = NO_ROWS) -> frozenset[str]:
+    """The names of all functions that rows call."""
+    built_in = {name for functions in table.values() for name in functions}
+    configured = {entry.function for entries in rows.values() for entry in entries}
+    return frozenset(built_in | configured | {RELEASE_SPECULATIVE_PREALLOCATION})
+
+
+def below_of(function: str, signal: Signal, layout: FsLayout | None, rows: Rows) -> ThresholdValue | None:
+    """The mark below which alone this function is called for this signal; None: no such mark."""
+    configured = entries_of(signal, layout, rows) or ()
+    return next((entry.below for entry in configured if entry.function == function), None)
 
 
 def relieved_by(
     thresholds: tuple[Threshold, ...],
     function: str,
-    layout: FsLayout,
+    layout: FsLayout | None,
     table: ReclaimTable = RECLAIM_TABLE,
     xfs: frozenset[FilesystemRole] = NO_XFS,
+    rows: Rows = NO_ROWS,
 ) -> tuple[Threshold, ...]:
     """The thresholds that a function can relieve: those with the function in their row.
 
     A function must not go on for a threshold that it cannot relieve: pressure on the kubelet's own filesystem would
     otherwise cost every image.
     """
-    return tuple(threshold for threshold in thresholds if function in row(threshold.signal, layout, table, xfs))
+    return tuple(one for one in thresholds if function in row(one.signal, layout, table, xfs, rows))

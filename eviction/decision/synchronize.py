@@ -11,7 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from eviction.decision import thresholds as rules
-from eviction.decision.reclaim_table import NO_XFS, RECLAIM_TABLE, ReclaimTable, on_xfs, relieved_by, row
+from eviction.decision.reclaim_table import (
+    NO_XFS,
+    RECLAIM_TABLE,
+    ReclaimTable,
+    Rows,
+    below_of,
+    functions_of,
+    on_xfs,
+    relieved_by,
+    row,
+)
 from eviction.decision.threshold_config import update_container_fs_thresholds
 from eviction.types import Decision, NodeCondition, Threshold
 from signals.types import FilesystemRole, FsLayout, Signal, SignalObservation, SignalObservations
@@ -23,7 +33,8 @@ class EvictionConfig:
 
     `longest_gap_seconds`: grace periods start over where two observations are further apart than this. The thresholds
     in force in each layout are derived once, because every pass asks for them several times. `release_preallocation`:
-    whether rows of XFS filesystems begin with that function.
+    whether rows of XFS filesystems begin with that function. `rows`: those of the configuration, in place of the
+    built-in ones.
     """
 
     thresholds: tuple[Threshold, ...] = ()
@@ -31,6 +42,7 @@ class EvictionConfig:
     longest_gap_seconds: float = math.inf
     reclaim_table: ReclaimTable = field(default_factory=lambda: RECLAIM_TABLE, repr=False)
     release_preallocation: bool = True
+    rows: Rows = field(default_factory=dict, repr=False)
     _in_force: Mapping[FsLayout | None, tuple[Threshold, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -50,17 +62,37 @@ class EvictionConfig:
         return on_xfs(observations) if self.release_preallocation else NO_XFS
 
     def row(self, signal: Signal, observations: SignalObservations) -> tuple[str, ...]:
-        """The names of the reclaim functions for a signal; none while the layout is not known."""
-        if observations.layout is None:
-            return ()
-        return row(signal, observations.layout, self.reclaim_table, self.on_xfs(observations))
+        """The names of the reclaim functions for a signal; none for the kubelet's while the layout is not known."""
+        return row(signal, observations.layout, self.reclaim_table, self.on_xfs(observations), self.rows)
 
-    def relieved_by(self, function: str, observations: SignalObservations) -> tuple[Threshold, ...]:
-        """The thresholds in force that a reclaim function can relieve; none while the layout is not known."""
-        if observations.layout is None:
-            return ()
+    def goal(self, function: str, observations: SignalObservations) -> tuple[Threshold, ...]:
+        """What a reclaim function has to clear: the thresholds in force that it can relieve, each at the mark below
+        which alone its row calls the function, where that is the lower one."""
+        return tuple(
+            self._own_mark(function, one, observations) or one for one in self._relieves(function, observations)
+        )
+
+    def waits(self, function: str, observations: SignalObservations) -> bool:
+        """Whether a row calls this function only below a mark that is lower than the threshold's."""
+        relieved = self._relieves(function, observations)
+        return any(self._own_mark(function, one, observations) is not None for one in relieved)
+
+    def _relieves(self, function: str, observations: SignalObservations) -> tuple[Threshold, ...]:
         in_force, xfs = self.in_layout(observations.layout), self.on_xfs(observations)
-        return relieved_by(in_force, function, observations.layout, self.reclaim_table, xfs)
+        return relieved_by(in_force, function, observations.layout, self.reclaim_table, xfs, self.rows)
+
+    def _own_mark(self, function: str, threshold: Threshold, observations: SignalObservations) -> Threshold | None:
+        below = below_of(function, threshold.signal, observations.layout, self.rows)
+        observation = observations.signals.get(threshold.signal)
+        if below is None or observation is None:
+            return None
+        own = Threshold(threshold.signal, below, origin=f"reclaimTable: {function}")
+        return own if own.mark(observation.capacity) < threshold.mark(observation.capacity) else None
+
+    @property
+    def functions(self) -> frozenset[str]:
+        """The names of all functions that rows call."""
+        return functions_of(self.reclaim_table, self.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +171,9 @@ def _after_a_gap(state: ManagerState, now: float) -> ManagerState:
 def _ranked(
     thresholds: tuple[Threshold, ...], config: EvictionConfig, observations: SignalObservations
 ) -> tuple[Threshold, ...]:
-    """In the order of choice: those with a non-empty row first; none while the layout is not known.
+    """In the order of choice: those with a non-empty row first; none of the kubelet's while the layout is not known.
 
     Pressure that no function relieves (on a filesystem of the kubelet's own) must not delay pressure that one does.
     """
-    if observations.layout is None:
-        return ()
-    return tuple(sorted(thresholds, key=lambda threshold: not config.row(threshold.signal, observations)))
+    known = [one for one in thresholds if observations.layout is not None or not one.signal.filesystem.kubelets]
+    return tuple(sorted(known, key=lambda threshold: not config.row(threshold.signal, observations)))

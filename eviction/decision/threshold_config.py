@@ -19,7 +19,7 @@ Thresholds of containerfs never take effect as configured; see `update_container
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eviction.types import EvictionError, Threshold, ThresholdValue
@@ -32,7 +32,7 @@ from signals.quantity import (
     parse_percentage,
     parse_quantity,
 )
-from signals.types import FilesystemRole, FsLayout, Signal
+from signals.types import KUBELET_SIGNALS, FilesystemRole, FsLayout, Signal
 
 # kubelet, pkg/kubelet/eviction/defaults_linux.go
 KUBELET_EVICTION_HARD: Mapping[str, str] = {
@@ -44,7 +44,6 @@ KUBELET_EVICTION_HARD: Mapping[str, str] = {
 }
 
 LEFT_TO_KUBELET = ("memory.available", "allocatableMemory.available", "pid.available")
-SIGNAL_NAMES = (*(str(signal) for signal in Signal), *LEFT_TO_KUBELET)
 
 _OFF = ("0%", "100%")
 
@@ -89,17 +88,22 @@ class ParsedThresholds:
         )
 
 
-def parse_threshold_config(maps: EvictionMaps, origin: str = "") -> ParsedThresholds:
-    """The thresholds. `origin`: of each of them; empty: the name of the map that it comes from.
+def parse_threshold_config(
+    maps: EvictionMaps, origin: str = "", signals: Sequence[Signal] = KUBELET_SIGNALS
+) -> ParsedThresholds:
+    """The thresholds. `origin`: of each of them; empty: the name of the map that it comes from. `signals`: those of the
+    node.
 
     Raises ThresholdConfigError with the first problem.
     """
-    hard = _values("evictionHard", maps.hard)
-    soft = _values("evictionSoft", maps.soft)
-    graces = {name: _grace(name, text) for name, text in _named("evictionSoftGracePeriod", maps.soft_grace_period)}
+    names = (*signals, *LEFT_TO_KUBELET)
+    hard, soft = _values("evictionHard", maps.hard, names), _values("evictionSoft", maps.soft, names)
+    graces = {
+        name: _grace(name, text) for name, text in _named("evictionSoftGracePeriod", maps.soft_grace_period, names)
+    }
     reclaims = {
         name: read_minimum_reclaim("evictionMinimumReclaim", name, text)
-        for name, text in _named("evictionMinimumReclaim", maps.minimum_reclaim)
+        for name, text in _named("evictionMinimumReclaim", maps.minimum_reclaim, names)
     }
     for name in soft:
         if name not in graces:
@@ -112,7 +116,7 @@ def parse_threshold_config(maps: EvictionMaps, origin: str = "") -> ParsedThresh
             ("evictionHard", hard, lambda _: 0.0),
             ("evictionSoft", soft, graces.__getitem__),
         )
-        for signal in Signal
+        for signal in signals
         if signal in values
     ]
     left = tuple(
@@ -124,16 +128,16 @@ def parse_threshold_config(maps: EvictionMaps, origin: str = "") -> ParsedThresh
     return ParsedThresholds(tuple(thresholds), left)
 
 
-def _named(field: str, written: Mapping[str, str]) -> list[tuple[str, str]]:
+def _named(field: str, written: Mapping[str, str], names: Sequence[str]) -> list[tuple[str, str]]:
     for name in written:
-        if name not in SIGNAL_NAMES:
-            allowed = ", ".join(SIGNAL_NAMES)
-            raise ThresholdConfigError(field, name, f"unknown signal {_quoted(name)}; allowed are {allowed}")
-    return [(name, written[name]) for name in SIGNAL_NAMES if name in written]
+        if name not in names:
+            raise ThresholdConfigError(field, name, f"unknown signal {_quoted(name)}; allowed are {', '.join(names)}")
+    return [(name, written[name]) for name in names if name in written]
 
 
-def _values(field: str, written: Mapping[str, str]) -> dict[str, ThresholdValue]:
-    return {name: read_value(field, name, text) for name, text in _named(field, written) if text not in _OFF}
+def _values(field: str, written: Mapping[str, str], names: Sequence[str]) -> dict[str, ThresholdValue]:
+    named = _named(field, written, names)
+    return {name: read_value(field, name, text) for name, text in named if text not in _OFF}
 
 
 def _grace(name: str, text: str) -> float:

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 from eviction.types import NodeCondition, Threshold
-from signals.types import Signal, SignalObservation, SignalObservations
+from signals.types import Signal, SignalObservation, SignalObservations, order_of
 
 Observations = Mapping[Signal, SignalObservation]
 
@@ -64,8 +64,9 @@ def thresholds_first_observed_at(
 
 
 def node_conditions(thresholds: Iterable[Threshold]) -> frozenset[NodeCondition]:
-    """The conditions that these thresholds raise; every disk signal raises DiskPressure."""
-    return frozenset(NodeCondition.DISK_PRESSURE for _ in thresholds)
+    """The conditions that these thresholds raise: DiskPressure by each of the kubelet's disk signals, nothing by those
+    of filesystems that the configuration adds."""
+    return frozenset(NodeCondition.DISK_PRESSURE for one in thresholds if one.signal.filesystem.kubelets)
 
 
 def node_conditions_last_observed_at(
@@ -113,9 +114,8 @@ def deficit(threshold: Threshold, observations: Observations) -> Fraction:
 
 
 def by_priority(thresholds: Iterable[Threshold], observations: Observations) -> tuple[Threshold, ...]:
-    """The largest deficit relative to the mark first, then the order of the enum, then hard before soft."""
-    order = list(Signal)
-    return tuple(sorted(thresholds, key=lambda t: (-deficit(t, observations), order.index(t.signal), t.grace_seconds)))
+    """The largest deficit relative to the mark first, then the order of the signals, then hard before soft."""
+    return tuple(sorted(thresholds, key=lambda t: (-deficit(t, observations), order_of(t.signal), t.grace_seconds)))
 
 
 def unreadable(observations: SignalObservations, thresholds: tuple[Threshold, ...]) -> tuple[Threshold, ...]:

@@ -10,7 +10,7 @@ from eviction.reporting.explain import late_threshold_sentence
 from eviction.reporting.tables import amount
 from eviction.types import Threshold
 from signals.quantity import format_bytes
-from signals.types import FilesystemRole, FsLayout, Signal, SignalObservations
+from signals.types import FilesystemRole, FsLayout, SignalObservations, signals_about
 
 SHARE_RESERVED = 0.01
 # Snapshotters that keep their data outside their directory, so statvfs does not show their free space.
@@ -58,7 +58,7 @@ def check_thresholds(facts: NodeFacts) -> Iterator[Finding]:
         )
     active = {t.signal for t in facts.thresholds if _mark(t, facts.observations) != 0}
     for role in facts.observations.filesystems:
-        mine = [signal for signal in Signal if signal.filesystem is role and signal in facts.observations.signals]
+        mine = [signal for signal in signals_about(role) if signal in facts.observations.signals]
         if mine and not active.intersection(mine) and role is not FilesystemRole.CONTAINERFS:
             yield Finding(
                 "thresholds-none",

@@ -5,7 +5,7 @@ Covers: which checks there are, and the order of their findings. Does not cover:
 
 from __future__ import annotations
 
-from eviction.doctor import disk_checks, node_checks
+from eviction.doctor import disk_checks, node_checks, table_checks
 from eviction.doctor.findings import Check, Finding, NodeFacts, Severity
 
 CHECKS: tuple[Check, ...] = (
@@ -18,6 +18,8 @@ CHECKS: tuple[Check, ...] = (
     node_checks.check_log_directories,
     node_checks.check_kubelet_list,
     disk_checks.check_thresholds,
+    table_checks.check_functions,
+    table_checks.check_rows,
     node_checks.check_sandbox_image,
     node_checks.check_unresolved_images,
     node_checks.check_containerd_frees_late,

@@ -10,7 +10,7 @@ import stat
 from dataclasses import replace
 
 from eviction.control.socket import ControlUnavailable, ask
-from eviction.doctor.findings import HeldImages, NodeFacts, Snapshotter, SocketFacts, XfsFacts
+from eviction.doctor.findings import HeldImages, NodeFacts, RowFacts, Snapshotter, SocketFacts, XfsFacts
 from eviction.node.giving_back import SWITCHED_OFF, xfs_mount_points
 from eviction.node.node import Node
 from eviction.reporting.disk_survey import CONTENT, SNAPSHOTTER
@@ -26,7 +26,7 @@ from reclaim.types import Listing, PodSandboxState, RuntimeUnavailable
 from reclaim.xfs.client import XfsHelper
 from signals.filesystems import describe_mount
 from signals.mount_table import mounts_of
-from signals.types import Signal, SignalObservations
+from signals.types import SignalObservations, in_order
 
 MAX_USER_INSTANCES = "/proc/sys/fs/inotify/max_user_instances"
 HELPER_SECONDS = 2.0  # systemd may have to start it first
@@ -43,28 +43,45 @@ def gather(node: Node) -> NodeFacts:
         thresholds=node.thresholds(observations.layout),
         kubelet=configuration.kubelet,
         root_directory=configuration.root_directory,
-        socket=socket_facts(socket_path(node.endpoint.runtime)),
+        socket=socket_facts(socket_path(node.endpoint.runtime)) if configuration.has_runtime else None,
         wall=node.clock.wall(),
         runtime_problem=problem or "",
         imagefs=node.summary.paths.imagefs,
         inotify_limit=_number_in(MAX_USER_INSTANCES),
         inotify_used=inotify_instances(),
-        pods_readable=os.access(os.path.join(configuration.root_directory, "pods"), os.R_OK | os.X_OK),
+        pods_readable=os.access(os.path.join(configuration.root_directory, "pods"), os.R_OK | os.X_OK)
+        if configuration.has_runtime
+        else None,
         unwritable=_unwritable(configuration.state_file, configuration.history_file, configuration.pod_logs_dir),
         log_symlinks=_symlinks(
             podLogsDir=configuration.pod_logs_dir, containerLogsDir=configuration.container_logs_dir
         ),
         xfs=xfs_facts(node, observations),
         filesystems=filesystem_facts(observations, mounts_of(paths_that_answer(observations))),
+        rows=row_facts(node, observations),
+        function_problems=node.function_problems(),
     )
     facts = _with_daemon(_with_store(facts), configuration.control_socket)
-    return facts if problem else _with_runtime(facts, node)
+    return facts if problem or not configuration.has_runtime else _with_runtime(facts, node)
+
+
+def row_facts(node: Node, observations: SignalObservations) -> tuple[RowFacts, ...]:
+    """The rows of the signals that are observed."""
+    config, functions = node.responder.state.config, node.collector.functions
+    return tuple(
+        RowFacts(
+            signal,
+            tuple((name, functions[name].frees) for name in config.row(signal, observations)),
+            configured=signal in config.rows,
+        )
+        for signal in in_order(observations.signals)
+    )
 
 
 def xfs_facts(node: Node, observations: SignalObservations) -> tuple[XfsFacts, ...]:
     """The XFS filesystems of the signals, and whether the helper would have them give back what is allocated ahead."""
     helper, found = XfsHelper(node.configuration.xfs_helper_socket, node.clock, HELPER_SECONDS), []
-    for mount_point in xfs_mount_points(observations, Signal):
+    for mount_point in xfs_mount_points(observations, observations.signals):
         options = dict(option.partition("=")[::2] for option in describe_mount(mount_point).options)
         problem = helper.check(mount_point).problem if helper.path else SWITCHED_OFF
         found.append(XfsFacts(mount_point, options.get("allocsize", ""), problem))

@@ -13,7 +13,7 @@ from eviction.configuration.kubelet import KubeletConfiguration
 from eviction.reporting.filesystem_facts import FilesystemFacts
 from eviction.types import Threshold
 from reclaim.services import RuntimeVersion
-from signals.types import SignalObservations
+from signals.types import Signal, SignalObservations
 
 
 class Severity(StrEnum):
@@ -75,6 +75,16 @@ class XfsFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class RowFacts:
+    """The row of a signal: each function with the role of the filesystem on which it frees (None: on any).
+    `configured`: whether it is the configuration's."""
+
+    signal: Signal
+    functions: tuple[tuple[str, str | None], ...]
+    configured: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class NodeFacts:
     """The facts of a node. None: unknown.
 
@@ -89,14 +99,15 @@ class NodeFacts:
     is to be asked, empty if it did or is not. `held`: what pods that stand still hold, None where the kubelet, or what
     is seen (`terminatedPods: evidence`), says which have terminated. `unwritable`: directories that should be writable
     and are not, with the reason. `xfs`: the filesystems of the signals that are XFS. `filesystems`: what those of the
-    signals are.
+    signals are. `rows`: of the signals that are observed. `function_problems`: functions of the configuration that
+    cannot be called, and why. `socket`: None where there is no runtime.
     """
 
     observations: SignalObservations
     thresholds: tuple[Threshold, ...]
     kubelet: KubeletConfiguration | None
     root_directory: str
-    socket: SocketFacts
+    socket: SocketFacts | None
     wall: float
     runtime: RuntimeVersion | None = None
     runtime_problem: str = ""
@@ -119,6 +130,8 @@ class NodeFacts:
     daemon_problem: str = ""
     xfs: tuple[XfsFacts, ...] = ()
     filesystems: tuple[FilesystemFacts, ...] = ()
+    rows: tuple[RowFacts, ...] = ()
+    function_problems: tuple[tuple[str, str], ...] = ()
 
 
 Check = Callable[[NodeFacts], Iterator[Finding]]

@@ -30,7 +30,7 @@ def check_runtime(facts: NodeFacts) -> Iterator[Finding]:
 def check_socket(facts: NodeFacts) -> Iterator[Finding]:
     """Any process that can connect to the CRI socket is as powerful as root on this node."""
     found = facts.socket
-    if not found.exists:
+    if found is None or not found.exists:
         return
     if not found.is_socket:
         evidence = f"{found.path} is not a socket"

@@ -5,24 +5,22 @@ Daemon, `reclaimd reclaim`, dry run, drill and tests all use this class, so that
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from importlib import import_module
 
-from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration, Extent
-from eviction.configuration.kubelet_ways import kubelet_ways
+from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration
 from eviction.decision.headroom import PollPolicy
 from eviction.decision.reclaim_table import RECLAIM_TABLE, ReclaimTable
 from eviction.decision.synchronize import EvictionConfig
 from eviction.node.kubelet_watch import KubeletWatch
-from eviction.node.responder import Responder
+from eviction.node.pod_source import believed_pods
+from eviction.node.policies import policies_of
+from eviction.node.responder import BeginPass, Responder
 from eviction.node.view import NodeView, eviction_config
 from eviction.reporting.disk_survey import ASK_SECONDS, DiskSurvey, Places
 from eviction.types import EvictionError, Threshold
-from reclaim.containers.policy import ContainerGCPolicy
 from reclaim.cri.calls import READ_DEADLINE_SECONDS, CallObserver
 from reclaim.cri.client import CriClient
 from reclaim.disk_need import most_in_flight
@@ -31,17 +29,14 @@ from reclaim.execution.readings import Progress, ReadingsInTime
 from reclaim.execution.removals import Removals
 from reclaim.execution.workers import NoThread, Workers
 from reclaim.functions import FUNCTIONS, Collector, FunctionTable, Policies, ReclaimContext
-from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.lister import Lister
-from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.pod_startup import PodStarts
 from reclaim.images.records import ImageRecords, containerd_witness
 from reclaim.images.records_file import RecordFile, load_in_time
 from reclaim.pod_logs.names import LogPaths
 from reclaim.pods.believed_pods import BelievedPods
 from reclaim.pods.kubelet_directories import KubeletDirectories
-from reclaim.pods.states import Doubt, PodSource
-from reclaim.pods.terminated_pods import HealthySince, TerminatedPods
+from reclaim.pods.states import Doubt
 from reclaim.types import Outcome, Result, RuntimeUnavailable
 from reclaim.xfs.client import DEADLINE_SECONDS, XfsHelper
 from reclaim.xfs.release import PreallocationRelease
@@ -50,7 +45,7 @@ from signals.filesystems import FilesystemPaths
 from signals.probe import Probes
 from signals.statvfs import FilesystemReader, read_statvfs
 from signals.summary import NodeSummary
-from signals.types import FilesystemRole, FsLayout
+from signals.types import KUBELET_ROLES, FsLayout
 
 # Imported where they are used, for the sake of commands that do not need them; the daemon imports them at its start.
 IMPORTED_LATER = ("tenacity", "ipaddress", "json", "eviction.reporting.hidden_space")
@@ -79,7 +74,10 @@ NEEDS_RESTART = {
     "terminated_by_evidence": "terminatedPods",
     "terminated_pod_age_seconds": "terminatedPodAge",
     "periodic_gc": "periodicGC",
+    "filesystems": "filesystems",
+    "functions": "reclaimFunctions",
 }
+
 DIRECTORY_SECONDS = 2.0  # how long one question to the kubelet's directories may take, as for statvfs
 MOST_DIRECTORY_THREADS = 80  # one for each removal of a container side by side, and a pass
 DRAIN_SECONDS = 30.0  # the longest wait for removals that were sent, at the end
@@ -95,50 +93,11 @@ def import_what_is_used_later() -> None:
         import_module(name)
 
 
-def _policies(configuration: Configuration) -> Policies:
-    """The policies as configured. With `extent: all` (what the kubelet does) our stricter guards are off."""
-    return Policies(
-        ContainerGCPolicy(
-            min_age_seconds=configuration.minimum_container_ttl_seconds,
-            max_per_pod_container=configuration.maximum_dead_containers_per_container,
-            max_containers=configuration.maximum_dead_containers,
-            cautious=configuration.extent is not Extent.ALL,
-        ),
-        ImageGCPolicy(
-            min_age_seconds=configuration.image_minimum_gc_age_seconds,
-            max_age_seconds=configuration.image_maximum_gc_age_seconds,
-            high_threshold_percent=configuration.image_gc_high_threshold_percent,
-            low_threshold_percent=configuration.image_gc_low_threshold_percent,
-            keep=parse_keep_list(configuration.keep_images),
-            pod_start_seconds=configuration.pod_start_seconds,
-        ),
-    )
-
-
-def _pods(
-    configuration: Configuration, directories: KubeletDirectories, clock: Clock, healthy_since: HealthySince
-) -> BelievedPods:
-    """The kubelet's directories, the kubelet itself where it is configured, and what is seen where that is to count."""
-    source: PodSource = directories
-    if configuration.asks_kubelet:
-        from reclaim.pods.kubelet_client import get_pods  # only where it is configured, because it imports ssl
-        from reclaim.pods.kubelet_pods import KubeletPods
-        from reclaim.pods.kubelet_search import KubeletSearch
-
-        if configuration.kubelet_endpoint is not None:
-            source = KubeletPods(source, partial(get_pods, configuration.kubelet_endpoint), clock)
-        elif configuration.kubelet_place is not None:
-            search = KubeletSearch(partial(kubelet_ways, configuration.kubelet_place), clock)
-            source = KubeletPods(source, search.get_pods, clock)
-    age_seconds = configuration.terminated_pod_age_seconds
-    seen = (
-        TerminatedPods(directories, healthy_since, age_seconds, clock) if configuration.terminated_by_evidence else None
-    )
-    return BelievedPods(source, os.path.join(configuration.root_directory, "pods"), clock, seen)
-
-
 class Node(NodeView):
-    """One node, assembled. The constructor does no I/O."""
+    """One node, assembled. The constructor does no I/O, but for plugins of the configuration, which it imports.
+
+    `functions`: those of the node; None: as configured. Raises FunctionUnusable for a plugin that cannot be loaded.
+    """
 
     def __init__(
         self,
@@ -152,7 +111,7 @@ class Node(NodeView):
         records: ImageRecords | None = None,
         summarize: Callable[[FilesystemPaths, Probes, Clock], NodeSummary] = NodeSummary,
         usual_endpoints: Sequence[str] = USUAL_ENDPOINTS,
-        functions: FunctionTable = FUNCTIONS,
+        functions: FunctionTable | None = None,
         reclaim_table: ReclaimTable = RECLAIM_TABLE,
         removals: Removals | None = None,
         pods: BelievedPods | None = None,
@@ -167,7 +126,9 @@ class Node(NodeView):
             usual_endpoints=usual_endpoints,
         )
         self.stopping = stopping or threading.Event()
-        self._functions = functions
+        self.on_program_line: Callable[[str, str], None] = lambda *_: None
+        self.begin_pass: BeginPass = lambda *_: None
+        self._functions = self._configured_functions() if functions is None else functions
         self._reclaim_table = reclaim_table
         self._dry_run = dry_run
         self.progress = Progress(self.clock)
@@ -185,7 +146,7 @@ class Node(NodeView):
         in_time = ReadingsInTime(self.directory_threads, DIRECTORY_SECONDS)
         directories = KubeletDirectories(configuration.root_directory, in_time)
         self.kubelet_watch = KubeletWatch(configuration.kubelet_healthz)
-        self.pods = pods or _pods(configuration, directories, self.clock, self.kubelet_watch.healthy_since)
+        self.pods = pods or believed_pods(configuration, directories, self.clock, self.kubelet_watch.healthy_since)
         self.log_paths = LogPaths(configuration.pod_logs_dir, configuration.container_logs_dir)
         self.collector = self.make_collector(self.executor)
         self.xfs_helper = XfsHelper(configuration.xfs_helper_socket, self.clock, xfs_helper_seconds)
@@ -204,7 +165,29 @@ class Node(NodeView):
             self.clock,
             configuration.extent,
             self.preallocation if configuration.xfs_helper_socket else None,
+            self.begin_pass,
         )
+
+    def _configured_functions(self) -> FunctionTable:
+        """The built-in functions, and those of the configuration. Raises FunctionUnusable."""
+        if not self.configuration.functions:
+            return FUNCTIONS
+        from eviction.node.own_functions import PressureOfPass, functions_of  # only where there are any
+
+        pressure = PressureOfPass(self.summary.observe)
+        self.begin_pass = pressure.begin
+        return functions_of(self.configuration, pressure, self._program_line)
+
+    def _program_line(self, name: str, line: str) -> None:
+        self.on_program_line(name, line)
+
+    def function_problems(self) -> tuple[tuple[str, str], ...]:
+        """Functions of the configuration that cannot be called as things are: name, and one sentence why."""
+        if not self.configuration.functions:
+            return ()
+        from eviction.node.own_functions import problems_of  # only where there are any
+
+        return problems_of(self.configuration, self.client)
 
     def watch_kubelet(self) -> None:
         """Begins to watch whether the kubelet is healthy, if pods are to count as terminated by what is seen of them.
@@ -222,7 +205,7 @@ class Node(NodeView):
         import_what_is_used_later()
         try:
             self.removals.prepare()
-            self.probe_threads.prepare(len(FilesystemRole))
+            self.probe_threads.prepare(len(KUBELET_ROLES) + len(self.configuration.filesystems))
             self.directory_threads.prepare(self.configuration.parallel_removals + 1)
         except NoThread as error:
             raise CannotPrepare(f"{error}; is the limit on processes (pids.max, TasksMax=) reached?") from None
@@ -277,7 +260,7 @@ class Node(NodeView):
 
     def policies(self) -> Policies:
         """The policies of garbage collection, as configured now."""
-        return _policies(self.configuration)
+        return policies_of(self.configuration)
 
     def pod_starts(self, hold_off_seconds: float) -> PodStarts:
         """Which pods are being created right now, for one pass."""
@@ -336,7 +319,7 @@ class Node(NodeView):
         self.removals.set_parallel(configuration.parallel_removals)
         self.executor.parallel = configuration.parallel_removals
         self.executor.patience_seconds = configuration.removal_patience_seconds
-        self.collector.set_policies(_policies(configuration))
+        self.collector.set_policies(policies_of(configuration))
         self.responder.set_config(self._eviction_config(), configuration.extent)
         return changed
 

@@ -7,36 +7,45 @@ On a disk that is full within a minute, and unless `extent: all` is configured, 
 nothing of each other, side by side (`reclaim.execution.side_by_side`), and goes on with the row if that is not enough.
 Where a filesystem under pressure is XFS, it gives back what it allocated ahead before any list is asked from the
 runtime, and again between removals (`node.giving_back`).
-A pass succeeds, as in the kubelet, when no configured threshold is met any more, minimum reclaim included and grace
-periods ignored.
+How it ended is in `node.pass_result`.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from eviction.configuration.effective import Extent
 from eviction.decision.headroom import FillRates, faster, most_urgent_need, update_fill_rates
-from eviction.decision.reclaim_table import RELEASE_SPECULATIVE_PREALLOCATION, functions_of
+from eviction.decision.reclaim_table import (
+    DELETE_ALL_UNUSED_CONTAINERS,
+    DELETE_UNUSED_IMAGES,
+    RELEASE_SPECULATIVE_PREALLOCATION,
+)
 from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
 from eviction.decision.thresholds import thresholds_met, usable
 from eviction.node.giving_back import GivingBack, usage_of, xfs_mount_points
 from eviction.node.history import History, HistoryEntry
 from eviction.node.jump import ask_again
-from eviction.reporting.pass_record import Pass, PassResult, Timings, Trigger, freed_in_words, released_in_words
+from eviction.node.pass_result import with_result
+from eviction.reporting.pass_record import Pass, Timings, Trigger
 from eviction.types import Decision, Threshold
 from reclaim.functions import Collector
 from reclaim.released import Released
 from reclaim.types import DiskState, DiskVerdict, MeasureDisk, ReclaimResult, Result
 from reclaim.xfs.release import PreallocationRelease
 from signals.clock import Clock
-from signals.quantity import format_bytes
 from signals.summary import SummaryProvider
-from signals.types import FilesystemRole, Signal, SignalObservations
+from signals.types import FilesystemRole, SignalObservations
 
 SETTLE_QUIET_SECONDS = 0.25
 SETTLE_LIMIT_SECONDS = 5.0
+
+
+BeginPass = Callable[[str, Threshold | None, tuple[Threshold, ...]], None]
+"""Called when a pass begins: its id, the threshold that it acts on, and what it has to clear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +53,13 @@ class Request:
     """What a command asks for instead of the configured behaviour; None: as configured.
 
     `row`: call these functions whatever the pressure. `until`: thresholds to reach instead of the configured ones.
+    `every_function`: also those that wait for a lower mark, to show what they would remove.
     """
 
     row: tuple[str, ...] | None = None
     until: tuple[Threshold, ...] | None = None
     extent: Extent | None = None
+    every_function: bool = False
 
 
 class Responder:
@@ -62,8 +73,9 @@ class Responder:
         clock: Clock,
         extent: Extent,
         release: PreallocationRelease | None = None,
+        begin_pass: BeginPass = lambda *_: None,
     ):
-        unknown = functions_of(config.reclaim_table) - collector.functions.keys()
+        unknown = config.functions - collector.functions.keys()
         if unknown:
             raise ValueError(f"the reclaim table names functions that do not exist: {', '.join(sorted(unknown))}")
         self._summary = summary
@@ -71,6 +83,7 @@ class Responder:
         self._clock = clock
         self._extent = extent
         self._release = release
+        self._begin_pass = begin_pass
         self._giving_back = GivingBack(None, summary.observe)
         self.state = ManagerState(config)
         self.fill_rates: FillRates = {}
@@ -82,10 +95,13 @@ class Responder:
         self._extent = extent
 
     def functions_here(self, observations: SignalObservations) -> tuple[str, ...]:
-        """All functions that have something to do on these filesystems, in the order of the table."""
+        """All functions that rows name and that have something to do on these filesystems."""
         xfs = self.state.config.on_xfs(observations)
         names = self._collector.functions
-        return tuple(name for name in names if name != RELEASE_SPECULATIVE_PREALLOCATION or xfs)
+        away = {RELEASE_SPECULATIVE_PREALLOCATION} if not xfs else set()
+        if observations.layout is None:
+            away |= {DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES}
+        return tuple(name for name in names if name in self.state.config.functions and name not in away)
 
     def synchronize(self) -> tuple[SignalObservations, Decision]:
         """Observes the node and decides; remembers both in the history."""
@@ -110,6 +126,9 @@ class Responder:
         before = usage_of(self._summary.observe())
         self._giving_back = self._giving_back_in(row)
         self._collector.start_row()
+        self._begin_pass(
+            record.id, decision.acted_on if request.row is None else None, self._whole_goal(row, observations, request)
+        )
         given = [self._give_back(observations, request)] if gives_back else []
         functions = given
         if not any(each.relieved and self._stops_early(each.operation, observations, request) for each in given):
@@ -154,7 +173,7 @@ class Responder:
         name = RELEASE_SPECULATIVE_PREALLOCATION
         goal, began, now = self._goal(name, observations, request), self._clock.monotonic(), self._summary.observe()
         unmet = thresholds_met(goal, usable(now.signals), enforce_min_reclaim=True)
-        mount_points = xfs_mount_points(now, [t.signal for t in unmet] or list(Signal))
+        mount_points = xfs_mount_points(now, [t.signal for t in unmet] or now.signals)
         if self._collector.executor.dry_run:
             return ReclaimResult(name, released=Released(mount_points=mount_points))
         after = self._giving_back.begin(now, mount_points, update_fill_rates(self.fill_rates, now))
@@ -170,18 +189,44 @@ class Responder:
         if any(self._stops_early(name, observations, request) and result.relieved for name, result in done.items()):
             return list(done.values())
         for function in row:
+            waits = self._waits(function, observations, request)
+            skipped = self._skipped(function, observations) if waits else ""
+            if skipped:
+                done[function] = ReclaimResult(function, skipped=skipped)
+                continue
             measure = self._measure_for(function, observations, request)
             done[function] = self._collector.call(function, measure, done.get(function))
-            if self._stops_early(function, observations, request) and done[function].relieved:
+            # one that waits for a lower mark is relieved there, which the thresholds may not be
+            if not waits and self._stops_early(function, observations, request) and done[function].relieved:
                 break
         return list(done.values())
+
+    def _whole_goal(
+        self, row: tuple[str, ...], observations: SignalObservations, request: Request
+    ) -> tuple[Threshold, ...]:
+        """What a requested pass has to clear: its own mark, else the thresholds of its row."""
+        goals = (self._goal(name, observations, request) for name in row)
+        return tuple(dict.fromkeys(threshold for goal in goals for threshold in goal))
+
+    def _waits(self, function: str, observations: SignalObservations, request: Request) -> bool:
+        """Whether this function is called only below a mark of its own, in this pass."""
+        return not request.every_function and self.state.config.waits(function, observations)
+
+    def _skipped(self, function: str, observations: SignalObservations) -> str:
+        """Why a function that waits for a lower mark is not called yet; empty: it may be."""
+        goal, now = self.state.config.goal(function, observations), self._summary.observe()
+        if thresholds_met(goal, usable(now.signals), enforce_min_reclaim=True):
+            return ""
+        return f"{', '.join(f'{one.signal} is not below {one.value}' for one in goal)}"
 
     def _side_by_side(
         self, row: tuple[str, ...], observations: SignalObservations, request: Request
     ) -> tuple[ReclaimResult, ...]:
         """What the functions of the row that may go side by side have done so; nothing where there is time for the
         kubelet's order, or where they do not have the same thresholds to clear."""
-        names = self._collector.leading(row)
+        names = self._collector.leading(
+            tuple(takewhile(lambda name: not self._waits(name, observations, request), row))
+        )
         if self._extent is not Extent.ENOUGH or len(names) < 2:
             return ()
         if len({self._goal(name, observations, request) for name in names}) > 1:
@@ -194,6 +239,8 @@ class Responder:
 
     def _stops_early(self, function: str, observations: SignalObservations, request: Request) -> bool:
         goal = self._goal(function, observations, request)
+        if self._waits(function, observations, request):
+            return True
         return (request.extent or self._extent) is Extent.ENOUGH and bool(goal)
 
     def _measure_for(self, function: str, observations: SignalObservations, request: Request) -> MeasureDisk:
@@ -202,9 +249,9 @@ class Responder:
 
     def _goal(self, function: str, observations: SignalObservations, request: Request) -> tuple[Threshold, ...]:
         """The thresholds that have to be clear before this function may stop; empty: it never stops early."""
-        if request.until is not None:
+        if request.until is not None and not self._waits(function, observations, request):
             return request.until
-        return self.state.config.relieved_by(function, observations)
+        return self.state.config.goal(function, observations)
 
     def _measure(self, name: str, goal: tuple[Threshold, ...], *, stop: bool) -> MeasureDisk:
         """Measures the disk between removals. `stop`: whether a disk on which the goal is reached is relieved."""
@@ -250,74 +297,14 @@ class Responder:
     ) -> SignalObservations:
         """The observations at the end, after waiting for space that the runtime frees late."""
         if any(function.count(Result.REMOVED) for function in functions):
-            goal = self._goal(row[-1], observations, request)
-            measure = self._measure(row[-1], goal, stop=True)
+            called = [name for name in row if not self._waits(name, observations, request)] or [row[-1]]
+            measure = self._measure(called[-1], self._goal(called[-1], observations, request), stop=True)
             self._collector.executor.settle(measure, SETTLE_QUIET_SECONDS, SETTLE_LIMIT_SECONDS)
         return self._summary.observe()
 
     def _still_met(self, after: SignalObservations, request: Request) -> tuple[Threshold, ...]:
         goal = self.state.config.in_layout(after.layout) if request.until is None else request.until
         return thresholds_met(goal, usable(after.signals), enforce_min_reclaim=True)
-
-
-def with_result(record: Pass, *, dry_run: bool) -> Pass:
-    """The record with its result and the reason in one sentence, which includes what XFS gave back, why it did not keep
-    to the row, why images were removed by yield, and that there was a jump."""
-    ended = _with_result(record, dry_run=dry_run)
-    order = "" if record.order is None else record.order.sentence
-    parts = (released_in_words(record, dry_run=dry_run), ended.reason, record.side_by_side, order, record.jump)
-    return replace(ended, reason="; ".join(filter(None, parts)))
-
-
-def _with_result(record: Pass, *, dry_run: bool) -> Pass:
-    counts = {result: sum(f.count(result) for f in record.functions) for result in Result}
-    gained = record.measured_bytes - record.written_bytes, record.measured_inodes - record.written_inodes
-    removed = f"removed {counts[Result.REMOVED]} objects, {freed_in_words(*gained)}"
-    if dry_run:
-        errors = "; ".join(record.errors)
-        if errors and not counts[Result.PLANNED]:
-            return replace(record, result=PassResult.FAILED, reason=errors)
-        planned = f"{counts[Result.PLANNED]} objects of nominally {format_bytes(record.nominal_bytes)}"
-        acted_on = record.decision.acted_on
-        # The runtime reports no inodes, so a dry run cannot tell how many removals would be enough.
-        most = "at most " if acted_on is not None and acted_on.signal.counts_inodes else ""
-        would = f"would remove {most}{planned}"
-        reason = f"could not read everything: {errors}; of the rest it {would}" if errors else would
-        return replace(record, result=PassResult.DRY_RUN, reason=reason)
-    blind = _unreadable(record)
-    if record.errors and record.decision.acted_on is None and not counts[Result.REMOVED]:
-        # requested without pressure: that no threshold is met does not mean that the request succeeded
-        return replace(record, result=PassResult.FAILED, reason="; ".join(record.errors))
-    if not record.still_met and not blind:
-        return replace(record, result=PassResult.SATISFIED, reason=f"{removed}; no threshold is met any more")
-    if record.errors and not counts[Result.REMOVED]:
-        return replace(record, result=PassResult.FAILED, reason="; ".join(record.errors))
-    unmet = ", ".join([*(str(t.signal) for t in record.still_met), *(f"{signal} is not readable" for signal in blind)])
-    because = "; ".join(record.errors) or _why_not_more(record)
-    return replace(record, result=PassResult.NOT_ENOUGH, reason=f"{removed}; still under pressure: {unmet}; {because}")
-
-
-def _unreadable(record: Pass) -> list[Signal]:
-    """Signals without a usable reading at the end: stale, or missing although they were under pressure."""
-    after = record.after.signals if record.after is not None else {}
-    pressed = {threshold.signal for threshold in record.decision.thresholds_met}
-    return [s for s in Signal if (s in pressed and s not in after) or (s in after and after[s].stale)]
-
-
-def _why_not_more(record: Pass) -> str:
-    if not record.row:
-        return "nothing in this layout relieves it: its row of the reclaim table is empty"
-    if record.row == (RELEASE_SPECULATIVE_PREALLOCATION,):
-        skipped = "" if record.released is None else record.released.skipped
-        return skipped or "nothing in this layout relieves it but what XFS allocated ahead"
-    waits = [f.eligible_in_seconds for f in record.functions if f.eligible_in_seconds is not None]
-    failed = sum(f.count(Result.FAILED) for f in record.functions)
-    parked = sum(f.count(Result.PARKED) for f in record.functions)
-    parts = [f"{failed} removals failed"] if failed else []
-    parts += [f"{parked} removals are not answered, and are waited for"] if parked else []
-    if waits:
-        parts.append(f"the next object is old enough in {min(waits):.0f} s")
-    return ", ".join(parts) or "everything else is in use or protected"
 
 
 def _has_stale_reading(thresholds: tuple[Threshold, ...], observations: SignalObservations) -> bool:

@@ -54,6 +54,7 @@ def eviction_config(configuration: Configuration) -> EvictionConfig:
         configuration.transition_period_seconds,
         longest_gap_seconds,
         release_preallocation=bool(configuration.xfs_helper_socket),
+        rows=configuration.rows,
     )
 
 
@@ -74,11 +75,15 @@ class NodeView:
         self.clock = clock or SystemClock()
         self._usual_endpoints = usual_endpoints
         self.endpoint = choose_endpoint(configuration, usual_endpoints)
-        self.client = CriClient(self.endpoint.runtime, self.endpoint.image, read_deadline_seconds)
+        runtime = self.endpoint.runtime if configuration.has_runtime else usual_endpoints[0]  # never called without one
+        self.client = CriClient(runtime, self.endpoint.image, read_deadline_seconds)
         self._reader = reader
         self.probe_threads = Workers("statvfs", MOST_PROBE_THREADS)
         self.probes = Probes(self.clock, reader, run_on_thread=self.probe_threads.run)
-        self.summary = summarize(FilesystemPaths(configuration.root_directory), self.probes, self.clock)
+        root_directory = configuration.root_directory if configuration.has_runtime else None
+        self.summary = summarize(
+            FilesystemPaths(root_directory, own=configuration.filesystems), self.probes, self.clock
+        )
 
     def thresholds(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
         """The thresholds in force in a layout."""
@@ -89,7 +94,10 @@ class NodeView:
 
         After a failure the paths of an earlier answer stay in use: the filesystem is there without the runtime. Where
         no endpoint is configured, and no runtime has ever answered, the socket is chosen anew: it may have come since.
+        Nobody is asked where there is no runtime.
         """
+        if not self.configuration.has_runtime:
+            return None
         if self.endpoint.found and self.summary.paths.imagefs is None:
             self.endpoint = choose_endpoint(self.configuration, self._usual_endpoints)
             self.client.use(self.endpoint.runtime, self.endpoint.image)
@@ -99,7 +107,10 @@ class NodeView:
             self.summary.imagefs_problem = str(error)
             return str(error)
         paths = paths_of_node(
-            self.configuration.root_directory, list(info.image_filesystems), list(info.container_filesystems)
+            self.configuration.root_directory,
+            list(info.image_filesystems),
+            list(info.container_filesystems),
+            self.configuration.filesystems,
         )
         if paths.imagefs is None:
             self.summary.imagefs_problem = "the container runtime reports no image filesystem"

@@ -28,7 +28,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from eviction.pod_eviction.types import EvictablePod, PodUsage
-from signals.types import FilesystemRole, FsLayout, Signal
+from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout, Signal
 
 SYSTEM_CRITICAL_PRIORITY = 2_000_000_000
 
@@ -48,7 +48,7 @@ _RUNTIMES = (Measured.IMAGES, Measured.WRITABLE_LAYERS)
 _KUBELETS_AND_LAYERS = (Measured.WRITABLE_LAYERS, *_KUBELETS)
 
 MEASURED: Mapping[FsLayout, Mapping[FilesystemRole, tuple[Measured, ...]]] = {
-    FsLayout.SINGLE: dict.fromkeys(FilesystemRole, _EVERYTHING),
+    FsLayout.SINGLE: dict.fromkeys(KUBELET_ROLES, _EVERYTHING),
     FsLayout.DEDICATED_IMAGEFS: {
         FilesystemRole.NODEFS: _KUBELETS,
         FilesystemRole.IMAGEFS: _RUNTIMES,

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from eviction.types import Threshold
-from signals.types import Signal, SignalObservation, SignalObservations
+from signals.types import SignalObservation, SignalObservations, in_order
 
 
 def timestamp(wall: float) -> str:
@@ -34,11 +34,7 @@ def observation_json(observation: SignalObservation, observations: SignalObserva
 
 def observations_json(observations: SignalObservations) -> list[dict[str, Any]]:
     """All observations, in the order of the signals."""
-    return [
-        observation_json(observations.signals[signal], observations)
-        for signal in Signal
-        if signal in observations.signals
-    ]
+    return [observation_json(observations.signals[signal], observations) for signal in in_order(observations.signals)]
 
 
 def threshold_json(threshold: Threshold, observations: SignalObservations) -> dict[str, Any]:

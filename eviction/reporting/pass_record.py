@@ -16,7 +16,7 @@ from eviction.reporting.observations_json import observations_json, threshold_js
 from eviction.types import Decision, Threshold
 from reclaim.disk_need import NEVER, OrderDecision
 from reclaim.released import Released
-from reclaim.types import Outcome, ReclaimResult
+from reclaim.types import Outcome, ReclaimResult, Result
 from signals.quantity import format_bytes
 from signals.types import SignalObservations
 
@@ -106,7 +106,7 @@ class Pass:
     @property
     def side_by_side(self) -> str:
         """That the pass did not begin with the first function of its row, and why; empty where it did."""
-        called = [function.operation for function in self.functions if function.released is None]
+        called = [f.operation for f in self.functions if f.released is None and not f.skipped]
         first_of_row = next((name for name in self.row if name in called), None)
         if not self.removals or first_of_row in (None, called[0]):
             return ""
@@ -192,6 +192,7 @@ def pass_json(record: Pass, *, with_kept: bool = True) -> dict[str, Any]:
         "row": list(record.row),
         "order": None if record.order is None else order_json(record.order),
         "released": None if record.released is None else released_json(record.released),
+        "functions": [function_json(function) for function in record.functions],
         "removals": [outcome_json(outcome) for outcome in record.removals],
         "removals_by_result": removals_by_result(record.removals),
         "kept_by_reason": kept_by_reason(record.kept),
@@ -212,6 +213,20 @@ def pass_json(record: Pass, *, with_kept: bool = True) -> dict[str, Any]:
     if record.attributions:
         document["attribution"] = [attribution_json(attribution) for attribution in record.attributions]
     return document
+
+
+def function_json(function: ReclaimResult) -> dict[str, Any]:
+    """What one function of the row did. `skipped`: null, or why it was not called."""
+    return {
+        "name": function.operation,
+        "removed": function.count(Result.REMOVED),
+        "measured": {"bytes": function.freed_bytes, "inodes": function.freed_inodes},
+        "nominal": {"bytes": function.nominal_bytes, "inodes": None},
+        "seconds": round(function.seconds, 6),
+        "relieved": function.relieved,
+        "skipped": function.skipped or None,
+        "error": function.error or None,
+    }
 
 
 def freed_in_words(gained_bytes: int, gained_inodes: int) -> str:

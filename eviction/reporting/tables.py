@@ -8,7 +8,7 @@ from eviction.decision.thresholds import thresholds_met, usable
 from eviction.reporting.log import escaped
 from eviction.types import Threshold
 from signals.quantity import format_bytes, format_duration
-from signals.types import Signal, SignalObservations
+from signals.types import KUBELET_SIGNALS, Signal, SignalObservations, in_order
 
 GAP = "  "
 INDENT = "    "
@@ -54,7 +54,7 @@ def signals_table(
     """Each signal with its thresholds, headroom and state, then layout and filesystems."""
     met = thresholds_met(thresholds, usable(observations.signals), enforce_min_reclaim=False)
     rows = [["SIGNAL", "AVAILABLE", "CAPACITY", "MARK", "HEADROOM", "STATE", "FILESYSTEM"]]
-    for signal in Signal:
+    for signal in in_order({*KUBELET_SIGNALS, *observations.signals, *(threshold.signal for threshold in thresholds)}):
         observation = observations.signals.get(signal)
         mine = [threshold for threshold in thresholds if threshold.signal is signal]
         if observation is None:

@@ -144,11 +144,9 @@ class Metrics:
             self._passes[record.trigger, record.result] += 1
             self._detect.add(record.timings.detect_seconds)
             for function in record.functions:
-                seconds = function.list_seconds + function.plan_seconds + function.remove_seconds
-                self._reclaim.setdefault(function.operation, Histogram()).add(seconds)
-                freed = sum(outcome.freed_bytes for outcome in function.outcomes)
-                freed += 0 if function.released is None else function.released.bytes
-                self._reclaimed[function.operation, Bytes.MEASURED] += freed
+                if not function.skipped:
+                    self._reclaim.setdefault(function.operation, Histogram()).add(function.seconds)
+                self._reclaimed[function.operation, Bytes.MEASURED] += function.freed_bytes
                 self._reclaimed[function.operation, Bytes.NOMINAL] += function.nominal_bytes
             for outcome in record.removals:
                 if outcome.result is not None:

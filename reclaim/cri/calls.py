@@ -27,6 +27,7 @@ from reclaim.cri.list_entries import MalformedList, entries
 from reclaim.cri.messages import DecodeError
 from reclaim.cri.status import CallError, Code
 from reclaim.disk_need import NEVER
+from reclaim.services import Metadata
 from reclaim.trust import socket_refusal
 from reclaim.types import ReclaimError, RemovalFailed, RuntimeUnavailable
 
@@ -105,6 +106,13 @@ class CriCalls:
         """Closes the connections. That would cancel a removal in flight, so wait for those first."""
         self._runtime_channel.close()
         self._image_channel.close()
+
+    def call_service(self, method: str, request: bytes, seconds: float, metadata: Metadata) -> bytes:
+        """One call of a service beside CRI on the runtime's socket: `method` is a whole name. Raises CallError,
+        UNAVAILABLE also where the socket is not trusted."""
+        if (refusal := self._refusal(method)) is not None:
+            raise CallError(Code.UNAVAILABLE, refusal)
+        return bytes(self._channel(method).unary(method, request, seconds, metadata))
 
     def _refusal(self, method: str) -> str | None:
         """Why the socket of this method is not used, as a sentence; None: it is trusted."""

@@ -25,6 +25,7 @@ from contextlib import closing, suppress
 
 from reclaim.cri.http2_client import Http2Client, ProtocolBroken
 from reclaim.cri.status import CallError, Code
+from reclaim.services import Metadata
 
 CONNECT_SECONDS = 5.0
 """How long a runtime may take to accept a connection and to send SETTINGS; the deadline of a call may be shorter."""
@@ -61,10 +62,10 @@ class Channel:
             self._prepared = max(self._prepared, count)
             self._make_spares()
 
-    def unary(self, method: str, request: bytes, seconds: float | None) -> bytes | bytearray:
+    def unary(self, method: str, request: bytes, seconds: float | None, metadata: Metadata = ()) -> bytes | bytearray:
         """The one message that answers a call; `seconds` is its deadline, None: none. Raises CallError."""
         answer: bytes | bytearray | None = None
-        with closing(self.stream(method, request, seconds)) as messages:
+        with closing(self.stream(method, request, seconds, metadata)) as messages:
             for message in messages:
                 if answer is not None:
                     raise CallError(Code.INTERNAL, "one message was expected, and a second one came")
@@ -73,12 +74,14 @@ class Channel:
             raise CallError(Code.INTERNAL, "one message was expected, and none came")
         return answer
 
-    def stream(self, method: str, request: bytes, seconds: float | None) -> Generator[bytes | bytearray]:
+    def stream(
+        self, method: str, request: bytes, seconds: float | None, metadata: Metadata = ()
+    ) -> Generator[bytes | bytearray]:
         """The messages that answer a call, as they arrive. Raises CallError, also during the iteration."""
         ends = None if seconds is None else time.monotonic() + seconds
         connection = self._taken(ends)
         try:
-            yield from connection.call(method, request, ends)
+            yield from connection.call(method, request, ends, metadata)
         except CallError as error:
             if self._closed and not connection.reusable:
                 raise CallError(Code.CANCELLED, _CLOSED) from error
@@ -210,11 +213,11 @@ class _Connection:
         self._ready = False
         return False
 
-    def call(self, method: str, request: bytes, ends: float | None) -> Iterator[bytes | bytearray]:
+    def call(self, method: str, request: bytes, ends: float | None, metadata: Metadata) -> Iterator[bytes | bytearray]:
         """The messages of one call. Raises CallError. A caller that stops early makes the connection unusable."""
         http2, self._ready = self._http2, False
         try:
-            http2.ask(method, request, None if ends is None else _left(ends))
+            http2.ask(method, request, None if ends is None else _left(ends), metadata)
             while http2.ended is None:
                 self._exchange(ends)
                 messages, http2.messages = http2.messages, []

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from urllib.parse import unquote
 
 from reclaim.cri.status import CallError, Code
+from reclaim.services import Metadata
 
 LARGEST_MESSAGE_BYTES = 96 * 1024 * 1024
 """More than runtimes send in one message (containerd 16 MiB, CRI-O 80 MiB by default), and so little that it fits, with
@@ -41,8 +42,9 @@ _CODE_OF_HTTP_STATUS = {
 }
 
 
-def request_headers(method: str, timeout_seconds: float | None) -> list[tuple[bytes, bytes]]:
-    """The header fields of a call. `timeout_seconds`: sent to the server as its deadline; None: none."""
+def request_headers(method: str, timeout_seconds: float | None, metadata: Metadata = ()) -> list[tuple[bytes, bytes]]:
+    """The header fields of a call. `timeout_seconds`: sent to the server as its deadline; None: none. `metadata`: names
+    in lower case, and values of printable ASCII."""
     fields = [
         (b":method", b"POST"),
         (b":scheme", b"http"),
@@ -54,6 +56,7 @@ def request_headers(method: str, timeout_seconds: float | None) -> list[tuple[by
     ]
     if timeout_seconds is not None:
         fields.append((b"grpc-timeout", b"%dm" % max(1, min(int(timeout_seconds * 1000), _LONGEST_TIMEOUT))))
+    fields.extend((name.encode(), value.encode()) for name, value in metadata)
     return fields
 
 

@@ -37,6 +37,7 @@ from h2.settings import SettingCodes, Settings
 
 from reclaim.cri.grpc_framing import MessageReader, prefixed, request_headers, status_of, status_of_reset
 from reclaim.cri.status import CallError, Code
+from reclaim.services import Metadata
 
 SPARE_BYTES = 1024 * 1024
 """Bytes that a server may send during one call besides its answer: enough for a PING a second for two hours."""
@@ -111,7 +112,7 @@ class Http2Client:
         self._received = 0  # since the call began: bytes of all frames, plus `_BYTES_A_FRAME` for each
         self._answer_bytes = 0
 
-    def ask(self, method: str, message: bytes, timeout_seconds: float | None) -> None:
+    def ask(self, method: str, message: bytes, timeout_seconds: float | None, metadata: Metadata = ()) -> None:
         """Starts a call, after the last one has ended. Raises ProtocolBroken if the server allows no further stream."""
         self.messages, self.ended = [], None
         self._reader, self._fields = MessageReader(), {}
@@ -120,7 +121,7 @@ class Http2Client:
         self._request_bytes = len(self._request)
         try:
             self._stream = self._h2.get_next_available_stream_id()
-            self._h2.send_headers(self._stream, request_headers(method, timeout_seconds))
+            self._h2.send_headers(self._stream, request_headers(method, timeout_seconds, metadata))
             self._send_request()
         except H2Error as error:
             raise ProtocolBroken(_words(error)) from error

@@ -42,10 +42,11 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The object is kept, or is gone already (`result`)."""
+    """The object is kept, is gone already, or could not be checked (`result`, and then `error` says why)."""
 
     reason: str | None = None
     result: Result | None = None
+    error: str = ""
 
 
 GONE = Refused(result=Result.ALREADY_GONE)
@@ -105,7 +106,7 @@ def remove_one(
         return outcome(Result.UNANSWERED, str(error))
     if refused is not None:
         kept = verdict if refused.reason is None else _kept(verdict, refused.reason)
-        return replace(outcome(refused.result), verdict=kept)
+        return replace(outcome(refused.result, refused.error), verdict=kept)
     if dry_run:
         return outcome(Result.PLANNED)
     if not may_send():

@@ -14,6 +14,7 @@ from reclaim.execution.plan_in_execution import ExecutionResult
 from reclaim.execution.stages import StagePlan, Stopwatch
 from reclaim.images.in_use import ImagesInUse, images_in_use
 from reclaim.images.lister import Lister
+from reclaim.images.newest import NewestOfRepositories
 from reclaim.images.plan import ImageGCPolicy, plan_image_gc
 from reclaim.images.pod_startup import PodStarts, Sightings
 from reclaim.images.records import ImageRecords
@@ -70,7 +71,8 @@ class UnusedImageGC:
         listing = watch.time(lambda: self._lister.everything().without(planned))
         usage = images_in_use(listing, self._lister.index_of(listing.images))
         started = detect_images(listing, self._records, self._clock, usage)
-        plan = plan_image_gc(listing, self._records.records, policy, started, usage)
+        records = self._records.records
+        plan = plan_image_gc(listing, records, policy, started, usage)
         need = measure(0).need
         seconds_to_full = NEVER if need is None else need.seconds_to_full
         starts = PodStarts(
@@ -84,6 +86,7 @@ class UnusedImageGC:
             planned,
             keep=policy.keep,
             starts=None if self._executor.dry_run else starts,
+            newest=NewestOfRepositories(listing.images, records, policy.keep_newest_per_repository, started),
         )
         self._order.start_pass(self._executor.parallel)
         return StagePlan(

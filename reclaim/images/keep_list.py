@@ -28,7 +28,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from reclaim.images.references import bare_hex, normalized
+from reclaim.images.references import bare_hex, normalized, repository_of
 from reclaim.types import Image, PolicyError
 
 LONGEST_ENTRY = 512  # characters; a repository has at most 255, a tag 128, a digest 71
@@ -128,7 +128,7 @@ def _parse(text: str) -> KeepEntry:
         raise _refused(text, hint)
     if ":" in text.rpartition("/")[2]:
         return KeepEntry(text, KeepForm.REFERENCE, normalized(text))
-    return KeepEntry(text, KeepForm.REPOSITORY, _repository(normalized(text)))
+    return KeepEntry(text, KeepForm.REPOSITORY, repository_of(normalized(text)))
 
 
 def _refused(text: str, why: str) -> PolicyError:
@@ -139,20 +139,13 @@ def _refused(text: str, why: str) -> PolicyError:
     )
 
 
-def _repository(name: str) -> str:
-    """A full name without digest and tag: `docker.io/library/busybox:1` -> `docker.io/library/busybox`."""
-    name = name.partition("@")[0]
-    head, slash, last = name.rpartition("/")
-    return f"{head}{slash}{last.partition(':')[0]}"
-
-
 def _exact_names(image: Image) -> list[tuple[KeepForm, str]]:
     """All forms in which an entry that is no glob can name this image."""
     found = [(KeepForm.DIGEST, bare_hex(image.id))]
     for tag in map(normalized, image.repo_tags):
-        found += ((KeepForm.REFERENCE, tag), (KeepForm.REPOSITORY, _repository(tag)))
+        found += ((KeepForm.REFERENCE, tag), (KeepForm.REPOSITORY, repository_of(tag)))
     for name in map(normalized, image.repo_digests):
-        found += ((KeepForm.DIGEST, bare_hex(name.rpartition("@")[2])), (KeepForm.REPOSITORY, _repository(name)))
+        found += ((KeepForm.DIGEST, bare_hex(name.rpartition("@")[2])), (KeepForm.REPOSITORY, repository_of(name)))
     return found
 
 

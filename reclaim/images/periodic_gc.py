@@ -37,6 +37,7 @@ from reclaim.images.gc_thresholds import (
 )
 from reclaim.images.in_use import images_in_use
 from reclaim.images.lister import Lister
+from reclaim.images.newest import NewestOfRepositories
 from reclaim.images.plan import ImageGCPolicy, plan_image_gc, plan_maximum_age
 from reclaim.images.pod_startup import PodStarts
 from reclaim.images.records import ImageRecords
@@ -110,9 +111,13 @@ class ImageGC:
         listed_at = self._clock.monotonic()
         usage = images_in_use(listing, self._lister.index_of(listing.images))
         self._records.update(listing.images, usage.by_containers | usage.by_sandboxes, began, wall)
-        plan = plan_maximum_age(listing, self._records.records, policy, began, started_at, exact=exact)
+        records = self._records.records
+        plan = plan_maximum_age(listing, records, policy, began, started_at, exact=exact)
         starts = None if self._starts is None else self._starts(policy.pod_start_seconds)
-        remover = ImageRemover(self._images, self._lister, listing, self._clock, keep=policy.keep, starts=starts)
+        newest = NewestOfRepositories(listing.images, records, policy.keep_newest_per_repository, began)
+        remover = ImageRemover(
+            self._images, self._lister, listing, self._clock, keep=policy.keep, starts=starts, newest=newest
+        )
         planned_at = self._clock.monotonic()
         aged = self._remove(plan, remover)
         if aged.failures or aged.cut_short:

@@ -12,7 +12,7 @@ detection.
 Narrower than the kubelet; such a verdict carries `Rule.GUARD`:
 
 * More counts as in use, and the image of pod sandboxes is kept (`in_use`).
-* Images on the keep-list are kept in any case (`keep_list`).
+* Images on the keep-list are kept in any case (`keep_list`), and so are the newest of each repository (`newest`).
 * For age, the minimum age holds too, and the age of an image that was never used counts from its first detection. The
   kubelet takes such an image for infinitely old and removes one that was pulled seconds ago
   (https://github.com/kubernetes/kubernetes/issues/132403).
@@ -29,11 +29,13 @@ removal (`remover`), stopping (`execution.executor`, `periodic_gc`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from reclaim.images.entries import entries_by_id, one_image, one_record
 from reclaim.images.in_use import ImagesInUse, images_in_use
 from reclaim.images.keep_list import KEEP_NOTHING, KeepList
+from reclaim.images.newest import NewestOfRepositories
 from reclaim.types import Action, Image, ImageRecord, Kind, Listing, Plan, PolicyError, Reason, Rule, Verdict
 
 
@@ -46,6 +48,7 @@ class ImageGCPolicy:
     that was unused for longer is removed even if there is space; 0 = never. `high_threshold_percent`: the usage of the
     image filesystem at which a periodic pass starts to free space, down to `low_threshold_percent`. `keep`: what is
     never removed. `pod_start_seconds`: how long no image is removed after a part of a pod was made (`pod_startup`).
+    `keep_newest_per_repository`: how many images of each repository are never removed, the newest ones.
     """
 
     min_age_seconds: float = 120.0
@@ -54,6 +57,7 @@ class ImageGCPolicy:
     low_threshold_percent: int = 80
     keep: KeepList = KEEP_NOTHING
     pod_start_seconds: float = 1.0
+    keep_newest_per_repository: int = 0
 
     def __post_init__(self) -> None:
         high, low = self.high_threshold_percent, self.low_threshold_percent
@@ -68,6 +72,10 @@ class ImageGCPolicy:
         for field, seconds in ages:
             if not seconds >= 0:  # a NaN too
                 raise PolicyError(f"{field}: must not be negative, but it was {seconds:g}s")
+        if self.keep_newest_per_repository < 0:
+            raise PolicyError(
+                f"keepNewestPerRepository: must not be negative, but it was {self.keep_newest_per_repository}"
+            )
 
     @property
     def has_periodic_work(self) -> bool:
@@ -169,12 +177,13 @@ def _candidates(
     """The images that only their age can keep, in their order, and the verdicts on all others."""
     usage = usage or images_in_use(listing)
     kept_ids = policy.keep.kept_ids(listing.images)
+    newest = NewestOfRepositories(listing.images, records, policy.keep_newest_per_repository, now)
     pinned_last = {image.id: image.pinned for image in listing.images}
     candidates: list[_Candidate] = []
     kept: list[Verdict] = []
-    for entries in _by_id(listing.images):
-        image, record = _one_image(entries), _one_record(entries, records, now)
-        reason, rule = _why_kept(image, record, usage, kept_ids, now)
+    for entries in entries_by_id(listing.images):
+        image, record = one_image(entries), one_record(entries, records, now)
+        reason, rule = _why_kept(image, record, usage, kept_ids, newest.ids, now)
         if reason is None:
             known_since = min(records.get(each.record_key, record).first_detected for each in entries)
             candidates.append(_Candidate(image, record, known_since))
@@ -187,7 +196,12 @@ def _candidates(
 
 
 def _why_kept(
-    image: Image, record: ImageRecord, usage: ImagesInUse, kept_ids: frozenset[str], now: float
+    image: Image,
+    record: ImageRecord,
+    usage: ImagesInUse,
+    kept_ids: frozenset[str],
+    newest_ids: frozenset[str],
+    now: float,
 ) -> tuple[Reason | None, Rule]:
     """Why an image is kept whatever its age, and whose rule that is; None: its age decides."""
     if image.id in usage.by_containers:
@@ -198,6 +212,8 @@ def _why_kept(
         return Reason.PINNED, Rule.KUBELET
     if image.id in kept_ids:
         return Reason.KEEP_LIST, Rule.GUARD
+    if image.id in newest_ids:
+        return Reason.NEWEST_OF_REPOSITORY, Rule.GUARD
     if (
         record.last_used is not None and record.last_used >= now
     ):  # another thread has seen it in use since this pass began
@@ -225,30 +241,3 @@ def _verdict(image: Image, action: Action, reason: Reason, age: float, wait: flo
 
 def _plan(remove: list[Verdict], keep: list[Verdict]) -> Plan:
     return Plan(tuple(remove), tuple(sorted(keep, key=lambda verdict: (verdict.name, verdict.id))))
-
-
-def _by_id(images: tuple[Image, ...]) -> Iterable[list[Image]]:
-    """The entries of each id, in the order of their first one."""
-    found: dict[str, list[Image]] = {}
-    for image in images:
-        found.setdefault(image.id, []).append(image)
-    return found.values()
-
-
-def _one_image(entries: list[Image]) -> Image:
-    """The entries of one id as one image, with all names and the sum of the sizes by runtime handler."""
-    sizes = {entry.runtime_handler: entry.size_bytes for entry in entries}
-    return entries[-1]._replace(
-        repo_tags=tuple(sorted({tag for entry in entries for tag in entry.repo_tags})),
-        repo_digests=tuple(sorted({digest for entry in entries for digest in entry.repo_digests})),
-        size_bytes=sum(sizes.values()),
-        pinned=any(entry.pinned for entry in entries),
-        runtime_handler="",
-    )
-
-
-def _one_record(entries: list[Image], records: Mapping[str, ImageRecord], now: float) -> ImageRecord:
-    """The records of the entries of one id as one: as young as the youngest, last used when any was."""
-    known = [records.get(entry.record_key, ImageRecord(now)) for entry in entries]
-    uses = [record.last_used for record in known if record.last_used is not None]
-    return ImageRecord(max(record.first_detected for record in known), max(uses, default=None))

@@ -101,3 +101,10 @@ def normalized(reference: str) -> str:
     if not colon:
         repository, tag = rest, "latest"
     return f"{head}/{repository}@{digest}" if at else f"{head}/{repository}:{tag}"
+
+
+def repository_of(name: str) -> str:
+    """A full name without digest and tag: `docker.io/library/busybox:1` -> `docker.io/library/busybox`."""
+    name = name.partition("@")[0]
+    head, slash, last = name.rpartition("/")
+    return f"{head}{slash}{last.partition(':')[0]}"

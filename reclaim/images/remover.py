@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from itertools import islice
 
 from reclaim.clock import Clock
 from reclaim.execution.remover import GONE, Ready, Refused, Wait
 from reclaim.images.in_use import images_in_use
 from reclaim.images.keep_list import KEEP_NOTHING, KeepList
 from reclaim.images.lister import FRESH_SECONDS, Lister
+from reclaim.images.newest import NewestOfRepositories, repositories_of
 from reclaim.images.pod_startup import PodStarts
 from reclaim.services import ImageService
 from reclaim.types import Image, Listing, Reason, Result, Verdict
@@ -21,7 +23,8 @@ class ImageRemover:
     The list is read anew before each removal where that is cheap: it may be as old as four times what it took to
     read, and never older than 1 s. (The age of a list that takes half a second and more counts from its answer: from
     the question it could never be young enough.) Removals that run side by side share one. `starts`: the pods that
-    removals wait for. `planned`: what a dry run would have removed before: these containers count as gone.
+    removals wait for. `planned`: what a dry run would have removed before: these containers count as gone. `newest`: of
+    the images of the plan, if the newest of each repository stay.
     """
 
     fresh_seconds = FRESH_SECONDS
@@ -37,10 +40,12 @@ class ImageRemover:
         *,
         keep: KeepList = KEEP_NOTHING,
         starts: PodStarts | None = None,
+        newest: NewestOfRepositories | None = None,
     ):
         self._images = images
         self._keep = keep
         self._starts = starts
+        self._newest = newest
         self._planned = planned
         self._lister = lister
         self._clock = clock
@@ -76,10 +81,29 @@ class ImageRemover:
             return Reason.PINNED
         if self._keep.kept_ids((image,)):
             return Reason.KEEP_LIST
+        if self._is_newest(image):
+            return Reason.NEWEST_OF_REPOSITORY
         usage = images_in_use(replace(self._listing, images=(image,)))
         if image.id in usage.by_containers:
             return Reason.IN_USE
         return Reason.SANDBOX_IMAGE if image.id in usage.by_sandboxes else None
+
+    def _is_newest(self, image: Image) -> bool:
+        """Whether too few newer images of a repository of it are still there: others remove images too, and a tag may
+        have moved."""
+        newest = self._newest
+        return newest is not None and any(
+            not self._has(repository, newer, newest.count) for repository, newer in newest.newer_than(image)
+        )
+
+    def _has(self, repository: str, ids: list[str], count: int) -> bool:
+        """Whether so many of these images are there, and of this repository."""
+        there = (image_id for image_id in ids if self._is_of(repository, image_id))
+        return len(ids) >= count and len(list(islice(there, count))) == count
+
+    def _is_of(self, repository: str, image_id: str) -> bool:
+        image = self._images.image_status(image_id)
+        return image is not None and image.id == image_id and repository in repositories_of(image)
 
     def _refresh(self) -> bool:
         """Reads the list anew if it is too old. Whether it did."""

@@ -22,7 +22,7 @@ from eviction.reporting.pass_record import Pass, PassResult, Trigger
 from eviction.types import Decision, NodeCondition, Threshold, ThresholdValue
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.quantity import parse_quantity
-from signals.types import FilesystemRole, FsLayout, Signal, SignalObservation, SignalObservations
+from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout, Signal, SignalObservation, SignalObservations
 
 MIB = 1 << 20
 SCENARIO: dict[str, Any] = {
@@ -92,7 +92,7 @@ def measurements(**changes: Any) -> Measurements:
     names = {"image a:1", "image b:1", "container default/web/app#0"}
     before = frozenset(NamedObject(*name.split()) for name in names)
     whole = Measurements(
-        filesystems=(MeasuredFilesystem(FilesystemRole.NODEFS, tuple(FilesystemRole), 100 * MIB, 1000),),
+        filesystems=(MeasuredFilesystem(FilesystemRole.NODEFS, KUBELET_ROLES, 100 * MIB, 1000),),
         samples=(Sample(0.0, ((50 * MIB, 900),)), Sample(1.0, ((9 * MIB, 800),)), Sample(2.0, ((20 * MIB, 900),))),
         thresholds=(MARK,),
         observations=observations_of(20 * MIB),

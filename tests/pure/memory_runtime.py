@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from reclaim.cri.status import CallError, Code
 from reclaim.disk_need import NEVER
 from reclaim.pods.states import Doubt, PodStates
-from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, PodSandboxStatus, RuntimeVersion
+from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, Metadata, PodSandboxStatus, RuntimeVersion
 from reclaim.types import Container, ContainerState, Image, Listing, PodSandbox, RuntimeUnavailable
 from tests.pure.values import SteppedClock
 
@@ -53,6 +54,10 @@ class MemoryRuntime:
     def version(self) -> RuntimeVersion:
         """A containerd without image volumes."""
         return RuntimeVersion("containerd", "1.6.20")
+
+    def call_service(self, method: str, request: bytes, seconds: float, metadata: Metadata) -> bytes:
+        """It serves CRI and nothing else."""
+        raise CallError(Code.UNIMPLEMENTED, f"unknown service {method}")
 
     def sandbox_image(self) -> str | None:
         """As configured."""

@@ -7,7 +7,7 @@ import pytest
 from eviction.decision.reclaim_table import RECLAIM_TABLE, functions_of
 from reclaim.functions import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, FUNCTIONS, Filesystem, table_of
 from reclaim.types import Kind
-from signals.types import FilesystemRole
+from signals.types import KUBELET_ROLES
 
 
 def test_the_rows_call_exactly_these_functions() -> None:
@@ -17,7 +17,7 @@ def test_the_rows_call_exactly_these_functions() -> None:
 
 def test_what_a_function_frees_is_on_a_filesystem_of_the_node() -> None:
     """`reclaim` imports nothing of `signals`: the two lists of words are held together here."""
-    assert {str(role) for role in Filesystem} == {str(role) for role in FilesystemRole}
+    assert {str(role) for role in Filesystem} == {str(role) for role in KUBELET_ROLES}
 
 
 def test_every_kind_of_object_belongs_to_a_function() -> None:

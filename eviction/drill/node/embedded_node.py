@@ -7,12 +7,14 @@ for it, a filesystem is a size-limited view of a directory, and `simulated` is T
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import tempfile
 from types import TracebackType
 from typing import Any, Self
 
+from eviction.drill.node.own_functions import entries_of, write_entries, write_programs
 from eviction.drill.node.pod_maker import PodMaker
 from eviction.drill.node.population import Population
 from eviction.drill.node.sized_directory import SizedDirectory, reader_of
@@ -21,10 +23,17 @@ from eviction.drill.runtime.dialects import DIALECTS
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, mount_tmpfs, unmount
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import EmbeddedServer
+from eviction.drill.scenario.amounts import amount_of
+from eviction.drill.scenario.reader import BALLAST
 from eviction.drill.scenario.types import FilesystemType, RuntimeSpec, Scenario
+from reclaim.ballast.create import create_ballast
+from reclaim.ballast.file import BallastRefused
+from reclaim.ballast.plan import BallastSettings
 from reclaim.types import RuntimeUnavailable
 from signals.statvfs import FilesystemReader
 from signals.types import FilesystemRole, FsLayout
+
+LEFT_BEHIND = "left-behind"  # content of an interrupted pull
 
 
 class EmbeddedNode:
@@ -74,6 +83,26 @@ class EmbeddedNode:
         """Reads the node's filesystems."""
         return reader_of(tuple(self._simulated.values()))
 
+    def path_of(self, name: str) -> str:
+        """Where a filesystem of the configuration's own is, the program of a function, or the ballast."""
+        if name in self._spec.own:
+            return self._disks[FilesystemRole(name)]
+        if name == BALLAST:
+            return os.path.join(self._disks[FilesystemRole.NODEFS], "ballast")
+        return os.path.join(self._base, "programs", name)
+
+    @property
+    def files(self) -> set[str]:
+        """What functions of the configuration may remove, by name: `buildcache/0001`, `ballast`, `content/left-behind`,
+        and rotated logs by their paths below the directory of pods' logs."""
+        found = {f"{role}/{name}" for role in self._spec.own for name in entries_of(self._disks[role])}
+        if any(pod.rotated_logs for pod in self._spec.pods):
+            logs = glob.iglob("*/*/*.log.*", root_dir=self.pod_logs_directory)
+            found |= set(logs)
+        content = os.path.join(self.disk(FilesystemRole.IMAGEFS), "runtime", "content", LEFT_BEHIND)
+        others = {"ballast": self.path_of(BALLAST), f"content/{LEFT_BEHIND}": content}
+        return found | {name for name, path in others.items() if os.path.exists(path)}
+
     def disk(self, role: FilesystemRole) -> str:
         """The root of the filesystem that a role is on."""
         return self._disks[self._spec.role(role)]
@@ -81,24 +110,16 @@ class EmbeddedNode:
     def describe(self) -> str:
         """What the filesystems are, in one phrase."""
         many = len(self._disks) > 1
+        count = {2: "two", 3: "three"}.get(len(self._disks), str(len(self._disks)))
         if self._simulated:
             why = self._mounts.reason if not self._mounts.available else "the scenario asks for it"
             views = "size-limited views of directories" if many else "a size-limited view of a directory"
             return f"simulated: {views}, because {why}"
         how = "as root" if self._mounts.how == "root" else "in a user namespace"
-        return f"{'two tmpfs of their own' if many else 'a tmpfs of its own'} (mounted {how})"
+        return f"{f'{count} tmpfs of their own' if many else 'a tmpfs of its own'} (mounted {how})"
 
     def _build(self) -> None:
-        for role, spec in self._spec.filesystems.items():
-            os.mkdir(self._disks[role])
-            if role not in self._simulated:
-                mount_tmpfs(self._disks[role], spec.size_bytes, spec.inodes)
-        for directory in (
-            os.path.join(self.root_directory, "pods"),
-            self.pod_logs_directory,
-            self.container_logs_directory,
-        ):
-            os.makedirs(directory)
+        self._make_filesystems()
         containers = self.disk(FilesystemRole.CONTAINERFS) if self._spec.layout is FsLayout.SPLIT else ""
         self.runtime = EmbeddedRuntime(
             os.path.join(self.disk(FilesystemRole.IMAGEFS), "runtime"),
@@ -113,18 +134,49 @@ class EmbeddedNode:
         self.population = Population(self.runtime, maker, self.root_directory, self.pod_logs_directory)
         try:
             until_answered(maker.version)
-            for image in self._spec.images:
-                self.population.add_images(image)
-            for pod in self._spec.pods:
-                self.population.add_pods(pod)
-            if self._spec.rebooted:
-                self.population.reboot()
+            self._populate()
         except BaseException as error:
             maker.close()
             self.server.close()
             if isinstance(error, RuntimeUnavailable | OSError):
                 raise EmbeddedNodeError(f"the node of the scenario cannot be built: {error}") from error
             raise
+
+    def _make_filesystems(self) -> None:
+        """The filesystems, the kubelet's directories, and what the configuration's own functions need."""
+        for role, spec in self._spec.filesystems.items():
+            os.mkdir(self._disks[role])
+            if role not in self._simulated:
+                mount_tmpfs(self._disks[role], spec.size_bytes, spec.inodes)
+        for directory in (
+            os.path.join(self.root_directory, "pods"),
+            self.pod_logs_directory,
+            self.container_logs_directory,
+        ):
+            os.makedirs(directory)
+        for role, own in self._spec.own.items():
+            write_entries(self._disks[role], own.files, own.file_bytes)
+        write_programs(os.path.join(self._base, "programs"), self._spec.functions, self._disks)
+        for function in self._spec.functions:
+            if function.name == BALLAST:
+                self._make_ballast(amount_of("node.functions: size", function.fields["size"]))
+
+    def _populate(self) -> None:
+        """What is on the node. Raises EmbeddedNodeError, RuntimeUnavailable or OSError."""
+        if self._spec.runtime.unreferenced_bytes:
+            self.server.leases.add_content(LEFT_BEHIND, self._spec.runtime.unreferenced_bytes)
+        for image in self._spec.images:
+            self.population.add_images(image)
+        for pod in self._spec.pods:
+            self.population.add_pods(pod)
+        if self._spec.rebooted:
+            self.population.reboot()
+
+    def _make_ballast(self, size_bytes: int) -> None:
+        try:
+            create_ballast(BallastSettings(self.path_of(BALLAST), size_bytes), 0)
+        except BallastRefused as error:
+            raise EmbeddedNodeError(f"the node of the scenario cannot be built: {error}") from error
 
     def _clean(self) -> None:
         for role, disk in self._disks.items():

@@ -15,6 +15,7 @@ from eviction.drill.scenario.types import CONTAINER, INIT_CONTAINER, ImageSpec, 
 from reclaim.types import ImageRecord
 
 SETTLED_SECONDS = 60.0  # a pod began this long before its newest container ended
+ROTATED_EVERY_SECONDS = 600.0
 LOST_EXIT_CODE = 255  # the exit code that a runtime reports for a container that did not survive a reboot
 
 
@@ -88,7 +89,7 @@ class Population:
 
     def _add_pod(self, spec: PodSpec, name: str) -> None:
         if spec.state is PodState.VANISHED:
-            self._write_log(name, os.path.join(self._log_directory_of(name), CONTAINER, "0.log"), spec.log_bytes)
+            self._write_logs(name, os.path.join(self._log_directory_of(name), CONTAINER, "0.log"), spec)
             return
         pod = self._run_sandbox(name)
         self._age(pod, spec.dead_seconds + SETTLED_SECONDS)
@@ -125,17 +126,29 @@ class Population:
         container = self.maker.run_container(pod.sandbox_id, (pod.name, pod.uid), name, spec.image, attempt)
         if spec.write_bytes and self.runtime.write_to_container(container, spec.write_bytes) < spec.write_bytes:
             raise EmbeddedNodeError(f"what the pod {pod.name} has to write does not fit")
-        self._write_log(pod.name, os.path.join(pod.log_directory, name, f"{attempt}.log"), spec.log_bytes)
+        self._write_logs(pod.name, os.path.join(pod.log_directory, name, f"{attempt}.log"), spec)
         return container
 
-    def _write_log(self, pod_name: str, path: str, size_bytes: int) -> None:
+    def _write_logs(self, pod_name: str, path: str, spec: PodSpec) -> None:
+        """The log of a container, and what the kubelet has rotated of it (kubelet, container_log_manager.go)."""
         self.log_files[pod_name] = path
-        if size_bytes:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "wb") as log:
-                log.write(os.urandom(size_bytes))
+        if not spec.log_bytes:
+            return
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        began = time.time() - ROTATED_EVERY_SECONDS * (spec.rotated_logs + 1)
+        for number in range(1, spec.rotated_logs + 1):
+            rotated = began + ROTATED_EVERY_SECONDS * number
+            older = f"{path}.{time.strftime('%Y%m%d-%H%M%S', time.localtime(rotated))}"
+            _write(older, spec.log_bytes)
+            os.utime(older, (rotated, rotated))
+        _write(path, spec.log_bytes)
 
     def _exit(self, container_id: str, exit_code: int, dead_seconds: float) -> None:
         self.runtime.exit_container(container_id, exit_code)
         self.runtime.age(container_id, dead_seconds)  # called in order, so the order of creation is kept
         self.exit_codes[container_id] = exit_code
+
+
+def _write(path: str, size_bytes: int) -> None:
+    with open(path, "wb") as file:
+        file.write(os.urandom(size_bytes))

@@ -18,7 +18,7 @@ from eviction.reporting.pass_record import pass_json
 from eviction.reporting.tables import amount, table
 from eviction.types import Threshold
 from signals.quantity import format_duration
-from signals.types import Signal
+from signals.types import Signal, in_order
 
 LARGEST_POINTS = 2000
 NAMED = 5  # objects of each kind named on a terminal; the report names all
@@ -84,8 +84,7 @@ def result_json(result: DrillResult) -> dict[str, Any]:
 
 def signals_of(measured: Measurements) -> list[Signal]:
     """The signals that have a threshold, in the order of the kubelet's list."""
-    marked = {threshold.signal for threshold in measured.thresholds}
-    return [signal for signal in Signal if signal in marked]
+    return list(in_order({threshold.signal for threshold in measured.thresholds}))
 
 
 def _rounded(seconds: float | None) -> float | None:

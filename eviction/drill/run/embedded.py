@@ -24,6 +24,7 @@ from eviction.drill.node.wait_for_runtime import until_answered
 from eviction.drill.pressure.embedded_growers import EmbeddedGrowers
 from eviction.drill.pressure.fault_schedule import FaultSchedule
 from eviction.drill.pressure.schedule import PressureSchedule
+from eviction.drill.scenario.reader import configured_tables
 from eviction.drill.scenario.types import Scenario
 from eviction.node.hold_off import HoldOff
 from eviction.node.node import DRAIN_SECONDS, Node
@@ -42,6 +43,7 @@ LONGEST_SECONDS = 60.0
 SHORTEST_WAIT_SECONDS = 3.0  # how long to wait at least for relief that does not come
 START_SECONDS = 10.0
 LOG = "log"
+FILE = "file"
 CONDITION_SLACK_SECONDS = 1.0  # waited beyond the time in which a condition must end
 
 
@@ -56,6 +58,7 @@ def configuration_of(scenario: Scenario, node: EmbeddedNode) -> Configuration:
         "historyFile": "",
         "containerRuntimeEndpoint": node.endpoint,
         "controlSocket": "",
+        **configured_tables(scenario.node.own, scenario.node.functions, node.path_of),
     }
     return load(None, {}, {**scenario.node.configuration, **made})
 
@@ -77,7 +80,7 @@ class Drill:
         self._progress = progress
         self._began, self._began_wall = time.monotonic(), time.time()
         self._passes: list[MeasuredPass] = []
-        self._removed_logs: dict[str, float] = {}
+        self._removed_paths: dict[tuple[str, str], float] = {}
         self._measuring = False
         configuration = configuration_of(scenario, embedded)
         self._nodes = [
@@ -176,16 +179,16 @@ class Drill:
         the end, in seconds since the first pressure began."""
         quiet = max(QUIET_SECONDS, self._scenario.expect.quiet_seconds or 0.0)
         last_change, changes, next_progress = 0.0, 0, 0.0
-        logs = self._logs()
+        paths = self._paths()
         while True:
             observations = self.node.summary.observe()
             seconds = observations.time - self._began
             self._observer.sample(observations, seconds)
-            self._removed_logs |= dict.fromkeys(logs - self._removed_logs.keys() - self._logs(), seconds)
+            self._removed_paths |= dict.fromkeys(paths - self._removed_paths.keys() - self._paths(), seconds)
             if seconds >= next_progress:
                 self._progress(seconds, observations)
                 next_progress = seconds + PROGRESS_SECONDS
-            changes_now = len(self._passes) + len(self._embedded.runtime.removals) + len(self._removed_logs)
+            changes_now = len(self._passes) + len(self._embedded.runtime.removals) + len(self._removed_paths)
             if changes_now != changes or self._in_progress(seconds):
                 last_change, changes = seconds, changes_now
             if seconds - last_change > quiet or seconds > LONGEST_SECONDS or self._give_up(seconds):
@@ -246,19 +249,22 @@ class Drill:
         found += [(Kind.SANDBOX, each.id, each.title) for each in until_answered(client.list_pod_sandboxes)]
         names = {object_id: name for _, object_id, name in found}
         objects = {NamedObject(str(kind), name) for kind, _, name in found}
-        return frozenset(objects | {NamedObject(LOG, name) for name in self._logs()}), {**image_names, **names}
+        return frozenset(objects | {NamedObject(*each) for each in self._paths()}), {**image_names, **names}
 
-    def _logs(self) -> set[str]:
-        """The names of the log directories of pods."""
-        return set(os.listdir(self._embedded.pod_logs_directory))
+    def _paths(self) -> set[tuple[str, str]]:
+        """Kind and name of what no runtime knows: log directories of pods, and what functions of the configuration may
+        remove."""
+        logs = {(LOG, name) for name in os.listdir(self._embedded.pod_logs_directory)}
+        return logs | {(FILE, name) for name in self._embedded.files}
 
     def _removals(self, names: dict[str, str]) -> tuple[MeasuredRemoval, ...]:
-        """What the runtime recorded as removed, and the log directories that the observer saw disappear."""
+        """What the runtime recorded as removed, and the paths that the observer saw disappear."""
         removals = [
             MeasuredRemoval(each.wall_seconds - self._began_wall, each.kind, names.get(each.id, each.id), each.id)
             for each in self._embedded.runtime.removals
         ]
-        removals += [MeasuredRemoval(seconds, LOG, name, name) for name, seconds in self._removed_logs.items()]
+        paths = self._removed_paths.items()
+        removals += [MeasuredRemoval(seconds, kind, name, name) for (kind, name), seconds in paths]
         return tuple(sorted(removals, key=lambda each: each.seconds))
 
     def _would_start(self) -> frozenset[str]:

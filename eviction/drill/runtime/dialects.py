@@ -32,6 +32,7 @@ class Dialect:
     `*_space_delay_seconds`: the space of a removed object is freed that much later, or by the next RemoveImage that
     frees at once, whichever is first; a thread may wait for it until `force_gc`. `largest_answer_bytes`: a larger
     answer fails with RESOURCE_EXHAUSTED. `streams_lists`: the list calls have streaming counterparts (KEP-5825).
+    `serves_leases`: containerd's leases service is at the same socket.
     """
 
     runtime_name: str
@@ -48,6 +49,7 @@ class Dialect:
     image_space_delay_seconds: float = 0.0
     largest_answer_bytes: int = 256 << 20
     streams_lists: bool = False
+    serves_leases: bool = True
 
 
 CONTAINERD_1_6 = Dialect("containerd", "1.6.20", fills_image_id=False, pins_sandbox_image=False)
@@ -63,6 +65,7 @@ CRI_O_1_28 = Dialect(
     name_only_untags=True,
     refuses_image_in_use=True,
     needs_room_to_delete=True,
+    serves_leases=False,
 )
 CRI_O_1_31 = Dialect(
     "cri-o",
@@ -72,6 +75,7 @@ CRI_O_1_31 = Dialect(
     name_only_untags=True,
     refuses_image_in_use=True,
     needs_room_to_delete=True,
+    serves_leases=False,
 )
 """As CRI_O_1_28, with the field `image_id`, which CRI has had since Kubernetes 1.29."""
 

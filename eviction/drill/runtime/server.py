@@ -20,6 +20,7 @@ from google.protobuf.message import Message
 from eviction.drill.runtime.distortions import distorted
 from eviction.drill.runtime.failpoints import Call, Failpoints, InjectedError
 from eviction.drill.runtime.id_lookup import NotFoundError
+from eviction.drill.runtime.leases import LEASE_METHODS, LEASES_SERVICE, Leases, LeasesError
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from reclaim.cri import cri_pb2
@@ -80,7 +81,8 @@ STREAMS = {"StreamContainers": "ListContainers", "StreamPodSandboxes": "ListPodS
 class EmbeddedServer:
     """Serves a runtime on a unix socket while its `with` block lasts, or from `start` to `stop`.
 
-    `failpoints` has the faults of its methods. It survives a restart, and so does all state of the runtime.
+    `failpoints` has the faults of its methods. It survives a restart, and so does all state of the runtime. `leases`:
+    containerd's, which it serves if the dialect does.
     `socket_path` is at most 107 bytes long, in a directory that exists. It should not be on the filesystem under test:
     without a free inode no socket can be made.
     """
@@ -88,7 +90,8 @@ class EmbeddedServer:
     def __init__(self, runtime: EmbeddedRuntime, socket_path: str) -> None:
         self.runtime = runtime
         self.socket_path = os.path.abspath(socket_path)
-        self.failpoints = Failpoints(frozenset((*(method.name for method in METHODS), *STREAMS)))
+        self.failpoints = Failpoints(frozenset((*(method.name for method in METHODS), *STREAMS, *LEASE_METHODS)))
+        self.leases = Leases(runtime)
         self._serving: tuple[grpc.Server, ThreadPoolExecutor] | None = None
 
     def __enter__(self) -> Self:
@@ -130,6 +133,9 @@ class EmbeddedServer:
                     name: self._stream(name, m) for name, of in STREAMS.items() for m in methods if m.name == of
                 }
             server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+        if self.runtime.dialect.serves_leases:
+            lease_handlers = {name.removeprefix("Leases"): self._lease_handler(name) for name in LEASE_METHODS}
+            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(LEASES_SERVICE, lease_handlers),))
         try:
             server.add_insecure_port(self.target)
             os.chmod(self.socket_path, 0o600)  # who can connect to the socket of a runtime is root on the node
@@ -191,6 +197,23 @@ class EmbeddedServer:
                 return failing(() if error.partial is None else one_by_one(error.partial), error, context)
 
         return self._method_handler(counterpart, serve)
+
+    def _lease_handler(self, name: str) -> grpc.RpcMethodHandler[Any, Any]:
+        request_type, answer_type, function = LEASE_METHODS[name]
+
+        def serve(request: Message, context: grpc.ServicerContext) -> Message:
+            metadata = {str(key): str(value) for key, value in context.invocation_metadata()}
+            call = Call(lambda: function(self.leases, metadata, request), answer_type(), distorted)
+            try:
+                return self.failpoints.apply(name, call)
+            except (InjectedError, LeasesError) as error:
+                context.abort(error.code, error.message)
+
+        return grpc.unary_unary_rpc_method_handler(
+            serve,
+            request_deserializer=request_type.FromString,
+            response_serializer=lambda answer: answer.SerializeToString(),
+        )
 
     def _method_handler(
         self, method: Method, serve: Callable[[Any, grpc.ServicerContext], Iterator[Any]]

@@ -75,6 +75,15 @@ class RuntimeState:
         with self._lock:
             return tuple(self._removals)
 
+    @property
+    def images_root(self) -> str:
+        """The directory on the filesystem of images."""
+        return self._store.images_root
+
+    def wall_seconds(self) -> float:
+        """What its clock says, in seconds since the epoch."""
+        return self._wall_clock()
+
     def add_image(self, tags: Sequence[str], layers: Sequence[LayerSpec], pinned: bool = False) -> str:
         """Pulls an image: writes the layers that are not here yet, then lists it. Returns its id (64 hex digits, in
         most dialects with "sha256:" before them).

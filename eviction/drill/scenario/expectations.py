@@ -9,7 +9,7 @@ from eviction.drill.scenario.types import ConditionExpectation, Expectation, Nod
 from signals.quantity import parse_percentage
 from signals.types import Signal
 
-KINDS = ("image", "container", "sandbox", "log")
+KINDS = ("image", "container", "sandbox", "log", "file")
 
 
 def expectation_of(written: ExpectFields, node: NodeSpec, faults: int) -> Expectation:
@@ -34,9 +34,9 @@ def expectation_of(written: ExpectFields, node: NodeSpec, faults: int) -> Expect
         stays=tuple(_pattern("expect.stays", text) for text in written.stays),
         images_left_at_least=written.imagesLeftAtLeast,
         images_lost_beyond_need=written.imagesLostBeyondNeed,
-        lowest={_signal("expect.lowest", name): _minimum(name, text, node) for name, text in written.lowest.items()},
+        lowest={_signal(name, node): _minimum(name, text, node) for name, text in written.lowest.items()},
         lowest_shares={
-            _signal("expect.lowest", name): read_text(f"expect.lowest.{name}", text, parse_percentage)
+            _signal(name, node): read_text(f"expect.lowest.{name}", text, parse_percentage)
             for name, text in written.lowest.items()
             if text.endswith("%")
         },
@@ -58,9 +58,9 @@ def _pattern(field: str, text: str) -> ObjectPattern:
     return ObjectPattern(kind, glob)
 
 
-def _signal(field: str, name: str) -> Signal:
-    if name not in set(Signal):
-        raise ScenarioError(f"{field}: unknown signal {name!r}; allowed are {', '.join(Signal)}")
+def _signal(name: str, node: NodeSpec) -> Signal:
+    if name not in node.signals:
+        raise ScenarioError(f"expect.lowest: unknown signal {name!r}; allowed are {', '.join(node.signals)}")
     return Signal(name)
 
 
@@ -68,7 +68,7 @@ def _minimum(name: str, text: str, node: NodeSpec) -> int:
     field = f"expect.lowest.{name}"
     if not text.endswith("%"):
         return amount_of(field, text)
-    signal = _signal("expect.lowest", name)
+    signal = _signal(name, node)
     spec = node.filesystems[node.role(signal.filesystem)]
     share = read_text(field, text, parse_percentage)
     return int(share.of(spec.inodes if signal.counts_inodes else spec.size_bytes))

@@ -6,7 +6,7 @@ guide with an example is `eviction/drill/README.md`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from eviction.configuration.effective import ConfigurationError, load
@@ -29,17 +29,20 @@ from eviction.drill.scenario.types import (
     FaultAction,
     FilesystemSpec,
     FilesystemType,
+    FunctionSpec,
     Grows,
     ImageSpec,
     NodeSpec,
+    OwnFilesystemSpec,
     PodSpec,
     PodState,
     Pressure,
+    ProgramKind,
     RestartPolicy,
     RuntimeSpec,
     Scenario,
 )
-from signals.types import FilesystemRole, FsLayout
+from signals.types import KUBELET_ROLES, ROLE_NAME, ROLE_NAMES_ALLOWED, FilesystemRole, FsLayout
 
 THRESHOLD_MAPS = ("evictionHard", "evictionSoft", "evictionSoftGracePeriod", "evictionMinimumReclaim")
 # Set by the drill, since it makes the node.
@@ -58,8 +61,10 @@ SET_BY_THE_DRILL = frozenset(
     | {"kubeletEndpoint", "kubeletTokenFile", "kubeletCertificateFile", "kubeletKeyFile", "kubeletCAFile"}
     | {"kubeletServerName", "kubeletInsecureSkipVerify", "kubernetesEvents", "kubeconfig", "nodeName"}
 )
+UNDER_NODE = {"filesystems": "node.filesystems", "reclaimFunctions": "node.functions"}
 # No periodic garbage collection and no hold-off, unless the scenario sets them.
 DEFAULTS: Mapping[str, Any] = {"imageGCHighThresholdPercent": 100, "holdOffAfterStart": "0s"}
+BALLAST = "ReleaseBallast"
 LAYOUTS = {"single": FsLayout.SINGLE, "dedicated": FsLayout.DEDICATED_IMAGEFS, "split": FsLayout.SPLIT}
 
 
@@ -133,9 +138,12 @@ def _node(written: NodeFields) -> NodeSpec:
             seconds_or_none("node.runtime.containerSpaceDelay", written.runtime.containerSpaceDelay),
             written.runtime.pinsSandboxImage,
             written.runtime.fillsImageId,
+            amount_of("node.runtime.unreferenced", written.runtime.unreferenced),
         ),
         collectors=written.collectors,
         rebooted=written.rebooted,
+        own=_own(written),
+        functions=_functions(written),
     )
 
 
@@ -145,7 +153,7 @@ def _filesystem(field: str, written: FilesystemFields) -> FilesystemSpec:
 
 
 def _image(field: str, written: ImageFields) -> ImageSpec:
-    return ImageSpec(
+    spec = ImageSpec(
         name=written.name,
         count=written.count,
         size_bytes=amount_of(f"{field}.size", written.size),
@@ -154,6 +162,9 @@ def _image(field: str, written: ImageFields) -> ImageSpec:
         age_seconds=seconds_of(f"{field}.age", written.age),
         pinned=written.pinned,
     )
+    if spec.has_tag and spec.count > 1:
+        raise ScenarioError(f"{field}.count: only one image can be {quoted(spec.name)}, but it was {spec.count}")
+    return spec
 
 
 def _pod(field: str, written: PodFields) -> PodSpec:
@@ -167,6 +178,7 @@ def _pod(field: str, written: PodFields) -> PodSpec:
         dead_copies=int(state is PodState.CRASHED) if written.deadCopies is None else written.deadCopies,
         write_bytes=amount_of(f"{field}.writes", written.writes),
         log_bytes=amount_of(f"{field}.logs", written.logs),
+        rotated_logs=written.rotatedLogs,
         dead_seconds=seconds_of(f"{field}.dead", written.dead),
         restart_policy=policy if written.restartPolicy is None else RestartPolicy(written.restartPolicy),
     )
@@ -178,20 +190,70 @@ def _configuration(written: NodeFields) -> dict[str, Any]:
     for name in written.configuration:
         if name in SET_BY_THE_DRILL:
             raise ScenarioError(f"node.configuration.{name}: the drill sets it")
-        if name in maps:
-            raise ScenarioError(f"node.configuration.{name}: belongs directly under node")
+        if name in maps or name in UNDER_NODE:
+            where = UNDER_NODE.get(name, "node")
+            raise ScenarioError(f"node.configuration.{name}: belongs directly under {where}")
     if not maps["evictionHard"] and not maps["evictionSoft"]:
         raise ScenarioError("node.evictionHard: at least one threshold is needed, here or in evictionSoft")
     # The kubelet's way to switch a default off.
     off: dict[str, str] = {str(signal): "0%" for signal in KUBELET_EVICTION_HARD}
     maps["evictionHard"] = {**off, **maps["evictionHard"]}
     fields = {**DEFAULTS, **written.configuration, **maps}
-    for where, document in (("node.", maps), ("node.configuration: ", fields)):
+    made = configured_tables(_own(written), _functions(written), lambda name: f"/{name}")
+    for where, document in (("node.", {**maps, **made}), ("node.configuration: ", {**fields, **made})):
         try:
             load(None, {}, {**document, "kubeletConfig": ""})
         except ConfigurationError as error:
             raise ScenarioError(f"{where}{str(error).removeprefix('flags: ')}") from None
     return fields
+
+
+def _own(written: NodeFields) -> dict[FilesystemRole, OwnFilesystemSpec]:
+    found: dict[FilesystemRole, OwnFilesystemSpec] = {}
+    refuse_duplicates("node.filesystems", (entry.name for entry in written.filesystems))
+    for number, entry in enumerate(written.filesystems):
+        field = f"node.filesystems.{number}"
+        if not ROLE_NAME.fullmatch(entry.name) or entry.name in KUBELET_ROLES:
+            raise ScenarioError(f"{field}.name: must be {ROLE_NAMES_ALLOWED}, and none of the kubelet's")
+        spec = _filesystem(field, entry)
+        size = amount_of(f"{field}.fileSize", entry.fileSize)
+        found[FilesystemRole(entry.name)] = OwnFilesystemSpec(
+            spec.size_bytes, spec.inodes, spec.type, entry.files, size
+        )
+    return found
+
+
+def _functions(written: NodeFields) -> tuple[FunctionSpec, ...]:
+    refuse_duplicates("node.functions", (entry.name for entry in written.functions))
+    return tuple(
+        FunctionSpec(
+            entry.name,
+            None if entry.does is None else ProgramKind(entry.does),
+            {
+                name: getattr(entry, name)
+                for name in ("frees", "timeout", "cooldown", "size", "keep")
+                if getattr(entry, name) is not None
+            },
+        )
+        for entry in written.functions
+    )
+
+
+def configured_tables(
+    own: Iterable[FilesystemRole], functions: Iterable[FunctionSpec], path_of: Callable[[str], str]
+) -> dict[str, Any]:
+    """`filesystems` and `reclaimFunctions` of the configuration. `path_of`: where the node has a filesystem, the
+    program of a function, or the ballast, by name."""
+    entries: list[dict[str, Any]] = []
+    for function in functions:
+        made: dict[str, Any] = {} if function.does is None else {"exec": [path_of(function.name)]}
+        if function.does is None and function.name == BALLAST:
+            made = {"file": path_of(BALLAST)}
+        entries.append({"name": function.name, **function.fields, **made})
+    return {
+        "filesystems": [{"name": str(role), "path": path_of(role)} for role in own],
+        "reclaimFunctions": entries,
+    }
 
 
 # ---- pressures and faults
@@ -207,6 +269,9 @@ def _pressure(field: str, written: PressureFields, node: NodeSpec) -> Pressure:
             )
     if written.where is not None and grows not in (Grows.BYTES, Grows.INODES):
         raise ScenarioError(f"{field}.where: is not allowed if grows is {grows}")
+    roles = (*KUBELET_ROLES, *node.own)
+    if written.where is not None and written.where not in roles:
+        raise ScenarioError(f"{field}.where: must be one of {', '.join(roles)}, but it was {quoted(written.where)}")
     if not written.remains and grows in (Grows.WRITABLE, Grows.PULL):
         raise ScenarioError(
             f"{field}.remains: what {'a container has written' if needed == 'pod' else 'was pulled'} stays"

@@ -11,7 +11,6 @@ from typing import Any, Literal
 from eviction.configuration.models import Field
 from eviction.configuration.strict_yaml import StrictModel
 
-Roles = Literal["nodefs", "imagefs", "containerfs"]
 Method = Literal[
     "Version",
     "Status",
@@ -55,6 +54,27 @@ class FilesystemFields(StrictModel):
     type: Literal["tmpfs", "directory"] = "tmpfs"
 
 
+class OwnFilesystemFields(FilesystemFields):
+    """A filesystem of the configuration's own, with `files` entries of `fileSize` bytes, the first one the oldest."""
+
+    name: str
+    files: int = Field(0, ge=0, le=10_000)
+    fileSize: str = "0"  # noqa: N815 # field names are those of the file
+
+
+class FunctionFields(StrictModel):
+    """A function of `reclaimFunctions`. `does`: of a program that the drill writes, see `ProgramKind`; the others are
+    named as in the configuration."""
+
+    name: str
+    does: Literal["frees", "hangs", "lies", "fails", "floods", "leaves"] | None = None
+    frees: str | None = None
+    timeout: str | None = None
+    cooldown: str | None = None
+    size: str | None = None
+    keep: int | None = None
+
+
 class ImageFields(StrictModel):
     """One or `count` images, each with a layer of its own (`size` in `files` files) and a common layer of `shared`
     bytes."""
@@ -78,6 +98,7 @@ class PodFields(StrictModel):
     deadCopies: int | None = Field(None, ge=0, le=100)  # noqa: N815 # field names are those of the file
     writes: str = "2Mi"
     logs: str = "0"
+    rotatedLogs: int = Field(0, ge=0, le=100)  # noqa: N815
     dead: str = "10m"
     restartPolicy: Literal["Always", "OnFailure", "Never"] | None = None  # noqa: N815
 
@@ -89,6 +110,7 @@ class RuntimeFields(StrictModel):
     containerSpaceDelay: str | None = None  # noqa: N815
     pinsSandboxImage: bool | None = None  # noqa: N815
     fillsImageId: bool | None = None  # noqa: N815
+    unreferenced: str = "0"
 
 
 class NodeFields(StrictModel):
@@ -100,6 +122,8 @@ class NodeFields(StrictModel):
     inodes: int = Field(ge=100, le=10_000_000)
     type: Literal["tmpfs", "directory"] = "tmpfs"
     imagefs: FilesystemFields | None = None
+    filesystems: list[OwnFilesystemFields] = Field(default_factory=list)
+    functions: list[FunctionFields] = Field(default_factory=list)
     images: list[ImageFields] = Field(min_length=1)
     pods: list[PodFields] = Field(default_factory=list)
     evictionHard: dict[str, str] = Field(default_factory=dict)  # noqa: N815
@@ -122,7 +146,7 @@ class PressureFields(StrictModel):
     after: str = "0s"
     holds: str = "0s"
     remains: bool = True
-    where: Roles | None = None
+    where: str | None = None
     fileSize: str = "0"  # noqa: N815
     pod: str = ""
     image: ImageFields | None = None

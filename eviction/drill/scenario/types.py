@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from signals.quantity import Percentage
-from signals.types import FilesystemRole, FsLayout, Signal
+from signals.types import KUBELET_SIGNALS, FilesystemRole, FsLayout, Signal, signals_about
 
 CONTAINER = "app"
 INIT_CONTAINER = "init"
@@ -34,6 +34,39 @@ class FilesystemSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnFilesystemSpec(FilesystemSpec):
+    """A filesystem of the configuration's own, with `files` entries of `file_bytes` bytes, the first one the oldest."""
+
+    files: int = 0
+    file_bytes: int = 0
+
+
+class ProgramKind(StrEnum):
+    """What a program of a function does. `frees`: removes the oldest entries of its filesystem until what is missing is
+    free. `hangs`: ignores TERM and does not end. `lies`: says that it has freed everything and frees nothing. `fails`:
+    exit 3. `floods`: writes without end. `leaves`: starts a process that outlives it, and ends."""
+
+    FREES = "frees"
+    HANGS = "hangs"
+    LIES = "lies"
+    FAILS = "fails"
+    FLOODS = "floods"
+    LEAVES = "leaves"
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSpec:
+    """A function of `reclaimFunctions`: its fields as in the configuration, without paths, which the node has.
+
+    `does`: None of one that is no program.
+    """
+
+    name: str
+    does: ProgramKind | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class ImageSpec:
     """`count` images to be present, or to be pulled. Each has a layer of its own, of `size_bytes` in `files` files, and
     a layer of `shared_bytes` that all of them share. `age_seconds`: how long ago the first of them was first seen; the
@@ -48,8 +81,16 @@ class ImageSpec:
     pinned: bool = False
 
     @property
+    def has_tag(self) -> bool:
+        """Whether the name is a reference with a tag of its own, which only one image can have."""
+        return ":" in self.name.rpartition("/")[2]
+
+    @property
     def names(self) -> list[str]:
-        """The references: the name with the tag `1`. Several images are numbered, with two digits or more."""
+        """The references: the name with the tag `1`, or with its own. Several images are numbered, with two digits or
+        more."""
+        if self.has_tag:
+            return [self.name]
         if self.count == 1:
             return [f"{self.name}:1"]
         return [f"{self.name}-{number:02}:1" for number in range(1, self.count + 1)]
@@ -92,7 +133,8 @@ class PodSpec:
     """`count` pods with one container each.
 
     `dead_copies`: dead copies of the container before its last one. `write_bytes`: what each copy has written into its
-    writable layer. `log_bytes`: the size of the log of each copy. `dead_seconds`: how long ago the dead copies ended.
+    writable layer. `log_bytes`: the size of the log of each copy, and of each of its `rotated_logs`. `dead_seconds`:
+    how long ago the dead copies ended.
     """
 
     name: str
@@ -102,6 +144,7 @@ class PodSpec:
     dead_copies: int = 0
     write_bytes: int = 0
     log_bytes: int = 0
+    rotated_logs: int = 0
     dead_seconds: float = 600.0
     restart_policy: RestartPolicy = RestartPolicy.ALWAYS
 
@@ -115,12 +158,14 @@ class PodSpec:
 class RuntimeSpec:
     """The runtime whose rules the embedded runtime follows (`runtime.dialects`), and rules that the scenario changes:
     how late the space of a removed container is freed, whether the sandbox image is pinned, and whether
-    `Container.image_id` is filled. None: as in the dialect."""
+    `Container.image_id` is filled. None: as in the dialect. `unreferenced_bytes`: of content that nothing refers to and
+    CRI does not show."""
 
     dialect: str = "containerd-2"
     container_space_delay_seconds: float | None = None
     pins_sandbox_image: bool | None = None
     fills_image_id: bool | None = None
+    unreferenced_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +173,8 @@ class NodeSpec:
     """The node.
 
     `imagefs`: None in a layout without one. `configuration`: fields of the configuration file. `collectors`: how many
-    agents with this configuration run on the node. `rebooted`: the node has just booted.
+    agents with this configuration run on the node. `rebooted`: the node has just booted. `own`: filesystems of the
+    configuration's own; `functions`: its functions.
     """
 
     nodefs: FilesystemSpec
@@ -140,15 +186,24 @@ class NodeSpec:
     runtime: RuntimeSpec = RuntimeSpec()
     collectors: int = 1
     rebooted: bool = False
+    own: Mapping[FilesystemRole, OwnFilesystemSpec] = field(default_factory=dict)
+    functions: tuple[FunctionSpec, ...] = ()
 
     @property
     def filesystems(self) -> dict[FilesystemRole, FilesystemSpec]:
-        """The filesystems by name: `nodefs`, and `imagefs` if the layout has one."""
-        named = {FilesystemRole.NODEFS: self.nodefs}
-        return named if self.imagefs is None else {**named, FilesystemRole.IMAGEFS: self.imagefs}
+        """The filesystems by name: `nodefs`, `imagefs` if the layout has one, and those of the configuration's own."""
+        imagefs = {} if self.imagefs is None else {FilesystemRole.IMAGEFS: self.imagefs}
+        return {FilesystemRole.NODEFS: self.nodefs, **imagefs, **self.own}
+
+    @property
+    def signals(self) -> tuple[Signal, ...]:
+        """All signals that the node can have."""
+        return (*KUBELET_SIGNALS, *(signal for role in self.own for signal in signals_about(role)))
 
     def role(self, role: FilesystemRole) -> FilesystemRole:
-        """The name of the filesystem that a role is on: `nodefs` or `imagefs`."""
+        """The name of the filesystem that a role is on: `nodefs`, `imagefs`, or one of the configuration's own."""
+        if role in self.own:
+            return role
         if self.layout is FsLayout.SINGLE or role is FilesystemRole.NODEFS:
             return FilesystemRole.NODEFS
         if role is FilesystemRole.CONTAINERFS and self.layout is FsLayout.SPLIT:
@@ -244,8 +299,9 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class ObjectPattern:
-    """Names of objects, as shells match file names; `kind` is `image`, `container`, `sandbox` or `log` (the
-    directory of a pod's logs), empty for any."""
+    """Names of objects, as shells match file names; `kind` is `image`, `container`, `sandbox`, `log` (the directory of
+    a pod's logs) or `file` (`buildcache/0001`: an entry of a filesystem of the configuration's own; `ballast`), empty
+    for any."""
 
     kind: str
     glob: str

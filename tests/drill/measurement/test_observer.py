@@ -9,6 +9,7 @@ from eviction.drill.measurement.observer import LARGEST_SAMPLES, Observer
 from eviction.types import NodeCondition, ThresholdValue
 from signals.quantity import parse_quantity
 from signals.types import (
+    KUBELET_ROLES,
     FilesystemIdentity,
     FilesystemRole,
     FsLayout,
@@ -30,7 +31,7 @@ def observations_of(
     identity = FilesystemIdentity("/", 7)
     stats = FsStats(available, available, 100 * MIB, 900, 1000, 0.0)
     observation = SignalObservation(Signal.NODEFS_AVAILABLE, available, 100 * MIB, 0.0, stale, identity)
-    filesystems = dict.fromkeys(FilesystemRole, (identity, stats))
+    filesystems = dict.fromkeys(KUBELET_ROLES, (identity, stats))
     return SignalObservations({Signal.NODEFS_AVAILABLE: observation}, layout, 0.0, filesystems=filesystems)
 
 
@@ -99,7 +100,7 @@ def test_roles_on_one_device_are_one_filesystem() -> None:
     """It is named for its first role."""
     (filesystem,) = observer_of(20).filesystems
     assert filesystem.name is FilesystemRole.NODEFS
-    assert filesystem.roles == tuple(FilesystemRole)
+    assert filesystem.roles == KUBELET_ROLES
 
 
 def test_a_condition_period_lasts_from_its_first_to_its_last_report() -> None:

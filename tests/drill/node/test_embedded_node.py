@@ -16,7 +16,7 @@ from eviction.drill.run.embedded import configuration_of
 from eviction.drill.scenario.types import PodState, Scenario
 from eviction.node.node import Node
 from reclaim.types import Container, ContainerState, PodSandboxState
-from signals.types import FilesystemRole, FsLayout
+from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout
 from tests.conftest import MOUNTS
 from tests.drill.documents import IMAGEFS, MIB, document, scenario
 from tests.reclaimd_process import came_true
@@ -94,7 +94,7 @@ def test_the_product_detects_the_layout(layout: str, seen: FsLayout, disks: int)
     with built(made) as (embedded, node):
         observations = node.summary.observe()
         assert observations.layout is seen
-        assert len({embedded.disk(role) for role in FilesystemRole}) == disks
+        assert len({embedded.disk(role) for role in KUBELET_ROLES}) == disks
         sizes = {role: stats.capacity_bytes for role, (_, stats) in observations.filesystems.items()}
         assert sizes[FilesystemRole.NODEFS] == 48 * MIB
         assert sizes[FilesystemRole.IMAGEFS] == (48 if layout == "single" else 40) * MIB

@@ -12,6 +12,7 @@ from eviction.drill.scenario.amounts import ScenarioError
 from eviction.types import Threshold, ThresholdValue
 from signals.quantity import parse_percentage, parse_quantity
 from signals.types import (
+    KUBELET_SIGNALS,
     FilesystemIdentity,
     FilesystemRole,
     FsLayout,
@@ -41,7 +42,7 @@ def observations_of(nodefs: FsStats = STATS, *, single: bool = False) -> SignalO
     }
     signals = {}
     for role, (identity, stats) in found.items():
-        for signal in Signal:
+        for signal in KUBELET_SIGNALS:
             if signal.filesystem is role:
                 available = (
                     (stats.inodes_free, stats.inodes_total)

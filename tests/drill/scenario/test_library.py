@@ -45,6 +45,7 @@ MUTATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "imagefs-bytes": ({"lowest": None}, "lowest imagefs.available"),
     "imagefs-inodes": ({"goes": ("image registry.example/model-*",)}, "image registry.example/model-*"),
     "keep-list": ({"goes": ("image registry.example/model-01:1",)}, "image registry.example/model-01:1"),
+    "keep-newest": ({"goes": ("image registry.example/shop:4",)}, "image registry.example/shop:4"),
     "late-space": ({"goes": ("image registry.example/old-01:1",)}, "image registry.example/old-01:1"),
     "log-growth": ({"images_left_at_least": 7}, "images left"),
     "minimum-reclaim": ({"goes": ("image registry.example/old-06:1",)}, "image registry.example/old-06:1"),

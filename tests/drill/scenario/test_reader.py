@@ -34,6 +34,10 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"node": {"images": [*SCENARIO["node"]["images"], {"name": "registry.example/web", "size": "1Mi"}]}},
         ["node.images", "registry.example/web:1", "twice"],
     ),
+    "a tag for several images": (
+        {"node": {"images": [{"name": "registry.example/shop:1", "count": 2, "size": "1Mi"}]}},
+        ["node.images.0.count", "registry.example/shop:1", "it was 2"],
+    ),
     "a duplicate pod": ({"node": {"pods": [SCENARIO["node"]["pods"][0]] * 2}}, ["node.pods", "web", "twice"]),
     "a negative size": ({"node": {"size": "-1Gi"}}, ["node.size", "-1Gi"]),
     "a size that is too large": ({"node": {"size": "5Ti"}}, ["node.size", "1Ti"]),

@@ -76,7 +76,7 @@ def test_the_other_defaults() -> None:
     assert (found.image_maximum_gc_age_seconds, found.maximum_dead_containers, found.periodic_gc) == (0.0, -1, False)
     assert (found.pod_logs_dir, found.container_logs_dir) == ("/var/log/pods", "/var/log/containers")
     assert (found.keep_images, found.state_file) == ((), "/var/lib/reclaimd/images.json")
-    assert found.kubelet_endpoint is None
+    assert (found.kubelet_endpoint, found.keep_newest_per_repository) == (None, 0)
 
 
 @pytest.mark.parametrize(
@@ -172,6 +172,10 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
         ("pollFloor: 0s\n", "c.yaml: pollFloor: must be at least 1ms and not above pollCeiling"),
         ("assumedFillRate: '0'\n", "c.yaml: assumedFillRate: must be above 0 bytes a second, but it was '0'"),
         ("assumedFillRate: fast\n", "c.yaml: assumedFillRate: 'fast' is not a Kubernetes quantity"),
+        (
+            "keepNewestPerRepository: -1\n",
+            "c.yaml: keepNewestPerRepository: input should be greater than or equal to 0",
+        ),
         ("parallelRemovals: 0\n", "c.yaml: parallelRemovals: input should be greater than or equal to 1"),
         ("parallelRemovals: yes\n", "c.yaml: parallelRemovals: input should be a valid integer, but it was 'yes'"),
         ("parallelRemovals: 012\n", "c.yaml: parallelRemovals: input should be a valid integer, but it was '012'"),

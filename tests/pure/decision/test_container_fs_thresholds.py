@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from eviction.decision.synchronize import EvictionConfig
 from eviction.decision.threshold_config import update_container_fs_thresholds
 from eviction.types import Threshold
-from signals.types import FilesystemRole, FsLayout, Signal
+from signals.types import KUBELET_SIGNALS, FilesystemRole, FsLayout, Signal
 from tests.pure.values import threshold
 
 NODEFS, NODEFS_INODES = Signal.NODEFS_AVAILABLE, Signal.NODEFS_INODES_FREE
@@ -109,7 +109,7 @@ def test_as_long_as_the_layout_is_unknown_nothing_is_derived() -> None:
 anything = st.lists(
     st.builds(
         threshold,
-        st.sampled_from(Signal),
+        st.sampled_from(KUBELET_SIGNALS),
         st.sampled_from(["1Gi", "10%"]),
         grace_seconds=st.sampled_from([0.0, 60.0]),
     ),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from eviction.decision.ladder import LadderMark, LateThreshold, image_gc_mark, ladder, later_than_kubelet
 from eviction.reporting.explain import late_threshold_sentence
 from eviction.types import Threshold
-from signals.types import Signal
+from signals.types import KUBELET_SIGNALS, Signal
 from tests.pure.values import GIB, observation, threshold
 
 NODEFS, IMAGEFS = Signal.NODEFS_AVAILABLE, Signal.IMAGEFS_AVAILABLE
@@ -134,7 +134,7 @@ def test_a_ladder_has_every_mark_once_and_in_order(
     found = ladder(ours, kubelets, image_gc, SEEN)
     observed = [one for one in (*ours, *kubelets) if one.signal in SEEN]
     assert len(found) == len(observed) + (0 if image_gc is None else 2)
-    order = list(Signal)
+    order = list(KUBELET_SIGNALS)
     places = [(order.index(mark.signal), -mark.mark) for mark in found]
     assert places == sorted(places)
     assert later_than_kubelet(kubelets, kubelets, SEEN) == ()

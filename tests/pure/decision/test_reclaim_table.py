@@ -23,7 +23,7 @@ from eviction.decision.reclaim_table import (
 )
 from eviction.types import Threshold
 from reclaim.functions import FUNCTIONS
-from signals.types import FilesystemIdentity, FilesystemRole, FsLayout, Signal
+from signals.types import KUBELET_ROLES, KUBELET_SIGNALS, FilesystemIdentity, FilesystemRole, FsLayout, Signal
 from tests.pure.values import observation, observations_of, threshold
 
 # The kubelet's table, written out once more: C = DeleteAllUnusedContainers, I = DeleteUnusedImages.
@@ -56,8 +56,8 @@ def cells() -> list[tuple[Signal, FsLayout, tuple[str, ...]]]:
 
 def test_the_table_has_a_cell_for_every_signal_in_every_layout() -> None:
     """6 signals in 3 layouts are 18 cells, none twice, none missing, on both sides."""
-    assert [(signal, layout) for signal, layout, _ in cells()] == list(itertools.product(Signal, FsLayout))
-    assert set(RECLAIM_TABLE) == set(itertools.product(FilesystemRole, FsLayout))
+    assert [(signal, layout) for signal, layout, _ in cells()] == list(itertools.product(KUBELET_SIGNALS, FsLayout))
+    assert set(RECLAIM_TABLE) == set(itertools.product(KUBELET_ROLES, FsLayout))
 
 
 @pytest.mark.parametrize(("signal", "layout", "functions"), cells())
@@ -82,7 +82,7 @@ def test_on_xfs_what_removes_nothing_comes_before_every_row(
 ) -> None:
     """Of bytes and of inodes, also where the row is empty; another filesystem's row stays the kubelet's."""
     one, function = threshold(signal, "1Gi"), RELEASE_SPECULATIVE_PREALLOCATION
-    here, elsewhere = frozenset({signal.filesystem}), frozenset(FilesystemRole) - {signal.filesystem}
+    here, elsewhere = frozenset({signal.filesystem}), frozenset(KUBELET_ROLES) - {signal.filesystem}
     assert row(signal, layout, xfs=here) == (function, *functions)
     assert row(signal, layout, xfs=elsewhere) == functions
     assert relieved_by((one,), function, layout, xfs=here) == (one,)
@@ -109,7 +109,7 @@ def test_pressure_on_a_kubelets_own_filesystem_does_not_cost_every_image() -> No
 
 
 @given(
-    st.lists(st.builds(threshold, st.sampled_from(Signal), st.sampled_from(["1Gi", "10%"]))),
+    st.lists(st.builds(threshold, st.sampled_from(KUBELET_SIGNALS), st.sampled_from(["1Gi", "10%"]))),
     st.sampled_from(sorted(FUNCTIONS)),
     st.sampled_from(FsLayout),
 )

@@ -17,7 +17,7 @@ from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE
 from eviction.decision.synchronize import EvictionConfig, ManagerState
 from eviction.decision.thresholds import thresholds_met
 from eviction.types import Decision, NodeCondition, Threshold
-from signals.types import FsLayout, Signal
+from signals.types import KUBELET_SIGNALS, FsLayout, Signal
 from tests.pure.story import Story
 from tests.pure.values import GIB, MIB, observation, threshold, value
 
@@ -210,14 +210,14 @@ def test_the_transition_period_is_5_minutes_by_default_and_values_are_immutable(
 configured = st.lists(
     st.builds(
         threshold,
-        st.sampled_from(Signal),
+        st.sampled_from(KUBELET_SIGNALS),
         st.sampled_from(["1Gi", "10%", "0%", "100%", "1"]),
         grace_seconds=st.sampled_from([0.0, 30.0]),
         min_reclaim=st.sampled_from(["", "5%"]),
     ),
     max_size=5,
 )
-seen_amounts = st.dictionaries(st.sampled_from(Signal), st.tuples(st.integers(0, 12 * GIB), st.booleans()))
+seen_amounts = st.dictionaries(st.sampled_from(KUBELET_SIGNALS), st.tuples(st.integers(0, 12 * GIB), st.booleans()))
 passes = st.lists(st.tuples(st.floats(0, 40), seen_amounts, st.sampled_from([*FsLayout, None])), max_size=8)
 
 

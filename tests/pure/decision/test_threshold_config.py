@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from eviction.decision.threshold_config import (
     KUBELET_EVICTION_HARD,
     LEFT_TO_KUBELET,
-    SIGNAL_NAMES,
     EvictionMaps,
     ParsedThresholds,
     ThresholdConfigError,
@@ -23,7 +22,7 @@ from eviction.decision.threshold_config import (
     parse_threshold_config,
 )
 from eviction.types import Threshold
-from signals.types import Signal
+from signals.types import KUBELET_SIGNALS, Signal
 from tests.pure.values import threshold, value
 
 NODEFS, IMAGEFS = Signal.NODEFS_AVAILABLE, Signal.IMAGEFS_AVAILABLE
@@ -64,10 +63,10 @@ def same(found: tuple[Threshold, ...], *expected: Threshold) -> bool:
 
 def test_parse_threshold_config_hard_comes_before_soft_in_the_order_of_the_signals() -> None:
     """Whatever the order of writing; the kubelet leaves it open inside hard and soft."""
-    names = [str(signal) for signal in Signal]
+    names = [str(signal) for signal in KUBELET_SIGNALS]
     hard, soft = dict.fromkeys(reversed(names), "5%"), dict.fromkeys(reversed(names), "10%")
     found = thresholds(hard, soft, dict.fromkeys(names, "1m"))
-    assert [t.signal for t in found] == [*Signal, *Signal]
+    assert [t.signal for t in found] == [*KUBELET_SIGNALS, *KUBELET_SIGNALS]
     assert [t.grace_seconds for t in found] == [0.0] * 6 + [60.0] * 6
 
 
@@ -85,7 +84,7 @@ def test_unknown_signals_are_refused_in_every_field(field: int, name: str) -> No
     assert f"unknown signal {name!r}; allowed are nodefs.available, " in refusal(*maps)
 
 
-@pytest.mark.parametrize("name", SIGNAL_NAMES)
+@pytest.mark.parametrize("name", [*KUBELET_SIGNALS, *LEFT_TO_KUBELET])
 def test_every_signal_is_accepted_in_every_field(name: str) -> None:
     """containerfs in any layout, memory and pid too: the map of signals to resources is the list of valid names."""
     found = thresholds({name: "1Gi"}, {name: "2Gi"}, {name: "1m"}, {name: "1Gi"})
@@ -307,7 +306,7 @@ def test_merge_default_eviction_settings(written: Map | None, merge_defaults: bo
 
 
 texts = st.sampled_from(["0%", "100%", "5%", "1Gi", "0", "-1", "x", "200%", "0.0%", "1m"])
-maps = st.dictionaries(st.sampled_from([*SIGNAL_NAMES, "unknown"]), texts, max_size=3)
+maps = st.dictionaries(st.sampled_from([*KUBELET_SIGNALS, *LEFT_TO_KUBELET, "unknown"]), texts, max_size=3)
 
 
 @given(maps, maps, maps, maps)

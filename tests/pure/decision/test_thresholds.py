@@ -23,7 +23,7 @@ from eviction.decision.thresholds import (
     usable,
 )
 from eviction.types import NodeCondition, Threshold, ThresholdValue
-from signals.types import Signal
+from signals.types import KUBELET_SIGNALS, Signal
 from tests.pure.values import GIB, MIB, observation, threshold, value
 
 NODEFS, NODEFS_INODES = Signal.NODEFS_AVAILABLE, Signal.NODEFS_INODES_FREE
@@ -110,7 +110,7 @@ def test_a_signal_without_a_reading_and_a_stale_one_are_skipped() -> None:
 
 thresholds = st.builds(
     threshold,
-    st.sampled_from(Signal),
+    st.sampled_from(KUBELET_SIGNALS),
     st.sampled_from(["1Gi", "1", "100m", "10%", "0%", "100%"]),
     grace_seconds=st.sampled_from([0.0, 60.0]),
     min_reclaim=st.sampled_from(["", "1Gi", "2%"]),
@@ -118,7 +118,7 @@ thresholds = st.builds(
 amounts = st.integers(0, 200 * GIB)
 
 
-@given(st.lists(thresholds), st.dictionaries(st.sampled_from(Signal), st.tuples(amounts, amounts)))
+@given(st.lists(thresholds), st.dictionaries(st.sampled_from(KUBELET_SIGNALS), st.tuples(amounts, amounts)))
 def test_what_is_met_is_met_with_minimum_reclaim_too(
     configured: list[Threshold], readings: dict[Signal, tuple[int, int]]
 ) -> None:
@@ -178,7 +178,7 @@ def test_a_grace_period_ends_inclusively(grace_seconds: float, held_seconds: flo
 
 def test_every_disk_signal_raises_disk_pressure() -> None:
     """One condition for all six, and none for none."""
-    assert all(node_conditions([threshold(signal, "1")]) == {PRESSURE} for signal in Signal)
+    assert all(node_conditions([threshold(signal, "1")]) == {PRESSURE} for signal in KUBELET_SIGNALS)
     assert node_conditions([]) == frozenset()
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from eviction.cli.doctor import lines
 from eviction.configuration.effective import load
-from eviction.doctor import disk_checks, node_checks
+from eviction.doctor import disk_checks, node_checks, table_checks
 from eviction.doctor.examine import CHECKS, examine, healthy
-from eviction.doctor.findings import Finding, HeldImages, NodeFacts, Severity, Snapshotter, SocketFacts
+from eviction.doctor.findings import Finding, HeldImages, NodeFacts, RowFacts, Severity, Snapshotter, SocketFacts
 from eviction.reporting.filesystem_facts import filesystem_facts
 from reclaim.services import RuntimeVersion
 from signals.mounts import Mount
@@ -57,8 +57,35 @@ SOUND = NodeFacts(
 )
 
 
+CACHE = Signal("buildcache.available")
+ITS_DISK = (FilesystemIdentity("/buildcache", 2, "/dev/sdb", "ext4"), filesystem())
+WITH_CACHE = replace(
+    SOUND,
+    observations=replace(
+        SOUND.observations, filesystems={**SOUND.observations.filesystems, CACHE.filesystem: ITS_DISK}
+    ),
+)
+
+
+def with_row(signal: Signal, *function: str) -> NodeFacts:
+    """A configured row of one function, name and where it frees; without them it is empty."""
+    functions = ((function[0], function[1]),) if function else ()
+    return replace(WITH_CACHE, rows=(RowFacts(signal, functions, configured=True),))
+
+
 def found(facts: NodeFacts) -> dict[str, Severity]:
     return {finding.check: finding.level for finding in examine(facts)}
+
+
+def test_rows_as_they_should_be_make_no_finding() -> None:
+    """A function frees where its signal is short, or on another filesystem of the same device."""
+    rows = (
+        RowFacts(SIGNALS[0], (("prune", "imagefs"), ("ReleaseSpeculativePreallocation", None)), configured=True),
+        RowFacts(CACHE, (("prune", "buildcache"),), configured=True),
+    )
+    its_own = threshold(CACHE, "10%")
+    facts = replace(WITH_CACHE, rows=rows, thresholds=(*SOUND.thresholds, its_own))
+    assert not {"row-empty", "row-unused", "row-elsewhere"} & set(found(facts))
 
 
 def test_a_sound_node_has_no_findings() -> None:
@@ -104,6 +131,11 @@ def on_filesystem(**fields: int) -> NodeFacts:
         (replace(SOUND, kubelet_problem="401 Unauthorized"), "kubelet-list", Severity.RISK),
         (replace(SOUND, held=HeldImages(3, 90 * MIB, 100)), "terminated-pods", Severity.RISK),
         (replace(SOUND, daemon_problem="no daemon answers"), "daemon", Severity.NOTE),
+        (with_row(SIGNALS[0]), "row-empty", Severity.PROBLEM),
+        (replace(SOUND, rows=(RowFacts(SIGNALS[0], ()),)), "row-empty", Severity.NOTE),
+        (with_row(CACHE, "prune", "buildcache"), "row-unused", Severity.RISK),
+        (with_row(CACHE, "prune", "nodefs"), "row-elsewhere", Severity.RISK),
+        (replace(SOUND, function_problems=(("prune", "it does not exist"),)), "function", Severity.PROBLEM),
     ],
 )  # fmt: skip
 def test_each_check_makes_its_finding(facts: NodeFacts, check: str, level: Severity) -> None:
@@ -223,5 +255,7 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
 
 def test_every_check_is_in_the_list() -> None:
     """Every check in the modules is run."""
-    written = {name for room in (disk_checks, node_checks) for name in vars(room) if name.startswith("check_")}
+    written = {
+        name for room in (disk_checks, node_checks, table_checks) for name in vars(room) if name.startswith("check_")
+    }
     assert written == {check.__name__ for check in CHECKS}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
 from eviction.node.history import KEPT_ENTRIES, History, HistoryEntry, replay
 from eviction.types import Decision, Threshold
-from signals.types import FilesystemIdentity, FsLayout, Signal, SignalObservation, SignalObservations
+from signals.types import KUBELET_SIGNALS, FilesystemIdentity, FsLayout, Signal, SignalObservation, SignalObservations
 from tests.pure.values import GIB, observation, observations_of, threshold, value
 
 NODEFS = Signal.NODEFS_AVAILABLE
@@ -171,7 +171,7 @@ thresholds = st.lists(
         lambda signal, text, grace, reclaim, margin: Threshold(
             signal, value(text), grace, value(reclaim) if reclaim else None, "o", value(margin) if margin else None
         ),
-        st.sampled_from(Signal),
+        st.sampled_from(KUBELET_SIGNALS),
         st.sampled_from(["1Gi", "10%", "0.0%", "100m"]),
         st.sampled_from([0.0, 15.0, 60.0]),
         st.sampled_from(["", "500Mi", "5%"]),
@@ -180,7 +180,8 @@ thresholds = st.lists(
     max_size=4,
 )
 readings = st.dictionaries(
-    st.sampled_from(Signal), st.tuples(st.integers(0, 4 * GIB), st.booleans(), st.sampled_from(["now", "same", "none"]))
+    st.sampled_from(KUBELET_SIGNALS),
+    st.tuples(st.integers(0, 4 * GIB), st.booleans(), st.sampled_from(["now", "same", "none"])),
 )
 steps = st.lists(st.tuples(st.floats(0, 40), readings, st.sampled_from([*FsLayout, None])), max_size=12)
 

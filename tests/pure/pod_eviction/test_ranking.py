@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from eviction.pod_eviction.ranking import MEASURED, Measured, RankedPod, Reason, rank_pods
 from eviction.pod_eviction.types import ContainerUsage, EvictablePod, FsUsage, PodUsage
-from signals.types import FilesystemRole, FsLayout, Signal
+from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout, Signal
 
 GIB = 1 << 30
 BYTES, INODES = Signal.NODEFS_AVAILABLE, Signal.NODEFS_INODES_FREE
@@ -192,9 +192,7 @@ def test_what_counts_depends_on_signal_and_layout(layout: FsLayout, role: Filesy
 
 def test_every_signal_has_a_ranking_in_every_layout() -> None:
     """buildSignalToRankFunc has no hole: a signal without one evicts nobody."""
-    assert {layout: set(MEASURED[layout]) for layout in FsLayout} == {
-        layout: set(FilesystemRole) for layout in FsLayout
-    }
+    assert {layout: set(MEASURED[layout]) for layout in FsLayout} == {layout: set(KUBELET_ROLES) for layout in FsLayout}
     assert all(kinds for roles in MEASURED.values() for kinds in roles.values())
 
 

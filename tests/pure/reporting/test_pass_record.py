@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
-from eviction.node.responder import with_result
+from eviction.node.pass_result import with_result
 from eviction.reporting.observations_json import observations_json, threshold_json, timestamp
 from eviction.reporting.pass_record import (
     Pass,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from signals.filesystems import FilesystemPaths, describe_mount, layout_of, paths_of_node
-from signals.types import FilesystemRole, FsLayout, Signal
+from signals.types import KUBELET_SIGNALS, FilesystemRole, FsLayout, Signal, in_order
 
 DISK_A, DISK_B, DISK_C = 0x801, 0x802, 0x803
 
@@ -87,11 +87,28 @@ def test_a_signal_is_about_one_filesystem_in_one_unit(
     assert (signal.filesystem, signal.counts_inodes) == (role, counts_inodes)
 
 
-@pytest.mark.parametrize("name", ["nodefs.inodesfree", "Nodefs.available", "nodefs.available ", "memory.available", ""])
+@pytest.mark.parametrize(
+    "name", ["nodefs.inodesfree", "Nodefs.available", "nodefs.available ", "nodefs", ".available", ""]
+)
 def test_signal_names_are_compared_byte_for_byte(name: str) -> None:
-    """A name that is not exactly the kubelet's is no signal."""
-    with pytest.raises(ValueError, match="is not a valid Signal"):
+    """A name that is not exactly of the kubelet's form is no signal."""
+    with pytest.raises(ValueError, match=r"is no signal; it ends with|is no name of a filesystem; allowed are"):
         Signal(name)
+
+
+def test_there_is_one_object_of_each_signal_and_role() -> None:
+    """So `is` compares them, also those that the configuration adds."""
+    assert Signal("nodefs.available") is Signal.NODEFS_AVAILABLE
+    assert Signal("buildcache.inodesFree") is Signal("buildcache.inodesFree")
+    assert Signal("buildcache.inodesFree").filesystem is FilesystemRole("buildcache")
+    assert Signal("buildcache.inodesFree").counts_inodes
+    assert not FilesystemRole("buildcache").kubelets
+
+
+def test_signals_are_ordered_with_the_kubelets_first() -> None:
+    """The kubelet's in its order, the others by name, bytes before inodes."""
+    own = [Signal(f"{role}.{unit}") for role in ("aaa", "zzz") for unit in ("available", "inodesFree")]
+    assert in_order([*reversed(own), *reversed(KUBELET_SIGNALS)]) == (*KUBELET_SIGNALS, *own)
 
 
 @pytest.mark.parametrize("path", ["relative", ""])

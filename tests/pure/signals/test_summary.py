@@ -12,7 +12,7 @@ from signals.interval import WatchedLevels
 from signals.probe import Probes
 from signals.statvfs import Reading
 from signals.summary import NodeSummary, signals_of
-from signals.types import FilesystemIdentity, FilesystemRole, FsLayout, FsStats, Poll, Signal
+from signals.types import KUBELET_ROLES, FilesystemIdentity, FilesystemRole, FsLayout, FsStats, Poll, Signal
 from tests.pure.values import GIB, SteppedClock
 
 DISK_A, DISK_B = 0x801, 0x802
@@ -258,6 +258,6 @@ def test_what_one_path_of_a_filesystem_has_polled_counts_for_all_its_roles() -> 
     probes.watch(IMAGES, WatchedLevels(5 * GIB, None, 1.0, 1.0, 1.0, 1.0), polled.set)
     assert polled.wait(60.0)
     clock.step(1.0)
-    assert summary.observe().polls == dict.fromkeys(FilesystemRole, (Poll(50.0, 4 * GIB, 400),))
+    assert summary.observe().polls == dict.fromkeys(KUBELET_ROLES, (Poll(50.0, 4 * GIB, 400),))
     assert set(summary.observe().polls.values()) == {()}
     probes.close()

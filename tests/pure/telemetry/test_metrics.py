@@ -15,7 +15,7 @@ from eviction.types import Decision, NodeCondition
 from reclaim.functions import FUNCTIONS
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.interval import update_fill_rate
-from signals.types import FsLayout, Signal
+from signals.types import KUBELET_SIGNALS, FsLayout, Signal
 from tests.pages import EVICTION, rows_of, section
 from tests.pure.values import GIB, MIB, observation, observations_of, threshold
 
@@ -164,7 +164,7 @@ def test_calls_of_the_runtime_have_the_kubelets_words() -> None:
 def test_no_name_is_ever_a_label_and_the_series_are_bounded() -> None:
     """Everything that can happen, a thousand times: no name, no id, and not more series than were promised."""
     metrics = Metrics(
-        lambda: replace(QUIET, thresholds=tuple(ThresholdStatus(threshold(s, "1"), 1, 1.0) for s in Signal))
+        lambda: replace(QUIET, thresholds=tuple(ThresholdStatus(threshold(s, "1"), 1, 1.0) for s in KUBELET_SIGNALS))
     )
     for trigger in Trigger:
         for result in PassResult:

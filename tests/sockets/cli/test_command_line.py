@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from eviction.drill.runtime.failpoints import Delay, Fail
-from signals.types import FsLayout, Signal
+from signals.types import KUBELET_SIGNALS, FsLayout, Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, answer, reclaimd, reclaimd_here
 from tests.sockets.conftest import SmallNodeFactory
@@ -52,7 +52,7 @@ def test_check_prints_signals_and_thresholds_and_is_read_only(crowded: SmallNode
     assert (clear.stderr, met.stderr) == ("", "")
     document = answer(met)
     assert document["layout"] == "single"
-    assert {each["signal"] for each in document["observations"]} == {str(each) for each in Signal}
+    assert {each["signal"] for each in document["observations"]} == {str(each) for each in KUBELET_SIGNALS}
     for observation in document["observations"]:
         assert set(observation) >= OBSERVATION
         assert isinstance(observation["available"], int)

@@ -60,6 +60,7 @@ def completed(*words: str) -> list[str]:
         (("reclaim", "--signal", "nodefs.i"), ["nodefs.inodesFree"]),
         (("plan", "-o", ""), ["table", "json"]),
         (("check", "--npd", "--out"), ["--output"]),
+        (("ballast", "st"), ["status"]),
         (("nonsense", "--"), []),
     ],
 )

@@ -90,6 +90,7 @@ def test_a_socket_open_to_all_is_a_risk(small_node: SmallNode) -> None:
     """Mode 0666: every user who can reach it becomes root."""
     Path(small_node.server.socket_path).chmod(0o666)
     facts = gather(small_node.node(evictionHard=MARKS))
+    assert facts.socket is not None
     assert facts.socket.mode & 0o777 == 0o666
     assert "socket" in {finding.check for finding in examine(facts)}
 

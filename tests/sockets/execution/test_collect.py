@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 import pytest
 
+from eviction.configuration.effective import Extent, load
 from eviction.drill.runtime.failpoints import Fail, Hang
 from reclaim.execution.stages import never_relieved
 from signals.types import Signal
@@ -244,3 +245,19 @@ def test_what_the_keep_list_names_is_kept_in_every_mode(small_node: SmallNode) -
     assert small_node.removed("image") == images[:1]
     kept = {o.verdict.id: (str(o.verdict.reason), str(o.verdict.rule)) for o in record.kept}
     assert {kept[image] for image in images[1:]} == {("keep_list", "guard")}
+
+
+@pytest.mark.parametrize("extent", Extent)
+def test_the_newest_of_a_repository_stay_in_every_mode(small_node: SmallNode, extent: Extent) -> None:
+    """Two of four, until the configuration is loaded anew without it."""
+    images = [small_node.add_image(f"registry.example/shop:{number}") for number in range(4)]
+    small_node.run(small_node.run_pod("web"))
+    pressure = small_node.fields(Signal.NODEFS_AVAILABLE, 60 * MIB, extent=str(extent))
+    node = small_node.node(**pressure, keepNewestPerRepository=2)
+    record = relieve(node)
+    assert small_node.removed("image") == images[:2]
+    kept = {o.verdict.id: (str(o.verdict.reason), str(o.verdict.rule)) for o in record.kept}
+    assert {kept[image] for image in images[2:]} == {("newest_of_repository", "guard")}
+    assert node.reconfigure(load(None, {}, pressure)) == ()
+    relieve(node)
+    assert small_node.removed("image") == images

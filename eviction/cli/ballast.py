@@ -1,0 +1,92 @@
+"""`reclaimd ballast`: makes the file that `ReleaseBallast` gives up when the disk is full, shows it, removes it."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from typing import Any
+
+from eviction.cli import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
+from eviction.cli.options import add_output, answer_json, answer_lines, exit_with
+from eviction.cli.progress import Progress
+from reclaim.ballast.create import create_ballast
+from reclaim.ballast.file import Ballast, BallastRefused, read_ballast
+from reclaim.ballast.plan import BallastSettings, settings_problem
+from reclaim.ballast.release import remove_ballast
+from signals.quantity import QuantityError, format_bytes, parse_quantity, whole
+
+CREATE, STATUS, REMOVE = "create", "status", "remove"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument(
+        "action",
+        choices=(CREATE, STATUS, REMOVE),
+        help="create: make it, where twice its size is available; status: is it there and whole; remove: unlink it",
+    )
+    parser.add_argument("--file", metavar="FILE", required=True, help="the absolute path of the ballast")
+    parser.add_argument("--size", metavar="QUANTITY", required=True, help="its size, for example 1Gi")
+    add_output(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit 0; 1: refused or failed, and for `status` also where it is not there; 2: file or size are not allowed."""
+    try:
+        size_bytes = whole(parse_quantity(arguments.size))
+    except QuantityError as error:
+        exit_with(EXIT_USAGE, f"--size: {error}")
+    problem = settings_problem(arguments.file, size_bytes)
+    if problem is not None:
+        exit_with(EXIT_USAGE, problem)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what is half made is removed
+    return act(arguments.action, BallastSettings(arguments.file, size_bytes), as_json=arguments.output == "json")
+
+
+def act(action: str, settings: BallastSettings, *, as_json: bool, mark_bytes: int = 0) -> int:
+    """Does it, and prints what there is then. `mark_bytes`: what `create` leaves besides twice the size."""
+    with Progress(f"{action} of {settings.path}"):
+        code, document, sentence = _done(action, settings, mark_bytes)
+    if as_json:
+        answer_json(document)
+    else:
+        answer_lines([sentence])
+    return code
+
+
+def _done(action: str, settings: BallastSettings, mark_bytes: int) -> tuple[int, dict[str, Any], str]:
+    """Exit code, document and sentence. Exits with 1 for what is refused or fails."""
+    try:
+        if action == CREATE:
+            ballast, made = create_ballast(settings, mark_bytes)
+            return EXIT_OK, _document(settings, ballast), f"{_words(ballast)}{'' if made else '; it was there already'}"
+        if action == REMOVE:
+            freed = remove_ballast(settings)
+            words = f"removed, {format_bytes(freed)} were allocated" if freed is not None else "it is not there"
+            return EXIT_OK, {**_document(settings, None), "removed_bytes": freed}, f"{settings.path}: {words}"
+        there = read_ballast(settings)
+    except BallastRefused as error:
+        exit_with(EXIT_NOT_RELIEVED, str(error))
+    if there is None:
+        return EXIT_NOT_RELIEVED, _document(settings, None), f"{settings.path}: it is not there"
+    return EXIT_NOT_RELIEVED if there.problem else EXIT_OK, _document(settings, there), _words(there)
+
+
+def _words(ballast: Ballast) -> str:
+    pieces = {None: "", 1: " in 1 extent"}.get(ballast.extents, f" in {ballast.extents} extents")
+    problem = f"; {ballast.problem}" if ballast.problem else ""
+    size = f"{ballast.size_bytes} bytes ({format_bytes(ballast.size_bytes)})"
+    return f"{ballast.path}: {size}, {ballast.allocated_bytes} allocated{pieces}{problem}"
+
+
+def _document(settings: BallastSettings, ballast: Ballast | None) -> dict[str, Any]:
+    """`extents`: null where the filesystem does not tell."""
+    return {
+        "file": settings.path,
+        "size_bytes": settings.size_bytes,
+        "there": ballast is not None,
+        "whole": ballast is not None and not ballast.problem,
+        "allocated_bytes": ballast.allocated_bytes if ballast else 0,
+        "extents": ballast.extents if ballast else None,
+        "problem": ballast.problem if ballast else "",
+    }

@@ -1,0 +1,138 @@
+"""The reclaim functions of a configuration, as entries of the table, and why one cannot be called as things are.
+
+Covers: which function an entry of `reclaimFunctions` is, and what a program is told of the pressure. Does not cover:
+what the functions do (`reclaim`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from eviction.configuration.effective import Configuration
+from eviction.configuration.functions import ConfiguredFunction, FunctionKind
+from eviction.types import FunctionUnusable, Threshold
+from reclaim.ballast.plan import BallastSettings
+from reclaim.ballast.release import problem_of as ballast_problem
+from reclaim.ballast.release import release_ballast_function
+from reclaim.containerd.collect_garbage import GarbageSettings, collect_garbage_function
+from reclaim.containerd.collect_garbage import problem_of as garbage_problem
+from reclaim.functions import FUNCTIONS, FunctionTable, ReclaimFunction, table_of
+from reclaim.plugins.answers import PluginFailed
+from reclaim.plugins.function import plugin_function
+from reclaim.plugins.loader import PluginUnusable, load
+from reclaim.programs.function import program_function
+from reclaim.programs.program_file import problem_of as program_problem
+from reclaim.programs.remover import LogLine
+from reclaim.programs.settings import Pressure, ProgramSettings, ProgramUser
+from reclaim.rotated_logs.gc import delete_rotated_logs_function
+from reclaim.rotated_logs.gc import problem_of as rotated_logs_problem
+from reclaim.rotated_logs.plan import RotatedLogSettings
+from reclaim.services import RuntimeService
+from reclaim.types import RuntimeUnavailable
+from signals.types import SignalObservations
+
+
+@dataclass(slots=True)
+class PressureOfPass:
+    """What a program is told of the pass that starts it. `begin` is called on the thread of the pass; the object is
+    called on that of the removal.
+
+    `observe`: a new observation, so that the program is told of the disk as it is.
+    """
+
+    observe: Callable[[], SignalObservations]
+    _pass_id: str = ""
+    _goal: tuple[Threshold, ...] = ()
+    _acted_on: Threshold | None = None
+
+    def begin(self, pass_id: str, acted_on: Threshold | None, goal: tuple[Threshold, ...]) -> None:
+        """A pass begins. `goal`: what it has to clear; empty if it was requested without a mark."""
+        self._pass_id, self._acted_on, self._goal = pass_id, acted_on, goal
+
+    def __call__(self) -> Pressure:
+        """The signal that the pass acts on, and what is missing for it now, with its minimum reclaim."""
+        acted_on = self._acted_on or next(iter(self._goal), None)
+        if acted_on is None:
+            return Pressure(pass_id=self._pass_id)
+        observation = self.observe().signals.get(acted_on.signal)
+        if observation is None:
+            return Pressure(signal=str(acted_on.signal), pass_id=self._pass_id)
+        missing = max(acted_on.mark_with_min_reclaim(observation.capacity) - observation.available, 0)
+        inodes = acted_on.signal.counts_inodes
+        where = observation.filesystem
+        return Pressure(
+            signal=str(acted_on.signal),
+            filesystem="" if where is None else where.mount_point or where.path,
+            available=observation.available,
+            mark=acted_on.mark(observation.capacity),
+            missing_bytes=0 if inodes else missing,
+            missing_inodes=missing if inodes else 0,
+            pass_id=self._pass_id,
+        )
+
+
+def functions_of(configuration: Configuration, pressure: PressureOfPass, log: LogLine) -> FunctionTable:
+    """The built-in functions, and those of the configuration. Plugins are imported and constructed here.
+
+    `log`: takes each line that a program prints. Raises FunctionUnusable.
+    """
+    return table_of(*FUNCTIONS.values(), *(_made(function, pressure, log) for function in configuration.functions))
+
+
+def _made(function: ConfiguredFunction, pressure: PressureOfPass, log: LogLine) -> ReclaimFunction:
+    name, frees = function.name, str(function.frees)
+    match function.kind:
+        case FunctionKind.PROGRAM:
+            made = program_function(name, _program(function), frees, pressure=pressure, log=log)
+        case FunctionKind.PLUGIN:
+            try:
+                plugin = load(function.entry_point, function.distribution, dict(function.options))
+                made = plugin_function(name, plugin, frees)
+            except (PluginUnusable, PluginFailed) as error:
+                raise FunctionUnusable(f"reclaimFunctions: {name}: {error}") from None
+        case FunctionKind.BALLAST:
+            made = release_ballast_function(name, _ballast(function), frees)
+        case FunctionKind.ROTATED_LOGS:
+            made = delete_rotated_logs_function(name, RotatedLogSettings(function.keep), frees)
+        case FunctionKind.CONTAINERD_GARBAGE:
+            made = collect_garbage_function(name, GarbageSettings(function.timeout_seconds), frees)
+        case _:
+            assert_never(function.kind)
+    return replace(made, cooldown_seconds=function.cooldown_seconds)
+
+
+def _program(function: ConfiguredFunction) -> ProgramSettings:
+    user = None if function.user is None else ProgramUser(function.user.uid, function.user.gid)
+    return ProgramSettings(function.argv, function.timeout_seconds, user)
+
+
+def _ballast(function: ConfiguredFunction) -> BallastSettings:
+    return BallastSettings(function.path, function.size_bytes)
+
+
+def problems_of(configuration: Configuration, runtime: RuntimeService) -> tuple[tuple[str, str], ...]:
+    """Functions of the configuration that cannot be called as things are: the name, and one sentence why. Asks the
+    runtime only for those that need a certain one, and says nothing of them while it does not answer."""
+    found = ((function.name, _problem(function, configuration, runtime)) for function in configuration.functions)
+    return tuple((name, problem) for name, problem in found if problem)
+
+
+def _problem(function: ConfiguredFunction, configuration: Configuration, runtime: RuntimeService) -> str | None:
+    match function.kind:
+        case FunctionKind.PROGRAM:
+            return program_problem(_program(function))
+        case FunctionKind.BALLAST:
+            return ballast_problem(_ballast(function))
+        case FunctionKind.ROTATED_LOGS:
+            return rotated_logs_problem(configuration.pod_logs_dir)
+        case FunctionKind.CONTAINERD_GARBAGE:
+            try:
+                return garbage_problem(function.name, runtime)
+            except RuntimeUnavailable:
+                return None
+        case FunctionKind.PLUGIN:
+            return None  # it was loaded, or the node was not made
+        case _:
+            assert_never(function.kind)

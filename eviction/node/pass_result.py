@@ -1,0 +1,78 @@
+"""How a pass ended, and why, from what its functions did and what is observed afterwards. Pure.
+
+A pass succeeds, as in the kubelet, when no configured threshold is met any more, minimum reclaim included and grace
+periods ignored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from eviction.decision.reclaim_table import RELEASE_SPECULATIVE_PREALLOCATION
+from eviction.reporting.pass_record import Pass, PassResult, freed_in_words, released_in_words
+from reclaim.types import Result
+from signals.quantity import format_bytes
+from signals.types import Signal, in_order
+
+
+def with_result(record: Pass, *, dry_run: bool) -> Pass:
+    """The record with its result and the reason in one sentence, which includes what XFS gave back, why it did not keep
+    to the row, why images were removed by yield, and that there was a jump."""
+    ended = _with_result(record, dry_run=dry_run)
+    order = "" if record.order is None else record.order.sentence
+    parts = (released_in_words(record, dry_run=dry_run), ended.reason, record.side_by_side, order, record.jump)
+    return replace(ended, reason="; ".join(filter(None, parts)))
+
+
+def _with_result(record: Pass, *, dry_run: bool) -> Pass:
+    counts = {result: sum(f.count(result) for f in record.functions) for result in Result}
+    gained = record.measured_bytes - record.written_bytes, record.measured_inodes - record.written_inodes
+    removed = f"removed {counts[Result.REMOVED]} objects, {freed_in_words(*gained)}"
+    if dry_run:
+        errors = "; ".join(record.errors)
+        if errors and not counts[Result.PLANNED]:
+            return replace(record, result=PassResult.FAILED, reason=errors)
+        planned = f"{counts[Result.PLANNED]} objects of nominally {format_bytes(record.nominal_bytes)}"
+        acted_on = record.decision.acted_on
+        # The runtime reports no inodes, so a dry run cannot tell how many removals would be enough.
+        most = "at most " if acted_on is not None and acted_on.signal.counts_inodes else ""
+        would = f"would remove {most}{planned}"
+        reason = f"could not read everything: {errors}; of the rest it {would}" if errors else would
+        return replace(record, result=PassResult.DRY_RUN, reason=reason)
+    blind = _unreadable(record)
+    if record.errors and record.decision.acted_on is None and not counts[Result.REMOVED]:
+        # requested without pressure: that no threshold is met does not mean that the request succeeded
+        return replace(record, result=PassResult.FAILED, reason="; ".join(record.errors))
+    if not record.still_met and not blind:
+        return replace(record, result=PassResult.SATISFIED, reason=f"{removed}; no threshold is met any more")
+    if record.errors and not counts[Result.REMOVED]:
+        return replace(record, result=PassResult.FAILED, reason="; ".join(record.errors))
+    unmet = ", ".join([*(str(t.signal) for t in record.still_met), *(f"{signal} is not readable" for signal in blind)])
+    because = "; ".join(record.errors) or _why_not_more(record)
+    return replace(record, result=PassResult.NOT_ENOUGH, reason=f"{removed}; still under pressure: {unmet}; {because}")
+
+
+def _unreadable(record: Pass) -> list[Signal]:
+    """Signals without a usable reading at the end: stale, or missing although they were under pressure."""
+    after = record.after.signals if record.after is not None else {}
+    pressed = {threshold.signal for threshold in record.decision.thresholds_met}
+    gone, stale = pressed - after.keys(), {signal for signal, one in after.items() if one.stale}
+    return list(in_order(gone | stale))
+
+
+def _why_not_more(record: Pass) -> str:
+    if not record.row:
+        return "nothing in this layout relieves it: its row of the reclaim table is empty"
+    if record.row == (RELEASE_SPECULATIVE_PREALLOCATION,):
+        skipped = "" if record.released is None else record.released.skipped
+        return skipped or "nothing in this layout relieves it but what XFS allocated ahead"
+    skipped_functions = [f"{f.operation} was not called: {f.skipped}" for f in record.functions if f.skipped]
+    waits = [f.eligible_in_seconds for f in record.functions if f.eligible_in_seconds is not None]
+    failed = sum(f.count(Result.FAILED) for f in record.functions)
+    parked = sum(f.count(Result.PARKED) for f in record.functions)
+    parts = [f"{failed} removals failed"] if failed else []
+    parts += [f"{parked} removals are not answered, and are waited for"] if parked else []
+    if waits:
+        parts.append(f"the next object is old enough in {min(waits):.0f} s")
+    parts += skipped_functions
+    return ", ".join(parts) or "everything else is in use or protected"

@@ -1,0 +1,140 @@
+"""What a program leaves behind: processes that have left its group, and zombies that come to this process.
+
+A process group is ended by one signal. What has left it (`setsid`) is found by a mark in its environment, which
+children inherit: in `/proc`, among processes that are not older than the program. It is killed by a descriptor of its
+directory there, so that no other process of the same number is hit.
+
+*Not found* is what has cleared its environment, what other users than this process's run where it may not look at them
+(it needs CAP_SYS_PTRACE for that), and what somebody else was asked to start (`systemd-run`, a container runtime). The
+end of the service, or of the container, ends the first two. PR_SET_CHILD_SUBREAPER would find more, but it is the whole
+process's: whoever runs this in a process with children of its own, a test suite say, would be given them too. A cgroup
+would be surer, but the service may not write one, and in a pod it is mounted read-only.
+
+Zombies come to this process when it is the first one of its container, as in the DaemonSet: the kernel gives it every
+process that has lost its parent. They are reaped after each run: those of another session that are no running program.
+
+Source: proc_pid_stat(5), proc_pid_environ(5), pidfd_send_signal(2) (Linux 5.1; on an older one nothing is found).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final, NamedTuple
+
+LARGEST_ENVIRONMENT = 256 * 1024
+ROUNDS = 3  # what forks while it is looked for is found in the next one
+
+
+class _Process(NamedTuple):
+    """A process, as in its `stat`; `started` in clock ticks since the boot."""
+
+    pid: int
+    state: str
+    parent: int
+    session: int
+    started: int
+
+
+class Children:
+    """The programs of this process that run now. Any thread may call."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._starting = 0
+        self._running: set[int] = set()
+
+    @contextmanager
+    def starting(self) -> Iterator[set[int]]:
+        """While a program is started; its id has to be added to the set."""
+        started: set[int] = set()
+        with self._lock:
+            self._starting += 1
+        try:
+            yield started
+        finally:
+            with self._lock:
+                self._starting -= 1
+                self._running |= started
+
+    def has_ended(self, pid: int) -> None:
+        """A program was reaped by whoever started it."""
+        with self._lock:
+            self._running.discard(pid)
+
+    def reap_orphans(self) -> None:
+        """Reaps the zombies that programs have left to this process. While another one is being started, the next call
+        does it."""
+        zombies = [each for each in _processes() if each.state == "Z" and each.parent == os.getpid()]
+        with self._lock:
+            if self._starting:
+                return
+            for each in zombies:
+                if each.pid not in self._running and each.session != os.getsid(0):
+                    with suppress(ChildProcessError):
+                        os.waitpid(each.pid, os.WNOHANG)
+
+
+CHILDREN: Final = Children()
+"""Those of this process, as the kernel has one set of children for all its threads."""
+
+
+def started_at(pid: int) -> int:
+    """When a process started, in clock ticks since the boot; 0 if that cannot be read."""
+    process = _process(str(pid))
+    return 0 if process is None else process.started
+
+
+def kill_marked(mark: bytes, since: int) -> int:
+    """Kills every process that has `mark` as an entry of its environment and has not started before `since` (clock
+    ticks); how many there were."""
+    killed: set[int] = set()
+    for _ in range(ROUNDS):
+        # only those: reading the environment of a process that hangs in the kernel may hang
+        young = [each for each in _processes() if each.started >= since and each.state != "Z"]
+        found = {each.pid for each in young if _kill_if_marked(each.pid, mark)}
+        if not found - killed:
+            break
+        killed |= found
+    return len(killed)
+
+
+def _processes() -> list[_Process]:
+    try:
+        names = [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return []
+    return [process for process in map(_process, names) if process is not None]
+
+
+def _process(name: str) -> _Process | None:
+    try:
+        with open(f"/proc/{name}/stat", "rb") as stat:
+            fields = stat.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return _Process(int(name), fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19]))
+
+
+def _kill_if_marked(pid: int, mark: bytes) -> bool:
+    """Whether it carries the mark, and was killed."""
+    try:
+        directory = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        environ = os.open("environ", os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+        try:
+            marked = mark in os.read(environ, LARGEST_ENVIRONMENT).split(b"\0")
+        finally:
+            os.close(environ)
+        if marked:
+            signal.pidfd_send_signal(directory, signal.SIGKILL)
+    except OSError:
+        return False
+    finally:
+        os.close(directory)
+    return marked

@@ -1,0 +1,1 @@
+"""Rotated logs of containers, also of those that run: all but the newest of each may go."""

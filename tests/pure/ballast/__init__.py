@@ -1,0 +1,1 @@
+"""The ballast: its settings, its plan, when it is made again."""

@@ -1,0 +1,68 @@
+"""What each reclaim function has done since the start of the daemon."""
+
+from __future__ import annotations
+
+from eviction.cli.status import function_lines
+from eviction.daemon.function_totals import FunctionTotals
+from eviction.reporting.pass_record import Pass, Trigger
+from eviction.types import Decision
+from reclaim.types import Action, Outcome, ReclaimResult, Result, Verdict
+from signals.types import FsLayout, Signal
+from tests.pure.values import MIB, observation, observations_of
+
+SEEN = observations_of(observation(Signal.NODEFS_AVAILABLE, 1, 10))
+
+
+def a_pass(*functions: ReclaimResult, started: float = 1_800_000_000.0) -> Pass:
+    """A pass with these results."""
+    return Pass(
+        "id", started, Trigger.INTERVAL, SEEN, Decision(frozenset(), (), None, (), FsLayout.SINGLE), (), functions
+    )
+
+
+def pruned(count: int, seconds: float = 0.5) -> ReclaimResult:
+    """So many files of 1 MiB, which promised twice as much."""
+    outcomes = tuple(
+        Outcome(Verdict("file", str(n), str(n), Action.REMOVE, "old"), Result.REMOVED, freed_bytes=MIB, freed_inodes=1)
+        for n in range(count)
+    )
+    return ReclaimResult("prune", outcomes, nominal_bytes=2 * MIB * count, remove_seconds=seconds)
+
+
+def test_calls_are_summed_and_the_last_one_is_kept() -> None:
+    """Measured, nominal, seconds, calls."""
+    totals = FunctionTotals()
+    totals.add(a_pass(pruned(2)))
+    totals.add(
+        a_pass(pruned(1, 0.25), ReclaimResult("DeleteUnusedImages", error="no runtime"), started=1_800_000_060.0)
+    )
+    found = totals.all()
+    last = found["prune"].pop("last")
+    assert found["prune"] == {
+        "calls": 2,
+        "removed": 3,
+        "measured": {"bytes": 3 * MIB, "inodes": 3},
+        "nominal": {"bytes": 6 * MIB, "inodes": None},
+        "seconds": 0.75,
+    }
+    assert (last["started"], last["removed"], last["error"]) == ("2027-01-15T08:01:00.000Z", 1, None)
+    assert found["DeleteUnusedImages"]["last"]["error"] == "no runtime"
+
+
+def test_a_function_that_was_skipped_was_not_called() -> None:
+    """Why is kept as its last result."""
+    totals = FunctionTotals()
+    totals.add(a_pass(pruned(1)))
+    totals.add(a_pass(ReclaimResult("prune", skipped="it rests for 9 s more")))
+    assert totals.all()["prune"]["calls"] == 1
+    assert totals.all()["prune"]["last"]["skipped"] == "it rests for 9 s more"
+
+
+def test_they_are_a_table_of_the_status() -> None:
+    """Nothing before the first call."""
+    totals = FunctionTotals()
+    assert function_lines(totals.all()) == []
+    totals.add(a_pass(pruned(2)))
+    _, head, line = function_lines(totals.all())
+    assert head.split() == ["FUNCTION", "CALLS", "REMOVED", "FREED", "INODES", "SECONDS", "LAST", "CALL"]
+    assert line.split() == ["prune", "1", "2", "2.0MiB", "2", "0.5", "2027-01-15T08:00:00.000Z"]

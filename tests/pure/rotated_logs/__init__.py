@@ -1,0 +1,1 @@
+"""Rotated logs: the plan."""

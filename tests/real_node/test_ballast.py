@@ -1,0 +1,98 @@
+"""Ballast on the filesystems of nodes: its bytes are really taken, and come back on a disk without a free byte."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from reclaim.ballast.create import create_ballast
+from reclaim.ballast.file import BallastRefused, read_ballast
+from reclaim.ballast.plan import BallastSettings
+from reclaim.ballast.release import plan_release
+from signals.clock import SystemClock
+from tests.full_disk import full
+from tests.real_node.loopfs import MIB, LoopFilesystem, find_tool
+from tests.reclaimd_process import came_true
+
+SIZES = {"ext4": 128 * MIB, "xfs": 300 * MIB, "btrfs": 256 * MIB}
+SIZE = 16 * MIB
+COMMIT_SECONDS = 60.0  # btrfs frees at its next commit, xfs in the background
+
+
+@contextmanager
+def small_disk(directory: Path, kind: str, *mount_options: str) -> Iterator[BallastSettings]:
+    """A small filesystem of a type, and where a ballast of 16 MiB is to be on it."""
+    if find_tool(f"mkfs.{kind}") is None:
+        pytest.skip(f"no mkfs.{kind}")
+    with LoopFilesystem(directory, SIZES[kind], kind, mount_options=mount_options) as filesystem:
+        yield BallastSettings(str(filesystem.mountpoint / "ballast"), SIZE)
+
+
+def free_bytes(settings: BallastSettings) -> int:
+    """What is free on the disk of the ballast, after what is pending was written."""
+    subprocess.run(["sync", "-f", settings.directory], check=True)
+    found = os.statvfs(settings.directory)
+    return found.f_bfree * found.f_frsize
+
+
+@pytest.mark.parametrize("kind", SIZES)
+def test_its_bytes_are_taken_and_read_back(tmp_path: Path, kind: str) -> None:
+    """Extents that cover it, and that much less is free."""
+    with small_disk(tmp_path, kind) as settings:
+        before = free_bytes(settings)
+        ballast, _ = create_ballast(settings)
+        assert (ballast.problem, ballast.allocated_bytes) == ("", SIZE)
+        assert ballast.extents is not None
+        assert SIZE <= before - free_bytes(settings) < SIZE + 2 * MIB
+
+
+@pytest.mark.parametrize("kind", SIZES)
+def test_it_comes_back_on_a_disk_without_a_free_byte(tmp_path: Path, kind: str) -> None:
+    """Planned and unlinked at 0 bytes."""
+    with small_disk(tmp_path, kind) as settings:
+        create_ballast(settings)
+        with full(Path(settings.directory), inodes=False):
+            before = free_bytes(settings)
+            stage = plan_release(settings, SystemClock())
+            assert stage is not None
+            assert stage.remover.remove(stage.plan.remove[0]) is True
+            assert came_true(lambda: free_bytes(settings) - before >= SIZE - MIB, COMMIT_SECONDS, every_seconds=0.5)
+
+
+def test_a_filesystem_that_compresses_takes_it_whole(tmp_path: Path) -> None:
+    """btrfs with forced compression, both where fallocate is used and where the file is written."""
+    with small_disk(tmp_path, "btrfs", "compress-force=zstd") as settings:
+        for allocate in (os.posix_fallocate, lambda descriptor, _, size: os.ftruncate(descriptor, size)):
+            before = free_bytes(settings)
+            ballast, _ = create_ballast(settings, allocate=allocate)
+            assert (ballast.problem, ballast.allocated_bytes) == ("", SIZE)
+            assert before - free_bytes(settings) >= SIZE
+            os.unlink(settings.path)
+
+
+def test_zeros_that_were_compressed_away_are_not_the_ballast(tmp_path: Path) -> None:
+    """A file of the right size whose bytes take next to nothing."""
+    with small_disk(tmp_path, "btrfs", "compress-force=zstd") as settings:
+        with open(settings.path, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            file.write(bytes(SIZE))
+        with pytest.raises(BallastRefused, match="is not the ballast: it is compressed"):
+            create_ballast(settings)
+
+
+@pytest.mark.parametrize("kind", ["xfs", "btrfs"])
+def test_a_ballast_that_was_cloned_shares_its_bytes(tmp_path: Path, kind: str) -> None:
+    """After `cp --reflink` unlinking one of the two frees nothing."""
+    with small_disk(tmp_path, kind) as settings:
+        create_ballast(settings, allocate=lambda descriptor, _, size: os.ftruncate(descriptor, size))
+        subprocess.run(["cp", "--reflink=always", settings.path, f"{settings.path}.clone"], check=True)
+        ballast = read_ballast(settings)
+        assert ballast is not None
+        assert "shares extents with another file" in ballast.problem
+        assert ballast.allocated_bytes == 0
+        with pytest.raises(BallastRefused, match="shares extents with another file"):
+            create_ballast(settings)

@@ -1,0 +1,97 @@
+"""`CollectContainerdGarbage` beside a real containerd: content that nothing refers to goes, measured by statvfs."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from pathlib import Path
+
+from eviction.configuration.effective import load
+from eviction.decision.reclaim_table import RECLAIM_TABLE
+from eviction.decision.threshold_config import KUBELET_EVICTION_HARD
+from eviction.node.node import Node
+from eviction.reporting.pass_record import PassResult
+from reclaim.containerd.collect_garbage import OBJECT_ID, GarbageSettings, collect_garbage_function, problem_of
+from reclaim.cri.leases import ID_PREFIX
+from reclaim.functions import FUNCTIONS, Filesystem, table_of
+from tests.nodes.real_node import RealNode
+from tests.nodes.small_node import outcome_of, relieve
+from tests.real_node.loopfs import find_tool, run_tool
+
+MIB = 1 << 20
+NAME = "CollectContainerdGarbage"
+
+
+def ctr(node: RealNode, *arguments: str) -> str:
+    """What containerd's own client prints in CRI's namespace."""
+    return run_tool("ctr", "--address", node.containerd.socket, "--namespace", "k8s.io", *arguments)
+
+
+def ingest(node: RealNode, name: str, size_bytes: int) -> Path:
+    """Content that nothing refers to; its file."""
+    content = os.urandom(size_bytes)
+    program = find_tool("ctr")
+    assert program is not None
+    command = [program, "--address", str(node.containerd.socket), "--namespace", "k8s.io", "content", "ingest", name]
+    done = subprocess.run(command, input=content, capture_output=True, timeout=60.0, check=False)
+    assert done.returncode == 0, done.stderr.decode(errors="replace")
+    return node.containerd.blob(f"sha256:{hashlib.sha256(content).hexdigest()}")
+
+
+def product_of(node: RealNode, above: int) -> Node:
+    """The product under pressure until `above` more bytes are free, with the function alone in every row."""
+    function = collect_garbage_function(NAME, GarbageSettings(), Filesystem.NODEFS)
+    marks = {str(signal): "0%" for signal in KUBELET_EVICTION_HARD}
+    fields = {
+        "rootDirectory": str(node.kubelet.root_dir),
+        "podLogsDir": str(node.kubelet.pod_logs_dir),
+        "stateFile": "",
+        "xfsHelperSocket": "",
+        "containerRuntimeEndpoint": f"unix://{node.containerd.socket}",
+        "holdOffAfterStart": "0s",
+        "evictionMinimumReclaim": {"nodefs.available": "0", "imagefs.available": "0"},
+        "evictionHard": {**marks, "nodefs.available": str(node.filesystem.available_bytes() + above)},
+    }
+    table = dict.fromkeys(RECLAIM_TABLE, (NAME,))
+    return Node(load(None, {}, fields), functions=table_of(function, *FUNCTIONS.values()), reclaim_table=table)
+
+
+def test_content_that_nothing_refers_to_goes_and_what_is_labelled_stays(containerd_on_ext4: RealNode) -> None:
+    """32 MiB of garbage beside 8 MiB that a label keeps; the images that CRI lists stay, and no lease is left."""
+    node = containerd_on_ext4
+    garbage, labelled = ingest(node, "garbage", 32 * MIB), ingest(node, "labelled", 8 * MIB)
+    ctr(node, "content", "label", f"sha256:{labelled.name}", "containerd.io/gc.root=kept")
+    assert (garbage.stat().st_size, labelled.stat().st_size) == (32 * MIB, 8 * MIB)
+    images = node.cri.image_ids()
+    product = product_of(node, 24 * MIB)
+    try:
+        assert problem_of(NAME, product.client) is None
+        before = node.filesystem.available_bytes()
+        record = relieve(product)
+        gained = node.filesystem.available_bytes() - before
+    finally:
+        product.close()
+    assert (record.result, record.errors) == (PassResult.SATISFIED, ())
+    assert 31 * MIB <= gained <= 33 * MIB
+    outcome = outcome_of(record, OBJECT_ID)
+    assert outcome.result == "removed"
+    assert abs(outcome.freed_bytes - gained) < MIB
+    assert (garbage.exists(), labelled.exists()) == (False, True)
+    assert node.cri.image_ids() == images
+    assert ID_PREFIX not in ctr(node, "leases", "ls")
+
+
+def test_a_lease_of_an_earlier_run_is_found_by_the_filter_and_deleted(containerd_on_ext4: RealNode) -> None:
+    """Another one's lease stays."""
+    node = containerd_on_ext4
+    for lease_id in (f"{ID_PREFIX}earlier", "a-pull"):
+        ctr(node, "leases", "create", "--id", lease_id, "--expires", "1h")
+    product = product_of(node, MIB)
+    try:
+        relieve(product)
+    finally:
+        product.close()
+    listed = ctr(node, "leases", "ls")
+    assert ID_PREFIX not in listed
+    assert "a-pull" in listed

@@ -1,0 +1,1 @@
+"""The ballast on real files, and on small nodes."""

@@ -1,0 +1,359 @@
+"""Ballast is made whole or not at all, takes the place of nothing, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reclaim.ballast.create import create_ballast
+from reclaim.ballast.extents import extents_of
+from reclaim.ballast.file import BallastRefused, read_ballast
+from reclaim.ballast.keeper import BallastKeeper
+from reclaim.ballast.plan import BallastSettings, Restoration
+from reclaim.execution.workers import NoThread, Task, Workers
+
+MIB = 1 << 20
+SIZE = 4 * MIB
+PLENTY = 1 << 40
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A directory that only this user may write."""
+    made = tmp_path / "kubelet"
+    made.mkdir(mode=0o755)
+    return made
+
+
+@pytest.fixture
+def settings(directory: Path) -> BallastSettings:
+    """A ballast of 4 MiB in it."""
+    return BallastSettings(str(directory / "ballast"), SIZE)
+
+
+def only_sets_the_size(descriptor: int, _: int, size_bytes: int) -> None:
+    """What fallocate does on ZFS: it succeeds, and no block is taken."""
+    os.ftruncate(descriptor, size_bytes)
+
+
+def is_not_offered(_: int, __: int, ___: int) -> None:
+    """A filesystem without fallocate, under a C library that does not emulate it."""
+    raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+
+def finds_no_space(descriptor: int, _: int, __: int) -> None:
+    """The room was taken by others since it was looked at."""
+    os.write(descriptor, bytes(MIB))
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def refusal(settings: BallastSettings, **options: object) -> str:
+    """The sentence by which it is not made."""
+    with pytest.raises(BallastRefused) as refused:
+        create_ballast(settings, **options)  # type: ignore[arg-type] # passed on as they come
+    return str(refused.value)
+
+
+def test_its_bytes_are_taken_and_nobody_else_may_touch_it(settings: BallastSettings, directory: Path) -> None:
+    """A file of one name, mode 0600, with all its blocks; nothing else is left in the directory."""
+    ballast, made = create_ballast(settings)
+    status = (directory / "ballast").lstat()
+    assert (made, ballast.problem, ballast.allocated_bytes) == (True, "", SIZE)
+    assert (status.st_size, status.st_nlink, oct(status.st_mode)) == (SIZE, 1, "0o100600")
+    assert status.st_blocks * 512 >= SIZE
+    assert os.listdir(directory) == ["ballast"]
+    assert read_ballast(settings) == ballast
+
+
+def test_a_whole_one_that_is_there_is_left_as_it_is(settings: BallastSettings, directory: Path) -> None:
+    """Made twice it is one file."""
+    create_ballast(settings)
+    before = (directory / "ballast").lstat()
+    ballast, made = create_ballast(settings)
+    assert (made, ballast.problem) == (False, "")
+    assert (directory / "ballast").lstat() == before
+
+
+@pytest.mark.parametrize("allocate", [only_sets_the_size, is_not_offered])
+def test_where_allocation_takes_no_blocks_it_is_written(
+    settings: BallastSettings, directory: Path, allocate: Callable[[int, int, int], None]
+) -> None:
+    """With bytes that no compression makes smaller."""
+    ballast, made = create_ballast(settings, allocate=allocate)
+    assert (made, ballast.problem, ballast.allocated_bytes) == (True, "", SIZE)
+    content = (directory / "ballast").read_bytes()
+    assert len(content) == SIZE
+    assert len({content[at : at + 4096] for at in range(0, SIZE, 4096)}) == SIZE // 4096
+
+
+def test_the_extents_of_a_sparse_file_have_its_holes(directory: Path) -> None:
+    """Bytes at both ends of a file of 4 MiB: two extents, and none between; where the filesystem does not tell, the
+    file is not looked into."""
+    with open(directory / "sparse", "w+b") as file:
+        file.write(b"x" * 4096)
+        file.seek(SIZE - 4096)
+        file.write(b"x" * 4096)
+        file.flush()
+        extents = extents_of(file.fileno())
+    if extents is None:
+        pytest.skip("the filesystem of the temporary directory has no FS_IOC_FIEMAP")
+    assert [(each.logical, each.length, each.own) for each in extents] == [(0, 4096, True), (SIZE - 4096, 4096, True)]
+
+
+def test_many_extents_are_read_to_the_last_one(directory: Path) -> None:
+    """More than one call answers: 600 pieces with holes between them."""
+    with open(directory / "pieces", "w+b") as file:
+        for number in range(600):
+            os.pwrite(file.fileno(), b"x" * 4096, number * 8192)
+        extents = extents_of(file.fileno())
+    if extents is None:
+        pytest.skip("the filesystem of the temporary directory has no FS_IOC_FIEMAP")
+    assert [each.logical for each in extents] == [number * 8192 for number in range(600)]
+
+
+def another_size(path: Path) -> None:
+    """One byte more."""
+    path.write_bytes(bytes(SIZE + 1))
+    path.chmod(0o600)
+
+
+def a_symlink(path: Path) -> None:
+    """To a file that would do."""
+    target = path.with_name("target")
+    target.write_bytes(os.urandom(SIZE))
+    target.chmod(0o600)
+    path.symlink_to(target)
+
+
+def a_directory(path: Path) -> None:
+    """Empty."""
+    path.mkdir()
+
+
+def a_fifo(path: Path) -> None:
+    """Opening it to read would wait for a writer."""
+    os.mkfifo(path, 0o600)
+
+
+def hard_linked(path: Path) -> None:
+    """It has a second name."""
+    path.write_bytes(os.urandom(SIZE))
+    path.chmod(0o600)
+    path.with_name("second").hardlink_to(path)
+
+
+def somebody_elses(path: Path) -> None:
+    """It belongs to another user."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to give a file away")
+    path.write_bytes(os.urandom(SIZE))
+    path.chmod(0o600)
+    os.chown(path, 12345, 12345)
+
+
+def writable_by_others(path: Path) -> None:
+    """Whoever may write it may put something into it."""
+    path.write_bytes(os.urandom(SIZE))
+    path.chmod(0o666)
+
+
+def sparse(path: Path) -> None:
+    """Its size takes nothing."""
+    path.touch(0o600)
+    os.truncate(path, SIZE)
+
+
+FOREIGN = [
+    (another_size, "it has 4194305 bytes, and the ballast has 4194304"),
+    (a_symlink, "it is a symlink, which is not followed"),
+    (a_directory, "it is a directory"),
+    (a_fifo, "it is no file"),
+    (hard_linked, "it has 2 hard links, so unlinking it frees nothing"),
+    (somebody_elses, "it belongs to uid 12345; allowed is root's"),
+    (writable_by_others, "others may write it (mode 0666); allowed is 0600"),
+    (sparse, "it is sparse: 0 of its 4194304 bytes are allocated"),
+]
+
+
+@pytest.mark.parametrize(("plant", "words"), FOREIGN, ids=lambda each: getattr(each, "__name__", ""))
+def test_what_has_its_name_and_is_not_the_ballast_is_refused_and_stays(
+    settings: BallastSettings, directory: Path, plant: Callable[[Path], None], words: str
+) -> None:
+    """By name, with what it is and what is allowed."""
+    plant(directory / "ballast")
+    before = {path.name: path.lstat() for path in directory.iterdir()}
+    assert refusal(settings) == f"{settings.path} is not the ballast: {words}"
+    assert {path.name: path.lstat() for path in directory.iterdir()} == before
+
+
+def test_a_directory_that_others_may_write_is_refused(settings: BallastSettings, directory: Path) -> None:
+    """They could put another file in its place."""
+    directory.chmod(0o777)
+    assert f"every user may write its directory {directory} (mode 0777)" in refusal(settings)
+    assert os.listdir(directory) == []
+
+
+def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """It is not made."""
+    settings = BallastSettings(str(tmp_path / "absent" / "ballast"), SIZE)
+    assert refusal(settings) == f"{settings.path} cannot be made: No such file or directory"
+
+
+def test_without_room_for_it_twice_nothing_is_allocated(directory: Path) -> None:
+    """A size of more than half of what is available, and a size that leaves less than the mark."""
+    found = os.statvfs(directory)
+    available = found.f_bavail * found.f_frsize
+    large = BallastSettings(str(directory / "ballast"), available * 3 // 4)
+    assert "bytes are available, and it is only made where twice its size is" in refusal(large)
+    small = BallastSettings(str(directory / "ballast"), SIZE)
+    assert "above the mark of" in refusal(small, mark_bytes=available * 2)
+    assert os.listdir(directory) == []
+
+
+@pytest.mark.parametrize("size_bytes", [0, MIB])
+def test_what_a_process_that_died_has_left_is_removed(
+    settings: BallastSettings, directory: Path, size_bytes: int
+) -> None:
+    """The temporary file, at the next time."""
+    torn = directory / settings.temporary_name
+    torn.write_bytes(bytes(size_bytes))
+    torn.chmod(0o600)
+    assert create_ballast(settings)[1]
+    assert os.listdir(directory) == ["ballast"]
+
+
+def test_what_another_process_is_making_is_left_to_it(settings: BallastSettings, directory: Path) -> None:
+    """Its temporary file is locked."""
+    with open(directory / settings.temporary_name, "wb", opener=lambda p, f: os.open(p, f, 0o600)) as theirs:
+        fcntl.flock(theirs.fileno(), fcntl.LOCK_EX)
+        assert refusal(settings) == f"{settings.path} is being made by another process"
+        assert os.listdir(directory) == [settings.temporary_name]
+
+
+def test_one_of_two_makes_it(settings: BallastSettings, directory: Path) -> None:
+    """The second comes while the first allocates."""
+    sentences = []
+
+    def allocate(descriptor: int, offset: int, size_bytes: int) -> None:
+        sentences.append(refusal(settings))
+        os.posix_fallocate(descriptor, offset, size_bytes)
+
+    assert create_ballast(settings, allocate=allocate)[1]
+    assert sentences == [f"{settings.path} is being made by another process"]
+    assert os.listdir(directory) == ["ballast"]
+
+
+def test_a_symlink_in_the_place_of_the_temporary_file_is_not_followed(
+    settings: BallastSettings, directory: Path, tmp_path: Path
+) -> None:
+    """It stays, and so does what it leads to."""
+    canary = tmp_path / "canary"
+    canary.write_text("alive")
+    (directory / settings.temporary_name).symlink_to(canary)
+    assert "has the name of its temporary file, and it is a symlink, which is not followed" in refusal(settings)
+    assert canary.read_text() == "alive"
+
+
+def test_a_file_that_got_its_name_meanwhile_stays(settings: BallastSettings, directory: Path) -> None:
+    """It is not replaced by the one that was made."""
+
+    def allocate(descriptor: int, offset: int, size_bytes: int) -> None:
+        os.posix_fallocate(descriptor, offset, size_bytes)
+        (directory / "ballast").write_text("theirs")
+
+    assert "is not the ballast" in refusal(settings, allocate=allocate)
+    assert os.listdir(directory) == ["ballast"]
+    assert (directory / "ballast").read_text() == "theirs"
+
+
+def test_where_the_room_runs_out_nothing_is_left(settings: BallastSettings, directory: Path) -> None:
+    """Not half of it either."""
+    assert refusal(settings, allocate=finds_no_space) == f"{settings.path} cannot be made: No space left on device"
+    assert os.listdir(directory) == []
+
+
+def test_when_pressure_comes_what_there_is_of_it_is_removed(settings: BallastSettings, directory: Path) -> None:
+    """After the second of four chunks."""
+    asked = iter([False, False, True])
+    sentence = refusal(settings, allocate=only_sets_the_size, abandoned=lambda: next(asked))
+    assert sentence == f"{settings.path} is not made: the disk came under pressure meanwhile"
+    assert os.listdir(directory) == []
+
+
+# ---- made again
+
+
+class Kept:
+    """A keeper with a thread, and what it has reported."""
+
+    def __init__(self, settings: BallastSettings):
+        self.reports: list[object] = []
+        self.workers = Workers("ballast", 1)
+        self.done = threading.Event()
+        self.keeper = BallastKeeper(settings, self._run, self.reports.append)
+
+    def _run(self, task: Task) -> None:
+        self.done.clear()
+        self.workers.run(task, self.done.set)
+
+    def ask(self, now: float, *, available: int = PLENTY, under_pressure: bool = False) -> Restoration:
+        """Asks, and waits for the thread if it began."""
+        answer = self.keeper.restore_if_room(available, MIB, now, under_pressure=under_pressure)
+        if answer is Restoration.BEGUN:
+            assert self.done.wait(60.0)
+        return answer
+
+
+def test_it_is_made_again_when_there_is_room_and_never_at_pressure(settings: BallastSettings, directory: Path) -> None:
+    """At pressure and without room nothing is done; then it is made, reported once, and looked for each 5 minutes."""
+    kept = Kept(settings)
+    assert kept.ask(0.0, under_pressure=True) is Restoration.UNDER_PRESSURE
+    assert kept.ask(1.0, available=2 * SIZE) is Restoration.NO_ROOM
+    assert (os.listdir(directory), kept.reports) == ([], [])
+    assert kept.ask(2.0) is Restoration.BEGUN
+    assert os.listdir(directory) == ["ballast"]
+    (directory / "ballast").unlink()
+    assert kept.ask(301.0) is Restoration.TOO_SOON
+    assert kept.ask(302.0) is Restoration.BEGUN
+    assert kept.ask(602.0) is Restoration.BEGUN
+    assert os.listdir(directory) == ["ballast"]
+    assert kept.reports == [read_ballast(settings)] * 2
+
+
+def test_what_keeps_it_from_being_made_is_reported(settings: BallastSettings, directory: Path) -> None:
+    """Each time, in one sentence."""
+    (directory / "ballast").mkdir()
+    kept = Kept(settings)
+    assert (kept.ask(0.0), kept.ask(300.0)) == (Restoration.BEGUN, Restoration.BEGUN)
+    assert kept.reports == [f"{settings.path} is not the ballast: it is a directory"] * 2
+
+
+def test_while_one_is_made_no_other_is_begun(settings: BallastSettings) -> None:
+    """However long a disk that hangs takes; pressure that comes then is not forgotten."""
+    waiting: list[Task] = []
+    reports: list[object] = []
+    keeper = BallastKeeper(settings, waiting.append, reports.append)
+    assert keeper.restore_if_room(PLENTY, 0, 0.0, under_pressure=False) is Restoration.BEGUN
+    assert keeper.restore_if_room(PLENTY, 0, 9999.0, under_pressure=False) is Restoration.BEING_MADE
+    assert keeper.restore_if_room(PLENTY, 0, 9999.0, under_pressure=True) is Restoration.UNDER_PRESSURE
+    waiting.pop()()
+    assert reports == [f"{settings.path} is not made: the disk came under pressure meanwhile"]
+    assert read_ballast(settings) is None
+    assert keeper.restore_if_room(PLENTY, 0, 9999.0, under_pressure=False) is Restoration.BEGUN
+
+
+def test_without_a_thread_it_is_tried_again_later(settings: BallastSettings) -> None:
+    """The limit of processes is reached."""
+
+    def none(_: Task) -> None:
+        raise NoThread("no thread can be started")
+
+    keeper = BallastKeeper(settings, none, lambda _: None)
+    assert keeper.restore_if_room(PLENTY, 0, 0.0, under_pressure=False) is Restoration.NO_THREAD
+    assert keeper.restore_if_room(PLENTY, 0, 300.0, under_pressure=False) is Restoration.NO_THREAD

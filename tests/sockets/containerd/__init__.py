@@ -1,0 +1,1 @@
+"""Tests of containerd's own services over their socket."""

@@ -1,0 +1,1 @@
+"""Reclaim functions of other distributions, installed for real and called on real small filesystems."""

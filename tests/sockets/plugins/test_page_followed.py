@@ -1,0 +1,60 @@
+"""The page is followed word by word: the files are taken from its blocks, made into a wheel, installed by pip, tested
+by the test that it prints, and loaded as it configures them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+from eviction.configuration.strict_yaml import parse_document
+from reclaim.plugins.loader import load
+from tests.pages import code_blocks
+from tests.plugin_distributions import EXAMPLE, install, on_the_path, wheel_of
+from tests.repository import ROOT
+
+PAGE = EXAMPLE / "README.md"
+SECONDS = 60.0
+
+
+def write(directory: Path) -> None:
+    """The files of the page, under the names that it gives them."""
+    *parts, its_test = code_blocks(PAGE, "python")
+    (name, *_), (test_name, *_) = (
+        re.findall(rf"`({each}\.py)`", PAGE.read_text()) for each in ("recl[a-z_]+", "test_[a-z_]+")
+    )
+    directory.mkdir()
+    (directory / name).write_text("\n".join(parts))
+    (directory / test_name).write_text(its_test)
+    (directory / "pyproject.toml").write_text(code_blocks(PAGE, "toml")[0])
+
+
+def test_who_follows_the_page_has_a_function_that_works(tmp_path: Path) -> None:
+    """Its test passes in a process of its own, and reclaimd loads what its configuration names."""
+    project, site, cache = tmp_path / "project", tmp_path / "site", tmp_path / "cache"
+    write(project)
+    install(wheel_of(project, tmp_path), site)
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", str(project), str(project)],
+        env={**os.environ, "PYTHONPATH": f"{site}:{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+    assert "2 passed" in tested.stdout, textwrap.indent(tested.stdout + tested.stderr, "  ")
+    (entry,) = parse_document(code_blocks(PAGE, "yaml")[0], "the page")["reclaimFunctions"]
+    cache.mkdir()
+    old = cache / "object"
+    old.write_text("x")
+    os.utime(old, (0, 0))
+    with on_the_path(site):
+        plugin = load(entry["name"], entry["plugin"], {**entry["options"], "directory": str(cache)})
+        (found,) = plugin.plan()
+        assert (found.id, found.remove) == (str(old), True)
+        assert plugin.check(found) is True
+        plugin.remove(found)
+        assert not plugin.present(found)

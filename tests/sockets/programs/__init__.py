@@ -1,0 +1,1 @@
+"""Tests of programs of the user's own: small real programs, really started."""

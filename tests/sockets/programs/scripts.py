@@ -1,0 +1,84 @@
+"""Small programs on the disk, and what became of a run of one."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from reclaim.programs.planned_objects import PlannedObject
+from reclaim.programs.remover import Program
+from reclaim.programs.settings import Pressure, ProgramSettings, ProgramUser
+from reclaim.types import RemovalFailed
+from signals.clock import SystemClock
+
+PRUNE = "prune"
+LONG_SECONDS = 60.0
+
+
+def script(directory: Path, text: str, name: str = "program", mode: int = 0o755) -> str:
+    """A shell script; its path."""
+    path = directory / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(mode)
+    return str(path)
+
+
+@dataclass
+class Runs:
+    """Runs programs as the product does, on the calling thread. `lines`: what was logged."""
+
+    lines: list[str] = field(default_factory=list)
+    pressure: Pressure = field(default_factory=Pressure)
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    def program(
+        self, path: str, *arguments: str, timeout: float = LONG_SECONDS, user: ProgramUser | None = None
+    ) -> Program:
+        """A program of the product."""
+
+        def log(name: str, line: str) -> None:
+            assert name == PRUNE
+            self.lines.append(line)
+
+        return Program(PRUNE, ProgramSettings((path, *arguments), timeout, user), lambda: self.pressure, log)
+
+    def run(self, path: str, *arguments: str, timeout: float = LONG_SECONDS, user: ProgramUser | None = None) -> str:
+        """Runs it; the sentence of its failure, empty if there was none."""
+        try:
+            self.program(path, *arguments, timeout=timeout, user=user).run(SystemClock(), self.stopping)
+        except RemovalFailed as error:
+            return str(error)
+        return ""
+
+    def plan(self, path: str, *arguments: str, timeout: float = LONG_SECONDS) -> tuple[PlannedObject, ...]:
+        """What it says that it would remove."""
+        return self.program(path, *arguments, timeout=timeout).plan(SystemClock(), self.stopping)
+
+
+def is_there(pid: int) -> bool:
+    """Whether a process has this number; a zombie is one, unless its parent is another process than this."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return fields[0] != "Z" or int(fields[1]) == os.getpid()
+
+
+def comes_true(true: Callable[[], bool], seconds: float = 30.0) -> bool:
+    """Whether it is so within this time."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def number_in(path: Path) -> int:
+    """The number that a program writes into a file, once it is there."""
+    assert comes_true(lambda: path.exists() and path.read_text().endswith("\n"))
+    return int(path.read_text())

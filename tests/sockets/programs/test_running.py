@@ -1,0 +1,324 @@
+"""Programs that behave, and programs that do not: each ends within its time, and nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from reclaim.programs.output import KEPT_BYTES, MOST_LINES
+from reclaim.programs.settings import Pressure, ProgramUser
+from reclaim.types import RemovalFailed
+from signals.clock import SystemClock
+from tests.sockets.programs.scripts import LONG_SECONDS, Runs, comes_true, is_there, number_in, script
+
+STRANGER = 12345
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a program as another user")
+
+FORKS_AND_LEAVES = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        with open(sys.argv[1] + "/part", "w") as file:
+            file.write(f"{os.getpid()}\\n")
+        os.rename(sys.argv[1] + "/part", sys.argv[1] + "/pid")
+        time.sleep(600)
+    os._exit(0)
+os.wait()
+while not os.path.exists(sys.argv[1] + "/pid"):
+    time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def runs() -> Runs:
+    """What runs a program."""
+    return Runs()
+
+
+def python(directory: Path, text: str) -> str:
+    """A Python program; its path."""
+    path = directory / "program.py"
+    path.write_text(f"#!{os.path.realpath(sys.executable)} -IS\n{text}")
+    path.chmod(0o755)
+    return str(path)
+
+
+def children() -> set[int]:
+    """The children of this process, zombies among them."""
+    return {int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+
+
+@pytest.fixture(autouse=True)
+def no_child_is_left() -> object:
+    """No test leaves a process or a zombie."""
+    before = children()
+    yield
+    assert children() <= before
+
+
+def test_a_program_that_exits_with_0_has_run(tmp_path: Path, runs: Runs) -> None:
+    """Each line that it prints is logged, also the last one without an end, and those of its errors."""
+    assert runs.run(script(tmp_path, "echo one; echo; echo two; printf three; sleep 0.1; echo four >&2")) == ""
+    assert sorted(runs.lines) == ["four", "one", "three", "two"]
+
+
+def test_a_program_that_exits_with_another_code_has_failed(tmp_path: Path, runs: Runs) -> None:
+    """Its last line is part of the sentence, that of its errors first."""
+    path = script(tmp_path, "echo 'the cache is locked' >&2; echo working; exit 3")
+    assert runs.run(path) == f"the program {path} exited with 3; its last line: the cache is locked"
+
+
+def test_a_program_that_a_signal_ends_has_failed(tmp_path: Path, runs: Runs) -> None:
+    """By the name of the signal."""
+    path = script(tmp_path, "kill -SEGV $$")
+    assert runs.run(path) == f"the program {path} was ended by SIGSEGV"
+
+
+def test_what_a_program_is_told(tmp_path: Path, runs: Runs) -> None:
+    """Its environment is this and nothing of ours; what is not known is empty."""
+    runs.pressure = Pressure("buildcache.available", "/var/lib/buildkit", 1000, 5000, 4000, 0, "p-17")
+    assert runs.run(script(tmp_path, "exec env"), timeout=30) == ""
+    told = dict(line.split("=", 1) for line in runs.lines)
+    assert len(told.pop("RECLAIMD_RUN_ID")) == 32
+    assert told.pop("RECLAIMD_DEADLINE").endswith("Z")
+    told.pop("PWD")  # the shell's own
+    assert told == {
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "LANG": "C.UTF-8",
+        "RECLAIMD_SIGNAL": "buildcache.available",
+        "RECLAIMD_FILESYSTEM": "/var/lib/buildkit",
+        "RECLAIMD_AVAILABLE": "1000",
+        "RECLAIMD_MARK": "5000",
+        "RECLAIMD_MISSING_BYTES": "4000",
+        "RECLAIMD_MISSING_INODES": "0",
+        "RECLAIMD_DEADLINE_SECONDS": "30",
+        "RECLAIMD_PASS_ID": "p-17",
+        "RECLAIMD_DRY_RUN": "false",
+    }
+
+
+def test_how_a_program_is_started(tmp_path: Path, runs: Runs) -> None:
+    """A session of its own, the directory /, umask 022, nothing to read, no descriptor but its own file and what it
+    opens itself, its arguments as they are configured."""
+    inherited = os.open("/dev/null", os.O_RDONLY)
+    os.set_inheritable(inherited, True)
+    path = python(
+        tmp_path,
+        "import os, sys\n"
+        "print(os.getsid(0) == os.getpid() == os.getpgid(0), os.getcwd(), oct(os.umask(0)), repr(sys.stdin.read()))\n"
+        "print(sorted(os.readlink(f'/proc/self/fd/{fd}').split(':')[0] for fd in range(3, 64)"
+        " if os.path.lexists(f'/proc/self/fd/{fd}')))\n"
+        "print(sys.argv[1:], os.readlink('/proc/self/fd/0'))\n",
+    )
+    assert runs.run(path, "a b", "$HOME;") == ""
+    os.close(inherited)
+    assert runs.lines == ["True / 0o22 ''", f"['{path}']", "['a b', '$HOME;'] /dev/null"]
+
+
+def test_a_program_that_is_no_script_is_started_under_its_own_name(runs: Runs) -> None:
+    """By its descriptor; a multi-call program goes by the name."""
+    assert runs.run(os.path.realpath("/usr/bin/env"), "--version") == ""
+    assert runs.lines[0].startswith("env ")
+
+
+@needs_root
+def test_a_program_is_run_as_its_user_with_no_other_group(tmp_path: Path, runs: Runs) -> None:
+    """A script that only root may find: it is read by its descriptor."""
+    path = script(tmp_path, 'echo "$(id -u) $(id -g) $(id -G)"')
+    assert runs.run(path, user=ProgramUser(STRANGER, STRANGER + 1)) == ""
+    assert runs.lines == [f"{STRANGER} {STRANGER + 1} {STRANGER + 1}"]
+
+
+def test_what_cannot_be_started_fails_in_one_sentence(tmp_path: Path, runs: Runs) -> None:
+    """A file without a first line, an interpreter that is not there, a zero byte in an argument."""
+    path = script(tmp_path, "")
+    Path(path).write_text("not a program\n")
+    told = f"the program {path} could not be started: "
+    assert runs.run(path) == f"{told}Exec format error (a script begins with a line like #!/bin/sh)"
+    Path(path).write_text("#!/no/interpreter\n")
+    assert (
+        runs.run(path) == f"{told}No such file or directory (the interpreter that its first line names, or its loader)"
+    )
+    assert runs.run(script(tmp_path, ""), "\0") == f"{told}embedded null byte"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may become another user")
+def test_a_user_that_may_not_be_switched_to_fails_in_one_sentence(tmp_path: Path, runs: Runs) -> None:
+    """Where only root could do it."""
+    path = script(tmp_path, "exit 0")
+    told = f"this process may not become uid {STRANGER}, gid {STRANGER}"
+    assert told in runs.run(path, user=ProgramUser(STRANGER, STRANGER))
+
+
+# ---- programs that do not end
+
+
+def test_a_program_that_takes_too_long_is_ended_by_sigterm(tmp_path: Path, runs: Runs) -> None:
+    """It may tidy up, and has failed even if it exits with 0 then."""
+    path = script(tmp_path, f"trap 'touch {tmp_path}/tidied; exit 0' TERM; echo begun; sleep 600 & wait")
+    started = time.monotonic()
+    assert runs.run(path, timeout=0.5) == f"the program {path} had not ended after 0.5 s; its last line: begun"
+    assert time.monotonic() - started < 5.0
+    assert (tmp_path / "tidied").exists()
+
+
+def test_a_program_that_ignores_sigterm_is_killed_with_its_group(tmp_path: Path, runs: Runs) -> None:
+    """5 s later, and so is what it has started."""
+    path = script(tmp_path, f"trap '' TERM; sleep 600 & echo $! > {tmp_path}/pid; while :; do sleep 600; done")
+    told = f"the program {path} had not ended after 0.5 s; SIGTERM has not ended it, SIGKILL has"
+    assert runs.run(path, timeout=0.5) == told
+    assert comes_true(lambda: not is_there(number_in(tmp_path / "pid")))
+
+
+@pytest.mark.regression
+def test_sigterm_reaches_a_program_although_the_daemon_blocks_it(tmp_path: Path, runs: Runs) -> None:
+    """A child begins with the signals blocked that are blocked where it is started."""
+    path = script(tmp_path, f"trap 'touch {tmp_path}/tidied; exit 0' TERM; sleep 600 & wait")
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+    try:
+        assert runs.run(path, timeout=0.5).endswith("had not ended after 0.5 s")
+        assert signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    assert (tmp_path / "tidied").exists()
+
+
+def test_a_program_that_closes_its_outputs_and_hangs_is_ended(tmp_path: Path, runs: Runs) -> None:
+    """Its outputs are not what is waited for."""
+    path = script(tmp_path, "exec >/dev/null 2>&1; sleep 600")
+    assert runs.run(path, timeout=0.5) == f"the program {path} had not ended after 0.5 s"
+
+
+def test_a_stop_ends_a_program(tmp_path: Path, runs: Runs) -> None:
+    """Long before its time is over."""
+    path = script(tmp_path, f"touch {tmp_path}/begun; sleep 600")
+
+    def stop() -> None:
+        comes_true((tmp_path / "begun").exists)
+        runs.stopping.set()
+
+    stopper = threading.Thread(target=stop)
+    stopper.start()
+    assert runs.run(path) == f"the program {path} was ended because reclaimd was told to stop"
+    stopper.join()
+
+
+# ---- programs that print
+
+
+def test_a_program_that_prints_for_ever_is_read_and_ended(tmp_path: Path, runs: Runs) -> None:
+    """100 lines are logged, and how much more there was; it is not held up by a full pipe, and costs no core."""
+    path = script(tmp_path, "exec yes 'a line of output'")
+    used = time.thread_time()
+    assert runs.run(path, timeout=1.0) == (
+        f"the program {path} had not ended after 1 s; its last line: a line of output"
+    )
+    assert time.thread_time() - used < 0.7
+    *lines, more = runs.lines
+    assert lines == ["a line of output"] * MOST_LINES
+    assert int(more.removeprefix("[").split()[0]) > 10 * KEPT_BYTES
+
+
+def test_a_line_without_an_end_is_cut(tmp_path: Path, runs: Runs) -> None:
+    """A line is as long as 1 KiB, and the output as 64 KiB."""
+    assert runs.run(script(tmp_path, "head -c 200000 /dev/zero | tr '\\0' x")) == ""
+    line, more = runs.lines
+    assert line == "x" * 1024 + " …"
+    assert more == f"[{200000 - KEPT_BYTES} bytes more that it has printed are not logged]"
+
+
+def test_what_is_not_text_is_logged_as_escapes(tmp_path: Path, runs: Runs) -> None:
+    """Whatever it is."""
+    assert runs.run(script(tmp_path, r"printf 'a\377b\n'")) == ""
+    assert runs.lines == ["a\\xffb"]
+
+
+# ---- programs that leave something behind
+
+
+def test_what_is_left_of_the_group_ends_with_the_program(tmp_path: Path, runs: Runs) -> None:
+    """Although it holds the output, nobody waits for it."""
+    path = script(tmp_path, f"sleep 600 & echo $! > {tmp_path}/pid; echo done")
+    started = time.monotonic()
+    assert runs.run(path) == ""
+    assert time.monotonic() - started < LONG_SECONDS / 2
+    assert runs.lines == ["done"]
+    assert comes_true(lambda: not is_there(number_in(tmp_path / "pid")))
+
+
+def test_a_program_that_forks_and_leaves_is_ended_with_what_it_left(tmp_path: Path, runs: Runs) -> None:
+    """A second fork and a session of its own: it is found by the mark in its environment, and held nobody up."""
+    started = time.monotonic()
+    assert runs.run(python(tmp_path, FORKS_AND_LEAVES), str(tmp_path)) == ""
+    assert time.monotonic() - started < LONG_SECONDS / 2
+    assert runs.lines == ["[1 processes that it had left behind were killed]"]
+    assert comes_true(lambda: not is_there(number_in(tmp_path / "pid")))
+
+
+def test_what_left_a_program_that_is_ended_is_ended_too(tmp_path: Path, runs: Runs) -> None:
+    """At its timeout."""
+    path = python(tmp_path, FORKS_AND_LEAVES + "time.sleep(600)\n")
+    assert "had not ended after 2 s" in runs.run(path, str(tmp_path), timeout=2.0)
+    assert comes_true(lambda: not is_there(number_in(tmp_path / "pid")))
+
+
+def test_what_another_run_has_left_is_not_touched(tmp_path: Path, runs: Runs) -> None:
+    """Two programs at a time: the end of one ends nothing of the other."""
+    first = script(tmp_path, f"setsid sleep 600 & echo $! > {tmp_path}/pid; wait", name="first")
+    thread = threading.Thread(target=lambda: runs.run(first))
+    thread.start()
+    left = number_in(tmp_path / "pid")
+    assert Runs().run(script(tmp_path, "exit 0", name="second")) == ""
+    assert is_there(left)
+    runs.stopping.set()
+    thread.join()
+    assert comes_true(lambda: not is_there(left))
+
+
+def test_a_program_runs_once_at_a_time(tmp_path: Path, runs: Runs) -> None:
+    """Another start fails while it runs."""
+    program = runs.program(script(tmp_path, f"touch {tmp_path}/begun; sleep 600"))
+
+    def run() -> None:
+        with pytest.raises(RemovalFailed):
+            program.run(SystemClock(), runs.stopping)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert comes_true((tmp_path / "begun").exists)
+    with pytest.raises(RemovalFailed, match="runs already"):
+        program.run(SystemClock(), runs.stopping)
+    runs.stopping.set()
+    thread.join()
+
+
+AS_THE_FIRST_PROCESS = """
+import ctypes, sys
+from tests.sockets.programs.scripts import Runs, comes_true
+from tests.sockets.programs.test_running import children
+PR_SET_CHILD_SUBREAPER = 36
+assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+path, directory, harmless = sys.argv[1:]
+runs = Runs()
+assert runs.run(path, directory) == ""
+print(len(runs.lines), runs.lines[0])
+assert comes_true(lambda: runs.run(harmless) == "" and not children()), children()
+"""
+
+
+@pytest.mark.regression
+def test_the_first_process_of_a_container_keeps_no_zombie(tmp_path: Path) -> None:
+    """The kernel gives it what a program has left behind: what ended before, what was killed, what was of the group."""
+    path = python(tmp_path, FORKS_AND_LEAVES + "if os.fork() == 0:\n    os.setsid(), os._exit(0)\nos.fork()\n")
+    arguments = [sys.executable, "-c", AS_THE_FIRST_PROCESS, path, str(tmp_path), script(tmp_path, "exit 0")]
+    ended = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout == "1 [1 processes that it had left behind were killed]\n"

@@ -1,0 +1,1 @@
+"""Rotated logs on real files, and on small nodes."""
