@@ -11,6 +11,10 @@ from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import MOST_REPORTED, Pass, PassResult, shortened
 from eviction.reporting.tables import amount, distinguishable, table
 from eviction.types import Threshold
+from reclaim.ballast.plan import BallastReason
+from reclaim.containerd.collect_garbage import UNREFERENCED
+from reclaim.programs.plan import ProgramReason
+from reclaim.rotated_logs.plan import RotatedLogReason
 from reclaim.types import Outcome, Reason, Result
 from signals.quantity import format_bytes, format_duration
 from signals.types import FilesystemRole, SignalObservations
@@ -25,12 +29,13 @@ REASONS: dict[str, str] = {
     Reason.OLDER_SANDBOX: "a newer sandbox of its pod is kept",
     Reason.UNUSED: "no container uses it",
     Reason.MAXIMUM_AGE: "not used for longer than the maximum age",
-    Reason.SET_ASIDE: "was set aside to be given up",
-    Reason.ROTATED: "a newer rotated log of its container stays",
-    Reason.LEFT_BEHIND: "a rotation that did not end has left it",
+    BallastReason.SET_ASIDE: "was set aside to be given up",
+    RotatedLogReason.ROTATED: "a newer rotated log of its container stays",
+    RotatedLogReason.LEFT_BEHIND: "a rotation that did not end has left it",
     Reason.DANGLING: "points to nothing",
-    Reason.IN_TABLE: "the reclaim table names it",
-    Reason.LISTED_BY_PROGRAM: "the program says that it would remove it",
+    UNREFERENCED: "nothing in containerd refers to it",
+    ProgramReason.IN_TABLE: "the reclaim table names it",
+    ProgramReason.LISTED_BY_PROGRAM: "the program says that it would remove it",
     Reason.RUNNING: "is running",
     Reason.CREATED: "may start at any moment",
     Reason.UNKNOWN_STATE: "the runtime does not know its state",
@@ -50,10 +55,10 @@ REASONS: dict[str, str] = {
     Reason.SANDBOX_IMAGE_UNKNOWN: "nothing says which image pod sandboxes need",
     Reason.UNRESOLVED_IMAGE: "a container uses an image that cannot be identified",
     Reason.ROTATING: "its container lives: the log may be rotating",
-    Reason.CURRENT: "its container writes it",
-    Reason.NEWEST_ROTATED: "is among the newest rotated logs of its container",
-    Reason.BEING_ROTATED: "its rotation may not have ended",
-    Reason.REPLACED: "is another one now than was planned",
+    RotatedLogReason.CURRENT: "its container writes it",
+    RotatedLogReason.NEWEST_ROTATED: "is among the newest rotated logs of its container",
+    RotatedLogReason.BEING_ROTATED: "its rotation may not have ended",
+    RotatedLogReason.REPLACED: "is another one now than was planned",
     Reason.TARGET_EXISTS: "points to a log that exists",
     Reason.ENOUGH_FREED: "the low threshold is reached without it",
     Reason.WITHIN_LIMIT: "within what may stay: a number of dead copies, or the maximum age",

@@ -87,13 +87,13 @@ def _remove_torn(directory: int, settings: BallastSettings) -> None:
         raise BallastRefused(f"{settings.path} is not made: {where} has the name of its temporary file, and {problem}")
     descriptor = os.open(name, OPEN_FILE, dir_fd=directory)
     try:
-        _lock(descriptor, directory, settings)
+        lock_temporary(descriptor, directory, settings)
         os.unlink(name, dir_fd=directory)
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, directory: int, settings: BallastSettings) -> None:
+def lock_temporary(descriptor: int, directory: int, settings: BallastSettings) -> None:
     """Locks the temporary file until its descriptor is closed, and makes sure that it still has the name. Who holds
     the lock is the only one to rename or unlink it. Raises BallastRefused if another has it; OSError."""
     other = BallastRefused(f"{settings.path} is being made by another process")
@@ -131,7 +131,7 @@ class _Making:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(settings.temporary_name, flags, MODE, dir_fd=self._directory)
         try:
-            _lock(descriptor, self._directory, settings)
+            lock_temporary(descriptor, self._directory, settings)
             try:
                 return self._filled(descriptor)
             except BaseException:
@@ -170,7 +170,6 @@ class _Making:
         return ballast_in(descriptor, self._settings)
 
     def _by_writing(self, descriptor: int) -> Ballast:
-        os.ftruncate(descriptor, 0)
         left = self._settings.size_bytes
         while left:
             self._go_on()

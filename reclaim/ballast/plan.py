@@ -10,13 +10,20 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from reclaim.types import Action, Plan, Reason, Verdict
+from reclaim.types import Action, Plan, Verdict
 
 BALLAST = "ballast"
 SMALLEST_BYTES = 1 << 20  # what is smaller may be stored in an inode, and relieves nobody
 LARGEST_BYTES = 1 << 62
 LONGEST_NAME = 240  # bytes: with what is around the temporary name, no more than the 255 of a directory entry
 RETRY_SECONDS = 300.0  # between two attempts to make it again
+
+
+class BallastReason(StrEnum):
+    """Why it is removed, or kept right before that."""
+
+    SET_ASIDE = "set_aside"
+    REPLACED = "replaced"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +126,16 @@ def room_problem(available_bytes: int, settings: BallastSettings, mark_bytes: in
 def plan_ballast(settings: BallastSettings, allocated_bytes: int) -> Plan:
     """The one file goes."""
     return Plan(
-        (Verdict(BALLAST, settings.path, settings.path, Action.REMOVE, Reason.SET_ASIDE, size_bytes=allocated_bytes),)
+        (
+            Verdict(
+                BALLAST,
+                settings.path,
+                settings.path,
+                Action.REMOVE,
+                BallastReason.SET_ASIDE,
+                size_bytes=allocated_bytes,
+            ),
+        )
     )
 
 

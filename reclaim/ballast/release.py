@@ -21,12 +21,12 @@ from reclaim.ballast.file import (
     opened_directory,
     status_in,
 )
-from reclaim.ballast.plan import BALLAST, BallastSettings, plan_ballast
+from reclaim.ballast.plan import BALLAST, BallastReason, BallastSettings, plan_ballast
 from reclaim.clock import Clock
 from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused
 from reclaim.execution.stages import Stage, StagePlan, Stopwatch
 from reclaim.functions import ReclaimContext, ReclaimFunction
-from reclaim.types import MeasureDisk, Reason, RemovalFailed, RuntimeUnavailable, Verdict
+from reclaim.types import MeasureDisk, RemovalFailed, RuntimeUnavailable, Verdict
 
 
 def release_ballast_function(name: str, settings: BallastSettings, frees: str) -> ReclaimFunction:
@@ -110,10 +110,10 @@ class BallastRemover:
         try:
             found = _read(self._settings)
         except BallastRefused:
-            return Refused(Reason.REPLACED)
+            return Refused(BallastReason.REPLACED)
         if found is None:
             return GONE
-        return Ready(read_at) if identity_of(found) == self._planned else Refused(Reason.REPLACED)
+        return Ready(read_at) if identity_of(found) == self._planned else Refused(BallastReason.REPLACED)
 
     def remove(self, verdict: Verdict) -> bool:
         """Unlinks it; within the same call it looks once more that it is the planned file."""

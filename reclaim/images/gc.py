@@ -72,7 +72,8 @@ class UnusedImageGC:
         usage = images_in_use(listing, self._lister.index_of(listing.images))
         started = detect_images(listing, self._records, self._clock, usage)
         records = self._records.records
-        plan = plan_image_gc(listing, records, policy, started, usage)
+        newest = NewestOfRepositories(listing.images, records, policy.keep_newest_per_repository, started)
+        plan = plan_image_gc(listing, records, policy, started, usage, newest)
         need = measure(0).need
         seconds_to_full = NEVER if need is None else need.seconds_to_full
         starts = PodStarts(
@@ -86,7 +87,7 @@ class UnusedImageGC:
             planned,
             keep=policy.keep,
             starts=None if self._executor.dry_run else starts,
-            newest=NewestOfRepositories(listing.images, records, policy.keep_newest_per_repository, started),
+            newest=newest,
         )
         self._order.start_pass(self._executor.parallel)
         return StagePlan(

@@ -112,9 +112,9 @@ class ImageGC:
         usage = images_in_use(listing, self._lister.index_of(listing.images))
         self._records.update(listing.images, usage.by_containers | usage.by_sandboxes, began, wall)
         records = self._records.records
-        plan = plan_maximum_age(listing, records, policy, began, started_at, exact=exact)
-        starts = None if self._starts is None else self._starts(policy.pod_start_seconds)
         newest = NewestOfRepositories(listing.images, records, policy.keep_newest_per_repository, began)
+        plan = plan_maximum_age(listing, records, policy, began, started_at, exact=exact, newest=newest)
+        starts = None if self._starts is None else self._starts(policy.pod_start_seconds)
         remover = ImageRemover(
             self._images, self._lister, listing, self._clock, keep=policy.keep, starts=starts, newest=newest
         )

@@ -109,14 +109,15 @@ def plan_image_gc(
     policy: ImageGCPolicy,
     now: float,
     usage: ImagesInUse | None = None,
+    newest: NewestOfRepositories | None = None,
 ) -> Plan:
-    """What is removed for space: the kubelet's DeleteUnusedImages. `now` and the records: monotonic seconds; `usage`:
-    that of `listing`, if the caller has it.
+    """What is removed for space: the kubelet's DeleteUnusedImages. `now` and the records: monotonic seconds;
+    `usage` and `newest`: those of `listing`, if the caller has them.
 
     An image without a record counts as first seen now. Equal times are ordered by id, so that the order of the
     list changes nothing.
     """
-    candidates, keep = _candidates(listing, records, policy, now, usage)
+    candidates, keep = _candidates(listing, records, policy, now, usage, newest)
     remove: list[Verdict] = []
     for candidate in candidates:
         age = now - candidate.record.first_detected
@@ -137,16 +138,18 @@ def plan_maximum_age(
     started_at: float,
     *,
     exact: bool = False,
+    newest: NewestOfRepositories | None = None,
 ) -> Plan:
     """What is removed because its last use is longer ago than the maximum age (equal is not). All times monotonic.
 
     Empty when there is no maximum age, or when the loop, started at `started_at`, has not run for longer than that:
-    after a start last uses may not be known. `exact`: as the kubelet, without the guards of age.
+    after a start last uses may not be known. `exact`: as the kubelet, without the guards of age. `newest`: of
+    `listing`, if the caller has it.
     """
     maximum = policy.max_age_seconds
     if maximum == 0 or now - started_at <= maximum:
         return Plan()
-    candidates, keep = _candidates(listing, records, policy, now)
+    candidates, keep = _candidates(listing, records, policy, now, newest=newest)
     remove: list[Verdict] = []
     for candidate in candidates:
         first_detected, last_used = candidate.record.first_detected, candidate.record.last_used
@@ -173,11 +176,12 @@ def _candidates(
     policy: ImageGCPolicy,
     now: float,
     usage: ImagesInUse | None = None,
+    newest: NewestOfRepositories | None = None,
 ) -> tuple[list[_Candidate], list[Verdict]]:
     """The images that only their age can keep, in their order, and the verdicts on all others."""
     usage = usage or images_in_use(listing)
     kept_ids = policy.keep.kept_ids(listing.images)
-    newest = NewestOfRepositories(listing.images, records, policy.keep_newest_per_repository, now)
+    newest = newest or NewestOfRepositories(listing.images, records, policy.keep_newest_per_repository, now)
     pinned_last = {image.id: image.pinned for image in listing.images}
     candidates: list[_Candidate] = []
     kept: list[Verdict] = []

@@ -35,6 +35,7 @@ class _Process(NamedTuple):
     pid: int
     state: str
     parent: int
+    group: int
     session: int
     started: int
 
@@ -88,14 +89,14 @@ def started_at(pid: int) -> int:
     return 0 if process is None else process.started
 
 
-def kill_marked(mark: bytes, since: int) -> int:
-    """Kills every process that has `mark` as an entry of its environment and has not started before `since` (clock
-    ticks); how many there were."""
+def kill_marked(mark: bytes, since: int, group: int) -> int:
+    """Kills every process that has `mark` as an entry of its environment, has not started before `since` (clock ticks),
+    and is not of `group`, which has been killed already; how many there were."""
     killed: set[int] = set()
     for _ in range(ROUNDS):
         # only those: reading the environment of a process that hangs in the kernel may hang
         young = [each for each in _processes() if each.started >= since and each.state != "Z"]
-        found = {each.pid for each in young if _kill_if_marked(each.pid, mark)}
+        found = {each.pid for each in young if each.group != group and _kill_if_marked(each.pid, mark)}
         if not found - killed:
             break
         killed |= found
@@ -116,7 +117,7 @@ def _process(name: str) -> _Process | None:
             fields = stat.read().rpartition(b")")[2].split()
     except OSError:
         return None
-    return _Process(int(name), fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19]))
+    return _Process(int(name), fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
 
 
 def _kill_if_marked(pid: int, mark: bytes) -> bool:

@@ -1,8 +1,9 @@
 """What a program says it would remove: JSON lines, read strictly and within bounds.
 
 One line is one object: `{"name": "…", "size": 1048576, "reason": "…"}`. `size` is in bytes and may be missing or null,
-`reason` may be missing; other keys are ignored, so that there may be more of them one day. A program that would remove
-nothing says so by the one line `{}`: one that prints nothing at all does not know the question.
+`reason` may be missing; other keys are ignored, so that there may be more of them one day. An empty object, `{}`, says
+only that the question is known: a program that would remove nothing prints it, as one that prints nothing does not know
+the question.
 """
 
 from __future__ import annotations
@@ -58,9 +59,7 @@ def planned_objects(printed: bytes) -> tuple[PlannedObject, ...]:
         raise NoPlan("printed nothing")
     if len(lines) > MOST_LINES:
         raise NoPlan(f"printed {len(lines)} lines; allowed are {MOST_LINES}")
-    if [line.strip() for line in lines] == [b"{}"]:
-        return ()
-    return tuple(_planned_object(number, line) for number, line in enumerate(lines, 1))
+    return tuple(_planned_object(number, line) for number, line in enumerate(lines, 1) if line.strip() != b"{}")
 
 
 def _planned_object(number: int, line: bytes) -> PlannedObject:

@@ -93,6 +93,9 @@ def run_program(
     run = _Run(process, f"{MARK}={run_id}".encode(), outputs, clock)
     try:
         return run.watch(clock.monotonic() + command.timeout_seconds, stopping)
+    except BaseException:  # a defect, of whoever takes the lines for instance
+        run.kill()
+        raise
     finally:
         run.close()
 
@@ -138,6 +141,14 @@ class _Run:
         self._signal_group(signal.SIGKILL)
         return self._ended(self._reap(), cause, killed=killed)
 
+    def kill(self) -> None:
+        """At once."""
+        self._signal_group(signal.SIGKILL)
+        kill_marked(self._mark, self._since, self._process.pid)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(KILL_SECONDS)
+            CHILDREN.has_ended(self._process.pid)
+
     def close(self) -> None:
         """Reads what is there, and closes the pipes."""
         for _ in range(LAST_READINGS):
@@ -150,7 +161,7 @@ class _Run:
         CHILDREN.reap_orphans()
 
     def _ended(self, status: int | None, cause: Cause | None, *, killed: bool) -> Ended:
-        left_behind = kill_marked(self._mark, self._since)
+        left_behind = kill_marked(self._mark, self._since, self._process.pid)
         return Ended(status, cause, killed, left_behind, self._process)
 
     def _cause(self, late: bool, stopping: threading.Event | None) -> Cause | None:
@@ -168,7 +179,6 @@ class _Run:
             return True
 
     def _reap(self) -> int:
-        """Reaps it, and those of its group that are children of this process now."""
         status = self._process.wait()
         CHILDREN.has_ended(self._process.pid)
         return status

@@ -34,9 +34,10 @@ def opened_program(path: str, credentials: Credentials | None = None) -> Iterato
     """A descriptor (`O_PATH`) of the program at an absolute path. Raises ProgramRefused."""
     with ExitStack() as opened:
         try:
-            yield _walked(path, credentials or this_process(), opened)
+            program = _walked(path, credentials or this_process(), opened)
         except OSError as error:
-            raise ProgramRefused(f"the program {path} cannot be used: {error.strerror or error}") from error
+            raise _unusable(path, error) from error
+        yield program
 
 
 def problem_of(settings: ProgramSettings, credentials: Credentials | None = None) -> str | None:
@@ -46,6 +47,12 @@ def problem_of(settings: ProgramSettings, credentials: Credentials | None = None
             return _execution_problem(settings.argv[0], program, settings.user)
     except ProgramRefused as error:
         return str(error)
+    except OSError as error:
+        return str(_unusable(settings.argv[0], error))
+
+
+def _unusable(path: str, error: OSError) -> ProgramRefused:
+    return ProgramRefused(f"the program {path} cannot be used: {error.strerror or error}")
 
 
 def own_user(user: ProgramUser | None) -> bool:

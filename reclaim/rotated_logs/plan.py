@@ -23,6 +23,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
 from reclaim.pod_logs.names import Identity, printable, uid_of_kubelets_log_directory
@@ -36,6 +37,17 @@ COMPRESSED, TEMPORARY = b".gz", b".tmp"
 _CURRENT = re.compile(rb"[0-9]{1,10}\.log")
 _ROTATED = re.compile(rb"[0-9]{1,10}\.log\.([0-9]{8}-[0-9]{6})(\.gz|\.tmp)?")
 _NANOSECOND = 1e-9
+
+
+class RotatedLogReason(StrEnum):
+    """Why one is removed or kept; beside these, `NOT_KUBELETS` and `UNREADABLE` of `Reason`."""
+
+    ROTATED = "rotated"
+    LEFT_BEHIND = "left_behind"
+    CURRENT = "current"
+    NEWEST_ROTATED = "newest_rotated"
+    BEING_ROTATED = "being_rotated"
+    REPLACED = "replaced"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +118,15 @@ def _judge_container(
         reason = _reason_to_keep(file, newest, ages)
         verdict = _verdict(file, ages[file.name])
         if reason:
-            rule = Rule.KUBELET if reason == Reason.CURRENT else Rule.GUARD
+            rule = Rule.KUBELET if reason == RotatedLogReason.CURRENT else Rule.GUARD
             yield file, verdict._replace(action=Action.KEEP, reason=reason, rule=rule)
         else:
-            yield file, verdict._replace(reason=Reason.LEFT_BEHIND if file.name.endswith(TEMPORARY) else Reason.ROTATED)
+            yield (
+                file,
+                verdict._replace(
+                    reason=RotatedLogReason.LEFT_BEHIND if file.name.endswith(TEMPORARY) else RotatedLogReason.ROTATED
+                ),
+            )
 
 
 def _reason_to_keep(file: LogFile, newest: frozenset[bytes], ages: Mapping[bytes, float]) -> str:
@@ -117,18 +134,22 @@ def _reason_to_keep(file: LogFile, newest: frozenset[bytes], ages: Mapping[bytes
     if file.problem:
         return file.problem
     if _CURRENT.fullmatch(file.name) and file.plain:
-        return Reason.CURRENT
+        return RotatedLogReason.CURRENT
     if not file.stamp or not file.plain:
         return Reason.NOT_KUBELETS
     if file.name.endswith(TEMPORARY):
-        return Reason.BEING_ROTATED if ages[file.name] < COMPRESSED_SECONDS else ""
+        return RotatedLogReason.BEING_ROTATED if ages[file.name] < COMPRESSED_SECONDS else ""
     if file.stamp in newest:
-        return Reason.NEWEST_ROTATED
+        return RotatedLogReason.NEWEST_ROTATED
     if not file.name.endswith(COMPRESSED) and (
         ages[file.name] < REOPENED_SECONDS or file.name.removesuffix(b"." + file.stamp) not in ages
     ):
-        return Reason.BEING_ROTATED
-    return Reason.BEING_ROTATED if ages.get(temporary_of(file.name), COMPRESSED_SECONDS) < COMPRESSED_SECONDS else ""
+        return RotatedLogReason.BEING_ROTATED
+    return (
+        RotatedLogReason.BEING_ROTATED
+        if ages.get(temporary_of(file.name), COMPRESSED_SECONDS) < COMPRESSED_SECONDS
+        else ""
+    )
 
 
 def _age_seconds(file: LogFile, now_ns: int) -> float:
@@ -145,7 +166,7 @@ def _verdict(file: LogFile, age_seconds: float) -> Verdict:
         file.id,
         file.id if uid is None else "/".join(printable(part) for part in parts if part),
         Action.REMOVE,
-        Reason.ROTATED,
+        RotatedLogReason.ROTATED,
         size_bytes=file.size_bytes,
         age_seconds=age_seconds if file.name else None,
         pod_uid=uid or "",

@@ -12,7 +12,7 @@ import os
 
 from reclaim.clock import Clock
 from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused
-from reclaim.rotated_logs.plan import TEMPORARY, LogFile, temporary_of
+from reclaim.rotated_logs.plan import TEMPORARY, LogFile, RotatedLogReason, temporary_of
 from reclaim.rotated_logs.reader import opened_logs, read_log_file
 from reclaim.types import Reason, RemovalFailed, RuntimeUnavailable, Verdict
 
@@ -46,10 +46,10 @@ class RotatedLogRemover:
         if found is None:
             return GONE
         if found.identity != planned.identity or not found.plain:
-            return Refused(Reason.REPLACED)
+            return Refused(RotatedLogReason.REPLACED)
         if found.modified_at_ns != planned.modified_at_ns:
-            return Refused(Reason.BEING_ROTATED)
-        return Refused(Reason.BEING_ROTATED) if self._being_compressed(logs, planned) else None
+            return Refused(RotatedLogReason.BEING_ROTATED)
+        return Refused(RotatedLogReason.BEING_ROTATED) if self._being_compressed(logs, planned) else None
 
     def _being_compressed(self, logs: int, planned: LogFile) -> bool:
         """Whether a compression writes beside it that the plan did not know, or that has gone on since. OSError."""

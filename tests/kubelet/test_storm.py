@@ -8,13 +8,15 @@ from tests.kubelet.conftest import NodeMaker
 from tests.kubelet.storm import Storm, storm
 from tests.reclaimd_process import reclaimd, write_configuration
 
+PURGE_SECONDS = 300.0  # the limit of one pass, in which the runtime is busy with pods
+
 
 def storm_beside_reclaimd(make_node: NodeMaker, seconds: float) -> Storm:
     """The storm with `reclaimd reclaim --all` after itself."""
     node = make_node(maxPods=500)
     configuration = write_configuration(node.disk.parent / "reclaimd.yaml", **node.reclaimd_fields())
     command = ("reclaim", "--config", str(configuration), "--signal", "imagefs.available", "--all", "--now")
-    return storm(node, seconds, lambda: reclaimd(*command))
+    return storm(node, seconds, lambda: reclaimd(*command, timeout_seconds=PURGE_SECONDS))
 
 
 def harmed(found: Storm) -> dict[str, int]:

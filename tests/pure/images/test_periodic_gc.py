@@ -488,6 +488,15 @@ def test_the_keep_list_wins_over_age_and_space() -> None:
     assert {kept(result)[image_id(number)] for number in (1, 2)} == {Reason.KEEP_LIST}
 
 
+@pytest.mark.parametrize("max_age_seconds", [0.0, HOUR])
+def test_the_newest_of_a_repository_win_over_age_and_space(max_age_seconds: float) -> None:
+    """All are tags of docker.io/library/old; the later ones were detected later."""
+    story = Story(1, 2, 3, 4)
+    result = story.run(ImageGCPolicy(max_age_seconds=max_age_seconds, keep_newest_per_repository=3))
+    assert story.left() == {2, 3, 4}
+    assert {kept(result)[image_id(number)] for number in (2, 3, 4)} == {Reason.NEWEST_OF_REPOSITORY}
+
+
 def test_images_are_listed_before_containers_and_each_removal_looks_again() -> None:
     """The order that loses no container; a removal is sent by whole id."""
     story = Story(1)

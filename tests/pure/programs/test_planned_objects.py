@@ -58,11 +58,10 @@ def test_only_a_name_is_needed() -> None:
     )
 
 
-def test_an_empty_object_says_that_there_is_nothing() -> None:
-    """Alone only: beside others it has no name."""
+def test_an_empty_object_says_that_the_question_is_known() -> None:
+    """Alone: that nothing would be removed."""
     assert planned_objects(b"{}\n") == ()
-    with pytest.raises(NoPlan, match="line 2 whose name is missing"):
-        planned_objects(line(name="a") + b"{}\n")
+    assert planned_objects(b"{}\n" + line(name="a")) == (PlannedObject("a", None, ""),)
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,8 @@ STAYING = Verdict(Kind.CONTAINER, "c", "default/pod/app#0", Action.KEEP, Reason.
 
 def test_every_reason_has_words() -> None:
     """And no two of them the same."""
-    assert set(REASONS) == set(Reason)
-    assert len(set(REASONS.values())) == len(Reason)
+    assert set(Reason) <= set(REASONS)
+    assert len(set(REASONS.values())) == len(REASONS)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.ballast.create import create_ballast
+from reclaim.ballast.create import create_ballast, lock_temporary
 from reclaim.ballast.extents import extents_of
 from reclaim.ballast.file import BallastRefused, read_ballast
 from reclaim.ballast.keeper import BallastKeeper
@@ -192,7 +192,9 @@ def test_what_has_its_name_and_is_not_the_ballast_is_refused_and_stays(
     assert {path.name: path.lstat() for path in directory.iterdir()} == before
 
 
-def test_a_directory_that_others_may_write_is_refused(settings: BallastSettings, directory: Path) -> None:
+def test_a_directory_in_which_others_could_replace_the_ballast_is_refused(
+    settings: BallastSettings, directory: Path
+) -> None:
     """They could put another file in its place."""
     directory.chmod(0o777)
     assert f"every user may write its directory {directory} (mode 0777)" in refusal(settings)
@@ -247,6 +249,24 @@ def test_one_of_two_makes_it(settings: BallastSettings, directory: Path) -> None
     assert create_ballast(settings, allocate=allocate)[1]
     assert sentences == [f"{settings.path} is being made by another process"]
     assert os.listdir(directory) == ["ballast"]
+
+
+def test_a_temporary_file_that_was_removed_before_it_was_locked_is_given_up(
+    settings: BallastSettings, directory: Path
+) -> None:
+    """Another process took it for one that was left behind; the name is free, or is that of its own file."""
+    name = directory / settings.temporary_name
+    opened = os.open(directory, os.O_RDONLY)
+    try:
+        for again in (False, True):
+            with open(name, "wb") as ours:
+                name.unlink()
+                if again:
+                    name.touch()
+                with pytest.raises(BallastRefused, match="is being made by another process"):
+                    lock_temporary(ours.fileno(), opened, settings)
+    finally:
+        os.close(opened)
 
 
 def test_a_symlink_in_the_place_of_the_temporary_file_is_not_followed(

@@ -12,6 +12,7 @@ from eviction.node.node import Node
 from eviction.reporting.explain import outcomes_table
 from eviction.reporting.pass_record import PassResult, pass_json
 from reclaim.ballast.create import create_ballast
+from reclaim.ballast.file import BallastRefused
 from reclaim.ballast.plan import BallastSettings
 from reclaim.ballast.release import release_ballast_function
 from reclaim.functions import FUNCTIONS, table_of
@@ -110,3 +111,16 @@ def test_what_is_not_the_ballast_is_an_error_of_the_pass_and_the_next_function_g
     assert f"is not the ballast: it has {MIB} bytes, and the ballast has {SIZE}" in record.errors[0]
     assert result_of(record, image) == "removed"
     assert os.path.lexists(settings.path)
+
+
+def test_what_others_take_meanwhile_must_leave_the_mark(small_node: SmallNode) -> None:
+    """There was room for it twice over above 16 MiB when it was begun, and now it is less: nothing of it is left."""
+    settings = BallastSettings(str(small_node.disk / "ballast"), SIZE)
+
+    def allocate(descriptor: int, offset: int, size_bytes: int) -> None:
+        os.posix_fallocate(descriptor, offset, size_bytes)
+        small_node.fill(small_node.available() - 15 * MIB)
+
+    with pytest.raises(BallastRefused, match="the room was taken by others meanwhile"):
+        create_ballast(settings, 16 * MIB, allocate=allocate)
+    assert not {"ballast", settings.temporary_name} & set(os.listdir(small_node.disk))

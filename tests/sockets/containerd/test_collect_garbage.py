@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from datetime import datetime
 
@@ -15,14 +16,17 @@ from eviction.node.node import Node
 from eviction.reporting.pass_record import Pass, PassResult
 from reclaim.containerd.collect_garbage import (
     OBJECT_ID,
+    PLAN,
+    GarbageRemover,
     GarbageSettings,
     collect_garbage_function,
     problem_of,
 )
 from reclaim.cri import leases_pb2 as pb
-from reclaim.cri.leases import EXPIRE_LABEL, ID_PREFIX
+from reclaim.cri.leases import EXPIRE_LABEL, ID_PREFIX, Leases
 from reclaim.functions import FUNCTIONS, Filesystem, table_of
-from reclaim.types import RuntimeUnavailable
+from reclaim.types import RemovalFailed, RuntimeUnavailable
+from signals.clock import SystemClock
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode, outcome_of, relieve, result_of
 from tests.sockets.conftest import SmallNodeFactory
@@ -182,6 +186,16 @@ def test_where_there_is_no_such_garbage_collection_a_sentence_says_so(
     record = relieve(node)
     assert record.errors == (sentence,)
     assert result_of(record, images[0]) == "removed"
+
+
+def test_a_socket_that_changes_hands_is_not_asked_for_a_run(small_node: SmallNode) -> None:
+    """Every user may connect to it since the plan."""
+    remover = GarbageRemover(Leases(small_node.node().client), SystemClock(), 60.0)
+    os.chmod(small_node.server.socket_path, 0o666)  # noqa: S103 # what is to be refused
+    with pytest.raises(RemovalFailed, match="is not trusted"):
+        remover.remove(PLAN.remove[0])
+    assert remover.present(PLAN.remove[0])
+    assert small_node.failpoints.calls["LeasesList"] == 0
 
 
 def test_beside_containerd_there_is_no_problem_and_nothing_is_changed(small_node: SmallNode) -> None:
