@@ -80,13 +80,16 @@ def write_history(configuration: Configuration, record: Pass, ended: Sequence[Ou
     """Records the pass and what was parked in it, within 1 s; what is wrong with the history goes to stderr."""
     from eviction.history_file.recorder import HistoryRecorder  # only now: relief waits for no import
 
+    told: list[str] = []
     size_bytes = configuration.history_size_bytes
-    history = HistoryRecorder(configuration.history_file, size_bytes, SystemClock(), mention)
+    history = HistoryRecorder(configuration.history_file, size_bytes, SystemClock(), told.append)
     history.passed(record)
     for outcome in ended:
         history.parked_ended(outcome)
-    if not history.finish():
-        mention("not all of the pass is in the history")
+    if not history.finish() and not told:
+        told.append("the history is not written: its disk does not answer")
+    for sentence in told:
+        mention(sentence)
 
 
 def removing(node: Node) -> str:

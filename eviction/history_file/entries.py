@@ -19,13 +19,14 @@ from dataclasses import replace
 from typing import Any
 
 from eviction.reporting.observations_json import timestamp
-from eviction.reporting.pass_record import Pass, outcome_json, pass_json, removals_by_result, shortened
-from reclaim.types import Outcome, ReclaimResult
+from eviction.reporting.pass_record import Pass, outcome_json, pass_json, removals_by_result
+from reclaim.types import Outcome, ReclaimResult, Result
 
 PERIODIC = "periodic"
 MOST_BYTES_OF_REMOVALS = 32 << 10  # in one record; one removal has at most some 8 KiB
-LONGEST_TEXT = 4096  # characters
-MOST_ERRORS = 8
+MOST_BYTES_OF_A_PASS = 32 << 10  # without its removals
+LONGEST_TEXTS = (4096, 512, 64)  # characters
+LONGEST_LIST = 32
 
 _NOT_RECORDED = (
     "observations",
@@ -42,14 +43,12 @@ Document = dict[str, Any]
 
 def pass_records(record: Pass, wall: float) -> list[bytes]:
     """A pass, with all of its removals."""
-    functions = tuple(replace(function, outcomes=(), kept=()) for function in record.functions)
+    functions = tuple(replace(function, kept=()) for function in record.functions)
     document = pass_json(replace(record, functions=functions), with_kept=False)
+    removals = document.pop("removals")
     for name in _NOT_RECORDED:
         document.pop(name, None)
-    document["reason"] = document["reason"][:LONGEST_TEXT]
-    document["errors"] = [shortened(error) for error in record.errors[:MOST_ERRORS]]
-    document["removals_by_result"] = removals_by_result(record.removals)
-    return _with_removals(document, record.removals, wall)
+    return _with_removals(document, removals, wall)
 
 
 def periodic_records(identity: str, result: ReclaimResult, wall: float) -> list[bytes]:
@@ -68,10 +67,10 @@ def periodic_records(identity: str, result: ReclaimResult, wall: float) -> list[
         },
         "nominal": {"bytes": result.nominal_bytes, "inodes": None},
         "result": "failed" if result.error else "satisfied",
-        "reason": result.error[:LONGEST_TEXT],
-        "errors": [shortened(result.error)] if result.error else [],
+        "reason": result.error or f"removed {result.count(Result.REMOVED)} objects",
+        "errors": [result.error] if result.error else [],
     }
-    return _with_removals(document, outcomes, wall)
+    return _with_removals(document, [outcome_json(outcome) for outcome in outcomes], wall)
 
 
 def parked_ended_record(outcome: Outcome, wall: float) -> bytes:
@@ -113,12 +112,31 @@ def documents_of(records: Iterable[bytes]) -> Iterator[Document]:
         yield waiting
 
 
-def _with_removals(document: Document, outcomes: Iterable[Outcome], wall: float) -> list[bytes]:
+def _with_removals(document: Document, removals: list[Document], wall: float) -> list[bytes]:
     time = timestamp(wall)
-    chunks = list(_chunks([outcome_json(outcome) for outcome in outcomes])) or [[]]
-    first = {"kind": "pass", "time": time, **document, "removals": chunks[0]}
+    chunks = list(_chunks(removals)) or [[]]
+    first = {"kind": "pass", "time": time, **_that_fits(document), "removals": chunks[0]}
     further = [{"kind": "removals", "time": time, "pass": document["id"], "removals": chunk} for chunk in chunks[1:]]
     return [_encoded(each) for each in (first, *further)]
+
+
+def _that_fits(document: Document) -> Document:
+    """The document with its texts and lists cut until it has at most 32 KiB: a runtime may say anything."""
+    for longest in LONGEST_TEXTS:
+        document = _cut(document, longest)
+        if len(_encoded(document)) <= MOST_BYTES_OF_A_PASS:
+            break
+    return document
+
+
+def _cut(value: Any, longest: int) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= longest else value[: longest - 1] + "…"
+    if isinstance(value, dict):
+        return {key: _cut(each, longest) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_cut(each, longest) for each in value[:LONGEST_LIST]]
+    return value
 
 
 def _chunks(removals: list[Document]) -> Iterator[list[Document]]:

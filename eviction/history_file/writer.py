@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
+from eviction.history_file.blocks import LARGEST_RECORD_BYTES
 from eviction.history_file.reading import HistoryUnusable
 from eviction.history_file.store import HistoryStore
 
@@ -28,8 +29,7 @@ class HistoryWriter:
     """The queue of one file. All methods may be called from any thread; none waits, except `finish`.
 
     `warn`: called with each new problem, on the writer's thread. `dropped_record`: makes the record that says how many
-    were dropped. `records`, `dropped`: how many were written and how many were not, since the start. A record has at
-    most `blocks.LARGEST_RECORD_BYTES`.
+    were dropped. `records`, `dropped`: how many were written and how many were not, since the start.
     """
 
     def __init__(
@@ -68,9 +68,12 @@ class HistoryWriter:
     def put(self, record: bytes) -> None:
         """Queues a record, or drops it."""
         with self._changed:
-            if self._untold or not self._threaded or self._bytes + len(record) > self._most_bytes:
+            too_large = len(record) > LARGEST_RECORD_BYTES
+            if too_large or self._untold or not self._threaded or self._bytes + len(record) > self._most_bytes:
                 self.dropped += 1
                 self._untold += 1
+                if self._threaded and not self._waiting:  # else it is told once something has been written
+                    self._tell_dropped()
             else:
                 self._waiting.append(record)
                 self._bytes += len(record)
@@ -120,11 +123,17 @@ class HistoryWriter:
         for _ in range(done):
             self._bytes -= len(self._waiting.popleft())
         self.records += done
-        if done and self._untold:
+        if done:
+            self._tell_dropped()
+
+    def _tell_dropped(self) -> None:  # under the lock
+        """Queues the record that says how many were dropped, if any were."""
+        if self._untold:
             record = self._dropped_record(self._untold)
             self._waiting.append(record)
             self._bytes += len(record)
             self._untold = 0
+            self._changed.notify_all()
 
     def _try(self, do: Callable[[], None]) -> bool:
         try:
@@ -132,6 +141,8 @@ class HistoryWriter:
             self._problem = ""
         except HistoryUnusable as error:
             self._problem = f"the history is not written: {error}"
+        except Exception as error:  # noqa: BLE001 # a defect must not end the thread: what waits is tried again
+            self._problem = f"the history is not written: {type(error).__name__}: {error}"
         for sentence in (self._problem, self._store.note):
             if sentence and sentence not in self._told:
                 self._told.add(sentence)

@@ -151,6 +151,19 @@ def test_a_byte_that_is_wrong_leaves_one_record_out() -> None:
     assert len(ring.read()) == 3
 
 
+@given(st.lists(st.integers(0, HEADER.slots - 1), max_size=8))
+def test_no_record_is_made_of_the_parts_of_two(damaged: list[int]) -> None:
+    """Eight records of two blocks each, of which any blocks are damaged: the others are whole."""
+    ring = Ring()
+    records = [b"%d" % number * (PAYLOAD_BYTES + 9) for number in range(8)]
+    for record in records:
+        ring.write(record)
+    for slot in damaged:
+        ring.data[slot * BLOCK_BYTES] ^= 1
+    lost = {slot // 2 for slot in damaged if damaged.count(slot) % 2}
+    assert ring.read() == [record for number, record in enumerate(records) if number not in lost]
+
+
 def test_blocks_of_another_file_do_not_count() -> None:
     """What lay in the same place of the disk before."""
     ring, stranger = Ring(), Ring(OTHER)

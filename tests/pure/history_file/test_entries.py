@@ -32,7 +32,19 @@ def test_a_pass_is_recorded_with_its_removals_and_amounts() -> None:
     (found,) = documents_of(pass_records(record, WALL))
     whole = pass_json(record)
     assert found["removals"] == whole["removals"]
-    for name in ("id", "started", "trigger", "acted_on", "row", "measured", "nominal", "result", "reason", "timings"):
+    for name in (
+        "id",
+        "started",
+        "functions",
+        "trigger",
+        "acted_on",
+        "row",
+        "measured",
+        "nominal",
+        "result",
+        "reason",
+        "timings",
+    ):
         assert found[name] == whole[name]
     assert (found["kind"], found["time"]) == ("pass", "2027-01-15T08:00:01.500Z")
     assert found["removals_by_result"] == {"image": {"removed": 1, "failed": 1}}
@@ -65,9 +77,15 @@ def test_a_pass_of_a_thousand_removals_is_several_records_and_one_document() -> 
 def test_sentences_without_end_are_cut() -> None:
     """A runtime may say anything."""
     long = replace(pass_of(), reason="r" * 10**6)
-    functions = tuple(ReclaimResult("DeleteUnusedImages", error=str(number) * 10**5) for number in range(9))
-    (record,) = pass_records(replace(long, functions=functions), WALL)
-    assert len(record) < 32 * 1024
+    for letter in ("x", "\x00", "\U0001f600"):
+        functions = tuple(
+            ReclaimResult("DeleteUnusedImages", error=f"{number}{letter * 10**5}") for number in range(100)
+        )
+        (record,) = pass_records(replace(long, functions=functions), WALL)
+        assert len(record) < LARGEST_RECORD_BYTES
+        (found,) = documents_of([record])
+        assert found["reason"].startswith("rrr")
+        assert found["errors"][0].startswith(f"0{letter}")
 
 
 def test_a_pass_of_a_periodic_loop_has_the_same_fields() -> None:
@@ -76,6 +94,7 @@ def test_a_pass_of_a_periodic_loop_has_the_same_fields() -> None:
     (found,) = documents_of(periodic_records("abc", result, WALL))
     assert (found["trigger"], found["row"], found["result"]) == ("periodic", ["image GC"], "satisfied")
     assert found["measured"] == {"bytes": 26 * MIB, "inodes": 0}
+    assert found["reason"] == "removed 2 objects"
     assert found["started"] == "2027-01-15T08:00:00.500Z"
     assert len(found["removals"]) == 2
 

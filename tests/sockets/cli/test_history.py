@@ -225,6 +225,11 @@ def test_a_foreign_file_is_named_and_left_alone_and_the_daemon_starts(small_node
     process = reclaimd_here("history", "--config", file)
     assert (process.returncode, process.stdout) == (2, "")
     assert f"historyFile: {path} is left alone: it is not a history of reclaimd's" in process.stderr
+    relieved = reclaimd_here("reclaim", "--config", file, "--standalone", "--now")
+    assert relieved.returncode == 0
+    assert relieved.stderr.startswith(f"reclaimd: the history is not written: {path} is left alone: ")
+    assert relieved.stderr.count("\n") == 1
+    small_node.fill(4 * MIB)
     with Daemon("--config", file) as daemon:
         daemon.wait_for(lambda event: event.get("result") == "satisfied")
         daemon.wait_for(lambda event: f"the history is not written: {path} is left alone" in event["message"])

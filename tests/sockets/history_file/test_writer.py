@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from eviction.history_file.blocks import LARGEST_RECORD_BYTES
 from eviction.history_file.entries import documents_of
 from eviction.history_file.reading import NoHistoryYet, read_records
 from eviction.history_file.recorder import HistoryRecorder
@@ -30,12 +31,12 @@ QUEUE_BYTES = 10_000
 class Desk:
     """A writer with a short queue, and what it has told."""
 
-    def __init__(self, path: Path, retry_seconds: float = 0.05):
+    def __init__(self, path: Path, retry_seconds: float = 0.05, most_bytes: int = QUEUE_BYTES):
         self.told: list[str] = []
         self.path = path
         store = HistoryStore(str(path), MIB)
         self.writer = HistoryWriter(
-            store, self.told.append, lambda count: b"dropped %d" % count, QUEUE_BYTES, retry_seconds
+            store, self.told.append, lambda count: b"dropped %d" % count, most_bytes, retry_seconds
         )
 
     def records(self) -> list[bytes]:
@@ -69,16 +70,29 @@ def test_what_does_not_fit_is_dropped_counted_and_recorded(tmp_path: Path) -> No
         assert desk.writer.start()
         for number in range(100):
             desk.writer.put(b"%03d" % number * 100)
+        fit = QUEUE_BYTES // 300
+        desk.writer.put(b"one that would fit")  # what comes after a gap waits until the gap is told
         dropped = desk.writer.dropped
-        assert dropped == 100 - QUEUE_BYTES // 300
+        assert dropped == 100 - fit + 1
         time.sleep(0.3)  # several tries
         assert desk.records() == []
     assert came_true(lambda: desk.records()[-1:] == [b"dropped %d" % dropped])
     desk.writer.put(b"new")
     assert desk.writer.finish(30.0)
-    assert desk.records() == [*(b"%03d" % n * 100 for n in range(100 - dropped)), b"dropped %d" % dropped, b"new"]
+    assert desk.records() == [*(b"%03d" % n * 100 for n in range(fit)), b"dropped %d" % dropped, b"new"]
     assert desk.told == [f"the history is not written: another process holds the lock of {desk.path}"]
-    assert (desk.writer.records, desk.writer.dropped) == (100 - dropped + 2, dropped)
+    assert (desk.writer.records, desk.writer.dropped) == (fit + 2, dropped)
+
+
+def test_a_record_that_fits_no_file_is_dropped_and_the_next_one_is_written(tmp_path: Path) -> None:
+    """Nothing waits behind it."""
+    desk = Desk(tmp_path / "history", most_bytes=MIB)
+    assert desk.writer.start()
+    desk.writer.put(b"x" * (LARGEST_RECORD_BYTES + 1))
+    desk.writer.put(b"x" * LARGEST_RECORD_BYTES)
+    assert desk.writer.finish(30.0)
+    assert desk.records() == [b"dropped 1", b"x" * LARGEST_RECORD_BYTES]
+    assert (desk.writer.records, desk.writer.dropped) == (2, 1)
 
 
 def test_what_happens_on_a_full_disk_is_recorded_once_there_is_room(tmp_path: Path) -> None:
