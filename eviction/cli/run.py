@@ -16,6 +16,7 @@ from eviction.cli.termination import block_reload, block_termination, on_signals
 from eviction.configuration.effective import Configuration
 from eviction.control.check import check_for_client
 from eviction.control.socket import ControlServer, ControlUnavailable, Conversation
+from eviction.daemon.ballast import BallastKeepers
 from eviction.daemon.endpoints import DaemonEndpoints, within_watchdog
 from eviction.daemon.image_records_saver import ImageRecordsSaver
 from eviction.daemon.manager import Manager
@@ -67,8 +68,11 @@ def run(arguments: argparse.Namespace) -> int:
     history = HistoryRecorder(configuration.history_file, configuration.history_size_bytes, node.clock, log.warning)
     endpoints = DaemonEndpoints(node, hold_off, log, notifier, lambda: history.counts)
 
-    def on_observation(observations: SignalObservations, _: Decision) -> None:
+    ballast = BallastKeepers(node, log)
+
+    def on_observation(observations: SignalObservations, decision: Decision) -> None:
         watches.follow(observations)
+        ballast.follow(observations, decision)
         endpoints.on_observation()
 
     def on_pass(record: Pass) -> None:
@@ -84,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
         on_detected=saver.save,
         events=events,
     )
-    prepare(node, manager)
+    prepare(node, manager, ballast)
     periodic = PeriodicGC(node, log, events, hold_off.why, history.collected) if configuration.periodic_gc else None
     node.on_parked_ended = both(node.on_parked_ended, history.parked_ended)
 
@@ -101,6 +105,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
     for sentence in no_effect_sentences(configuration.thresholds):
         log.warning(sentence)
+    for name, why in node.function_problems():
+        log.warning(f"reclaimFunctions: {name} cannot do anything: {why}")
     history.started()
     watches.start(log)
     control = start_control(configuration.control_socket, node, manager, loaded, log)
@@ -116,6 +122,7 @@ def run(arguments: argparse.Namespace) -> int:
     if periodic is not None:
         start_periodic_gc(periodic)
     manager.run()
+    ballast.close()
     history.stopped()
     history.finish()
     saver.finish()
@@ -142,12 +149,13 @@ def both(first: Callable[[Outcome], None], second: Callable[[Outcome], None]) ->
     return call
 
 
-def prepare(node: Node, manager: Manager) -> None:
+def prepare(node: Node, manager: Manager, ballast: BallastKeepers) -> None:
     """Makes everything that a pass needs. Exits with 71 where it cannot be made."""
     try:
         node.prepare()
         node.watch_kubelet()
         manager.prepare()
+        ballast.prepare()
     except (CannotPrepare, NoThread) as error:
         exit_with(EXIT_NO_RESOURCES, f"cannot start: {error}")
 

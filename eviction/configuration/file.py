@@ -28,6 +28,7 @@ class FunctionEntry(StrictModel):
     name: str
     exec: list[str] | None = None
     user: str | None = None
+    plan: bool | None = None
     timeout: str | None = None
     plugin: str | None = None
     entryPoint: str | None = None  # noqa: N815

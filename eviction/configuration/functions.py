@@ -72,7 +72,7 @@ KINDS: Mapping[FunctionKind, _Kind] = {
     FunctionKind.BALLAST: _Kind(("file", "size"), (), FilesystemRole.NODEFS),
     FunctionKind.ROTATED_LOGS: _Kind((), ("keep",), FilesystemRole.NODEFS),
     FunctionKind.CONTAINERD_GARBAGE: _Kind((), ("timeout",), FilesystemRole.IMAGEFS),
-    FunctionKind.PROGRAM: _Kind(("exec", "frees"), ("user", "timeout")),
+    FunctionKind.PROGRAM: _Kind(("exec", "frees"), ("user", "timeout", "plan")),
     FunctionKind.PLUGIN: _Kind(("plugin", "frees"), ("entryPoint", "options")),
 }
 
@@ -89,7 +89,8 @@ class User:
 class ConfiguredFunction:
     """A function of `reclaimFunctions`; what its kind does not have is empty.
 
-    `frees`: the role of the filesystem on which it frees. `argv`, `user`, `timeout_seconds`: of a program. `path`,
+    `frees`: the role of the filesystem on which it frees. `argv`, `user`, `timeout_seconds`: of a program, and
+    `asks_plan`: whether a dry run starts it with `plan`. `path`,
     `size_bytes`: of ballast. `keep`: rotated logs that stay of each container. `distribution`, `entry_point`,
     `options`: of a plugin.
     """
@@ -101,6 +102,7 @@ class ConfiguredFunction:
     timeout_seconds: float = 0.0
     argv: tuple[str, ...] = ()
     user: User | None = None
+    asks_plan: bool = True
     path: str = ""
     size_bytes: int = 0
     keep: int = 1
@@ -210,6 +212,7 @@ class _Function:
             timeout_seconds=self._timeout(kind),
             argv=self._argv(),
             user=None if entry.user is None else self._read("user", entry.user, _user),
+            asks_plan=entry.plan is not False,
             path="" if entry.file is None else self._read("file", entry.file, _path),
             size_bytes=0 if entry.size is None else self._read("size", entry.size, _ballast_size),
             keep=self._keep(),

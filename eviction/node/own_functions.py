@@ -105,7 +105,7 @@ def _made(function: ConfiguredFunction, pressure: PressureOfPass, log: LogLine) 
 
 def _program(function: ConfiguredFunction) -> ProgramSettings:
     user = None if function.user is None else ProgramUser(function.user.uid, function.user.gid)
-    return ProgramSettings(function.argv, function.timeout_seconds, user)
+    return ProgramSettings(function.argv, function.timeout_seconds, user, function.asks_plan)
 
 
 def _ballast(function: ConfiguredFunction) -> BallastSettings:

@@ -85,7 +85,7 @@ def test_each_kind_of_function_is_read() -> None:
     found = loaded(
         filesystems=[CACHE],
         reclaimFunctions=[
-            {**PRUNE, "timeout": "1m", "cooldown": "5m", "user": "root"},
+            {**PRUNE, "timeout": "1m", "cooldown": "5m", "user": "root", "plan": False},
             {"name": "PruneCache", "plugin": "reclaimd-cache", "frees": "buildcache", "options": {"olderThan": "1h"}},
             {"name": "ReleaseBallast", "file": "/var/lib/kubelet/reclaimd.ballast", "size": "1Gi"},
             {"name": "DeleteRotatedLogs", "keep": 2},
@@ -101,7 +101,7 @@ def test_each_kind_of_function_is_read() -> None:
         FunctionKind.CONTAINERD_GARBAGE,
     ]
     assert (program.argv, program.user, program.frees) == (("/usr/local/bin/prune", "--all"), User(0, 0), "buildcache")
-    assert (program.timeout_seconds, program.cooldown_seconds) == (60.0, 300.0)
+    assert (program.timeout_seconds, program.cooldown_seconds, program.asks_plan) == (60.0, 300.0, False)
     assert (plugin.distribution, plugin.entry_point) == ("reclaimd-cache", "PruneCache")
     assert plugin.options == (("olderThan", "1h"),)
     assert (ballast.path, ballast.size_bytes, ballast.frees) == ("/var/lib/kubelet/reclaimd.ballast", 1 << 30, "nodefs")
@@ -149,7 +149,7 @@ def test_each_kind_of_function_is_read() -> None:
         ),
         (
             {"name": "prune", "exec": ["/a"], "frees": "nodefs", "keep": 1},
-            "prune: keep: is no field of such a function; allowed are exec, frees, user, timeout, cooldown",
+            "prune: keep: is no field of such a function; allowed are exec, frees, user, timeout, plan, cooldown",
         ),
         ({"name": "ReleaseBallast", "file": "/a"}, "ReleaseBallast: size is missing"),
         (
