@@ -189,6 +189,23 @@ _reclaimd() {
     'ballast --size') return ;;
     'ballast -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
     'ballast --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
+    'ballast --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'ballast --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
+    'ballast --container-runtime-endpoint') return ;;
+    'ballast --image-service-endpoint') return ;;
+    'ballast --kubelet-config') return ;;
+    'ballast --root-dir') return ;;
+    'ballast --eviction-pressure-transition-period') return ;;
+    'ballast --minimum-image-ttl-duration') return ;;
+    'ballast --minimum-container-ttl-duration') return ;;
+    'ballast --image-gc-high-threshold') return ;;
+    'ballast --image-gc-low-threshold') return ;;
+    'ballast --maximum-dead-containers-per-container') return ;;
+    'ballast --maximum-dead-containers') return ;;
+    'ballast --eviction-hard') return ;;
+    'ballast --eviction-soft') return ;;
+    'ballast --eviction-soft-grace-period') return ;;
+    'ballast --eviction-minimum-reclaim') return ;;
     'drill --check') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'drill --report') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'drill --runtime') return ;;
@@ -229,7 +246,7 @@ _reclaimd() {
     history) COMPREPLY=($(compgen -W '-h --help --since --object --limit -o --output --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim' -- "$current")) ;;
     config) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output' -- "$current")) ;;
     doctor) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output' -- "$current")) ;;
-    ballast) COMPREPLY=($(compgen -W '-h --help create status remove --file --size -o --output' -- "$current")) ;;
+    ballast) COMPREPLY=($(compgen -W '-h --help create status remove --file --size -o --output --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim' -- "$current")) ;;
     drill) COMPREPLY=($(compgen -W '-h --help --all --list --check --report --observe --runtime --fill --yes --allow-other-data --name --for --quiet --with-margin --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --logging-format -v --verbosity' -- "$current")) ;;
   esac
 }

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import argparse
 import signal
+from contextlib import closing
 from typing import Any
 
 from eviction.cli import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
-from eviction.cli.options import add_output, answer_json, answer_lines, exit_with
+from eviction.cli.options import (
+    add_configuration,
+    add_output,
+    answer_json,
+    answer_lines,
+    configuration_of,
+    exit_with,
+)
 from eviction.cli.progress import Progress
+from eviction.configuration.effective import Configuration
+from eviction.configuration.functions import FunctionKind
+from eviction.decision.thresholds import highest_mark
+from eviction.node.view import NodeView
 from reclaim.ballast.create import create_ballast
 from reclaim.ballast.file import Ballast, BallastRefused, read_ballast
 from reclaim.ballast.plan import BallastSettings, settings_problem
 from reclaim.ballast.release import remove_ballast
 from signals.quantity import QuantityError, format_bytes, parse_quantity, whole
+from signals.types import FilesystemRole
 
 CREATE, STATUS, REMOVE = "create", "status", "remove"
 
@@ -25,22 +38,53 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=(CREATE, STATUS, REMOVE),
         help="create: make it, where twice its size is available; status: is it there and whole; remove: unlink it",
     )
-    parser.add_argument("--file", metavar="FILE", required=True, help="the absolute path of the ballast")
-    parser.add_argument("--size", metavar="QUANTITY", required=True, help="its size, for example 1Gi")
+    parser.add_argument("--file", metavar="FILE", help="the absolute path of the ballast; else as configured")
+    parser.add_argument("--size", metavar="QUANTITY", help="its size, for example 1Gi; else as configured")
     add_output(parser)
+    add_configuration(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0; 1: refused or failed, and for `status` also where it is not there; 2: file or size are not allowed."""
+    if (arguments.file is None) != (arguments.size is None):
+        exit_with(EXIT_USAGE, "--file and --size go together; without both they are those of the configuration")
+    mark_bytes = 0
+    if arguments.file is not None:
+        settings = _settings(arguments.file, arguments.size)
+    else:
+        configuration = configuration_of(arguments)
+        settings, role = configured_ballast(configuration)
+        mark_bytes = _mark_bytes(configuration, role) if arguments.action == CREATE else 0
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what is half made is removed
+    return act(arguments.action, settings, as_json=arguments.output == "json", mark_bytes=mark_bytes)
+
+
+def _settings(path: str, size: str) -> BallastSettings:
     try:
-        size_bytes = whole(parse_quantity(arguments.size))
+        size_bytes = whole(parse_quantity(size))
     except QuantityError as error:
         exit_with(EXIT_USAGE, f"--size: {error}")
-    problem = settings_problem(arguments.file, size_bytes)
+    problem = settings_problem(path, size_bytes)
     if problem is not None:
         exit_with(EXIT_USAGE, problem)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what is half made is removed
-    return act(arguments.action, BallastSettings(arguments.file, size_bytes), as_json=arguments.output == "json")
+    return BallastSettings(path, size_bytes)
+
+
+def configured_ballast(configuration: Configuration) -> tuple[BallastSettings, FilesystemRole]:
+    """The ballast of the configuration, and the filesystem that it is on. Exits with 2 if there is none."""
+    named = [function for function in configuration.functions if function.kind is FunctionKind.BALLAST]
+    if not named:
+        name = FunctionKind.BALLAST
+        exit_with(EXIT_USAGE, f"reclaimFunctions has no {name}; name it there, or give --file and --size")
+    return BallastSettings(named[0].path, named[0].size_bytes), named[0].frees
+
+
+def _mark_bytes(configuration: Configuration, role: FilesystemRole) -> int:
+    """What has to stay available on the ballast's filesystem by the thresholds of the configuration, in bytes."""
+    with closing(NodeView(configuration)) as node:
+        node.locate()
+        observations = node.summary.observe()
+        return highest_mark(node.thresholds(observations.layout), observations, role)
 
 
 def act(action: str, settings: BallastSettings, *, as_json: bool, mark_bytes: int = 0) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from eviction.configuration.functions import FunctionKind
+from eviction.decision.thresholds import highest_mark
 from eviction.node.node import Node
 from eviction.reporting.log import Log
 from eviction.types import Decision
@@ -11,7 +12,7 @@ from reclaim.ballast.keeper import BallastKeeper
 from reclaim.ballast.plan import BallastSettings
 from reclaim.execution.workers import Workers
 from signals.quantity import format_bytes
-from signals.types import FilesystemRole, SignalObservations
+from signals.types import SignalObservations
 
 
 class BallastKeepers:
@@ -39,7 +40,7 @@ class BallastKeepers:
         for role, keeper in self._keepers:
             if role in observations.filesystems:
                 available = observations.filesystems[role][1].available_bytes
-                mark = self._highest_mark(role, observations)
+                mark = highest_mark(self._node.thresholds(observations.layout), observations, role)
                 keeper.restore_if_room(available, mark, observations.time, under_pressure=under_pressure)
 
     def close(self) -> None:
@@ -47,20 +48,6 @@ class BallastKeepers:
         for _, keeper in self._keepers:
             keeper.close()
         self._threads.close()
-
-    def _highest_mark(self, role: FilesystemRole, observations: SignalObservations) -> int:
-        """What has to stay available on this filesystem, by whatever signal of it."""
-        device = observations.filesystems[role][0].device_id
-        marks = [
-            threshold.mark_with_min_reclaim(observation.capacity)
-            for threshold in self._node.thresholds(observations.layout)
-            for observation in (observations.signals.get(threshold.signal),)
-            if observation is not None
-            and not threshold.signal.counts_inodes
-            and observation.filesystem is not None
-            and observation.filesystem.device_id == device
-        ]
-        return max(marks, default=0)
 
     def _keeper(self, settings: BallastSettings) -> BallastKeeper:
         return BallastKeeper(settings, self._threads.run, self._report)

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 from eviction.types import NodeCondition, Threshold
-from signals.types import Signal, SignalObservation, SignalObservations, order_of
+from signals.types import FilesystemRole, Signal, SignalObservation, SignalObservations, order_of
 
 Observations = Mapping[Signal, SignalObservation]
 
@@ -123,3 +123,19 @@ def unreadable(observations: SignalObservations, thresholds: tuple[Threshold, ..
     is no failure."""
     roles = {unavailable.role for unavailable in observations.unavailable}
     return tuple(threshold for threshold in thresholds if threshold.signal.filesystem in roles)
+
+
+def highest_mark(thresholds: Iterable[Threshold], observations: SignalObservations, role: FilesystemRole) -> int:
+    """The bytes that have to stay available on the filesystem of a role, with what is reclaimed at least, by whatever
+    signal of that filesystem; 0 without a threshold or a reading."""
+    found = observations.filesystems.get(role)
+    if found is None:
+        return 0
+    device_id, marks = found[0].device_id, [0]
+    for threshold in thresholds:
+        observation = observations.signals.get(threshold.signal)
+        if observation is None or observation.filesystem is None or threshold.signal.counts_inodes:
+            continue
+        if observation.filesystem.device_id == device_id:
+            marks.append(threshold.mark_with_min_reclaim(observation.capacity))
+    return max(marks)

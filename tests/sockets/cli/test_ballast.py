@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
-from tests.reclaimd_process import answer, reclaimd, reclaimd_here
+from tests.reclaimd_process import answer, reclaimd, reclaimd_here, write_configuration
 
 MIB = 1 << 20
 SIZE = 4 * MIB
@@ -83,11 +84,34 @@ def test_more_than_half_of_what_is_available_is_not_made(file: str, tmp_path: Pa
     assert os.listdir(tmp_path) == []
 
 
+def test_file_and_size_are_those_of_the_configuration(tmp_path: Path) -> None:
+    """Made, shown and removed without naming them again; its filesystem keeps its marks."""
+    found = os.statvfs(tmp_path)
+    room = found.f_bavail * found.f_frsize
+    fields = {
+        "containerRuntimeEndpoint": "none",
+        "filesystems": [{"name": "data", "path": str(tmp_path)}],
+        "reclaimFunctions": [
+            {"name": "ReleaseBallast", "file": str(tmp_path / "ballast"), "size": "4Mi", "frees": "data"}
+        ],
+        "evictionMinimumReclaim": {"data.available": "0"},
+    }
+    low = write_configuration(tmp_path / "low.yaml", **fields, evictionHard={"data.available": "1Mi"})
+    high = write_configuration(tmp_path / "high.yaml", **fields, evictionHard={"data.available": str(room - 1)})
+    refused = reclaimd_here("ballast", "create", "--config", str(high))
+    assert (refused.returncode, "it is only made where twice its size" in refused.stderr) == (1, True)
+    made = reclaimd_here("ballast", "create", "--config", str(low), "-o", "json")
+    assert json.loads(made.stdout)["allocated_bytes"] == 4 << 20
+    assert reclaimd_here("ballast", "remove", "--config", str(low)).returncode == 0
+    assert not (tmp_path / "ballast").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("create", "--size", "1Gi"), "--file"),
-        (("create", "--file", "/a"), "--size"),
+        (("create", "--size", "1Gi"), "--file and --size go together"),
+        (("create",), "reclaimFunctions has no ReleaseBallast; name it there, or give --file and --size"),
+        (("create", "--file", "/a"), "--file and --size go together"),
         (("create", "--file", "a", "--size", "1Gi"), "'a'; allowed is an absolute path"),
         (("create", "--file", "/a", "--size", "a lot"), "--size: 'a lot' is not"),
         (("create", "--file", "/a", "--size", "1Ki"), "allowed are 1048576 to"),
