@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eviction.reporting.log import escaped
-from eviction.reporting.tables import amount
+from eviction.reporting.tables import amount, layout_in_words
 from signals.quantity import format_bytes, format_duration
 from signals.types import Signal
 
@@ -89,7 +89,8 @@ def _head(status: Mapping[str, Any]) -> Line:
     doing = str(status["doing"] or "watching")
     paused = status["paused_for_seconds"]
     pause = (Piece(f"  paused for {format_duration(paused)}", "warning"),) if paused > 0 else ()
-    layout = f"  layout {status['layout'] or 'not known yet'}"
+    seen = (observation["signal"] for observation in status["observations"])
+    layout = f"  layout {layout_in_words(status['layout'], seen)}"
     age = status["heartbeat_age_seconds"]
     beat = Piece(f"  last observation {age:.1f} s ago", "faint")
     return (state, Piece(f"  {escaped(doing)}"), *pause, Piece(layout, "faint"), beat)

@@ -97,7 +97,7 @@ def read_configuration(arguments: argparse.Namespace) -> Configuration:
             flags[field] = parse_pairs(flag, value, operator)
     configuration = load(arguments.config, os.environ, flags, arguments.config_dir)
     for endpoint in (configuration.runtime_endpoint, configuration.image_endpoint):
-        if endpoint:
+        if endpoint and configuration.has_runtime:
             socket_path(endpoint)
     return configuration
 

@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
                 *signals_table(observations, node.thresholds(observations.layout), columns()),
                 "",
                 *plan_lines(record, columns()),
-                pods_line(source, pods_problem),
+                *([pods_line(source, pods_problem)] if node.configuration.has_runtime else []),
                 *([] if doubt is None else [f"pods: {escaped(doubt.sentence)}"]),
             ]
         )

@@ -99,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     watches = _Watches(FsWatcher((), observe_now), configuration.root_directory, enabled=not arguments.no_watch)
     gc.freeze()  # imported objects are never freed, so a garbage collection during a pass need not go through them
     log.info(
-        f"started on {configuration.root_directory}; thresholds: "
+        f"started on {started_on(configuration)}; thresholds: "
         + ", ".join(f"{t.signal} {t.text()}" for t in configuration.thresholds),
         endpoint=node.endpoint.runtime,
     )
@@ -137,6 +137,12 @@ def run(arguments: argparse.Namespace) -> int:
     log.finish()
     lock.close()
     return EXIT_OK
+
+
+def started_on(configuration: Configuration) -> str:
+    """What is watched, in words: the kubelet's directory, and filesystems of the configuration's own."""
+    own = [f"{role} ({path})" for role, path in configuration.filesystems.items()]
+    return ", ".join([*([configuration.root_directory] if configuration.has_runtime else []), *own])
 
 
 def both(first: Callable[[Outcome], None], second: Callable[[Outcome], None]) -> Callable[[Outcome], None]:

@@ -19,7 +19,7 @@ from eviction.cli.progress import Progress
 from eviction.control.socket import ControlUnavailable, ask
 from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import shortened
-from eviction.reporting.tables import amount, table
+from eviction.reporting.tables import amount, layout_in_words, table
 from signals.quantity import format_bytes, format_duration
 from signals.types import Signal
 
@@ -54,7 +54,8 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
     """The answer for people."""
     conditions = ", ".join(status["conditions"]) or "no DiskPressure"
     doing = status["doing"] or "watching"
-    head = [f"{conditions}; {doing}; layout {status['layout'] or 'not known yet'}"]
+    layout = layout_in_words(status["layout"], (one["signal"] for one in status["observations"]))
+    head = [f"{conditions}; {doing}; layout {layout}"]
     available = {observation["signal"]: observation["available"] for observation in status["observations"]}
     rows = [["SIGNAL", "AVAILABLE", "MARK", "TIME TO THE MARK"]]
     for threshold in status["thresholds"]:

@@ -96,7 +96,11 @@ class Announcements:
         self._throttled_log.warn(f"held off: {why}", key="held off", reason="held_off")
 
     def reclaiming(self, threshold: Threshold) -> None:
-        """Before every pass: the kubelet's event. Until the pressure is over, an equal one counts as repeated."""
+        """Before every pass: the kubelet's event, or a line of the log where the filesystem is none of the kubelet's.
+        Until the pressure is over, an equal event counts as repeated."""
+        if not threshold.signal.filesystem.kubelets:
+            self._throttled_log.warn(f"attempting to reclaim {threshold.signal}", key=f"reclaiming {threshold.signal}")
+            return
         sentence = reclaiming_sentence(threshold)
         repeated = sentence in self._reclaiming
         self._reclaiming.add(sentence)

@@ -62,7 +62,7 @@ def check_containerd_frees_late(facts: NodeFacts) -> Iterator[Finding]:
 
 def check_sandbox_image(facts: NodeFacts) -> Iterator[Finding]:
     """Without the sandbox image no pod starts; if it is unknown, no image is removed at all."""
-    if facts.runtime_problem:
+    if facts.runtime_problem or facts.socket is None:
         return
     pin = "ctr -n k8s.io images label IMAGE io.cri-containerd.pinned=pinned; containerd 1.6.36, 1.7.13 and 2 pin it"
     if facts.sandbox_image is None and not facts.sandbox_image_pinned:

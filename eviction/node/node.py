@@ -155,7 +155,7 @@ class Node(NodeView):
             self.summary.observe,
             self._places,
             lambda: self.pods.marked(directories.pod_states()),
-            lambda: CriClient(self.endpoint.runtime, self.endpoint.image, ASK_SECONDS),
+            self._survey_client,
             self.clock,
         )
         self.responder = Responder(
@@ -177,6 +177,11 @@ class Node(NodeView):
         pressure = PressureOfPass(self.summary.observe)
         self.begin_pass = pressure.begin
         return functions_of(self.configuration, pressure, self._program_line)
+
+    def _survey_client(self) -> CriClient | None:
+        if not self.configuration.has_runtime:
+            return None
+        return CriClient(self.endpoint.runtime, self.endpoint.image, ASK_SECONDS)
 
     def _program_line(self, name: str, line: str) -> None:
         self.on_program_line(name, line)
@@ -299,8 +304,8 @@ class Node(NodeView):
 
     @property
     def pods_doubt(self) -> Doubt | None:
-        """Why no pod counts as gone: the kubelet's directories are not believed. None if they are."""
-        return self.pods.doubt
+        """Why no pod counts as gone: the kubelet's directories are not believed. None if they are, or nobody asks."""
+        return self.pods.doubt if self.configuration.has_runtime else None
 
     def compare_pods(self) -> Doubt | None:
         """Compares the kubelet's directories with what the runtime holds now. Raises RuntimeUnavailable."""

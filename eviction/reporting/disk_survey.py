@@ -74,14 +74,14 @@ class Places:
 
 class DiskSurvey:
     """Measures one node. `observe`, `places` and `pods` are called each time; `service` makes a client with a short
-    deadline, which is closed afterwards."""
+    deadline, which is closed afterwards; None where there is no runtime."""
 
     def __init__(
         self,
         observe: Callable[[], SignalObservations],
         places: Callable[[], Places],
         pods: Callable[[], PodStates],
-        service: Callable[[], ClosingUsageService],
+        service: Callable[[], ClosingUsageService | None],
         clock: Clock,
         count_seconds: float = COUNT_SECONDS,
     ):
@@ -191,8 +191,10 @@ class DiskSurvey:
     def _asked(self) -> tuple[int | None, bool, dict[str, int] | None]:
         """From the runtime: the size of its image store, whether writable layers are on another filesystem, and the
         size of each by container id."""
-        service = self._service()
         reported, own_filesystem, layers = None, False, None
+        service = self._service()
+        if service is None:
+            return reported, own_filesystem, layers
         try:
             info = service.image_fs_info()
             reported = info.image_used_bytes

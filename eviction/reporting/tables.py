@@ -8,7 +8,7 @@ from eviction.decision.thresholds import thresholds_met, usable
 from eviction.reporting.log import escaped
 from eviction.types import Threshold
 from signals.quantity import format_bytes, format_duration
-from signals.types import KUBELET_SIGNALS, Signal, SignalObservations, in_order
+from signals.types import KUBELET_ROLES, Signal, SignalObservations, in_order
 
 GAP = "  "
 INDENT = "    "
@@ -54,7 +54,7 @@ def signals_table(
     """Each signal with its thresholds, headroom and state, then layout and filesystems."""
     met = thresholds_met(thresholds, usable(observations.signals), enforce_min_reclaim=False)
     rows = [["SIGNAL", "AVAILABLE", "CAPACITY", "MARK", "HEADROOM", "STATE", "FILESYSTEM"]]
-    for signal in in_order({*KUBELET_SIGNALS, *observations.signals, *(threshold.signal for threshold in thresholds)}):
+    for signal in in_order({*observations.signals, *(threshold.signal for threshold in thresholds)}):
         observation = observations.signals.get(signal)
         mine = [threshold for threshold in thresholds if threshold.signal is signal]
         if observation is None:
@@ -71,12 +71,21 @@ def signals_table(
             state = "stale" if observation.stale else _state(threshold, threshold in met)
             rows.append([*seen, shown, amount(signal, observation.available - mark), state, where])
     lines = table(rows, width)
-    lines.append(f"layout: {observations.layout or 'not known yet'}")
+    unknown = [unavailable.role for unavailable in observations.unavailable]
+    lines.append(f"layout: {layout_in_words(observations.layout, (*observations.filesystems, *unknown))}")
     lines += [f"{role}: {escaped(identity.path)}" for role, (identity, _) in observations.filesystems.items()]
     lines += [
         f"{unavailable.role}: not readable: {escaped(unavailable.reason)}" for unavailable in observations.unavailable
     ]
     return lines
+
+
+def layout_in_words(layout: str | None, roles: Iterable[str]) -> str:
+    """The layout; without one, whether it will be known. `roles`: the filesystems of the node, or their signals."""
+    if layout is not None:
+        return layout
+    kubelets = any(role.partition(".")[0] in KUBELET_ROLES for role in roles)
+    return "not known yet" if kubelets else "none, as there is no runtime"
 
 
 def _state(threshold: Threshold, met: bool) -> str:
