@@ -84,8 +84,8 @@ def layout_in_words(layout: str | None, roles: Iterable[str]) -> str:
     """The layout; without one, whether it will be known. `roles`: the filesystems of the node, or their signals."""
     if layout is not None:
         return layout
-    kubelets = any(role.partition(".")[0] in KUBELET_ROLES for role in roles)
-    return "not known yet" if kubelets else "none, as there is no runtime"
+    kubelets = [role.partition(".")[0] in KUBELET_ROLES for role in roles]
+    return "none, as there is no runtime" if kubelets and not any(kubelets) else "not known yet"
 
 
 def _state(threshold: Threshold, met: bool) -> str:
