@@ -77,6 +77,5 @@ def test_a_build_cache_is_pruned_before_an_image_goes(make_node: NodeFactory, tm
     assert (done.returncode, node.cri.image_ids()) == (0, images)
     assert abs(measured - gained) <= MIB, "but for what containerd writes meanwhile"
     assert gained >= 50 * MIB
-    print(
-        f"\\nbuild cache: {len(records)} passes, {FILES - len(left)} of {FILES} files, measured {measured}, statvfs {gained}"
-    )
+    gone = FILES - len(left)
+    print(f"\nbuild cache: {len(records)} passes, {gone} of {FILES} files; measured {measured}, statvfs {gained}")
