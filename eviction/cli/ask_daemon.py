@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 from eviction.cli.readers import takes_words
 from eviction.configuration.fingerprint import fingerprint_of
+from eviction.configuration.usual_files import configuration_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,12 +50,13 @@ def ask_daemon(command: str, words: Sequence[str]) -> int | None:
     parsed = read_words(command, words)
     if parsed is None:
         return None
-    options, files = parsed
+    options, given = parsed
+    files = configuration_files(given.get("config"), given.get("config_dir"), os.environ)
     try:
-        path = control_socket_of(files.get("config"), files.get("config_dir"))
+        path = control_socket_of(*files)
         if sys.stdout.isatty():
             options["width"] = os.get_terminal_size(sys.stdout.fileno()).columns or None
-        fingerprint = fingerprint_of(files.get("config"), files.get("config_dir"), {}, os.environ)
+        fingerprint = fingerprint_of(*files, {}, os.environ)
         answer = _converse(path, {"command": command, "options": options, "told": fingerprint})
     except NotAskedError as reason:
         if not reason.silent:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from eviction.cli import EXIT_OK
+from eviction.cli.daemon_configuration import mention_other_configuration
 from eviction.cli.options import (
     add_configuration,
     add_output,
@@ -35,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0; 2 when the configuration is invalid."""
     configuration = configuration_of(arguments)
+    mention_other_configuration(arguments, configuration.control_socket)
     node = NodeView(configuration, read_deadline_seconds=2.0)
     try:
         with Progress("asking the runtime where the images are, and looking at the filesystems"):

@@ -6,6 +6,7 @@ import argparse
 from dataclasses import asdict
 
 from eviction.cli import EXIT_NOT_RELIEVED, EXIT_OK
+from eviction.cli.daemon_configuration import mention_other_configuration
 from eviction.cli.options import add_configuration, add_output, answer_json, answer_lines, configuration_of
 from eviction.cli.progress import Progress
 from eviction.doctor.examine import examine, healthy
@@ -24,7 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0 without findings (notes do not count), 1 with findings."""
-    node = Node(configuration_of(arguments), read_deadline_seconds=2.0)
+    configuration = configuration_of(arguments)
+    mention_other_configuration(arguments, configuration.control_socket)
+    node = Node(configuration, read_deadline_seconds=2.0)
     try:
         with Progress("asking the runtime, the kernel and the daemon"):
             facts = gather(node)

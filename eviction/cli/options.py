@@ -15,6 +15,7 @@ from eviction.cli import EXIT_USAGE
 from eviction.cli.readers import takes_words
 from eviction.configuration.effective import Configuration, ConfigurationError, load
 from eviction.configuration.sources import parse_pairs
+from eviction.configuration.usual_files import configuration_files
 from eviction.reporting.log import Log, escaped, goes_to_journal
 from reclaim.cri.calls import EndpointError, socket_path
 from signals.clock import SystemClock
@@ -50,7 +51,11 @@ _PAIR_FLAGS = {
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the configuration."""
-    parser.add_argument("--config", metavar="FILE", help="the configuration file")
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help="the configuration file; else $RECLAIMD_CONFIG, else the usual one; empty: none",
+    )
     parser.add_argument("--config-dir", metavar="DIR", help="drop-ins: *.conf, in the order of their names")
     for flag, (_, text) in _TEXT_FLAGS.items():
         parser.add_argument(f"--{flag}", metavar="VALUE", help=text)
@@ -95,7 +100,8 @@ def read_configuration(arguments: argparse.Namespace) -> Configuration:
         value = getattr(arguments, flag.replace("-", "_"))
         if value is not None:
             flags[field] = parse_pairs(flag, value, operator)
-    configuration = load(arguments.config, os.environ, flags, arguments.config_dir)
+    file, directory = configuration_files(arguments.config, arguments.config_dir, os.environ)
+    configuration = load(file, os.environ, flags, directory)
     for endpoint in (configuration.runtime_endpoint, configuration.image_endpoint):
         if endpoint and configuration.has_runtime:
             socket_path(endpoint)

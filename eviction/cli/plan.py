@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from eviction.cli import EXIT_OK, EXIT_READING, EXIT_RUNTIME, EXIT_USAGE
+from eviction.cli.daemon_configuration import mention_other_configuration
 from eviction.cli.options import (
     add_configuration,
     add_output,
@@ -61,7 +62,9 @@ def run(arguments: argparse.Namespace) -> int:
         return plan_pods.run(arguments)
     if arguments.signal is not None:
         exit_with(EXIT_USAGE, "--signal has no effect without --pods")
-    with closing(Node(configuration_of(arguments), dry_run=True)) as node:
+    configuration = configuration_of(arguments)
+    mention_other_configuration(arguments, configuration.control_socket)
+    with closing(Node(configuration, dry_run=True)) as node:
         problem, observations, decision = observe(node)
         if not observations.signals:
             unread = "; ".join(each.reason for each in observations.unavailable)

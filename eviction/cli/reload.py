@@ -8,6 +8,7 @@ import os
 from eviction.cli.options import configuration_flags, read_configuration
 from eviction.configuration.effective import ConfigurationError
 from eviction.configuration.fingerprint import Fingerprint, fingerprint_of
+from eviction.configuration.usual_files import configuration_files
 from eviction.daemon.endpoints import DaemonEndpoints, within_watchdog
 from eviction.daemon.manager import Manager
 from eviction.reporting.explain import no_effect_sentences
@@ -32,7 +33,8 @@ class LoadedConfiguration:
         """Takes the fingerprint of the files and flags as they are now."""
         given = self._arguments
         try:
-            self.fingerprint = fingerprint_of(given.config, given.config_dir, configuration_flags(given), os.environ)
+            files = configuration_files(given.config, given.config_dir, os.environ)
+            self.fingerprint = fingerprint_of(*files, configuration_flags(given), os.environ)
         except OSError:
             self.clear()
 

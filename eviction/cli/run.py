@@ -7,6 +7,7 @@ import gc
 import os
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from eviction.cli import EXIT_HELD, EXIT_NO_RESOURCES, EXIT_OK, EXIT_USAGE
 from eviction.cli.node_lock import LockRefused, NodeHeld, NodeLock
@@ -204,7 +205,11 @@ def start_control(
         "reclaim": lambda request: manager.requests.converse(request, loaded.fingerprint),
         "check": lambda request: check_for_client(request, loaded.fingerprint, node),
     }
-    server = ControlServer(path, {"status": manager.status, "brief": manager.brief}, conversations)
+    answers: dict[str, Callable[[], dict[str, Any]]] = {
+        "status": lambda: {**manager.status(), "configuration": loaded.fingerprint},
+        "brief": lambda: {**manager.brief(), "configuration": loaded.fingerprint},
+    }
+    server = ControlServer(path, answers, conversations)
     try:
         server.start()
     except ControlUnavailable as error:

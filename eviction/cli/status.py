@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from eviction.cli import EXIT_OK, EXIT_RUNTIME
+from eviction.cli.daemon_configuration import mention_other_configuration
 from eviction.cli.options import (
     add_configuration,
     add_output,
@@ -41,6 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
             status = ask(path, "status")
     except ControlUnavailable as error:
         exit_with(EXIT_RUNTIME, str(error))
+    mention_other_configuration(arguments, path, status)
     if not arguments.history:
         status.pop("history", None)
     if arguments.output == "json":
