@@ -19,9 +19,8 @@ def mention_other_configuration(
 
     `status`: the daemon's answer, if the command has it; else the daemon is asked.
     """
-    if not os.path.exists(control_socket) or any(
-        value is not None for value in configuration_flags(arguments).values()
-    ):
+    flags = configuration_flags(arguments)
+    if not os.path.exists(control_socket) or any(value is not None for value in flags.values()):
         return
     from eviction.control.socket import ControlUnavailable, ask  # only where there may be a daemon
 
