@@ -21,6 +21,7 @@ from eviction.cli.progress import Progress
 from eviction.configuration.effective import Configuration
 from eviction.decision.ladder import LadderMark, ladder, later_than_kubelet
 from eviction.decision.threshold_config import update_container_fs_thresholds
+from eviction.node.table_warnings import table_warnings
 from eviction.node.view import NodeView
 from eviction.reporting.explain import late_threshold_sentence, no_effect_sentences
 from eviction.reporting.tables import amount, table
@@ -58,6 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
         answer_lines([*_values(configuration), "", *_ladder(marks, observations)])
     kubelets = configuration.kubelet.thresholds.thresholds if configuration.kubelet is not None else ()
     for sentence in no_effect_sentences(configuration.thresholds):
+        print_words(f"warning: {sentence}")
+    for sentence in table_warnings(configuration, observations):
         print_words(f"warning: {sentence}")
     for later in later_than_kubelet(node.thresholds(observations.layout), kubelets, observations.signals):
         print_words(f"warning: {late_threshold_sentence(later)}")

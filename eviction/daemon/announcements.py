@@ -11,6 +11,7 @@ from eviction.daemon.worker import Task
 from eviction.decision.ladder import later_than_kubelet
 from eviction.decision.reclaim_table import RELEASE_SPECULATIVE_PREALLOCATION
 from eviction.node.node import Node
+from eviction.node.table_warnings import table_warnings
 from eviction.reporting.disk_survey import explained
 from eviction.reporting.explain import (
     below_sentence,
@@ -44,7 +45,7 @@ class Announcements:
         self.conditions: frozenset[NodeCondition] = frozenset()
         self._reclaiming: set[str] = set()  # what was announced to be reclaimed during this pressure
         self._empty_row_due = float("-inf")
-        self._explained = self._late_thresholds_written = False
+        self._explained = self._configuration_examined = False
         self._no_way_to_kubelet: str | None = None
         self._not_released: set[str] = set()  # the reasons that were written
 
@@ -54,7 +55,7 @@ class Announcements:
             if unavailable.reason == self._node.summary.imagefs_problem:
                 continue  # `runtime_asked` announces it
             self._throttled_log.warn(f"{unavailable.role}: {unavailable.reason}", signal=str(unavailable.role))
-        self._warn_of_late_thresholds(observations)
+        self._warn_of_the_configuration(observations)
         if task is not None and (took := now - task.started) > SLOW_SECONDS:
             sentence = f"{task.what}: the runtime has not answered for {format_duration(took)}"
             self._throttled_log.warn(sentence, key="slow")
@@ -69,19 +70,25 @@ class Announcements:
             self._explained = False
             self._log.info("no DiskPressure any more", condition="DiskPressure", status=False)
 
-    def _warn_of_late_thresholds(self, observations: SignalObservations) -> None:
-        """Once for each configuration: the thresholds that act later than the kubelet's own."""
-        kubelet = self._node.configuration.kubelet
-        if kubelet is None or observations.layout is None or self._late_thresholds_written:
+    def _warn_of_the_configuration(self, observations: SignalObservations) -> None:
+        """Once for each configuration, when the layout is known: rows that cannot relieve their signal, and thresholds
+        that act later than the kubelet's own."""
+        configuration = self._node.configuration
+        unknown = configuration.has_runtime and observations.layout is None
+        if unknown or self._configuration_examined:
             return
-        self._late_thresholds_written = True
-        ours = self._node.thresholds(observations.layout)
-        for late in later_than_kubelet(ours, kubelet.thresholds.thresholds, observations.signals):
+        self._configuration_examined = True
+        for sentence in table_warnings(configuration, observations):
+            self._log.warning(sentence)
+        if configuration.kubelet is None:
+            return
+        ours, kubelets = self._node.thresholds(observations.layout), configuration.kubelet.thresholds.thresholds
+        for late in later_than_kubelet(ours, kubelets, observations.signals):
             self._log.warning(late_threshold_sentence(late))
 
     def reloaded(self, need_restart: tuple[str, ...]) -> None:
         """After a reload: the fields that differ and only a restart can change."""
-        self._late_thresholds_written = False
+        self._configuration_examined = False
         if need_restart:
             self._log.warning(f"reloaded, but {' and '.join(need_restart)} need a restart and stay as they were")
         else:

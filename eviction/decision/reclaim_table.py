@@ -40,6 +40,9 @@ _I: Final = DELETE_UNUSED_IMAGES
 ReclaimTable = Mapping[tuple[FilesystemRole, FsLayout], tuple[str, ...]]
 """The names of functions by filesystem and layout. What a name stands for is in `reclaim.functions`."""
 
+FREES: Final[Mapping[str, FilesystemRole]] = {_C: FilesystemRole.CONTAINERFS, _I: FilesystemRole.IMAGEFS}
+"""On which filesystem the kubelet's functions free space, as `reclaim.functions` has it."""
+
 RECLAIM_TABLE: Final[ReclaimTable] = {
     (FilesystemRole.NODEFS, FsLayout.SINGLE): (_C, _I),
     (FilesystemRole.NODEFS, FsLayout.DEDICATED_IMAGEFS): (),

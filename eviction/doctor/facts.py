@@ -10,11 +10,12 @@ import stat
 from dataclasses import replace
 
 from eviction.control.socket import ControlUnavailable, ask
-from eviction.doctor.findings import HeldImages, NodeFacts, RowFacts, Snapshotter, SocketFacts, XfsFacts
+from eviction.doctor.findings import HeldImages, NodeFacts, Snapshotter, SocketFacts, XfsFacts
 from eviction.node.giving_back import SWITCHED_OFF, xfs_mount_points
 from eviction.node.node import Node
 from eviction.reporting.disk_survey import CONTENT, SNAPSHOTTER
 from eviction.reporting.filesystem_facts import filesystem_facts, paths_that_answer
+from eviction.reporting.table_problems import RowFacts, rows_of
 from reclaim.cri.calls import socket_path
 from reclaim.images.in_use import images_in_use
 from reclaim.images.keep_list import parse_keep_list
@@ -26,7 +27,7 @@ from reclaim.types import Listing, PodSandboxState, RuntimeUnavailable
 from reclaim.xfs.client import XfsHelper
 from signals.filesystems import describe_mount
 from signals.mount_table import mounts_of
-from signals.types import SignalObservations, in_order
+from signals.types import SignalObservations
 
 MAX_USER_INSTANCES = "/proc/sys/fs/inotify/max_user_instances"
 HELPER_SECONDS = 2.0  # systemd may have to start it first
@@ -68,14 +69,8 @@ def gather(node: Node) -> NodeFacts:
 def row_facts(node: Node, observations: SignalObservations) -> tuple[RowFacts, ...]:
     """The rows of the signals that are observed."""
     config, functions = node.responder.state.config, node.collector.functions
-    return tuple(
-        RowFacts(
-            signal,
-            tuple((name, functions[name].frees) for name in config.row(signal, observations)),
-            configured=signal in config.rows,
-        )
-        for signal in in_order(observations.signals)
-    )
+    rows = {signal: config.row(signal, observations) for signal in observations.signals}
+    return rows_of(rows, config.rows, {name: function.frees for name, function in functions.items()})
 
 
 def xfs_facts(node: Node, observations: SignalObservations) -> tuple[XfsFacts, ...]:

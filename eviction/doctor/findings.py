@@ -11,9 +11,10 @@ from enum import StrEnum
 
 from eviction.configuration.kubelet import KubeletConfiguration
 from eviction.reporting.filesystem_facts import FilesystemFacts
+from eviction.reporting.table_problems import RowFacts
 from eviction.types import Threshold
 from reclaim.services import RuntimeVersion
-from signals.types import Signal, SignalObservations
+from signals.types import SignalObservations
 
 
 class Severity(StrEnum):
@@ -72,16 +73,6 @@ class XfsFacts:
     mount_point: str
     allocsize: str
     problem: str
-
-
-@dataclass(frozen=True, slots=True)
-class RowFacts:
-    """The row of a signal: each function with the role of the filesystem on which it frees (None: on any).
-    `configured`: whether it is the configuration's."""
-
-    signal: Signal
-    functions: tuple[tuple[str, str | None], ...]
-    configured: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eviction.decision.reclaim_table import RECLAIM_TABLE, functions_of
+from eviction.decision.reclaim_table import FREES, RECLAIM_TABLE, functions_of
 from reclaim.functions import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, FUNCTIONS, Filesystem, table_of
 from reclaim.types import Kind
 from signals.types import KUBELET_ROLES
@@ -18,6 +18,11 @@ def test_the_rows_call_exactly_these_functions() -> None:
 def test_what_a_function_frees_is_on_a_filesystem_of_the_node() -> None:
     """`reclaim` imports nothing of `signals`: the two lists of words are held together here."""
     assert {str(role) for role in Filesystem} == {str(role) for role in KUBELET_ROLES}
+
+
+def test_the_table_knows_where_each_function_frees() -> None:
+    """So that a row of the configuration is examined without the functions themselves."""
+    assert {name: function.frees for name, function in FUNCTIONS.items() if function.frees is not None} == FREES
 
 
 def test_every_kind_of_object_belongs_to_a_function() -> None:

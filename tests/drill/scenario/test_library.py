@@ -28,6 +28,8 @@ from tests.sockets.mounts import need_mounts
 # By scenario: a wrong expectation, and the check that has to fail because of it.
 MUTATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "answers-lost": ({"goes": ("image registry.example/app:1",)}, "image registry.example/app:1"),
+    "ballast-last": ({"stays": ("file ballast",)}, "file ballast"),
+    "containerd-garbage": ({"stays": ("file content/left-behind",)}, "file content/left-behind"),
     "crowd-of-dead": ({"stays": ("container default/looping-01/app#19",)}, "container default/looping-01/app#19"),
     "cri-o": ({"goes": ("image registry.example/app:1",)}, "image registry.example/app:1"),
     "cut-lists": ({"first_removal_within_seconds": 0.0}, "first removal"),
@@ -51,10 +53,13 @@ MUTATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "minimum-reclaim": ({"goes": ("image registry.example/old-06:1",)}, "image registry.example/old-06:1"),
     "nodefs-inodes": ({"goes": ("container default/web/*",)}, "container default/web/*"),
     "older-runtime": ({"goes": ("image registry.k8s.io/pause:1",)}, "image registry.k8s.io/pause:1"),
+    "own-filesystem": ({"goes": ("file buildcache/0040",)}, "file buildcache/0040"),
     "outrun": ({"goes": ("image registry.example/old-30:1",)}, "image registry.example/old-30:1"),
     "periodic-gc": ({"stays": ("container default/crashed/app#0",)}, "container default/crashed/app#0"),
     "pressured-node": ({"stays": ("container default/finished/*",)}, "container default/finished/*"),
     "pretended-removals": ({"goes": ("image registry.example/old-01:1",)}, "image registry.example/old-01:1"),
+    "programs-misbehave": ({"relieved_within_seconds": 0.0}, "relieved"),
+    "rotated-logs": ({"goes": ("log default_web_*",)}, "log default_web_*"),
     "reboot-hold-off": ({"first_removal_within_seconds": 0.0}, "first removal"),
     "rollout-pull": ({"condition": ConditionExpectation(never=True)}, "DiskPressure"),
     "runtime-away": ({"faults_triggered": 2}, "faults"),

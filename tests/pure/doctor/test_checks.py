@@ -11,8 +11,9 @@ from eviction.cli.doctor import lines
 from eviction.configuration.effective import load
 from eviction.doctor import disk_checks, node_checks, table_checks
 from eviction.doctor.examine import CHECKS, examine, healthy
-from eviction.doctor.findings import Finding, HeldImages, NodeFacts, RowFacts, Severity, Snapshotter, SocketFacts
+from eviction.doctor.findings import Finding, HeldImages, NodeFacts, Severity, Snapshotter, SocketFacts
 from eviction.reporting.filesystem_facts import filesystem_facts
+from eviction.reporting.table_problems import RowFacts
 from reclaim.services import RuntimeVersion
 from signals.mounts import Mount
 from signals.types import FilesystemIdentity, FilesystemRole, FsLayout, FsStats, Signal, SignalObservations, Unavailable

@@ -13,6 +13,7 @@ import pytest
 from eviction.configuration.effective import Extent, load
 from eviction.node.node import Node
 from eviction.node.responder import Request
+from eviction.node.table_warnings import table_warnings
 from eviction.reporting.pass_record import PassResult, pass_json
 from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused
 from reclaim.execution.stages import Stage, StagePlan
@@ -207,6 +208,27 @@ def test_a_function_rests_after_a_call(small_node: SmallNode) -> None:
     again = relieve(node)
     assert (len(files.calls), again.removals) == (1, ())
     assert "prune was not called: its cooldown is not over, so it rests for" in again.reason
+
+
+def test_rows_that_cannot_relieve_their_signal_are_told(small_node: SmallNode, cache: Path) -> None:
+    """A function that frees elsewhere, and a row whose signal has no threshold; what is right is not told."""
+    node = small_node.node(
+        filesystems=[{"name": "buildcache", "path": str(cache)}],
+        reclaimFunctions=[entry(), entry("elsewhere", "nodefs"), {"name": "DeleteRotatedLogs"}],
+        reclaimTable={
+            str(CACHE): [PRUNE, "elsewhere", "DeleteUnusedImages"],
+            "buildcache.inodesFree": [PRUNE],
+            "nodefs.available": ["DeleteRotatedLogs", "DeleteUnusedImages"],
+        },
+        evictionHard={str(CACHE): "1Mi", "nodefs.available": "1Mi"},
+    )
+    node.locate()
+    found = table_warnings(node.configuration, node.summary.observe())
+    assert [sentence.partition(":")[0] for sentence in found] == [
+        "elsewhere frees nothing where buildcache.available is short",
+        "DeleteUnusedImages frees nothing where buildcache.available is short",
+        "nothing calls the row of buildcache.inodesFree",
+    ]
 
 
 def test_a_machine_without_a_runtime_is_relieved(cache: Path) -> None:
