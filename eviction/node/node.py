@@ -174,7 +174,7 @@ class Node(NodeView):
             return FUNCTIONS
         from eviction.node.own_functions import PressureOfPass, functions_of  # only where there are any
 
-        pressure = PressureOfPass(self.summary.observe)
+        pressure = PressureOfPass(self.summary.observe, lambda: self.responder.fill_rates)
         self.begin_pass = pressure.begin
         return functions_of(self.configuration, pressure, self._program_line)
 

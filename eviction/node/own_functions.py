@@ -12,6 +12,7 @@ from typing import assert_never
 
 from eviction.configuration.effective import Configuration
 from eviction.configuration.functions import ConfiguredFunction, FunctionKind
+from eviction.decision.headroom import FillRates
 from eviction.types import FunctionUnusable, Threshold
 from reclaim.ballast.plan import BallastSettings
 from reclaim.ballast.release import problem_of as ballast_problem
@@ -33,16 +34,20 @@ from reclaim.services import RuntimeService
 from reclaim.types import RuntimeUnavailable
 from signals.types import SignalObservations
 
+RUN_SECONDS = 1.0  # so long a program is taken to run
+
 
 @dataclass(slots=True)
 class PressureOfPass:
     """What a program is told of the pass that starts it. `begin` is called on the thread of the pass; the object is
     called on that of the removal.
 
-    `observe`: a new observation, so that the program is told of the disk as it is.
+    `observe`: a new observation, so that the program is told of the disk as it is. `fill_rates`: how fast the disks
+    fill: what a fill writes while the program runs has to come free as well.
     """
 
     observe: Callable[[], SignalObservations]
+    fill_rates: Callable[[], FillRates] = dict
     _pass_id: str = ""
     _goal: tuple[Threshold, ...] = ()
     _acted_on: Threshold | None = None
@@ -60,8 +65,10 @@ class PressureOfPass:
         if observation is None:
             return Pressure(signal=str(acted_on.signal), pass_id=self._pass_id)
         missing = max(acted_on.mark_with_min_reclaim(observation.capacity) - observation.available, 0)
-        inodes = acted_on.signal.counts_inodes
-        where = observation.filesystem
+        inodes, where = acted_on.signal.counts_inodes, observation.filesystem
+        fill = None if where is None else self.fill_rates().get((where.device_id, inodes))
+        if missing and fill is not None:
+            missing += int(fill.steady_rate * RUN_SECONDS)
         return Pressure(
             signal=str(acted_on.signal),
             filesystem="" if where is None else where.mount_point or where.path,

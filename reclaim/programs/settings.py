@@ -38,7 +38,7 @@ class Pressure:
 
     `signal` and `pass_id`: words of the caller's. `filesystem`: the mount point where space is short. `available` and
     `mark` are in the unit of the signal, bytes or inodes; None: not known. `missing_bytes` and `missing_inodes`: what
-    has to come free, 0 where it is not short of them.
+    has to come free, with what is written meanwhile; 0 where it is not short of them.
     """
 
     signal: str = ""

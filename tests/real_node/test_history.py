@@ -41,7 +41,7 @@ def test_every_record_is_written_without_a_free_byte(tmp_path: Path, fstype: str
         store = HistoryStore(str(path), MIB)
         store.open()
         fill(filesystem.mountpoint / "fill")
-        assert filesystem.available_bytes() == 0
+        assert filesystem.available_bytes() < 64 * 1024, "but for some blocks that XFS keeps for itself"
         for number in range(LAPS):
             store.append(record(number))
             store.sync()

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from eviction.node.own_functions import PressureOfPass
 from eviction.node.responder import Request
 from eviction.reporting.pass_record import PassResult
 from eviction.types import FunctionUnusable, Threshold
 from reclaim.ballast.create import create_ballast
 from reclaim.ballast.plan import BallastSettings
+from signals.interval import FillRate
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode, relieve
 from tests.pure.values import value
@@ -56,6 +58,22 @@ def test_a_program_is_told_what_is_missing_now(small_node: SmallNode, tmp_path: 
     assert int(found["AVAILABLE"]) + 6 * MIB == int(found["MARK"])
     assert (found["MISSING_BYTES"], found["MISSING_INODES"]) == (str(8 * MIB), "0")
     assert (found["PASS_ID"], found["DRY_RUN"]) == (record.id, "false")
+
+
+def test_a_program_is_told_of_what_a_fill_writes_meanwhile(small_node: SmallNode) -> None:
+    """Of a filesystem that falls by 3 MiB a second, a second's worth more; nothing where nothing is missing."""
+    node = small_node.node(Signal.NODEFS_AVAILABLE, 6 * MIB)
+    node.locate()
+    observations = node.summary.observe()
+    where = observations.signals[Signal.NODEFS_AVAILABLE].filesystem
+    assert where is not None
+    filling = {(where.device_id, False): FillRate(0, 0.0, steady_rate=3.0 * MIB)}
+    pressure = PressureOfPass(lambda: observations, lambda: filling)
+    (mark,) = node.configuration.thresholds
+    pressure.begin("id", mark, ())
+    assert pressure().missing_bytes == 9 * MIB
+    pressure.begin("id", Threshold(Signal.NODEFS_AVAILABLE, value("1")), ())
+    assert pressure().missing_bytes == 0
 
 
 def test_a_program_is_told_of_inodes(small_node: SmallNode, tmp_path: Path) -> None:
