@@ -31,6 +31,7 @@ complete -c reclaimd -n '__fish_seen_subcommand_from run' -l eviction-soft-grace
 complete -c reclaimd -n '__fish_seen_subcommand_from run' -l eviction-minimum-reclaim -x -d 'for example nodefs.available=1Gi'
 complete -c reclaimd -n '__fish_seen_subcommand_from run' -l logging-format -x -a 'text json' -d 'form of the log'
 complete -c reclaimd -n '__fish_seen_subcommand_from run' -s v -l verbosity -x -d '1 and more: debug events too'
+complete -c reclaimd -n '__fish_seen_subcommand_from run' -l dry-run -d 'everything but removals: what would go is told (the same as dryRun: true)'
 complete -c reclaimd -n '__fish_seen_subcommand_from run' -l no-watch -d 'observe at intervals only, without inotify'
 complete -c reclaimd -n '__fish_seen_subcommand_from reclaim' -s h -l help -d 'show this help message and exit'
 complete -c reclaimd -n '__fish_seen_subcommand_from reclaim' -l config -r -F -d 'the configuration file; else $RECLAIMD_CONFIG, else the usual one; empty: none'

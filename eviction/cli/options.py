@@ -100,6 +100,8 @@ def read_configuration(arguments: argparse.Namespace) -> Configuration:
         value = getattr(arguments, flag.replace("-", "_"))
         if value is not None:
             flags[field] = parse_pairs(flag, value, operator)
+    if getattr(arguments, "shadow", False):
+        flags["dryRun"] = True
     file, directory = configuration_files(arguments.config, arguments.config_dir, os.environ)
     configuration = load(file, os.environ, flags, directory)
     for endpoint in (configuration.runtime_endpoint, configuration.image_endpoint):

@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
             answer = respond(options, node, observations, decision, problem)
         with Progress("waiting for removals that are not answered", lambda: removing(node)):
             node.removals.wait(DRAIN_SECONDS)  # leaving would cancel them
-        if answer.record is not None and not options.dry_run:
+        if answer.record is not None and not node.dry_run:
             write_history(configuration, answer.record, ended)
     if answer.sentence:
         exit_with(answer.exit_code, answer.sentence)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -25,10 +25,10 @@ from eviction.daemon.periodic_gc import PeriodicGC
 from eviction.history_file.recorder import HistoryRecorder
 from eviction.node.hold_off import HoldOff, KubeletHealth, kubelet_is_healthy
 from eviction.node.node import CannotPrepare, Node
-from eviction.reporting.explain import no_effect_sentences
+from eviction.reporting.explain import NOTHING_IS_REMOVED, no_effect_sentences
 from eviction.reporting.log import Log
 from eviction.reporting.pass_record import Pass
-from eviction.telemetry.events import EventSink, FanOutSink, LogSink
+from eviction.telemetry.events import EventSink, FanOutSink, LogSink, SinkWhile
 from eviction.telemetry.systemd import Notifier, listening_socket
 from eviction.types import Decision
 from reclaim.execution.workers import NoThread
@@ -43,6 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     add_configuration(parser)
     add_logging(parser)
+    parser.add_argument(
+        "--dry-run",
+        dest="shadow",
+        action="store_true",
+        help="everything but removals: what would go is told (the same as dryRun: true)",
+    )
     parser.add_argument("--no-watch", action="store_true", help="observe at intervals only, without inotify")
 
 
@@ -104,10 +110,8 @@ def run(arguments: argparse.Namespace) -> int:
         + ", ".join(f"{t.signal} {t.text()}" for t in configuration.thresholds),
         endpoint=node.endpoint.runtime,
     )
-    for sentence in no_effect_sentences(configuration.thresholds):
+    for sentence in warnings_at_start(node):
         log.warning(sentence)
-    for name, why in node.function_problems():
-        log.warning(f"reclaimFunctions: {name} cannot do anything: {why}")
     history.started()
     watches.start(log)
     control = start_control(configuration.control_socket, node, manager, loaded, log)
@@ -138,6 +142,15 @@ def run(arguments: argparse.Namespace) -> int:
     log.finish()
     lock.close()
     return EXIT_OK
+
+
+def warnings_at_start(node: Node) -> Iterator[str]:
+    """What an operator should know before the first pass."""
+    if node.dry_run:
+        yield NOTHING_IS_REMOVED
+    yield from no_effect_sentences(node.configuration.thresholds)
+    for name, why in node.function_problems():
+        yield f"reclaimFunctions: {name} cannot do anything: {why}"
 
 
 def started_on(configuration: Configuration) -> str:
@@ -192,7 +205,8 @@ def start_events(configuration: Configuration, log: Log, node: Node) -> tuple[Ev
 
     recorder = event_recorder(configuration, log, node.clock)
     recorder.start()
-    return FanOutSink(LogSink(log), recorder), lambda: recorder.finish(LAST_EVENT_SECONDS)
+    to_the_api_server = SinkWhile(recorder, lambda: not node.dry_run)
+    return FanOutSink(LogSink(log), to_the_api_server), lambda: recorder.finish(LAST_EVENT_SECONDS)
 
 
 def start_control(

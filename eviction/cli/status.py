@@ -18,6 +18,7 @@ from eviction.cli.options import (
 )
 from eviction.cli.progress import Progress
 from eviction.control.socket import ControlUnavailable, ask
+from eviction.reporting.explain import NOTHING_IS_REMOVED
 from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import shortened
 from eviction.reporting.tables import amount, layout_in_words, table
@@ -58,6 +59,8 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
     doing = status["doing"] or "watching"
     layout = layout_in_words(status["layout"], (one["signal"] for one in status["observations"]))
     head = [f"{conditions}; {doing}; layout {layout}"]
+    if status.get("dry_run"):  # an older daemon does not say it
+        head.append(NOTHING_IS_REMOVED)
     available = {observation["signal"]: observation["available"] for observation in status["observations"]}
     rows = [["SIGNAL", "AVAILABLE", "MARK", "TIME TO THE MARK"]]
     for threshold in status["thresholds"]:

@@ -133,6 +133,7 @@ class Configuration:
     poll_floor_seconds: float
     poll_ceiling_seconds: float
     assumed_fill_rate: int
+    dry_run: bool = False
     state_file: str = ""
     history_file: str = ""
     history_size_bytes: int = 16 << 20
@@ -252,6 +253,7 @@ class _EffectiveConfiguration:
             thresholds=thresholds,
             transition_period_seconds=self._seconds("evictionPressureTransitionPeriod"),
             extent=Extent(written.extent),
+            dry_run=written.dryRun,
             image_minimum_gc_age_seconds=minimum_age,
             image_maximum_gc_age_seconds=maximum_age,
             image_gc_high_threshold_percent=high,

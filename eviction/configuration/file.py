@@ -90,6 +90,7 @@ class ConfigurationFile(StrictModel):
     evictionMinimumReclaim: dict[str, str] = Field(default_factory=dict)  # noqa: N815
     evictionPressureTransitionPeriod: str = "5m"  # noqa: N815
     extent: Literal["enough", "all"] = "enough"
+    dryRun: bool = False  # noqa: N815
     imageMinimumGCAge: str = "2m"  # noqa: N815
     imageMaximumGCAge: str = "0s"  # noqa: N815
     imageGCHighThresholdPercent: int = Field(85, ge=0, le=100)  # noqa: N815

@@ -14,6 +14,7 @@ from eviction.node.node import Node
 from eviction.node.table_warnings import table_warnings
 from eviction.reporting.disk_survey import explained
 from eviction.reporting.explain import (
+    NOTHING_IS_REMOVED,
     below_sentence,
     late_threshold_sentence,
     names_of_removed,
@@ -86,8 +87,14 @@ class Announcements:
         for late in later_than_kubelet(ours, kubelets, observations.signals):
             self._log.warning(late_threshold_sentence(late))
 
+    def removed_by_others(self, sentence: str) -> None:
+        """In a dry run: what would have gone earlier, and is gone now."""
+        self._log.info(sentence)
+
     def reloaded(self, need_restart: tuple[str, ...]) -> None:
         """After a reload: the fields that differ and only a restart can change."""
+        if self._node.dry_run:
+            self._log.warning(NOTHING_IS_REMOVED)
         self._configuration_examined = False
         if need_restart:
             self._log.warning(f"reloaded, but {' and '.join(need_restart)} need a restart and stay as they were")

@@ -35,7 +35,9 @@ class BallastKeepers:
             self._threads.prepare(1)
 
     def follow(self, observations: SignalObservations, decision: Decision) -> None:
-        """After each observation: has what is missing made again, never at pressure. Never raises."""
+        """After each observation: has what is missing made again, never at pressure nor in a dry run. Never raises."""
+        if self._node.dry_run:
+            return
         under_pressure = bool(decision.thresholds_met or decision.conditions)
         for role, keeper in self._keepers:
             if role in observations.filesystems:

@@ -16,6 +16,7 @@ from eviction.configuration.validation import parse_address
 from eviction.daemon.manager import Manager
 from eviction.node.hold_off import HoldOff
 from eviction.node.node import Node
+from eviction.reporting.explain import NOTHING_IS_REMOVED
 from eviction.reporting.log import Log
 from eviction.reporting.pass_record import Pass
 from eviction.telemetry.http_server import CannotListen, HttpServer, livez, readyz
@@ -84,7 +85,7 @@ class DaemonEndpoints:
         """Feeds systemd's watchdog, unless a pass is stuck; after the first observation the service is ready."""
         if not self._ready:
             self._ready = True
-            self._notifier.ready("watching")
+            self._notifier.ready(f"watching; {NOTHING_IS_REMOVED}" if self._node.dry_run else "watching")
         if self._why_not_alive() is None:
             self._notifier.keep_alive(self._node.clock.monotonic())
 

@@ -26,6 +26,7 @@ from eviction.daemon.announcements import Announcements
 from eviction.daemon.function_totals import FunctionTotals
 from eviction.daemon.recent_passes import RecentPasses
 from eviction.daemon.row_backoff import RETRY_SECONDS, RowBackoff
+from eviction.daemon.shadow import Shadow
 from eviction.daemon.worker import TICK_SECONDS, Worker
 from eviction.decision.headroom import levels_to_watch, nothing_fills, observation_interval
 from eviction.node.node import DRAIN_SECONDS, Node
@@ -81,10 +82,10 @@ class Manager:
         self._on_observation = on_observation
         self._on_detected = on_detected
         self._announcements = Announcements(node, log, events or LogSink(log))
-        self._worker = Worker(node.clock, log, self._refresh_soon, self._wake_up)
+        self._wake = event()
+        self._worker = Worker(node.clock, log, self._refresh_soon, self._wake.set)
         self._place_threads = Workers("places", 1)
         self._places_in_time = ReadingsInTime(self._place_threads, PLACES_SECONDS)
-        self._wake = event()
         self._urgent = event()  # cuts even the shortest interval, in which the loop does not wait for `_wake`
         self._asked = False
         self._backoffs: dict[tuple[str, ...], RowBackoff] = {}
@@ -93,6 +94,7 @@ class Manager:
         self._last_observations: SignalObservations | None = None
         self._passes = RecentPasses()
         self._functions = FunctionTotals()
+        self._shadow = Shadow()
         self.heartbeat = node.clock.monotonic()
         self._observation_due = self.heartbeat
         self.requests = ReclaimQueue(self._observe_at_once, self.doing, signals=node.configuration.signals)
@@ -135,9 +137,6 @@ class Manager:
         self._urgent.set()
         self._wake.set()
 
-    def _wake_up(self) -> None:
-        self._wake.set()
-
     def brief(self) -> dict[str, Any]:
         """What the daemon is doing, for the control socket, without the history. Any thread."""
         now, observations = self._node.clock.monotonic(), self._last_observations
@@ -151,6 +150,7 @@ class Manager:
                 "problem": self._node.preallocation.problem or None,
                 "calls": {str(result): count for result, count in self._node.preallocation.counts.items()},
             },
+            "dry_run": self._node.dry_run,
             "doing": self.doing(),
             "stalled_seconds": round(self.stalled_seconds(), 3),
             "parked": [parked_json(removal, now) for removal in self._node.removals.parked.values()],
@@ -186,6 +186,7 @@ class Manager:
             threads_not_started=self._node.threads_not_started,
             doubt=self._node.pods_doubt,
             xfs_releases=dict(self._node.preallocation.counts),
+            dry_run=self._node.dry_run,
         )
 
     def _thresholds(self, observations: SignalObservations) -> tuple[ThresholdStatus, ...]:
@@ -347,6 +348,7 @@ class Manager:
         summary = pass_summary(record)
         self._passes.keep(summary)
         self._functions.add(record)
+        self._shadow.planned(record, self._node.clock.monotonic())
         self._announcements.passed(record, summary)
         self._announcements.pods_compared(self._node.pods_doubt)
 
@@ -376,6 +378,8 @@ class Manager:
             return
         if problem is None and not self._announcements.conditions:
             self._on_detected()
+        if problem is None and (gone := self._shadow.gone(self._node.client, self._node.clock.monotonic())):
+            self._announcements.removed_by_others(gone)
         self._announcements.runtime_asked(problem, self._node.pods_problem)
         self._announcements.pods_compared(self._node.pods_doubt)
         now, known = self._node.clock.monotonic(), self._node.summary.paths.imagefs is not None

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
+from weakref import WeakKeyDictionary
 
 from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration
 from eviction.decision.headroom import PollPolicy
@@ -130,7 +131,9 @@ class Node(NodeView):
         self.begin_pass: BeginPass = lambda *_: None
         self._functions = self._configured_functions() if functions is None else functions
         self._reclaim_table = reclaim_table
-        self._dry_run = dry_run
+        self._dry_run_asked = dry_run
+        # each with its own number of removals side by side; None: as configured
+        self._executors: WeakKeyDictionary[Executor, int | None] = WeakKeyDictionary()
         self.progress = Progress(self.clock)
         self.on_call: CallObserver = lambda *_: None
         self.client.on_call = self._called
@@ -139,7 +142,7 @@ class Node(NodeView):
         self.on_parked_ended: Callable[[Outcome], None] = lambda _: None
         if self._own_removals:
             self.removals.on_parked_ended = self._parked_ended
-        self.executor = self.make_executor(parallel=configuration.parallel_removals)
+        self.executor = self.make_executor()
         self.records = records or ImageRecords(self._witness)
         self.record_file = RecordFile(configuration.state_file, self.clock) if configuration.state_file else None
         self.directory_threads = Workers("the kubelet's directories", MOST_DIRECTORY_THREADS)
@@ -221,17 +224,25 @@ class Node(NodeView):
         if self.configuration.xfs_helper_socket:
             self.xfs_helper.connect()
 
-    def make_executor(self, *, parallel: int) -> Executor:
-        """An executor over the same threads and removals; each caller needs one of its own."""
-        return Executor(
+    @property
+    def dry_run(self) -> bool:
+        """Whether nothing is removed, and what would be is only told."""
+        return self._dry_run_asked or self.configuration.dry_run
+
+    def make_executor(self, *, parallel: int | None = None) -> Executor:
+        """An executor over the same threads and removals; each caller needs one of its own. `parallel`: removals side
+        by side; None: as configured."""
+        executor = Executor(
             self.clock,
             self.stopping,
-            parallel=parallel,
-            dry_run=self._dry_run,
+            parallel=parallel or self.configuration.parallel_removals,
+            dry_run=self.dry_run,
             removals=self.removals,
             patience_seconds=self.configuration.removal_patience_seconds,
             progress=self.progress,
         )
+        self._executors[executor] = parallel
+        return executor
 
     @property
     def threads_not_started(self) -> int:
@@ -322,7 +333,8 @@ class Node(NodeView):
         changed = self.needs_restart(configuration)
         self.configuration = replace(configuration, **old)
         self.removals.set_parallel(configuration.parallel_removals)
-        self.executor.parallel = configuration.parallel_removals
+        for executor, parallel in self._executors.items():
+            executor.set_mode(dry_run=self.dry_run, parallel=parallel or configuration.parallel_removals)
         self.executor.patience_seconds = configuration.removal_patience_seconds
         self.collector.set_policies(policies_of(configuration))
         self.responder.set_config(self._eviction_config(), configuration.extent)

@@ -71,6 +71,7 @@ REASONS: dict[str, str] = {
     Reason.RUNTIME_STUCK: "so many removals are not answered that no more is sent",
 }
 
+NOTHING_IS_REMOVED = "a dry run (dryRun): nothing is removed, and what would be is only told"
 FREED = 5  # the column of freed bytes, left out where nothing was removed
 
 

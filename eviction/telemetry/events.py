@@ -6,6 +6,7 @@ Source: kubelet, `pkg/kubelet/events/event.go`. Every event is logged; if switch
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from eviction.reporting.log import Level, Log
@@ -29,6 +30,19 @@ class LogSink:
         """Logs one line."""
         level = Level.DEBUG if event.repeated else Level.WARNING
         self._log.event(level, event.message, event=str(event.reason), **event.values)
+
+
+class SinkWhile:
+    """Passes events on while a condition holds, and drops them otherwise."""
+
+    def __init__(self, sink: EventSink, condition: Callable[[], bool]):
+        self._sink = sink
+        self._condition = condition
+
+    def warn(self, event: GCEvent) -> None:
+        """Passes it on, or not."""
+        if self._condition():
+            self._sink.warn(event)
 
 
 class FanOutSink:

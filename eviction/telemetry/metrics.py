@@ -220,6 +220,7 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
     yield _gauge(
         "heartbeat_age_seconds", "Seconds since the last observation", [((), max(status.heartbeat_age_seconds, 0.0))]
     )
+    yield _gauge("dry_run", "1 while nothing is removed, and what would be is only told", [((), float(status.dry_run))])
     text = "Seconds since the oldest removal was sent that is not answered"
     yield _gauge("removal_in_flight_seconds", text, [((), status.removal_in_flight_seconds)])
     yield _gauge("removals_parked", "Removals that no pass waits for any longer", [((), float(status.parked))])

@@ -83,8 +83,7 @@ class Executor:
     ):
         self.clock = clock
         self.stopping = stopping
-        self.parallel = 1 if dry_run else max(parallel, 1)
-        self.dry_run = dry_run
+        self.set_mode(dry_run=dry_run, parallel=parallel)
         self.removals = removals or Removals(clock, stopping, self.parallel)
         self.patience_seconds = patience_seconds
         self.progress = progress or Progress(clock)
@@ -92,6 +91,11 @@ class Executor:
         self.slow_removals = SlowRemovals()
         self.planned: tuple[Verdict, ...] = ()
         self._readings = Readings(clock, self.removals.workers, self.progress)
+
+    def set_mode(self, *, dry_run: bool, parallel: int) -> None:
+        """From now on a dry run or not, with so many removals side by side. What was sent is not touched."""
+        self.dry_run = dry_run
+        self.parallel = 1 if dry_run else max(parallel, 1)
 
     def execute(
         self, plan: Plan, remover: Remover, measure: MeasureDisk, order: RemovalOrder | None = None

@@ -90,7 +90,7 @@ class ImageGC:
         starts: Callable[[float], PodStarts] | None = None,
     ):
         self._images = images
-        self._starts = None if executor.dry_run else starts
+        self._starts = starts  # also in a dry run, which may end while a pass runs
         self._lister = lister
         self._records = records
         self._executor = executor

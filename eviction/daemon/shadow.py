@@ -1,0 +1,71 @@
+"""What became of objects that a dry run would have removed: when somebody else, the kubelet say, removed them.
+
+So an operator sees beside a kubelet what reclaimd would have done and how much earlier, before it may do anything.
+
+Covers: remembering and comparing. Does not cover: how often (`manager`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from eviction.reporting.pass_record import Pass
+from reclaim.services import ImageService, RuntimeService
+from reclaim.types import Kind, Result, RuntimeUnavailable
+from signals.quantity import format_duration
+
+MOST_REMEMBERED = 10_000
+MOST_NAMED = 8
+ASK_EVERY_SECONDS = 10.0
+OF_THE_RUNTIME = (Kind.CONTAINER, Kind.SANDBOX, Kind.IMAGE)
+
+
+class Lists(RuntimeService, ImageService, Protocol):
+    """Both services of one runtime; only their lists are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """An object, and when a dry run would first have removed it, monotonic seconds."""
+
+    name: str
+    kind: str
+    at: float
+
+
+class Shadow:
+    """The objects that dry runs would have removed and that are still there. For one thread at a time."""
+
+    def __init__(self) -> None:
+        self._planned: dict[str, _Planned] = {}
+        self._asked_at = float("-inf")
+
+    def planned(self, record: Pass, now: float) -> None:
+        """A dry run has ended: what it would have removed is remembered."""
+        for outcome in record.removals:
+            verdict = outcome.verdict
+            left_out = len(self._planned) >= MOST_REMEMBERED or verdict.kind not in OF_THE_RUNTIME
+            if outcome.result is Result.PLANNED and not left_out:
+                self._planned.setdefault(verdict.id, _Planned(verdict.name, verdict.kind, now))
+
+    def gone(self, runtime: Lists, now: float) -> str:
+        """What of it is gone since, as one sentence; empty if nothing is, or the runtime does not say. Forgets it.
+        It is asked every 10 s at most."""
+        if not self._planned or now - self._asked_at < ASK_EVERY_SECONDS:
+            return ""
+        self._asked_at = now
+        try:
+            there = {image.id for image in runtime.list_images()}
+            there |= {container.id for container in runtime.list_containers()}
+            there |= {sandbox.id for sandbox in runtime.list_pod_sandboxes()}
+        except RuntimeUnavailable:
+            return ""
+        gone = [planned for object_id, planned in self._planned.items() if object_id not in there]
+        self._planned = {object_id: planned for object_id, planned in self._planned.items() if object_id in there}
+        if not gone:
+            return ""
+        shown = ", ".join(f"{each.kind} {each.name}" for each in gone[:MOST_NAMED])
+        more = f" and {len(gone) - MOST_NAMED} more" if len(gone) > MOST_NAMED else ""
+        earliest = format_duration(round(now - min(each.at for each in gone), 1))
+        return f"somebody else has removed {shown}{more}; a dry run would have begun with them {earliest} before"

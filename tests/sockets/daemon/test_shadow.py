@@ -1,0 +1,62 @@
+"""A daemon in a dry run: everything but removals, and what somebody else removes of its plan."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+from reclaim.cri import cri_pb2 as pb
+from signals.types import Signal
+from tests.nodes.small_node import MIB, SmallNode
+from tests.reclaimd_process import Daemon, answer, came_true, reclaimd_here, write_configuration
+
+DRY_RUN = "a dry run (dryRun): nothing is removed, and what would be is only told"
+
+
+def status_of(file: str) -> dict[str, Any]:
+    """What the daemon says of itself."""
+    found: dict[str, Any] = answer(reclaimd_here("status", "--config", file, "-o", "json"))
+    return found
+
+
+def test_nothing_is_removed_and_everything_is_told(small_node: SmallNode) -> None:
+    """In log, status and history, with names; a removal by somebody else is told with how much later it came; one line
+    and a reload end it."""
+    images = small_node.add_images(3)
+    directory = small_node.disk.parent
+    fields = {"controlSocket": str(directory / "control.sock"), "historyFile": str(directory / "history")}
+    file = small_node.configuration(Signal.NODEFS_AVAILABLE, 6 * MIB, dryRun=True, **fields)
+    with Daemon("--config", file) as daemon:
+        daemon.wait_for(lambda event: event["message"] == DRY_RUN)
+        daemon.wait_for(lambda event: event.get("result") == "dry_run")
+        assert set(images) <= small_node.images()
+        assert came_true(lambda: status_of(file)["passes"] != [])
+        status = status_of(file)
+        assert status["dry_run"] is True
+        planned = [each["id"] for each in status["passes"][-1]["removals"] if each["result"] == "planned"]
+        assert planned == images[:2]
+        assert DRY_RUN in reclaimd_here("status", "--config", file).stdout.splitlines()
+        small_node.runtime.remove_image(pb.RemoveImageRequest(image=pb.ImageSpec(image=images[0])))
+        told = daemon.wait_for(lambda event: event["message"].startswith("somebody else has removed image "))
+        assert "registry.example/old/0:1; a dry run would have begun with them " in told["message"]
+        history = reclaimd_here("history", "--config", file).stdout
+        assert "planned" in history
+        assert "registry.example/old/1:1" in history
+        assert set(images[1:]) <= small_node.images()
+        changed = small_node.fields(Signal.NODEFS_AVAILABLE, 2 * MIB, imageMinimumGCAge="0s", dryRun=False, **fields)
+        write_configuration(Path(file), **changed)
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_for(lambda event: event.get("result") == "satisfied")
+        assert images[1] not in small_node.images()
+        assert status_of(file)["dry_run"] is False
+        assert daemon.stop() == 0
+
+
+def test_a_hook_with_the_same_configuration_removes_nothing_either(small_node: SmallNode) -> None:
+    """With or without the daemon."""
+    images = small_node.add_images(3)
+    file = small_node.configuration(Signal.NODEFS_AVAILABLE, 6 * MIB, dryRun=True)
+    done = reclaimd_here("reclaim", "--standalone", "--config", file)
+    assert "dry_run: would remove" in done.stdout
+    assert set(images) <= small_node.images()
