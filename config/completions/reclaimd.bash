@@ -3,7 +3,7 @@ _reclaimd() {
   local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}" command="${COMP_WORDS[1]}"
   COMPREPLY=()
   if [ "$COMP_CWORD" -eq 1 ]; then
-    COMPREPLY=($(compgen -W 'run reclaim check plan status top history config doctor ballast drill --help --version' -- "$current"))
+    COMPREPLY=($(compgen -W 'run reclaim check plan status pause resume top history config doctor ballast drill --help --version' -- "$current"))
     return
   fi
   case "$command $previous" in
@@ -46,7 +46,7 @@ _reclaimd() {
     'reclaim --eviction-minimum-reclaim') return ;;
     'reclaim -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
     'reclaim --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
-    'reclaim --signal') return ;;
+    'reclaim --signal') COMPREPLY=($(compgen -W 'nodefs.available nodefs.inodesFree imagefs.available imagefs.inodesFree containerfs.available containerfs.inodesFree' -- "$current")); return ;;
     'reclaim --until') return ;;
     'check --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'check --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
@@ -106,6 +106,41 @@ _reclaimd() {
     'status --eviction-minimum-reclaim') return ;;
     'status -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
     'status --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
+    'pause --for') return ;;
+    'pause --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'pause --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
+    'pause --container-runtime-endpoint') return ;;
+    'pause --image-service-endpoint') return ;;
+    'pause --kubelet-config') return ;;
+    'pause --root-dir') return ;;
+    'pause --eviction-pressure-transition-period') return ;;
+    'pause --minimum-image-ttl-duration') return ;;
+    'pause --minimum-container-ttl-duration') return ;;
+    'pause --image-gc-high-threshold') return ;;
+    'pause --image-gc-low-threshold') return ;;
+    'pause --maximum-dead-containers-per-container') return ;;
+    'pause --maximum-dead-containers') return ;;
+    'pause --eviction-hard') return ;;
+    'pause --eviction-soft') return ;;
+    'pause --eviction-soft-grace-period') return ;;
+    'pause --eviction-minimum-reclaim') return ;;
+    'resume --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'resume --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
+    'resume --container-runtime-endpoint') return ;;
+    'resume --image-service-endpoint') return ;;
+    'resume --kubelet-config') return ;;
+    'resume --root-dir') return ;;
+    'resume --eviction-pressure-transition-period') return ;;
+    'resume --minimum-image-ttl-duration') return ;;
+    'resume --minimum-container-ttl-duration') return ;;
+    'resume --image-gc-high-threshold') return ;;
+    'resume --image-gc-low-threshold') return ;;
+    'resume --maximum-dead-containers-per-container') return ;;
+    'resume --maximum-dead-containers') return ;;
+    'resume --eviction-hard') return ;;
+    'resume --eviction-soft') return ;;
+    'resume --eviction-soft-grace-period') return ;;
+    'resume --eviction-minimum-reclaim') return ;;
     'top --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'top --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'top --container-runtime-endpoint') return ;;
@@ -242,6 +277,8 @@ _reclaimd() {
     check) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --npd --standalone' -- "$current")) ;;
     plan) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --pods --signal' -- "$current")) ;;
     status) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --history' -- "$current")) ;;
+    pause) COMPREPLY=($(compgen -W '-h --help --for --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim' -- "$current")) ;;
+    resume) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim' -- "$current")) ;;
     top) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --interval --count' -- "$current")) ;;
     history) COMPREPLY=($(compgen -W '-h --help --since --object --limit -o --output --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim' -- "$current")) ;;
     config) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output' -- "$current")) ;;

@@ -24,6 +24,8 @@ COMMANDS = {
     "check": "one observation: signals, thresholds, headroom, layout",
     "plan": "what would be removed now, and why each other thing is kept",
     "status": "what the running daemon is doing, and its last passes",
+    "pause": "nothing is removed for a while; ends by itself",
+    "resume": "ends a pause",
     "top": "the same as status, live in the terminal",
     "history": "every pass and every removal of the last weeks, from a file",
     "config": "the effective configuration, the origin of every value, and the ladder of marks",

@@ -14,6 +14,7 @@ from importlib import import_module
 
 from eviction.cli import COMMANDS
 from eviction.cli.parser import Parser
+from signals.types import KUBELET_SIGNALS
 
 PATHS = ("FILE", "DIR")
 EXITS = (
@@ -27,19 +28,23 @@ EXITS = (
 )
 ENVIRONMENT = (
     ("CONTAINER_RUNTIME_ENDPOINT, IMAGE_SERVICE_ENDPOINT", "the sockets, unless flags name them"),
+    ("RECLAIMD_CONFIG", "the configuration file, unless --config names one"),
     ("KUBELET_HEALTHZ_ENDPOINT", "where the kubelet's /healthz is, unless the configuration says it"),
     ("NODE_NAME", "the name of the Node in events, unless the configuration names it"),
     ("NO_COLOR", "no colours"),
     ("NOTIFY_SOCKET, WATCHDOG_USEC", "set by systemd, see sd_notify(3)"),
 )
 PLACES = (
-    ("/etc/reclaimd/reclaimd.yaml", "the configuration, as the unit names it"),
+    ("/etc/reclaimd/reclaimd.yaml", "the configuration, unless another file is named"),
     ("/etc/reclaimd/reclaimd.conf.d/*.conf", "drop-ins, in the order of their names"),
     ("/var/lib/kubelet/config.yaml", "the kubelet's configuration, read only"),
     ("/run/reclaimd/control.sock", "where status and top ask the daemon"),
     ("/var/lib/reclaimd/images.json", "when each image was first seen and last used"),
     ("/var/lib/reclaimd/history", "every pass and every removal of the last weeks"),
 )
+
+
+SIGNAL = "SIGNAL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,8 @@ def options_of(command: str) -> tuple[Option, ...]:
 
 
 def _option(action: argparse.Action) -> Option:
-    choices = tuple(str(choice) for choice in action.choices or ())
+    usual = KUBELET_SIGNALS if action.metavar == SIGNAL else ()  # a configuration may have more
+    choices = tuple(str(choice) for choice in action.choices or usual)
     takes = action.nargs != 0
     metavar = action.metavar if isinstance(action.metavar, str) else None
     value = (metavar or ("|".join(choices) if choices else action.dest.upper())) if takes else ""

@@ -16,6 +16,7 @@ from eviction.cli.reload import LoadedConfiguration, reload
 from eviction.cli.termination import block_reload, block_termination, on_signals
 from eviction.configuration.effective import Configuration
 from eviction.control.check import check_for_client
+from eviction.control.pause import pause_for_client
 from eviction.control.socket import ControlServer, ControlUnavailable, Conversation
 from eviction.daemon.ballast import BallastKeepers
 from eviction.daemon.endpoints import DaemonEndpoints, within_watchdog
@@ -23,7 +24,7 @@ from eviction.daemon.image_records_saver import ImageRecordsSaver
 from eviction.daemon.manager import Manager
 from eviction.daemon.periodic_gc import PeriodicGC
 from eviction.history_file.recorder import HistoryRecorder
-from eviction.node.hold_off import HoldOff, KubeletHealth, kubelet_is_healthy
+from eviction.node.hold_off import HoldOff, Holds, KubeletHealth, kubelet_is_healthy
 from eviction.node.node import CannotPrepare, Node
 from eviction.reporting.explain import NOTHING_IS_REMOVED, no_effect_sentences
 from eviction.reporting.log import Log
@@ -68,9 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
         log.info(f"no endpoint configured; using {node.endpoint.runtime}")
     saver = ImageRecordsSaver(node.records, node.record_file, log)
     saver.load()
-    hold_off = HoldOff(
-        configuration.hold_off_seconds, node.clock.monotonic(), node.clock.monotonic, kubelet_health.healthy
-    )
+    started, now = node.clock.monotonic(), node.clock.monotonic
+    hold_off = Holds(HoldOff(configuration.hold_off_seconds, started, now, kubelet_health.healthy), node.pause)
     events, finish_events = start_events(configuration, log, node)
     history = HistoryRecorder(configuration.history_file, configuration.history_size_bytes, node.clock, log.warning)
     endpoints = DaemonEndpoints(node, hold_off, log, notifier, lambda: history.counts)
@@ -218,6 +218,7 @@ def start_control(
     conversations: dict[str, Conversation] = {
         "reclaim": lambda request: manager.requests.converse(request, loaded.fingerprint),
         "check": lambda request: check_for_client(request, loaded.fingerprint, node),
+        "pause": lambda request: pause_for_client(request, node.pause, log),
     }
     answers: dict[str, Callable[[], dict[str, Any]]] = {
         "status": lambda: {**manager.status(), "configuration": loaded.fingerprint},

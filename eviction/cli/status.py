@@ -59,6 +59,8 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
     doing = status["doing"] or "watching"
     layout = layout_in_words(status["layout"], (one["signal"] for one in status["observations"]))
     head = [f"{conditions}; {doing}; layout {layout}"]
+    if status.get("held_off"):  # an older daemon does not say it
+        head.append(f"held off: {escaped(status['held_off'])}")
     if status.get("dry_run"):  # an older daemon does not say it
         head.append(NOTHING_IS_REMOVED)
     available = {observation["signal"]: observation["available"] for observation in status["observations"]}

@@ -181,9 +181,13 @@ def exit_code(record: Pass) -> int:
 
 
 def _held_off(options: ReclaimOptions, node: Node) -> str | None:
-    """Why nothing may be removed shortly after a boot; None for a dry run and with `--now`."""
+    """Why nothing may be removed: a pause of the daemon, or a boot shortly before; None for a dry run and with
+    `--now`."""
     if options.now or options.dry_run:
         return None
+    paused = node.pause.why()
+    if paused is not None:
+        return paused
 
     def since_boot() -> float:
         return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -164,16 +164,16 @@ def _command(request: bytes) -> tuple[Mapping[str, Any], str]:
         return {}, ""
 
 
-def ask(path: str, command: str) -> Any:
-    """The daemon's answer to a command. Raises ControlUnavailable when no daemon answers, and when the socket may
-    belong to another user."""
+def ask(path: str, command: str, **fields: object) -> Any:
+    """The daemon's answer to a command with these fields. Raises ControlUnavailable when no daemon answers, and when
+    the socket may belong to another user."""
     if (refusal := socket_refusal(path)) is not None:
         raise ControlUnavailable(f"control socket {path}: not asked, as {refusal}")
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.settimeout(TIMEOUT_SECONDS)
             client.connect(path)
-            client.sendall(json.dumps({"command": command}).encode() + b"\n")
+            client.sendall(json.dumps({**fields, "command": command}).encode() + b"\n")
             answer = json.loads(_line(client, LARGEST_ANSWER_BYTES))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from eviction.configuration.effective import Configuration
 from eviction.configuration.validation import parse_address
 from eviction.daemon.manager import Manager
-from eviction.node.hold_off import HoldOff
+from eviction.node.hold_off import Holds
 from eviction.node.node import Node
 from eviction.reporting.explain import NOTHING_IS_REMOVED
 from eviction.reporting.log import Log
@@ -32,7 +32,7 @@ class DaemonEndpoints:
     def __init__(
         self,
         node: Node,
-        hold_off: HoldOff,
+        hold_off: Holds,
         log: Log,
         notifier: Notifier,
         history_counts: Callable[[], tuple[int, int]] = lambda: (0, 0),

@@ -151,6 +151,7 @@ class Manager:
                 "calls": {str(result): count for result, count in self._node.preallocation.counts.items()},
             },
             "dry_run": self._node.dry_run,
+            "held_off": self._may_act(),
             "doing": self.doing(),
             "stalled_seconds": round(self.stalled_seconds(), 3),
             "parked": [parked_json(removal, now) for removal in self._node.removals.parked.values()],

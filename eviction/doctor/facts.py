@@ -209,7 +209,9 @@ def _with_daemon(facts: NodeFacts, control_socket: str) -> NodeFacts:
     if not control_socket:
         return facts
     try:
-        told = ask(control_socket, "brief").get("pod_directories", {})
+        brief = ask(control_socket, "brief")
+        told = brief.get("pod_directories", {})
+        facts = replace(facts, held_off=brief.get("held_off") or "", dry_run=bool(brief.get("dry_run")))
     except ControlUnavailable as error:
         return replace(facts, daemon_problem=str(error))
     doubted = facts.pods_readable and told.get("why") not in {None, *NO_TROUBLE}

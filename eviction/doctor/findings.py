@@ -91,7 +91,8 @@ class NodeFacts:
     is seen (`terminatedPods: evidence`), says which have terminated. `unwritable`: directories that should be writable
     and are not, with the reason. `xfs`: the filesystems of the signals that are XFS. `filesystems`: what those of the
     signals are. `rows`: of the signals that are observed. `function_problems`: functions of the configuration that
-    cannot be called, and why. `socket`: None where there is no runtime.
+    cannot be called, and why. `socket`: None where there is no runtime. `held_off`: why the daemon removes nothing
+    now, empty if it may; `dry_run`: whether it is to remove nothing at all.
     """
 
     observations: SignalObservations
@@ -119,6 +120,8 @@ class NodeFacts:
     log_symlinks: tuple[str, ...] = ()
     unwritable: tuple[tuple[str, str], ...] = ()
     daemon_problem: str = ""
+    held_off: str = ""
+    dry_run: bool = False
     xfs: tuple[XfsFacts, ...] = ()
     filesystems: tuple[FilesystemFacts, ...] = ()
     rows: tuple[RowFacts, ...] = ()

@@ -223,3 +223,19 @@ def check_daemon(facts: NodeFacts) -> Iterator[Finding]:
             facts.daemon_problem,
             "systemctl enable --now reclaimd",
         )
+    if facts.held_off:
+        yield Finding(
+            "held-off",
+            Severity.RISK,
+            "the daemon removes nothing now",
+            facts.held_off,
+            "wait, or reclaimd resume for a pause; reclaimd reclaim --now does not wait",
+        )
+    if facts.dry_run:
+        yield Finding(
+            "dry-run",
+            Severity.RISK,
+            "the daemon removes nothing, and only tells what it would",
+            "dryRun is true",
+            "dryRun: false and systemctl reload reclaimd, once what it tells is what it should do",
+        )

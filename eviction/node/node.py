@@ -15,6 +15,7 @@ from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration
 from eviction.decision.headroom import PollPolicy
 from eviction.decision.reclaim_table import RECLAIM_TABLE, ReclaimTable
 from eviction.decision.synchronize import EvictionConfig
+from eviction.node.hold_off import Pause
 from eviction.node.kubelet_watch import KubeletWatch
 from eviction.node.pod_source import believed_pods
 from eviction.node.policies import policies_of
@@ -132,9 +133,9 @@ class Node(NodeView):
         self._functions = self._configured_functions() if functions is None else functions
         self._reclaim_table = reclaim_table
         self._dry_run_asked = dry_run
-        # each with its own number of removals side by side; None: as configured
         self._executors: WeakKeyDictionary[Executor, int | None] = WeakKeyDictionary()
         self.progress = Progress(self.clock)
+        self.pause = Pause(self.clock.monotonic, self.clock.wall)
         self.on_call: CallObserver = lambda *_: None
         self.client.on_call = self._called
         self._own_removals = removals is None
@@ -182,9 +183,8 @@ class Node(NodeView):
         return functions_of(self.configuration, pressure, self._program_line)
 
     def _survey_client(self) -> CriClient | None:
-        if not self.configuration.has_runtime:
-            return None
-        return CriClient(self.endpoint.runtime, self.endpoint.image, ASK_SECONDS)
+        runtime, image = self.endpoint.runtime, self.endpoint.image
+        return CriClient(runtime, image, ASK_SECONDS) if self.configuration.has_runtime else None
 
     def _program_line(self, name: str, line: str) -> None:
         self.on_program_line(name, line)

@@ -132,6 +132,8 @@ def on_filesystem(**fields: int) -> NodeFacts:
         (replace(SOUND, kubelet_problem="401 Unauthorized"), "kubelet-list", Severity.RISK),
         (replace(SOUND, held=HeldImages(3, 90 * MIB, 100)), "terminated-pods", Severity.RISK),
         (replace(SOUND, daemon_problem="no daemon answers"), "daemon", Severity.NOTE),
+        (replace(SOUND, held_off="paused until 2027"), "held-off", Severity.RISK),
+        (replace(SOUND, dry_run=True), "dry-run", Severity.RISK),
         (with_row(SIGNALS[0]), "row-empty", Severity.PROBLEM),
         (replace(SOUND, rows=(RowFacts(SIGNALS[0], ()),)), "row-empty", Severity.NOTE),
         (with_row(CACHE, "prune", "buildcache"), "row-unused", Severity.RISK),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eviction.node.hold_off import HoldOff
+from eviction.node.hold_off import LONGEST_PAUSE_SECONDS, HoldOff, Holds, Pause
 from tests.pure.values import SteppedClock
 
 
@@ -63,3 +63,39 @@ def test_a_hold_off_of_0_s_is_none(seconds: float) -> None:
     clock, kubelet = SteppedClock(), Kubelet()
     assert held(clock, kubelet, seconds).why() is None
     assert kubelet.asked == 0
+
+
+def test_a_pause_ends_by_itself_or_when_it_is_ended() -> None:
+    """It says until when, by the time of day."""
+    clock = SteppedClock()
+    pause = Pause(clock.monotonic, clock.wall)
+    assert (pause.why(), pause.left_seconds) == (None, 0.0)
+    pause.begin(60.0)
+    assert pause.why() == "paused until 2027-01-15T08:01:00Z (reclaimd resume ends it)"
+    clock.step(59.0)
+    assert pause.left_seconds == 1.0
+    clock.step(1.0)
+    assert pause.why() is None
+    pause.begin(60.0)
+    pause.end()
+    assert pause.why() is None
+
+
+def test_a_pause_that_is_forgotten_ends_after_a_day() -> None:
+    """However long it was asked for."""
+    clock = SteppedClock()
+    pause = Pause(clock.monotonic, clock.wall)
+    pause.begin(10 * LONGEST_PAUSE_SECONDS)
+    assert pause.left_seconds == LONGEST_PAUSE_SECONDS
+
+
+def test_a_pause_holds_off_like_a_start() -> None:
+    """The pause is named first, as it is the later one."""
+    clock = SteppedClock()
+    pause = Pause(clock.monotonic, clock.wall)
+    holds = Holds(HoldOff(300.0, clock.monotonic(), clock.monotonic, lambda: False), pause)
+    assert "does not answer on /healthz" in str(holds.why())
+    pause.begin(60.0)
+    assert "paused until" in str(holds.why())
+    clock.step(300.0)
+    assert holds.why() is None

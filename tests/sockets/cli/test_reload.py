@@ -10,7 +10,7 @@ from eviction.cli.reload import LoadedConfiguration, reload
 from eviction.cli.run import add_arguments
 from eviction.daemon.endpoints import DaemonEndpoints
 from eviction.daemon.manager import Manager
-from eviction.node.hold_off import HoldOff
+from eviction.node.hold_off import HoldOff, Holds
 from eviction.reporting.log import Log
 from eviction.telemetry.systemd import Notifier
 from tests.nodes.small_node import SmallNode
@@ -21,7 +21,7 @@ def test_a_defect_while_reloading_is_logged_and_changes_nothing(small_node: Smal
     by the new one."""
     node, stream, notifier = small_node.node(), io.StringIO(), Notifier({}, 0)
     log = Log(time.time, stream=stream)
-    hold_off = HoldOff(0.0, 0.0, time.monotonic, lambda: True)
+    hold_off = Holds(HoldOff(0.0, 0.0, time.monotonic, lambda: True), node.pause)
     before = node.configuration
     parser = argparse.ArgumentParser()
     add_arguments(parser)
