@@ -55,7 +55,7 @@ def completed(*words: str) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        (("re",), ["reclaim"]),
+        (("re",), ["reclaim", "resume"]),
         (("reclaim", "--dry"), ["--dry-run"]),
         (("reclaim", "--signal", "nodefs.i"), ["nodefs.inodesFree"]),
         (("plan", "-o", ""), ["table", "json"]),
