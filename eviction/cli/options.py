@@ -50,19 +50,20 @@ _PAIR_FLAGS = {
 
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the configuration."""
-    parser.add_argument(
+    """Adds the options of the configuration, as a group that the help shows after the command's own."""
+    group = parser.add_argument_group("configuration")
+    group.add_argument(
         "--config",
         metavar="FILE",
         help="the configuration file; else $RECLAIMD_CONFIG, else the usual one; empty: none",
     )
-    parser.add_argument("--config-dir", metavar="DIR", help="drop-ins: *.conf, in the order of their names")
+    group.add_argument("--config-dir", metavar="DIR", help="drop-ins: *.conf, in the order of their names")
     for flag, (_, text) in _TEXT_FLAGS.items():
-        parser.add_argument(f"--{flag}", metavar="VALUE", help=text)
+        group.add_argument(f"--{flag}", metavar="VALUE", help=text)
     for flag, (_, text) in _INT_FLAGS.items():
-        parser.add_argument(f"--{flag}", metavar="NUMBER", type=int, help=text)
+        group.add_argument(f"--{flag}", metavar="NUMBER", type=int, help=text)
     for flag, (_, _, example) in _PAIR_FLAGS.items():
-        parser.add_argument(f"--{flag}", metavar="PAIRS", help=f"for example {example}")
+        group.add_argument(f"--{flag}", metavar="PAIRS", help=f"for example {example}")
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:

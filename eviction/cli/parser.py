@@ -56,6 +56,8 @@ def run_command(arguments: Sequence[str]) -> int:
     module = import_module(f"eviction.cli.{command}")
     parser = Parser(prog=f"reclaimd {command}", description=COMMANDS[command], allow_abbrev=False)
     module.add_arguments(parser)
+    words = (action.metavar or action.dest for action in parser._actions if not action.option_strings)  # noqa: SLF001 # as in manual
+    parser.usage = " ".join(("%(prog)s [OPTION ...]", *map(str, words)))
     parsed = parser.parse_args(arguments[1:])
     from eviction.types import FunctionUnusable  # not for --help
 

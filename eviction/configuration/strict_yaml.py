@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
@@ -132,7 +133,8 @@ def first_problem(error: ValidationError, name: str, model: type[Model]) -> str:
     allowed = ", ".join(sorted(info.alias or key for key, info in model.model_fields.items()))
     match problem["type"]:
         case "extra_forbidden" if len(problem["loc"]) == 1:
-            return f"{name}: unknown field {field!r}; allowed are {allowed}"
+            near = get_close_matches(field, model.model_fields, 1)
+            return f"{name}: unknown field {field!r}{f' (meant {near[0]}?)' if near else ''}; allowed are {allowed}"
         case "extra_forbidden":
             return f"{name}: unknown field {field!r}"
         case "missing":

@@ -163,6 +163,7 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
         ("margin: 51%\n", "c.yaml: margin: must be between 0% and 50%, but it was '51%'"),
         ("margin: -1%\n", "c.yaml: margin: must be between 0% and 50%, but it was '-1%'"),
         ("nope: 1\n", "c.yaml: unknown field 'nope'; allowed are apiVersion, "),
+        ("keepImage: []\n", "c.yaml: unknown field 'keepImage' (meant keepImages?); allowed are apiVersion, "),
         ("rootDirectory: var\n", "c.yaml: rootDirectory: must be an absolute path, but it was 'var'"),
         ("extent: some\n", "c.yaml: extent: input should be 'enough' or 'all', but it was 'some'"),
         ("imageMinimumGCAge: 1d\n", "c.yaml: imageMinimumGCAge: '1d' is not a Go duration such as 30s"),
