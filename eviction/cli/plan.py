@@ -9,7 +9,7 @@ import argparse
 from contextlib import closing
 from dataclasses import replace
 
-from eviction.cli import EXIT_OK, EXIT_READING, EXIT_RUNTIME, EXIT_USAGE
+from eviction.cli import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING, EXIT_RUNTIME, EXIT_USAGE
 from eviction.cli.daemon_configuration import mention_other_configuration
 from eviction.cli.options import (
     add_configuration,
@@ -22,7 +22,8 @@ from eviction.cli.options import (
 )
 from eviction.cli.progress import Progress
 from eviction.cli.standalone import observe
-from eviction.configuration.effective import Extent
+from eviction.configuration.effective import Configuration, Extent
+from eviction.control.reclaim import ReclaimOptions, ReclaimRefused, read_options, request_of
 from eviction.node.node import Node
 from eviction.node.responder import Request
 from eviction.reporting.explain import attribution_lines, outcomes_table
@@ -30,8 +31,9 @@ from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import Pass, Trigger, pass_json, released_in_words
 from eviction.reporting.status import pod_directories_json
 from eviction.reporting.tables import signals_table
+from reclaim.programs.plan import KINDS as OWN
 from signals.quantity import format_bytes
-from signals.types import KUBELET_SIGNALS
+from signals.types import Signal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,24 +47,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--signal",
-        choices=[str(signal) for signal in KUBELET_SIGNALS],
         metavar="SIGNAL",
-        help="with --pods: for which signal; else for the one that is met, or the nearest to its threshold",
+        help="only what would clear this signal, and whether that is enough; with --pods: for which signal",
     )
+    parser.add_argument("--until", metavar="VALUE", help="with --signal: the mark to reach, a quantity or a percentage")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0; 3 runtime unreachable; 4 reading unavailable.
+    """Exit 0; 1 what may go is not enough for --signal; 3 runtime unreachable; 4 reading unavailable.
 
-    All functions are planned to their end, so that every removable object is shown; a pass stops earlier.
+    All functions are planned to their end, so that every removable object is shown; a pass stops earlier. With --signal
+    it is planned as a pass would be that is requested for this signal.
     """
     if arguments.pods:
         from eviction.cli import plan_pods  # only where it is asked for
 
         return plan_pods.run(arguments)
-    if arguments.signal is not None:
-        exit_with(EXIT_USAGE, "--signal has no effect without --pods")
     configuration = configuration_of(arguments)
+    options = _options(arguments, configuration)
     mention_other_configuration(arguments, configuration.control_socket)
     with closing(Node(configuration, dry_run=True)) as node:
         problem, observations, decision = observe(node)
@@ -71,7 +73,9 @@ def run(arguments: argparse.Namespace) -> int:
             exit_with(EXIT_READING, unread or "no filesystem could be read")
         if problem is not None:
             exit_with(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
-        request = Request(row=node.responder.functions_here(observations), extent=Extent.ALL, every_function=True)
+        everything = Request(row=node.responder.functions_here(observations), extent=Extent.ALL, every_function=True)
+        config = node.responder.state.config
+        request = request_of(options, observations, decision, config) if options.signal is not None else everything
         with Progress("listing containers and images, and planning"):
             record = node.responder.reclaim(observations, decision, Trigger.REQUEST, request)
         source, pods_problem, doubt = node.pod_state_source, node.pods_problem, node.pods_doubt
@@ -79,20 +83,48 @@ def run(arguments: argparse.Namespace) -> int:
             exit_with(EXIT_RUNTIME, "; ".join(record.errors))
         with Progress("counting where the bytes are"):
             record = replace(record, attributions=node.disk_survey.survey(observations, record.removals + record.kept))
+    enough = is_enough(record, options.signal, request)
     if arguments.output == "json":
         pods = {"told_by": source, "problem": pods_problem, "directories": pod_directories_json(doubt)}
-        answer_json({**pass_json(record), "pods": pods})
+        answer_json({**pass_json(record), "pods": pods, "enough": enough})
     else:
         answer_lines(
             [
                 *signals_table(observations, node.thresholds(observations.layout), columns()),
                 "",
                 *plan_lines(record, columns()),
+                *([] if options.signal is None else [enough_sentence(options.signal, enough)]),
                 *([pods_line(source, pods_problem)] if node.configuration.has_runtime else []),
                 *([] if doubt is None else [f"pods: {escaped(doubt.sentence)}"]),
             ]
         )
-    return EXIT_OK
+    return EXIT_NOT_RELIEVED if enough is False else EXIT_OK
+
+
+def _options(arguments: argparse.Namespace, configuration: Configuration) -> ReclaimOptions:
+    """The signal and the mark that are asked for. Exits with 2 for what is not allowed."""
+    try:
+        return read_options({"signal": arguments.signal, "until": arguments.until}, configuration.signals)
+    except ReclaimRefused as error:
+        exit_with(EXIT_USAGE, str(error))
+
+
+def is_enough(record: Pass, signal: Signal | None, request: Request | None) -> bool | None:
+    """Whether what would go clears the signal; None where nobody asked, no mark tells, or it cannot be told: runtimes
+    report no inodes, and a program may free what it did not promise."""
+    if signal is None or request is None or request.extent is Extent.ALL:
+        return None
+    if any(function.relieved for function in record.functions):
+        return True
+    promised = all(outcome.verdict.size_bytes is not None for outcome in record.removals if outcome.verdict.kind in OWN)
+    return None if signal.counts_inodes or not promised else False
+
+
+def enough_sentence(signal: Signal, enough: bool | None) -> str:
+    """The same in words."""
+    if enough is None:
+        return f"whether that is enough for {signal} cannot be told"
+    return f"that is {'' if enough else 'not '}enough for {signal}"
 
 
 def plan_lines(record: Pass, width: int | None = None) -> list[str]:

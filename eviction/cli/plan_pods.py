@@ -34,7 +34,7 @@ from reclaim.pods.kubelet_endpoint import KubeletEndpoint
 from reclaim.pods.kubelet_json import KubeletAnswerError
 from reclaim.pods.kubelet_search import KubeletSearch
 from signals.clock import SystemClock
-from signals.types import FsLayout, Signal, SignalObservations
+from signals.types import KUBELET_SIGNALS, FsLayout, Signal, SignalObservations
 
 ANSWER_SECONDS = 10.0  # nobody waits for relief, and a summary takes seconds where the runtime is slow
 READ_DEADLINE_SECONDS = 2.0
@@ -49,6 +49,10 @@ Parsed = TypeVar("Parsed")
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0; 2 without kubeletEndpoint; 3 runtime unreachable; 4 a filesystem could not be read, or the kubelet did
     not say."""
+    if arguments.until is not None:
+        exit_with(EXIT_USAGE, "--until has no effect with --pods")
+    if arguments.signal not in (None, *KUBELET_SIGNALS):
+        exit_with(EXIT_USAGE, f"--signal: {arguments.signal!r} is none of {', '.join(KUBELET_SIGNALS)}")
     configuration = configuration_of(arguments)
     if not configuration.asks_kubelet:
         exit_with(EXIT_USAGE, NOT_CONFIGURED)

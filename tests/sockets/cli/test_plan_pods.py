@@ -389,11 +389,11 @@ def test_the_kubelet_is_found_by_itself(small_node: SmallNode, kubelet: Kubelet,
 
 
 def test_options_that_do_not_fit(small_node: SmallNode) -> None:
-    """`--signal` belongs to `--pods`, and is one of the kubelet's disk signals."""
+    """`--signal` is one of the kubelet's disk signals, and `--until` belongs to a plan of removals."""
     file = small_node.configuration()
-    alone = reclaimd_here("plan", "--signal", "nodefs.available", "--config", file)
-    assert (alone.returncode, alone.stdout) == (2, "")
-    assert "--signal has no effect without --pods" in alone.stderr
+    until = reclaimd_here("plan", "--pods", "--signal", "nodefs.available", "--until", "1Gi", "--config", file)
+    assert (until.returncode, until.stdout) == (2, "")
+    assert "--until has no effect with --pods" in until.stderr
     unknown = reclaimd_here("plan", "--pods", "--signal", "memory.available", "--config", file)
     assert (unknown.returncode, unknown.stdout) == (2, "")
-    assert "'nodefs.available', 'nodefs.inodesFree'" in unknown.stderr
+    assert "'memory.available' is none of nodefs.available, nodefs.inodesFree" in unknown.stderr
