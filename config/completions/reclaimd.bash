@@ -3,7 +3,7 @@ _reclaimd() {
   local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}" command="${COMP_WORDS[1]}"
   COMPREPLY=()
   if [ "$COMP_CWORD" -eq 1 ]; then
-    COMPREPLY=($(compgen -W 'run reclaim check plan status pause resume top history config doctor ballast drill --help --version' -- "$current"))
+    COMPREPLY=($(compgen -W 'run reclaim check plan why status pause resume top history config doctor ballast drill --help --version' -- "$current"))
     return
   fi
   case "$command $previous" in
@@ -88,6 +88,25 @@ _reclaimd() {
     'plan --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
     'plan --signal') COMPREPLY=($(compgen -W 'nodefs.available nodefs.inodesFree imagefs.available imagefs.inodesFree containerfs.available containerfs.inodesFree' -- "$current")); return ;;
     'plan --until') return ;;
+    'why -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
+    'why --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
+    'why --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'why --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
+    'why --container-runtime-endpoint') return ;;
+    'why --image-service-endpoint') return ;;
+    'why --kubelet-config') return ;;
+    'why --root-dir') return ;;
+    'why --eviction-pressure-transition-period') return ;;
+    'why --minimum-image-ttl-duration') return ;;
+    'why --minimum-container-ttl-duration') return ;;
+    'why --image-gc-high-threshold') return ;;
+    'why --image-gc-low-threshold') return ;;
+    'why --maximum-dead-containers-per-container') return ;;
+    'why --maximum-dead-containers') return ;;
+    'why --eviction-hard') return ;;
+    'why --eviction-soft') return ;;
+    'why --eviction-soft-grace-period') return ;;
+    'why --eviction-minimum-reclaim') return ;;
     'status --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'status --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'status --container-runtime-endpoint') return ;;
@@ -277,6 +296,7 @@ _reclaimd() {
     reclaim) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --signal --until --all --dry-run --now --standalone' -- "$current")) ;;
     check) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --npd --standalone' -- "$current")) ;;
     plan) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --pods --signal --until' -- "$current")) ;;
+    why) COMPREPLY=($(compgen -W '-h --help -o --output --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim' -- "$current")) ;;
     status) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --history' -- "$current")) ;;
     pause) COMPREPLY=($(compgen -W '-h --help --for --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim' -- "$current")) ;;
     resume) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim' -- "$current")) ;;

@@ -23,6 +23,7 @@ COMMANDS = {
     "reclaim": "the emergency hook: one pass, now",
     "check": "one observation: signals, thresholds, headroom, layout",
     "plan": "what would be removed now, and why each other thing is kept",
+    "why": "whether one object would go now, by which rule, and when",
     "status": "what the running daemon is doing, and its last passes",
     "pause": "nothing is removed for a while; ends by itself",
     "resume": "ends a pause",

@@ -9,7 +9,7 @@ import argparse
 from contextlib import closing
 from dataclasses import replace
 
-from eviction.cli import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING, EXIT_RUNTIME, EXIT_USAGE
+from eviction.cli import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_RUNTIME, EXIT_USAGE
 from eviction.cli.daemon_configuration import mention_other_configuration
 from eviction.cli.options import (
     add_configuration,
@@ -21,7 +21,7 @@ from eviction.cli.options import (
     exit_with,
 )
 from eviction.cli.progress import Progress
-from eviction.cli.standalone import observe
+from eviction.cli.standalone import everything, observe_or_exit
 from eviction.configuration.effective import Configuration, Extent
 from eviction.control.reclaim import ReclaimOptions, ReclaimRefused, read_options, request_of
 from eviction.node.node import Node
@@ -67,15 +67,13 @@ def run(arguments: argparse.Namespace) -> int:
     options = _options(arguments, configuration)
     mention_other_configuration(arguments, configuration.control_socket)
     with closing(Node(configuration, dry_run=True)) as node:
-        problem, observations, decision = observe(node)
-        if not observations.signals:
-            unread = "; ".join(each.reason for each in observations.unavailable)
-            exit_with(EXIT_READING, unread or "no filesystem could be read")
-        if problem is not None:
-            exit_with(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
-        everything = Request(row=node.responder.functions_here(observations), extent=Extent.ALL, every_function=True)
+        observations, decision = observe_or_exit(node)
         config = node.responder.state.config
-        request = request_of(options, observations, decision, config) if options.signal is not None else everything
+        request = (
+            request_of(options, observations, decision, config)
+            if options.signal is not None
+            else everything(node, observations)
+        )
         with Progress("listing containers and images, and planning"):
             record = node.responder.reclaim(observations, decision, Trigger.REQUEST, request)
         source, pods_problem, doubt = node.pod_state_source, node.pods_problem, node.pods_doubt

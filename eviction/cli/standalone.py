@@ -3,9 +3,12 @@ observation."""
 
 from __future__ import annotations
 
-from eviction.cli.options import mention
+from eviction.cli import EXIT_READING, EXIT_RUNTIME
+from eviction.cli.options import exit_with, mention
 from eviction.cli.progress import Progress
+from eviction.configuration.effective import Extent
 from eviction.node.node import Node
+from eviction.node.responder import Request
 from eviction.types import Decision
 from signals.types import SignalObservations
 
@@ -25,3 +28,19 @@ def observe(node: Node) -> tuple[str | None, SignalObservations, Decision]:
         progress.step("looking at the filesystems")
         observations, decision = node.responder.synchronize()
     return problem, observations, decision
+
+
+def observe_or_exit(node: Node) -> tuple[SignalObservations, Decision]:
+    """The same for a command that can say nothing without readings and the runtime: exits with 4 or 3."""
+    problem, observations, decision = observe(node)
+    if not observations.signals:
+        unread = "; ".join(each.reason for each in observations.unavailable)
+        exit_with(EXIT_READING, unread or "no filesystem could be read")
+    if problem is not None:
+        exit_with(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
+    return observations, decision
+
+
+def everything(node: Node, observations: SignalObservations) -> Request:
+    """All functions of the node to their end, so that every object has its verdict."""
+    return Request(row=node.responder.functions_here(observations), extent=Extent.ALL, every_function=True)

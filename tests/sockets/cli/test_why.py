@@ -1,0 +1,52 @@
+"""`reclaimd why NAME`: one object, whether it would go now, by which rule, and when."""
+
+from __future__ import annotations
+
+from signals.types import Signal
+from tests.nodes.small_node import PAUSE, SmallNode
+from tests.reclaimd_process import answer, reclaimd_here
+
+
+def test_what_may_go_says_why_and_in_which_place(small_node: SmallNode) -> None:
+    """Nothing is removed."""
+    images = small_node.add_images(3)
+    file = small_node.configuration(Signal.NODEFS_AVAILABLE, 1)
+    found = reclaimd_here("why", "registry.example/old/1:1", "--config", file)
+    lines = found.stdout.splitlines()
+    assert (found.returncode, lines[0]) == (0, "image registry.example/old/1:1")
+    assert lines[1] == f"  id:    {images[1]}"
+    assert "  goes: no container uses it (unused), as the kubelet would decide" in lines
+    assert "  when:  under pressure, number 2 of those that may go; less may be enough" in lines
+    assert set(images) <= small_node.images()
+
+
+def test_what_stays_says_by_whose_rule(small_node: SmallNode) -> None:
+    """A guard of ours, or the kubelet's rule; a container by the name of its pod."""
+    small_node.run(small_node.run_pod("web"))
+    file = small_node.configuration()
+    pause = reclaimd_here("why", PAUSE, "--config", file).stdout
+    assert "  stays: no pod starts without it (sandbox_image), by a guard of reclaimd's" in pause.splitlines()
+    web = reclaimd_here("why", "default/web", "--config", file).stdout
+    assert "container default/web/app#0" in web.splitlines()
+    assert "  stays: is running (running), as the kubelet would decide" in web.splitlines()
+    assert "sandbox default/web#0" in web.splitlines()
+
+
+def test_what_is_too_young_says_when_it_may_go(small_node: SmallNode) -> None:
+    """In JSON in seconds."""
+    image = small_node.add_images(1)[0]
+    file = small_node.configuration(imageMinimumGCAge="2h")
+    (found,) = answer(reclaimd_here("why", image, "--config", file, "-o", "json"))["objects"]
+    assert (found["reason"], found["place"], found["result"]) == ("too_young", None, None)
+    assert 7100 < found["eligible_in_seconds"] <= 7200
+    text = reclaimd_here("why", image.removeprefix("sha256:")[:12], "--config", file).stdout
+    assert "  when:  it may go in " in text
+
+
+def test_what_nobody_knows_is_exit_1(small_node: SmallNode) -> None:
+    """One sentence; a few characters of an id name nothing."""
+    file = small_node.configuration()
+    for name in ("registry.example/nothing", small_node.app_id.removeprefix("sha256:")[:4] + "zz"):
+        missing = reclaimd_here("why", name, "--config", file)
+        assert (missing.returncode, missing.stdout) == (1, "")
+        assert missing.stderr == f"reclaimd: no object has '{name}' in its name, or begins its id with it\n"
