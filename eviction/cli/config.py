@@ -23,7 +23,7 @@ from eviction.decision.ladder import LadderMark, ladder, later_than_kubelet
 from eviction.decision.threshold_config import update_container_fs_thresholds
 from eviction.node.table_warnings import table_warnings
 from eviction.node.view import NodeView
-from eviction.reporting.explain import late_threshold_sentence, no_effect_sentences
+from eviction.reporting.explain import late_threshold_sentence, no_effect_sentences, unreachable_sentences
 from eviction.reporting.tables import amount, table
 from signals.types import SignalObservations
 
@@ -60,9 +60,10 @@ def run(arguments: argparse.Namespace) -> int:
     kubelets = configuration.kubelet.thresholds.thresholds if configuration.kubelet is not None else ()
     for sentence in no_effect_sentences(configuration.thresholds):
         print_words(f"warning: {sentence}")
-    for sentence in table_warnings(configuration, observations):
+    in_force = node.thresholds(observations.layout)
+    for sentence in (*table_warnings(configuration, observations), *unreachable_sentences(in_force, observations)):
         print_words(f"warning: {sentence}")
-    for later in later_than_kubelet(node.thresholds(observations.layout), kubelets, observations.signals):
+    for later in later_than_kubelet(in_force, kubelets, observations.signals):
         print_words(f"warning: {late_threshold_sentence(later)}")
     return EXIT_OK
 

@@ -19,6 +19,7 @@ from eviction.reporting.explain import (
     late_threshold_sentence,
     names_of_removed,
     reclaiming_sentence,
+    unreachable_sentences,
 )
 from eviction.reporting.log import Level, Log
 from eviction.reporting.pass_record import Pass, PassResult
@@ -79,12 +80,13 @@ class Announcements:
         if unknown or self._configuration_examined:
             return
         self._configuration_examined = True
-        for sentence in table_warnings(configuration, observations):
+        in_force = self._node.thresholds(observations.layout)
+        for sentence in (*table_warnings(configuration, observations), *unreachable_sentences(in_force, observations)):
             self._log.warning(sentence)
         if configuration.kubelet is None:
             return
-        ours, kubelets = self._node.thresholds(observations.layout), configuration.kubelet.thresholds.thresholds
-        for late in later_than_kubelet(ours, kubelets, observations.signals):
+        kubelets = configuration.kubelet.thresholds.thresholds
+        for late in later_than_kubelet(in_force, kubelets, observations.signals):
             self._log.warning(late_threshold_sentence(late))
 
     def removed_by_others(self, sentence: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from eviction.decision.ladder import later_than_kubelet
 from eviction.doctor.findings import Finding, NodeFacts, Severity
-from eviction.reporting.explain import late_threshold_sentence
+from eviction.reporting.explain import late_threshold_sentence, unreachable_sentences
 from eviction.reporting.tables import amount
 from eviction.types import Threshold
 from signals.quantity import format_bytes
@@ -55,6 +55,15 @@ def check_thresholds(facts: NodeFacts) -> Iterator[Finding]:
             "the kubelet acts first and may evict pods before reclaimd does anything",
             late_threshold_sentence(later),
             f"raise evictionHard {later.ours.signal}, or leave it out and use margin",
+        )
+    for sentence in unreachable_sentences(facts.thresholds, facts.observations):
+        signal = sentence.partition(":")[0]
+        yield Finding(
+            "thresholds-unreachable",
+            Severity.PROBLEM,
+            f"{signal} is under pressure whatever is removed",
+            sentence,
+            f"lower evictionHard or evictionMinimumReclaim of {signal}",
         )
     active = {t.signal for t in facts.thresholds if _mark(t, facts.observations) != 0}
     for role in facts.observations.filesystems:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from eviction.decision.ladder import LateThreshold
 from eviction.decision.reclaim_table import RELEASE_SPECULATIVE_PREALLOCATION
@@ -82,6 +82,20 @@ def late_threshold_sentence(late: LateThreshold) -> str:
     kubelets = f"{late.kubelets.text()} = {amount(signal, late.kubelet_mark)}"
     grace = "" if late.our_mark < late.kubelet_mark else " with its longer grace period"
     return f"{signal}: the mark of {ours}{grace} acts later than the kubelet's of {kubelets}"
+
+
+def unreachable_sentences(thresholds: Iterable[Threshold], observations: SignalObservations) -> Iterator[str]:
+    """For each threshold that the disk cannot be above, with what is reclaimed at least: it would be met for ever."""
+    for threshold in thresholds:
+        observation = observations.signals.get(threshold.signal)
+        if observation is None or observation.stale:
+            continue
+        wanted, signal = threshold.mark_with_min_reclaim(observation.capacity), threshold.signal
+        if wanted > observation.capacity:
+            yield (
+                f"{signal}: the mark of {threshold.text()} with its minimum reclaim is {amount(signal, wanted)}, more "
+                f"than the {amount(signal, observation.capacity)} that the filesystem has, so it is never cleared"
+            )
 
 
 def no_effect_sentences(thresholds: Iterable[Threshold]) -> list[str]:

@@ -114,6 +114,7 @@ def on_filesystem(**fields: int) -> NodeFacts:
         (replace(SOUND, unresolved_images=("container 4711",)), "image-unresolved", Severity.PROBLEM),
         (replace(SOUND, thresholds=SOUND.thresholds[:1]), "thresholds-none", Severity.PROBLEM),
         (replace(SOUND, thresholds=()), "thresholds-none", Severity.PROBLEM),
+        (replace(SOUND, thresholds=(threshold(SIGNALS[0], "11Gi"),)), "thresholds-unreachable", Severity.PROBLEM),
         (replace(SOUND, thresholds=tuple(threshold(s, "0%") for s in SIGNALS)), "thresholds-none", Severity.PROBLEM),
         (on_filesystem(inodes_free=0, inodes_total=0), "no-inode-signal", Severity.NOTE),
         (on_filesystem(free_bytes=5 * GIB + 200 * MIB), "reserve", Severity.NOTE),
