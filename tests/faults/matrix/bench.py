@@ -88,6 +88,8 @@ class Bench:
             keepImages=["registry.example/kept/*"],
             controlSocket=str(self.directory / "control" / "control.sock"),
             stateFile=str(self.directory / "state" / "images.json"),
+            historyFile=str(self.directory / "history" / "history"),
+            historySize="1Mi",
             metricsAddress=f"127.0.0.1:{self.port}",
             evictionPressureTransitionPeriod="0s",
         )

@@ -100,6 +100,8 @@ IN_SUITE = frozenset(
         "log-comes-back",
         "state-file-hangs-at-start",
         "state-file-wrong",
+        "history-file-hangs-at-start",
+        "history-file-wrong",
         "control-socket-hangs",
         "metrics-port-absent-at-start",
         "metrics-port-hangs",
@@ -201,10 +203,11 @@ def _of_what_it_reads() -> Iterator[Row]:
     yield Row("runtime-socket", Fault.HANGS, _NO_RUNTIME, Livez.TRUTH)
     yield Row("runtime-socket", Fault.WRONG, COMES_BACK)
     yield Row("runtime-socket", Fault.COMES_BACK, COMES_BACK, Livez.TRUTH)
-    for fault in Fault:
-        yield Row("state-file", fault, GOES_ON)
-    yield Row("state-file", Fault.HANGS, GOES_ON, variant="at-start")
-    yield Row("state-file", Fault.WRONG, GOES_ON, variant="directory")
+    for file in ("state-file", "history-file"):
+        for fault in Fault:
+            yield Row(file, fault, GOES_ON)
+        yield Row(file, Fault.HANGS, GOES_ON, variant="at-start")
+        yield Row(file, Fault.WRONG, GOES_ON, variant="directory")
     for fault in Fault:
         yield Row("kubelet-directories", fault, _SLOW_DISK if fault is Fault.SLOW else GOES_ON)
     yield Row("kubelet-directories", Fault.WRONG, GOES_ON, variant="replaced")
@@ -248,6 +251,7 @@ RESOURCES = (
     *NEEDED_FOR,
     "log",
     "state-file",
+    "history-file",
     "control-socket",
     "metrics-port",
     "kubelet-directories",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import shutil
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from tests.faults.matrix.injectors.injector import Injector
 from tests.faults.matrix.mirror_filesystem import MirrorFilesystem
@@ -59,12 +59,15 @@ class Statvfs(Injector):
         self._filesystem.abort()
 
 
-class StateFile(Injector):
-    """The file of image records and its directory."""
+class _OwnFile(Injector):
+    """A file that the program writes, and its directory."""
+
+    directory_name: ClassVar[str]
+    file_name: ClassVar[str]
 
     def __init__(self, bench: Bench) -> None:
         super().__init__(bench)
-        self._directory = bench.directory / "state"
+        self._directory = bench.directory / self.directory_name
         self._directory.mkdir()
         self._filesystem: MirrorFilesystem | None = None
         self._mounted = False
@@ -81,9 +84,9 @@ class StateFile(Injector):
                 self._mounted = True
                 (self._directory / "full").write_bytes(bytes(4096))
             case Fault.WRONG if self.row.variant == "directory":
-                (self._directory / "images.json").mkdir()
+                (self._directory / self.file_name).mkdir()
             case Fault.WRONG:
-                (self._directory / "images.json").write_bytes(GARBAGE)
+                (self._directory / self.file_name).write_bytes(GARBAGE)
             case Fault.HANGS | Fault.SLOW | Fault.COMES_BACK:
                 self._filesystem = MirrorFilesystem(str(self._directory), stopped=self.fault is not Fault.SLOW)
                 self._filesystem.delay_seconds = SLOW_FILE_SECONDS if self.fault is Fault.SLOW else 0.0
@@ -94,7 +97,7 @@ class StateFile(Injector):
         self.release()
         if self._directory.is_file():
             self._directory.unlink()
-        shutil.rmtree(self._directory / "images.json", ignore_errors=True)
+        shutil.rmtree(self._directory / self.file_name, ignore_errors=True)
 
     def release(self) -> None:
         """Nothing is mounted."""
@@ -103,6 +106,19 @@ class StateFile(Injector):
         if self._mounted:
             unmount(str(self._directory))
             self._mounted = False
+
+
+class StateFile(_OwnFile):
+    """The file of image records."""
+
+    directory_name = "state"
+    file_name = "images.json"
+
+
+class HistoryFile(_OwnFile):
+    """The history of passes and removals."""
+
+    directory_name = file_name = "history"
 
 
 class KubeletDirectories(Injector):
