@@ -22,12 +22,13 @@ from reclaim.programs.planned_objects import (
 )
 from reclaim.types import Action
 
+PRINTABLE = st.characters().filter(str.isprintable)
 OBJECTS = st.lists(
     st.builds(
         PlannedObject,
-        st.text(min_size=1, max_size=LONGEST_WORDS).filter(lambda text: text.isprintable()),
+        st.text(PRINTABLE, min_size=1, max_size=LONGEST_WORDS),
         st.none() | st.integers(0, 1 << 50),
-        st.text(max_size=LONGEST_WORDS).filter(lambda text: text.isprintable()),
+        st.text(PRINTABLE, max_size=LONGEST_WORDS),
     ),
     min_size=1,
     max_size=20,
