@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -70,13 +68,3 @@ def run_pod(calls: CriCalls, name: str, uid: str = "", **config: Any) -> str:
     metadata = {"name": name, "uid": uid or f"uid-{name}", "namespace": "default"}
     sandbox_id: str = calls.call("RunPodSandbox", config={"metadata": metadata, **config}).pod_sandbox_id
     return sandbox_id
-
-
-def came_true(condition: Callable[[], bool], within_seconds: float = 60.0) -> bool:
-    """True if the condition becomes true in time."""
-    deadline = time.monotonic() + within_seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.005)
-    return True

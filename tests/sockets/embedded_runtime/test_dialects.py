@@ -13,8 +13,9 @@ from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from signals.types import FsLayout, Signal
 from tests.nodes.bare_runtime import APP, NAME, BareRuntime
 from tests.nodes.small_node import EVERYTHING, IMAGES, MIB, reason_of, relieve, result_of
+from tests.reclaimd_process import came_true
 from tests.sockets.conftest import SmallNodeFactory
-from tests.sockets.cri_calls import came_true, run_container, run_pod
+from tests.sockets.cri_calls import run_container, run_pod
 from tests.sockets.mounts import mounted_tmpfs, unmount
 
 CRI_O = [CRI_O_1_28, CRI_O_1_31]

@@ -16,7 +16,8 @@ from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import EmbeddedServer
 from reclaim.cri import cri_pb2
-from tests.sockets.cri_calls import CriCalls, came_true
+from tests.reclaimd_process import came_true
+from tests.sockets.cri_calls import CriCalls
 
 NAME = "registry.example/app:1"
 

@@ -15,7 +15,8 @@ from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.runtime.server import EmbeddedServer
 from reclaim.cri import cri_pb2
 from tests.nodes.bare_runtime import APP, BASE, NAME, TOOL, BareRuntime
-from tests.sockets.cri_calls import CriCalls, came_true, run_container, run_pod
+from tests.reclaimd_process import came_true
+from tests.sockets.cri_calls import CriCalls, run_container, run_pod
 
 # ---- space
 

@@ -57,8 +57,3 @@ def removed(directory: Path | str, name: str | bytes, how: OpenBeneath = open_be
     """The result of `remove_tree` for an entry of a directory."""
     with opened(directory) as descriptor:
         return remove_tree(descriptor, os.fsencode(name), open_directory=how)
-
-
-def open_descriptors() -> int:
-    """How many descriptors this process has open, not counting the one that it takes to count."""
-    return len(os.listdir("/proc/self/fd")) - 1

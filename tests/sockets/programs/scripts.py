@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from reclaim.programs.remover import Program
 from reclaim.programs.settings import Pressure, ProgramSettings, ProgramUser
 from reclaim.types import RemovalFailed
 from signals.clock import SystemClock
+from tests.reclaimd_process import came_true
 
 PRUNE = "prune"
 LONG_SECONDS = 60.0
@@ -68,17 +67,7 @@ def is_there(pid: int) -> bool:
     return fields[0] != "Z" or int(fields[1]) == os.getpid()
 
 
-def comes_true(true: Callable[[], bool], seconds: float = 30.0) -> bool:
-    """Whether it is so within this time."""
-    deadline = time.monotonic() + seconds
-    while not true():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
-
-
 def number_in(path: Path) -> int:
     """The number that a program writes into a file, once it is there."""
-    assert comes_true(lambda: path.exists() and path.read_text().endswith("\n"))
+    assert came_true(lambda: path.exists() and path.read_text().endswith("\n"))
     return int(path.read_text())

@@ -20,7 +20,9 @@ from reclaim.programs.remover import Program
 from reclaim.programs.settings import Pressure, ProgramSettings, ProgramUser
 from reclaim.types import RemovalFailed
 from signals.clock import SystemClock
-from tests.sockets.programs.scripts import LONG_SECONDS, Runs, comes_true, is_there, number_in, script
+from tests.descriptors import no_descriptor_left
+from tests.reclaimd_process import came_true
+from tests.sockets.programs.scripts import LONG_SECONDS, Runs, is_there, number_in, script
 
 STRANGER = 12345
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a program as another user")
@@ -46,10 +48,10 @@ def children() -> set[int]:
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     """No test leaves a process, a zombie or a descriptor."""
-    processes, descriptors = children(), os.listdir("/proc/self/fd")
-    yield
-    assert children() <= processes
-    assert os.listdir("/proc/self/fd") == descriptors
+    processes = children()
+    with no_descriptor_left():
+        yield
+        assert children() <= processes
 
 
 def test_a_program_that_exits_with_0_has_run(tmp_path: Path, runs: Runs) -> None:
@@ -159,7 +161,7 @@ def test_a_program_that_ignores_sigterm_is_killed_with_its_group(tmp_path: Path,
     path = script(tmp_path, f"trap '' TERM; sleep 600 & echo $! > {tmp_path}/pid; while :; do sleep 600; done")
     told = f"the program {path} had not ended after 1 s; SIGTERM has not ended it, SIGKILL has"
     assert runs.run(path, timeout=1.0) == told
-    assert comes_true(lambda: not is_there(number_in(tmp_path / "pid")))
+    assert came_true(lambda: not is_there(number_in(tmp_path / "pid")))
 
 
 @pytest.mark.regression
@@ -186,7 +188,7 @@ def test_a_stop_ends_a_program(tmp_path: Path, runs: Runs) -> None:
     path = script(tmp_path, f"touch {tmp_path}/begun; sleep 600")
 
     def stop() -> None:
-        comes_true((tmp_path / "begun").exists)
+        came_true((tmp_path / "begun").exists)
         runs.stopping.set()
 
     stopper = threading.Thread(target=stop)
@@ -235,7 +237,7 @@ def test_what_is_left_of_the_group_ends_with_the_program(tmp_path: Path, runs: R
     assert runs.run(path) == ""
     assert time.monotonic() - started < LONG_SECONDS / 2
     assert runs.lines == ["done"]
-    assert comes_true(lambda: not is_there(number_in(tmp_path / "pid")))
+    assert came_true(lambda: not is_there(number_in(tmp_path / "pid")))
 
 
 def test_a_program_that_forks_and_leaves_is_ended_with_what_it_left(tmp_path: Path, runs: Runs) -> None:
@@ -244,14 +246,14 @@ def test_a_program_that_forks_and_leaves_is_ended_with_what_it_left(tmp_path: Pa
     assert runs.run(script(tmp_path, FORKS_AND_LEAVES), str(tmp_path)) == ""
     assert time.monotonic() - started < LONG_SECONDS / 2
     assert runs.lines == ["[1 processes that it had left behind were killed]"]
-    assert comes_true(lambda: not is_there(number_in(tmp_path / "pid")))
+    assert came_true(lambda: not is_there(number_in(tmp_path / "pid")))
 
 
 def test_what_left_a_program_that_is_ended_is_ended_too(tmp_path: Path, runs: Runs) -> None:
     """At its timeout."""
     path = script(tmp_path, f"{FORKS_AND_LEAVES}; sleep 600")
     assert "had not ended after 2 s" in runs.run(path, str(tmp_path), timeout=2.0)
-    assert comes_true(lambda: not is_there(number_in(tmp_path / "pid")))
+    assert came_true(lambda: not is_there(number_in(tmp_path / "pid")))
 
 
 def test_what_another_run_has_left_is_not_touched(tmp_path: Path, runs: Runs) -> None:
@@ -264,7 +266,7 @@ def test_what_another_run_has_left_is_not_touched(tmp_path: Path, runs: Runs) ->
     assert is_there(left)
     runs.stopping.set()
     thread.join()
-    assert comes_true(lambda: not is_there(left))
+    assert came_true(lambda: not is_there(left))
 
 
 def test_a_program_whose_lines_nobody_can_take_is_killed(tmp_path: Path, runs: Runs) -> None:
@@ -277,7 +279,7 @@ def test_a_program_whose_lines_nobody_can_take_is_killed(tmp_path: Path, runs: R
     settings = ProgramSettings((path, str(tmp_path)), LONG_SECONDS)
     with pytest.raises(ValueError, match="a line"):
         Program("prune", settings, Pressure, log).run(SystemClock(), runs.stopping)
-    assert comes_true(lambda: not is_there(number_in(tmp_path / "pid")))
+    assert came_true(lambda: not is_there(number_in(tmp_path / "pid")))
 
 
 def test_a_program_runs_once_at_a_time(tmp_path: Path, runs: Runs) -> None:
@@ -290,7 +292,7 @@ def test_a_program_runs_once_at_a_time(tmp_path: Path, runs: Runs) -> None:
 
     thread = threading.Thread(target=run)
     thread.start()
-    assert comes_true((tmp_path / "begun").exists)
+    assert came_true((tmp_path / "begun").exists)
     with pytest.raises(RemovalFailed, match="runs already"):
         program.run(SystemClock(), runs.stopping)
     runs.stopping.set()
@@ -299,7 +301,8 @@ def test_a_program_runs_once_at_a_time(tmp_path: Path, runs: Runs) -> None:
 
 AS_THE_FIRST_PROCESS = """
 import ctypes, sys
-from tests.sockets.programs.scripts import Runs, comes_true
+from tests.reclaimd_process import came_true
+from tests.sockets.programs.scripts import Runs
 from tests.sockets.programs.test_running import children
 PR_SET_CHILD_SUBREAPER = 36
 assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
@@ -307,7 +310,7 @@ path, directory, harmless = sys.argv[1:]
 runs = Runs()
 assert runs.run(path, directory) == ""
 print(len(runs.lines), runs.lines[0])
-assert comes_true(lambda: runs.run(harmless) == "" and not children()), children()
+assert came_true(lambda: runs.run(harmless) == "" and not children()), children()
 """
 
 

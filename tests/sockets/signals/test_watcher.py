@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from signals.watcher import FsWatcher
+from tests.descriptors import no_descriptor_left
 from tests.reclaimd_process import came_true
 
 
@@ -236,11 +237,12 @@ def test_stop_may_come_twice_and_without_a_start(tmp_path: Path, notified: Notif
     """The thread and the descriptors are gone after the first, and a second one changes nothing."""
     never = FsWatcher([str(tmp_path)], notified)
     never.stop()
-    threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
-    watcher = FsWatcher([str(tmp_path)], notified)
-    watcher.start()
-    assert threading.active_count() == threads + 1
-    for _ in range(2):
-        watcher.stop()
-    assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == (threads, descriptors)
+    threads = set(threading.enumerate())
+    with no_descriptor_left():
+        watcher = FsWatcher([str(tmp_path)], notified)
+        watcher.start()
+        assert len(set(threading.enumerate()) - threads) == 1
+        for _ in range(2):
+            watcher.stop()
+        assert set(threading.enumerate()) <= threads
     watcher.watch([str(tmp_path / "more")])
