@@ -5,7 +5,7 @@
 # make fuzz    100 000 inputs for everything that reads text (FUZZ_INPUTS=n for another number)
 # make soak    what takes hours: races, kills, full disks, leaks, all drills, by the hundred; prints its figures
 # make bench   measures, side by side in one run (RECLAIMD_BENCH=short: a little of each, to see that it runs)
-# make kubelet is the ring beside a real kubelet, and its table; KUBELET=, KUBE_APISERVER=, ETCD= name the programs, where
+# make kubelet is the ring beside a real kubelet, and its tables; KUBELET=, KUBE_APISERVER=, ETCD= name the programs, where
 #              PATH does not, KUBE_CONTROLLER_MANAGER= one that only some tests need, CONTAINERD= another than Debian's
 # make picture draws the picture of a drill anew (that of the README: .venv/bin/python -m tests.kubelet.bench picture)
 # make manual  writes man page and shell completions anew from the parsers
@@ -98,7 +98,8 @@ bench: development
 kubelet: development
 	@.ci/debian-packages $(PACKAGES) etcd-server
 	$(BIN)/python -m pytest -m "soak or not soak" -rA tests/kubelet
-	@$(BIN)/python -m tests.kubelet.bench
+	@$(BIN)/python -m tests.kubelet.bench table
+	@$(BIN)/python -m tests.kubelet.bench table --filesystem xfs --rate 100
 
 picture: environment
 	@$(BIN)/reclaimd drill pressured-node --report report

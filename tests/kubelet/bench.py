@@ -1,14 +1,15 @@
-"""The duel as a table: the kubelet alone against the kubelet with reclaimd beside it, and a storm of pods.
+"""The duel as a table: the kubelet alone against the kubelet with reclaimd beside it.
 
-`python -m tests.kubelet.bench [RUNS]`: so many runs (default 5) of each rate and each side, in alternating order. Each
-run has a new node. Prints every run as it ends, and at last the medians.
+`python -m tests.kubelet.bench table`: each rate and each side, in alternating order, five times; on XFS the third side
+is reclaimd with its helper. Each run has a new node. Prints every run as it ends, and at last the medians.
 
-`python -m tests.kubelet.bench picture [SVG]` draws one run of each side: `drill --observe` measures both by the marks
-of the kubelet, and `drill compare` lays them over each other.
+`python -m tests.kubelet.bench picture` draws one run of each side: `drill --observe` measures both by the marks of the
+kubelet, and `drill compare` lays them over each other.
 """
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import statistics
 import sys
@@ -19,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.kubelet.control_plane import ControlPlane
-from tests.kubelet.duel import MIB, DuelRun, duel
+from tests.kubelet.duel import MIB, DuelRun, Side, duel
 from tests.kubelet.node import KubeletNode
 from tests.kubelet.programs import versions, what_is_missing
 from tests.observing import Observing
@@ -29,43 +30,59 @@ RATES_MIB = (20, 100, 300)
 RUNS = 5
 PICTURE_RATE_MIB = 100
 PICTURE = "config/pictures/kubelet.svg"
-COLUMNS = ("MiB/s", "reclaimd", "DiskPressure", "evicted", "first byte, s", "lowest, MiB", "images left", "restarted")
+COLUMNS = ("MiB/s", "beside", "DiskPressure", "evicted", "first byte, s", "lowest, MiB", "images left", "restarted")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Runs all of it, or draws the picture."""
+    asked = _parser().parse_args(arguments)
     if sentence := what_is_missing():
         say(sentence)
         return 1
-    say(versions())
-    say(_line(COLUMNS))
     with tempfile.TemporaryDirectory(prefix="duel-") as directory, ControlPlane(Path(directory) / "plane") as plane:
-        if arguments[:1] == ["picture"]:
-            return picture(Path(directory), plane, Path(arguments[1] if arguments[1:] else PICTURE))
-        return table(Path(directory), plane, int(arguments[0]) if arguments else RUNS)
+        if asked.what == "picture":
+            say(versions())
+            return picture(Path(directory), plane, asked.svg)
+        say(f"{versions()}, {asked.filesystem}")
+        sides = asked.side or [side for side in Side if side != Side.HELPED or asked.filesystem == "xfs"]
+        return table(Path(directory), plane, asked.rate or RATES_MIB, sides, asked.runs, asked.filesystem)
 
 
-def table(directory: Path, plane: ControlPlane, runs: int) -> int:
-    """All rates, both sides, so many times."""
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.kubelet.bench")
+    parser.add_argument("what", choices=("table", "picture"))
+    parser.add_argument("--rate", type=int, action="append", help="MiB a second; may be repeated (20, 100, 300)")
+    parser.add_argument("--side", type=Side, choices=list(Side), action="append", help="may be repeated (all)")
+    parser.add_argument("--runs", type=int, default=RUNS, help=f"of each rate and each side ({RUNS})")
+    parser.add_argument("--filesystem", choices=("ext4", "xfs", "btrfs"), default="ext4", help="of the node (ext4)")
+    parser.add_argument("--svg", type=Path, default=Path(PICTURE), help="where the picture goes")
+    return parser
+
+
+def table(
+    directory: Path, plane: ControlPlane, rates: Sequence[int], sides: Sequence[Side], runs: int, filesystem: str
+) -> int:
+    """All rates, all sides, so many times."""
     found: list[DuelRun] = []
-    for number, rate in ((number, rate) for number in range(runs) for rate in RATES_MIB):
-        for beside in (False, True) if number % 2 == 0 else (True, False):
-            found.append(duel(directory / f"run-{len(found)}", plane, rate, beside=beside))
+    say(_line(COLUMNS))
+    for number, rate in ((number, rate) for number in range(runs) for rate in rates):
+        for side in sides if number % 2 == 0 else reversed(sides):
+            found.append(duel(directory / f"run-{len(found)}", plane, rate, side=side, fstype=filesystem))
             say(_line(_cells(found[-1])))
     say(f"kubelet's mark: {found[0].mark_bytes // MIB} MiB; medians (runs with pressure; pods evicted in all):")
-    for rate in RATES_MIB:
-        for beside in (False, True):
-            say(_line(_summary([run for run in found if (run.rate_mib, run.beside) == (rate, beside)])))
+    for rate in rates:
+        for side in sides:
+            say(_line(_summary([run for run in found if (run.rate_mib, run.side) == (rate, side)])))
     return 0
 
 
 def picture(directory: Path, plane: ControlPlane, svg: Path) -> int:
     """One run of each side at `PICTURE_RATE_MIB`, as one picture."""
     reports = []
-    for name, beside in (("kubelet-alone", False), ("kubelet-with-reclaimd", True)):
+    for name, side in (("kubelet-alone", Side.KUBELET), ("kubelet-with-reclaimd", Side.RECLAIMD)):
         reports.append(directory / f"drill-{name}-observed.json")
         observe = partial(_observed, directory=directory, name=name)
-        say(_line(_cells(duel(directory / name, plane, PICTURE_RATE_MIB, beside=beside, observe=observe))))
+        say(_line(_cells(duel(directory / name, plane, PICTURE_RATE_MIB, side=side, observe=observe))))
     compared = reclaimd("drill", "compare", *map(str, reports), "--report", str(directory))
     say(compared.stdout + compared.stderr)
     shutil.copy(directory / "comparison.svg", svg)
@@ -93,10 +110,14 @@ def _line(cells: Sequence[object]) -> str:
     return "| " + " | ".join(map(str, cells)) + " |"
 
 
+def _beside(side: Side) -> str:
+    return "nobody" if side == Side.KUBELET else side
+
+
 def _cells(run: DuelRun) -> tuple[object, ...]:
     return (
         run.rate_mib,
-        "beside" if run.beside else "none",
+        _beside(run.side),
         "yes" if run.pressure else "no",
         ", ".join(run.evicted) or "none",
         "nothing" if run.first_freed_seconds is None else f"{run.first_freed_seconds:.2f}",
@@ -110,7 +131,7 @@ def _summary(runs: Sequence[DuelRun]) -> tuple[object, ...]:
     first = [run.first_freed_seconds for run in runs if run.first_freed_seconds is not None]
     return (
         runs[0].rate_mib,
-        "beside" if runs[0].beside else "none",
+        _beside(runs[0].side),
         f"{sum(run.pressure for run in runs)} of {len(runs)}",
         sum(len(run.evicted) for run in runs),
         f"{statistics.median(first):.2f}" if first else "nothing",

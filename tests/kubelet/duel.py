@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from tests.background import Background
@@ -22,6 +24,7 @@ from tests.kubelet.api import ApiError
 from tests.kubelet.control_plane import ControlPlane
 from tests.kubelet.kubelet import KubeletSettings
 from tests.kubelet.node import GIB, KubeletNode, kubelet_node
+from tests.nodes.xfs_helper import running_helper
 from tests.real_node.fill import Fill, fill_bytes
 from tests.real_node.oci import BASE, Image, random_layer
 from tests.reclaimd_process import Daemon, write_configuration
@@ -43,13 +46,23 @@ NODEFS_PERCENT, IMAGEFS_PERCENT = 10, 15  # the kubelet's defaults
 MARGIN_PERCENT = 5  # reclaimd's default
 
 
+class Side(StrEnum):
+    """Who answers the fill."""
+
+    KUBELET = "kubelet"
+    RECLAIMD = "reclaimd"
+    """beside the kubelet"""
+    HELPED = "reclaimd+xfs-helper"
+    """beside the kubelet, with the helper that has XFS give back what it allocated ahead of files that grow"""
+
+
 @dataclass(frozen=True)
 class DuelRun:
     """What one fill did. Bytes; seconds. `first_freed_seconds`: from the crossing of the own mark (the kubelet's, or
     that of reclaimd) to the first freed byte, None if nothing was freed."""
 
     rate_mib: int
-    beside: bool
+    side: Side
     pressure: bool
     evicted: tuple[str, ...]
     first_freed_seconds: float | None
@@ -129,12 +142,11 @@ def duel(
     plane: ControlPlane,
     rate_mib: int,
     *,
-    beside: bool,
+    side: Side = Side.RECLAIMD,
     fstype: str = "ext4",
     observe: Callable[[KubeletNode], AbstractContextManager[object]] = lambda _: nullcontext(),
 ) -> DuelRun:
-    """One fill at a rate of a new node, with reclaimd beside the kubelet or without. `observe`: what goes on from
-    right before the fill to the end."""
+    """One fill of one file at a rate on a new node. `observe`: what goes on from right before the fill to the end."""
     settings = KubeletSettings({"nodefs.available": f"{NODEFS_PERCENT}%", "imagefs.available": f"{IMAGEFS_PERCENT}%"})
     with kubelet_node(directory, plane, settings, SIZE_BYTES, fstype, [*UNUSED_IMAGES, *USED_IMAGES]) as node:
         runs = crowd(node)
@@ -143,8 +155,7 @@ def duel(
         mark, own = (capacity * percent // 100 for percent in (IMAGEFS_PERCENT, IMAGEFS_PERCENT + MARGIN_PERCENT))
         fill_bytes(node.disk / "ballast", own + HEADROOM_BYTES, fast=True).wait(60.0)
         most = HEADROOM_BYTES + own - (mark - UNUSED * UNUSED_BYTES)
-        responder = _reclaimd(node, directory) if beside else nullcontext()
-        with responder, observe(node), PressureWatch(node) as pressure:
+        with _responder(node, directory, side), observe(node), PressureWatch(node) as pressure:
             fill = fill_bytes(node.disk / "fill", 0, rate_mib * MIB, most_bytes=most)
             try:
                 with Sampler(node.disk, fill) as sampler:
@@ -155,10 +166,10 @@ def duel(
         pods = node.api.pods()
         return DuelRun(
             rate_mib,
-            beside,
+            side,
             pressure.seen,
             tuple(sorted(name for name, pod in pods.items() if pod["status"].get("reason") == "Evicted")),
-            sampler.first_freed(own if beside else mark),
+            sampler.first_freed(mark if side == Side.KUBELET else own),
             sampler.lowest,
             mark,
             len(node.containerd.cri.list_images()),
@@ -175,10 +186,18 @@ def restarts(pod: dict[str, object]) -> int:
 
 
 @contextlib.contextmanager
-def _reclaimd(node: KubeletNode, directory: Path) -> Iterator[Daemon]:
-    """reclaimd as it is by default, on this node."""
-    configuration = write_configuration(directory / "reclaimd.yaml", **node.reclaimd_fields())
-    with Daemon("--config", str(configuration)) as daemon:
+def _responder(node: KubeletNode, directory: Path, side: Side) -> Iterator[None]:
+    """Who stands beside the kubelet: nobody, or reclaimd as it is by default."""
+    if side == Side.KUBELET:
+        yield
+        return
+    with ExitStack() as stack:
+        fields = node.reclaimd_fields()
+        if side == Side.HELPED:
+            fields["xfsHelperSocket"] = path = f"{stack.enter_context(tempfile.TemporaryDirectory())}/s"
+            stack.enter_context(running_helper(path, str(node.disk)))
+        configuration = write_configuration(directory / "reclaimd.yaml", **fields)
+        daemon = stack.enter_context(Daemon("--config", str(configuration)))
         time.sleep(2.0)  # it has asked the runtime where its images are, and the kubelet whether it is healthy
-        yield daemon
+        yield
     (directory / "reclaimd.log").write_text("\n".join(json.dumps(event) for event in daemon.events))
