@@ -1,4 +1,4 @@
-"""A fill beside the kubelet: with reclaimd no pod is evicted and the node never has pressure, on XFS with the helper."""
+"""A fill beside the kubelet: with reclaimd it never has pressure and no pod is evicted; on XFS with the helper."""
 
 from __future__ import annotations
 
