@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from eviction.drill.runtime.private_mounts import enter_private_mounts
 from tests.kubelet.control_plane import ControlPlane
 from tests.kubelet.duel import MIB, DuelRun, Side, duel
 from tests.kubelet.node import KubeletNode
@@ -39,6 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     if sentence := what_is_missing():
         say(sentence)
         return 1
+    enter_private_mounts()  # so that no process that makes a namespace of its own meanwhile holds a node's filesystem
     with tempfile.TemporaryDirectory(prefix="duel-") as directory, ControlPlane(Path(directory) / "plane") as plane:
         if asked.what == "picture":
             say(versions())

@@ -12,6 +12,7 @@ import ctypes
 import dataclasses
 import json
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from eviction.drill.runtime.server import EmbeddedServer
 from tests.sockets.cri_calls import CriCalls, run_container, run_pod
 
 _PR_SET_DUMPABLE = 4
+_MS_SHARED = 1 << 20
 _libc = ctypes.CDLL(None, use_errno=True)
 
 MIB = 1 << 20
@@ -85,6 +87,48 @@ def mount_wrongly(directory: str) -> dict[str, Any]:
         except EmbeddedNodeError as error:
             errors.append(str(error))
     return {"errors": errors}
+
+
+def unmounted_outside(directory: str) -> dict[str, Any]:
+    """A namespace with a shared mount that has another one in it, and a child in a namespace of its own: whether the
+    child has the inner one, before and after it was unmounted outside; whether what the child mounts is seen here."""
+    _enter()
+    mount_tmpfs(directory, MIB, 16)
+    if _libc.mount(b"none", os.fsencode(directory), None, _MS_SHARED, None) != 0:
+        raise OSError(ctypes.get_errno(), "mount --make-shared")
+    inner, of_the_child = (os.path.join(directory, name) for name in ("inner", "own"))
+    os.mkdir(inner)
+    os.mkdir(of_the_child)
+    mount_tmpfs(inner, MIB, 16)
+    code = "from tests.sockets.namespace_child import has_the_mount as child; child()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, inner, of_the_child], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        before = json.loads(child.stdout.readline())
+        seen_outside = is_mounted(of_the_child)
+        if _libc.umount2(os.fsencode(inner), 0) != 0:
+            raise OSError(ctypes.get_errno(), "umount")
+        after = json.loads(child.communicate("unmounted\n")[0])
+    return {"before": before, "seen_outside": seen_outside, "after": after}
+
+
+def has_the_mount() -> None:
+    """Enters, mounts something at its second argument, says whether its first is a mount, and after a line on its
+    standard input says so again."""
+    _enter()
+    theirs, own = sys.argv[1:]
+    mount_tmpfs(own, MIB, 16)
+    sys.stdout.write(f"{json.dumps(is_mounted(theirs))}\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+    sys.stdout.write(json.dumps(is_mounted(theirs)))
+
+
+def is_mounted(path: str) -> bool:
+    """Whether something is mounted there, in the namespace of this process."""
+    with open("/proc/self/mountinfo", encoding="utf-8") as mounts:
+        return any(line.split()[4] == path for line in mounts)
 
 
 def mount_and_wait(directory: str) -> dict[str, Any]:
@@ -166,7 +210,16 @@ def drop_all_capabilities(but: int = 0) -> None:
 
 FUNCTIONS: dict[str, Callable[[str], dict[str, Any]]] = {
     function.__name__: function
-    for function in (enter, enter_beside_a_thread, locked_down, mount, mount_wrongly, mount_and_wait, full)
+    for function in (
+        enter,
+        enter_beside_a_thread,
+        locked_down,
+        mount,
+        mount_wrongly,
+        mount_and_wait,
+        full,
+        unmounted_outside,
+    )
 }
 
 if __name__ == "__main__":

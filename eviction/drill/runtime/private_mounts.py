@@ -18,7 +18,7 @@ from typing import Literal
 _CLONE_NEWNS = 0x00020000
 _CLONE_NEWUSER = 0x10000000
 _MS_REC = 0x4000
-_MS_PRIVATE = 0x40000
+_MS_SLAVE = 0x80000
 _MS_NOSUID = 0x2
 _MS_NODEV = 0x4
 _MNT_DETACH = 0x2
@@ -44,7 +44,8 @@ class PrivateMounts:
 
 
 def enter_private_mounts() -> PrivateMounts:
-    """Moves this process into a mount namespace of its own. Other processes do not see what is mounted there.
+    """Moves this process into a mount namespace of its own. Other processes do not see what is mounted there; what the
+    others unmount is unmounted there as well, where their mounts are shared (mount_namespaces(7)).
 
     With CAP_SYS_ADMIN this is one `unshare`. Without it the process also enters a user namespace, in which its user and
     group are mapped to 0: from then on `os.geteuid()` returns 0, files of the caller still belong to it, and files of
@@ -117,8 +118,9 @@ def _unshare(flags: int) -> int:
 
 
 def _made_private(how: Literal["root", "user namespace"]) -> PrivateMounts:
-    # systemd makes / shared, so a new namespace would propagate its mounts to the old one.
-    if _libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None) != 0:
+    # systemd makes / shared, so a new namespace would propagate its mounts to the old one. The other way it goes on:
+    # what the node unmounts is unmounted here too, else its device would be in use for as long as this process lives.
+    if _libc.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None) != 0:
         return _none(f"the mounts could not be made private: {os.strerror(ctypes.get_errno())}")
     return PrivateMounts(available=True, how=how, reason="")
 

@@ -97,6 +97,13 @@ def test_an_impossible_mount_is_refused(directory: str) -> None:
     assert "1 inodes cannot be made" in no_inodes
 
 
+@pytest.mark.regression
+def test_what_the_node_unmounts_is_not_held(directory: str) -> None:
+    """A private copy of each mount would keep its device in use until the drill ends."""
+    found = run_child("unmounted_outside", directory)
+    assert found == {"before": True, "seen_outside": False, "after": False}
+
+
 def test_kill_9_leaves_nothing_behind(directory: str) -> None:
     """No other process sees the mount, and after SIGKILL the directory is empty as before."""
     with subprocess.Popen(
