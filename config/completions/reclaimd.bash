@@ -263,6 +263,7 @@ _reclaimd() {
     'ballast --eviction-minimum-reclaim') return ;;
     'drill --check') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'drill --report') COMPREPLY=($(compgen -d -- "$current")); return ;;
+    'drill --filesystem-type') COMPREPLY=($(compgen -W 'tmpfs ext4 xfs btrfs' -- "$current")); return ;;
     'drill --runtime') return ;;
     'drill --fill') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'drill --name') return ;;
@@ -305,7 +306,7 @@ _reclaimd() {
     config) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output' -- "$current")) ;;
     doctor) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output' -- "$current")) ;;
     ballast) COMPREPLY=($(compgen -W '-h --help create status remove --file --size -o --output --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim' -- "$current")) ;;
-    drill) COMPREPLY=($(compgen -W '-h --help --all --list --check --report --observe --runtime --fill --yes --allow-other-data --name --for --quiet --with-margin --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --logging-format -v --verbosity' -- "$current")) ;;
+    drill) COMPREPLY=($(compgen -W '-h --help --all --list --check --report --filesystem-type --observe --runtime --fill --yes --allow-other-data --name --for --quiet --with-margin --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --logging-format -v --verbosity' -- "$current")) ;;
   esac
 }
 complete -F _reclaimd reclaimd

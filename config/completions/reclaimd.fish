@@ -287,6 +287,7 @@ complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l all -d 'run every
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l list -d 'list the built-in scenarios with their reasons'
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l check -r -F -d 'check a scenario file without running it'
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l report -r -F -d 'where the reports are written (report)'
+complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l filesystem-type -x -a 'tmpfs ext4 xfs btrfs' -d 'of the embedded node instead of tmpfs: ext4, xfs or btrfs on loop devices, as root'
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l observe -d 'measure only, change nothing: another component relieves the node'
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l runtime -x -d 'the real runtime: unix:///path/to.sock'
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l fill -r -F -d 'run one scenario on a real node: files in DIR make its pressure'

@@ -30,9 +30,10 @@ from eviction.cli.options import (
 from eviction.drill.runtime.extra import missing_extra
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, enter_private_mounts
 from eviction.drill.scenario.amounts import ScenarioError
+from eviction.drill.scenario.filesystem_types import on_filesystems
 from eviction.drill.scenario.library import find_scenario, library
 from eviction.drill.scenario.reader import read_scenario
-from eviction.drill.scenario.types import Scenario
+from eviction.drill.scenario.types import ON_LOOP_DEVICES, FilesystemType, Scenario
 from eviction.reporting.log import Log
 from reclaim.types import RuntimeUnavailable
 from signals.quantity import format_bytes
@@ -67,6 +68,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="list the built-in scenarios with their reasons")
     parser.add_argument("--check", metavar="FILE", help="check a scenario file without running it")
     parser.add_argument("--report", metavar="DIR", default="report", help="where the reports are written (report)")
+    parser.add_argument(
+        "--filesystem-type",
+        metavar="TYPE",
+        choices=[FilesystemType.TMPFS, *ON_LOOP_DEVICES],
+        help="of the embedded node instead of tmpfs: ext4, xfs or btrfs on loop devices, as root",
+    )
     _add_real_node(parser)
     add_configuration(parser)
     add_output(parser)
@@ -123,7 +130,7 @@ def run(arguments: argparse.Namespace) -> int:
             scenario = read_scenario(arguments.check)
             answer_lines([f"{arguments.check}: the scenario {scenario.name} can be used"])
             return EXIT_OK
-        scenarios = [find_scenario(name) for name in (library() if arguments.all else words or [DEFAULT])]
+        scenarios = [_scenario(name, arguments) for name in (library() if arguments.all else words or [DEFAULT])]
     except ScenarioError as error:
         exit_with(EXIT_USAGE, str(error))
     if len(scenarios) > 1 and arguments.output == "json":
@@ -137,6 +144,16 @@ def run(arguments: argparse.Namespace) -> int:
 
         return fill(scenarios[0], arguments)
     return _drill_embedded(scenarios, arguments)
+
+
+def _scenario(name: str, arguments: argparse.Namespace) -> Scenario:
+    """A built-in scenario or that of a file, on the type of filesystem that is asked for. Raises ScenarioError."""
+    scenario = find_scenario(name)
+    if arguments.filesystem_type is None:
+        return scenario
+    if arguments.fill is not None:
+        raise ScenarioError("--filesystem-type is for the embedded node; --fill uses the filesystem of its directory")
+    return on_filesystems(scenario, FilesystemType(arguments.filesystem_type))
 
 
 def _drill_embedded(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> int:

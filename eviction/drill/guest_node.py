@@ -56,6 +56,10 @@ class GuestNode:
         `eviction.drill.runtime.faults`."""
         return self._embedded.server.failpoints
 
+    def close(self) -> None:
+        """Ends what still writes or holds a file open. The node's fixture calls it."""
+        self._grow.close()
+
     # ---- its objects
 
     @property
@@ -151,6 +155,10 @@ def guest_node(scenario: Scenario, mounts: PrivateMounts) -> Iterator[GuestNode]
             problem = node.locate()
             if problem is not None:
                 raise EmbeddedNodeError(problem)
-            yield GuestNode(scenario, embedded, node)
+            guest = GuestNode(scenario, embedded, node)
+            try:
+                yield guest
+            finally:
+                guest.close()
         finally:
             node.close()

@@ -23,6 +23,7 @@ from signals.summary import NodeSummary
 from tests.bench.beside import beside
 from tests.bench.chart import chart
 from tests.bench.effort import Effort, effort_of
+from tests.bench.filesystems import filesystems
 from tests.bench.first_byte import first_byte
 from tests.bench.growth import growth
 from tests.bench.hook import asking, hooks, real_hooks
@@ -90,6 +91,7 @@ EVERYWHERE: dict[str, Measurement] = {
 ON_A_REAL_NODE: dict[str, Measurement] = {
     "side-by-side": side_by_side,
     "real-hooks": real_hooks,
+    "filesystems": filesystems,
     "removals": removals,
     "beside": beside,
 }

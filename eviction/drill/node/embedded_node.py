@@ -1,8 +1,8 @@
 """The embedded node of a drill: small filesystems, an embedded CRI runtime on them, images and pods.
 
 Everything above the runtime's socket is the product's own code. Each filesystem is a tmpfs in a mount namespace of
-this process (as root, or in a user namespace) and ends with the process. If neither is allowed, or if the scenario asks
-for it, a filesystem is a size-limited view of a directory, and `simulated` is True.
+this process (as root, or in a user namespace) and ends with the process, or as root one on a loop device. If no tmpfs
+is allowed, or if the scenario asks for it, a filesystem is a size-limited view of a directory, and `simulated` is True.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ import tempfile
 from types import TracebackType
 from typing import Any, Self
 
+from eviction.drill.node.loop_mounts import mount_loop
 from eviction.drill.node.own_functions import entries_of, write_entries, write_programs
 from eviction.drill.node.pod_maker import PodMaker
 from eviction.drill.node.population import Population
 from eviction.drill.node.sized_directory import SizedDirectory, reader_of
 from eviction.drill.node.wait_for_runtime import until_answered
+from eviction.drill.node.xfs_helper import NodeXfsHelper
 from eviction.drill.runtime.dialects import DIALECTS
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, mount_tmpfs, unmount
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import EmbeddedServer
 from eviction.drill.scenario.amounts import amount_of
 from eviction.drill.scenario.reader import BALLAST
-from eviction.drill.scenario.types import FilesystemType, RuntimeSpec, Scenario
+from eviction.drill.scenario.types import ON_LOOP_DEVICES, FilesystemSpec, FilesystemType, RuntimeSpec, Scenario
 from reclaim.ballast.create import create_ballast
 from reclaim.ballast.file import BallastRefused
 from reclaim.ballast.plan import BallastSettings
@@ -33,6 +35,7 @@ from reclaim.types import RuntimeUnavailable
 from signals.statvfs import FilesystemReader
 from signals.types import FilesystemRole, FsLayout
 
+_AN = (FilesystemType.EXT4, FilesystemType.XFS)
 LEFT_BEHIND = "left-behind"  # content of an interrupted pull
 
 
@@ -51,8 +54,9 @@ class EmbeddedNode:
         self._simulated = {
             role: SizedDirectory(self._disks[role], spec.size_bytes, spec.inodes)
             for role, spec in self._spec.filesystems.items()
-            if spec.type is FilesystemType.DIRECTORY or not mounts.available
+            if spec.type is FilesystemType.DIRECTORY or (spec.type is FilesystemType.TMPFS and not mounts.available)
         }
+        self._helper: NodeXfsHelper | None = None
         self.root_directory = os.path.join(self._disks[FilesystemRole.NODEFS], "kubelet")
         self.pod_logs_directory = os.path.join(self._disks[FilesystemRole.NODEFS], "log", "pods")
         self.container_logs_directory = os.path.join(self._disks[FilesystemRole.NODEFS], "log", "containers")
@@ -72,6 +76,11 @@ class EmbeddedNode:
         self.population.maker.close()
         self.server.close()
         self._clean()
+
+    @property
+    def xfs_helper_socket(self) -> str:
+        """Where the XFS helper of the node listens; empty if it has no XFS filesystem."""
+        return f"{self._base}/xfs.sock" if self._xfs else ""
 
     @property
     def simulated(self) -> bool:
@@ -110,13 +119,23 @@ class EmbeddedNode:
     def describe(self) -> str:
         """What the filesystems are, in one phrase."""
         many = len(self._disks) > 1
-        count = {2: "two", 3: "three"}.get(len(self._disks), str(len(self._disks)))
         if self._simulated:
             why = self._mounts.reason if not self._mounts.available else "the scenario asks for it"
             views = "size-limited views of directories" if many else "a size-limited view of a directory"
             return f"simulated: {views}, because {why}"
         how = "as root" if self._mounts.how == "root" else "in a user namespace"
-        return f"{f'{count} tmpfs of their own' if many else 'a tmpfs of its own'} (mounted {how})"
+        types = [spec.type for spec in self._spec.filesystems.values()]
+        phrases = []
+        for each in dict.fromkeys(types):
+            count = {1: "an" if each in _AN else "a", 2: "two", 3: "three"}.get(types.count(each), types.count(each))
+            phrases.append(f"{count} {each}{' on a loop device' * (each in ON_LOOP_DEVICES)}")
+        return f"{' and '.join(phrases)} of {'their' if many else 'its'} own (mounted {how})"
+
+    @property
+    def _xfs(self) -> list[str]:
+        """The mount points of the XFS filesystems."""
+        filesystems = self._spec.filesystems.items()
+        return [self._disks[role] for role, spec in filesystems if spec.type is FilesystemType.XFS]
 
     def _build(self) -> None:
         self._make_filesystems()
@@ -147,7 +166,9 @@ class EmbeddedNode:
         for role, spec in self._spec.filesystems.items():
             os.mkdir(self._disks[role])
             if role not in self._simulated:
-                mount_tmpfs(self._disks[role], spec.size_bytes, spec.inodes)
+                self._mount(self._disks[role], spec)
+        if self._xfs:
+            self._helper = NodeXfsHelper(self.xfs_helper_socket, self._xfs)
         for directory in (
             os.path.join(self.root_directory, "pods"),
             self.pod_logs_directory,
@@ -160,6 +181,15 @@ class EmbeddedNode:
         for function in self._spec.functions:
             if function.name == BALLAST:
                 self._make_ballast(amount_of("node.functions: size", function.fields["size"]))
+
+    def _mount(self, disk: str, spec: FilesystemSpec) -> None:
+        if spec.type is FilesystemType.TMPFS:
+            mount_tmpfs(disk, spec.size_bytes, spec.inodes)
+        elif self._mounts.how != "root":
+            reason = self._mounts.reason or "this process is not root"
+            raise EmbeddedNodeError(f"an {spec.type} filesystem needs root, for a loop device: {reason}")
+        else:
+            mount_loop(disk, spec.type, spec.size_bytes, spec.inodes)
 
     def _populate(self) -> None:
         """What is on the node. Raises EmbeddedNodeError, RuntimeUnavailable or OSError."""
@@ -179,6 +209,8 @@ class EmbeddedNode:
             raise EmbeddedNodeError(f"the node of the scenario cannot be built: {error}") from error
 
     def _clean(self) -> None:
+        if self._helper is not None:
+            self._helper.close()
         for role, disk in self._disks.items():
             if role not in self._simulated:
                 unmount(disk)

@@ -7,6 +7,7 @@ Writable layers and pulls have to go through the runtime in this process, so the
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -25,24 +26,35 @@ END_SECONDS = 5.0
 
 
 class EmbeddedGrowers:
-    """Starts the pressures of one embedded node."""
+    """Starts the pressures of one embedded node. What they hold open they hold until `close`."""
 
     def __init__(self, node: EmbeddedNode):
         self._node = node
+        self._programs: list[_Program] = []
 
     def __call__(self, pressure: Pressure, number: int) -> Grower:
         """Starts the `number`th pressure."""
         population = self._node.population
         match pressure.grows:
             case Grows.BYTES | Grows.INODES:
-                return _Program(pressure, os.path.join(self._node.disk(pressure.where), "grown", str(number)))
+                return self._program(pressure, os.path.join(self._node.disk(pressure.where), "grown", str(number)))
             case Grows.LOG:
-                return _Program(pressure, population.log_files[pressure.pod])
+                return self._program(pressure, population.log_files[pressure.pod])
             case Grows.WRITABLE:
                 container = population.running[pressure.pod]
                 return _Thread(pressure, lambda most: self._node.runtime.write_to_container(container, most))
             case Grows.PULL:
                 return _Thread(pressure, self._pulls(pressure))
+
+    def close(self) -> None:
+        """Ends what still writes, and closes every file. May come more than once."""
+        for program in self._programs:
+            program.end()
+
+    def _program(self, pressure: Pressure, path: str) -> _Program:
+        program = _Program(pressure, path)
+        self._programs.append(program)
+        return program
 
     def _pulls(self, pressure: Pressure) -> Callable[[int], int]:
         """A function that pulls one image a call. It returns the bytes pulled, 0 if the image did not fit, and -1 after
@@ -65,10 +77,11 @@ class EmbeddedGrowers:
 
 
 class _Program:
-    """Runs `fill_program.py` as a process of its own."""
+    """Runs `fill_program.py` as a process of its own. What it holds open it holds until `end`."""
 
     def __init__(self, pressure: Pressure, path: str):
         self._path = path
+        self._written: int | None = None
         kind = "inodes" if pressure.counts_inodes else "bytes"
         amount = str(sys.maxsize) if pressure.amount is None else str(pressure.amount)
         arguments = [
@@ -76,31 +89,46 @@ class _Program:
             kind,
             str(pressure.rate),
             "full" if pressure.until_full else amount,
-            str(pressure.file_bytes),
+            str(pressure.file_bytes) if kind == "inodes" else str(pressure.file),
         ]
         program = os.path.join(os.path.dirname(__file__), "fill_program.py")
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", program, *arguments], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-I", "-S", program, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
 
     @property
     def running(self) -> bool:
-        return self._process.poll() is None
+        return self._written is None and not self._has_said(0.0)
 
     def stop(self) -> int:
-        self._process.terminate()
+        if self._written is None:
+            self._process.terminate()
+            if not self._has_said(END_SECONDS):
+                self._process.kill()
+            assert self._process.stdout is not None
+            self._written = int(self._process.stdout.readline() or 0)
+        return self._written
+
+    def end(self) -> None:
+        """Ends the process, which closes its file."""
+        self.stop()
         try:
-            written, _ = self._process.communicate(timeout=END_SECONDS)
+            self._process.communicate(timeout=END_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            written, _ = self._process.communicate()
-        return int(written or 0)
+            self._process.communicate()
 
     def free(self) -> None:
+        self.end()
         if os.path.isdir(self._path):
             shutil.rmtree(self._path)
         elif os.path.exists(self._path):
             os.unlink(self._path)
+
+    def _has_said(self, seconds: float) -> bool:
+        """Whether it has said how much it wrote, or has ended, within this time."""
+        assert self._process.stdout is not None
+        return bool(select.select([self._process.stdout], [], [], seconds)[0])
 
 
 class _Thread:

@@ -1,11 +1,12 @@
 """The program that fills a disk of the embedded node. It runs as a process of its own; standard library only.
 
-    python fill_program.py FILE bytes RATE AMOUNT|full
+    python fill_program.py FILE bytes RATE AMOUNT|full closed|open|deleted
     python fill_program.py DIRECTORY inodes RATE AMOUNT|full FILE_BYTES
 
-Appends incompressible bytes to a file, or makes many files of FILE_BYTES each, at RATE a second. Ends when AMOUNT is
+Appends incompressible bytes to a file, or makes many files of FILE_BYTES each, at RATE a second. Stops when AMOUNT is
 written, when the disk is full (`full`), on SIGTERM, or when its parent process has ended. With an AMOUNT it retries on
-a full disk. Prints how much it wrote.
+a full disk. Prints how much it wrote, and ends when its standard input does: until then it holds an `open` file, and a
+`deleted` one, which has had no name since it was made.
 """
 
 from __future__ import annotations
@@ -22,11 +23,15 @@ LONGEST_BEHIND_SECONDS = 0.1
 LONGEST_SECONDS = 60.0
 
 
-def bytes_into(path: str) -> Callable[[int], int]:
-    """A function that appends to one file. It takes the most bytes to write and returns how many it wrote."""
+def opened(path: str) -> int:
+    """A file to append to."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+
+def bytes_into(descriptor: int) -> Callable[[int], int]:
+    """A function that appends to one file. It takes the most bytes to write and returns how many it wrote."""
     block = os.urandom(BLOCK_BYTES)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     return lambda most: os.write(descriptor, block[:most])
 
 
@@ -57,7 +62,10 @@ def main() -> None:
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     parent = os.getppid()
-    write = bytes_into(path) if grows == "bytes" else files_into(path, int(sys.argv[5]))
+    descriptor = opened(path) if grows == "bytes" else None
+    if descriptor is not None and sys.argv[5] == "deleted":
+        os.unlink(path)
+    write = files_into(path, int(sys.argv[5])) if descriptor is None else bytes_into(descriptor)
     written, started = 0, time.monotonic()
     began = started  # moved on where the machine held this up
     while written < amount and not stopped and os.getppid() == parent:
@@ -71,7 +79,10 @@ def main() -> None:
         ahead = written / rate - (time.monotonic() - began)
         if ahead > FULL_SECONDS:
             time.sleep(min(ahead, 0.1))  # short, so that it soon notices the end of its parent
+    if descriptor is not None and sys.argv[5] == "closed":
+        os.close(descriptor)
     print(written, flush=True)  # noqa: T201 # the output of this program
+    sys.stdin.buffer.read()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Applies the pressures of a scenario one after the other: growing files, logs, writable layers, images being pulled.
+"""Applies the pressures of a scenario in their order: growing files, logs, writable layers, images being pulled.
 
 Covers: their order and their times. Does not cover: what writes; see `embedded_growers` for the embedded node and
 `real_fill` for a real one.
@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, assert_never
 
-from eviction.drill.scenario.types import Grows, Pressure
+from eviction.drill.scenario.types import FileEnd, Grows, Pressure
 from signals.quantity import format_bytes, format_duration
 
 TICK_SECONDS = 0.005
+FILES = {
+    FileEnd.CLOSED: "",
+    FileEnd.OPEN: ", into a file that stays open",
+    FileEnd.DELETED: ", into a file that is deleted and stays open",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +67,12 @@ def describe_pressure(pressure: Pressure) -> str:
         amount = f"{amount} for at most {format_duration(pressure.for_seconds)}".strip()
     match pressure.grows:
         case Grows.BYTES:
-            who = f"a process writes on {pressure.where}"
+            who = f"a process writes on {pressure.where}{FILES[pressure.file]}"
         case Grows.INODES:
             small = f" of {format_bytes(pressure.file_bytes)}" if pressure.file_bytes else ""
             who = f"a process makes files{small} on {pressure.where}"
         case Grows.LOG:
-            who = f"{pressure.pod} writes its log"
+            who = f"{pressure.pod} writes its log{FILES[pressure.file]}"
         case Grows.WRITABLE:
             who = f"{pressure.pod} writes into its writable layer"
         case Grows.PULL:
@@ -78,8 +83,18 @@ def describe_pressure(pressure: Pressure) -> str:
     return f"{who}: {f'{amount}, ' if amount else ''}{unit(pressure.rate)} a second"
 
 
+def in_groups(pressures: Sequence[Pressure]) -> list[list[tuple[int, Pressure]]]:
+    """The pressures that begin together, with their numbers, in their order."""
+    groups: list[list[tuple[int, Pressure]]] = []
+    for number, pressure in enumerate(pressures):
+        if not pressure.beside or not groups:
+            groups.append([])
+        groups[-1].append((number, pressure))
+    return groups
+
+
 class PressureSchedule:
-    """Applies the pressures of a scenario in their order, on a thread of its own.
+    """Applies the pressures of a scenario in their order, on threads of its own.
 
     `grow` starts one pressure; it is called with the pressure and its number, from 0.
     """
@@ -88,6 +103,7 @@ class PressureSchedule:
         self._pressures = pressures
         self._grow = grow
         self._periods: list[PressurePeriod] = []
+        self._lock = threading.Lock()  # of the list
         self._began = 0.0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pressure", daemon=True)
@@ -108,20 +124,27 @@ class PressureSchedule:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the current pressure and starts no other."""
+        """Ends what grows and starts no other pressure."""
         self._stopping.set()
         self._thread.join()
 
     def _run(self) -> None:
-        for number, pressure in enumerate(self._pressures):
-            if self._stopping.wait(pressure.after_seconds):
-                return
-            self._apply(pressure, number)
+        for group in in_groups(self._pressures):
+            others = [threading.Thread(target=self._apply, args=each, name="pressure") for each in group[1:]]
+            for thread in others:
+                thread.start()
+            self._apply(*group[0])
+            for thread in others:
+                thread.join()
 
-    def _apply(self, pressure: Pressure, number: int) -> None:
+    def _apply(self, number: int, pressure: Pressure) -> None:
+        if self._stopping.wait(pressure.after_seconds):
+            return
         grower = self._grow(pressure, number)
         started = time.monotonic()
-        self._periods.append(PressurePeriod(describe_pressure(pressure), started - self._began))
+        with self._lock:
+            self._periods.append(PressurePeriod(describe_pressure(pressure), started - self._began))
+            period = len(self._periods) - 1
         limit = float("inf") if pressure.for_seconds is None else started + pressure.for_seconds
         while grower.running and time.monotonic() < limit and not self._stopping.is_set():
             self._stopping.wait(TICK_SECONDS)
@@ -130,4 +153,4 @@ class PressureSchedule:
         if not pressure.remains:
             grower.free()
         ended = time.monotonic() - self._began
-        self._periods[-1] = replace(self._periods[-1], ended=ended, written=written)
+        self._periods[period] = replace(self._periods[period], ended=ended, written=written)

@@ -58,9 +58,10 @@ def configuration_of(scenario: Scenario, node: EmbeddedNode) -> Configuration:
         "historyFile": "",
         "containerRuntimeEndpoint": node.endpoint,
         "controlSocket": "",
+        "xfsHelperSocket": node.xfs_helper_socket,
         **configured_tables(scenario.node.own, scenario.node.functions, node.path_of),
     }
-    return load(None, {}, {**scenario.node.configuration, **made})
+    return load(None, {}, {**made, **scenario.node.configuration})
 
 
 class Drill:
@@ -104,7 +105,8 @@ class Drill:
         self._periodic = [
             PeriodicGC(node, log, LogSink(log), hold_off.why) for node in self._nodes if configuration.periodic_gc
         ]
-        self._pressures = PressureSchedule(scenario.pressures, EmbeddedGrowers(embedded))
+        self._growers = EmbeddedGrowers(embedded)
+        self._pressures = PressureSchedule(scenario.pressures, self._growers)
         self._faults = FaultSchedule(scenario.faults, embedded.server)
 
     def run(self) -> DrillResult:
@@ -158,6 +160,7 @@ class Drill:
         )
         checks = judge(self._scenario.expect, measured)
         history = {} if all(check.held for check in checks) else self.node.responder.history.dump()
+        self._growers.close()
         for node in self._nodes:
             node.close()
         scenario, embedded = self._scenario, self._embedded

@@ -15,6 +15,7 @@ from eviction.configuration.strict_yaml import DocumentError, first_problem, quo
 from eviction.decision.threshold_config import KUBELET_EVICTION_HARD
 from eviction.drill.scenario.amounts import ScenarioError, amount_of, refuse_duplicates, seconds_of, seconds_or_none
 from eviction.drill.scenario.expectations import expectation_of
+from eviction.drill.scenario.filesystem_types import refuse_too_small
 from eviction.drill.scenario.schema import (
     FaultFields,
     FilesystemFields,
@@ -27,6 +28,7 @@ from eviction.drill.scenario.schema import (
 from eviction.drill.scenario.types import (
     Fault,
     FaultAction,
+    FileEnd,
     FilesystemSpec,
     FilesystemType,
     FunctionSpec,
@@ -99,6 +101,8 @@ def _scenario(written: ScenarioFields) -> Scenario:
         _pressure(f"pressure.{number}" if len(written.pressure) > 1 else "pressure", pressure, node)
         for number, pressure in enumerate(written.pressure)
     )
+    if pressures[0].beside:
+        raise ScenarioError("pressure.0.beside: there is no pressure before it")
     return Scenario(
         name=written.name,
         why=written.why,
@@ -149,7 +153,9 @@ def _node(written: NodeFields) -> NodeSpec:
 
 def _filesystem(field: str, written: FilesystemFields) -> FilesystemSpec:
     size = amount_of(f"{field}.size", written.size, at_least=1 << 20)
-    return FilesystemSpec(size, written.inodes, FilesystemType(written.type))
+    spec = FilesystemSpec(size, written.inodes, FilesystemType(written.type))
+    refuse_too_small(f"{field}.size", spec)
+    return spec
 
 
 def _image(field: str, written: ImageFields) -> ImageSpec:
@@ -272,12 +278,7 @@ def _pressure(field: str, written: PressureFields, node: NodeSpec) -> Pressure:
     roles = (*KUBELET_ROLES, *node.own)
     if written.where is not None and written.where not in roles:
         raise ScenarioError(f"{field}.where: must be one of {', '.join(roles)}, but it was {quoted(written.where)}")
-    if not written.remains and grows in (Grows.WRITABLE, Grows.PULL):
-        raise ScenarioError(
-            f"{field}.remains: what {'a container has written' if needed == 'pod' else 'was pulled'} stays"
-        )
-    if written.fileSize != "0" and grows is not Grows.INODES:
-        raise ScenarioError(f"{field}.fileSize: is not allowed if grows is {grows}")
+    _refuse_what_cannot_grow_so(field, written, grows)
     if needed == "pod" and written.pod not in {name for pod in node.pods for name in pod.names}:
         raise ScenarioError(f"{field}.pod: the pod {quoted(written.pod)} is not among node.pods")
     states = {name: pod.state for pod in node.pods for name in pod.names}
@@ -304,7 +305,19 @@ def _pressure(field: str, written: PressureFields, node: NodeSpec) -> Pressure:
         file_bytes=amount_of(f"{field}.fileSize", written.fileSize),
         pod=written.pod,
         image=image,
+        file=FileEnd(written.file),
+        beside=written.beside,
     )
+
+
+def _refuse_what_cannot_grow_so(field: str, written: PressureFields, grows: Grows) -> None:
+    if not written.remains and grows in (Grows.WRITABLE, Grows.PULL):
+        what = "a container has written" if grows is Grows.WRITABLE else "was pulled"
+        raise ScenarioError(f"{field}.remains: what {what} stays")
+    if written.fileSize != "0" and grows is not Grows.INODES:
+        raise ScenarioError(f"{field}.fileSize: is not allowed if grows is {grows}")
+    if written.file != "closed" and grows not in (Grows.BYTES, Grows.LOG):
+        raise ScenarioError(f"{field}.file: is not allowed if grows is {grows}")
 
 
 def _fault(field: str, written: FaultFields) -> Fault:

@@ -46,12 +46,15 @@ Wrong = Literal[
 ]
 
 
+Filesystem = Literal["tmpfs", "ext4", "xfs", "btrfs", "directory"]
+
+
 class FilesystemFields(StrictModel):
     """One filesystem."""
 
     size: str
     inodes: int = Field(ge=100, le=10_000_000)
-    type: Literal["tmpfs", "directory"] = "tmpfs"
+    type: Filesystem = "tmpfs"
 
 
 class OwnFilesystemFields(FilesystemFields):
@@ -120,7 +123,7 @@ class NodeFields(StrictModel):
     layout: Literal["single", "dedicated", "split"] = "single"
     size: str
     inodes: int = Field(ge=100, le=10_000_000)
-    type: Literal["tmpfs", "directory"] = "tmpfs"
+    type: Filesystem = "tmpfs"
     imagefs: FilesystemFields | None = None
     filesystems: list[OwnFilesystemFields] = Field(default_factory=list)
     functions: list[FunctionFields] = Field(default_factory=list)
@@ -137,7 +140,8 @@ class NodeFields(StrictModel):
 
 
 class PressureFields(StrictModel):
-    """One pressure. `amount` is a quantity or `full`; `for` ends it after a time."""
+    """One pressure. `amount` is a quantity or `full`; `for` ends it after a time. `beside`: it begins together with the
+    one before it."""
 
     grows: Literal["bytes", "inodes", "log", "writable", "pull"]
     rate: str
@@ -150,6 +154,8 @@ class PressureFields(StrictModel):
     fileSize: str = "0"  # noqa: N815
     pod: str = ""
     image: ImageFields | None = None
+    file: Literal["closed", "open", "deleted"] = "closed"
+    beside: bool = False
 
 
 class CallFields(StrictModel):

@@ -18,10 +18,18 @@ INIT_CONTAINER = "init"
 
 
 class FilesystemType(StrEnum):
-    """`tmpfs`: a filesystem of its own. `directory`: a size-limited view of one; the report says `simulated`."""
+    """`tmpfs`: a filesystem of its own. `ext4`, `xfs`, `btrfs`: of its own too, in a file that a loop device mounts,
+    which needs root. `directory`: a size-limited view of one; the report says `simulated`."""
 
     TMPFS = "tmpfs"
+    EXT4 = "ext4"
+    XFS = "xfs"
+    BTRFS = "btrfs"
     DIRECTORY = "directory"
+
+
+ON_LOOP_DEVICES = {FilesystemType.EXT4: 16 << 20, FilesystemType.XFS: 300 << 20, FilesystemType.BTRFS: 110 << 20}
+"""Types that need a device, with the smallest size in bytes: what their mkfs makes, and for ext4 a journal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,14 +230,24 @@ class Grows(StrEnum):
     PULL = "pull"
 
 
+class FileEnd(StrEnum):
+    """What becomes of the file that grew when nothing more is written. `closed`: as it is when a program has ended.
+    `open`: the program holds it open. `deleted`: that too, and it has had no name since the first byte."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    DELETED = "deleted"
+
+
 @dataclass(frozen=True, slots=True)
 class Pressure:
     """What grows, how fast, and until when.
 
-    A pressure begins `after_seconds` after the one before has ended. It writes until `amount` is reached (None: no
-    limit), until the disk is full (`until_full`), or for `for_seconds`. Then it waits `holds_seconds`, and frees what
-    it wrote unless it `remains`. `rate` and `amount` are bytes, or files if inodes grow; `file_bytes` is the size of
-    each of those files. `where`: the filesystem for bytes and inodes.
+    A pressure begins `after_seconds` after the one before has ended, or, `beside` it, has begun. It writes until
+    `amount` is reached (None: no limit), until the disk is full (`until_full`), or for `for_seconds`. Then it waits
+    `holds_seconds`, and frees what it wrote unless it `remains`. `rate` and `amount` are bytes, or files if inodes
+    grow; `file_bytes` is the size of each of those files. `where`: the filesystem for bytes and inodes. `file`: of one
+    file that grows.
     """
 
     grows: Grows
@@ -244,6 +262,8 @@ class Pressure:
     file_bytes: int = 0
     pod: str = ""
     image: ImageSpec | None = None
+    file: FileEnd = FileEnd.CLOSED
+    beside: bool = False
 
     @property
     def counts_inodes(self) -> bool:

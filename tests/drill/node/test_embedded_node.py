@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from eviction.drill.node.embedded_node import EmbeddedNode
 from eviction.drill.pressure.embedded_growers import EmbeddedGrowers
 from eviction.drill.pressure.schedule import PressureSchedule
 from eviction.drill.run.embedded import configuration_of
-from eviction.drill.scenario.types import PodState, Scenario
+from eviction.drill.scenario.types import FileEnd, PodState, Scenario
 from eviction.node.node import Node
 from reclaim.types import Container, ContainerState, PodSandboxState
 from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout
@@ -21,6 +22,8 @@ from tests.conftest import MOUNTS
 from tests.drill.documents import IMAGEFS, MIB, document, scenario
 from tests.reclaimd_process import came_true
 from tests.sockets.mounts import need_mounts
+
+PAGE = os.sysconf("SC_PAGE_SIZE")  # a block of tmpfs
 
 WEB = "registry.example/web:1"
 PODS = [{"name": state, "image": WEB, "state": state, "writes": "64Ki", "logs": "8Ki"} for state in PodState]
@@ -118,6 +121,16 @@ PRESSURES: dict[str, dict[str, Any]] = {
 }
 
 
+def pressed(made: Scenario, embedded: EmbeddedNode) -> PressureSchedule:
+    """The pressures of a scenario, which have ended; nothing is held open any more."""
+    growers = EmbeddedGrowers(embedded)
+    pressures = PressureSchedule(made.pressures, growers)
+    pressures.start(0.0)
+    assert came_true(lambda: not pressures.running)
+    growers.close()
+    return pressures
+
+
 @pytest.mark.parametrize("grows", PRESSURES)
 def test_a_pressure_takes_its_amount(grows: str) -> None:
     """The bytes or files are missing from the filesystem when it has ended."""
@@ -126,9 +139,7 @@ def test_a_pressure_takes_its_amount(grows: str) -> None:
     made = scenario(node={"pods": PODS}, pressure=[pressure])
     with built(made) as (embedded, _):
         before = os.statvfs(embedded.root_directory)
-        pressures = PressureSchedule(made.pressures, EmbeddedGrowers(embedded))
-        pressures.start(0.0)
-        assert came_true(lambda: not pressures.running)
+        pressures = pressed(made, embedded)
         after = os.statvfs(embedded.root_directory)
         (period,) = pressures.periods
         expected = {"bytes": 3 * MIB, "inodes": 300, "pull": 2 * MIB}.get(grows, MIB)
@@ -144,8 +155,45 @@ def test_a_pressure_ends_when_the_disk_is_full_or_its_time_is_over(change: dict[
     made = scenario(pressure=pressure)
     with built(made) as (embedded, _):
         before = os.statvfs(embedded.root_directory).f_bavail
-        pressures = PressureSchedule(made.pressures, EmbeddedGrowers(embedded))
-        pressures.start(0.0)
-        assert came_true(lambda: not pressures.running)
+        pressures = pressed(made, embedded)
         assert pressures.periods[0].written > 10 * MIB
         assert before - os.statvfs(embedded.root_directory).f_bavail <= 2, "only the directory is left"
+
+
+@pytest.mark.parametrize("file", FileEnd)
+def test_a_file_is_held_open_or_deleted_until_the_growers_are_closed(file: FileEnd) -> None:
+    """A deleted one has no name and takes its room all the same, and gives it back when nobody holds it any more."""
+    pressure = {**document()["pressure"], "grows": "bytes", "rate": "80Mi", "amount": "3Mi", "file": str(file)}
+    made = scenario(pressure=pressure)
+    with built(made) as (embedded, _):
+        before = os.statvfs(embedded.root_directory).f_bavail
+        growers = EmbeddedGrowers(embedded)
+        pressures = PressureSchedule(made.pressures, growers)
+        pressures.start(0.0)
+        assert came_true(lambda: not pressures.running)
+        path = os.path.join(embedded.disk(FilesystemRole.NODEFS), "grown", "0")
+        assert os.path.exists(path) == (file is not FileEnd.DELETED)
+        assert holders(path) == int(file is not FileEnd.CLOSED)
+        assert (before - os.statvfs(embedded.root_directory).f_bavail) * PAGE >= 3 * MIB
+        growers.close()
+        left = (before - os.statvfs(embedded.root_directory).f_bavail) * PAGE
+        assert left < MIB if file is FileEnd.DELETED else left >= 3 * MIB
+
+
+def test_pressures_beside_each_other_begin_together() -> None:
+    """The third one waits for both."""
+    one = {"grows": "bytes", "rate": "4Mi", "amount": "2Mi"}
+    made = scenario(pressure=[one, {**one, "beside": True}, {**one, "rate": "80Mi"}])
+    with built(made) as (embedded, _):
+        first, second, third = sorted(pressed(made, embedded).periods, key=lambda period: period.began)
+        assert second.began < (first.ended or 0.0)
+        assert third.began >= max(first.ended or 0.0, second.ended or 0.0)
+
+
+def holders(path: str) -> int:
+    """How many processes hold the file that has, or had, this name."""
+    found = 0
+    for descriptor in glob.glob("/proc/[0-9]*/fd/*"):
+        with suppress(OSError):
+            found += os.readlink(descriptor).removesuffix(" (deleted)") == path
+    return found

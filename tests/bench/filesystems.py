@@ -1,0 +1,52 @@
+"""One file that grows on each type of filesystem: how long until the first removal, what was lost, how low it came.
+
+On the embedded node, by the drill's own observer. XFS is there with its helper and without.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+import yaml
+
+from eviction.drill.scenario.library import library
+from eviction.drill.scenario.types import FilesystemType
+from tests.bench.effort import Effort
+from tests.bench.measure import MIB, Row
+from tests.reclaimd_process import reclaimd
+
+SCENARIO = "growing-file"
+KINDS: dict[str, tuple[FilesystemType, dict[str, str]]] = {
+    "tmpfs": (FilesystemType.TMPFS, {}),
+    "ext4": (FilesystemType.EXT4, {}),
+    "xfs with the helper": (FilesystemType.XFS, {}),
+    "xfs without": (FilesystemType.XFS, {"xfsHelperSocket": ""}),
+}
+
+
+def filesystems(effort: Effort) -> list[Row]:
+    """The kinds in turns."""
+    values: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for _ in range(effort.crossings):
+        for kind, (fstype, configuration) in KINDS.items():
+            for what, unit, value in _run(fstype, configuration):
+                values[f"one file of 300 MiB at 100 MiB/s, {kind}: {what}", unit].append(value)
+    return [Row(what, unit, found) for (what, unit), found in values.items()]
+
+
+def _run(fstype: FilesystemType, configuration: dict[str, str]) -> list[tuple[str, str, float]]:
+    """One drill."""
+    with tempfile.TemporaryDirectory() as directory:
+        document = yaml.safe_load(Path(library()[SCENARIO]).read_text())
+        document["node"] |= {"configuration": configuration, "type": str(fstype)}
+        scenario = Path(directory, "scenario.yaml")
+        scenario.write_text(json.dumps(document))
+        found = json.loads(reclaimd("drill", str(scenario), "-o", "json", "--report", directory).stdout)
+    return [
+        ("crossing to first removal", "ms", found["from_crossing_to_first_removal_seconds"] * 1000),
+        ("lowest", "MiB", found["lowest"]["nodefs.available"] / MIB),
+        ("images removed", "", sum(removal["kind"] == "image" for removal in found["removals"])),
+    ]
