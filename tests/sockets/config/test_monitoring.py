@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from signals.types import Signal
@@ -50,45 +51,57 @@ def test_the_operator_gets_the_same_rules() -> None:
     assert yaml.safe_load(file.read_text())["spec"] == yaml.safe_load(RULES.read_text())
 
 
-def expressions() -> list[str]:
-    """Of all panels and alerts, as Prometheus gets them."""
-    dashboard = json.loads((CONFIG / "grafana" / "reclaimd.json").read_text())
-    of_panels = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
-    of_alerts = [rule["expr"] for rule in rules()]
-    return [e.replace("$instance", ".*").replace("$__rate_interval", "5m") for e in [*of_panels, *of_alerts]]
+DASHBOARDS = sorted((CONFIG / "grafana").glob("*.json"))
+EMPTY = {"Nodes in shadow", "Nodes held off"}  # without such a node
+
+
+def panels() -> list[tuple[str, str]]:
+    """Title and expression of every panel's queries, as Prometheus gets them."""
+    documents = [json.loads(path.read_text()) for path in DASHBOARDS]
+    return [
+        (panel["title"], target["expr"].replace("$instance", ".*").replace("$__rate_interval", "5m"))
+        for document in documents
+        for panel in document["panels"]
+        for target in panel["targets"]
+    ]
 
 
 def test_every_expression_evaluates_against_a_scraped_daemon(small_node: SmallNode, tmp_path: Path) -> None:
-    """A real Prometheus scrapes a daemon that relieved its node: no expression is refused, every metric exists."""
+    """A real Prometheus scrapes a daemon that relieves its node: no expression is refused, every metric exists, and
+    every panel shows something but those of a state that this node is not in."""
     program = tool("prometheus", "prometheus")
     small_node.add_images(3)
     marks = {"nodefs.inodesFree": "1%"}
-    file = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB, metricsAddress="127.0.0.1:0", evictionHard=marks)
+    file = small_node.configuration(Signal.NODEFS_AVAILABLE, -2 * MIB, metricsAddress="127.0.0.1:0", evictionHard=marks)
     with Daemon("--config", file) as daemon:
         address = address_of(daemon)
-        daemon.wait_for(lambda event: event.get("result") == "satisfied")
         with Prometheus(program, tmp_path, address) as prometheus:
             (built,) = prometheus.query("reclaimd_build_info")
             assert built["metric"]["instance"] == address
+            assert came_true(lambda: bool(prometheus.query("increase(reclaimd_passes_total[1m])"))), "two scrapes"
+            small_node.fill(3 * MIB)
+            daemon.wait_for(lambda event: event.get("result") == "satisfied")
+            assert came_true(lambda: bool(prometheus.query("increase(reclaimd_passes_total[1m]) > 0")))
 
             def has_headroom() -> bool:
                 small_node.fill(16 << 10)  # the time to a mark is known only while something fills
                 return bool(prometheus.query("reclaimd_headroom_seconds"))
 
             assert came_true(has_headroom)
-            for expression in expressions():
+            for expression in [*(each for _, each in panels()), *(rule["expr"] for rule in rules())]:
                 prometheus.query(expression)
                 for metric in set(re.findall(r"reclaimd_[a-z_]+", expression)):
                     assert prometheus.query(metric), f"{metric} of {expression} is not served"
-            for expression in expressions()[:8]:
-                if "increase" not in expression:  # needs two scrapes of a change
-                    assert prometheus.query(expression), f"{expression} is empty"
-            assert prometheus.query('reclaimd_passes_total{result="satisfied"} > 0')
+            shown = {title for title, expression in panels() if prometheus.query(expression)}
+            without = {title for title, expression in panels() if not prometheus.query(expression)}
+            assert without == EMPTY
+            assert not shown & EMPTY
 
 
-def test_panels_do_not_overlap_and_name_what_they_show() -> None:
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda path: path.stem)
+def test_panels_do_not_overlap_and_name_what_they_show(dashboard: Path) -> None:
     """24 columns, no two panels on one place, ids differ, every panel has a title and a unit."""
-    panels = json.loads((CONFIG / "grafana" / "reclaimd.json").read_text())["panels"]
+    panels = json.loads(dashboard.read_text())["panels"]
     taken: set[tuple[int, int]] = set()
     for panel in panels:
         place = panel["gridPos"]
@@ -102,4 +115,15 @@ def test_panels_do_not_overlap_and_name_what_they_show() -> None:
         taken |= cells
         assert panel["title"]
         assert panel["fieldConfig"]["defaults"]["unit"]
-    assert len({panel["id"] for panel in panels}) == len(panels)
+    assert len({panel["id"] for panel in panels}) == len({panel["title"] for panel in panels}) == len(panels)
+
+
+def test_the_fleet_links_to_the_node() -> None:
+    """By its uid, with the node as the variable that it has; both have the tag by which they are listed together."""
+    fleet, node = (json.loads((CONFIG / "grafana" / f"{name}.json").read_text()) for name in ("fleet", "node"))
+    targets = set(re.findall(r'"url": "([^"]+)"', json.dumps(fleet)))
+    assert targets == {f"/d/{node['uid']}?var-instance=${{__value.raw}}"}
+    assert "instance" in {variable["name"] for variable in node["templating"]["list"]}
+    assert fleet["uid"] != node["uid"]
+    for one in (fleet, node):
+        assert {tag for link in one["links"] for tag in link["tags"]} <= set(one["tags"])
