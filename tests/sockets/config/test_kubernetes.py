@@ -221,6 +221,8 @@ def test_the_image_is_named_in_one_place() -> None:
     """Its tag is written once, and `images` of an overlay changes it everywhere."""
     tagged = [path for path in TREE.rglob("*.yaml") if re.search(r"newTag|newName|image: *\S+:", path.read_text())]
     assert tagged == [TREE / "base" / "kustomization.yaml"]
+    for file in (TREE.parent / "Containerfile", TREE / "components" / "events" / "kustomization.yaml"):
+        assert re.findall(r"buildah build .*-t (\S+) \.", file.read_text()) == [IMAGE], "how it is made"
     other = [{"name": "reclaimd", "newName": "registry.example/reclaimd", "newTag": "2"}]
     for components in ALL:
         containers = pod_of(overlay(components, images=other))["containers"]
@@ -316,6 +318,8 @@ def test_the_pod_monitor_finds_the_port(components: tuple[str, ...], tmp_path: P
     assert {one["metadata"]["namespace"] for one in monitors} == {daemonset["metadata"]["namespace"]}
     assert monitor["spec"]["selector"]["matchLabels"] == daemonset["spec"]["template"]["metadata"]["labels"]
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    named = {rule["targetLabel"]: rule["sourceLabels"] for rule in endpoint["relabelings"]}
+    assert named["instance"] == ["__meta_kubernetes_pod_node_name"], "what alerts and dashboards go by"
     (port,) = ports
     assert port["name"] == endpoint["port"]
     assert effective(objects, tmp_path).metrics_address.endswith(f":{port['containerPort']}")
