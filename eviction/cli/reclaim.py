@@ -67,8 +67,10 @@ def run(arguments: argparse.Namespace) -> int:
             node.removals.wait(DRAIN_SECONDS)  # leaving would cancel them
         if answer.record is not None and not node.dry_run:
             write_history(configuration, answer.record, ended)
-    if answer.sentence:
+    if answer.sentence and answer.record is None:
         exit_with(answer.exit_code, answer.sentence)
+    if answer.sentence:
+        mention(answer.sentence)
     if answer.document is not None:
         answer_json(answer.document)
     else:

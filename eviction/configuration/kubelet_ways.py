@@ -6,7 +6,7 @@ this order, as far as the files are there and only root (or our own user) may wr
 
 * The service account's token of a pod. The kubelet reviews it where `authentication.webhook.enabled` is true (the
   default of its configuration file); the account needs a role to get `nodes/pods`, or `nodes/proxy` before
-  Kubernetes 1.33 (overlay `kubelet`).
+  Kubernetes 1.33 (component `kubelet`).
 * The node's own client certificate, by itself or as a kubeconfig names or holds it. The kubelet knows it
   (`authentication.x509.clientCAFile`), but its group `system:nodes` may read only Nodes and other objects, not
   `nodes/proxy` or `nodes/pods`: with `authorization.mode: Webhook` the answer is 403 unless a role is bound to it.

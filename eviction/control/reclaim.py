@@ -27,6 +27,8 @@ from eviction.reporting.tables import signals_table
 from eviction.types import Decision, EvictionError, Threshold
 from signals.types import KUBELET_SIGNALS, Signal, SignalObservations
 
+WITHOUT_KUBELET = "the states of pods are from the kubelet's directories"
+
 
 class ReclaimRefused(EvictionError):
     """The options are invalid, or this process cannot do what they ask for. The message is one sentence."""
@@ -51,7 +53,7 @@ class ReclaimOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReclaimAnswer:
-    """The exit code, a sentence for stderr (or none), and the output: a document, or lines for people.
+    """The exit code, a sentence for stderr (or none), and the output: a document, or lines for people, or none of both.
 
     `record`: the pass, None if there was none.
     """
@@ -120,9 +122,10 @@ def respond(
     if held is not None:
         return ReclaimAnswer(EXIT_NOT_RELIEVED, f"held off: {held} (--now skips the hold-off)")
     record = node.disk_survey.with_attribution(node.responder.reclaim(observations, decision, Trigger.REQUEST, request))
+    code, sentence = exit_code(record), "" if node.pods_problem is None else f"{WITHOUT_KUBELET}: {node.pods_problem}"
     if options.as_json:
-        return ReclaimAnswer(exit_code(record), document=pass_json(record), record=record)
-    return ReclaimAnswer(exit_code(record), lines=tuple(pass_lines(record, width=options.width)), record=record)
+        return ReclaimAnswer(code, sentence, document=pass_json(record), record=record)
+    return ReclaimAnswer(code, sentence, lines=tuple(pass_lines(record, width=options.width)), record=record)
 
 
 def respond_to_client(

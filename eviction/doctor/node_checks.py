@@ -161,7 +161,7 @@ def check_pod_directories(facts: NodeFacts) -> Iterator[Finding]:
 
 def check_kubelet_list(facts: NodeFacts) -> Iterator[Finding]:
     """Only the kubelet knows which pods have terminated; until it says so they hold their images."""
-    allow = "let an identity get nodes/pods (nodes/proxy before Kubernetes 1.33), as the overlay kubelet does"
+    allow = "let an identity get nodes/pods (nodes/proxy before Kubernetes 1.33), as the component kubelet does"
     if facts.kubelet_problem:
         yield Finding(
             "kubelet-list",

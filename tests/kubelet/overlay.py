@@ -1,4 +1,4 @@
-"""An overlay of config/kubernetes that names a node's directories and the image, as those for k3s and CRI-O do.
+"""An overlay of config/kubernetes that names a node's directories and the image, as the components for runtimes do.
 
 Nothing but paths differs from what is shipped: each volume and mount keeps its type, its propagation and whether it is
 read-only. The socket, the images, the kubelet's root and the logs are mounted where the node has them; records, lock
@@ -63,7 +63,7 @@ def _paths(mounted_as_on_the_node: dict[str, str], elsewhere: dict[str, str]) ->
     pod = yaml.safe_load((SHIPPED / "base" / "daemonset.yaml").read_text())["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     hosts = mounted_as_on_the_node | elsewhere
-    assert {volume["name"] for volume in pod["volumes"]} == {"configuration", *hosts}
+    assert {volume["name"] for volume in pod["volumes"]} == {"configuration", "conf-d", *hosts}
     places = [
         (f"volumes/{index}/hostPath/path", hosts[volume["name"]])
         for index, volume in enumerate(pod["volumes"])

@@ -196,7 +196,7 @@ def test_the_shipped_daemonset_relieves_its_node(node: KubeletNode, daemonset: D
     assert_without_power(daemonset.process())
     assert image.start == (PROGRAM, "run", "--config=/etc/reclaimd/reclaimd.yaml")
     command = Path(f"/proc/{daemonset.process()}/cmdline").read_text().split("\0")[1:-1]
-    assert command == [*image.start, "--logging-format=json"]
+    assert command == [*image.start, "--config-dir=/etc/reclaimd/reclaimd.conf.d", "--logging-format=json"]
     node.api.wait("the liveness probe succeeds", lambda: probes(node, "Liveness").get("successful", 0) > 0, 60.0)
     for kind in ("Liveness", "Readiness"):
         assert "failed" not in probes(node, kind), "they begin once the daemon has started"

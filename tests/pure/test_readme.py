@@ -270,7 +270,7 @@ def test_what_the_troubleshooting_quotes_is_a_message_of_the_program() -> None:
     quotes = re.findall(r'"([^"]+)"', re.sub(r"`[^`]*`", "", text))
     assert len(quotes) >= 10
     assert [quote for quote in quotes if quote not in code] == []
-    rules = (ROOT / "config" / "kubernetes" / "overlays" / "prometheus" / "rules.yaml").read_text()
+    rules = (ROOT / "config" / "prometheus" / "rules.yaml").read_text()
     words = set(re.findall(r"`([a-z_]+|[A-Z]\w+)`", text))
     known = {str(reason) for reason in Reason} | {"statvfs", "events", "not_enough"} | set(COMMANDS)
     assert {word for word in words if word not in known and f"alert: {word}" not in rules} <= set(

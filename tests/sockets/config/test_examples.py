@@ -20,7 +20,7 @@ from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, came_true, reclaimd_here
 from tests.repository import ROOT
 from tests.sockets.alertmanager import Alertmanager, Inetd
-from tests.sockets.config.test_packaging import tool
+from tests.tool import tool
 
 EXAMPLES = ROOT / "config" / "examples"
 RECEIVER = EXAMPLES / "alertmanager" / "alert_receiver.py"

@@ -1,0 +1,129 @@
+"""Alerts and dashboards: promtool accepts and tests them, and a real Prometheus evaluates them on a real daemon."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from signals.types import Signal
+from tests.nodes.small_node import MIB, SmallNode
+from tests.reclaimd_process import Daemon, came_true
+from tests.repository import ROOT
+from tests.sockets.prometheus import Prometheus
+from tests.sockets.telemetry.test_http_server import address_of
+from tests.tool import tool
+
+CONFIG = ROOT / "config"
+RULES = CONFIG / "prometheus" / "rules.yaml"
+
+
+def rules() -> list[dict[str, Any]]:
+    """Those of the file."""
+    return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+
+
+def test_every_alert_is_sound_and_tested() -> None:
+    """promtool checks the rules as they are shipped and runs their tests; each alert fires in one, and elsewhere, or at
+    another time, it does not."""
+    promtool = tool("promtool", "prometheus")
+    files = sorted(path.name for path in RULES.parent.glob("*.test.yaml"))
+    for arguments in (("check", "rules", RULES.name), ("test", "rules", *files)):
+        command = [promtool, *arguments]
+        process = subprocess.run(command, cwd=RULES.parent, capture_output=True, text=True, check=False)
+        assert process.returncode == 0, process.stdout + process.stderr
+    alerts = [rule["alert"] for rule in rules()]
+    tests = [test for name in files for test in yaml.safe_load((RULES.parent / name).read_text())["tests"]]
+    cases = [case for test in tests for case in test["alert_rule_test"]]
+    assert {case["alertname"] for case in cases if case["exp_alerts"]} == set(alerts)
+    assert {case["alertname"] for case in cases if not case["exp_alerts"]} == set(alerts)
+    assert len(set(alerts)) == len(alerts)
+
+
+def test_the_operator_gets_the_same_rules() -> None:
+    """Of the component `prometheus`."""
+    file = CONFIG / "kubernetes" / "components" / "prometheus" / "rules.yaml"
+    assert yaml.safe_load(file.read_text())["spec"] == yaml.safe_load(RULES.read_text())
+
+
+DASHBOARDS = sorted((CONFIG / "grafana").glob("*.json"))
+EMPTY = {"Nodes in shadow", "Nodes held off"}  # without such a node
+
+
+def panels() -> list[tuple[str, str]]:
+    """Title and expression of every panel's queries, as Prometheus gets them."""
+    documents = [json.loads(path.read_text()) for path in DASHBOARDS]
+    return [
+        (panel["title"], target["expr"].replace("$instance", ".*").replace("$__rate_interval", "5m"))
+        for document in documents
+        for panel in document["panels"]
+        for target in panel["targets"]
+    ]
+
+
+def test_every_expression_evaluates_against_a_scraped_daemon(small_node: SmallNode, tmp_path: Path) -> None:
+    """A real Prometheus scrapes a daemon that relieves its node: no expression is refused, every metric exists, and
+    every panel shows something but those of a state that this node is not in."""
+    program = tool("prometheus", "prometheus")
+    small_node.add_images(3)
+    marks = {"nodefs.inodesFree": "1%"}
+    file = small_node.configuration(Signal.NODEFS_AVAILABLE, -2 * MIB, metricsAddress="127.0.0.1:0", evictionHard=marks)
+    with Daemon("--config", file) as daemon:
+        address = address_of(daemon)
+        with Prometheus(program, tmp_path, address) as prometheus:
+            (built,) = prometheus.query("reclaimd_build_info")
+            assert built["metric"]["instance"] == address
+            assert came_true(lambda: bool(prometheus.query("increase(reclaimd_passes_total[1m])"))), "two scrapes"
+            small_node.fill(3 * MIB)
+            daemon.wait_for(lambda event: event.get("result") == "satisfied")
+            assert came_true(lambda: bool(prometheus.query("increase(reclaimd_passes_total[1m]) > 0")))
+
+            def has_headroom() -> bool:
+                small_node.fill(16 << 10)  # the time to a mark is known only while something fills
+                return bool(prometheus.query("reclaimd_headroom_seconds"))
+
+            assert came_true(has_headroom)
+            for expression in [*(each for _, each in panels()), *(rule["expr"] for rule in rules())]:
+                prometheus.query(expression)
+                for metric in set(re.findall(r"reclaimd_[a-z_]+", expression)):
+                    assert prometheus.query(metric), f"{metric} of {expression} is not served"
+            shown = {title for title, expression in panels() if prometheus.query(expression)}
+            without = {title for title, expression in panels() if not prometheus.query(expression)}
+            assert without == EMPTY
+            assert not shown & EMPTY
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda path: path.stem)
+def test_panels_do_not_overlap_and_name_what_they_show(dashboard: Path) -> None:
+    """24 columns, no two panels on one place, ids differ, every panel has a title and a unit."""
+    panels = json.loads(dashboard.read_text())["panels"]
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert place["x"] + place["w"] <= 24
+        assert not cells & taken, panel["title"]
+        taken |= cells
+        assert panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"]
+    assert len({panel["id"] for panel in panels}) == len({panel["title"] for panel in panels}) == len(panels)
+
+
+def test_the_fleet_links_to_the_node() -> None:
+    """By its uid, with the node as the variable that it has; both have the tag by which they are listed together."""
+    fleet, node = (json.loads((CONFIG / "grafana" / f"{name}.json").read_text()) for name in ("fleet", "node"))
+    targets = set(re.findall(r'"url": "([^"]+)"', json.dumps(fleet)))
+    assert targets == {f"/d/{node['uid']}?var-instance=${{__value.raw}}"}
+    assert "instance" in {variable["name"] for variable in node["templating"]["list"]}
+    assert fleet["uid"] != node["uid"]
+    for one in (fleet, node):
+        assert {tag for link in one["links"] for tag in link["tags"]} <= set(one["tags"])
