@@ -1,9 +1,9 @@
 """What of the numbers of a filesystem can jump, and which mount options matter, by its type: a table.
 
 A number *jumps* where `statvfs` changes by more than was written or removed. Sources: the kernel's
-`Documentation/admin-guide/xfs.rst` (allocsize), `Documentation/filesystems/ext4/` and
-`Documentation/admin-guide/ext4.rst` (delalloc), https://btrfs.readthedocs.io/en/latest/ (btrfs-filesystem: df, usage),
-`Documentation/filesystems/tmpfs.rst`.
+`Documentation/admin-guide/xfs.rst` (allocsize), `fs/xfs/libxfs/xfs_bmap.c` (xfs_bmap_worst_indlen),
+`Documentation/filesystems/ext4/` and `Documentation/admin-guide/ext4.rst` (delalloc),
+https://btrfs.readthedocs.io/en/latest/ (btrfs-filesystem: df, usage), `Documentation/filesystems/tmpfs.rst`.
 
 Covers: facts. Does not cover: what to do about them.
 """
@@ -42,6 +42,7 @@ TRAITS: Mapping[str, Traits] = {
     "xfs": Traits(
         jumps=(
             "speculative preallocation takes up to as much again as a growing file has, and gives it back later",
+            "small files take more than twice their size until they are written back",
             "the inode total follows the free space",
         ),
         options=("allocsize", *PROJECT_QUOTA),

@@ -263,3 +263,13 @@ def test_doctor_says_what_is_lost_without_the_helper(
             assert "no XFS helper answers at" in one["evidence"]
             assert "reclaimd-xfs.socket" in one["remedy"]
             assert "allocsize=64k" in one["remedy"]
+
+
+def test_small_files_take_more_than_twice_their_size_until_they_are_written_back(xfs: LoopFilesystem) -> None:
+    """For each XFS sets blocks aside that its extents might need; `check` and `doctor` say so of the type."""
+    before, files, size = xfs.available_bytes(), 4000, 16 << 10
+    for number in range(files):
+        (xfs.mountpoint / str(number)).write_bytes(b"\1" * size)
+    assert before - xfs.available_bytes() > 1.5 * files * size
+    run_tool("sync", "--file-system", xfs.mountpoint)
+    assert files * size <= before - xfs.available_bytes() < 1.2 * files * size
