@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.buildah import skip_without_buildah
 from tests.kubelet.control_plane import ControlPlane
+from tests.kubelet.kubectl import missing_kubectl
 from tests.kubelet.kubelet import KubeletSettings
 from tests.kubelet.node import GIB, KubeletNode, kubelet_node
+from tests.kubelet.program_image import ProgramImage, write_program_image
 from tests.kubelet.programs import what_is_missing
 
 HERE = Path(__file__).parent
@@ -60,3 +63,12 @@ def make_node(plane: ControlPlane, tmp_path: Path) -> Iterator[NodeMaker]:
             )
 
         yield make
+
+
+@pytest.fixture(scope="session")
+def image(tmp_path_factory: pytest.TempPathFactory) -> ProgramImage:
+    """The image of the program."""
+    skip_without_buildah()
+    if sentence := missing_kubectl():
+        pytest.skip(sentence)
+    return write_program_image(tmp_path_factory.mktemp("image") / "image")

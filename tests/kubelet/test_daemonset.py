@@ -18,16 +18,14 @@ from typing import Any
 
 import pytest
 
-from tests.buildah import skip_without_buildah
 from tests.kubelet.api import Api
 from tests.kubelet.conftest import NodeMaker
 from tests.kubelet.control_plane import ControlPlane
 from tests.kubelet.daemonset import NAME, NAMESPACE, PODS, PROGRAM, DaemonSet, is_ready
 from tests.kubelet.duel import Sampler
-from tests.kubelet.kubectl import missing_kubectl
 from tests.kubelet.kubelet import IMAGE_AGE_SECONDS
 from tests.kubelet.node import KubeletNode
-from tests.kubelet.program_image import REFERENCE, ProgramImage, write_program_image
+from tests.kubelet.program_image import REFERENCE, ProgramImage
 from tests.kubelet.programs import has_program
 from tests.real_node.fill import fill_bytes
 from tests.real_node.oci import BASE, Image, random_layer
@@ -43,15 +41,6 @@ GRACE_SECONDS = 45
 CLOCKS_SECONDS = 0.5  # the records are kept in the monotonic clock and written in the wall clock's
 
 UNUSED_REFERENCES = {f"reclaimd.test/unused:{number}" for number in range(UNUSED)}
-
-
-@pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> ProgramImage:
-    """The image of the program."""
-    skip_without_buildah()
-    if sentence := missing_kubectl():
-        pytest.skip(sentence)
-    return write_program_image(tmp_path_factory.mktemp("image") / "image")
 
 
 @pytest.fixture
