@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eviction.reporting.conditions import status_in_words
 from eviction.reporting.log import escaped
 from eviction.reporting.tables import amount, layout_in_words
 from signals.quantity import format_bytes, format_duration
@@ -84,8 +85,7 @@ def bar(available: int, mark: int | None, capacity: int, length: int) -> str:
 
 
 def _head(status: Mapping[str, Any]) -> Line:
-    conditions = status["conditions"]
-    state = Piece(", ".join(conditions), "bad") if conditions else Piece("no DiskPressure", "good")
+    state = Piece(status_in_words(status), "bad" if status["conditions"] else "good")
     doing = str(status["doing"] or "watching")
     paused = status["paused_for_seconds"]
     pause = (Piece(f"  paused for {format_duration(paused)}", "warning"),) if paused > 0 else ()

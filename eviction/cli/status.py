@@ -18,6 +18,7 @@ from eviction.cli.options import (
 )
 from eviction.cli.progress import Progress
 from eviction.control.socket import ControlUnavailable, ask
+from eviction.reporting.conditions import status_in_words
 from eviction.reporting.explain import NOTHING_IS_REMOVED
 from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import shortened
@@ -55,10 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
     """The answer for people."""
-    conditions = ", ".join(status["conditions"]) or "no DiskPressure"
     doing = status["doing"] or "watching"
     layout = layout_in_words(status["layout"], (one["signal"] for one in status["observations"]))
-    head = [f"{conditions}; {doing}; layout {layout}"]
+    head = [f"{status_in_words(status)}; {doing}; layout {layout}"]
     if status.get("held_off"):  # an older daemon does not say it
         head.append(f"held off: {escaped(status['held_off'])}")
     if status.get("dry_run"):  # an older daemon does not say it

@@ -55,7 +55,15 @@ def eviction_config(configuration: Configuration) -> EvictionConfig:
         longest_gap_seconds,
         release_preallocation=bool(configuration.xfs_helper_socket),
         rows=configuration.rows,
+        kubelets=kubelets_thresholds(configuration),
     )
+
+
+def kubelets_thresholds(configuration: Configuration) -> tuple[Threshold, ...] | None:
+    """The thresholds at which the kubelet itself reports DiskPressure; None where its configuration was not read."""
+    if configuration.kubelet is None or not configuration.has_runtime:
+        return None
+    return configuration.kubelet.thresholds.thresholds
 
 
 class NodeView:

@@ -109,8 +109,9 @@ def no_effect_sentences(thresholds: Iterable[Threshold]) -> list[str]:
 
 
 def reclaiming_sentence(threshold: Threshold) -> str:
-    """The message of the kubelet's event before it reclaims, with its names of the resources."""
-    return f"Attempting to reclaim {'inodes' if threshold.signal.counts_inodes else 'ephemeral-storage'}"
+    """The message of the event before a pass: the kubelet's, with its names of the resources, and whose mark it was."""
+    resource = "inodes" if threshold.signal.counts_inodes else "ephemeral-storage"
+    return f"Attempting to reclaim {resource} (ReclaimPressure: below reclaimd's own mark)"
 
 
 def below_sentence(threshold: Threshold, observations: SignalObservations) -> str:

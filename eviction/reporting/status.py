@@ -44,7 +44,8 @@ class NodeStatus:
     gone forward. `removal_in_flight_seconds`: since the oldest removal was sent that is not answered. `parked`:
     removals that no pass waits for any longer. `threads_not_started`: starts of a thread that have failed. `doubt`: why
     the kubelet's directories of pods are not believed. `xfs_releases`: how calls of the XFS helper have ended so far.
-    `dry_run`: whether nothing is removed.
+    `dry_run`: whether nothing is removed. `kubelets_marks_known`: whether it can be told if the kubelet would report
+    DiskPressure.
     """
 
     observations: SignalObservations | None
@@ -60,6 +61,7 @@ class NodeStatus:
     doubt: Doubt | None = None
     xfs_releases: Mapping[ReleaseResult, int] = field(default_factory=dict)
     dry_run: bool = False
+    kubelets_marks_known: bool = False
 
 
 def why_not_alive(late_seconds: float, stalled_seconds: float, stalled_limit_seconds: float) -> str | None:

@@ -228,8 +228,13 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
     yield _counter("threads_not_started", text, [((), float(status.threads_not_started))])
     releases = [((str(result),), float(status.xfs_releases.get(result, 0))) for result in ReleaseResult]
     yield _counter("xfs_releases", "Calls of the XFS helper, by how they ended", releases, "result")
-    conditions = [((str(condition),), float(condition in status.conditions)) for condition in NodeCondition]
-    yield _gauge("condition", "1 while the condition is reported", conditions, "condition")
+    known = [NodeCondition.RECLAIM_PRESSURE, *([NodeCondition.DISK_PRESSURE] if status.kubelets_marks_known else [])]
+    conditions = [((str(condition),), float(condition in status.conditions)) for condition in known]
+    text = (
+        "ReclaimPressure: 1 while reclaimd's own mark is crossed, and for the transition period after it; "
+        "DiskPressure: 1 while the kubelet's own mark is crossed, no series where that mark is not known"
+    )
+    yield _gauge("condition", text, conditions, "condition")
     doubts = [((str(why),), float(status.doubt is not None and status.doubt.why is why)) for why in Why]
     text = "1 while the kubelet's directories of pods are not believed, by the reason: then no pod counts as gone"
     yield _gauge("pod_directories_doubted", text, doubts, "why")

@@ -38,7 +38,7 @@ def comparison_rows(first: Report, second: Report) -> list[list[str]]:
             "-" if run.images_lost_beyond_need is None else str(run.images_lost_beyond_need)
         ),
         "passes": lambda run: str(len(run.passes)),
-        "DiskPressure reported": lambda run: _seconds(_reported(run)),
+        "ReclaimPressure reported": lambda run: _seconds(_reported(run)),
     }
     rows = [[what, of(first), of(second)] for what, of in shown.items()]
     return [["WHAT", *names_of(first, second)], *rows]
@@ -143,9 +143,10 @@ def _outcome(run: Report) -> str:
 
 
 def _reported(run: Report) -> float | None:
-    if not run.conditions:
+    bands = run.reclaim_pressure
+    if not bands:
         return None
-    return sum((run.ended_seconds if b.to_seconds is None else b.to_seconds) - b.from_seconds for b in run.conditions)
+    return sum((run.ended_seconds if b.to_seconds is None else b.to_seconds) - b.from_seconds for b in bands)
 
 
 def _seconds(seconds: float | None) -> str:

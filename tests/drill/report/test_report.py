@@ -107,7 +107,7 @@ def test_a_page_shows_marks_removals_and_conditions() -> None:
     )
     titles = texts(parsed(html), "title")
     assert "image a:1, 1.100 s" in titles
-    assert "DiskPressure, 1.010 s to 1.700 s" in titles
+    assert "ReclaimPressure, 1.010 s to 1.700 s" in titles
     assert "the runtime restarts, 1.150 s" in titles
     assert "a log grows, 0.00 s to 1.50 s" in titles
     assert "nodefs 10Mi = 10.0MiB" in texts(parsed(html), "text")

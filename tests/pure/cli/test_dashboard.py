@@ -17,6 +17,7 @@ def status(**fields: Any) -> dict[str, Any]:
         "doing": None,
         "paused_for_seconds": 0.0,
         "conditions": [],
+        "disk_pressure": None,
         "layout": "single",
         "observations": [
             {"signal": "nodefs.available", "available": 6 * GIB, "capacity": 10 * GIB, "stale": False},
@@ -49,7 +50,7 @@ def screen(width: int = 100, past: dict[str, list[int]] | None = None, **fields:
 def test_the_screen_shows_state_marks_passes_and_removals() -> None:
     """Amounts, time to the mark, results with their reason, and only real removals."""
     shown = screen()
-    assert "no DiskPressure  watching  layout single  last observation 0.2 s ago" in shown
+    assert "no ReclaimPressure  watching  layout single  last observation 0.2 s ago" in shown
     assert "6.0GiB  60%" in shown
     assert "8s" in shown
     assert "> 1 day" in shown
@@ -67,11 +68,11 @@ def test_pressure_and_a_pause_are_shown() -> None:
     """The condition, what is being done, the length of the pause, the signal below its mark."""
     low = [{"signal": "nodefs.available", "available": GIB, "capacity": 10 * GIB, "stale": False}]
     shown = screen(
-        conditions=["DiskPressure"], doing="relieving nodefs.available", paused_for_seconds=5.0, observations=low
+        conditions=["ReclaimPressure"], doing="relieving nodefs.available", paused_for_seconds=5.0, observations=low
     )
-    assert "DiskPressure  relieving nodefs.available  paused for 5s" in shown
+    assert "ReclaimPressure (below our mark)  relieving nodefs.available  paused for 5s" in shown
     assert "below" in shown
-    (line,) = panels(status(conditions=["DiskPressure"], observations=low), {}, 80)[1].lines
+    (line,) = panels(status(conditions=["ReclaimPressure"], observations=low), {}, 80)[1].lines
     assert {piece.style for piece in line} >= {"bad"}
 
 

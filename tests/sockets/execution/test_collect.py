@@ -96,7 +96,7 @@ def test_the_loops_collect_without_pressure(small_node: SmallNode) -> None:
     with Daemon("--config", configuration) as daemon:
         assert came_true(lambda: daemon.logged("container garbage collection: removed 1 objects"))
         assert came_true(lambda: set(images) <= set(small_node.removed("image")))
-        assert not any("DiskPressure" in event["message"] for event in daemon.events)
+        assert not any("ReclaimPressure" in event["message"] for event in daemon.events)
         assert small_node.removed("container") == [older]
         daemon.wait_for(lambda event: event.get("event") == "FreeDiskSpaceFailed")
         assert daemon.stop() == 0
