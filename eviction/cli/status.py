@@ -73,7 +73,7 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
                 threshold["signal"],
                 "-" if seen is None else amount(signal, seen),
                 "-" if mark is None else amount(signal, mark),
-                "-" if left is None else format_duration(left),
+                "-" if left is None else format_duration(left) if left > 0 else "below",
             ]
         )
     head += table(rows, width)

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from eviction.cli import EXIT_OK, EXIT_RUNTIME
-from eviction.cli.dashboard import Panel, panels, plain
+from eviction.cli.dashboard import Panel, Piece, panels, plain
 from eviction.cli.options import add_configuration, configuration_of, exit_with
 from eviction.control.socket import ControlUnavailable, ask
 
@@ -47,10 +47,10 @@ def run(arguments: argparse.Namespace) -> int:
     with _keys() as wait_for_quit, _screen() as draw:
         while True:
             if isinstance(status, ControlUnavailable):
-                draw((Panel("no daemon", ()), Panel(str(status), ())))
+                draw((Panel("no daemon", ((Piece(str(status), "bad"),),)),))
             else:
                 _add_available(past, status)
-                draw(panels(status, past, shutil.get_terminal_size().columns))
+                draw(panels(status, past, *_size()))
             screens += 1
             if screens == arguments.count or wait_for_quit(arguments.interval):
                 return EXIT_OK
@@ -58,6 +58,12 @@ def run(arguments: argparse.Namespace) -> int:
                 status = ask(path, "brief")
             except ControlUnavailable as error:  # it may be restarting
                 status = error
+
+
+def _size() -> tuple[int, int | None]:
+    """Columns and rows of the terminal; no limit of rows where stdout is none. The last row is for the cursor."""
+    columns, rows = shutil.get_terminal_size()
+    return columns, rows - 1 if sys.stdout.isatty() else None
 
 
 def _add_available(past: dict[str, deque[int]], status: dict[str, Any]) -> None:

@@ -171,7 +171,9 @@ class Metrics:
         status = self._status()
         yield from _of_status(status)
         held = self._held_off() is not None
-        yield _gauge("held_off", "1 while nothing is removed after a start", [((), float(held))])
+        yield _gauge(
+            "held_off", "1 while nothing is removed: after a start, or while it is paused", [((), float(held))]
+        )
         text = "Lines of the log that nobody read or that could not be written"
         yield _counter("log_lines_dropped", text, [((), float(self._log_lines_dropped()))])
         written, dropped = self._history_counts()
@@ -250,7 +252,9 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
     marks = [(str(m.threshold.signal), "hard" if m.threshold.hard else "soft", m) for m in status.thresholds]
     found = [((signal, kind), float(m.mark)) for signal, kind, m in marks if m.mark is not None]
     yield _gauge("threshold", "The mark in bytes or inodes at the present capacity", found, "signal", "kind")
-    text = "Seconds until the mark would be reached at the fastest steady fill rate"
+    text = (
+        "Seconds until the mark would be reached at the present fill; no series while nothing fills, 0 below the mark"
+    )
     found = [((signal, kind), m.headroom_seconds) for signal, kind, m in marks if m.headroom_seconds is not None]
     yield _gauge("headroom_seconds", text, found, "signal", "kind")
 
