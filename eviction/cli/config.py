@@ -89,7 +89,7 @@ def _values(configuration: Configuration) -> list[str]:
         else:
             rows.append([name, _shown(value), configuration.origins[name]])
     rows += [[signal, text, "left to the kubelet"] for signal, text in configuration.left_to_kubelet]
-    return table(rows, columns())
+    return table(rows, columns(), "configuration")
 
 
 def _left_to_kubelet(configuration: Configuration) -> dict[str, str]:
@@ -125,4 +125,4 @@ def _ladder(marks: tuple[LadderMark, ...], observations: SignalObservations) -> 
     ]
     if len(rows) == 1:
         return ["no filesystem could be read: no ladder", *(f"{u.role}: {u.reason}" for u in observations.unavailable)]
-    return table(rows, columns())
+    return table(rows, columns(), "ladder")

@@ -170,7 +170,7 @@ def compare(paths: Sequence[str], arguments: argparse.Namespace) -> int:
         exit_with(EXIT_USAGE, f"{COMPARE} takes two reports, A.json and B.json, but was given {len(paths)}")
     try:
         first, second = (read_report(path) for path in paths)
-        lines = comparison_table(first, second)
+        lines = comparison_table(first, second, columns())
         paths_written = write_comparison(first, second, arguments.report)
     except ReportError as error:
         exit_with(EXIT_USAGE, str(error))
@@ -228,7 +228,7 @@ def _say_verdict(result: DrillResult) -> None:
     left = outcomes_table((o for i, o in kept.items() if i not in gone), columns())
     if left:
         answer_lines(["", "what stayed, and why:", *left])
-    answer_lines(["", *verdict_lines(result)])
+    answer_lines(["", *verdict_lines(result, columns())])
 
 
 def _head(scenario: Scenario, filesystem: str) -> list[str]:

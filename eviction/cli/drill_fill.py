@@ -89,7 +89,7 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
     if arguments.output == "json":
         answer_json(document)
     else:
-        answer_lines(["", *observation_lines(result.measurements), "", *verdict_lines(result)])
+        answer_lines(["", *observation_lines(result.measurements, columns()), "", *verdict_lines(result, columns())])
     write_report(document, arguments.report, show)
     return EXIT_OK if result.held else EXIT_NOT_RELIEVED
 

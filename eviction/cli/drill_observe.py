@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 
 from eviction.cli import EXIT_OK, EXIT_READING, EXIT_RUNTIME, EXIT_USAGE
 from eviction.cli.drill_output import ProgressDisplay, print_line, write_report
-from eviction.cli.options import answer_json, answer_lines, configuration_of, exit_with, print_words
+from eviction.cli.options import answer_json, answer_lines, columns, configuration_of, exit_with, print_words
 from eviction.cli.termination import block_termination, on_signals
 from eviction.configuration.effective import Configuration
 from eviction.drill.judgement.result import DrillResult, Response
@@ -66,7 +66,7 @@ def observe(arguments: argparse.Namespace) -> int:
     if arguments.output == "json":
         answer_json(document)
     else:
-        answer_lines(["", *observation_lines(measured)])
+        answer_lines(["", *observation_lines(measured, columns())])
     write_report(document, arguments.report, show)
     return EXIT_OK
 

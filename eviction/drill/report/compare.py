@@ -44,9 +44,9 @@ def comparison_rows(first: Report, second: Report) -> list[list[str]]:
     return [["WHAT", *names_of(first, second)], *rows]
 
 
-def comparison_table(first: Report, second: Report) -> list[str]:
+def comparison_table(first: Report, second: Report, width: int | None = None) -> list[str]:
     """The rows as lines for a terminal, with a note if the scenarios differ."""
-    lines = table(comparison_rows(first, second))
+    lines = table(comparison_rows(first, second), width)
     if first.scenario != second.scenario:
         lines += ["", escaped(f"different scenarios: {first.scenario} and {second.scenario}")]
     return lines

@@ -259,7 +259,7 @@ def test_times_of_an_observation_count_from_crossing() -> None:
 def test_the_lines_for_a_terminal_end_with_the_verdict() -> None:
     """What held, what did not, the times, and the verdict in the last line."""
     lines = verdict_lines(result(held=False))
-    assert any(line.startswith("NOT  new pod") for line in lines)
+    assert any(line.startswith("NOT   new pod") for line in lines)
     assert "from crossing the mark to the first removal: 100ms" in lines
     assert lines[-1] == "small: NOT everything held"
 
