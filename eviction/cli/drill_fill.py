@@ -118,9 +118,8 @@ def _plan(scenario: Scenario, observation: NodeObservation, directory: str, argu
     configuration, paths = node.configuration, node.summary.paths
     observations = node.summary.observe()
     if any(each.stale for each in observations.signals.values()):
-        exit_with(
-            EXIT_READING, "; ".join(each.reason for each in observations.unavailable) or "a filesystem cannot be read"
-        )
+        reasons = dict.fromkeys(each.reason for each in observations.unavailable)
+        exit_with(EXIT_READING, "; ".join(reasons) or "a filesystem cannot be read")
     try:
         plan = plan_fill(scenario, observations, node.thresholds(observations.layout), os.stat(directory).st_dev)
         stores = [os.path.dirname(path) for path in (paths.imagefs, paths.containerfs) if path is not None]

@@ -93,8 +93,8 @@ def observation_of(
     """An observation of this node, whose connections are closed at the end. Exits with 3 if the runtime cannot be
     reached, with 4 if no filesystem can be read."""
     with closing(Node(configuration)) as node:
-        if node.endpoint.found:
-            print_words(f"no endpoint configured; using {node.endpoint.runtime}")
+        if node.endpoint.remark:
+            print_words(node.endpoint.remark)
         try:
             observation = NodeObservation(node, progress)
         except RuntimeUnavailable as error:
@@ -102,7 +102,7 @@ def observation_of(
         with closing(observation):
             observations = node.summary.observe()
             if observations.layout is None:
-                unread = "; ".join(each.reason for each in observations.unavailable)
+                unread = "; ".join(dict.fromkeys(each.reason for each in observations.unavailable))
                 exit_with(EXIT_READING, unread or "no filesystem could be read")
             yield observation
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from eviction.cli import EXIT_OK, EXIT_RUNTIME
 from eviction.cli.dashboard import Panel, Piece, panels, plain
-from eviction.cli.options import add_configuration, configuration_of, exit_with
+from eviction.cli.options import add_configuration, configuration_of, exit_with, whole_number
 from eviction.control.socket import ControlUnavailable, ask
 
 LONGEST_PAST = 240
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     add_configuration(parser)
     parser.add_argument("--interval", type=_seconds, default=1.0, metavar="SECONDS", help="between two screens (1)")
-    parser.add_argument("--count", type=int, default=0, metavar="N", help="end after so many screens (0: never)")
+    parser.add_argument("--count", type=_screens, default=0, metavar="N", help="end after so many screens (0: never)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -135,7 +135,16 @@ def _keys() -> Iterator[Any]:
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
     if not 0.05 <= seconds <= 3600:
-        raise argparse.ArgumentTypeError("must be between 0.05 and 3600 seconds")
+        raise argparse.ArgumentTypeError(f"must be a number of seconds between 0.05 and 3600, but it was {text!r}")
     return seconds
+
+
+def _screens(text: str) -> int:
+    if (screens := whole_number(text)) < 0:
+        raise argparse.ArgumentTypeError(f"must not be negative, but it was {text!r}")
+    return screens

@@ -79,6 +79,8 @@ def check(node: NodeView, options: CheckOptions) -> CheckAnswer:
     if not options.as_json:
         words = conditions_in_words(reported, kubelets is not None, below=True)
         runtime = f"runtime: {node.endpoint.runtime}{' (found)' * node.endpoint.found}"
+        if node.endpoint.tried and not node.endpoint.found:
+            runtime = f"runtime: {node.endpoint.remark}"
         signals = signals_table(observations, thresholds, options.width)
         return CheckAnswer(code, lines=(*signals, words, *facts_table(filesystems, options.width), runtime))
     document = {

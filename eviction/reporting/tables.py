@@ -167,10 +167,15 @@ def signals_table(
     unknown = [unavailable.role for unavailable in observations.unavailable]
     lines.append(f"layout: {layout_in_words(observations.layout, (*observations.filesystems, *unknown))}")
     lines += [f"{role}: {escaped(identity.path)}" for role, (identity, _) in observations.filesystems.items()]
-    lines += [
-        f"{unavailable.role}: not readable: {escaped(unavailable.reason)}" for unavailable in observations.unavailable
-    ]
-    return lines
+    return [*lines, *not_readable(observations)]
+
+
+def not_readable(observations: SignalObservations) -> list[str]:
+    """Why filesystems could not be read, each reason once with all of them."""
+    roles: dict[str, list[str]] = {}
+    for unavailable in observations.unavailable:
+        roles.setdefault(unavailable.reason, []).append(str(unavailable.role))
+    return [f"{', '.join(named)}: not readable: {escaped(reason)}" for reason, named in roles.items()]
 
 
 def layout_in_words(layout: str | None, roles: Iterable[str]) -> str:
