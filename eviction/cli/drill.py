@@ -35,7 +35,7 @@ from eviction.drill.scenario.reader import read_scenario
 from eviction.drill.scenario.types import Scenario
 from eviction.reporting.log import Log
 from reclaim.types import RuntimeUnavailable
-from signals.quantity import format_bytes
+from signals.quantity import counted, format_bytes
 
 if TYPE_CHECKING:
     from eviction.drill.judgement.result import DrillResult  # not imported at run time: it imports gRPC
@@ -237,9 +237,11 @@ def _head(scenario: Scenario, filesystem: str) -> list[str]:
 
     node = scenario.node
     sizes = [
-        f"{role} of {format_bytes(spec.size_bytes)} and {spec.inodes} inodes" for role, spec in node.filesystems.items()
+        f"{role} of {format_bytes(spec.size_bytes)} and {counted(spec.inodes, 'inode')}"
+        for role, spec in node.filesystems.items()
     ]
-    images, pods = sum(image.count for image in node.images), sum(pod.count for pod in node.pods)
+    images = counted(sum(image.count for image in node.images), "image")
+    pods = counted(sum(pod.count for pod in node.pods), "pod")
     marks = [
         f"{signal}<{value}"
         for name in ("evictionHard", "evictionSoft")
@@ -249,7 +251,7 @@ def _head(scenario: Scenario, filesystem: str) -> list[str]:
     collectors = f"; {node.collectors} collectors" if node.collectors > 1 else ""
     return [
         f"  filesystem  {', '.join(sizes)} (layout {node.layout}); {filesystem}",
-        f"  runtime     embedded, CRI v1 over a unix socket; {images} images, {pods} pods{collectors}",
+        f"  runtime     embedded, CRI v1 over a unix socket; {images}, {pods}{collectors}",
         f"  thresholds  {', '.join(marks)}",
         *(f"  pressure    {describe_pressure(pressure)}" for pressure in scenario.pressures),
         *(f"  fault       {describe_fault(fault)}" for fault in scenario.faults),

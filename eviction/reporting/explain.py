@@ -16,7 +16,7 @@ from reclaim.containerd.plan import UNREFERENCED
 from reclaim.programs.plan import ProgramReason
 from reclaim.rotated_logs.plan import RotatedLogReason
 from reclaim.types import Outcome, Reason, Result
-from signals.quantity import format_bytes, format_duration
+from signals.quantity import counted, format_bytes, format_duration
 from signals.types import FilesystemRole, SignalObservations
 
 REASONS: dict[str, str] = {
@@ -140,7 +140,7 @@ def outcome_row(outcome: Outcome) -> list[str]:
     age = "-" if verdict.age_seconds is None else format_duration(verdict.age_seconds)
     freed = "-"
     if outcome.result is Result.REMOVED:
-        freed = f"{format_bytes(outcome.freed_bytes)}, {outcome.freed_inodes} inodes"
+        freed = f"{format_bytes(outcome.freed_bytes)}, {counted(outcome.freed_inodes, 'inode')}"
     return [
         word,
         str(verdict.kind),
@@ -212,7 +212,7 @@ def pass_lines(record: Pass, *, with_kept: bool = True, width: int | None = None
     lines.append(f"{record.result}: {escaped(record.reason)}")
     if record.result in (PassResult.SATISFIED, PassResult.NOT_ENOUGH):
         lines.append(
-            f"measured {format_bytes(record.measured_bytes)} and {record.measured_inodes} inodes, "
+            f"measured {format_bytes(record.measured_bytes)} and {counted(record.measured_inodes, 'inode')}, "
             f"nominal {format_bytes(record.nominal_bytes)}; "
             f"took {format_duration(record.timings.total_seconds)} "
             f"(lists {format_duration(record.timings.list_seconds)}, "

@@ -18,7 +18,7 @@ from typing import Literal
 from eviction.decision.thresholds import thresholds_met, usable
 from eviction.reporting.log import escaped
 from eviction.types import Threshold
-from signals.quantity import format_bytes, format_duration
+from signals.quantity import counted, format_bytes, format_duration
 from signals.types import KUBELET_ROLES, Signal, SignalObservations, in_order
 
 GAP = "  "
@@ -61,7 +61,7 @@ _PART = re.compile(r"[^\s./,:=]*[\s./,:=]+|[^\s./,:=]+")
 
 def amount(signal: Signal, value: int) -> str:
     """An amount of a signal as text: `1.4GiB`, `17 inodes`."""
-    return f"{value} inodes" if signal.counts_inodes else format_bytes(value)
+    return counted(value, "inode") if signal.counts_inodes else format_bytes(value)
 
 
 def distinguishable(signal: Signal, first: int, second: int) -> tuple[str, str]:

@@ -18,7 +18,7 @@ from eviction.drill.report.svg import sheet
 from eviction.drill.report.write import write_text
 from eviction.reporting.log import escaped
 from eviction.reporting.tables import table
-from signals.quantity import format_bytes, format_duration
+from signals.quantity import counted, format_bytes, format_duration
 
 STYLES = ("line-a", "line-b")
 
@@ -162,6 +162,6 @@ def _lowest(signal: str) -> Callable[[Report], str]:
         value = run.lowest.get(signal)
         if value is None:
             return "-"
-        return f"{value} inodes" if signal.endswith(".inodesFree") else format_bytes(value)
+        return counted(value, "inode") if signal.endswith(".inodesFree") else format_bytes(value)
 
     return shown

@@ -11,7 +11,7 @@ from eviction.drill.measurement.measurements import PLURALS
 from eviction.drill.report.chart import Chart, Lane, MarkLine, Series, Span, Tick, chart_svg, html_text, lanes_svg
 from eviction.drill.report.css import STYLE
 from eviction.drill.report.document import ConditionPart, FilesystemPart, MarkPart, PassPart, Report
-from signals.quantity import format_bytes, format_duration
+from signals.quantity import counted, format_bytes, format_duration
 
 KINDS = tuple(PLURALS)
 
@@ -260,7 +260,7 @@ def _passes(passes: Sequence[PassPart]) -> str:
         timings = one.timings
         parts = (("lists", timings.list_seconds), ("plan", timings.plan_seconds), ("removals", timings.remove_seconds))
         of_which = ", ".join(f"{name} {format_duration(seconds)}" for name, seconds in parts)
-        measured = f"{format_bytes(one.measured.bytes or 0)}, {one.measured.inodes or 0} inodes"
+        measured = f"{format_bytes(one.measured.bytes or 0)}, {counted(one.measured.inodes or 0, 'inode')}"
         row = [
             f"{one.from_seconds:.3f} s",
             *([str(one.collector)] if several else []),

@@ -88,7 +88,7 @@ BREAKS: dict[str, tuple[Changes, Changes, str]] = {
     "too few inodes": ({"lowest": {Signal.NODEFS_INODES_FREE: 801}}, {}, "800 inodes"),
     "never seen": ({"lowest": {Signal.NODEFS_AVAILABLE: 0}}, {"samples": ()}, "not measured"),
     "too many passes": ({"passes_at_most": 0}, {}, "1"),
-    "not said": ({"says": "sorry"}, {}, "removed 1 objects"),
+    "not said": ({"says": "sorry"}, {}, "removed 1 object"),
     "nothing to say": ({"says": "sorry"}, {"passes": ()}, "there was no pass"),
     "not quiet": ({"quiet_seconds": 1.1}, {}, "for 1.000 s"),
     "a fault that was never triggered": ({"faults_triggered": 1}, {}, "0 triggered"),

@@ -34,7 +34,7 @@ def status(**fields: Any) -> dict[str, Any]:
                 "started": "2026-11-21T07:00:00.000Z",
                 "acted_on": {"signal": "nodefs.available"},
                 "result": "not_enough",
-                "reason": "removed 1 objects",
+                "reason": "removed 1 object",
                 "removals": [
                     {"kind": "image", "name": "old/app:1", "result": "removed", "freed": {"bytes": 40 * MIB}},
                     {"kind": "image", "name": "not/this:1", "result": "failed", "freed": {"bytes": 0}},
@@ -56,9 +56,7 @@ def test_the_screen_shows_state_marks_passes_and_removals() -> None:
     assert "6.0GiB  60%" in shown
     assert "8s" in shown
     assert "> 1 day" in shown
-    assert (
-        "TIME     SIGNAL           RESULT     REASON\n07:00:00 nodefs.available not_enough removed 1 objects" in shown
-    )
+    assert "TIME     SIGNAL           RESULT     REASON\n07:00:00 nodefs.available not_enough removed 1 object" in shown
     assert "     FREED KIND       NAME\n   40.0MiB image      old/app:1" in shown
     assert "not/this:1" not in shown
 
