@@ -21,8 +21,14 @@ class FunctionUnusable(EvictionError):
 
 
 class NodeCondition(StrEnum):
-    """The node condition that the disk signals raise."""
+    """What is said of the node.
 
+    RECLAIM_PRESSURE is ours: a threshold of reclaimd's is met, or was within the transition period. DISK_PRESSURE is
+    the kubelet's: a signal is below the kubelet's own mark now, so that the kubelet would report it; it is never said
+    where the kubelet's marks are not known.
+    """
+
+    RECLAIM_PRESSURE = "ReclaimPressure"
     DISK_PRESSURE = "DiskPressure"
 
 
@@ -104,7 +110,7 @@ class Threshold:
 class Decision:
     """What `synchronize` makes of one set of observations.
 
-    `conditions`: those reported now, the transition period included. `thresholds_met`: met, or not yet resolved.
+    `conditions`: those reported now, with the transition period for ours. `thresholds_met`: met, or not yet resolved.
     `acted_on`: the one threshold to act on, None if there is none; `row`: the names of the functions of its row,
     in order.
     `others`: further thresholds that could be acted on, in the order of choice, for a caller that has just found that

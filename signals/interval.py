@@ -19,7 +19,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from signals.steady_fill import Step, steady_rate, steps_after
+from signals.steady_fill import Step, present_rate, steady_rate, steps_after
 
 HALF_LIFE_SECONDS = 60.0  # of the fastest fill that was observed
 RECENT_HALF_LIFE_SECONDS = 0.25  # of what counts as recent
@@ -39,7 +39,7 @@ class FillRate:
     within `watched_seconds`; both are halved every quarter of a second. A jump counts in both. `steps`: the changes of
     the last 30 s, also those between polls, since the amount was first read at `watched_since` (None: not said, at
     `time`). `steady_rate`: how fast it falls when its largest step is taken away (`steady_fill`), units a second, at
-    least 0. `fastest_steady`: the fastest steady rate, halved every minute.
+    least 0.
     """
 
     available: int
@@ -50,7 +50,6 @@ class FillRate:
     steps: tuple[Step, ...] = ()
     watched_since: float | None = None
     steady_rate: float = 0.0
-    fastest_steady: float = 0.0
 
     @property
     def recent_rate(self) -> float:
@@ -60,6 +59,12 @@ class FillRate:
         40 ms.
         """
         return self.recent_fall / self.watched_seconds if self.watched_seconds >= ENOUGH_WATCHED_SECONDS else 0.0
+
+    @property
+    def present_rate(self) -> float:
+        """The steady rate that the last reading still allows, units a second, at least 0: what people are shown. It
+        falls with each second in which nothing comes, and is 0 after 30 (`steady_fill`)."""
+        return present_rate(self.steps, self.steady_rate, self.time)
 
 
 def update_fill_rate(
@@ -91,7 +96,6 @@ def update_fill_rate(
         steps=steps,
         watched_since=watched_since,
         steady_rate=steady,
-        fastest_steady=max(previous.fastest_steady * decay, steady),
     )
 
 

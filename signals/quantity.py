@@ -108,6 +108,11 @@ def format_bytes(amount: int) -> str:
     return f"{sign}{value:.1f}PiB"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things for people: `1 object`, `2 objects`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def single_precision(value: float) -> float:
     """The value as the nearest single-precision float, widened again (Go's `float64(float32(v))`).
 

@@ -11,7 +11,10 @@ and after it. It takes two falls to believe in a fill at all.
 The mean is taken over the last quarter of a second, or, where that gives more, back to the fourth last burst of some
 size: a fill that is written in bursts, each second or as each commit of ext4 after 5 s, counts as its mean.
 
-Covers: steps, the steady rate, the jump below a mark. Does not cover: when to read (`interval`).
+For people a fill that has stopped should be over within seconds, so what they are shown is bounded by the silence: a
+fill that goes on would have come with its next burst by now, unless it is slower than one burst in the time of silence.
+
+Covers: steps, the steady rate, the rate at present, the jump below a mark. Does not cover: when to read (`interval`).
 """
 
 from __future__ import annotations
@@ -59,14 +62,32 @@ def steady_rate(steps: tuple[Step, ...], watched_since: float, now: float) -> fl
 
     `steps`: oldest first. `watched_since`: when the amount was first read. Times are monotonic seconds.
     """
-    joined, bursts = _joined(steps, FASTEST_FILL), _joined((step for step in steps if step.fall > 0), 0.0)
+    bursts = _bursts(steps)
     if not bursts:
         return 0.0
-    window = max(now - WINDOW_SECONDS, watched_since)
-    second_largest = sorted(burst.fall for burst in bursts)[-2:][0]
-    of_some_size = [burst for burst in bursts if burst.fall >= second_largest * OF_SOME_SIZE][-BURSTS:]
-    of_bursts = max(min(window, of_some_size[0].since), watched_since)
+    joined, window = _joined(steps, FASTEST_FILL), max(now - WINDOW_SECONDS, watched_since)
+    of_bursts = max(min(window, bursts[-BURSTS:][0].since), watched_since)
     return max(_rate_since(joined, start, now) for start in {window, of_bursts})
+
+
+def present_rate(steps: tuple[Step, ...], steady: float, now: float) -> float:
+    """The steady rate as far as the silence allows: at most the second largest burst in the time since the last one of
+    some size, as the largest may be a jump. Units a second; 0 after 30 s in which nothing fell.
+
+    `steps`: oldest first. `steady`: their steady rate. `now`: when the amount was read last, monotonic seconds.
+    """
+    bursts = [burst for burst in _bursts(steps) if burst.time > now - FARTHEST_SECONDS]
+    if not bursts:
+        return 0.0
+    silence, second_largest = now - bursts[-1].time, sorted(burst.fall for burst in bursts)[-2:][0]
+    return min(steady, second_largest / silence) if silence > 0 else steady
+
+
+def _bursts(steps: tuple[Step, ...]) -> list[Step]:
+    """The falls, those near to each other as one, without those that are small beside the second largest."""
+    bursts = _joined((step for step in steps if step.fall > 0), 0.0)
+    second_largest = sorted(burst.fall for burst in bursts)[-2:][:1]
+    return [burst for burst in bursts if burst.fall >= second_largest[0] * OF_SOME_SIZE]
 
 
 def _joined(steps: Iterable[Step], faster_than: float) -> list[Step]:

@@ -104,6 +104,7 @@ complete -c reclaimd -n '__fish_seen_subcommand_from plan' -s o -l output -x -a 
 complete -c reclaimd -n '__fish_seen_subcommand_from plan' -l pods -d 'instead: whom the kubelet would evict for disk, in its order, with what each uses; needs kubeletEndpoint'
 complete -c reclaimd -n '__fish_seen_subcommand_from plan' -l signal -x -a 'nodefs.available nodefs.inodesFree imagefs.available imagefs.inodesFree containerfs.available containerfs.inodesFree' -d 'only what would clear this signal, and whether that is enough; with --pods: for which signal'
 complete -c reclaimd -n '__fish_seen_subcommand_from plan' -l until -x -d 'with --signal: the mark to reach, a quantity or a percentage'
+complete -c reclaimd -n '__fish_seen_subcommand_from plan' -l all -d 'on a terminal: each object that stays, too, where they are more than 20'
 complete -c reclaimd -n '__fish_seen_subcommand_from why' -s h -l help -d 'show this help message and exit'
 complete -c reclaimd -n '__fish_seen_subcommand_from why' -s o -l output -x -a 'table json' -d 'form of the answer'
 complete -c reclaimd -n '__fish_seen_subcommand_from why' -l config -r -F -d 'the configuration file; else $RECLAIMD_CONFIG, else the usual one; empty: none'

@@ -24,7 +24,7 @@ from eviction.decision.threshold_config import update_container_fs_thresholds
 from eviction.node.table_warnings import table_warnings
 from eviction.node.view import NodeView
 from eviction.reporting.explain import late_threshold_sentence, no_effect_sentences, unreachable_sentences
-from eviction.reporting.tables import amount, table
+from eviction.reporting.tables import amount, not_readable, table
 from signals.types import SignalObservations
 
 
@@ -89,7 +89,7 @@ def _values(configuration: Configuration) -> list[str]:
         else:
             rows.append([name, _shown(value), configuration.origins[name]])
     rows += [[signal, text, "left to the kubelet"] for signal, text in configuration.left_to_kubelet]
-    return table(rows, columns())
+    return table(rows, columns(), "configuration")
 
 
 def _left_to_kubelet(configuration: Configuration) -> dict[str, str]:
@@ -124,5 +124,5 @@ def _ladder(marks: tuple[LadderMark, ...], observations: SignalObservations) -> 
         for mark in marks
     ]
     if len(rows) == 1:
-        return ["no filesystem could be read: no ladder", *(f"{u.role}: {u.reason}" for u in observations.unavailable)]
-    return table(rows, columns())
+        return ["no filesystem could be read: no ladder", *not_readable(observations)]
+    return table(rows, columns(), "ladder")

@@ -2,14 +2,22 @@
 
 A panel has a title and lines; a line is pieces of text, each with the name of a style. `top` draws the same panels as
 plain text or in colour.
+
+The screen is never higher than the terminal. The state of the node and the gauges come first and stay; passes and
+removals share the rows that are left, and where those are too few, a panel is left out, the removals first. In a
+terminal of less than 60 columns the bars are left out.
 """
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eviction.reporting.conditions import status_in_words
+from eviction.reporting.explain import NOTHING_IS_REMOVED
 from eviction.reporting.log import escaped
 from eviction.reporting.tables import amount, layout_in_words
 from signals.quantity import format_bytes, format_duration
@@ -20,6 +28,9 @@ LATEST_PASSES = 6
 LATEST_REMOVALS = 8
 NARROWEST = 40
 SHORTEST_BAR = 8
+FURNITURE = 2  # rows of a panel beside its entries: the title, and the head of its columns
+LINES_OF_A_REMARK = 2  # or one, where the gauges have no room otherwise
+AVAILABLE, SHARE, UNTIL = 10, 6, 10  # widths of columns, with the space before them
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +51,47 @@ class Panel:
     title: str
     lines: tuple[Line, ...]
 
+    @property
+    def rows(self) -> int:
+        """Its height with its title."""
+        return 1 + len(self.lines)
 
-def panels(status: Mapping[str, Any], past: Mapping[str, Sequence[int]], width: int) -> tuple[Panel, ...]:
+
+def panels(
+    status: Mapping[str, Any], past: Mapping[str, Sequence[int]], width: int, height: int | None = None
+) -> tuple[Panel, ...]:
     """The whole screen. `past`: the available amounts of each signal in earlier answers, the oldest first.
 
-    `width`: columns; less than 40 counts as 40.
+    `width`: columns; less than 40 counts as 40. `height`: rows; None: as many as it takes.
     """
     width = max(width, NARROWEST)
-    return (
-        Panel("node", (_head(status),)),
-        Panel("filesystems", tuple(_filesystems(status, past, width))),
+    gauges = tuple(_filesystems(status, past, width))
+    node = Panel("node", tuple(_head(status, width, LINES_OF_A_REMARK)))
+    if height is not None and node.rows + 1 + len(gauges) > height:
+        node = Panel("node", tuple(_head(status, width, 1)))
+    if height is not None and (least := max(height - node.rows - 1, FURNITURE)) < len(gauges):
+        gauges = (*gauges[: least - 1], (Piece(f"and {len(gauges) - least + 1} more", "faint"),))
+    shown = [node, Panel("filesystems", gauges)]
+    latest = [
         Panel("last passes", tuple(_passes(status, width))),
         Panel("removed last", tuple(_removals(status, width))),
-    )
+    ]
+    if height is None:
+        return (*shown, *latest)
+    shares = _shares(height - sum(panel.rows for panel in shown), latest[0].rows, latest[1].rows)
+    return (*shown, *(Panel(p.title, p.lines[: rows - 1]) for p, rows in zip(latest, shares, strict=True) if rows))
+
+
+def _shares(left: int, first: int, second: int) -> tuple[int, int]:
+    """How many of the rows that are left two panels get that want so many. Of too few the first gets all, or nobody."""
+    least_of_first, least_of_second = min(first, FURNITURE + 1), min(second, FURNITURE + 1)
+    if left < least_of_first:
+        return 0, 0
+    if left < least_of_first + least_of_second:
+        return min(first, left), 0
+    half = min((left + 1) // 2, left - least_of_second)
+    share = min(first, max(left - second, least_of_first, half))
+    return share, min(second, left - share)
 
 
 def plain(shown: Sequence[Panel], width: int) -> list[str]:
@@ -83,48 +122,80 @@ def bar(available: int, mark: int | None, capacity: int, length: int) -> str:
     return "".join(cells)
 
 
-def _head(status: Mapping[str, Any]) -> Line:
-    conditions = status["conditions"]
-    state = Piece(", ".join(conditions), "bad") if conditions else Piece("no DiskPressure", "good")
-    doing = str(status["doing"] or "watching")
-    paused = status["paused_for_seconds"]
-    pause = (Piece(f"  paused for {format_duration(paused)}", "warning"),) if paused > 0 else ()
+def _head(status: Mapping[str, Any], width: int, lines_a_remark: int) -> list[Line]:
+    """The conditions, what the daemon does, and each reason for which it removes nothing."""
+    conditions = status_in_words(status)
+    if len(conditions) > width:
+        conditions = re.sub(r" \([^)]*\)", "", conditions)
     seen = (observation["signal"] for observation in status["observations"])
+    doing = str(status["doing"] or "watching")
+    if (paused := status["paused_for_seconds"]) > 0:
+        doing += f", next try in {format_duration(paused)}"
     layout = f"  layout {layout_in_words(status['layout'], seen)}"
-    age = status["heartbeat_age_seconds"]
-    beat = Piece(f"  last observation {age:.1f} s ago", "faint")
-    return (state, Piece(f"  {escaped(doing)}"), *pause, Piece(layout, "faint"), beat)
+    age = f"  last observation {status['heartbeat_age_seconds']:.1f} s ago"
+    remarks = [f"held off: {status['held_off']}"] if status.get("held_off") else []  # an older daemon does not say it
+    remarks += [NOTHING_IS_REMOVED] if status.get("dry_run") else []
+    return [
+        (Piece(conditions, "bad" if status["conditions"] else "good"),),
+        _cut((Piece(escaped(doing)), Piece(layout, "faint"), Piece(age, "faint")), width),
+        *((Piece(line, "warning"),) for remark in remarks for line in _wrapped(remark, width, lines_a_remark)),
+    ]
+
+
+def _wrapped(sentence: str, width: int, lines: int) -> list[str]:
+    return textwrap.wrap(escaped(sentence), width, max_lines=lines, placeholder=" …", subsequent_indent="  ")
+
+
+def _cut(line: Line, width: int) -> Line:
+    """The line with what does not fit left out at its end."""
+    pieces, left = [], width
+    for piece in line:
+        pieces.append(Piece(piece.text[:left], piece.style))
+        left -= len(pieces[-1].text)
+    return tuple(pieces)
+
+
+def _heads(*cells: str) -> Line:
+    return (Piece("".join(cells).rstrip(), "faint"),)
 
 
 def _filesystems(status: Mapping[str, Any], past: Mapping[str, Sequence[int]], width: int) -> list[Line]:
-    found = []
+    found: list[Line] = []
     marks: dict[str, dict[str, Any]] = {}
     for threshold in status["thresholds"]:
         known = marks.get(threshold["signal"])
         if known is None or (threshold["effective"] or 0) > (known["effective"] or 0):
             marks[threshold["signal"]] = threshold
+    name_width = max([len(one["signal"]) for one in status["observations"]], default=0)
+    name_width = min(max(name_width, len("SIGNAL")) + 1, width - AVAILABLE - SHARE - UNTIL)
+    room = width - name_width - AVAILABLE - SHARE - UNTIL
+    length = room if room < 2 * SHORTEST_BAR else room // 2
+    length = 0 if length < SHORTEST_BAR else length
+    spark = room - length - 1 if room >= 2 * SHORTEST_BAR else 0
     for observation in status["observations"]:
         signal, available, capacity = Signal(observation["signal"]), observation["available"], observation["capacity"]
         threshold = marks.get(observation["signal"], {"effective": None, "headroom_seconds": None})
         mark, seconds = threshold["effective"], threshold["headroom_seconds"]
         below = mark is not None and available < mark
         style = "warning" if observation["stale"] else "bad" if below else "good"
-        name = f"{signal:<24}"
         share = f"{100 * available // capacity if capacity else 0:>3}%"
-        left = _short(signal, available).rjust(10)
         until = (
             "stale" if observation["stale"] else "below" if below else "no mark" if mark is None else _until(seconds)
         )
-        room = width - len(name) - len(share) - len(left) - 14
-        length = max(room // 2 - 1, SHORTEST_BAR)
-        line = [Piece(name), Piece(f"{left} {share} ", style), Piece(bar(available, mark, capacity, length), style)]
-        line.append(Piece(f" {until:<9}", style if below else "plain"))
-        if room >= 3 * SHORTEST_BAR:
-            line.append(
-                Piece(" " + sparkline(past.get(observation["signal"], ()), capacity, room - length - 2), "faint")
+        found.append(
+            (
+                Piece(f"{str(signal)[: name_width - 1]:<{name_width}}"),
+                Piece(f"{_short(signal, available):>{AVAILABLE}} {share} ", style),
+                Piece(bar(available, mark, capacity, length), style),
+                Piece(f" {until:<{UNTIL - 1}}", style if below else "plain"),
+                Piece(" " * bool(spark) + sparkline(past.get(observation["signal"], ()), capacity, spark), "faint"),
             )
-        found.append(tuple(line))
-    return found or [(Piece("no filesystem was read yet", "warning"),)]
+        )
+    if not found:
+        return [(Piece("no filesystem was read yet", "warning"),)]
+    used = ("USED | MARK" if length >= len("USED | MARK") else "USED").ljust(length) if length else ""
+    head = (f"{'SIGNAL':<{name_width}}", f"{'AVAILABLE':>{AVAILABLE}}", " FREE ", used, f" {'TO MARK':<{UNTIL - 1}}")
+    return [_heads(*head, " PAST" if spark else ""), *found]
 
 
 def _short(signal: Signal, value: int) -> str:
@@ -140,21 +211,31 @@ def _until(seconds: float | None) -> str:
 
 def _passes(status: Mapping[str, Any], width: int) -> list[Line]:
     styles = {"satisfied": "good", "not_enough": "warning", "failed": "bad"}
-    found: list[Line] = []
-    for record in reversed(status["passes"][-LATEST_PASSES:]):
-        signal = record["acted_on"]["signal"] if record["acted_on"] else "request"
-        head = f"{record['started'][11:19]} {signal} "
-        result = record["result"]
-        reason = f" {escaped(record['reason'])}"[: max(width - len(head) - len(result), 0)]
-        found.append((Piece(head, "faint"), Piece(result, styles.get(result, "plain")), Piece(reason)))
-    return found or [(Piece("none yet", "faint"),)]
+    latest = list(reversed(status["passes"][-LATEST_PASSES:]))
+    if not latest:
+        return [(Piece("none yet", "faint"),)]
+    signals = [record["acted_on"]["signal"] if record["acted_on"] else "request" for record in latest]
+    wide = max(len("SIGNAL"), *map(len, signals))
+    result_width = max(len("RESULT"), *(len(record["result"]) for record in latest))
+    head = _heads("TIME".ljust(9), "SIGNAL".ljust(wide), " ", "RESULT".ljust(result_width), " REASON")
+    found = [_cut(head, width)]
+    for record, signal in zip(latest, signals, strict=True):
+        result = record["result"].ljust(result_width)
+        line = (
+            Piece(f"{record['started'][11:19]} {signal:<{wide}} ", "faint"),
+            Piece(result, styles.get(record["result"], "plain")),
+            Piece(f" {escaped(record['reason'])}"),
+        )
+        found.append(_cut(line, width))
+    return found
 
 
 def _removals(status: Mapping[str, Any], width: int) -> list[Line]:
     removed = [o for record in status["passes"] for o in record["removals"] if o["result"] == "removed"]
-    found: list[Line] = []
+    if not removed:
+        return [(Piece("nothing yet", "faint"),)]
+    found = [_heads("FREED".rjust(10), " ", "KIND".ljust(10), " NAME")]
     for outcome in reversed(removed[-LATEST_REMOVALS:]):
         freed = amount(Signal.NODEFS_AVAILABLE, outcome["freed"]["bytes"])
-        head = f"{freed:>10} {outcome['kind']:<10} "
-        found.append((Piece(head), Piece(escaped(outcome["name"])[: max(width - len(head), 0)])))
-    return found or [(Piece("nothing yet", "faint"),)]
+        found.append(_cut((Piece(f"{freed:>10} {outcome['kind']:<10} "), Piece(escaped(outcome["name"]))), width))
+    return found

@@ -36,7 +36,7 @@ from eviction.drill.scenario.reader import read_scenario
 from eviction.drill.scenario.types import ON_LOOP_DEVICES, FilesystemType, Scenario
 from eviction.reporting.log import Log
 from reclaim.types import RuntimeUnavailable
-from signals.quantity import format_bytes
+from signals.quantity import counted, format_bytes
 
 if TYPE_CHECKING:
     from eviction.drill.judgement.result import DrillResult  # not imported at run time: it imports gRPC
@@ -187,7 +187,7 @@ def compare(paths: Sequence[str], arguments: argparse.Namespace) -> int:
         exit_with(EXIT_USAGE, f"{COMPARE} takes two reports, A.json and B.json, but was given {len(paths)}")
     try:
         first, second = (read_report(path) for path in paths)
-        lines = comparison_table(first, second)
+        lines = comparison_table(first, second, columns())
         paths_written = write_comparison(first, second, arguments.report)
     except ReportError as error:
         exit_with(EXIT_USAGE, str(error))
@@ -245,7 +245,7 @@ def _say_verdict(result: DrillResult) -> None:
     left = outcomes_table((o for i, o in kept.items() if i not in gone), columns())
     if left:
         answer_lines(["", "what stayed, and why:", *left])
-    answer_lines(["", *verdict_lines(result)])
+    answer_lines(["", *verdict_lines(result, columns())])
 
 
 def _head(scenario: Scenario, filesystem: str) -> list[str]:
@@ -254,9 +254,11 @@ def _head(scenario: Scenario, filesystem: str) -> list[str]:
 
     node = scenario.node
     sizes = [
-        f"{role} of {format_bytes(spec.size_bytes)} and {spec.inodes} inodes" for role, spec in node.filesystems.items()
+        f"{role} of {format_bytes(spec.size_bytes)} and {counted(spec.inodes, 'inode')}"
+        for role, spec in node.filesystems.items()
     ]
-    images, pods = sum(image.count for image in node.images), sum(pod.count for pod in node.pods)
+    images = counted(sum(image.count for image in node.images), "image")
+    pods = counted(sum(pod.count for pod in node.pods), "pod")
     marks = [
         f"{signal}<{value}"
         for name in ("evictionHard", "evictionSoft")
@@ -266,7 +268,7 @@ def _head(scenario: Scenario, filesystem: str) -> list[str]:
     collectors = f"; {node.collectors} collectors" if node.collectors > 1 else ""
     return [
         f"  filesystem  {', '.join(sizes)} (layout {node.layout}); {filesystem}",
-        f"  runtime     embedded, CRI v1 over a unix socket; {images} images, {pods} pods{collectors}",
+        f"  runtime     embedded, CRI v1 over a unix socket; {images}, {pods}{collectors}",
         f"  thresholds  {', '.join(marks)}",
         *(f"  pressure    {describe_pressure(pressure)}" for pressure in scenario.pressures),
         *(f"  fault       {describe_fault(fault)}" for fault in scenario.faults),

@@ -89,7 +89,7 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
     if arguments.output == "json":
         answer_json(document)
     else:
-        answer_lines(["", *observation_lines(result.measurements), "", *verdict_lines(result)])
+        answer_lines(["", *observation_lines(result.measurements, columns()), "", *verdict_lines(result, columns())])
     write_report(document, arguments.report, show)
     return EXIT_OK if result.held else EXIT_NOT_RELIEVED
 
@@ -118,9 +118,8 @@ def _plan(scenario: Scenario, observation: NodeObservation, directory: str, argu
     configuration, paths = node.configuration, node.summary.paths
     observations = node.summary.observe()
     if any(each.stale for each in observations.signals.values()):
-        exit_with(
-            EXIT_READING, "; ".join(each.reason for each in observations.unavailable) or "a filesystem cannot be read"
-        )
+        reasons = dict.fromkeys(each.reason for each in observations.unavailable)
+        exit_with(EXIT_READING, "; ".join(reasons) or "a filesystem cannot be read")
     try:
         plan = plan_fill(scenario, observations, node.thresholds(observations.layout), os.stat(directory).st_dev)
         stores = [os.path.dirname(path) for path in (paths.imagefs, paths.containerfs) if path is not None]

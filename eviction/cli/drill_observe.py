@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 
 from eviction.cli import EXIT_OK, EXIT_READING, EXIT_RUNTIME, EXIT_USAGE
 from eviction.cli.drill_output import ProgressDisplay, print_line, write_report
-from eviction.cli.options import answer_json, answer_lines, configuration_of, exit_with, print_words
+from eviction.cli.options import answer_json, answer_lines, columns, configuration_of, exit_with, print_words
 from eviction.cli.termination import block_termination, on_signals
 from eviction.configuration.effective import Configuration
 from eviction.drill.judgement.result import DrillResult, Response
@@ -66,7 +66,7 @@ def observe(arguments: argparse.Namespace) -> int:
     if arguments.output == "json":
         answer_json(document)
     else:
-        answer_lines(["", *observation_lines(measured)])
+        answer_lines(["", *observation_lines(measured, columns())])
     write_report(document, arguments.report, show)
     return EXIT_OK
 
@@ -93,8 +93,8 @@ def observation_of(
     """An observation of this node, whose connections are closed at the end. Exits with 3 if the runtime cannot be
     reached, with 4 if no filesystem can be read."""
     with closing(Node(configuration)) as node:
-        if node.endpoint.found:
-            print_words(f"no endpoint configured; using {node.endpoint.runtime}")
+        if node.endpoint.remark:
+            print_words(node.endpoint.remark)
         try:
             observation = NodeObservation(node, progress)
         except RuntimeUnavailable as error:
@@ -102,7 +102,7 @@ def observation_of(
         with closing(observation):
             observations = node.summary.observe()
             if observations.layout is None:
-                unread = "; ".join(each.reason for each in observations.unavailable)
+                unread = "; ".join(dict.fromkeys(each.reason for each in observations.unavailable))
                 exit_with(EXIT_READING, unread or "no filesystem could be read")
             yield observation
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from eviction.cli.options import columns, print_words, wrap_lines
 from eviction.cli.progress import StatusLine
-from signals.quantity import format_bytes
+from signals.quantity import counted, format_bytes
 from signals.types import FilesystemRole, SignalObservations
 
 BAR = 40
@@ -48,7 +48,7 @@ class ProgressDisplay:
             (stats.inodes_free, stats.inodes_total) if self._inodes else (stats.available_bytes, stats.capacity_bytes)
         )
         full = BAR - free * BAR // max(total, 1)
-        shown = f"{free} inodes" if self._inodes else format_bytes(free)
+        shown = counted(free, "inode") if self._inodes else format_bytes(free)
         self._line.rewrite(f"{seconds:5.1f} s  [{'█' * full}{'·' * (BAR - full)}]  {shown} available")
 
     def lines(self, lines: list[str]) -> None:

@@ -61,9 +61,17 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
     for flag, (_, text) in _TEXT_FLAGS.items():
         group.add_argument(f"--{flag}", metavar="VALUE", help=text)
     for flag, (_, text) in _INT_FLAGS.items():
-        group.add_argument(f"--{flag}", metavar="NUMBER", type=int, help=text)
+        group.add_argument(f"--{flag}", metavar="NUMBER", type=whole_number, help=text)
     for flag, (_, _, example) in _PAIR_FLAGS.items():
         group.add_argument(f"--{flag}", metavar="PAIRS", help=f"for example {example}")
+
+
+def whole_number(text: str) -> int:
+    """A whole number from the command line. Raises ArgumentTypeError with what is allowed."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a whole number, but it was {text!r}") from None
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
@@ -74,14 +82,16 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 def add_logging(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the log."""
     parser.add_argument("--logging-format", choices=("text", "json"), default="text", help="form of the log")
-    parser.add_argument("-v", "--verbosity", type=int, default=0, metavar="N", help="1 and more: debug events too")
+    parser.add_argument(
+        "-v", "--verbosity", type=whole_number, default=0, metavar="N", help="1 and more: debug events too"
+    )
 
 
 def configuration_of(arguments: argparse.Namespace) -> Configuration:
     """The effective configuration. Exits with 2 and one sentence when it is invalid."""
     try:
         return read_configuration(arguments)
-    except (ConfigurationError, EndpointError) as error:
+    except ConfigurationError as error:
         exit_with(EXIT_USAGE, str(error))
 
 
@@ -91,7 +101,7 @@ def configuration_flags(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def read_configuration(arguments: argparse.Namespace) -> Configuration:
-    """The effective configuration. Raises ConfigurationError or EndpointError with one sentence."""
+    """The effective configuration. Raises ConfigurationError with one sentence."""
     flags: dict[str, Any] = {}
     for flag, (field, _) in (_TEXT_FLAGS | _INT_FLAGS).items():
         value = getattr(arguments, flag.replace("-", "_"))
@@ -105,10 +115,18 @@ def read_configuration(arguments: argparse.Namespace) -> Configuration:
         flags["dryRun"] = True
     file, directory = configuration_files(arguments.config, arguments.config_dir, os.environ)
     configuration = load(file, os.environ, flags, directory)
-    for endpoint in (configuration.runtime_endpoint, configuration.image_endpoint):
-        if endpoint and configuration.has_runtime:
-            socket_path(endpoint)
+    if configuration.has_runtime:
+        _check_endpoint(configuration, "containerRuntimeEndpoint", configuration.runtime_endpoint)
+        _check_endpoint(configuration, "imageServiceEndpoint", configuration.image_endpoint)
     return configuration
+
+
+def _check_endpoint(configuration: Configuration, field: str, endpoint: str) -> None:
+    try:
+        if endpoint:
+            socket_path(endpoint)
+    except EndpointError as error:
+        raise ConfigurationError(f"{configuration.origins[field]}: {field}: {error}") from None
 
 
 def log_of(arguments: argparse.Namespace) -> Log:

@@ -26,14 +26,17 @@ from eviction.configuration.effective import Configuration, Extent
 from eviction.control.reclaim import ReclaimOptions, ReclaimRefused, read_options, request_of
 from eviction.node.node import Node
 from eviction.node.responder import Request
-from eviction.reporting.explain import attribution_lines, outcomes_table
+from eviction.reporting.explain import attribution_lines, counts_table, outcomes_table
 from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import Pass, Trigger, pass_json, released_in_words
 from eviction.reporting.status import pod_directories_json
 from eviction.reporting.tables import signals_table
 from reclaim.programs.plan import KINDS as OWN
-from signals.quantity import format_bytes
+from signals.quantity import counted, format_bytes
 from signals.types import Signal
+
+MOST_KEPT_LISTED = 20
+IN_GROUPS = "; by reason (--all lists them):"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,6 +54,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only what would clear this signal, and whether that is enough; with --pods: for which signal",
     )
     parser.add_argument("--until", metavar="VALUE", help="with --signal: the mark to reach, a quantity or a percentage")
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help=f"on a terminal: each object that stays, too, where they are more than {MOST_KEPT_LISTED}",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -90,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
             [
                 *signals_table(observations, node.thresholds(observations.layout), columns()),
                 "",
-                *plan_lines(record, columns()),
+                *plan_lines(record, columns(), everything=arguments.all),
                 *([] if options.signal is None else [enough_sentence(options.signal, enough)]),
                 *([pods_line(source, pods_problem)] if node.configuration.has_runtime else []),
                 *([] if doubt is None else [f"pods: {escaped(doubt.sentence)}"]),
@@ -125,16 +133,22 @@ def enough_sentence(signal: Signal, enough: bool | None) -> str:
     return f"that is {'' if enough else 'not '}enough for {signal}"
 
 
-def plan_lines(record: Pass, width: int | None = None) -> list[str]:
-    """Removable objects in their order, kept objects, and the totals."""
+def plan_lines(record: Pass, width: int | None = None, *, everything: bool = False) -> list[str]:
+    """Removable objects in their order, kept objects, and the totals.
+
+    On a terminal (`width` is known) many kept objects are only counted, by reason, unless `everything` is asked for.
+    """
+    in_groups = width is not None and not everything and len(record.kept) > MOST_KEPT_LISTED
+    images = f"images of {format_bytes(record.nominal_bytes)}"
     order = list(filter(None, (record.side_by_side, "" if record.order is None else record.order.sentence)))
     first = list(filter(None, (released_in_words(record, dry_run=True),)))
     kept = sum(outcome.verdict.size_bytes or 0 for outcome in record.kept)
     return [
-        *outcomes_table(record.removals + record.kept, width),
+        *outcomes_table(record.removals if in_groups else record.removals + record.kept, width),
         "",
-        f"may go: {len(record.removals)} objects, images of {format_bytes(record.nominal_bytes)}, in this order",
-        f"kept: {len(record.kept)} objects, images of {format_bytes(kept)}",
+        f"may go: {counted(len(record.removals), 'object')}, {images}, in this order",
+        f"kept: {counted(len(record.kept), 'object')}, images of {format_bytes(kept)}{IN_GROUPS * in_groups}",
+        *(counts_table(record.kept, width) if in_groups else []),
         *first,
         *order,
         "a pass stops as soon as the thresholds are clear",

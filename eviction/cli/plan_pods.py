@@ -74,7 +74,7 @@ def _observed(configuration: Configuration) -> tuple[FsLayout, SignalObservation
     if problem is not None:
         exit_with(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
     if observations.layout is None:
-        unread = "; ".join(each.reason for each in observations.unavailable)
+        unread = "; ".join(dict.fromkeys(each.reason for each in observations.unavailable))
         exit_with(EXIT_READING, unread or "which filesystems the node has is not known")
     return observations.layout, observations
 

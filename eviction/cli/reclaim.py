@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     with closing(Node(configuration, dry_run=options.dry_run, stopping=stopping)) as node:
         node.on_parked_ended = ended.append
         if node.endpoint.found:
-            mention(f"no endpoint configured; using {node.endpoint.runtime}")
+            mention(node.endpoint.remark)
         problem, observations, decision = observe(node)
         with Progress("reclaiming", lambda: removing(node)):
             answer = respond(options, node, observations, decision, problem)

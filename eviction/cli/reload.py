@@ -14,7 +14,6 @@ from eviction.daemon.manager import Manager
 from eviction.reporting.explain import no_effect_sentences
 from eviction.reporting.log import Log
 from eviction.telemetry.systemd import Notifier
-from reclaim.cri.calls import EndpointError
 
 
 class LoadedConfiguration:
@@ -60,7 +59,7 @@ def reload(
             log.warning(sentence)
         if manager.reconfigure(configuration):
             loaded.clear()
-    except (ConfigurationError, EndpointError) as error:
+    except ConfigurationError as error:
         loaded.clear()
         log.error(f"the configuration was not reloaded, the old one stays: {error}")
     except Exception as error:  # noqa: BLE001 # a defect while reading must not end the daemon, nor this thread

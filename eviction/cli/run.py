@@ -65,8 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
     log.write_on_a_thread(STDERR)
     kubelet_health = start_kubelet_health(configuration, log)
     node = Node(configuration)
-    if node.endpoint.found:
-        log.info(f"no endpoint configured; using {node.endpoint.runtime}")
+    if node.endpoint.remark:
+        log.info(node.endpoint.remark)
     saver = ImageRecordsSaver(node.records, node.record_file, log)
     saver.load()
     started, now = node.clock.monotonic(), node.clock.monotonic
@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     def on_observation(observations: SignalObservations, decision: Decision) -> None:
         watches.follow(observations)
         ballast.follow(observations, decision)
-        endpoints.on_observation()
+        endpoints.on_observation(decision)
 
     def on_pass(record: Pass) -> None:
         endpoints.on_pass(record)

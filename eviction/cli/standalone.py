@@ -34,7 +34,7 @@ def observe_or_exit(node: Node) -> tuple[SignalObservations, Decision]:
     """The same for a command that can say nothing without readings and the runtime: exits with 4 or 3."""
     problem, observations, decision = observe(node)
     if not observations.signals:
-        unread = "; ".join(each.reason for each in observations.unavailable)
+        unread = "; ".join(dict.fromkeys(each.reason for each in observations.unavailable))
         exit_with(EXIT_READING, unread or "no filesystem could be read")
     if problem is not None:
         exit_with(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")

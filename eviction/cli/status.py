@@ -18,6 +18,7 @@ from eviction.cli.options import (
 )
 from eviction.cli.progress import Progress
 from eviction.control.socket import ControlUnavailable, ask
+from eviction.reporting.conditions import status_in_words
 from eviction.reporting.explain import NOTHING_IS_REMOVED
 from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import shortened
@@ -55,10 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
     """The answer for people."""
-    conditions = ", ".join(status["conditions"]) or "no DiskPressure"
     doing = status["doing"] or "watching"
     layout = layout_in_words(status["layout"], (one["signal"] for one in status["observations"]))
-    head = [f"{conditions}; {doing}; layout {layout}"]
+    head = [f"{status_in_words(status)}; {doing}; layout {layout}"]
     if status.get("held_off"):  # an older daemon does not say it
         head.append(f"held off: {escaped(status['held_off'])}")
     if status.get("dry_run"):  # an older daemon does not say it
@@ -73,10 +73,10 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
                 threshold["signal"],
                 "-" if seen is None else amount(signal, seen),
                 "-" if mark is None else amount(signal, mark),
-                "-" if left is None else format_duration(left),
+                "-" if left is None else format_duration(left) if left > 0 else "below",
             ]
         )
-    head += table(rows, width)
+    head += table(rows, width, "thresholds")
     for parked in status.get("parked", ()):  # an older daemon does not say it
         since = format_duration(parked["seconds"])
         head.append(f"parked: the removal of {parked['kind']} {shortened(parked['name'])} is not answered for {since}")
@@ -90,8 +90,8 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
     passes = [["STARTED", "SIGNAL", "RESULT", "REASON"]]
     for record in status["passes"]:
         acted_on = record["acted_on"]["signal"] if record["acted_on"] else "-"
-        passes.append([record["started"], acted_on, record["result"], record["reason"]])
-    return [*head, "", *(table(passes, width) if len(passes) > 1 else ["no passes yet"])]
+        passes.append([f"{record['started'][:19]}Z", acted_on, record["result"], record["reason"]])
+    return [*head, "", *(table(passes, width, "passes") if len(passes) > 1 else ["no passes yet"])]
 
 
 def function_lines(functions: dict[str, Any], width: int | None = None) -> list[str]:
@@ -107,7 +107,7 @@ def function_lines(functions: dict[str, Any], width: int | None = None) -> list[
                 format_bytes(measured["bytes"]),
                 str(measured["inodes"]),
                 f"{total['seconds']:.1f}",
-                last["error"] or last["skipped"] or last["started"],
+                last["error"] or last["skipped"] or f"{last['started'][:19]}Z",
             ]
         )
-    return ["", *table(rows, width)] if functions else []
+    return ["", *table(rows, width, "functions")] if functions else []

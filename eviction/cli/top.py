@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from eviction.cli import EXIT_OK, EXIT_RUNTIME
-from eviction.cli.dashboard import Panel, panels, plain
-from eviction.cli.options import add_configuration, configuration_of, exit_with
+from eviction.cli.dashboard import Panel, Piece, panels, plain
+from eviction.cli.options import add_configuration, configuration_of, exit_with, whole_number
 from eviction.control.socket import ControlUnavailable, ask
 
 LONGEST_PAST = 240
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     add_configuration(parser)
     parser.add_argument("--interval", type=_seconds, default=1.0, metavar="SECONDS", help="between two screens (1)")
-    parser.add_argument("--count", type=int, default=0, metavar="N", help="end after so many screens (0: never)")
+    parser.add_argument("--count", type=_screens, default=0, metavar="N", help="end after so many screens (0: never)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -47,10 +47,10 @@ def run(arguments: argparse.Namespace) -> int:
     with _keys() as wait_for_quit, _screen() as draw:
         while True:
             if isinstance(status, ControlUnavailable):
-                draw((Panel("no daemon", ()), Panel(str(status), ())))
+                draw((Panel("no daemon", ((Piece(str(status), "bad"),),)),))
             else:
                 _add_available(past, status)
-                draw(panels(status, past, shutil.get_terminal_size().columns))
+                draw(panels(status, past, *_size()))
             screens += 1
             if screens == arguments.count or wait_for_quit(arguments.interval):
                 return EXIT_OK
@@ -58,6 +58,12 @@ def run(arguments: argparse.Namespace) -> int:
                 status = ask(path, "brief")
             except ControlUnavailable as error:  # it may be restarting
                 status = error
+
+
+def _size() -> tuple[int, int | None]:
+    """Columns and rows of the terminal; no limit of rows where stdout is none. The last row is for the cursor."""
+    columns, rows = shutil.get_terminal_size()
+    return columns, rows - 1 if sys.stdout.isatty() else None
 
 
 def _add_available(past: dict[str, deque[int]], status: dict[str, Any]) -> None:
@@ -129,7 +135,16 @@ def _keys() -> Iterator[Any]:
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
     if not 0.05 <= seconds <= 3600:
-        raise argparse.ArgumentTypeError("must be between 0.05 and 3600 seconds")
+        raise argparse.ArgumentTypeError(f"must be a number of seconds between 0.05 and 3600, but it was {text!r}")
     return seconds
+
+
+def _screens(text: str) -> int:
+    if (screens := whole_number(text)) < 0:
+        raise argparse.ArgumentTypeError(f"must not be negative, but it was {text!r}")
+    return screens

@@ -64,7 +64,7 @@ from signals.quantity import (
     parse_quantity,
     whole,
 )
-from signals.types import KUBELET_ROLES, FilesystemRole, Signal
+from signals.types import KUBELET_ROLES, KUBELET_SIGNALS, FilesystemRole, Signal
 
 KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
 LONGEST_HOLD_OFF_FOR_NEW_PODS = 10.0
@@ -186,7 +186,7 @@ def load(
     for source in sources:
         _validated(source.document, source.name)  # each alone, so that the sentence names its source
     own = merged([dict(source.document) for source in sources])
-    kubelet = _kubelet(_validated(own, path or "configuration"))
+    kubelet = _kubelet(_validated(own, path or "configuration"), Origins(sources))
     if kubelet is not None:
         inherited = inherited_from(kubelet)
         sources.insert(0, Source(kubelet.name, inherited))
@@ -204,13 +204,16 @@ def _validated(document: Mapping[str, Any], name: str) -> ConfigurationFile:
         raise ConfigurationError(first_problem(error, name, ConfigurationFile)) from None
 
 
-def _kubelet(written: ConfigurationFile) -> KubeletConfiguration | None:
+def _kubelet(written: ConfigurationFile, origins: Origins) -> KubeletConfiguration | None:
     """The node's kubelet configuration: the named one, else the usual one where it exists."""
     if written.kubeletConfig == "" or (written.kubeletConfig is None and not os.path.exists(KUBELET_CONFIG)):
         return None
     try:
         return read_kubelet_configuration(written.kubeletConfig or KUBELET_CONFIG, written.kubeletConfigDir)
     except KubeletConfigurationError as error:
+        for name, path in (("kubeletConfig", written.kubeletConfig), ("kubeletConfigDir", written.kubeletConfigDir)):
+            if path and str(error).startswith(f"{path}: cannot be read: "):
+                raise origins.error(name, str(error)) from None
         raise ConfigurationError(str(error)) from None
 
 
@@ -234,7 +237,8 @@ class _EffectiveConfiguration:
         self._check_keep_list()
         poll_floor, poll_ceiling = self._seconds("pollFloor"), self._seconds("pollCeiling")
         if not 0.001 <= poll_floor <= poll_ceiling:
-            raise self._origins.error("pollFloor", "must be at least 1ms and not above pollCeiling")
+            problem = f"must be at least 1ms and not above pollCeiling ({written.pollCeiling})"
+            raise self._origins.error("pollFloor", problem)
         filesystems = own_filesystems(written, self._origins)
         has_runtime = written.containerRuntimeEndpoint != NO_RUNTIME
         if not has_runtime and written.periodicGC:
@@ -339,7 +343,8 @@ class _EffectiveConfiguration:
         for name, entries in maps.items():
             for key, text in entries.items():
                 own = self._origins.of(name, key)
-                reclaimd = name == "evictionMinimumReclaim" and DEFAULT_MINIMUM_RECLAIM.get(key) == text
+                ours = key not in KUBELET_SIGNALS or DEFAULT_MINIMUM_RECLAIM.get(key) == text
+                reclaimd = name == "evictionMinimumReclaim" and ours
                 origins[f"{name}.{key}"] = own if own != DEFAULT or reclaimd else kubelet
         return origins
 

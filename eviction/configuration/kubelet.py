@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eviction.configuration.models import ConfigDict, Model, ValidationError
-from eviction.configuration.strict_yaml import DocumentError, first_problem, quoted, read_document
+from eviction.configuration.strict_yaml import DocumentError, first_problem, quoted, read_document, required_value
 from eviction.configuration.texts import unfit_texts
 from eviction.decision.threshold_config import (
     EvictionMaps,
@@ -145,8 +145,8 @@ def read_kubelet_configuration(path: str, directory: str = "") -> KubeletConfigu
 def _checked(path: str) -> dict[str, Any]:
     document = read_document(path)
     for field, allowed in (("apiVersion", API_VERSION), ("kind", KIND)):
-        if document.get(field) != allowed:
-            raise DocumentError(f"{path}: {field} must be {allowed!r}, but it was {quoted(document.get(field))}")
+        if (problem := required_value(document, field, allowed)) is not None:
+            raise DocumentError(f"{path}: {problem}")
     return document
 
 

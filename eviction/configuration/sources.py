@@ -11,13 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from eviction.configuration.kubelet import KubeletConfiguration, drop_ins
-from eviction.configuration.strict_yaml import DocumentError, quoted, read_document
+from eviction.configuration.strict_yaml import DocumentError, read_document, required_value
 from eviction.types import EvictionError
 from signals.quantity import QuantityError, parse_duration
 
 API_VERSION = "reclaimd.io/v1alpha1"
 KIND = "ReclaimdConfiguration"
 DEFAULT = "default"  # the origin of a value that no source has
+_BESIDE = {
+    "imageGCLowThresholdPercent": "imageGCHighThresholdPercent",
+    "imageMaximumGCAge": "imageMinimumGCAge",
+    "pollFloor": "pollCeiling",
+}  # fields that must agree with another one
 
 
 class ConfigurationError(EvictionError):
@@ -47,8 +52,14 @@ class Origins:
         return DEFAULT
 
     def error(self, name: str, problem: str, key: str | None = None) -> ConfigurationError:
-        """The error about a field: its source, its name, and `problem`, the end of the sentence."""
-        return ConfigurationError(f"{self.of(name, key)}: {name}: {problem}")
+        """The error about a field: its source, its name, and `problem`, the end of the sentence.
+
+        A default is wrong only beside another field: then the source of that one is named.
+        """
+        source = self.of(name, key)
+        if source == DEFAULT and name in _BESIDE:
+            source = self.of(_BESIDE[name])
+        return ConfigurationError(f"{source}: {name}: {problem}")
 
 
 def own_sources(path: str | None, directory: str | None) -> list[Source]:
@@ -60,10 +71,8 @@ def own_sources(path: str | None, directory: str | None) -> list[Source]:
         for name in files:
             document = read_document(name)
             for key, allowed in (("apiVersion", API_VERSION), ("kind", KIND)):
-                if document.get(key) != allowed:
-                    raise ConfigurationError(
-                        f"{name}: {key} must be {allowed!r}, but it was {quoted(document.get(key))}"
-                    )
+                if (problem := required_value(document, key, allowed)) is not None:
+                    raise ConfigurationError(f"{name}: {problem}")
             sources.append(Source(name, document))
     except DocumentError as error:
         raise ConfigurationError(str(error)) from None

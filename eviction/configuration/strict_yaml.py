@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Mapping
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any
@@ -121,8 +122,38 @@ def parse_document(text: str, name: str) -> dict[str, Any]:
     if document is None:
         return {}
     if not isinstance(document, dict):
-        raise DocumentError(f"{name}: must be a mapping of fields to values, not a {type(document).__name__}")
+        raise DocumentError(f"{name}: must be a mapping of fields to values, but it was {quoted(document)}")
     return document
+
+
+def required_value(document: Mapping[str, Any], field: str, allowed: str) -> str | None:
+    """What is wrong with a field that has one allowed value, as the end of a sentence; None if nothing is."""
+    if document.get(field) == allowed:
+        return None
+    if document.get(field) is None:
+        return f"{field} is missing; it must be {allowed!r}"
+    return f"{field} must be {allowed!r}, but it was {quoted(document[field])}"
+
+
+_PROBLEMS: Mapping[str, str] = {
+    "bool_type": "must be true or false",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "finite_number": "must be a finite number",
+    "dict_type": "must be a mapping of names to values",
+    "model_type": "must be a mapping of fields to values",
+    "list_type": "must be a list",
+    "literal_error": "must be {expected}",
+    "greater_than": "must be above {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "string_too_short": "must not be empty",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_pattern_mismatch": "must match {pattern}",
+    "too_short": "must have at least {min_length} of them",
+    "too_long": "must have at most {max_length} of them",
+}
+"""What is allowed, by the type of a problem that pydantic finds, with the names of its context."""
 
 
 def first_problem(error: ValidationError, name: str, model: type[Model]) -> str:
@@ -130,11 +161,11 @@ def first_problem(error: ValidationError, name: str, model: type[Model]) -> str:
     problem = error.errors(include_url=False)[0]
     parts = [str(part) for part in problem["loc"] if not str(part).startswith("<")]  # without tags of alternatives
     field = ".".join(parts) or "the document"
-    allowed = ", ".join(sorted(info.alias or key for key, info in model.model_fields.items()))
+    fields = ", ".join(sorted(info.alias or key for key, info in model.model_fields.items()))
     match problem["type"]:
         case "extra_forbidden" if len(problem["loc"]) == 1:
             near = get_close_matches(field, model.model_fields, 1)
-            return f"{name}: unknown field {field!r}{f' (meant {near[0]}?)' if near else ''}; allowed are {allowed}"
+            return f"{name}: unknown field {field!r}{f' (meant {near[0]}?)' if near else ''}; allowed are {fields}"
         case "extra_forbidden":
             return f"{name}: unknown field {field!r}"
         case "missing":
@@ -146,15 +177,22 @@ def first_problem(error: ValidationError, name: str, model: type[Model]) -> str:
             )
         case "value_error":
             return f"{name}: {field}: {problem['msg'].removeprefix('Value error, ')}"
-        case _:
-            return f"{name}: {field}: {_lower(problem['msg'])}, but it was {quoted(problem['input'])}"
+        case kind:
+            allowed = _PROBLEMS.get(kind, problem["msg"]).format(**problem.get("ctx", {}))
+            return f"{name}: {field}: {allowed}, but it was {quoted(problem['input'])}"
 
 
 def quoted(value: object) -> str:
-    """A value in quotes for a message, cut to 60 characters."""
-    text = repr(value)
+    """A value for a message as it would be written in YAML, texts in quotes; cut to 60 characters."""
+    text = _flow(value)
     return text if len(text) <= 60 else text[:60] + "…"
 
 
-def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]
+def _flow(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key}: {_flow(each)}' for key, each in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_flow, value))}]"
+    return "null" if value is None else repr(value)

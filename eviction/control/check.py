@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from eviction.configuration.fingerprint import OTHER_CONFIGURATION, Fingerprint, same_configuration
-from eviction.decision.thresholds import thresholds_met, unreadable, usable
+from eviction.decision.thresholds import below_kubelets_marks, node_conditions, thresholds_met, unreadable, usable
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING
-from eviction.node.view import NodeView
+from eviction.node.view import NodeView, eviction_config
+from eviction.reporting.conditions import conditions_in_words, disk_pressure
 from eviction.reporting.filesystem_facts import facts_json, facts_table, filesystem_facts, paths_that_answer
 from eviction.reporting.observations_json import observations_json, threshold_json
 from eviction.reporting.tables import amount, signals_table
-from eviction.types import EvictionError, Threshold
+from eviction.types import EvictionError, NodeCondition, Threshold
 from signals.mount_table import mounts_of
 from signals.types import SignalObservations
 
@@ -74,12 +75,18 @@ def check(node: NodeView, options: CheckOptions) -> CheckAnswer:
     if options.npd:
         return CheckAnswer(code, lines=(one_line(observations, met, unknown),))
     filesystems = filesystem_facts(observations, mounts_of(paths_that_answer(observations)))
+    reported, kubelets = conditions_now(node, observations, met)
     if not options.as_json:
+        words = conditions_in_words(reported, kubelets is not None, below=True)
         runtime = f"runtime: {node.endpoint.runtime}{' (found)' * node.endpoint.found}"
+        if node.endpoint.tried and not node.endpoint.found:
+            runtime = f"runtime: {node.endpoint.remark}"
         signals = signals_table(observations, thresholds, options.width)
-        return CheckAnswer(code, lines=(*signals, *facts_table(filesystems, options.width), runtime))
+        return CheckAnswer(code, lines=(*signals, words, *facts_table(filesystems, options.width), runtime))
     document = {
         "endpoint": node.endpoint.runtime,
+        "conditions": sorted(str(condition) for condition in reported),
+        "disk_pressure": disk_pressure(reported, kubelets),
         "layout": None if observations.layout is None else str(observations.layout),
         "filesystems": [facts_json(facts) for facts in filesystems],
         "observations": observations_json(observations),
@@ -88,6 +95,16 @@ def check(node: NodeView, options: CheckOptions) -> CheckAnswer:
         "unavailable": [{"filesystem": str(u.role), "reason": u.reason} for u in observations.unavailable],
     }
     return CheckAnswer(code, document=document)
+
+
+def conditions_now(
+    node: NodeView, observations: SignalObservations, met: tuple[Threshold, ...]
+) -> tuple[frozenset[NodeCondition], tuple[Threshold, ...] | None]:
+    """The conditions that follow from this observation alone, and the kubelet's thresholds, None where not known."""
+    config = eviction_config(node.configuration)
+    kubelets = config.kubelets_in_layout(observations.layout)
+    below = below_kubelets_marks(kubelets, observations.signals, before=False)
+    return node_conditions(met) | ({NodeCondition.DISK_PRESSURE} if below else set()), config.kubelets
 
 
 def check_for_client(request: Mapping[str, Any], loaded: Fingerprint, node: NodeView) -> Iterator[dict[str, Any]]:

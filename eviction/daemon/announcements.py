@@ -5,17 +5,18 @@ Each state is announced when it changes; a warning that repeats is written at mo
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, assert_never
 
 from eviction.daemon.worker import Task
 from eviction.decision.ladder import later_than_kubelet
 from eviction.decision.reclaim_table import RELEASE_SPECULATIVE_PREALLOCATION
+from eviction.decision.thresholds import thresholds_met, usable
 from eviction.node.node import Node
 from eviction.node.table_warnings import table_warnings
+from eviction.reporting.conditions import KUBELETS_IS_OVER, OURS_IS_OVER, kubelets_crossed, ours_crossed
 from eviction.reporting.disk_survey import explained
 from eviction.reporting.explain import (
     NOTHING_IS_REMOVED,
-    below_sentence,
     late_threshold_sentence,
     names_of_removed,
     reclaiming_sentence,
@@ -52,7 +53,7 @@ class Announcements:
         self._not_released: set[str] = set()  # the reasons that were written
 
     def observed(self, observations: SignalObservations, decision: Decision, task: Task | None, now: float) -> None:
-        """After every observation: unreadable filesystems, a slow runtime, and DiskPressure when it changes."""
+        """After every observation: unreadable filesystems, a slow runtime, and each condition when it changes."""
         for unavailable in observations.unavailable:
             if unavailable.reason == self._node.summary.imagefs_problem:
                 continue  # `runtime_asked` announces it
@@ -61,16 +62,29 @@ class Announcements:
         if task is not None and (took := now - task.started) > SLOW_SECONDS:
             sentence = f"{task.what}: the runtime has not answered for {format_duration(took)}"
             self._throttled_log.warn(sentence, key="slow")
-        if decision.conditions == self.conditions:
-            return
-        self.conditions = decision.conditions
-        if decision.conditions:
-            met = ", ".join(below_sentence(threshold, observations) for threshold in decision.thresholds_met)
-            self._log.warning(f"DiskPressure: {met}", condition="DiskPressure", status=True)
-        else:
-            self._reclaiming.clear()
-            self._explained = False
-            self._log.info("no DiskPressure any more", condition="DiskPressure", status=False)
+        changed, self.conditions = self.conditions ^ decision.conditions, decision.conditions
+        for condition in sorted(changed, reverse=True):  # ours first: the kubelet's mark is the lower one
+            self._condition_changed(condition, observations, decision)
+
+    def _condition_changed(
+        self, condition: NodeCondition, observations: SignalObservations, decision: Decision
+    ) -> None:
+        fields = {"condition": str(condition), "status": condition in decision.conditions}
+        match condition:
+            case NodeCondition.RECLAIM_PRESSURE if fields["status"]:
+                self._log.warning(ours_crossed(decision.thresholds_met, observations), **fields)
+            case NodeCondition.RECLAIM_PRESSURE:
+                self._reclaiming.clear()
+                self._explained = False
+                self._log.info(OURS_IS_OVER, **fields)
+            case NodeCondition.DISK_PRESSURE if fields["status"]:
+                kubelets = self._node.responder.state.config.kubelets_in_layout(observations.layout)
+                crossed = thresholds_met(kubelets, usable(observations.signals), enforce_min_reclaim=False)
+                self._log.warning(kubelets_crossed(crossed, observations), **fields)
+            case NodeCondition.DISK_PRESSURE:
+                self._log.info(KUBELETS_IS_OVER, **fields)
+            case _:
+                assert_never(condition)
 
     def _warn_of_the_configuration(self, observations: SignalObservations) -> None:
         """Once for each configuration, when the layout is known: rows that cannot relieve their signal, and thresholds

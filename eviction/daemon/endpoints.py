@@ -16,11 +16,13 @@ from eviction.configuration.validation import parse_address
 from eviction.daemon.manager import Manager
 from eviction.node.hold_off import Holds
 from eviction.node.node import Node
+from eviction.reporting.conditions import conditions_in_words
 from eviction.reporting.explain import NOTHING_IS_REMOVED
 from eviction.reporting.log import Log
 from eviction.reporting.pass_record import Pass
 from eviction.telemetry.http_server import CannotListen, HttpServer, livez, readyz
 from eviction.telemetry.systemd import Notifier
+from eviction.types import Decision
 
 if TYPE_CHECKING:
     from eviction.telemetry.metrics import Metrics
@@ -43,6 +45,7 @@ class DaemonEndpoints:
         self._notifier = notifier
         self._history_counts = history_counts
         self._ready = False
+        self._conditions, self._last = "", "watching"
         self._metrics: Metrics | None = None
         self._server: HttpServer | None = None
         self._why_not_alive: Callable[[], str | None] = lambda: None
@@ -81,11 +84,15 @@ class DaemonEndpoints:
         self._server, self._metrics = server, metrics
         self._node.on_call = metrics.count_call
 
-    def on_observation(self) -> None:
-        """Feeds systemd's watchdog, unless a pass is stuck; after the first observation the service is ready."""
+    def on_observation(self, decision: Decision) -> None:
+        """Feeds systemd's watchdog, unless a pass is stuck, and tells it the conditions; after the first observation
+        the service is ready."""
+        known, below = self._node.responder.state.config.kubelets is not None, bool(decision.thresholds_met)
+        self._conditions = conditions_in_words(decision.conditions, known, below=below)
         if not self._ready:
             self._ready = True
-            self._notifier.ready(f"watching; {NOTHING_IS_REMOVED}" if self._node.dry_run else "watching")
+            self._notifier.ready(self._line())
+        self._notifier.status(self._line())
         if self._why_not_alive() is None:
             self._notifier.keep_alive(self._node.clock.monotonic())
 
@@ -98,7 +105,12 @@ class DaemonEndpoints:
         """Counts a pass, and shows it as the status of the service."""
         if self._metrics is not None:
             self._metrics.count_pass(record)
-        self._notifier.status(f"last pass {record.result}: {record.reason}")
+        self._last = f"last pass {record.result}: {record.reason}"
+        self._notifier.status(self._line())
+
+    def _line(self) -> str:
+        """What `systemctl status` shows. No amounts and times: each change of it is sent."""
+        return "; ".join([self._conditions, *[NOTHING_IS_REMOVED] * self._node.dry_run, self._last])
 
     def reloading(self) -> None:
         """Before the configuration is read again."""

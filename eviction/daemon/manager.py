@@ -30,6 +30,7 @@ from eviction.daemon.shadow import Shadow
 from eviction.daemon.worker import TICK_SECONDS, Worker
 from eviction.decision.headroom import levels_to_watch, nothing_fills, observation_interval
 from eviction.node.node import DRAIN_SECONDS, Node
+from eviction.reporting.conditions import disk_pressure
 from eviction.reporting.log import Log
 from eviction.reporting.observations_json import observations_json
 from eviction.reporting.pass_record import Pass, Trigger, pass_summary
@@ -43,7 +44,7 @@ from eviction.reporting.status import (
     why_not_alive,
 )
 from eviction.telemetry.events import EventSink, LogSink
-from eviction.types import Decision
+from eviction.types import Decision, NodeCondition
 from reclaim.execution.readings import ReadingHangs, ReadingsInTime
 from reclaim.execution.workers import NoThread, Workers
 from reclaim.types import RuntimeUnavailable
@@ -158,6 +159,7 @@ class Manager:
             "requests_waiting": self.requests.waiting,
             "paused_for_seconds": round(max([0.0, *pauses]), 3),
             "conditions": sorted(str(condition) for condition in self._announcements.conditions),
+            "disk_pressure": disk_pressure(self._announcements.conditions, self._node.responder.state.config.kubelets),
             "layout": None if layout is None else str(layout),
             "observations": [] if observations is None else observations_json(observations),
             "thresholds": []
@@ -188,6 +190,7 @@ class Manager:
             doubt=self._node.pods_doubt,
             xfs_releases=dict(self._node.preallocation.counts),
             dry_run=self._node.dry_run,
+            kubelets_marks_known=self._node.responder.state.config.kubelets is not None,
         )
 
     def _thresholds(self, observations: SignalObservations) -> tuple[ThresholdStatus, ...]:
@@ -368,7 +371,7 @@ class Manager:
         meanwhile; where nothing is known yet, each second.
         """
         began = self._node.clock.monotonic()
-        problem, pressed = self._locate(), bool(self._announcements.conditions)
+        problem, pressed = self._locate(), self._under_pressure()
         if problem is None and not pressed:
             try:
                 self._node.compare_pods()
@@ -377,7 +380,7 @@ class Manager:
                 problem = str(error)
         if self._node.stopping.is_set():
             return
-        if problem is None and not self._announcements.conditions:
+        if problem is None and not self._under_pressure():
             self._on_detected()
         if problem is None and (gone := self._shadow.gone(self._node.client, self._node.clock.monotonic())):
             self._announcements.removed_by_others(gone)
@@ -387,6 +390,9 @@ class Manager:
         silent = known and now - began >= PLACES_SECONDS
         soon = not silent and (problem is not None or pressed)
         self._refresh_due = now + (RETRY_SECONDS if soon else REFRESH_SECONDS)
+
+    def _under_pressure(self) -> bool:
+        return NodeCondition.RECLAIM_PRESSURE in self._announcements.conditions
 
     def _locate(self) -> str | None:
         """Asks where the images are, for 2 s at most. None, or one sentence why that is not known."""

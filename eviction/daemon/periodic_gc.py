@@ -28,7 +28,7 @@ from reclaim.execution.workers import NoThread
 from reclaim.images.lister import Lister
 from reclaim.images.periodic_gc import ImageGC
 from reclaim.types import ReclaimResult, Result
-from signals.quantity import format_bytes
+from signals.quantity import counted, format_bytes
 
 CONTAINER_GC_PERIOD_SECONDS = 60.0
 IMAGE_GC_PERIOD_SECONDS = 300.0
@@ -198,4 +198,4 @@ class PeriodicGC:
         if removed:
             size = f" of nominally {format_bytes(result.nominal_bytes)}" if result.nominal_bytes else ""
             names = names_of_removed(removed)
-            self._log.info(f"{what} garbage collection: removed {len(removed)} objects{size}: {names}")
+            self._log.info(f"{what} garbage collection: removed {counted(len(removed), 'object')}{size}: {names}")

@@ -29,8 +29,9 @@ from signals.types import FilesystemRole, FsLayout, Signal, SignalObservation, S
 
 @dataclass(frozen=True, slots=True)
 class EvictionConfig:
-    """The thresholds as configured, and how long a condition is reported after it was last observed (seconds).
+    """The thresholds as configured, and how long ReclaimPressure is reported after it was last observed (seconds).
 
+    `kubelets`: the kubelet's own thresholds, without a margin; None where they are not known.
     `longest_gap_seconds`: grace periods start over where two observations are further apart than this. The thresholds
     in force in each layout are derived once, because every pass asks for them several times. `release_preallocation`:
     whether rows of XFS filesystems begin with that function. `rows`: those of the configuration, in place of the
@@ -43,12 +44,15 @@ class EvictionConfig:
     reclaim_table: ReclaimTable = field(default_factory=lambda: RECLAIM_TABLE, repr=False)
     release_preallocation: bool = True
     rows: Rows = field(default_factory=dict, repr=False)
+    kubelets: tuple[Threshold, ...] | None = None
     _in_force: Mapping[FsLayout | None, tuple[Threshold, ...]] = field(init=False, repr=False, compare=False)
+    _kubelets: Mapping[FsLayout | None, tuple[Threshold, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         layouts = (None, *FsLayout)
-        derived = {layout: update_container_fs_thresholds(self.thresholds, layout) for layout in layouts}
-        object.__setattr__(self, "_in_force", derived)  # a frozen dataclass cannot set a field in any other way
+        for name, thresholds in (("_in_force", self.thresholds), ("_kubelets", self.kubelets or ())):
+            derived = {layout: update_container_fs_thresholds(thresholds, layout) for layout in layouts}
+            object.__setattr__(self, name, derived)  # a frozen dataclass cannot set a field in any other way
 
     def in_layout(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
         """The thresholds in force; those of containerfs are derived from the layout.
@@ -56,6 +60,10 @@ class EvictionConfig:
         The kubelet derives them once and uses them one pass late; here they follow every change of the layout at once.
         """
         return self._in_force[layout]
+
+    def kubelets_in_layout(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
+        """The kubelet's own thresholds in a layout; none where they are not known."""
+        return self._kubelets[layout]
 
     def on_xfs(self, observations: SignalObservations) -> frozenset[FilesystemRole]:
         """The roles in whose rows XFS is asked first."""
@@ -142,8 +150,9 @@ def synchronize(state: ManagerState, observations: SignalObservations, now: floa
     fresh = rules.thresholds_updated_stats(served, usable, state.last_observations)
     ranked = _ranked(rules.by_priority(fresh, usable), state.config, observations)
     chosen = next(iter(ranked), None)
+    conditions = rules.node_conditions_observed_since(last_observed, state.config.transition_period_seconds, now)
     decision = Decision(
-        conditions=rules.node_conditions_observed_since(last_observed, state.config.transition_period_seconds, now),
+        conditions=conditions | _of_the_kubelet(state, observations),
         thresholds_met=met,
         acted_on=chosen,
         row=() if chosen is None else state.config.row(chosen.signal, observations),
@@ -159,6 +168,14 @@ def synchronize(state: ManagerState, observations: SignalObservations, now: floa
         last_observations=dict(usable),
     )
     return state, decision
+
+
+def _of_the_kubelet(state: ManagerState, observations: SignalObservations) -> frozenset[NodeCondition]:
+    """DiskPressure where the kubelet would report it now."""
+    kubelets = state.config.kubelets_in_layout(observations.layout)
+    before = NodeCondition.DISK_PRESSURE in state.conditions
+    below = rules.below_kubelets_marks(kubelets, observations.signals, before=before)
+    return frozenset({NodeCondition.DISK_PRESSURE} if below else ())
 
 
 def _after_a_gap(state: ManagerState, now: float) -> ManagerState:

@@ -8,7 +8,8 @@ Rules (kubelet, `pkg/kubelet/eviction/helpers.go`):
 * A grace period starts when the threshold is first met; one pass without it starts it over. It has passed when
   `now - first observed >= grace`.
 * A condition is reported from the first pass at which a threshold is met, whatever its grace period, and after the last
-  one for less than the transition period.
+  one for less than the transition period. Here that is ReclaimPressure, as the thresholds are ours. DiskPressure is
+  what the kubelet would say of the observation by its own thresholds; its transition period is its own affair.
 * A threshold is acted on only with a reading that is newer than that of the pass before.
 
 The kubelet leaves the order of several thresholds open. Ours: the largest deficit relative to its mark first, then the
@@ -64,9 +65,21 @@ def thresholds_first_observed_at(
 
 
 def node_conditions(thresholds: Iterable[Threshold]) -> frozenset[NodeCondition]:
-    """The conditions that these thresholds raise: DiskPressure by each of the kubelet's disk signals, nothing by those
-    of filesystems that the configuration adds."""
-    return frozenset(NodeCondition.DISK_PRESSURE for one in thresholds if one.signal.filesystem.kubelets)
+    """The conditions that these thresholds of ours raise: ReclaimPressure by each of the kubelet's disk signals,
+    nothing by those of filesystems that the configuration adds."""
+    return frozenset(NodeCondition.RECLAIM_PRESSURE for one in thresholds if one.signal.filesystem.kubelets)
+
+
+def below_kubelets_marks(kubelets: Iterable[Threshold], observations: Observations, *, before: bool) -> bool:
+    """Whether a signal is below a mark of the kubelet's own, so that the kubelet would report DiskPressure.
+
+    `before`: whether one was at the last observation. Then it counts as below until all of these signals are read
+    again: what is not read neither raises a condition nor ends it.
+    """
+    own = tuple(kubelets)
+    if thresholds_met(own, observations, enforce_min_reclaim=False):
+        return True
+    return before and any((seen := observations.get(one.signal)) is not None and seen.stale for one in own)
 
 
 def node_conditions_last_observed_at(

@@ -21,6 +21,7 @@ from typing import Any
 from eviction.reporting.observations_json import timestamp
 from eviction.reporting.pass_record import Pass, outcome_json, pass_json, removals_by_result
 from reclaim.types import Outcome, ReclaimResult, Result
+from signals.quantity import counted
 
 PERIODIC = "periodic"
 MOST_BYTES_OF_REMOVALS = 32 << 10  # in one record; one removal has at most some 8 KiB
@@ -67,7 +68,7 @@ def periodic_records(identity: str, result: ReclaimResult, wall: float) -> list[
         },
         "nominal": {"bytes": result.nominal_bytes, "inodes": None},
         "result": "failed" if result.error else "satisfied",
-        "reason": result.error or f"removed {result.count(Result.REMOVED)} objects",
+        "reason": result.error or f"removed {counted(result.count(Result.REMOVED), 'object')}",
         "errors": [result.error] if result.error else [],
     }
     return _with_removals(document, [outcome_json(outcome) for outcome in outcomes], wall)

@@ -1,6 +1,7 @@
 """The history as a table for people: a line for each removal and one for each pass, the newest last. Pure.
 
-Where a line would be wider than the terminal, columns are left out until it fits, in the order of `LEFT_OUT_FIRST`;
+Where a line would be wider than the terminal, columns are left out until it fits, in the order of
+`tables.LEFT_OUT_FIRST`;
 then names are cut at their beginning, as the end of an image reference tells more, and sentences at their end.
 """
 
@@ -12,12 +13,12 @@ from typing import Any, NamedTuple
 from eviction.history_file.entries import Document
 from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import shortened
+from eviction.reporting.tables import LEFT_OUT_FIRST
 from signals.quantity import format_bytes
 
 GAP = "  "
 NARROWEST_NAME = 24
 COLUMNS = ("TIME", "RESULT", "KIND", "NAME", "SIZE", "FREED", "REASON", "PASS")
-LEFT_OUT_FIRST = ("PASS", "FREED", "REASON", "SIZE", "KIND")
 
 
 class _Row(NamedTuple):
@@ -34,7 +35,7 @@ def history_lines(documents: Iterable[Document], width: int | None = None) -> li
     name = COLUMNS.index("NAME")
     widths = [max(len(row.cells[column]) for row in rows) for column in columns]
     if width is not None:
-        for title in LEFT_OUT_FIRST:
+        for title in LEFT_OUT_FIRST["history"]:
             if _room(widths, columns, name, width) >= min(widths[name], NARROWEST_NAME):
                 break
             columns.remove(COLUMNS.index(title))

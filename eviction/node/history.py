@@ -65,6 +65,8 @@ def replay(dump: Json) -> tuple[list[Json], list[Json]]:
     """
     if dump["state"] is None:
         return [], []
+    if "kubelets" not in dump["state"]:
+        dump = _as_named_now(dump)
     table = _Table([_threshold(entry) for entry in dump["thresholds"]])
     state = _state(dump["state"], table)
     made: list[Json] = []
@@ -73,6 +75,19 @@ def replay(dump: Json) -> tuple[list[Json], list[Json]]:
         state, decision = synchronize(state, observations, observations.time)
         made.append(decision_json(decision, table))
     return [entry["decision"] for entry in dump["looks"]], made
+
+
+def _as_named_now(dump: Json) -> Json:
+    """The dump of an older daemon, which gave its own condition the name of the kubelet's."""
+    new = str(NodeCondition.RECLAIM_PRESSURE)
+
+    def renamed(entry: Json) -> Json:
+        return {**entry, "conditions": [new] * len(entry["conditions"])}
+
+    state = renamed(dump["state"])
+    state["conditions_last_observed_at"] = dict(zip([new], state["conditions_last_observed_at"].values(), strict=False))
+    looks = [{**entry, "decision": renamed(entry["decision"])} for entry in dump["looks"]]
+    return {**dump, "state": state, "looks": looks}
 
 
 class _Table:
@@ -186,6 +201,9 @@ def _observations(entry: Json) -> SignalObservations:
 def _state_json(state: ManagerState, table: _Table) -> Json:
     return {
         "thresholds": [table.number(threshold) for threshold in state.config.thresholds],
+        "kubelets": None
+        if state.config.kubelets is None
+        else [table.number(threshold) for threshold in state.config.kubelets],
         "transition_period_seconds": state.config.transition_period_seconds,
         "release_preallocation": state.config.release_preallocation,
         "longest_gap_seconds": None
@@ -201,13 +219,14 @@ def _state_json(state: ManagerState, table: _Table) -> Json:
 
 
 def _state(entry: Json, table: _Table) -> ManagerState:
-    thresholds, gap = table.thresholds, entry["longest_gap_seconds"]
+    thresholds, gap, kubelets = table.thresholds, entry["longest_gap_seconds"], entry.get("kubelets")
     return ManagerState(
         EvictionConfig(
             tuple(thresholds[n] for n in entry["thresholds"]),
             entry["transition_period_seconds"],
             math.inf if gap is None else gap,
             release_preallocation=entry.get("release_preallocation", True),
+            kubelets=None if kubelets is None else tuple(thresholds[number] for number in kubelets),
         ),
         {thresholds[number]: time for number, time in entry["first_observed_at"]},
         {NodeCondition(name): time for name, time in entry["conditions_last_observed_at"].items()},

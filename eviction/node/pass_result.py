@@ -11,7 +11,7 @@ from dataclasses import replace
 from eviction.decision.reclaim_table import RELEASE_SPECULATIVE_PREALLOCATION
 from eviction.reporting.pass_record import Pass, PassResult, freed_in_words, released_in_words
 from reclaim.types import Result
-from signals.quantity import format_bytes
+from signals.quantity import counted, format_bytes
 from signals.types import Signal, in_order
 
 
@@ -27,12 +27,12 @@ def with_result(record: Pass, *, dry_run: bool) -> Pass:
 def _with_result(record: Pass, *, dry_run: bool) -> Pass:
     counts = {result: sum(f.count(result) for f in record.functions) for result in Result}
     gained = record.measured_bytes - record.written_bytes, record.measured_inodes - record.written_inodes
-    removed = f"removed {counts[Result.REMOVED]} objects, {freed_in_words(*gained)}"
+    removed = f"removed {counted(counts[Result.REMOVED], 'object')}, {freed_in_words(*gained)}"
     if dry_run:
         errors = "; ".join(record.errors)
         if errors and not counts[Result.PLANNED]:
             return replace(record, result=PassResult.FAILED, reason=errors)
-        planned = f"{counts[Result.PLANNED]} objects of nominally {format_bytes(record.nominal_bytes)}"
+        planned = f"{counted(counts[Result.PLANNED], 'object')} of nominally {format_bytes(record.nominal_bytes)}"
         acted_on = record.decision.acted_on
         # The runtime reports no inodes, so a dry run cannot tell how many removals would be enough.
         most = "at most " if acted_on is not None and acted_on.signal.counts_inodes else ""
@@ -70,8 +70,8 @@ def _why_not_more(record: Pass) -> str:
     waits = [f.eligible_in_seconds for f in record.functions if f.eligible_in_seconds is not None]
     failed = sum(f.count(Result.FAILED) for f in record.functions)
     parked = sum(f.count(Result.PARKED) for f in record.functions)
-    parts = [f"{failed} removals failed"] if failed else []
-    parts += [f"{parked} removals are not answered, and are waited for"] if parked else []
+    parts = [f"{counted(failed, 'removal')} failed"] if failed else []
+    parts += [f"{counted(parked, 'removal')} not answered, and waited for"] if parked else []
     if waits:
         parts.append(f"the next object is old enough in {min(waits):.0f} s")
     parts += skipped_functions

@@ -7,6 +7,7 @@ view alone and so start without importing the rest.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -31,19 +32,37 @@ SHORTEST_GAP_SECONDS = 30.0  # one observation takes 6 s when three filesystems 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The runtime's socket and the image service's. `found`: not configured, but found at a usual place."""
+    """The runtime's socket and the image service's. `tried`: the usual places, where none is configured; `found`: a
+    socket is at one of them."""
 
     runtime: str
     image: str
-    found: bool
+    found: bool = False
+    tried: tuple[str, ...] = ()
+
+    @property
+    def remark(self) -> str:
+        """How it was chosen, as a sentence; empty where it is configured."""
+        if not self.tried:
+            return ""
+        if self.found:
+            return f"no endpoint configured; using {self.runtime}"
+        return f"no endpoint configured, and no socket found; tried {', '.join(self.tried)}"
 
 
 def choose_endpoint(configuration: Configuration, usual: Sequence[str] = USUAL_ENDPOINTS) -> Endpoint:
     """The configured endpoint, else the first usual socket that exists, else containerd's."""
     if configuration.runtime_endpoint:
-        return Endpoint(configuration.runtime_endpoint, configuration.image_endpoint, found=False)
-    existing = (endpoint for endpoint in usual if os.path.exists(endpoint.removeprefix("unix://")))
-    return Endpoint(next(existing, usual[0]), configuration.image_endpoint, found=True)
+        return Endpoint(configuration.runtime_endpoint, configuration.image_endpoint)
+    existing = next((endpoint for endpoint in usual if _is_socket(endpoint.removeprefix("unix://"))), None)
+    return Endpoint(existing or usual[0], configuration.image_endpoint, existing is not None, tuple(usual))
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.stat(path).st_mode)
+    except OSError:
+        return False
 
 
 def eviction_config(configuration: Configuration) -> EvictionConfig:
@@ -55,7 +74,15 @@ def eviction_config(configuration: Configuration) -> EvictionConfig:
         longest_gap_seconds,
         release_preallocation=bool(configuration.xfs_helper_socket),
         rows=configuration.rows,
+        kubelets=kubelets_thresholds(configuration),
     )
+
+
+def kubelets_thresholds(configuration: Configuration) -> tuple[Threshold, ...] | None:
+    """The thresholds at which the kubelet itself reports DiskPressure; None where its configuration was not read."""
+    if configuration.kubelet is None or not configuration.has_runtime:
+        return None
+    return configuration.kubelet.thresholds.thresholds
 
 
 class NodeView:
@@ -98,14 +125,15 @@ class NodeView:
         """
         if not self.configuration.has_runtime:
             return None
-        if self.endpoint.found and self.summary.paths.imagefs is None:
+        if self.endpoint.tried and self.summary.paths.imagefs is None:
             self.endpoint = choose_endpoint(self.configuration, self._usual_endpoints)
             self.client.use(self.endpoint.runtime, self.endpoint.image)
         try:
             info = self.client.image_fs_info()
         except RuntimeUnavailable as error:
-            self.summary.imagefs_problem = str(error)
-            return str(error)
+            unfound = self.endpoint.tried and not self.endpoint.found
+            self.summary.imagefs_problem = f"{error} ({self.endpoint.remark})" if unfound else str(error)
+            return self.summary.imagefs_problem
         paths = paths_of_node(
             self.configuration.root_directory,
             list(info.image_filesystems),

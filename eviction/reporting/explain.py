@@ -16,7 +16,7 @@ from reclaim.containerd.plan import UNREFERENCED
 from reclaim.programs.plan import ProgramReason
 from reclaim.rotated_logs.plan import RotatedLogReason
 from reclaim.types import Outcome, Reason, Result
-from signals.quantity import format_bytes, format_duration
+from signals.quantity import counted, format_bytes, format_duration
 from signals.types import FilesystemRole, SignalObservations
 
 REASONS: dict[str, str] = {
@@ -109,8 +109,9 @@ def no_effect_sentences(thresholds: Iterable[Threshold]) -> list[str]:
 
 
 def reclaiming_sentence(threshold: Threshold) -> str:
-    """The message of the kubelet's event before it reclaims, with its names of the resources."""
-    return f"Attempting to reclaim {'inodes' if threshold.signal.counts_inodes else 'ephemeral-storage'}"
+    """The message of the event before a pass: the kubelet's, with its names of the resources, and whose mark it was."""
+    resource = "inodes" if threshold.signal.counts_inodes else "ephemeral-storage"
+    return f"Attempting to reclaim {resource} (ReclaimPressure: below reclaimd's own mark)"
 
 
 def below_sentence(threshold: Threshold, observations: SignalObservations) -> str:
@@ -139,7 +140,7 @@ def outcome_row(outcome: Outcome) -> list[str]:
     age = "-" if verdict.age_seconds is None else format_duration(verdict.age_seconds)
     freed = "-"
     if outcome.result is Result.REMOVED:
-        freed = f"{format_bytes(outcome.freed_bytes)}, {outcome.freed_inodes} inodes"
+        freed = f"{format_bytes(outcome.freed_bytes)}, {counted(outcome.freed_inodes, 'inode')}"
     return [
         word,
         str(verdict.kind),
@@ -161,7 +162,20 @@ def outcomes_table(outcomes: Iterable[Outcome], width: int | None = None) -> lis
     table_of_all = [["RESULT", "KIND", "NAME", "SIZE", "AGE", "FREED", "REASON", "RULE", "IN WORDS"], *rows]
     if all(row[FREED] == "-" for row in rows):
         table_of_all = [row[:FREED] + row[FREED + 1 :] for row in table_of_all]
-    return table(table_of_all, width)
+    return table(table_of_all, width, "objects")
+
+
+def counts_table(kept: Iterable[Outcome], width: int | None = None) -> list[str]:
+    """How many objects of each kind stay for which reason, the most first."""
+    found: dict[tuple[str, str, str, str], list[int | None]] = {}
+    for outcome in kept:
+        _, kind, *_, reason, rule, words = outcome_row(outcome)
+        found.setdefault((kind, reason, rule, words), []).append(outcome.verdict.size_bytes)
+    rows = [["COUNT", "KIND", "SIZE", "REASON", "RULE", "IN WORDS"]]
+    for (kind, *why), sizes in sorted(found.items(), key=lambda item: -len(item[1])):
+        known = [size for size in sizes if size is not None]
+        rows.append([str(len(sizes)), kind, format_bytes(sum(known)) if known else "-", *why])
+    return table(rows, width, "counts")
 
 
 def attribution_lines(attribution: Attribution, width: int | None = None) -> list[str]:
@@ -176,7 +190,7 @@ def attribution_lines(attribution: Attribution, width: int | None = None) -> lis
         rows.append([size, part, "-" if share.objects is None else str(share.objects), words, remedy])
     head = f"where the bytes are: {format_bytes(used)} of {format_bytes(capacity)} used on {escaped(attribution.path)}"
     remarks = [f"note: {escaped(remark.sentence)}" for remark in attribution.remarks]
-    return [f"{head} ({roles})", *table(rows, width), *remarks]
+    return [f"{head} ({roles})", *table(rows, width, "uses"), *remarks]
 
 
 def pass_lines(record: Pass, *, with_kept: bool = True, width: int | None = None) -> list[str]:
@@ -198,7 +212,7 @@ def pass_lines(record: Pass, *, with_kept: bool = True, width: int | None = None
     lines.append(f"{record.result}: {escaped(record.reason)}")
     if record.result in (PassResult.SATISFIED, PassResult.NOT_ENOUGH):
         lines.append(
-            f"measured {format_bytes(record.measured_bytes)} and {record.measured_inodes} inodes, "
+            f"measured {format_bytes(record.measured_bytes)} and {counted(record.measured_inodes, 'inode')}, "
             f"nominal {format_bytes(record.nominal_bytes)}; "
             f"took {format_duration(record.timings.total_seconds)} "
             f"(lists {format_duration(record.timings.list_seconds)}, "

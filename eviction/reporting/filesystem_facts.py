@@ -91,7 +91,7 @@ def facts_table(filesystems: Sequence[FilesystemFacts], width: int | None = None
     for one in filesystems:
         options = "?" if one.options is None else ",".join(one.options) or "-"
         rows.append([", ".join(one.roles), one.type or "?", format_bytes(one.reserve), options, one.phrase])
-    return table(rows, width)
+    return table(rows, width, "filesystems")
 
 
 def facts_json(facts: FilesystemFacts) -> dict[str, Any]:

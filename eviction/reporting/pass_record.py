@@ -17,7 +17,7 @@ from eviction.types import Decision, Threshold
 from reclaim.disk_need import NEVER, OrderDecision
 from reclaim.released import Released
 from reclaim.types import Outcome, ReclaimResult, Result
-from signals.quantity import format_bytes
+from signals.quantity import counted, format_bytes
 from signals.types import SignalObservations
 
 MOST_REPORTED = 32  # removals of one pass in a log line and in an answer of the daemon
@@ -233,13 +233,14 @@ def freed_in_words(gained_bytes: int, gained_inodes: int) -> str:
     """The gain of a pass as text. A filesystem that has less than before was written to meanwhile: nothing is freed
     below zero."""
     if gained_bytes >= 0 and gained_inodes >= 0:
-        return f"freed {format_bytes(gained_bytes)} and {gained_inodes} inodes"
-    written = [format_bytes(-gained_bytes)] * (gained_bytes < 0) + [f"{-gained_inodes} inodes"] * (gained_inodes < 0)
+        return f"freed {format_bytes(gained_bytes)} and {counted(gained_inodes, 'inode')}"
+    written = [format_bytes(-gained_bytes)] * (gained_bytes < 0)
+    written += [counted(-gained_inodes, "inode")] * (gained_inodes < 0)
     freed = "nothing"
     if gained_bytes > 0:
         freed = f"{format_bytes(gained_bytes)} and no inodes"
     elif gained_inodes > 0:
-        freed = f"{gained_inodes} inodes and no bytes"
+        freed = f"{counted(gained_inodes, 'inode')} and no bytes"
     return f"freed {freed}, as {' and '.join(written)} were written meanwhile"
 
 

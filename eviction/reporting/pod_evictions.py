@@ -129,7 +129,7 @@ def _pods_table(evictions: PodEvictions, width: int | None) -> list[str]:
                 REASONS[each.reason] + (", being deleted" if each.pod.deleted else ""),
             ]
         )
-    return table(rows, width)
+    return table(rows, width, "pods")
 
 
 def _amount(signal: Signal, value: int | None) -> str:

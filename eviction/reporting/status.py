@@ -26,8 +26,8 @@ LARGEST_DELAY_SECONDS = 8.0
 class ThresholdStatus:
     """One threshold at the current capacity. `mark`: bytes or inodes, None while the capacity is not known.
 
-    `headroom_seconds`: time until the threshold could be met at the recent fill rate, 0 if it is met; None if nothing
-    fills the filesystem.
+    `headroom_seconds`: time until the threshold could be met at the present fill rate, 0 if it is met; None if nothing
+    fills the filesystem. A fill that has stopped counts less with each second, and is none after 30.
     """
 
     threshold: Threshold
@@ -44,7 +44,8 @@ class NodeStatus:
     gone forward. `removal_in_flight_seconds`: since the oldest removal was sent that is not answered. `parked`:
     removals that no pass waits for any longer. `threads_not_started`: starts of a thread that have failed. `doubt`: why
     the kubelet's directories of pods are not believed. `xfs_releases`: how calls of the XFS helper have ended so far.
-    `dry_run`: whether nothing is removed.
+    `dry_run`: whether nothing is removed. `kubelets_marks_known`: whether it can be told if the kubelet would report
+    DiskPressure.
     """
 
     observations: SignalObservations | None
@@ -60,6 +61,7 @@ class NodeStatus:
     doubt: Doubt | None = None
     xfs_releases: Mapping[ReleaseResult, int] = field(default_factory=dict)
     dry_run: bool = False
+    kubelets_marks_known: bool = False
 
 
 def why_not_alive(late_seconds: float, stalled_seconds: float, stalled_limit_seconds: float) -> str | None:
@@ -85,7 +87,7 @@ def parked_json(removal: Removal, now: float) -> dict[str, Any]:
 def threshold_statuses(
     thresholds: Iterable[Threshold], observations: SignalObservations, fill_rates: FillRates
 ) -> tuple[ThresholdStatus, ...]:
-    """Each threshold with the seconds until it could be met at the recent fill rate."""
+    """Each threshold with the seconds until it could be met at the present fill rate."""
     statuses = []
     for threshold in thresholds:
         observation, fill = observations.signals.get(threshold.signal), None
@@ -118,12 +120,13 @@ def pod_directories_json(doubt: Doubt | None) -> dict[str, Any]:
 
 
 def threshold_status(threshold: Threshold, observations: SignalObservations, fill: FillRate | None) -> ThresholdStatus:
-    """One threshold with the seconds until it could be met at the fastest steady fill rate of the last minutes: a jump
-    is no rate."""
+    """One threshold with the seconds until it could be met at the present fill rate, as far as the last readings allow
+    it: a jump is no rate, and a fill that has stopped is one no longer. 0 where it is met, whatever fills."""
     observation = observations.signals.get(threshold.signal)
     if observation is None:
         return ThresholdStatus(threshold, None, None)
     mark = threshold.mark(observation.capacity)
-    if fill is None or fill.fastest_steady <= 0:
-        return ThresholdStatus(threshold, mark, None)
-    return ThresholdStatus(threshold, mark, max(observation.available - mark, 0) / fill.fastest_steady)
+    if observation.available < mark:
+        return ThresholdStatus(threshold, mark, 0.0)
+    rate = 0.0 if fill is None else fill.present_rate
+    return ThresholdStatus(threshold, mark, (observation.available - mark) / rate if rate > 0 else None)

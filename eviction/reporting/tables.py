@@ -1,23 +1,67 @@
-"""Amounts, aligned tables and the table of signals, for people. Decides nothing."""
+"""Amounts, aligned tables and the table of signals, for people. Decides nothing.
+
+Data in pipes has all columns, and lines of any length. On a terminal a table fits:
+
+* Texts go on on further lines of their column. Of a name its beginning is left out, as the end of an image reference
+  tells more.
+* Where the narrowest columns are still too wide together, some are left out, in the order of `LEFT_OUT_FIRST`, until
+  the rest fits; the first column never is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
+from typing import Literal
 
 from eviction.decision.thresholds import thresholds_met, usable
 from eviction.reporting.log import escaped
 from eviction.types import Threshold
-from signals.quantity import format_bytes, format_duration
+from signals.quantity import counted, format_bytes, format_duration
 from signals.types import KUBELET_ROLES, Signal, SignalObservations, in_order
 
 GAP = "  "
-INDENT = "    "
-ROOM = 24  # for a long cell at the end of a line
+NARROWEST_NAME = 24
+NARROWEST_TEXT = 12
+LONGEST_PART = 33  # characters: the longest name of a field of the configuration
+
+NAMES = frozenset({"NAME", "POD"})
+TEXTS = frozenset(
+    {
+        "EXPECTED", "FIELD", "FILESYSTEM", "IN WORDS", "LAST CALL", "MARK", "MEASURED", "OPTIONS", "ORIGIN", "REASON",
+        "STATE", "TIME TO THE MARK", "VALUE", "WHAT", "WHAT CAN BE DONE", "WHAT OF ITS NUMBERS CAN JUMP", "WHY",
+    }
+)  # fmt: skip
+"""The heads of columns that hold names, and of those that hold texts."""
+
+Kind = Literal[
+    "signals", "thresholds", "objects", "counts", "passes", "functions", "uses", "filesystems", "configuration",
+    "ladder", "pods", "history", "other",
+]  # fmt: skip
+LEFT_OUT_FIRST: Mapping[Kind, tuple[str, ...]] = {
+    "signals": ("FILESYSTEM", "CAPACITY", "HEADROOM", "MARK"),
+    "thresholds": ("MARK",),
+    "objects": ("IN WORDS", "RULE", "AGE", "FREED", "SIZE", "KIND"),
+    "counts": ("RULE", "SIZE"),
+    "passes": ("SIGNAL",),
+    "functions": ("INODES", "SECONDS", "CALLS", "REMOVED"),
+    "uses": ("OBJECTS", "SHARE"),
+    "filesystems": ("OPTIONS", "RESERVE"),
+    "configuration": ("ORIGIN",),
+    "ladder": ("AVAILABLE", "WHOSE"),
+    "pods": ("LOCAL VOLUMES", "LOGS", "WRITABLE LAYERS", "PRIORITY", "REQUEST"),
+    "history": ("PASS", "FREED", "REASON", "SIZE", "KIND"),
+    "other": (),
+}
+"""Which columns of which table are left out in a narrow terminal, in this order."""
+
+_PART = re.compile(r"[^\s./,:=]*[\s./,:=]+|[^\s./,:=]+")
 
 
 def amount(signal: Signal, value: int) -> str:
     """An amount of a signal as text: `1.4GiB`, `17 inodes`."""
-    return f"{value} inodes" if signal.counts_inodes else format_bytes(value)
+    return counted(value, "inode") if signal.counts_inodes else format_bytes(value)
 
 
 def distinguishable(signal: Signal, first: int, second: int) -> tuple[str, str]:
@@ -26,26 +70,75 @@ def distinguishable(signal: Signal, first: int, second: int) -> tuple[str, str]:
     return texts if texts[0] != texts[1] or first == second else (f"{first}B", f"{second}B")
 
 
-def table(rows: Iterable[Sequence[str]], width: int | None = None) -> list[str]:
-    """Rows as lines with aligned columns; the first row is the head.
-
-    Where a line would be wider than `width` characters, the columns on the right are moved to a second, indented line
-    of each row, so that a narrow terminal breaks no word. Only a cell at the end of a line may exceed the width.
-    """
+def table(rows: Iterable[Sequence[str]], width: int | None = None, kind: Kind = "other") -> list[str]:
+    """Rows as lines with aligned columns; the first row is the head. `width`: of the terminal, None for lines of any
+    length; `kind`: what the table shows, for the order of `LEFT_OUT_FIRST`."""
     cells = [[escaped(cell) for cell in row] for row in rows]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
-    first = len(widths)
-    if width is not None and sum(widths) + len(GAP) * (first - 1) > width:
-        first -= 1
-        while first > 1 and sum(widths[: first - 1]) + len(GAP) * (first - 1) + min(widths[first - 1], ROOM) > width:
-            first -= 1
+    columns = list(range(len(cells[0])))
+    widest = [max(len(row[column]) for row in cells) for column in columns]
+    if width is None:
+        return [GAP.join(map(str.ljust, row, widest)).rstrip() for row in cells]
+    heads = cells[0]
+    least = [_least(heads[column], [row[column] for row in cells]) for column in columns]
+    for head in LEFT_OUT_FIRST[kind]:
+        if _sum(least, columns) <= width:
+            break
+        columns = [column for column in columns if heads[column] != head or column == 0]
+    widths = _shared([least[c] for c in columns], [widest[c] for c in columns], width - _sum(least, columns))
     lines = []
     for row in cells:
-        padded = [cell.ljust(size) for cell, size in zip(row, widths, strict=True)]
-        lines.append(GAP.join(padded[:first]).rstrip())
-        if first < len(widths):
-            lines.append(INDENT + GAP.join(padded[first:]).rstrip())
+        parts = [_fitted(heads[c], row[c], size) for c, size in zip(columns, widths, strict=True)]
+        lines += [GAP.join(map(str.ljust, line, widths)).rstrip() for line in zip_longest(*parts, fillvalue="")]
     return lines
+
+
+def _sum(widths: Sequence[int], columns: Sequence[int]) -> int:
+    return sum(widths[column] for column in columns) + len(GAP) * (len(columns) - 1)
+
+
+def _least(head: str, cells: Sequence[str]) -> int:
+    """The least width of a column: of a name 24 characters, of a text its longest part, of anything else its own."""
+    widest = max(map(len, cells))
+    if head in NAMES:
+        return min(widest, NARROWEST_NAME)
+    if head in TEXTS:
+        longest_part = max((len(part.rstrip()) for cell in cells for part in _parts(cell)), default=0)
+        return min(widest, max(NARROWEST_TEXT, min(longest_part, LONGEST_PART)))
+    return widest
+
+
+def _shared(least: Sequence[int], widest: Sequence[int], left: int) -> list[int]:
+    """The widths of the columns: the least of each, and what is left in equal parts for those that need more."""
+    widths = list(least)
+    needing = sorted(range(len(widths)), key=lambda column: widest[column] - least[column])
+    for place, column in enumerate(needing):
+        more = min(widest[column] - least[column], max(left, 0) // (len(needing) - place))
+        widths[column] += more
+        left -= more
+    return widths
+
+
+def _fitted(head: str, cell: str, width: int) -> list[str]:
+    """The cell as lines of this width. Only a column that cannot be narrowed may be wider."""
+    if len(cell) <= width:
+        return [cell]
+    if head in NAMES:
+        return [f"…{cell[len(cell) - width + 1 :]}"]
+    if head not in TEXTS:
+        return [cell]
+    lines = [""]
+    for part in _parts(cell):
+        if lines[-1] and len(lines[-1]) + len(part.rstrip()) > width:
+            lines.append("")
+        lines[-1] += part
+        while len(lines[-1].rstrip()) > width:
+            lines[-1:] = [lines[-1][:width], lines[-1][width:]]
+    return [line.strip() for line in lines]
+
+
+def _parts(text: str) -> list[str]:
+    """Where a text may go on on the next line: after a space, and within paths, names and lists."""
+    return _PART.findall(text)
 
 
 def signals_table(
@@ -70,14 +163,19 @@ def signals_table(
             shown = f"{threshold.text()} = {amount(signal, mark)}"
             state = "stale" if observation.stale else _state(threshold, threshold in met)
             rows.append([*seen, shown, amount(signal, observation.available - mark), state, where])
-    lines = table(rows, width)
+    lines = table(rows, width, "signals")
     unknown = [unavailable.role for unavailable in observations.unavailable]
     lines.append(f"layout: {layout_in_words(observations.layout, (*observations.filesystems, *unknown))}")
     lines += [f"{role}: {escaped(identity.path)}" for role, (identity, _) in observations.filesystems.items()]
-    lines += [
-        f"{unavailable.role}: not readable: {escaped(unavailable.reason)}" for unavailable in observations.unavailable
-    ]
-    return lines
+    return [*lines, *not_readable(observations)]
+
+
+def not_readable(observations: SignalObservations) -> list[str]:
+    """Why filesystems could not be read, each reason once with all of them."""
+    roles: dict[str, list[str]] = {}
+    for unavailable in observations.unavailable:
+        roles.setdefault(unavailable.reason, []).append(str(unavailable.role))
+    return [f"{', '.join(named)}: not readable: {escaped(reason)}" for reason, named in roles.items()]
 
 
 def layout_in_words(layout: str | None, roles: Iterable[str]) -> str:

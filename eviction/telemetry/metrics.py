@@ -171,7 +171,9 @@ class Metrics:
         status = self._status()
         yield from _of_status(status)
         held = self._held_off() is not None
-        yield _gauge("held_off", "1 while nothing is removed after a start", [((), float(held))])
+        yield _gauge(
+            "held_off", "1 while nothing is removed: after a start, or while it is paused", [((), float(held))]
+        )
         text = "Lines of the log that nobody read or that could not be written"
         yield _counter("log_lines_dropped", text, [((), float(self._log_lines_dropped()))])
         written, dropped = self._history_counts()
@@ -228,8 +230,13 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
     yield _counter("threads_not_started", text, [((), float(status.threads_not_started))])
     releases = [((str(result),), float(status.xfs_releases.get(result, 0))) for result in ReleaseResult]
     yield _counter("xfs_releases", "Calls of the XFS helper, by how they ended", releases, "result")
-    conditions = [((str(condition),), float(condition in status.conditions)) for condition in NodeCondition]
-    yield _gauge("condition", "1 while the condition is reported", conditions, "condition")
+    known = [NodeCondition.RECLAIM_PRESSURE, *([NodeCondition.DISK_PRESSURE] if status.kubelets_marks_known else [])]
+    conditions = [((str(condition),), float(condition in status.conditions)) for condition in known]
+    text = (
+        "ReclaimPressure: 1 while reclaimd's own mark is crossed, and for the transition period after it; "
+        "DiskPressure: 1 while the kubelet's own mark is crossed, no series where that mark is not known"
+    )
+    yield _gauge("condition", text, conditions, "condition")
     doubts = [((str(why),), float(status.doubt is not None and status.doubt.why is why)) for why in Why]
     text = "1 while the kubelet's directories of pods are not believed, by the reason: then no pod counts as gone"
     yield _gauge("pod_directories_doubted", text, doubts, "why")
@@ -245,7 +252,9 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
     marks = [(str(m.threshold.signal), "hard" if m.threshold.hard else "soft", m) for m in status.thresholds]
     found = [((signal, kind), float(m.mark)) for signal, kind, m in marks if m.mark is not None]
     yield _gauge("threshold", "The mark in bytes or inodes at the present capacity", found, "signal", "kind")
-    text = "Seconds until the mark would be reached at the fastest steady fill rate"
+    text = (
+        "Seconds until the mark would be reached at the present fill; no series while nothing fills, 0 below the mark"
+    )
     found = [((signal, kind), m.headroom_seconds) for signal, kind, m in marks if m.headroom_seconds is not None]
     yield _gauge("headroom_seconds", text, found, "signal", "kind")
 

@@ -56,8 +56,8 @@ def socket_path(endpoint: str) -> str:
     path = endpoint.removeprefix("unix://") if endpoint.startswith("unix://") else endpoint
     if not path.startswith("/") or "\0" in path or len(path.encode(errors="surrogateescape")) > 107:
         raise EndpointError(
-            f"container runtime endpoint {endpoint!r} is not a unix socket: allowed is unix:///path/to.sock "
-            "with an absolute path of at most 107 bytes"
+            f"{endpoint!r} is not a unix socket: allowed is unix:///path/to.sock with an absolute path of at most "
+            "107 bytes"
         )
     return path
 

@@ -84,7 +84,7 @@ class PodLogRemover:
         except OSError as error:
             raise RemovalFailed(f"{self._paths.pod_logs_dir}: {error.strerror}") from error
         if removal.failed:
-            raise RemovalFailed(f"{removal.sentence}; {removal.removed} entries were removed")
+            raise RemovalFailed(f"{removal.sentence}; entries removed: {removal.removed}")
         return removal.removed > 0
 
     def present(self, verdict: Verdict) -> bool:

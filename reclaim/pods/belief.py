@@ -93,7 +93,9 @@ def _unexplained(states: PodStates, held: Collection[str], where: str) -> Doubt 
     if not held:
         return doubt(Why.NOTHING_HELD, f"the runtime holds nothing of a pod by which {where} could be believed")
     what = "has a directory of none of them" if present else "is empty"
-    return doubt(Why.EXPLAINS_NOTHING, f"the runtime holds parts of {len(held)} pods and {where} {what}")
+    return doubt(
+        Why.EXPLAINS_NOTHING, f"the runtime holds parts of {len(held)} pod{'s' * (len(held) != 1)} and {where} {what}"
+    )
 
 
 def _parts(listing: Listing) -> Iterator[_Part]:

@@ -54,7 +54,7 @@ class Program:
         if share.dropped_bytes:
             self.log_line(f"[{share.dropped_bytes} bytes more that it has printed are not logged]")
         if ended.left_behind:
-            self.log_line(f"[{ended.left_behind} processes that it had left behind were killed]")
+            self.log_line(f"[processes that it had left behind and that were killed: {ended.left_behind}]")
         problem = _problem_of(ended, seconds)
         if problem:
             last = outputs[1].last_line or outputs[0].last_line

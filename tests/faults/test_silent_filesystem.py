@@ -88,7 +88,7 @@ def silence_and_fill(small: SmallNode, daemon: Daemon, control: str, fall_silent
         fall_silent()
         daemon.wait_for(lambda event: "did not answer statvfs" in event["message"])
         small.fill(small.available() - 10 * MIB)
-        daemon.wait_for(lambda event: "DiskPressure: nodefs.available" in event["message"])
+        daemon.wait_for(lambda event: "ReclaimPressure: nodefs.available" in event["message"])
         time.sleep(0.5)
     assert not sees_imagefs(control), "a reading that fails is stale"
     return meters.report

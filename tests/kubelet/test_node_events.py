@@ -91,7 +91,7 @@ def press(node: KubeletNode, daemon: Daemon, mark: int, number: int) -> None:
     fill_bytes(node.disk / f"fill-{number}", mark - SHORT, fast=True).wait(60.0)
     assert came_true(lambda: len(daemon.passes) > passes)
     assert daemon.passes[passes]["result"] == "satisfied", daemon.passes[passes]["reason"]
-    assert came_true(lambda: sum("no DiskPressure any more" in each["message"] for each in daemon.events) > number)
+    assert came_true(lambda: sum("ReclaimPressure is over" in each["message"] for each in daemon.events) > number)
 
 
 def test_events_arrive_at_the_node_and_equal_ones_are_counted(node: KubeletNode) -> None:
@@ -114,7 +114,7 @@ def test_events_arrive_at_the_node_and_equal_ones_are_counted(node: KubeletNode)
     about = {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": NODE}
     for each in (event, failed):
         assert (each["involvedObject"], each["type"], each["source"]["host"]) == (about, "Warning", NODE)
-    assert event["message"] == "Attempting to reclaim ephemeral-storage"
+    assert event["message"] == "Attempting to reclaim ephemeral-storage (ReclaimPressure: below reclaimd's own mark)"
 
 
 def test_without_the_role_there_is_one_warning_and_relief_goes_on(node: KubeletNode) -> None:

@@ -15,8 +15,13 @@ NODEFS = Signal.NODEFS_AVAILABLE
 class Story:
     """Passes over one node, one after another."""
 
-    def __init__(self, *thresholds: Threshold, transition_period_seconds: float = 300.0):
-        self.state = ManagerState(EvictionConfig(thresholds, transition_period_seconds))
+    def __init__(
+        self,
+        *thresholds: Threshold,
+        transition_period_seconds: float = 300.0,
+        kubelets: tuple[Threshold, ...] | None = None,
+    ):
+        self.state = ManagerState(EvictionConfig(thresholds, transition_period_seconds, kubelets=kubelets))
 
     def at(self, now: float, *seen: SignalObservation, layout: FsLayout | None = FsLayout.SINGLE) -> Decision:
         """The decision of the pass at `now` (seconds)."""

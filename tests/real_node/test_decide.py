@@ -43,7 +43,7 @@ def test_a_soft_threshold_acts_after_its_grace_and_not_before(containerd_on_ext4
         evictionSoftGracePeriod={"nodefs.available": "3s"},
     )
     with Daemon("--config", configuration) as daemon:
-        daemon.wait_for(lambda event: event["message"].startswith("DiskPressure: nodefs.available"))
+        daemon.wait_for(lambda event: event["message"].startswith("ReclaimPressure: nodefs.available"))
         seen = time.monotonic()
         assert set(images) <= node.cri.image_ids()
         assert came_true(lambda: images[0] not in node.cri.image_ids())
@@ -72,7 +72,7 @@ def test_pressure_that_ends_within_the_grace_period_removes_nothing(
     grown = node.mountpoint / "grown"
     with Daemon("--config", configuration) as daemon:
         grown.write_bytes(b"x" * 40 * MIB)
-        daemon.wait_for(lambda event: event["message"].startswith("DiskPressure: nodefs.available"))
+        daemon.wait_for(lambda event: event["message"].startswith("ReclaimPressure: nodefs.available"))
         grown.unlink()
         time.sleep(4.0)
         assert daemon.passes == []
@@ -103,7 +103,7 @@ def test_release_is_above_trigger_by_the_minimum_reclaim(containerd_on_ext4: Rea
 
 
 def test_the_condition_is_kept_for_the_transition_period(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
-    """With a period of 4 s DiskPressure is still reported after the relief, and ends after the period."""
+    """With a period of 4 s ReclaimPressure is still reported after the relief, and ends after the period."""
     node = containerd_on_ext4
     unused_images(node, 2)
     configuration = configure(
@@ -119,9 +119,9 @@ def test_the_condition_is_kept_for_the_transition_period(containerd_on_ext4: Rea
         relieved = time.monotonic()
         document = status(configuration)
         if time.monotonic() - relieved < 3.0:
-            assert document["conditions"] == ["DiskPressure"]
+            assert document["conditions"] == ["ReclaimPressure"]
         assert [record["result"] for record in document["passes"]] == ["satisfied"]
-        daemon.wait_for(lambda event: event["message"] == "no DiskPressure any more")
+        daemon.wait_for(lambda event: event["message"].startswith("ReclaimPressure is over"))
         assert time.monotonic() - relieved >= 2.0, "the last observation with pressure was before the relief was logged"
         assert status(configuration)["conditions"] == []
 
@@ -152,7 +152,7 @@ def test_a_filesystem_that_is_mounted_over_the_image_root_changes_layout_and_row
             try:
                 assert came_true(lambda: status(configuration)["layout"] == "dedicated-imagefs")
                 (node.mountpoint / "grown").write_bytes(b"x" * 40 * MIB)
-                daemon.wait_for(lambda event: event["message"].startswith("DiskPressure: nodefs"))
+                daemon.wait_for(lambda event: event["message"].startswith("ReclaimPressure: nodefs"))
                 time.sleep(1.0)
                 assert daemon.passes == [], "the row is empty, so no pass runs"
                 signals = {one["signal"] for one in status(configuration)["thresholds"]}

@@ -108,7 +108,7 @@ def test_our_own_daemon_relieves_a_real_node_and_the_space_is_freed_again(fill_n
     assert document["passes"][0]["result"] == "satisfied"
     judged = checks(document)
     assert judged["relieved"] is judged["lowest nodefs.available"] is judged["pods that ran"] is True
-    assert judged["DiskPressure"] is True, "our own daemon reports it"
+    assert judged["ReclaimPressure"] is True, "our own daemon reports it"
     assert judged["images left"] is judged["new pod"] is None, "reported as not judged, never as passed"
     assert "2 of 6 could not be judged" in process.stdout
     assert fill_node.left_behind == []
@@ -126,7 +126,7 @@ def test_another_daemon_responds_while_the_drill_fills_and_observes(fill_node: F
     assert (document["response"], document["passes"]) == ("observed", [])
     assert [removal["id"] for removal in document["removals"] if removal["kind"] == "image"] == images[:1]
     assert checks(document)["relieved"] is True
-    assert checks(document)["DiskPressure"] is None
+    assert checks(document)["ReclaimPressure"] is None
     assert fill_node.left_behind == []
 
 

@@ -115,7 +115,7 @@ def test_with_image_gc_at_100_percent_and_no_periodic_loop_pressure_still_reclai
         assert came_true(lambda: relieved_for_good(daemon, crowded_node, mark)), "it is relieved"
         assert node.filesystem.available_bytes() >= mark
         assert daemon.stop() == 0
-        assert daemon.logged("DiskPressure: imagefs.available")
+        assert daemon.logged("ReclaimPressure: imagefs.available")
         records = daemon.passes
     assert all(record["layout"] == "single" for record in records)
     assert records[0]["acted_on"]["signal"] == "imagefs.available"

@@ -64,7 +64,7 @@ def test_a_runtime_that_hangs_does_not_stop_polling_and_is_used_within_2_s_of_it
     node.containerd.pause()
     try:
         with Daemon("--config", configuration) as daemon:
-            daemon.wait_for(lambda event: "DiskPressure" in event["message"])
+            daemon.wait_for(lambda event: "ReclaimPressure" in event["message"])
             time.sleep(2.0)
             assert daemon.process.poll() is None
             node.containerd.resume()

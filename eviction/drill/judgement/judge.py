@@ -89,22 +89,22 @@ def _surplus_at_the_end(one: MeasuredPass, thresholds: tuple[Threshold, ...]) ->
 
 def _conditions(expect: Expectation, measured: Measurements) -> Iterator[Check]:
     wanted = expect.condition
-    periods = [one for one in measured.condition_periods if one.condition is NodeCondition.DISK_PRESSURE]
+    periods = [one for one in measured.condition_periods if one.condition is NodeCondition.RECLAIM_PRESSURE]
     if wanted.never:
         yield Check(
-            "DiskPressure", "never", "never" if not periods else f"after {_time(periods[0].began)}", not periods
+            "ReclaimPressure", "never", "never" if not periods else f"after {_time(periods[0].began)}", not periods
         )
         return
     came = None if not periods or measured.crossed is None else max(periods[0].began - measured.crossed, 0.0)
     if wanted.comes_within_seconds is None:
-        yield Check("DiskPressure", "comes", "came" if periods else "never came", bool(periods))
+        yield Check("ReclaimPressure", "comes", "came" if periods else "never came", bool(periods))
     else:
-        yield _within("DiskPressure comes", "crossing the mark", wanted.comes_within_seconds, came, "never came")
+        yield _within("ReclaimPressure comes", "crossing the mark", wanted.comes_within_seconds, came, "never came")
     if wanted.goes_within_seconds is not None:
         relieved = measured.episodes[-1].relieved if measured.episodes else None
         ended = periods[-1].ended if periods else None
         took = None if relieved is None or ended is None else max(ended - relieved, 0.0)
-        yield _within("DiskPressure goes", "relief", wanted.goes_within_seconds, took, "did not go")
+        yield _within("ReclaimPressure goes", "relief", wanted.goes_within_seconds, took, "did not go")
 
 
 def _relief(expect: Expectation, measured: Measurements) -> Iterator[Check]:

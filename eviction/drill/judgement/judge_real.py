@@ -46,7 +46,7 @@ def judge_real(expect: Expectation, measured: Measurements, response: Response) 
     )
     checks = judge(judged, measured)
     if not ours:  # `judge` makes this check for every scenario
-        checks = tuple(check for check in checks if check.name != "DiskPressure")
+        checks = tuple(check for check in checks if check.name != "ReclaimPressure")
     open_ = (
         Check(name, expected, f"not judged: {why}", None) for name, expected, why in _not_judged(expect, measured, ours)
     )
@@ -64,8 +64,8 @@ def _not_judged(expect: Expectation, measured: Measurements, ours: bool) -> Iter
     built = "it depends on a node that the scenario builds"
     configured = "it depends on the node's own configuration"
     table = (
-        (not ours, "DiskPressure", "never" if condition.never else "comes", "reclaimd does not run in this drill"),
-        (goes, "DiskPressure goes", goes, configured),
+        (not ours, "ReclaimPressure", "never" if condition.never else "comes", "reclaimd does not run in this drill"),
+        (goes, "ReclaimPressure goes", goes, configured),
         (earliest, "first removal", f"not before {format_duration(earliest or 0.0)}", configured),
         (expect.never_relieved, "pressure", "remains", built),
         (expect.nothing_goes, "nothing", "goes", built),

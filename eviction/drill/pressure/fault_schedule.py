@@ -15,7 +15,7 @@ from eviction.drill.runtime.distortions import Distortion
 from eviction.drill.runtime.faults import CODES, ActThenFail, Cut, Delay, Distort, Fail, Failpoint, Hang, Pretend
 from eviction.drill.runtime.server import EmbeddedServer
 from eviction.drill.scenario.types import Fault, FaultAction
-from signals.quantity import format_duration
+from signals.quantity import counted, format_duration
 
 WAIT_SECONDS = 0.05
 
@@ -23,7 +23,7 @@ WAIT_SECONDS = 0.05
 def describe_fault(fault: Fault) -> str:
     """A fault in words."""
     lasts = "" if fault.lasts_seconds is None else f" for {format_duration(fault.lasts_seconds)}"
-    times = "" if fault.times is None else f", {fault.times} times"
+    times = "" if fault.times is None else f", {counted(fault.times, 'time')}"
     match fault.action:
         case FaultAction.FAIL:
             return f"{fault.method} fails ({fault.code}){times}{lasts}"

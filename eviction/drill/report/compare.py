@@ -18,7 +18,7 @@ from eviction.drill.report.svg import sheet
 from eviction.drill.report.write import write_text
 from eviction.reporting.log import escaped
 from eviction.reporting.tables import table
-from signals.quantity import format_bytes, format_duration
+from signals.quantity import counted, format_bytes, format_duration
 
 STYLES = ("line-a", "line-b")
 
@@ -38,15 +38,15 @@ def comparison_rows(first: Report, second: Report) -> list[list[str]]:
             "-" if run.images_lost_beyond_need is None else str(run.images_lost_beyond_need)
         ),
         "passes": lambda run: str(len(run.passes)),
-        "DiskPressure reported": lambda run: _seconds(_reported(run)),
+        "ReclaimPressure reported": lambda run: _seconds(_reported(run)),
     }
     rows = [[what, of(first), of(second)] for what, of in shown.items()]
     return [["WHAT", *names_of(first, second)], *rows]
 
 
-def comparison_table(first: Report, second: Report) -> list[str]:
+def comparison_table(first: Report, second: Report, width: int | None = None) -> list[str]:
     """The rows as lines for a terminal, with a note if the scenarios differ."""
-    lines = table(comparison_rows(first, second))
+    lines = table(comparison_rows(first, second), width)
     if first.scenario != second.scenario:
         lines += ["", escaped(f"different scenarios: {first.scenario} and {second.scenario}")]
     return lines
@@ -143,9 +143,10 @@ def _outcome(run: Report) -> str:
 
 
 def _reported(run: Report) -> float | None:
-    if not run.conditions:
+    bands = run.reclaim_pressure
+    if not bands:
         return None
-    return sum((run.ended_seconds if b.to_seconds is None else b.to_seconds) - b.from_seconds for b in run.conditions)
+    return sum((run.ended_seconds if b.to_seconds is None else b.to_seconds) - b.from_seconds for b in bands)
 
 
 def _seconds(seconds: float | None) -> str:
@@ -161,6 +162,6 @@ def _lowest(signal: str) -> Callable[[Report], str]:
         value = run.lowest.get(signal)
         if value is None:
             return "-"
-        return f"{value} inodes" if signal.endswith(".inodesFree") else format_bytes(value)
+        return counted(value, "inode") if signal.endswith(".inodesFree") else format_bytes(value)
 
     return shown

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from eviction.configuration.models import ConfigDict, Field, Model, ValidationError
 from eviction.configuration.strict_yaml import first_problem
-from eviction.types import EvictionError
+from eviction.types import EvictionError, NodeCondition
 
 KIND = "DrillReport"
 LARGEST_BYTES = 64 << 20
@@ -69,7 +69,7 @@ class MarkPart(_Part):
 
 
 class ConditionPart(_Part):
-    """A period during which a node condition was reported."""
+    """A period during which a condition was reported: ReclaimPressure, or DiskPressure where the kubelet would have."""
 
     condition: str
     from_seconds: Seconds
@@ -188,6 +188,17 @@ class Report(_Part):
     lists_apart_seconds: Seconds | None = None
     passes: list[PassPart]
     timeline: list[PointPart]
+
+    @property
+    def reclaim_pressure(self) -> list[ConditionPart]:
+        """The periods of our own condition. Older reports have them under the kubelet's name."""
+        return [one for one in self.conditions if one.condition != NodeCondition.DISK_PRESSURE] or self.conditions
+
+    @property
+    def disk_pressure(self) -> list[ConditionPart]:
+        """The periods in which the kubelet would have reported DiskPressure."""
+        ours = self.reclaim_pressure
+        return [one for one in self.conditions if one not in ours]
 
     @property
     def verdict(self) -> str:

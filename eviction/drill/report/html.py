@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from eviction.drill.measurement.measurements import PLURALS
 from eviction.drill.report.chart import Chart, Lane, MarkLine, Series, Span, Tick, chart_svg, html_text, lanes_svg
 from eviction.drill.report.css import STYLE
-from eviction.drill.report.document import FilesystemPart, MarkPart, PassPart, Report
-from signals.quantity import format_bytes, format_duration
+from eviction.drill.report.document import ConditionPart, FilesystemPart, MarkPart, PassPart, Report
+from signals.quantity import counted, format_bytes, format_duration
 
 KINDS = tuple(PLURALS)
 
@@ -117,7 +117,7 @@ def charts(report: Report) -> list[str]:
 
 def chart_drawings(report: Report) -> list[tuple[str, str]]:
     """The name and the SVG of each chart."""
-    bands = _bands(report, "band")
+    bands = _bands(report, report.reclaim_pressure, "band")
     ticks = [Tick(f"{r.kind} {r.name}, {r.seconds:.3f} s", r.seconds, r.kind) for r in report.removals]
     ticks = [Tick(tick.label, tick.seconds, tick.style if tick.style in KINDS else "sandbox") for tick in ticks]
     ticks += [Tick(f"{f.what}, {f.seconds:.3f} s", f.seconds, "fault") for f in report.faults]
@@ -154,7 +154,9 @@ def event_lanes(report: Report, prefix: str = "", origin: float = 0.0) -> list[L
         lanes.append(("pressure", [Span(f"{what}, {a:.2f} s to {b:.2f} s", a, b, "pressure") for what, a, b in spans]))
     if report.faults:
         lanes.append(("faults", [_event(f.what, f.seconds - origin, "fault") for f in report.faults]))
-    lanes.append(("condition", _bands(report, "condition", origin)))
+    lanes.append(("condition", _bands(report, report.reclaim_pressure, "condition", origin)))
+    if report.disk_pressure:
+        lanes.append(("kubelet's", _bands(report, report.disk_pressure, "condition", origin)))
     if report.ended_pods:
         lanes.append(
             ("ended pods", [_event(f"{pod.name} ended", pod.seconds - origin, "pod") for pod in report.ended_pods])
@@ -178,7 +180,7 @@ def figure(caption: str, drawing: str) -> str:
 def key(report: Report) -> str:
     """The meaning of the colours in this report."""
     kinds = [kind for kind in KINDS if any(removal.kind == kind for removal in report.removals)]
-    entries = [("band", "DiskPressure is reported")] if report.conditions else []
+    entries = [("band", "ReclaimPressure is reported")] if report.conditions else []
     entries += [(kind, f"{kind} removed") for kind in kinds]
     entries += [("fault", "fault triggered")] if report.faults else []
     entries += [("release", "minimum reclaim is reached")]
@@ -186,9 +188,9 @@ def key(report: Report) -> str:
     return f'<p class="key">{spans}</p>'
 
 
-def _bands(report: Report, style: str, origin: float = 0.0) -> list[Span]:
+def _bands(report: Report, periods: Iterable[ConditionPart], style: str, origin: float = 0.0) -> list[Span]:
     bands = []
-    for band in report.conditions:
+    for band in periods:
         began, ended = band.from_seconds - origin, _end(band.to_seconds, report) - origin
         until = "the end" if band.to_seconds is None else f"{ended:.3f} s"
         bands.append(Span(f"{band.condition}, {began:.3f} s to {until}", began, ended, style))
@@ -258,7 +260,7 @@ def _passes(passes: Sequence[PassPart]) -> str:
         timings = one.timings
         parts = (("lists", timings.list_seconds), ("plan", timings.plan_seconds), ("removals", timings.remove_seconds))
         of_which = ", ".join(f"{name} {format_duration(seconds)}" for name, seconds in parts)
-        measured = f"{format_bytes(one.measured.bytes or 0)}, {one.measured.inodes or 0} inodes"
+        measured = f"{format_bytes(one.measured.bytes or 0)}, {counted(one.measured.inodes or 0, 'inode')}"
         row = [
             f"{one.from_seconds:.3f} s",
             *([str(one.collector)] if several else []),

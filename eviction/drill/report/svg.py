@@ -12,7 +12,7 @@ from eviction.drill.report.chart import WIDTH, html_text
 from eviction.drill.report.css import COLOURS, DRAWING
 from eviction.drill.report.document import Report
 from eviction.drill.report.html import chart_drawings, lanes_drawing
-from signals.quantity import format_duration
+from signals.quantity import counted, format_duration
 
 NAMESPACE = "http://www.w3.org/2000/svg"
 FIRST_LINE, LINE = 44.0, 16.0  # where the lines below the title are
@@ -69,4 +69,4 @@ def _outcome(report: Report) -> str:
         facts.append(f"the first removal {format_duration(first)} after the mark was crossed")
     if relief is not None:
         facts.append(f"relieved after {format_duration(relief)}")
-    return f"{', '.join(facts)}; {len(report.removals)} objects removed"
+    return f"{', '.join(facts)}; {counted(len(report.removals), 'object')} removed"

@@ -117,12 +117,12 @@ def _point_json(sample: Sample, measured: Measurements) -> dict[str, Any]:
     return point
 
 
-def verdict_lines(result: DrillResult) -> list[str]:
+def verdict_lines(result: DrillResult, width: int | None = None) -> list[str]:
     """The expectations with what was measured, the times, and the verdict."""
-    rows = [["", "WHAT", "EXPECTED", "MEASURED"]]
+    rows = [["HELD", "WHAT", "EXPECTED", "MEASURED"]]
     words = {True: "ok", False: "NOT", None: "-"}
     rows += [[words[check.held], check.name, check.expected, check.seen] for check in result.checks]
-    lines, measured = table(rows) if result.checks else [], result.measurements
+    lines, measured = table(rows, width) if result.checks else [], result.measurements
     if measured.to_first_removal is not None and measured.to_relief is not None:
         lines += [
             "",
@@ -137,9 +137,10 @@ def verdict_lines(result: DrillResult) -> list[str]:
     return [*lines, "", f"{result.name}: {verdict}{' (simulated filesystem)' * result.simulated}"]
 
 
-def observation_lines(measured: Measurements) -> list[str]:
+def observation_lines(measured: Measurements, width: int | None = None) -> list[str]:
     """What was measured on a real node, for a run without expectations."""
-    rows = [["crossed a mark", "never" if measured.crossed is None else f"after {format_duration(measured.crossed)}"]]
+    rows = [["WHAT", "MEASURED"]]
+    rows += [["crossed a mark", "never" if measured.crossed is None else f"after {format_duration(measured.crossed)}"]]
     for what, took in (
         ("from crossing to the first removal", measured.to_first_removal),
         ("from crossing to the first relief", measured.to_first_relief),
@@ -158,7 +159,7 @@ def observation_lines(measured: Measurements) -> list[str]:
     pods = [pod.name for pod in measured.ended_pods]
     rows.append(["pods that ended", ", ".join([str(len(pods)), *pods[:NAMED], *["…"] * (len(pods) > NAMED)])])
     rows += [["meanwhile", f"{fault.what}, after {format_duration(fault.seconds)}"] for fault in measured.faults]
-    return table(rows)
+    return table(rows, width)
 
 
 def lowest(measured: Measurements) -> str:

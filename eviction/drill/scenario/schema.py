@@ -191,7 +191,8 @@ class FaultFields(StrictModel):
 
 
 class ConditionFields(StrictModel):
-    """When DiskPressure has to be reported, and when it has to end."""
+    """When ReclaimPressure has to be reported, and when it has to end. The scenario's thresholds stand for the
+    kubelet's, so it is the DiskPressure of a kubelet that has them."""
 
     never: bool = False
     comesWithin: str | None = None  # noqa: N815

@@ -332,7 +332,7 @@ class ObjectPattern:
 
 @dataclass(frozen=True, slots=True)
 class ConditionExpectation:
-    """When DiskPressure is reported. `never`: it must not be reported. `comes_within_seconds` of crossing a mark;
+    """When ReclaimPressure is reported. `never`: it must not be reported. `comes_within_seconds` of crossing a mark;
     `goes_within_seconds` of the last relief. None: at any time."""
 
     never: bool = False

@@ -30,7 +30,7 @@ def condition(**fields: Any) -> Changes:
 
 
 def condition_period(began: float, ended: float | None) -> Changes:
-    return {"condition_periods": (ConditionPeriod(NodeCondition.DISK_PRESSURE, began, ended),)}
+    return {"condition_periods": (ConditionPeriod(NodeCondition.RECLAIM_PRESSURE, began, ended),)}
 
 
 def pattern(text: str) -> ObjectPattern:
@@ -38,7 +38,7 @@ def pattern(text: str) -> ObjectPattern:
 
 
 HOLDS: dict[str, Changes] = {
-    "DiskPressure comes": {},
+    "ReclaimPressure comes": {},
     "in time": condition(comes_within_seconds=0.1, goes_within_seconds=0.6),
     "relieved in time": {"relieved_within_seconds": 0.3},
     "first removal in time": {"first_removal_within_seconds": 0.2},
@@ -54,11 +54,11 @@ HOLDS: dict[str, Changes] = {
 }
 
 BREAKS: dict[str, tuple[Changes, Changes, str]] = {
-    "DiskPressure never comes": ({}, {"condition_periods": ()}, "never came"),
-    "DiskPressure comes late": (condition(comes_within_seconds=0.1), condition_period(1.2, None), "after 0.200 s"),
-    "DiskPressure comes though it should not": (condition(never=True), {}, "after 1.010 s"),
-    "DiskPressure goes late": (condition(goes_within_seconds=0.4), {}, "after 0.500 s"),
-    "DiskPressure does not go": (condition(goes_within_seconds=9.0), condition_period(1.0, None), "did not go"),
+    "ReclaimPressure never comes": ({}, {"condition_periods": ()}, "never came"),
+    "ReclaimPressure comes late": (condition(comes_within_seconds=0.1), condition_period(1.2, None), "after 0.200 s"),
+    "ReclaimPressure comes though it should not": (condition(never=True), {}, "after 1.010 s"),
+    "ReclaimPressure goes late": (condition(goes_within_seconds=0.4), {}, "after 0.500 s"),
+    "ReclaimPressure does not go": (condition(goes_within_seconds=9.0), condition_period(1.0, None), "did not go"),
     "relieved late": ({"relieved_within_seconds": 0.1}, {}, "after 0.200 s"),
     "never relieved": ({"relieved_within_seconds": 9.0}, {"episodes": (Episode(1.0),)}, "not relieved"),
     "one of two never relieved": (
@@ -88,7 +88,7 @@ BREAKS: dict[str, tuple[Changes, Changes, str]] = {
     "too few inodes": ({"lowest": {Signal.NODEFS_INODES_FREE: 801}}, {}, "800 inodes"),
     "never seen": ({"lowest": {Signal.NODEFS_AVAILABLE: 0}}, {"samples": ()}, "not measured"),
     "too many passes": ({"passes_at_most": 0}, {}, "1"),
-    "not said": ({"says": "sorry"}, {}, "removed 1 objects"),
+    "not said": ({"says": "sorry"}, {}, "removed 1 object"),
     "nothing to say": ({"says": "sorry"}, {"passes": ()}, "there was no pass"),
     "not quiet": ({"quiet_seconds": 1.1}, {}, "for 1.000 s"),
     "a fault that was never triggered": ({"faults_triggered": 1}, {}, "0 triggered"),
@@ -124,7 +124,7 @@ def test_only_configured_expectations_are_judged() -> None:
     checks = judged(
         {"no_restarts": False, "new_pod_starts": False}, {"would_restart": ("a/b",), "new_pod_problem": None}
     )
-    assert [check.name for check in checks] == ["DiskPressure"]
+    assert [check.name for check in checks] == ["ReclaimPressure"]
 
 
 LAYERS = {name: (ImageLayer(name, 5 * MIB, 3),) for name in ("a:1", "b:1", "c:1")}

@@ -34,7 +34,7 @@ EVERYTHING = Expectation(
     quiet_seconds=0.5,
 )
 NOT_JUDGED = {
-    "DiskPressure goes",
+    "ReclaimPressure goes",
     "first removal",
     "pressure",
     "nothing",
@@ -59,14 +59,14 @@ def test_what_depends_on_the_node_of_the_scenario_is_not_judged() -> None:
     reasons = not_judged(Response.OURS)
     assert reasons.keys() == NOT_JUDGED
     assert all(text.startswith("not judged: ") for text in reasons.values())
-    assert not_judged(Response.OBSERVED).keys() == NOT_JUDGED | {"DiskPressure"}
+    assert not_judged(Response.OBSERVED).keys() == NOT_JUDGED | {"ReclaimPressure"}
 
 
 def test_what_can_be_measured_on_any_node_is_judged() -> None:
     """Relief, the first removal, the lowest point, named objects, quiet, and that pods go on."""
     judged = {c.name: c.held for c in judge_real(EVERYTHING, measurements(), Response.OURS) if c.held is not None}
     assert judged == {
-        "DiskPressure comes": True,
+        "ReclaimPressure comes": True,
         "relieved": True,
         "first removal": True,
         "lowest nodefs.available": True,

@@ -21,7 +21,7 @@ from signals.types import (
 from tests.drill.documents import MARK, MIB
 
 RELEASE = replace(MARK, min_reclaim=ThresholdValue(quantity=parse_quantity("5Mi")))
-PRESSURE = frozenset({NodeCondition.DISK_PRESSURE})
+PRESSURE = frozenset({NodeCondition.RECLAIM_PRESSURE})
 
 
 def observations_of(
@@ -109,6 +109,6 @@ def test_a_condition_period_lasts_from_its_first_to_its_last_report() -> None:
     for second, reported in enumerate([frozenset(), PRESSURE, PRESSURE, frozenset(), PRESSURE]):
         observer.record_conditions(reported, float(second))
     assert observer.condition_periods == [
-        ConditionPeriod(NodeCondition.DISK_PRESSURE, 1.0, 3.0),
-        ConditionPeriod(NodeCondition.DISK_PRESSURE, 4.0),
+        ConditionPeriod(NodeCondition.RECLAIM_PRESSURE, 1.0, 3.0),
+        ConditionPeriod(NodeCondition.RECLAIM_PRESSURE, 4.0),
     ]

@@ -107,7 +107,7 @@ def test_a_page_shows_marks_removals_and_conditions() -> None:
     )
     titles = texts(parsed(html), "title")
     assert "image a:1, 1.100 s" in titles
-    assert "DiskPressure, 1.010 s to 1.700 s" in titles
+    assert "ReclaimPressure, 1.010 s to 1.700 s" in titles
     assert "the runtime restarts, 1.150 s" in titles
     assert "a log grows, 0.00 s to 1.50 s" in titles
     assert "nodefs 10Mi = 10.0MiB" in texts(parsed(html), "text")
@@ -259,7 +259,7 @@ def test_times_of_an_observation_count_from_crossing() -> None:
 def test_the_lines_for_a_terminal_end_with_the_verdict() -> None:
     """What held, what did not, the times, and the verdict in the last line."""
     lines = verdict_lines(result(held=False))
-    assert any(line.startswith("NOT  new pod") for line in lines)
+    assert any(line.startswith("NOT   new pod") for line in lines)
     assert "from crossing the mark to the first removal: 100ms" in lines
     assert lines[-1] == "small: NOT everything held"
 

@@ -61,7 +61,7 @@ MUTATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "programs-misbehave": ({"relieved_within_seconds": 0.0}, "relieved"),
     "rotated-logs": ({"goes": ("log default_web_*",)}, "log default_web_*"),
     "reboot-hold-off": ({"first_removal_within_seconds": 0.0}, "first removal"),
-    "rollout-pull": ({"condition": ConditionExpectation(never=True)}, "DiskPressure"),
+    "rollout-pull": ({"condition": ConditionExpectation(never=True)}, "ReclaimPressure"),
     "runtime-away": ({"faults_triggered": 2}, "faults"),
     "runtime-restart": ({"faults_triggered": 2}, "faults"),
     "shared-layers": ({"stays": ("image registry.example/stack-05:1",)}, "image registry.example/stack-05:1"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from eviction.cli.dashboard import BLOCKS, bar, panels, plain, sparkline
 from tests.pure.values import GIB, MIB
@@ -17,6 +19,7 @@ def status(**fields: Any) -> dict[str, Any]:
         "doing": None,
         "paused_for_seconds": 0.0,
         "conditions": [],
+        "disk_pressure": None,
         "layout": "single",
         "observations": [
             {"signal": "nodefs.available", "available": 6 * GIB, "capacity": 10 * GIB, "stale": False},
@@ -31,7 +34,7 @@ def status(**fields: Any) -> dict[str, Any]:
                 "started": "2026-11-21T07:00:00.000Z",
                 "acted_on": {"signal": "nodefs.available"},
                 "result": "not_enough",
-                "reason": "removed 1 objects",
+                "reason": "removed 1 object",
                 "removals": [
                     {"kind": "image", "name": "old/app:1", "result": "removed", "freed": {"bytes": 40 * MIB}},
                     {"kind": "image", "name": "not/this:1", "result": "failed", "freed": {"bytes": 0}},
@@ -49,12 +52,12 @@ def screen(width: int = 100, past: dict[str, list[int]] | None = None, **fields:
 def test_the_screen_shows_state_marks_passes_and_removals() -> None:
     """Amounts, time to the mark, results with their reason, and only real removals."""
     shown = screen()
-    assert "no DiskPressure  watching  layout single  last observation 0.2 s ago" in shown
+    assert "no ReclaimPressure\nwatching  layout single  last observation 0.2 s ago\n" in shown
     assert "6.0GiB  60%" in shown
     assert "8s" in shown
     assert "> 1 day" in shown
-    assert "07:00:00 nodefs.available not_enough removed 1 objects" in shown
-    assert "40.0MiB image      old/app:1" in shown
+    assert "TIME     SIGNAL           RESULT     REASON\n07:00:00 nodefs.available not_enough removed 1 object" in shown
+    assert "     FREED KIND       NAME\n   40.0MiB image      old/app:1" in shown
     assert "not/this:1" not in shown
 
 
@@ -67,18 +70,18 @@ def test_pressure_and_a_pause_are_shown() -> None:
     """The condition, what is being done, the length of the pause, the signal below its mark."""
     low = [{"signal": "nodefs.available", "available": GIB, "capacity": 10 * GIB, "stale": False}]
     shown = screen(
-        conditions=["DiskPressure"], doing="relieving nodefs.available", paused_for_seconds=5.0, observations=low
+        conditions=["ReclaimPressure"], doing="relieving nodefs.available", paused_for_seconds=5.0, observations=low
     )
-    assert "DiskPressure  relieving nodefs.available  paused for 5s" in shown
+    assert "ReclaimPressure (below our mark)\nrelieving nodefs.available, next try in 5s  layout" in shown
     assert "below" in shown
-    (line,) = panels(status(conditions=["DiskPressure"], observations=low), {}, 80)[1].lines
+    (_, line) = panels(status(conditions=["ReclaimPressure"], observations=low), {}, 80)[1].lines
     assert {piece.style for piece in line} >= {"bad"}
 
 
 def test_a_stale_reading_is_no_pressure() -> None:
     """It is shown as stale, in the style of a warning."""
     stale = [{"signal": "nodefs.available", "available": GIB, "capacity": 10 * GIB, "stale": True}]
-    (line,) = panels(status(observations=stale), {}, 80)[1].lines
+    (_, line) = panels(status(observations=stale), {}, 80)[1].lines
     assert "stale" in "".join(piece.text for piece in line)
     assert "bad" not in {piece.style for piece in line}
 
@@ -92,13 +95,80 @@ def test_before_the_first_observation_the_screen_says_so() -> None:
 
 @pytest.mark.parametrize("width", [1, 40, 79, 80, 120, 300])
 def test_no_line_is_wider_than_the_screen(width: int) -> None:
-    """From 40 columns on; a long reason is cut, not wrapped."""
-    long = status(doing="x")
+    """From 40 columns on; a long reason is cut, not wrapped. Every column has a head."""
+    long = status(
+        doing="relieving nodefs.available",
+        conditions=["DiskPressure", "ReclaimPressure"],
+        disk_pressure=True,
+        held_off="paused until 2026-11-23T04:00:00Z (reclaimd resume ends it)",
+        dry_run=True,
+    )
     long["passes"][0]["reason"] = "because " * 100
     long["passes"][0]["removals"][0]["name"] = "registry.example/" + "very" * 100
     past = {"nodefs.available": list(range(0, 10 * GIB, GIB // 50))}
     shown = plain(panels(long, past, width), width)
-    assert max(len(line) for line in shown[2:]) <= max(width, max(width, 80))
+    assert max(map(len, shown)) <= max(width, 40)
+    for title, heads in HEADS.items():
+        (number,) = (number for number, line in enumerate(shown) if line.startswith(f"-- {title} "))
+        left_out = set(heads.split()) - set(shown[number + 1].split())
+        assert left_out <= ({"USED", "PAST", "REASON"} if width < 60 else set())
+
+
+HEADS = {"filesystems": "SIGNAL AVAILABLE FREE USED TO MARK PAST", "last passes": "TIME SIGNAL RESULT REASON"}
+SIGNALS = [f"{role}.{unit}" for role in ("nodefs", "imagefs", "containerfs") for unit in ("available", "inodesFree")]
+
+
+def crowded(signals: int) -> dict[str, Any]:
+    """A node that has all there is to show: six signals, many passes and removals, two reasons to remove nothing."""
+    names = [*SIGNALS, *(f"buildcache-{number}.available" for number in range(signals - len(SIGNALS)))]
+    record = status()["passes"][0]
+    return status(
+        held_off="the kubelet does not answer on /healthz; nothing is removed for another 280 s after the start",
+        dry_run=True,
+        observations=[{"signal": name, "available": GIB, "capacity": 10 * GIB, "stale": False} for name in names],
+        thresholds=[{"signal": name, "effective": 2 * GIB, "headroom_seconds": 8.1} for name in names],
+        passes=[{**record, "removals": record["removals"] * 3} for _ in range(9)],
+    )
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(("width", "height", "titles"), [(80, 23, 4), (60, 14, 2), (120, 50, 4)])
+def test_the_screen_is_no_higher_than_the_terminal_and_keeps_state_and_gauges(
+    width: int, height: int, titles: int
+) -> None:
+    """At 80x24 all four panels, at 60x15 the first two; the last row is for the cursor."""
+    shown = plain(panels(crowded(len(SIGNALS)), {}, width, height), width)
+    assert len(shown) <= height
+    assert sum(line.startswith("-- ") for line in shown) == titles
+    assert shown[1] == "ReclaimPressure (was below our mark)" or shown[1].startswith("no ReclaimPressure")
+    for name in SIGNALS:
+        assert any(line.startswith(f"{name} ") for line in shown)
+
+
+@given(st.integers(1, 60), st.integers(1, 22), st.integers(0, 9), st.integers(0, 9))
+def test_whatever_there_is_to_show_it_is_as_high_as_it_may_be(
+    height: int, signals: int, passes: int, removals: int
+) -> None:
+    """From 9 rows on: the state, a gauge, and what else fits; each panel has its title and an entry."""
+    full = crowded(signals)
+    record = full["passes"][0]
+    full["passes"] = [{**record, "removals": record["removals"][:removals]} for _ in range(passes)]
+    shown = panels(full, {}, 80, height)
+    assert sum(panel.rows for panel in shown) <= max(height, 9)
+    assert all(len(panel.lines) >= 1 for panel in shown)
+    assert len(panels(full, {}, 80)) == 4
+
+
+def test_what_keeps_the_daemon_from_removing_is_on_the_screen() -> None:
+    """A hold-off with its reason and its end, a pause, a dry run; nothing of it otherwise."""
+    assert "held off" not in screen()
+    assert "dry run" not in screen()
+    held = "the kubelet does not answer on /healthz; nothing is removed for another 280 s after the start"
+    assert f"held off: {held}\n" in screen(held_off=held, width=120)
+    assert "held off: paused until 2026-11-23T04:00:00Z" in screen(held_off="paused until 2026-11-23T04:00:00Z (x)")
+    assert "a dry run (dryRun): nothing is removed" in screen(dry_run=True)
+    small = " ".join("\n".join(plain(panels(status(held_off=held), {}, 60, 14), 60)).split())
+    assert f"held off: {held}" in small, "its end too"
 
 
 def test_control_characters_of_names_are_escaped() -> None:

@@ -239,7 +239,7 @@ def test_our_drop_ins_override_our_file(files: Files) -> None:
     second.write_text(OURS + "evictionHard: {imagefs.available: 6Gi}\n")
     assert only(files.load(evictionHard={IMAGEFS: "7Gi"}), IMAGEFS).text() == "7Gi"
     second.write_text("kind: x\n")
-    with pytest.raises(ConfigurationError, match=r"2\.conf: apiVersion must be"):
+    with pytest.raises(ConfigurationError, match=r"2\.conf: apiVersion is missing"):
         files.load()
 
 

@@ -191,13 +191,13 @@ def test_other_fields_are_ignored(kubelets: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("imageGCHighThresholdPercent: '85'\n", "imageGCHighThresholdPercent: input should be a valid integer, but it"),
-        ("imageGCHighThresholdPercent: true\n", "imageGCHighThresholdPercent: input should be a valid integer"),
+        ("imageGCHighThresholdPercent: '85'\n", "imageGCHighThresholdPercent: must be a whole number, but it"),
+        ("imageGCHighThresholdPercent: true\n", "imageGCHighThresholdPercent: must be a whole number"),
         ("evictionHard: {nodefs.available: 10}\n", "evictionHard.nodefs.available: must be a text, in quotes"),
-        ("evictionHard: [a]\n", "evictionHard: input should be a valid dictionary"),
+        ("evictionHard: [a]\n", "evictionHard: must be a mapping of names to values"),
         ("evictionPressureTransitionPeriod: 30\n", "evictionPressureTransitionPeriod: must be a text, in quotes"),
         ("evictionPressureTransitionPeriod: 1d\n", "evictionPressureTransitionPeriod: '1d' is not a Go duration"),
-        ("mergeDefaultEvictionSettings: 'true'\n", "mergeDefaultEvictionSettings: input should be a valid boolean"),
+        ("mergeDefaultEvictionSettings: 'true'\n", "mergeDefaultEvictionSettings: must be true or false"),
         ("containerRuntimeEndpoint: 5\n", "containerRuntimeEndpoint: must be a text"),
         ("evictionHard: {nodefs.available: '0'}\n", "evictionHard: nodefs.available: must be above 0"),
         ("evictionSoft: {nodefs.available: 5%}\n", "evictionSoft: nodefs.available: needs a grace period"),
@@ -257,7 +257,7 @@ def test_all_problems_of_validation_are_reported_together(kubelets: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", f"apiVersion must be '{API_VERSION}', but it was None"),
+        ("", f"apiVersion is missing; it must be '{API_VERSION}'"),
         ("apiVersion: v1\n", f"apiVersion must be '{API_VERSION}', but it was 'v1'"),
         (f"apiVersion: {API_VERSION}\nkind: Pod\n", f"kind must be '{KIND}', but it was 'Pod'"),
         (HEAD + "a: [\n", "not readable as YAML"),

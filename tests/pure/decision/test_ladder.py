@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eviction.configuration.effective import load
 from eviction.decision.ladder import LadderMark, LateThreshold, image_gc_mark, ladder, later_than_kubelet
+from eviction.decision.threshold_config import KUBELET_EVICTION_HARD, EvictionMaps, parse_threshold_config
 from eviction.reporting.explain import late_threshold_sentence
 from eviction.types import Threshold
 from signals.types import KUBELET_SIGNALS, Signal
@@ -41,6 +43,22 @@ def test_a_signal_without_a_reading_has_no_mark() -> None:
     assert found == (LadderMark(NODEFS, GIB, "hard 1Gi", "reclaimd"),)
     assert ladder([threshold(NODEFS, "1Gi")], [], None, SEEN) == (LadderMark(NODEFS, GIB, "hard 1Gi", "reclaimd"),)
     assert ladder([], [], None, {}) == ()
+
+
+@pytest.mark.parametrize("capacity", [10**9, 100 * GIB, 7 * GIB + 1])
+def test_by_default_we_act_before_the_kubelets_image_gc(capacity: int) -> None:
+    """15% + 5% of imagefs: at 80% use, and image GC at 85%, where the kubelet's own threshold is, too."""
+    seen = {IMAGEFS: observation(IMAGEFS, capacity, capacity)}
+    configuration = load(None, {}, {"kubeletConfig": ""})
+    kubelets = parse_threshold_config(EvictionMaps(KUBELET_EVICTION_HARD, {}, {}, {})).thresholds
+    marks = ladder(configuration.thresholds, kubelets, (85, 80), seen)
+    starts = [mark for mark in marks if not mark.what.startswith("image GC frees")]
+    assert [(mark.whose, mark.what) for mark in starts] == [
+        ("reclaimd", "hard 15% + 5%"),
+        ("kubelet", "image GC starts at 85%"),
+        ("kubelet", "hard 15%"),
+    ]
+    assert abs(starts[0].mark - capacity // 5) <= 2 * capacity // 10**6, "a percentage is held in single precision"
 
 
 def test_marks_with_a_margin_stand_at_their_sum() -> None:

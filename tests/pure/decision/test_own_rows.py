@@ -64,7 +64,7 @@ def test_a_function_relieves_the_thresholds_of_the_rows_that_name_it() -> None:
 
 
 def test_its_pressure_is_not_the_nodes() -> None:
-    """DiskPressure is about the kubelet's filesystems; the pass is made all the same."""
+    """ReclaimPressure is about the kubelet's filesystems; the pass is made all the same."""
     config = EvictionConfig((Threshold(CACHE, percent("10%")),), rows=ROWS)
     state, decision = synchronize(ManagerState(config), seen(None, buildcache_available=5), 1.0)
     assert (decision.conditions, decision.row) == (frozenset(), ("prune",))

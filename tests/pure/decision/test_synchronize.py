@@ -23,12 +23,12 @@ from tests.pure.values import GIB, MIB, observation, threshold
 NODEFS, INODES = Signal.NODEFS_AVAILABLE, Signal.NODEFS_INODES_FREE
 IMAGEFS = Signal.IMAGEFS_AVAILABLE
 C, I = DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES  # noqa: E741 # the table's
-PRESSURE = frozenset({NodeCondition.DISK_PRESSURE})
+PRESSURE = frozenset({NodeCondition.RECLAIM_PRESSURE})
 NONE: frozenset[NodeCondition] = frozenset()
 
 
 def test_a_hard_threshold_is_acted_on_at_once() -> None:
-    """1 byte below 1Gi: DiskPressure, and the whole row, at once."""
+    """1 byte below 1Gi: ReclaimPressure, and the whole row, at once."""
     hard = threshold(NODEFS, "1Gi")
     decision = Story(hard).nodefs(0.0, GIB - 1)
     assert decision == Decision(PRESSURE, (hard,), hard, (C, I), FsLayout.SINGLE)

@@ -24,7 +24,7 @@ from tests.pure.values import GIB, MIB, observation, threshold, value
 NODEFS, INODES = Signal.NODEFS_AVAILABLE, Signal.NODEFS_INODES_FREE
 IMAGEFS, CONTAINERFS = Signal.IMAGEFS_AVAILABLE, Signal.CONTAINERFS_AVAILABLE
 C, I = DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES  # noqa: E741 # the table's
-PRESSURE = frozenset({NodeCondition.DISK_PRESSURE})
+PRESSURE = frozenset({NodeCondition.RECLAIM_PRESSURE})
 NONE: frozenset[NodeCondition] = frozenset()
 
 

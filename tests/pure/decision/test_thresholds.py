@@ -28,7 +28,7 @@ from tests.pure.values import GIB, MIB, observation, threshold, value
 
 NODEFS, NODEFS_INODES = Signal.NODEFS_AVAILABLE, Signal.NODEFS_INODES_FREE
 IMAGEFS, IMAGEFS_INODES = Signal.IMAGEFS_AVAILABLE, Signal.IMAGEFS_INODES_FREE
-PRESSURE = NodeCondition.DISK_PRESSURE
+PRESSURE = NodeCondition.RECLAIM_PRESSURE
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_a_grace_period_ends_inclusively(grace_seconds: float, held_seconds: flo
     assert thresholds_met_grace_period({one: 100.0}, 100.0 + held_seconds) == ((one,) if served else ())
 
 
-def test_every_disk_signal_raises_disk_pressure() -> None:
+def test_every_disk_signal_raises_our_condition() -> None:
     """One condition for all six, and none for none."""
     assert all(node_conditions([threshold(signal, "1")]) == {PRESSURE} for signal in KUBELET_SIGNALS)
     assert node_conditions([]) == frozenset()

@@ -45,6 +45,6 @@ def pass_of(
         (function,),
         measured_bytes=13 * MIB,
         result=result,
-        reason="removed 1 objects",
+        reason="removed 1 object",
         after=observations,
     )

@@ -14,10 +14,12 @@ from eviction.history_file.entries import (
     pass_records,
     periodic_records,
 )
-from eviction.history_file.table import LEFT_OUT_FIRST, history_lines
+from eviction.history_file.table import history_lines
+from eviction.reporting.tables import LEFT_OUT_FIRST
 from reclaim.types import ReclaimResult, Result
 from tests.pure.history_file.documents import outcome, pass_of
 
+FIRST = LEFT_OUT_FIRST["history"]
 WALL = 1_800_000_000.0
 LONG = "registry.example/" + "team/" * 30 + "app:1.2"
 DOCUMENTS = list(
@@ -63,8 +65,8 @@ def test_lines_fit_the_terminal_and_columns_go_in_the_stated_order(width: int) -
     lines = history_lines(DOCUMENTS, width)
     assert max(map(len, lines)) <= width
     head = lines[0].split()
-    left_out = [title for title in LEFT_OUT_FIRST if title not in head]
-    assert left_out == list(LEFT_OUT_FIRST[: len(left_out)])
+    left_out = [title for title in FIRST if title not in head]
+    assert left_out == list(FIRST[: len(left_out)])
     assert {"TIME", "RESULT", "NAME"} <= set(head)
     if width == 80:
         assert left_out == ["PASS", "FREED", "REASON"]

@@ -63,9 +63,33 @@ def test_a_story_is_replayed() -> None:
     was, made = replay(through_json(story.history))
     assert was == made
     assert [entry["acted_on"] for entry in made] == [0, 0, None]
-    assert [entry["conditions"] for entry in made] == [["DiskPressure"]] * 3
+    assert [entry["conditions"] for entry in made] == [["ReclaimPressure"]] * 3
     assert made[0]["row"] == ["DeleteAllUnusedContainers", "DeleteUnusedImages"]
     assert [entry["layout"] for entry in made] == ["single"] * 3
+
+
+@pytest.mark.regression
+def test_a_dump_of_an_older_daemon_is_replayed() -> None:
+    """It has no thresholds of the kubelet, and calls our own condition by the name of the kubelet's."""
+    story = Remembered(HARD)
+    for now, available in ((0.0, GIB - 1), (10.0, 5 * GIB)):
+        story.nodefs(now, available)
+    dump = through_json(story.history)
+    assert dump["state"].pop("kubelets") is None
+    older = json.loads(json.dumps(dump).replace("ReclaimPressure", "DiskPressure"))
+    was, made = replay(older)
+    assert was == made
+    assert made[1]["conditions"] == ["ReclaimPressure"]
+
+
+def test_the_kubelets_thresholds_are_in_the_dump() -> None:
+    """Its DiskPressure follows from them."""
+    story = Remembered(HARD)
+    story.state = replace(story.state, config=replace(story.state.config, kubelets=(HARD,)))
+    story.nodefs(0.0, GIB - 1)
+    was, made = replay(through_json(story.history))
+    assert was == made
+    assert made[0]["conditions"] == ["DiskPressure", "ReclaimPressure"]
 
 
 def test_a_changed_dump_is_replayed_with_other_decisions() -> None:
@@ -118,7 +142,7 @@ def test_thresholds_that_a_reload_removed_are_in_the_dump() -> None:
         == made
         == [
             {
-                "conditions": ["DiskPressure"],
+                "conditions": ["ReclaimPressure"],
                 "thresholds_met": [],
                 "acted_on": None,
                 "others": [],

@@ -75,7 +75,7 @@ def record(
     )  # fmt: skip
 
 
-FREED = "removed 1 objects, freed 20.0MiB and 30 inodes"
+FREED = "removed 1 object, freed 20.0MiB and 30 inodes"
 NONE = "removed 0 objects, freed 20.0MiB and 30 inodes"
 STILL = "still under pressure: nodefs.available"
 STALE = observations_of(observation(Signal.IMAGEFS_AVAILABLE, 50 * GIB, stale=True))
@@ -104,7 +104,7 @@ STALE = observations_of(observation(Signal.IMAGEFS_AVAILABLE, 50 * GIB, stale=Tr
         (
             record(outcome(Result.REMOVED), outcome(Result.FAILED), still_met=(LOW,), eligible_in_seconds=90.0),
             PassResult.NOT_ENOUGH,
-            f"{FREED}; {STILL}; 1 removals failed, the next object is old enough in 90 s",
+            f"{FREED}; {STILL}; 1 removal failed, the next object is old enough in 90 s",
         ),
         (
             record(outcome(Result.REMOVED), after=STALE),
@@ -143,7 +143,7 @@ def test_a_dry_run_that_could_list_a_part_says_what_is_missing() -> None:
     ended = with_result(record(outcome(Result.PLANNED), error="ListImages failed"), dry_run=True)
     assert ended.result is PassResult.DRY_RUN
     assert ended.reason == (
-        "could not read everything: ListImages failed; of the rest it would remove 1 objects of nominally 10.0MiB"
+        "could not read everything: ListImages failed; of the rest it would remove 1 object of nominally 10.0MiB"
     )
     assert exit_code(ended) == EXIT_RUNTIME
 

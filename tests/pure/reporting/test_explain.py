@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from eviction.decision.reclaim_table import DELETE_UNUSED_IMAGES
 from eviction.reporting.explain import (
     REASONS,
+    counts_table,
     names_of_removed,
     no_effect_sentences,
     outcome_row,
@@ -116,6 +117,15 @@ def test_nothing_to_show_is_no_table() -> None:
     assert len(outcomes_table([Outcome(GOING)])) == 2
 
 
+def test_kept_objects_are_counted_by_reason() -> None:
+    """The most first; objects without a size are counted all the same."""
+    image = GOING._replace(action=Action.KEEP, reason=Reason.IN_USE)
+    head, first, second = counts_table([Outcome(STAYING), *[Outcome(image)] * 2])
+    assert head.split() == ["COUNT", "KIND", "SIZE", "REASON", "RULE", "IN", "WORDS"]
+    assert first.split() == ["2", "image", "2.0MiB", "in_use", "kubelet", "a", "container", "uses", "it"]
+    assert second.split() == ["1", "container", "-", "running", "kubelet", "is", "running"]
+
+
 def test_a_pass_is_shown_from_signal_to_result() -> None:
     """The signal, the row, each object, the result, measured and nominal bytes."""
     mark = threshold(Signal.NODEFS_AVAILABLE, "10%")
@@ -148,34 +158,6 @@ def test_a_name_of_one_mebibyte_makes_no_table_of_megabytes() -> None:
     named = [Verdict(Kind.IMAGE, str(number), "x", Action.KEEP, Reason.RUNNING) for number in range(100)]
     named[0] = named[0]._replace(name="x" * (1 << 20))
     assert sum(map(len, outcomes_table(map(Outcome, named)))) < 100 * 1024
-
-
-ROWS = [["RESULT", "NAME", "REASON", "IN WORDS"], ["keep", "registry.example/app:1", "in_use", "a container uses it"]]
-
-
-def test_a_table_that_is_wider_than_the_terminal_has_two_lines_a_row() -> None:
-    """As many columns on the right as necessary go to the second line; none where all fit or there is no terminal."""
-    assert table(ROWS) == table(ROWS, 80) == table(ROWS, 59)
-    assert table(ROWS, 58) == [
-        "RESULT  NAME                    REASON",
-        "    IN WORDS",
-        "keep    registry.example/app:1  in_use",
-        "    a container uses it",
-    ]
-    assert table(ROWS, 35) == [
-        "RESULT  NAME",
-        "    REASON  IN WORDS",
-        "keep    registry.example/app:1",
-        "    in_use  a container uses it",
-    ]
-
-
-def test_one_long_name_does_not_move_its_column_to_the_second_line() -> None:
-    """Only that cell exceeds the width."""
-    long = ["keep", "x" * 100, "in_use", "a container uses it"]
-    lines = table([*ROWS, long], 60)
-    assert lines[2].split() == ["keep", "registry.example/app:1"]
-    assert lines[4] == f"keep    {'x' * 100}"
 
 
 def test_nothing_freed_is_no_column() -> None:

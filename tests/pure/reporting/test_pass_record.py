@@ -124,7 +124,7 @@ def test_a_pass_is_one_json_document() -> None:
         started_wall=0.0,
         trigger=Trigger.WATCH,
         observations=seen,
-        decision=Decision(frozenset({NodeCondition.DISK_PRESSURE}), (LOW,), LOW, row, FsLayout.SINGLE),
+        decision=Decision(frozenset({NodeCondition.RECLAIM_PRESSURE}), (LOW,), LOW, row, FsLayout.SINGLE),
         row=row,
         functions=(ReclaimResult("DeleteUnusedImages", (GONE,), (STAYS,), MIB, error="lost"),),
         measured_bytes=2 * MIB,
@@ -137,7 +137,7 @@ def test_a_pass_is_one_json_document() -> None:
     )
     document = json.loads(json.dumps(pass_json(record), allow_nan=False))
     assert (document["id"], document["trigger"], document["layout"]) == ("abc", "watch", "single")
-    assert document["conditions"] == ["DiskPressure"]
+    assert document["conditions"] == ["ReclaimPressure"]
     assert document["acted_on"]["signal"] == document["still_met"][0]["signal"] == "nodefs.available"
     assert document["row"] == ["DeleteAllUnusedContainers", "DeleteUnusedImages"]
     assert [one["id"] for one in document["removals"] + document["kept"]] == ["sha256:1", "c"]

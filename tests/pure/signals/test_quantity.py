@@ -16,6 +16,7 @@ from signals.quantity import (
     PERCENTAGE_FORMS,
     QUANTITY_FORMS,
     QuantityError,
+    counted,
     format_bytes,
     format_duration,
     format_quantity,
@@ -302,3 +303,9 @@ def test_bytes_for_people_have_one_decimal_and_a_binary_unit(amount: int, text: 
 def test_seconds_for_people_have_at_most_two_units(seconds: float, text: str) -> None:
     """The two largest units that are not zero are shown."""
     assert format_duration(seconds) == text
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 objects"), (1, "1 object"), (2, "2 objects"), (-1, "-1 objects")])
+def test_a_number_of_things_has_their_plural(number: int, text: str) -> None:
+    """One object, all other numbers objects."""
+    assert counted(number, "object") == text

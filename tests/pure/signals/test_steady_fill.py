@@ -182,12 +182,57 @@ def test_polls_tell_a_jump_from_a_fill_between_two_observations() -> None:
     assert filled_up.fastest == jumped.fastest == 400 * MIB
 
 
-def test_the_fastest_steady_rate_is_halved_every_minute_and_no_jump_raises_it() -> None:
-    """What is shown as the time to a mark does not jump either."""
-    steady = seen(filled(20 * MIB, [POLL] * 50))
-    later = update_fill_rate(steady, steady.available - GIB, steady.time + 60.0)
-    assert later.fastest_steady == pytest.approx(10 * MIB, rel=0.01)
-    assert later.fastest == pytest.approx(GIB / 60.0)
+@pytest.mark.parametrize("interval", [POLL, 0.1, 1.0, 10.0])
+def test_the_present_rate_of_a_fill_that_goes_on_is_its_rate(interval: float) -> None:
+    """However often it is read."""
+    assert seen(filled(20 * MIB, [interval] * 50)).present_rate == pytest.approx(20 * MIB, rel=0.01)
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    ("silence_seconds", "at_most"), [(1.0, 30 * MIB), (3.0, 10 * MIB), (10.0, 3 * MIB), (31.0, 0), (480.0, 0)]
+)
+@pytest.mark.parametrize("trickle", [0, 4096])
+def test_a_fill_that_has_stopped_is_over_within_seconds(silence_seconds: float, at_most: float, trickle: int) -> None:
+    """After 500 MiB/s for 2 s the present rate falls as the silence grows; what a log writes meanwhile is none of it.
+    The fastest fill, by which the next reading is chosen, forgets slowly as before."""
+    readings = filled(500 * MIB, [POLL] * 200)
+    began, fallen = readings[-1]
+    steps = round(silence_seconds / 0.5)
+    silent = [(began + 0.5 * (count + 1), fallen + trickle * (count + 1)) for count in range(steps)]
+    stopped = seen([*readings, *silent])
+    assert stopped.present_rate <= max(at_most, 2 * trickle) * 1.01
+    assert stopped.fastest >= 500 * MIB * 0.5 ** (silence_seconds / 60.0) * 0.99
+
+
+@pytest.mark.parametrize("interval", [POLL, 0.5])
+def test_a_fill_in_bursts_goes_on_between_them(interval: float) -> None:
+    """100 MiB every 5 s, as ext4 commits: it is shown as 15 to 25 MiB/s at any moment, not as silence."""
+    shown = []
+    for now in range(300, 600):
+        time = now / 10.0
+        readings = [(count * interval, 100.0 * MIB * (count * interval // 5)) for count in range(int(time / interval))]
+        shown.append(seen(readings).present_rate)
+    assert min(shown) > 14 * MIB
+    assert max(shown) < 27 * MIB
+
+
+changes = st.lists(st.tuples(st.floats(0.002, 11.0), st.integers(-(2**33), 2**33)), min_size=2, max_size=60)
+
+
+@given(changes, st.floats(0.01, 100.0))
+def test_the_present_rate_is_consistent_with_the_silence(readings: list[tuple[float, int]], silence: float) -> None:
+    """Whatever was read before: never above the steady rate, after a silence no more than the largest burst in it, and
+    0 after 30 s of it."""
+    fill = update_fill_rate(None, 1 << 60, 0.0)
+    for interval, fallen in readings:
+        fill = update_fill_rate(fill, fill.available - fallen, fill.time + interval)
+    assert 0.0 <= fill.present_rate <= fill.steady_rate
+    after = update_fill_rate(fill, fill.available, fill.time + silence)
+    most = sum(step.fall for step in fill.steps if step.fall > 0)
+    assert after.present_rate <= most / silence * (1 + 1e-9)
+    if silence > FARTHEST_SECONDS:
+        assert after.present_rate == 0.0
 
 
 def test_no_more_than_64_steps_are_kept() -> None:

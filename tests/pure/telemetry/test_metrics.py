@@ -73,9 +73,20 @@ def test_a_scrape_has_the_last_observation() -> None:
     assert found['reclaimd_signal_stale{signal="nodefs.available"}'] == 0
     assert found['reclaimd_threshold{kind="hard",signal="nodefs.available"}'] == 10 * GIB
     assert found['reclaimd_headroom_seconds{kind="hard",signal="nodefs.available"}'] == 12.5
-    assert found['reclaimd_condition{condition="DiskPressure"}'] == 0
+    assert found['reclaimd_condition{condition="ReclaimPressure"}'] == 0
     assert found["reclaimd_heartbeat_age_seconds"] == 0.5
     assert found["reclaimd_held_off"] == 0
+
+
+@pytest.mark.parametrize(("known", "reported", "value"), [(False, set(), None), (True, set(), 0.0), (True, {1}, 1.0)])
+def test_disk_pressure_has_a_series_where_the_kubelets_marks_are_known(
+    known: bool, reported: set[int], value: float | None
+) -> None:
+    """1 while the kubelet's own mark is crossed, whatever ours is."""
+    conditions = frozenset({NodeCondition.DISK_PRESSURE} if reported else ())
+    found = scraped(Metrics(lambda: replace(QUIET, conditions=conditions, kubelets_marks_known=known)))
+    assert found.get('reclaimd_condition{condition="DiskPressure"}') == value
+    assert found['reclaimd_condition{condition="ReclaimPressure"}'] == 0
 
 
 def test_the_table_of_metrics_is_that_of_a_scrape() -> None:
@@ -105,9 +116,9 @@ def test_records_of_the_history_are_counted() -> None:
 
 def test_pressure_and_hold_off_have_gauges() -> None:
     """1 while the condition is reported, 1 while nothing may be removed."""
-    pressed = replace(QUIET, conditions=frozenset({NodeCondition.DISK_PRESSURE}))
+    pressed = replace(QUIET, conditions=frozenset({NodeCondition.RECLAIM_PRESSURE}))
     found = scraped(Metrics(lambda: pressed, lambda: "the kubelet does not answer"))
-    assert found['reclaimd_condition{condition="DiskPressure"}'] == 1
+    assert found['reclaimd_condition{condition="ReclaimPressure"}'] == 1
     assert found["reclaimd_held_off"] == 1
 
 

@@ -99,13 +99,43 @@ def test_status_shows_signals_marks_conditions_and_passes(machine: Machine, daem
     text = reclaimd_here("status", "--config", str(machine.file))
     assert text.returncode == 0
     lines = text.stdout.splitlines()
-    assert lines[0].startswith("no DiskPressure; ")
+    assert lines[0].startswith("no ReclaimPressure; ")
     assert lines[0].endswith("; layout not known yet")
     assert lines[1].startswith("held off: the kubelet does not answer on /healthz; nothing is removed for another ")
     assert lines[2].split() == ["SIGNAL", "AVAILABLE", "MARK", "TIME", "TO", "THE", "MARK"]
     assert lines[3].split()[:1] == ["nodefs.available"]
     assert lines[3].split()[2] == "1.0KiB"
     assert lines[-1] == "no passes yet"
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(("ours", "kubelets"), [("1Ki", "1Ki"), ("8Ei", "1Ki"), ("8Ei", "8Ei")])
+def test_our_mark_and_the_kubelets_are_told_apart(machine: Machine, ours: str, kubelets: str) -> None:
+    """In status, check, log and their JSON: ReclaimPressure is about our mark, DiskPressure about the kubelet's."""
+    hard = f"evictionHard: {{nodefs.available: {kubelets}}}\n"
+    head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+    (machine.directory / "kubelet.yaml").write_text(head + hard)
+    machine.configure({"nodefs.available": ours}, kubeletConfig=str(machine.directory / "kubelet.yaml"))
+    expected = {"ReclaimPressure": ours == "8Ei", "DiskPressure": kubelets == "8Ei"}
+    conditions = sorted(name for name, reported in expected.items() if reported)
+    words = ", ".join(
+        [
+            "ReclaimPressure (below our mark)" if expected["ReclaimPressure"] else "no ReclaimPressure",
+            "DiskPressure (below the kubelet's own mark)" if expected["DiskPressure"] else "no DiskPressure",
+        ]
+    )
+    with Daemon("--config", str(machine.file)) as running:
+        assert came_true(machine.has_observed)
+        status = machine.status()
+        text = reclaimd_here("status", "--config", str(machine.file)).stdout
+        assert running.logged("ReclaimPressure: nodefs.available ") == expected["ReclaimPressure"]
+        assert running.logged("the kubelet would report DiskPressure: nodefs.av") == expected["DiskPressure"]
+    assert (status["conditions"], status["disk_pressure"]) == (conditions, expected["DiskPressure"])
+    assert text.startswith(f"{words}; ")
+    check = ("check", "--standalone", "--config", str(machine.file))
+    document = json.loads(reclaimd_here(*check, "-o", "json").stdout)
+    assert (document["conditions"], document["disk_pressure"]) == (conditions, expected["DiskPressure"])
+    assert words in reclaimd_here(*check).stdout.splitlines()
 
 
 def test_the_history_of_a_daemon_can_be_replayed(machine: Machine, daemon: Daemon) -> None:

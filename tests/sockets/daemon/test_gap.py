@@ -23,7 +23,7 @@ def test_a_daemon_that_was_stopped_does_not_count_the_time_as_grace(small_node: 
         evictionSoft={marked: str(small_node.available() + MIB)}, evictionSoftGracePeriod={marked: "20s"}
     )
     with Daemon("--config", configuration) as daemon:
-        daemon.wait_for(lambda event: "DiskPressure: nodefs.available" in event["message"])
+        daemon.wait_for(lambda event: "ReclaimPressure: nodefs.available" in event["message"])
         time.sleep(2.0)
         with stopped(daemon.process.pid):
             time.sleep(GAP_SECONDS)

@@ -41,7 +41,7 @@ def test_pressure_that_nothing_relieves_does_not_spin_and_is_logged_once(small_n
         before = small_node.failpoints.calls["ListImages"]
         time.sleep(3.0)
         assert small_node.failpoints.calls["ListImages"] - before <= 10
-        assert sum("DiskPressure" in event["message"] for event in daemon.events) == 1
+        assert sum("ReclaimPressure" in event["message"] for event in daemon.events) == 1
         assert len(daemon.passes) == 1, "the same result is not logged again"
         assert daemon.stop() == 0
     assert small_node.removed() == []
@@ -53,12 +53,12 @@ def test_pressure_whose_row_is_empty_asks_the_runtime_for_nothing(make_small_nod
     crowd(small)
     configuration = small.configuration(Signal.NODEFS_AVAILABLE, above=10 * MIB)
     with Daemon("--config", configuration) as daemon:
-        daemon.wait_for(lambda event: "DiskPressure: nodefs.available" in event["message"])
+        daemon.wait_for(lambda event: "ReclaimPressure: nodefs.available" in event["message"])
         time.sleep(0.5)
         before = small.failpoints.calls.total()
         time.sleep(1.5)
         assert small.failpoints.calls.total() - before <= 3
-        assert sum("DiskPressure" in event["message"] for event in daemon.events) == 1
+        assert sum("ReclaimPressure" in event["message"] for event in daemon.events) == 1
     assert small.removed() == []
 
 
@@ -101,7 +101,7 @@ def test_a_runtime_that_comes_after_the_daemon_is_used_within_2_s(small_node: Sm
         daemon.wait_for(lambda event: "the container runtime cannot be asked" in event["message"])
         time.sleep(2.0)
         assert sum("cannot be asked" in event["message"] for event in daemon.events) == 1
-        assert any("DiskPressure" in event["message"] for event in daemon.events)
+        assert any("ReclaimPressure" in event["message"] for event in daemon.events)
         small_node.server.start()
         assert came_true(lambda: bool(small_node.removed()), BACK_SECONDS)
         relieved(small_node, daemon)
@@ -132,7 +132,7 @@ def test_a_runtime_that_hangs_does_not_stop_the_observations(small_node: SmallNo
         time.sleep(0.3)
         small_node.failpoints["ListContainers"] = Hang()
         small_node.fill(4 * MIB)
-        daemon.wait_for(lambda event: "DiskPressure: nodefs.available" in event["message"])
+        daemon.wait_for(lambda event: "ReclaimPressure: nodefs.available" in event["message"])
         small_node.wait_for("ListContainers", 2)
         assert daemon.process.poll() is None
         small_node.failpoints.clear()
@@ -209,7 +209,7 @@ def test_after_its_start_the_daemon_holds_off(small_node: SmallNode) -> None:
     configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=MIB, holdOffAfterStart="5m")
     with Daemon("--config", configuration) as daemon:
         daemon.wait_for(lambda event: event["message"].startswith("held off"))
-        daemon.wait_for(lambda event: "DiskPressure" in event["message"])
+        daemon.wait_for(lambda event: "ReclaimPressure" in event["message"])
         time.sleep(0.5)
     assert small_node.removed() == []
 
@@ -255,4 +255,4 @@ def test_inotify_wakes_the_loop_and_without_it_the_interval_does(small_node: Sma
             assert daemon.passes[0]["trigger"] == "watch"
         else:
             time.sleep(2.0)
-            assert not daemon.logged("DiskPressure")
+            assert not daemon.logged("ReclaimPressure")

@@ -149,7 +149,10 @@ def reclaiming(run: Run) -> list[tuple[EventReason, str]]:
     return [(event.reason, event.message) for event in run.events]
 
 
-MET = (EventReason.EVICTION_THRESHOLD_MET, "Attempting to reclaim ephemeral-storage")
+MET = (
+    EventReason.EVICTION_THRESHOLD_MET,
+    "Attempting to reclaim ephemeral-storage (ReclaimPressure: below reclaimd's own mark)",
+)
 
 
 @pytest.mark.regression

@@ -94,9 +94,9 @@ def test_the_loops_collect_without_pressure(small_node: SmallNode) -> None:
     older, newest, images = crowd(small_node)
     configuration = periodic(small_node, imageGCHighThresholdPercent=2, imageGCLowThresholdPercent=1)
     with Daemon("--config", configuration) as daemon:
-        assert came_true(lambda: daemon.logged("container garbage collection: removed 1 objects"))
+        assert came_true(lambda: daemon.logged("container garbage collection: removed 1 object"))
         assert came_true(lambda: set(images) <= set(small_node.removed("image")))
-        assert not any("DiskPressure" in event["message"] for event in daemon.events)
+        assert not any("ReclaimPressure" in event["message"] for event in daemon.events)
         assert small_node.removed("container") == [older]
         daemon.wait_for(lambda event: event.get("event") == "FreeDiskSpaceFailed")
         assert daemon.stop() == 0
@@ -107,7 +107,7 @@ def test_at_100_percent_there_is_no_image_loop(small_node: SmallNode) -> None:
     """The container loop runs all the same."""
     older, _, images = crowd(small_node)
     with Daemon("--config", periodic(small_node, imageGCHighThresholdPercent=100)) as daemon:
-        assert came_true(lambda: daemon.logged("container garbage collection: removed 1 objects"))
+        assert came_true(lambda: daemon.logged("container garbage collection: removed 1 object"))
         time.sleep(0.5)
     assert small_node.removed("image") == []
     assert images[0] in small_node.images()

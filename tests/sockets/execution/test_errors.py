@@ -53,7 +53,7 @@ def test_an_image_that_cannot_be_removed_does_not_stop_the_next(small_node: Smal
     assert first.error
     assert first.freed_bytes == 0
     assert record.nominal_bytes == 8 * MIB
-    assert "1 removals failed" in record.reason
+    assert "1 removal failed" in record.reason
 
 
 @pytest.mark.parametrize("code", CODES)

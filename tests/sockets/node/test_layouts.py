@@ -159,7 +159,7 @@ def test_until_the_runtime_has_reported_where_its_images_are_no_function_is_call
     assert "ImageFsInfo" in (node.locate() or "")
     observations, decision = node.responder.synchronize()
     assert [str(t.signal) for t in decision.thresholds_met] == ["nodefs.available"]
-    assert "DiskPressure" in decision.conditions
+    assert "ReclaimPressure" in decision.conditions
     assert (decision.layout, decision.acted_on, decision.row) == (None, None, ())
     assert {str(each.role) for each in observations.unavailable} == {"imagefs", "containerfs"}
     small_node.server.start()

@@ -112,7 +112,7 @@ def test_it_relieves_alone_where_that_is_enough_and_nothing_is_asked_of_the_runt
     where = [str(small_node.root_directory)]
     assert document["released"] == {"bytes": 8 * MIB, "inodes": 1, "calls": 1, "mount_points": where, "skipped": None}
     assert record.reason.startswith("XFS gave back 8.0MiB that it had allocated ahead of files that grow, on ")
-    assert "removed 0 objects, freed 8.0MiB and 1 inodes; no threshold is met any more" in record.reason
+    assert "removed 0 objects, freed 8.0MiB and 1 inode; no threshold is met any more" in record.reason
     metrics = Metrics(lambda: NodeStatus(None, frozenset(), (), 0.0, 0.0, 0.0, xfs_releases=node.preallocation.counts))
     metrics.count_pass(record)
     text = metrics.page().body.decode()
@@ -259,7 +259,7 @@ def test_a_dry_run_calls_nothing_and_says_that_it_would_be_called_first(
     assert record.result is PassResult.DRY_RUN
     where = f"on {small_node.root_directory}"
     assert record.reason.startswith(
-        f"would first have XFS give back what it allocated ahead of files that grow, {where}; would remove 1 objects"
+        f"would first have XFS give back what it allocated ahead of files that grow, {where}; would remove 1 object"
     )
     assert record.released is not None
     assert (record.released.calls, record.released.skipped) == (0, "")

@@ -245,7 +245,7 @@ def test_a_program_that_forks_and_leaves_is_ended_with_what_it_left(tmp_path: Pa
     started = time.monotonic()
     assert runs.run(script(tmp_path, FORKS_AND_LEAVES), str(tmp_path)) == ""
     assert time.monotonic() - started < LONG_SECONDS / 2
-    assert runs.lines == ["[1 processes that it had left behind were killed]"]
+    assert runs.lines == ["[processes that it had left behind and that were killed: 1]"]
     assert came_true(lambda: not is_there(number_in(tmp_path / "pid")))
 
 
@@ -328,4 +328,4 @@ def test_the_first_process_of_a_container_keeps_no_zombie(tmp_path: Path) -> Non
     ]
     ended = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert ended.stdout == "1 [1 processes that it had left behind were killed]\n"
+    assert ended.stdout == "1 [processes that it had left behind and that were killed: 1]\n"

@@ -137,7 +137,7 @@ def test_a_daemon_beside_a_dead_image_filesystem_goes_on_and_exits_on_sigterm(
         with dead_filesystem(str(small.images_root)):
             daemon.wait_for(lambda event: "did not answer statvfs" in event["message"])
             small.fill(small.available() - 10 * MIB)
-            daemon.wait_for(lambda event: "DiskPressure: nodefs.available" in event["message"])
+            daemon.wait_for(lambda event: "ReclaimPressure: nodefs.available" in event["message"])
             assert daemon.process.poll() is None
             assert daemon.stop() == 0
 

@@ -250,7 +250,7 @@ def test_a_daemon_under_pressure_sends_an_event(api: ApiServer, small_node: Smal
         (event,) = api.events.values()
         assert (event["reason"], event["message"]) == (
             "EvictionThresholdMet",
-            "Attempting to reclaim ephemeral-storage",
+            "Attempting to reclaim ephemeral-storage (ReclaimPressure: below reclaimd's own mark)",
         )
         assert event["involvedObject"]["name"] == "node-1"
         assert daemon.stop() == 0
@@ -265,7 +265,7 @@ def test_every_pass_is_counted_in_one_event(api: ApiServer, small_node: SmallNod
     with Daemon("--config", configuration_with_events(small_node, api, tmp_path, above=10 * MIB)):
         assert came_true(lambda: any(event["count"] >= 3 for event in api.events.values()))
     (event,) = api.events.values()
-    assert event["message"] == "Attempting to reclaim ephemeral-storage"
+    assert event["message"].startswith("Attempting to reclaim ephemeral-storage (ReclaimPressure")
 
 
 @pytest.mark.parametrize("day", ["hangs", "says nonsense", "fails without end"])

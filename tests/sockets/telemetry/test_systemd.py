@@ -174,7 +174,9 @@ def test_a_daemon_notifies_systemd(manager: ServiceManager, address: str, small_
     with Daemon("--config", file, NOTIFY_SOCKET=address, WATCHDOG_USEC="2000000") as daemon:
         assert came_true(lambda: manager.has("READY=1"))
         assert came_true(lambda: len([m for m in manager.heard() if m == ["WATCHDOG=1"]]) >= 3)
-        assert came_true(lambda: any(m[0].startswith("STATUS=last pass satisfied") for m in manager.heard()))
+        said = "STATUS=ReclaimPressure (below our mark); "
+        assert came_true(lambda: any(m[-1].startswith(said) for m in manager.heard()))
+        assert came_true(lambda: any("; last pass satisfied: " in m[-1] for m in manager.heard()))
         daemon.process.send_signal(signal.SIGHUP)
         assert came_true(lambda: any(message[0] == "RELOADING=1" for message in manager.heard()))
         assert came_true(lambda: manager.has("READY=1") and ["READY=1"] in manager.heard()), "after the reload"

@@ -1,0 +1,50 @@
+"""The lines of `reclaimd plan`: what may go is listed in its order; what stays is counted where it is much."""
+
+from __future__ import annotations
+
+import pytest
+
+from eviction.cli.plan import MOST_KEPT_LISTED, plan_lines
+from eviction.reporting.pass_record import Pass, Trigger
+from eviction.types import Decision
+from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
+from signals.types import FsLayout
+from tests.pure.values import MIB, observations_of
+
+
+def planned(kept: int) -> Pass:
+    """A plan in which one image may go, and so many containers and two images stay."""
+    verdict = Verdict(Kind.IMAGE, "sha256:1", "old:1", Action.REMOVE, Reason.UNUSED, size_bytes=MIB)
+    used = verdict._replace(name="app:1", action=Action.KEEP, reason=Reason.IN_USE)
+    running = [
+        Verdict(Kind.CONTAINER, f"{number}", f"pod-{number}/app", Action.KEEP, Reason.RUNNING)
+        for number in range(kept - 2)
+    ]
+    done = ReclaimResult(
+        "DeleteUnusedImages",
+        (Outcome(verdict, Result.PLANNED),),
+        tuple(map(Outcome, (used, used, *running))),
+        nominal_bytes=MIB,
+    )
+    decision = Decision(frozenset(), (), None, (), FsLayout.SINGLE)
+    return Pass("1", 0.0, Trigger.REQUEST, observations_of(), decision, functions=(done,))
+
+
+def test_many_objects_that_stay_are_counted_by_reason() -> None:
+    """On a terminal; what may go is listed."""
+    lines = plan_lines(planned(100), 80)
+    assert not any("pod-7/app" in line for line in lines)
+    assert any(line.split()[:4] == ["planned", "image", "old:1", "1.0MiB"] for line in lines)
+    where = lines.index("kept: 100 objects, images of 2.0MiB; by reason (--all lists them):")
+    assert [line.split()[0] for line in lines[where + 1 : where + 4]] == ["COUNT", "98", "2"]
+    assert "may go: 1 object, images of 1.0MiB, in this order" in lines
+
+
+@pytest.mark.parametrize(
+    ("kept", "width", "everything"), [(100, None, False), (100, 80, True), (MOST_KEPT_LISTED, 80, False)]
+)
+def test_few_objects_are_listed_and_all_where_that_is_asked_for(kept: int, width: int | None, everything: bool) -> None:
+    """In a pipe too, so that a name can be searched."""
+    lines = plan_lines(planned(kept), width, everything=everything)
+    assert sum(line.startswith("keep ") for line in lines) == kept
+    assert not any("--all" in line for line in lines)
