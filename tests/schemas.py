@@ -31,6 +31,25 @@ def strict_validator(name: str) -> Draft202012Validator:
     return Draft202012Validator(_closed(schema_of(name)), format_checker=Draft202012Validator.FORMAT_CHECKER)
 
 
+@cache
+def _schema_of_kind() -> dict[str, str]:
+    """The kind that a printed document says -> the name of its schema."""
+    names = [path.name.partition(".")[0] for path in SCHEMAS.iterdir()]
+    kinds = {name: schema_of(name).get("properties", {}).get("kind", {}).get("const") for name in names}
+    return {kind: name for name, kind in kinds.items() if kind is not None}
+
+
+def assert_as_described(document: Any) -> None:
+    """A printed document says what it is, and has all the fields of its schema and no others."""
+    assert list(document)[:2] == ["apiVersion", "kind"]
+    assert problems(strict_validator(_schema_of_kind()[document["kind"]]), document) == []
+
+
+def assert_a_log_line(event: Any) -> None:
+    """A line of the JSON log has the fields of its schema and no others."""
+    assert problems(strict_validator("log-line"), event) == [], event
+
+
 def problems(found: Draft202012Validator, document: Any) -> list[str]:
     """What is wrong with a document, each with its place."""
     return [f"{error.json_path}: {error.message[:300]}" for error in found.iter_errors(document)]

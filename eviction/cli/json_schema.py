@@ -12,9 +12,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-import textwrap
 import types
-from collections.abc import Iterable
 from typing import (
     Annotated,
     Any,
@@ -42,6 +40,7 @@ _PLAIN: dict[Any, Schema] = {
     types.NoneType: {"type": "null"},
     None: {"type": "null"},
     Any: {},
+    object: {},
 }
 
 
@@ -128,24 +127,22 @@ def _described(cls: Any) -> Schema:
 
 
 def _field_docstrings(cls: Any) -> dict[str, str]:
-    """The text below each field, also of the classes that it extends."""
+    """The text below each field, also of the classes that it extends, whose names the source has: a TypedDict does not
+    know its own. Nothing for a TypedDict that was made by a call, which describes its fields in their types."""
+    module = sys.modules[cls.__module__]
+    parsed = ast.parse(inspect.getsource(module)).body
+    statement = next((each for each in parsed if isinstance(each, ast.ClassDef) and each.name == cls.__name__), None)
     found: dict[str, str] = {}
-    for each in (*_bases(cls), cls):
-        statements = ast.parse(textwrap.dedent(inspect.getsource(each))).body[0]
-        assert isinstance(statements, ast.ClassDef)
-        for field, text in zip(statements.body, statements.body[1:], strict=False):
-            match field, text:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
-                    found[name] = _one_line(words)
+    if statement is None:
+        return found
+    for base in statement.bases:
+        if isinstance(base, ast.Name) and base.id not in ("TypedDict", "StrictModel"):
+            found |= _field_docstrings(getattr(module, base.id))
+    for field, text in zip(statement.body, statement.body[1:], strict=False):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
+                found[name] = _one_line(words)
     return found
-
-
-def _bases(cls: Any) -> Iterable[Any]:
-    """Its bases with fields, the furthest first."""
-    for base in getattr(cls, "__orig_bases__", cls.__bases__):
-        if is_typeddict(base) or (isinstance(base, type) and issubclass(base, Model) and base.model_fields):
-            yield from _bases(base)
-            yield base
 
 
 def _one_line(text: str) -> str:

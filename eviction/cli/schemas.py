@@ -9,13 +9,41 @@ from __future__ import annotations
 import json
 import os
 import sys
+from typing import Any
 
-from eviction.cli.json_schema import Schema, schema_of_model
+from eviction.cli.ballast import BallastJson
+from eviction.cli.config import EffectiveConfigurationJson
+from eviction.cli.doctor import DoctorJson
+from eviction.cli.history import HistoryJson
+from eviction.cli.json_schema import Schema, schema_of_document, schema_of_model
+from eviction.cli.plan import PlanJson
+from eviction.cli.why import WhyJson
 from eviction.configuration.file import ConfigurationFile
+from eviction.control.check import CheckJson
+from eviction.drill.report.shapes import DrillReportJson
 from eviction.drill.scenario.reader import BY_THE_SCENARIO, SET_BY_THE_DRILL
 from eviction.drill.scenario.schema import ScenarioFields
+from eviction.reporting.log_shapes import LogLineJson
+from eviction.reporting.pass_shapes import NothingToDoJson, PassJson
+from eviction.reporting.pod_evictions import PodEvictionsJson
+from eviction.reporting.status import StatusJson
 from eviction.types import API_VERSION
 
+PRINTED: dict[str, Any] = {
+    "ballast": BallastJson,
+    "check": CheckJson,
+    "doctor": DoctorJson,
+    "drill-report": DrillReportJson,
+    "effective-configuration": EffectiveConfigurationJson,
+    "history": HistoryJson,
+    "log-line": LogLineJson,
+    "nothing-to-do": NothingToDoJson,
+    "pass": PassJson,
+    "plan": PlanJson,
+    "pod-evictions": PodEvictionsJson,
+    "status": StatusJson,
+    "why": WhyJson,
+}
 VERSION = API_VERSION.rpartition("/")[2]
 
 
@@ -44,6 +72,7 @@ def schemas() -> dict[str, Schema]:
     return {
         file_name("configuration"): schema_of_model(ConfigurationFile, file_name("configuration")),
         file_name("scenario"): scenario_schema(file_name("scenario")),
+        **{file_name(name): schema_of_document(shape, file_name(name)) for name, shape in PRINTED.items()},
     }
 
 

@@ -21,9 +21,10 @@ class Keywords:
     keywords: Mapping[str, Any]
 
 
-def one_of(*closed_lists: type[StrEnum]) -> Keywords:
-    """A text that is a word of these lists."""
-    return Keywords({"enum": [str(word) for closed in closed_lists for word in closed]})
+def one_of(*closed_lists: type[StrEnum], open_: bool = False) -> Keywords:
+    """A text that is a word of these lists. `open_`: or another word, so that the list only says what is usual."""
+    words = {"enum": [str(word) for closed in closed_lists for word in closed]}
+    return Keywords({"anyOf": [words, {"minLength": 1}]} if open_ else words)
 
 
 _TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z$"
