@@ -6,11 +6,27 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from jsonschema import Draft202012Validator
 
+from eviction.configuration.models import Model, ValidationError
 from eviction.configuration.strict_yaml import read_document
 from eviction.drill.scenario.amounts import ScenarioError
 from eviction.drill.scenario.library import library
 from eviction.drill.scenario.reader import scenario_of
+from eviction.drill.scenario.schema import (
+    CallFields,
+    ConditionFields,
+    ExpectFields,
+    FaultFields,
+    FilesystemFields,
+    FunctionFields,
+    ImageFields,
+    NodeFields,
+    OwnFilesystemFields,
+    PodFields,
+    PressureFields,
+    RuntimeFields,
+)
 from tests.drill.documents import document
 from tests.drill.scenario.test_reader import REFUSED
 from tests.mutations import mutations
@@ -81,3 +97,40 @@ def test_what_has_a_wrong_form_is_refused_by_both(wrong: str) -> None:
     written = document(**REFUSED[wrong][0])
     assert refusal(written) is not None
     assert problems(validator("scenario"), written) != []
+
+
+ONE_OF_EACH_TYPE: tuple[Any, ...] = ("x", 5, 1.5, True, None, [], [1], {}, {"x": 1}, {"x": []})
+ONE_OF_EACH_PART: dict[type[Model], dict[str, Any]] = {
+    FilesystemFields: {"size": "1Gi", "inodes": 1000},
+    OwnFilesystemFields: {"size": "1Gi", "inodes": 1000, "name": "cache"},
+    FunctionFields: {"name": "prune"},
+    ImageFields: RICH["node"]["images"][0],
+    PodFields: RICH["node"]["pods"][0],
+    RuntimeFields: {},
+    NodeFields: RICH["node"],
+    PressureFields: RICH["pressure"][0],
+    CallFields: {"method": "RemoveImage"},
+    FaultFields: RICH["faults"][0],
+    ConditionFields: {},
+    ExpectFields: RICH["expect"],
+}
+
+
+@pytest.mark.parametrize("part", ONE_OF_EACH_PART, ids=lambda part: part.__name__)
+def test_a_value_of_a_wrong_type_is_refused_by_the_schema_too(part: type[Model]) -> None:
+    """For each field of each part: what the model refuses there."""
+    whole, usual = schema_of("scenario"), ONE_OF_EACH_PART[part]
+    found = Draft202012Validator({"$ref": f"#/$defs/{part.__name__}", "$defs": whole["$defs"]})
+    assert problems(found, usual) == []
+    for name, info in part.model_fields.items():
+        for value in ONE_OF_EACH_TYPE:
+            changed = {**usual, info.alias or name: value}
+            try:
+                part.model_validate(changed)
+            except ValidationError:
+                assert problems(found, changed) != [], (name, value)
+
+
+def test_every_part_is_among_them() -> None:
+    """The schema has no other definitions, but that of a row of the configuration's table."""
+    assert schema_of("scenario")["$defs"].keys() == {part.__name__ for part in ONE_OF_EACH_PART} | {"RowEntryText"}
