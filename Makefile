@@ -1,7 +1,7 @@
 # make run     the built-in drill on an embedded node (nothing else is needed, not even root)
 # make test    the tests; as root on Debian also those on a real containerd
 # make install puts the program, unit and manual on this node and starts the service (DESTDIR: below another root)
-# make check   format, lint, types, import contracts, generated code
+# make check   format, lint, types, import contracts, generated code and schemas
 # make fuzz    100 000 inputs for everything that reads text (FUZZ_INPUTS=n for another number)
 # make soak    what takes hours: races, kills, full disks, leaks, all drills, by the hundred; prints its figures
 # make bench   measures, side by side in one run (RECLAIMD_BENCH=short: a little of each, to see that it runs)
@@ -9,6 +9,7 @@
 #              PATH does not, KUBE_CONTROLLER_MANAGER= one that only some tests need, CONTAINERD= another than Debian's
 # make picture draws the picture of a drill anew (that of the README: .venv/bin/python -m tests.kubelet.bench picture)
 # make manual  writes man page and shell completions anew from the parsers
+# make schema  writes the JSON Schemas anew from the types
 # make proto   writes the code of the messages anew from the .proto files
 
 # Where it is set, each worker compiles all tests and their assertions anew: 7 s of processor time.
@@ -22,7 +23,7 @@ PROTOS := reclaim/cri/cri.proto reclaim/cri/leases.proto
 PACKAGES := containerd runc busybox-static e2fsprogs xfsprogs btrfs-progs mount util-linux openssl strace \
   systemd prometheus prometheus-alertmanager buildah python3-pip man-db zsh fish $(if $(shell command -v kubectl),,kubernetes-client)
 
-.PHONY: run test install install-program install-files check fuzz soak bench kubelet picture manual proto clean environment development
+.PHONY: run test install install-program install-files check fuzz soak bench kubelet picture manual schema proto clean environment development
 
 run: environment
 	@$(BIN)/reclaimd drill
@@ -67,6 +68,7 @@ install-program:
 install-files:
 	[ -e $(DESTDIR)/etc/reclaimd/reclaimd.yaml ] || \
 	  install -D -m 0600 config/reclaimd.yaml $(DESTDIR)/etc/reclaimd/reclaimd.yaml
+	install -D -m 0644 -t $(DESTDIR)/etc/reclaimd/schema config/schema/configuration.v1alpha1.json
 	install -D -m 0644 -t $(DESTDIR)/etc/systemd/system \
 	  config/systemd/reclaimd*.service config/systemd/reclaimd*.socket
 	install -D -m 0644 config/man/reclaimd.1 $(DESTDIR)/usr/local/share/man/man1/reclaimd.1
@@ -82,6 +84,7 @@ check: development
 	$(BIN)/lint-imports
 	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=$(VENV) --pyi_out=$(VENV) $(PROTOS)
 	@for made in $(PROTOS:.proto=_pb2.py) $(PROTOS:.proto=_pb2.pyi); do diff $(VENV)/$$made $$made || exit 1; done
+	@rm -rf $(VENV)/schema; $(BIN)/python -m eviction.cli.schemas $(VENV); diff -r $(VENV)/schema config/schema
 
 fuzz: development
 	FUZZ_INPUTS=$${FUZZ_INPUTS:-100000} $(BIN)/python -m pytest -q --durations=6 tests/fuzz
@@ -107,6 +110,9 @@ picture: environment
 
 manual: development
 	$(BIN)/python -m eviction.cli.manual config
+
+schema: development
+	$(BIN)/python -m eviction.cli.schemas config
 
 proto: development
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTOS)

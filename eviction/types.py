@@ -7,9 +7,12 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+from typing import Final
 
 from signals.quantity import Percentage, format_quantity, whole
 from signals.types import FsLayout, Signal
+
+API_VERSION: Final = "reclaimd.io/v1alpha1"  # of the configuration file, and of all JSON that is printed
 
 
 class EvictionError(Exception):

@@ -41,11 +41,22 @@ _DURATION_UNITS_NS = {
 _PERCENT = re.compile(
     r"(?P<sign>[+-]?)(?P<digits>[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE](?P<exponent>[+-]?[0-9]+))?", re.ASCII
 )
-_LONGEST_TEXT = 64  # no meaningful number is longer; bounds the work on hostile input
+LONGEST_TEXT = 64  # no meaningful number is longer; bounds the work on hostile input
 _LARGEST = 2**63 - 1  # amounts are signed 64-bit in Kubernetes; larger ones are capped there
 _LARGEST_DURATION_NS = 2**63 - 1
 _SINGLE_BITS, _SINGLE_LEAST_EXPONENT, _BEYOND_SINGLE = 24, -149, 2**128
 _NANO = 10**9
+
+
+def _unnamed(pattern: re.Pattern[str]) -> str:
+    """The pattern without names of groups, which the regular expressions of JSON Schema (ECMA-262) spell otherwise."""
+    return re.sub(r"\?P<[a-z]+>", "", pattern.pattern)
+
+
+# For JSON Schema: a text that is refused by all of these is refused below too.
+QUANTITY_PATTERN = _unnamed(_QUANTITY)
+PERCENTAGE_PATTERN = f"{_unnamed(_PERCENT)}%+"
+DURATION_PATTERN = f"[+-]?(?:0|(?:{_unnamed(_DURATION_PART)})+)"
 
 
 class QuantityError(SignalsError, ValueError):
@@ -53,7 +64,7 @@ class QuantityError(SignalsError, ValueError):
 
 
 def _refuse(text: str, forms: str) -> QuantityError:
-    shown = repr(text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "…")
+    shown = repr(text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + "…")
     return QuantityError(f"{shown} is not {forms}")
 
 
@@ -63,7 +74,7 @@ def parse_quantity(text: str) -> Fraction:
     Raises QuantityError if the text is no quantity or longer than 64 characters. Amounts of 2**63 and more are capped
     at 2**63 - 1, as by Kubernetes. Source: `apimachinery/pkg/api/resource/quantity.go` (ParseQuantity).
     """
-    match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
+    match = _QUANTITY.fullmatch(text) if len(text) <= LONGEST_TEXT else None
     if match is None:
         raise _refuse(text, QUANTITY_FORMS)
     amount = Fraction(match["digits"])
@@ -156,7 +167,7 @@ def parse_percentage(text: str) -> Percentage:
 
 
 def _percentage(text: str) -> Percentage | None:
-    match = _PERCENT.fullmatch(text.rstrip("%")) if text.endswith("%") and len(text) <= _LONGEST_TEXT else None
+    match = _PERCENT.fullmatch(text.rstrip("%")) if text.endswith("%") and len(text) <= LONGEST_TEXT else None
     if match is None:
         return None
     power = max(-200, min(200, int(match["exponent"] or 0)))  # anything beyond exceeds single precision
@@ -186,7 +197,7 @@ def parse_duration(text: str) -> float:
     Source: `time.ParseDuration` (https://pkg.go.dev/time#ParseDuration).
     """
     rest = text[1:] if text[:1] in ("+", "-") else text
-    if len(text) > _LONGEST_TEXT or not rest:
+    if len(text) > LONGEST_TEXT or not rest:
         raise _refuse(text, DURATION_FORMS)
     if rest == "0":
         return 0.0

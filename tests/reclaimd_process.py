@@ -17,8 +17,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from eviction.cli import main
+from tests.schemas import assert_a_log_line, assert_as_described
 
 PROGRAM = str(Path(sys.executable).with_name("reclaimd"))
+NO_EVENT = "NOT AN EVENT"
+MOST_VALIDATED = 1000  # lines of the log of one daemon; a soak writes many more, and all alike
 PATIENCE_SECONDS = 60.0  # the limit of a wait, which ends as soon as it can
 ENVIRONMENT = {key: value for key, value in os.environ.items() if not key.endswith("_ENDPOINT")}
 
@@ -55,9 +58,11 @@ def reclaimd_here(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def answer(process: subprocess.CompletedProcess[str]) -> Any:
-    """The JSON document that a command printed."""
+    """The JSON document that a command printed. It must be as its schema says, with no other fields."""
     assert process.stdout, f"nothing on stdout; exit {process.returncode}; stderr: {process.stderr}"
-    return json.loads(process.stdout)
+    document = json.loads(process.stdout)
+    assert_as_described(document)
+    return document
 
 
 def write_configuration(path: Path, **fields: object) -> Path:
@@ -84,7 +89,8 @@ class Daemon:
 
     `before`: a program that starts it, with its arguments. `cwd`: its working directory. `environment`: replaces that
     of the tests; `variables` are added. `program`: another installation of reclaimd. If the daemon ended by itself,
-    other than with exit 0 or by SIGKILL, the test fails with its log.
+    other than with exit 0 or by SIGKILL, the test fails with its log. It also fails for a line of the log that is not
+    as its schema says.
     """
 
     def __init__(
@@ -128,6 +134,10 @@ class Daemon:
         if kind is None and code not in (0, -signal.SIGKILL):
             log = "\n".join(event["message"] for event in self.events)
             raise AssertionError(f"the daemon ended with {code}; the log:\n{log}")
+        if kind is None and self._program == PROGRAM:
+            for event in self.events[:MOST_VALIDATED]:
+                if not event["message"].startswith(NO_EVENT):
+                    assert_a_log_line(event)
 
     def stop(self, timeout_seconds: float = PATIENCE_SECONDS) -> int:
         """Sends SIGTERM; returns the exit code."""
@@ -171,7 +181,7 @@ class Daemon:
             try:
                 self.events.append(json.loads(line))
             except ValueError:
-                self.events.append({"message": f"NOT AN EVENT: {line}"})
+                self.events.append({"message": f"{NO_EVENT}: {line}"})
 
 
 def came_true(

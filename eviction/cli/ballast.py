@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 from contextlib import closing
-from typing import Any
+from typing import Literal, NotRequired, TypedDict
 
 from eviction.cli import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
 from eviction.cli.options import (
@@ -21,6 +21,8 @@ from eviction.configuration.effective import Configuration
 from eviction.configuration.functions import FunctionKind
 from eviction.decision.thresholds import highest_mark
 from eviction.node.view import NodeView
+from eviction.reporting.json_shapes import Count
+from eviction.types import API_VERSION
 from reclaim.ballast.create import create_ballast
 from reclaim.ballast.file import Ballast, BallastRefused, read_ballast
 from reclaim.ballast.plan import BallastSettings, settings_problem
@@ -29,6 +31,31 @@ from signals.quantity import QuantityError, format_bytes, parse_quantity, whole
 from signals.types import FilesystemRole
 
 CREATE, STATUS, REMOVE = "create", "status", "remove"
+
+
+class BallastJson(TypedDict):
+    """The file that is given up when the disk is full: the answer of `reclaimd ballast`."""
+
+    apiVersion: Literal["reclaimd.io/v1alpha1"]
+    """The version of this format. Fields may be added to it."""
+    kind: Literal["Ballast"]
+    """What the document is."""
+    file: str
+    """Its path."""
+    size_bytes: Count
+    """Its size as configured."""
+    there: bool
+    """Whether it is there."""
+    whole: bool
+    """Whether it is as it should be."""
+    allocated_bytes: Count
+    """What it takes on the disk."""
+    extents: Count | None
+    """In how many pieces; null where the filesystem does not tell."""
+    problem: str
+    """What is wrong with it; empty if nothing is."""
+    removed_bytes: NotRequired[Count | None]
+    """After `remove`: what it took; null: it was not there."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -98,7 +125,7 @@ def act(action: str, settings: BallastSettings, *, as_json: bool, mark_bytes: in
     return code
 
 
-def _done(action: str, settings: BallastSettings, mark_bytes: int) -> tuple[int, dict[str, Any], str]:
+def _done(action: str, settings: BallastSettings, mark_bytes: int) -> tuple[int, BallastJson, str]:
     """Exit code, document and sentence. Exits with 1 for what is refused or fails."""
     try:
         if action == CREATE:
@@ -123,9 +150,11 @@ def _words(ballast: Ballast) -> str:
     return f"{ballast.path}: {size}, {ballast.allocated_bytes} allocated{pieces}{problem}"
 
 
-def _document(settings: BallastSettings, ballast: Ballast | None) -> dict[str, Any]:
+def _document(settings: BallastSettings, ballast: Ballast | None) -> BallastJson:
     """`extents`: null where the filesystem does not tell."""
     return {
+        "apiVersion": API_VERSION,
+        "kind": "Ballast",
         "file": settings.path,
         "size_bytes": settings.size_bytes,
         "there": ballast is not None,

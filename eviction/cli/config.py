@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from eviction.cli import EXIT_OK
 from eviction.cli.daemon_configuration import mention_other_configuration
@@ -24,8 +24,40 @@ from eviction.decision.threshold_config import update_container_fs_thresholds
 from eviction.node.table_warnings import table_warnings
 from eviction.node.view import NodeView
 from eviction.reporting.explain import late_threshold_sentence, no_effect_sentences, unreachable_sentences
+from eviction.reporting.json_shapes import Count, SignalName
 from eviction.reporting.tables import amount, not_readable, table
+from eviction.types import API_VERSION
 from signals.types import SignalObservations
+
+
+class LadderMarkJson(TypedDict):
+    """One mark of the ladder."""
+
+    signal: SignalName
+    """On whose filesystem."""
+    mark: Count
+    """Bytes or inodes that are available when it is reached."""
+    what: str
+    """What happens there, for people."""
+    whose: str
+    """Who does it."""
+
+
+class EffectiveConfigurationJson(TypedDict):
+    """The configuration in force: the answer of `reclaimd config`."""
+
+    apiVersion: Literal["reclaimd.io/v1alpha1"]
+    """The version of this format. Fields may be added to it."""
+    kind: Literal["EffectiveConfiguration"]
+    """What the document is."""
+    values: dict[str, Any]
+    """Every field as it would be written in the file; the maps of thresholds with what is inherited."""
+    origins: dict[str, str]
+    """Field, or field.key of a map -> where its value comes from."""
+    left_to_kubelet: dict[str, str]
+    """Signal -> its thresholds, which reclaimd leaves to the kubelet."""
+    ladder: list[LadderMarkJson]
+    """The marks of each signal in the order in which a disk that fills meets them."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,14 +79,15 @@ def run(arguments: argparse.Namespace) -> int:
         node.close()
     marks = _ladder_marks(node, observations)
     if arguments.output == "json":
-        answer_json(
-            {
-                "values": configuration.effective,
-                "origins": configuration.origins,
-                "left_to_kubelet": _left_to_kubelet(configuration),
-                "ladder": [{"signal": str(r.signal), "mark": r.mark, "what": r.what, "whose": r.whose} for r in marks],
-            }
-        )
+        answer: EffectiveConfigurationJson = {
+            "apiVersion": API_VERSION,
+            "kind": "EffectiveConfiguration",
+            "values": dict(configuration.effective),
+            "origins": dict(configuration.origins),
+            "left_to_kubelet": _left_to_kubelet(configuration),
+            "ladder": [{"signal": str(r.signal), "mark": r.mark, "what": r.what, "whose": r.whose} for r in marks],
+        }
+        answer_json(answer)
     else:
         answer_lines([*_values(configuration), "", *_ladder(marks, observations)])
     kubelets = configuration.kubelet.thresholds.thresholds if configuration.kubelet is not None else ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
+from typing import Annotated, Literal, TypedDict
 
 from eviction.cli import EXIT_NOT_RELIEVED, EXIT_OK
 from eviction.cli.daemon_configuration import mention_other_configuration
@@ -11,10 +11,42 @@ from eviction.cli.options import add_configuration, add_output, answer_json, ans
 from eviction.cli.progress import Progress
 from eviction.doctor.examine import examine, healthy
 from eviction.doctor.facts import gather
-from eviction.doctor.findings import Finding
+from eviction.doctor.findings import Finding, Severity
 from eviction.node.node import Node
-from eviction.reporting.filesystem_facts import facts_json
+from eviction.reporting.filesystem_facts import FilesystemFactsJson, facts_json
+from eviction.reporting.json_shapes import one_of
 from eviction.reporting.log import escaped
+from eviction.types import API_VERSION
+
+
+class FindingJson(TypedDict):
+    """What is wrong or risky."""
+
+    check: str
+    """The name of the check; those of a release are in `eviction/README.md`."""
+    level: Annotated[str, one_of(Severity)]
+    """A problem prevents reclaim, a risk may prevent it, a note needs no action."""
+    sentence: str
+    """What is wrong."""
+    evidence: str
+    """What shows it."""
+    remedy: str
+    """What to do."""
+
+
+class DoctorJson(TypedDict):
+    """What is wrong or risky on this node: the answer of `reclaimd doctor`."""
+
+    apiVersion: Literal["reclaimd.io/v1alpha1"]
+    """The version of this format. Fields may be added to it."""
+    kind: Literal["Doctor"]
+    """What the document is."""
+    healthy: bool
+    """Whether there is no finding but notes."""
+    findings: list[FindingJson]
+    """The worst first."""
+    filesystems: list[FilesystemFactsJson]
+    """What the filesystems of the signals are."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,16 +67,28 @@ def run(arguments: argparse.Namespace) -> int:
     finally:
         node.close()
     if arguments.output == "json":
-        answer_json(
-            {
-                "healthy": healthy(findings),
-                "findings": [asdict(finding) for finding in findings],
-                "filesystems": [facts_json(filesystem) for filesystem in facts.filesystems],
-            }
-        )
+        report: DoctorJson = {
+            "apiVersion": API_VERSION,
+            "kind": "Doctor",
+            "healthy": healthy(findings),
+            "findings": [finding_json(finding) for finding in findings],
+            "filesystems": [facts_json(filesystem) for filesystem in facts.filesystems],
+        }
+        answer_json(report)
     else:
         answer_lines(lines(findings))
     return EXIT_OK if healthy(findings) else EXIT_NOT_RELIEVED
+
+
+def finding_json(finding: Finding) -> FindingJson:
+    """One finding, for programs."""
+    return {
+        "check": finding.check,
+        "level": str(finding.level),
+        "sentence": finding.sentence,
+        "evidence": finding.evidence,
+        "remedy": finding.remedy,
+    }
 
 
 def lines(findings: tuple[Finding, ...]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from eviction.cli.options import columns, print_words, wrap_lines
@@ -19,7 +19,7 @@ def print_line(line: str) -> None:
         print(part, flush=True)  # noqa: T201 # data on stdout
 
 
-def write_report(document: dict[str, Any], directory: str, show: Callable[[str], None]) -> None:
+def write_report(document: Mapping[str, Any], directory: str, show: Callable[[str], None]) -> None:
     """Writes the report and shows the paths of its files. If it cannot be written, a message on stderr says so."""
     from eviction.drill.report.write import write_reports
 

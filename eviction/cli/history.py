@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Literal, TypedDict, cast
 
 from eviction.cli import EXIT_OK, EXIT_USAGE
 from eviction.cli.options import (
@@ -19,8 +20,23 @@ from eviction.cli.progress import Progress
 from eviction.history_file.entries import Document, documents_of
 from eviction.history_file.query import QueryError, selected, since
 from eviction.history_file.reading import HistoryUnusable, NoHistoryYet, read_records
+from eviction.history_file.shapes import RecordJson
 from eviction.history_file.table import history_lines
+from eviction.types import API_VERSION
 from signals.clock import SystemClock
+
+
+class HistoryJson(TypedDict):
+    """What the history file holds: the answer of `reclaimd history`."""
+
+    apiVersion: Literal["reclaimd.io/v1alpha1"]
+    """The version of this format. Fields may be added to it."""
+    kind: Literal["History"]
+    """What the document is."""
+    file: str
+    """The history file."""
+    records: list[RecordJson]
+    """The oldest first. One that an older version has written may lack a field."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +76,13 @@ def run(arguments: argparse.Namespace) -> int:
     except HistoryUnusable as error:
         exit_with(EXIT_USAGE, f"historyFile: {error}")
     if arguments.output == "json":
-        answer_json({"file": path, "records": found})
+        answer: HistoryJson = {
+            "apiVersion": API_VERSION,
+            "kind": "History",
+            "file": path,
+            "records": cast("list[RecordJson]", found),
+        }
+        answer_json(answer)
     elif found:
         answer_lines(history_lines(found, columns()))
     return EXIT_OK

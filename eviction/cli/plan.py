@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from contextlib import closing
 from dataclasses import replace
+from typing import Literal, TypedDict
 
 from eviction.cli import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_RUNTIME, EXIT_USAGE
 from eviction.cli.daemon_configuration import mention_other_configuration
@@ -28,15 +29,42 @@ from eviction.node.node import Node
 from eviction.node.responder import Request
 from eviction.reporting.explain import attribution_lines, counts_table, outcomes_table
 from eviction.reporting.log import escaped
-from eviction.reporting.pass_record import Pass, Trigger, pass_json, released_in_words
-from eviction.reporting.status import pod_directories_json
+from eviction.reporting.pass_record import Pass, Trigger, pass_fields, released_in_words
+from eviction.reporting.pass_shapes import PassFieldsJson
+from eviction.reporting.status import PodDirectoriesJson, pod_directories_json
 from eviction.reporting.tables import signals_table
+from eviction.types import API_VERSION
 from reclaim.programs.plan import KINDS as OWN
 from signals.quantity import counted, format_bytes
 from signals.types import Signal
 
 MOST_KEPT_LISTED = 20
 IN_GROUPS = "; by reason (--all lists them):"
+
+
+class PodsJson(TypedDict):
+    """Where the states of pods come from."""
+
+    told_by: str
+    """kubelet, or directories: the kubelet's own."""
+    problem: str | None
+    """Why the kubelet gave no list of its pods; null if it did, or is not asked."""
+    directories: PodDirectoriesJson
+    """Whether its directories are believed."""
+
+
+class PlanJson(PassFieldsJson):
+    """What would be removed now, and why each other object is kept: the answer of `reclaimd plan`, a pass without
+    removals."""
+
+    apiVersion: Literal["reclaimd.io/v1alpha1"]  # noqa: N815 # the name that Kubernetes gives it
+    """The version of this format. Fields may be added to it."""
+    kind: Literal["Plan"]
+    """What the document is."""
+    pods: PodsJson
+    """Where the states of pods come from."""
+    enough: bool | None
+    """With --signal: whether what may go clears it; null: not asked, or it cannot be told."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,8 +119,15 @@ def run(arguments: argparse.Namespace) -> int:
             record = replace(record, attributions=node.disk_survey.survey(observations, record.removals + record.kept))
     enough = is_enough(record, options.signal, request)
     if arguments.output == "json":
-        pods = {"told_by": source, "problem": pods_problem, "directories": pod_directories_json(doubt)}
-        answer_json({**pass_json(record), "pods": pods, "enough": enough})
+        pods: PodsJson = {"told_by": source, "problem": pods_problem, "directories": pod_directories_json(doubt)}
+        plan: PlanJson = {
+            "apiVersion": API_VERSION,
+            "kind": "Plan",
+            **pass_fields(record),
+            "pods": pods,
+            "enough": enough,
+        }
+        answer_json(plan)
     else:
         answer_lines(
             [

@@ -7,7 +7,6 @@ import gc
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
 from eviction.cli import EXIT_HELD, EXIT_NO_RESOURCES, EXIT_OK, EXIT_USAGE
 from eviction.cli.node_lock import LockRefused, NodeHeld, NodeLock
@@ -29,6 +28,7 @@ from eviction.node.node import CannotPrepare, Node
 from eviction.reporting.explain import NOTHING_IS_REMOVED, no_effect_sentences
 from eviction.reporting.log import Log
 from eviction.reporting.pass_record import Pass
+from eviction.reporting.status import StatusJson, status_json
 from eviction.telemetry.events import EventSink, FanOutSink, LogSink, SinkWhile
 from eviction.telemetry.systemd import Notifier, listening_socket
 from eviction.types import Decision
@@ -220,9 +220,9 @@ def start_control(
         "check": lambda request: check_for_client(request, loaded.fingerprint, node),
         "pause": lambda request: pause_for_client(request, node.pause, log),
     }
-    answers: dict[str, Callable[[], dict[str, Any]]] = {
-        "status": lambda: {**manager.status(), "configuration": loaded.fingerprint},
-        "brief": lambda: {**manager.brief(), "configuration": loaded.fingerprint},
+    answers: dict[str, Callable[[], StatusJson]] = {
+        "status": lambda: status_json(manager.status(), loaded.fingerprint),
+        "brief": lambda: status_json(manager.brief(), loaded.fingerprint),
     }
     server = ControlServer(path, answers, conversations)
     try:

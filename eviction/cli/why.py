@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 from contextlib import closing
-from typing import Any
+from typing import Literal, TypedDict
 
 from eviction.cli import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_RUNTIME
 from eviction.cli.daemon_configuration import mention_other_configuration
@@ -23,13 +23,38 @@ from eviction.cli.progress import Progress
 from eviction.cli.standalone import everything, observe_or_exit
 from eviction.node.node import Node
 from eviction.reporting.explain import REASONS
+from eviction.reporting.json_shapes import Count
 from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import Pass, Trigger, outcome_json
+from eviction.reporting.pass_shapes import OutcomeJson
+from eviction.types import API_VERSION
 from reclaim.types import Outcome, Result, Rule
 from signals.quantity import format_bytes, format_duration
 
 SHORTEST_ID = 8  # of fewer characters nobody means an id
 DIGEST = "sha256:"
+
+
+class ObjectJson(OutcomeJson):
+    """One object, and what would become of it."""
+
+    place: Count | None
+    """The how many-th of those that may go; null if it stays."""
+    in_words: str
+    """Its reason in words."""
+    eligible_in_seconds: float | None
+    """When its age alone lets it go; null if that is not what keeps it."""
+
+
+class WhyJson(TypedDict):
+    """The objects of a name, each with its verdict: the answer of `reclaimd why`."""
+
+    apiVersion: Literal["reclaimd.io/v1alpha1"]
+    """The version of this format. Fields may be added to it."""
+    kind: Literal["Why"]
+    """What the document is."""
+    objects: list[ObjectJson]
+    """Those that are meant; at least one."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +78,9 @@ def run(arguments: argparse.Namespace) -> int:
     if not found:
         exit_with(EXIT_NOT_RELIEVED, f"no object has {arguments.name!r} in its name, or begins its id with it")
     if arguments.output == "json":
-        answer_json({"objects": [why_json(place, outcome) for place, outcome in found]})
+        objects = [why_json(place, outcome) for place, outcome in found]
+        answer: WhyJson = {"apiVersion": API_VERSION, "kind": "Why", "objects": objects}
+        answer_json(answer)
     else:
         answer_lines([line for place, outcome in found for line in why_lines(place, outcome)])
     return EXIT_OK
@@ -77,7 +104,7 @@ def _is_named(outcome: Outcome, name: str) -> bool:
     return name in verdict.name or (len(name) >= SHORTEST_ID and begins)
 
 
-def why_json(place: int | None, outcome: Outcome) -> dict[str, Any]:
+def why_json(place: int | None, outcome: Outcome) -> ObjectJson:
     """One object as in the record of a pass. `place`: the how many-th it would be; null if it stays.
     `eligible_in_seconds`: when its age alone lets it go; null if that is not what keeps it."""
     eligible = outcome.verdict.eligible_in_seconds

@@ -182,6 +182,8 @@ def load(
     sources = own_sources(path, directory)
     sources.append(Source("environment", from_environment(environment)))
     sources.append(Source("flags", dict(flags)))
+    for source in sources:  # an unknown field with a null too
+        _validated({k: v for k, v in source.document.items() if k not in ConfigurationFile.model_fields}, source.name)
     sources = apply_nulls([zero_means_unset(source) for source in sources])
     for source in sources:
         _validated(source.document, source.name)  # each alone, so that the sentence names its source

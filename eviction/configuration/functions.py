@@ -208,7 +208,7 @@ class _Function:
             name=entry.name,
             kind=kind,
             frees=self._frees(kind),
-            cooldown_seconds=self._read("cooldown", entry.cooldown or "0s", _duration),
+            cooldown_seconds=0.0 if entry.cooldown is None else self._read("cooldown", entry.cooldown, _duration),
             timeout_seconds=self._timeout(kind),
             argv=self._argv(),
             user=None if entry.user is None else self._read("user", entry.user, _user),
@@ -259,10 +259,11 @@ class _Function:
 
     def _timeout(self, kind: FunctionKind) -> float:
         default = "60s" if kind is FunctionKind.CONTAINERD_GARBAGE else "30s"
-        seconds = self._read("timeout", self._entry.timeout or default, _duration)
+        written = self._entry.timeout
+        seconds = self._read("timeout", default if written is None else written, _duration)
         shortest, longest = TIMEOUT_SECONDS
         if not shortest <= seconds <= longest:
-            text = f"must be between {shortest:g}s and {longest / 60:g}m, but it was {self._entry.timeout!r}"
+            text = f"must be between {shortest:g}s and {longest / 60:g}m, but it was {written!r}"
             raise self._error(f"timeout: {text}")
         return seconds
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from eviction.configuration.kubelet import KubeletConfiguration, drop_ins
 from eviction.configuration.strict_yaml import DocumentError, read_document, required_value
+from eviction.types import API_VERSION as API_VERSION
 from eviction.types import EvictionError
 from signals.quantity import QuantityError, parse_duration
 
-API_VERSION = "reclaimd.io/v1alpha1"
 KIND = "ReclaimdConfiguration"
 DEFAULT = "default"  # the origin of a value that no source has
 _BESIDE = {

@@ -10,21 +10,65 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from eviction.configuration.fingerprint import OTHER_CONFIGURATION, Fingerprint, same_configuration
 from eviction.decision.thresholds import below_kubelets_marks, node_conditions, thresholds_met, unreadable, usable
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING
 from eviction.node.view import NodeView, eviction_config
 from eviction.reporting.conditions import conditions_in_words, disk_pressure
-from eviction.reporting.filesystem_facts import facts_json, facts_table, filesystem_facts, paths_that_answer
-from eviction.reporting.observations_json import observations_json, threshold_json
+from eviction.reporting.filesystem_facts import (
+    FilesystemFactsJson,
+    facts_json,
+    facts_table,
+    filesystem_facts,
+    paths_that_answer,
+)
+from eviction.reporting.json_shapes import RoleName
+from eviction.reporting.observations_json import ObservationJson, ThresholdJson, observations_json, threshold_json
+from eviction.reporting.pass_shapes import ConditionName, LayoutName
 from eviction.reporting.tables import amount, signals_table
-from eviction.types import EvictionError, NodeCondition, Threshold
+from eviction.types import API_VERSION, EvictionError, NodeCondition, Threshold
 from signals.mount_table import mounts_of
 from signals.types import SignalObservations
 
 LONGEST_LINE = 80  # bytes; node-problem-detector cuts the message of a plugin there
+
+
+class UnavailableJson(TypedDict):
+    """A filesystem that could not be read."""
+
+    filesystem: RoleName
+    """Its role."""
+    reason: str
+    """Why, for people."""
+
+
+class CheckJson(TypedDict):
+    """One observation: the answer of `reclaimd check`."""
+
+    apiVersion: Literal["reclaimd.io/v1alpha1"]
+    """The version of this format. Fields may be added to it."""
+    kind: Literal["Check"]
+    """What the document is."""
+    endpoint: str
+    """The runtime's."""
+    conditions: list[ConditionName]
+    """The node conditions that hold: ReclaimPressure is ours, DiskPressure the kubelet's."""
+    disk_pressure: bool | None
+    """Whether the kubelet would report DiskPressure now; null where its thresholds are not known."""
+    layout: LayoutName | None
+    """How the roles are spread over filesystems; null where that is not known."""
+    filesystems: list[FilesystemFactsJson]
+    """What the filesystems of the signals are."""
+    observations: list[ObservationJson]
+    """In the order of the signals."""
+    thresholds: list[ThresholdJson]
+    """Those in force."""
+    thresholds_met: list[ThresholdJson]
+    """Those that are met."""
+    unavailable: list[UnavailableJson]
+    """The filesystems that could not be read."""
 
 
 class CheckRefused(EvictionError):
@@ -83,7 +127,9 @@ def check(node: NodeView, options: CheckOptions) -> CheckAnswer:
             runtime = f"runtime: {node.endpoint.remark}"
         signals = signals_table(observations, thresholds, options.width)
         return CheckAnswer(code, lines=(*signals, words, *facts_table(filesystems, options.width), runtime))
-    document = {
+    document: CheckJson = {
+        "apiVersion": API_VERSION,
+        "kind": "Check",
         "endpoint": node.endpoint.runtime,
         "conditions": sorted(str(condition) for condition in reported),
         "disk_pressure": disk_pressure(reported, kubelets),

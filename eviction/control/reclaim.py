@@ -23,8 +23,9 @@ from eviction.node.responder import Request
 from eviction.reporting.explain import pass_lines
 from eviction.reporting.observations_json import observations_json
 from eviction.reporting.pass_record import Pass, PassResult, Trigger, pass_json
+from eviction.reporting.pass_shapes import NothingToDoJson
 from eviction.reporting.tables import signals_table
-from eviction.types import Decision, EvictionError, Threshold
+from eviction.types import API_VERSION, Decision, EvictionError, Threshold
 from signals.types import KUBELET_SIGNALS, Signal, SignalObservations
 
 WITHOUT_KUBELET = "the states of pods are from the kubelet's directories"
@@ -204,8 +205,10 @@ def _nothing_to_do(options: ReclaimOptions, node: Node, observations: SignalObse
     if not options.as_json:
         table = signals_table(observations, node.thresholds(observations.layout), options.width)
         return ReclaimAnswer(EXIT_OK, lines=(*table, sentence))
-    document = {
-        "result": str(PassResult.IDLE),
+    document: NothingToDoJson = {
+        "apiVersion": API_VERSION,
+        "kind": "NothingToDo",
+        "result": "idle",
         "reason": sentence,
         "removals": [],
         "observations": observations_json(observations),

@@ -5,7 +5,7 @@ Each state is announced when it changes; a warning that repeats is written at mo
 
 from __future__ import annotations
 
-from typing import Any, assert_never
+from typing import assert_never
 
 from eviction.daemon.worker import Task
 from eviction.decision.ladder import later_than_kubelet
@@ -24,6 +24,7 @@ from eviction.reporting.explain import (
 )
 from eviction.reporting.log import Level, Log
 from eviction.reporting.pass_record import Pass, PassResult
+from eviction.reporting.pass_shapes import PassJson
 from eviction.reporting.throttled_log import ThrottledLog
 from eviction.telemetry.events import EventSink
 from eviction.types import Decision, NodeCondition, Threshold
@@ -147,7 +148,7 @@ class Announcements:
             self._empty_row_due = now + KUBELET_INTERVAL_SECONDS
             self.reclaiming(threshold)
 
-    def passed(self, record: Pass, summary: dict[str, Any]) -> None:
+    def passed(self, record: Pass, summary: PassJson) -> None:
         """After a pass. One that removed nothing and did not succeed is a repeating warning."""
         fields = {"pass": record.id, "result": str(record.result), "record": summary}
         acted_on = record.decision.acted_on

@@ -4,24 +4,24 @@ functions of the node."""
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from eviction.reporting.observations_json import timestamp
 from eviction.reporting.pass_record import Pass, function_json
+from eviction.reporting.status import FunctionTotalJson, LastCallJson
 
 
 @dataclass(slots=True)
 class _Total:
     """Sums over all calls of one function; a call that was skipped is none."""
 
+    last: LastCallJson
     calls: int = 0
     removed: int = 0
     measured_bytes: int = 0
     measured_inodes: int = 0
     nominal_bytes: int = 0
     seconds: float = 0.0
-    last: dict[str, Any] = field(default_factory=dict)
 
 
 class FunctionTotals:
@@ -35,8 +35,9 @@ class FunctionTotals:
         """Adds what the functions of a pass have done; a dry run does nothing."""
         with self._lock:
             for function in record.functions:
-                total, did = self._totals.setdefault(function.operation, _Total()), function_json(function)
-                total.last = {"started": timestamp(record.started_wall), **did}
+                did: LastCallJson = {"started": timestamp(record.started_wall), **function_json(function)}
+                total = self._totals.setdefault(function.operation, _Total(did))
+                total.last = did
                 if function.skipped:
                     continue
                 total.calls += 1
@@ -46,7 +47,7 @@ class FunctionTotals:
                 total.nominal_bytes += function.nominal_bytes
                 total.seconds += function.seconds
 
-    def all(self) -> dict[str, dict[str, Any]]:
+    def all(self) -> dict[str, FunctionTotalJson]:
         """By name: the sums, and `last`: the last call as in the record of its pass."""
         with self._lock:
             return {

@@ -17,7 +17,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from eviction.configuration.effective import Configuration
 from eviction.control.reclaim import ReclaimAnswer, ReclaimRefused, respond_to_client
@@ -36,6 +35,7 @@ from eviction.reporting.observations_json import observations_json
 from eviction.reporting.pass_record import Pass, Trigger, pass_summary
 from eviction.reporting.status import (
     NodeStatus,
+    StatusFieldsJson,
     ThresholdStatus,
     parked_json,
     pod_directories_json,
@@ -138,7 +138,7 @@ class Manager:
         self._urgent.set()
         self._wake.set()
 
-    def brief(self) -> dict[str, Any]:
+    def brief(self) -> StatusFieldsJson:
         """What the daemon is doing, for the control socket, without the history. Any thread."""
         now, observations = self._node.clock.monotonic(), self._last_observations
         layout = None if observations is None else observations.layout
@@ -169,7 +169,7 @@ class Manager:
             "passes": list(self._passes.all()),
         }
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> StatusFieldsJson:
         """The same with the last observations and the decisions on them."""
         return {**self.brief(), "history": self._node.responder.history.dump()}
 

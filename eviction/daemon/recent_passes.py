@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+
+from eviction.reporting.pass_shapes import PassJson
 
 KEPT_PASSES = 20
 
@@ -14,16 +15,16 @@ class RecentPasses:
     def __init__(self, limit: int = KEPT_PASSES):
         self._limit = limit
         self._lock = threading.Lock()
-        self._records: dict[str, dict[str, Any]] = {}
+        self._records: dict[str, PassJson] = {}
 
-    def keep(self, summary: dict[str, Any]) -> None:
+    def keep(self, summary: PassJson) -> None:
         """Adds the summary of a pass, or replaces the one with the same id."""
         with self._lock:
             self._records[summary["id"]] = summary
             while len(self._records) > self._limit:
                 del self._records[next(iter(self._records))]
 
-    def all(self) -> tuple[dict[str, Any], ...]:
+    def all(self) -> tuple[PassJson, ...]:
         """The summaries, the oldest first."""
         with self._lock:
             return tuple(self._records.values())

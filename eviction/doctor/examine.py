@@ -33,6 +33,7 @@ CHECKS: tuple[Check, ...] = (
     disk_checks.check_xfs,
     disk_checks.check_filesystem_numbers,
     node_checks.check_inotify,
+    node_checks.check_history,
     node_checks.check_daemon,
 )
 

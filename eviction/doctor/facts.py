@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from eviction.control.socket import ControlUnavailable, ask
 from eviction.doctor.findings import HeldImages, NodeFacts, Snapshotter, SocketFacts, XfsFacts
+from eviction.history_file.reading import why_unusable
 from eviction.node.giving_back import SWITCHED_OFF, xfs_mount_points
 from eviction.node.node import Node
 from eviction.reporting.disk_survey import CONTENT, SNAPSHOTTER
@@ -54,6 +55,7 @@ def gather(node: Node) -> NodeFacts:
         if configuration.has_runtime
         else None,
         unwritable=_unwritable(configuration.state_file, configuration.history_file, configuration.pod_logs_dir),
+        history_problem=why_unusable(configuration.history_file),
         log_symlinks=_symlinks(
             podLogsDir=configuration.pod_logs_dir, containerLogsDir=configuration.container_logs_dir
         ),

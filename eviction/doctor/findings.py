@@ -89,10 +89,11 @@ class NodeFacts:
     symlinks: the field of the configuration and its value. `kubelet_problem`: why the kubelet gave no list although it
     is to be asked, empty if it did or is not. `held`: what pods that stand still hold, None where the kubelet, or what
     is seen (`terminatedPods: evidence`), says which have terminated. `unwritable`: directories that should be writable
-    and are not, with the reason. `xfs`: the filesystems of the signals that are XFS. `filesystems`: what those of the
-    signals are. `rows`: of the signals that are observed. `function_problems`: functions of the configuration that
-    cannot be called, and why. `socket`: None where there is no runtime. `held_off`: why the daemon removes nothing
-    now, empty if it may; `dry_run`: whether it is to remove nothing at all.
+    and are not, with the reason. `history_problem`: why what is at the place of the history is none that can be used,
+    empty if it is one or nothing is there. `xfs`: the filesystems of the signals that are XFS. `filesystems`: what
+    those of the signals are. `rows`: of the signals that are observed. `function_problems`: functions of the
+    configuration that cannot be called, and why. `socket`: None where there is no runtime. `held_off`: why the daemon
+    removes nothing now, empty if it may; `dry_run`: whether it is to remove nothing at all.
     """
 
     observations: SignalObservations
@@ -119,6 +120,7 @@ class NodeFacts:
     held: HeldImages | None = None
     log_symlinks: tuple[str, ...] = ()
     unwritable: tuple[tuple[str, str], ...] = ()
+    history_problem: str = ""
     daemon_problem: str = ""
     held_off: str = ""
     dry_run: bool = False

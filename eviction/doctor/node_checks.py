@@ -213,6 +213,18 @@ def check_permissions(facts: NodeFacts) -> Iterator[Finding]:
         )
 
 
+def check_history(facts: NodeFacts) -> Iterator[Finding]:
+    """What is at the place of the history file and is not ours is left alone."""
+    if facts.history_problem:
+        yield Finding(
+            "history",
+            Severity.RISK,
+            "no history is kept: what is at its place is not a history that can be used",
+            facts.history_problem,
+            "move it away, and the daemon makes one there; or name another historyFile",
+        )
+
+
 def check_daemon(facts: NodeFacts) -> Iterator[Finding]:
     """Whether a daemon watches this node."""
     if facts.daemon_problem:

@@ -14,16 +14,17 @@ Covers: values to bytes, and bytes to values. Does not cover: which passes are r
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from eviction.history_file.shapes import PERIODIC
 from eviction.reporting.observations_json import timestamp
-from eviction.reporting.pass_record import Pass, outcome_json, pass_json, removals_by_result
+from eviction.reporting.pass_record import Pass, outcome_json, pass_fields, removals_by_result
+from eviction.reporting.pass_shapes import OutcomeJson
 from reclaim.types import Outcome, ReclaimResult, Result
 from signals.quantity import counted
 
-PERIODIC = "periodic"
 MOST_BYTES_OF_REMOVALS = 32 << 10  # in one record; one removal has at most some 8 KiB
 MOST_BYTES_OF_A_PASS = 32 << 10  # without its removals
 LONGEST_TEXTS = (4096, 512, 64)  # characters
@@ -37,6 +38,7 @@ _NOT_RECORDED = (
     "still_met",
     "attribution",
     "kept_by_reason",
+    "removals",
 )
 
 Document = dict[str, Any]
@@ -45,11 +47,9 @@ Document = dict[str, Any]
 def pass_records(record: Pass, wall: float) -> list[bytes]:
     """A pass, with all of its removals."""
     functions = tuple(replace(function, kept=()) for function in record.functions)
-    document = pass_json(replace(record, functions=functions), with_kept=False)
-    removals = document.pop("removals")
-    for name in _NOT_RECORDED:
-        document.pop(name, None)
-    return _with_removals(document, removals, wall)
+    fields = pass_fields(replace(record, functions=functions), with_kept=False)
+    document = {name: value for name, value in fields.items() if name not in _NOT_RECORDED}
+    return _with_removals(document, fields["removals"], wall)
 
 
 def periodic_records(identity: str, result: ReclaimResult, wall: float) -> list[bytes]:
@@ -113,7 +113,7 @@ def documents_of(records: Iterable[bytes]) -> Iterator[Document]:
         yield waiting
 
 
-def _with_removals(document: Document, removals: list[Document], wall: float) -> list[bytes]:
+def _with_removals(document: Document, removals: list[OutcomeJson], wall: float) -> list[bytes]:
     time = timestamp(wall)
     chunks = list(_chunks(removals)) or [[]]
     first = {"kind": "pass", "time": time, **_that_fits(document), "removals": chunks[0]}
@@ -140,8 +140,8 @@ def _cut(value: Any, longest: int) -> Any:
     return value
 
 
-def _chunks(removals: list[Document]) -> Iterator[list[Document]]:
-    chunk: list[Document] = []
+def _chunks(removals: list[OutcomeJson]) -> Iterator[list[OutcomeJson]]:
+    chunk: list[OutcomeJson] = []
     left = MOST_BYTES_OF_REMOVALS
     for removal in removals:
         size = len(_encoded(removal))
@@ -154,7 +154,7 @@ def _chunks(removals: list[Document]) -> Iterator[list[Document]]:
         yield chunk
 
 
-def _encoded(document: Document) -> bytes:
+def _encoded(document: Mapping[str, Any]) -> bytes:
     """One line. What is not UTF-8 in a name stands as the escape that JSON has for it."""
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "backslashreplace")

@@ -47,6 +47,28 @@ def read_records(path: str) -> Iterator[bytes]:
         os.close(descriptor)
 
 
+def why_unusable(path: str) -> str:
+    """Why what is at the path is no history that can be used, as a sentence; empty if it is one, if nothing is there
+    yet, or without a path."""
+    if not path:
+        return ""
+    try:
+        descriptor = opened(path, os.O_RDONLY)
+    except NoHistoryYet:
+        return ""
+    except HistoryUnusable as error:
+        return str(error)
+    try:
+        header_of(path, descriptor)
+    except HistoryUnusable as error:
+        return str(error)
+    except OSError as error:
+        return f"{path}: {error.strerror or error}"
+    finally:
+        os.close(descriptor)
+    return ""
+
+
 def opened(path: str, flags: int) -> int:
     """A descriptor of the file, which never blocks, not even on a FIFO. Raises HistoryUnusable, NoHistoryYet."""
     try:

@@ -24,8 +24,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, TypedDict
 
+from eviction.reporting.json_shapes import Count, RoleName, one_of
 from reclaim.types import Action, Kind, Outcome, Reason, Result
 from signals.quantity import format_bytes
 from signals.types import FilesystemRole, SignalObservations
@@ -178,6 +179,51 @@ class Attribution:
     remarks: tuple[Remark, ...] = ()
 
 
+class ShareJson(TypedDict):
+    """One part of a filesystem."""
+
+    use: Annotated[str, one_of(Use)]
+    """What the bytes are used for."""
+    bytes: int
+    """How many there are."""
+    objects: Count | None
+    """How many images or containers they are; null where none are counted."""
+    at_least: bool
+    """Whether `bytes` is a lower bound."""
+    remedy: str
+    """What can be done about them."""
+
+
+class RemarkJson(TypedDict):
+    """What the parts do not show."""
+
+    about: Annotated[str, one_of(About)]
+    """A word of a closed list."""
+    bytes: int | None
+    """Null where it is not about an amount."""
+    at_least: bool
+    """Whether `bytes` is a lower bound."""
+    sentence: str
+    """For people."""
+
+
+class AttributionJson(TypedDict):
+    """Where the bytes of one filesystem are; the parts add up to what is used."""
+
+    path: str
+    """Where it is mounted, or read."""
+    filesystems: list[RoleName]
+    """Its roles."""
+    capacity: Count
+    """Bytes."""
+    used: Count
+    """Bytes."""
+    shares: list[ShareJson]
+    """The parts, the largest first and everything else last."""
+    remarks: list[RemarkJson]
+    """What they do not show; those bytes are in parts that are counted already, or are free."""
+
+
 def attribute(
     observations: SignalObservations, outcomes: Iterable[Outcome], measured: Measured
 ) -> tuple[Attribution, ...]:
@@ -302,7 +348,7 @@ def sentence(attribution: Attribution, parts: int = 4) -> str:
     return f"of {format_bytes(attribution.used_bytes)} used on {attribution.path}: {text or 'nothing is accounted for'}"
 
 
-def attribution_json(attribution: Attribution) -> dict[str, Any]:
+def attribution_json(attribution: Attribution) -> AttributionJson:
     """One filesystem, for programs."""
     return {
         "path": attribution.path,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
+from eviction.reporting.json_shapes import Count, RoleName
 from eviction.reporting.tables import table
 from signals.filesystem_traits import Traits, jumps_of, options_that_matter, project_quota, traits_of
 from signals.mounts import Mount
@@ -40,6 +41,27 @@ class FilesystemFacts:
             return NOT_KNOWN
         parts = (*(self.jumps or ("nothing",)), *filter(None, (self.note, self.quota_sentence)))
         return "; ".join(parts)
+
+
+class FilesystemFactsJson(TypedDict):
+    """What a filesystem of the signals is."""
+
+    path: str
+    """Where it is mounted, or read."""
+    filesystems: list[RoleName]
+    """Its roles."""
+    type: str
+    """As the kernel names it: ext4, xfs."""
+    device: str
+    """What is mounted there."""
+    reserve: Count
+    """Free bytes that no pod can use."""
+    options: list[str] | None
+    """The mount options that matter for its numbers; null where they are not known."""
+    jumps: list[str] | None
+    """What of its numbers can jump; null where that is not known for its type."""
+    note: str
+    """What else one has to know of them."""
 
 
 def paths_that_answer(observations: SignalObservations) -> tuple[str, ...]:
@@ -94,7 +116,7 @@ def facts_table(filesystems: Sequence[FilesystemFacts], width: int | None = None
     return table(rows, width, "filesystems")
 
 
-def facts_json(facts: FilesystemFacts) -> dict[str, Any]:
+def facts_json(facts: FilesystemFacts) -> FilesystemFactsJson:
     """For programs; `options` and `jumps` are null where they are not known."""
     return {
         "path": facts.path,

@@ -3,10 +3,60 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import TypedDict
 
+from eviction.reporting.json_shapes import Count, Seconds, SignalName, Time
 from eviction.types import Threshold
 from signals.types import SignalObservation, SignalObservations, in_order
+
+
+class FilesystemJson(TypedDict):
+    """Where a filesystem is, and what it is."""
+
+    path: str
+    """The path by which it was read."""
+    device: str
+    """The device that is mounted there."""
+    type: str
+    """As the kernel names it: ext4, xfs."""
+
+
+class ObservationJson(TypedDict):
+    """One signal, as it was observed."""
+
+    signal: SignalName
+    """Its name."""
+    available: Count
+    """Bytes, or inodes for a signal of inodes."""
+    capacity: Count
+    """Of the whole filesystem, in the same unit."""
+    time: Time | None
+    """When the filesystem was read; null if it never was."""
+    stale: bool
+    """The filesystem did not answer in time, so this is an earlier reading."""
+    filesystem: FilesystemJson | None
+    """Null where it is not known."""
+
+
+class ThresholdJson(TypedDict):
+    """One threshold."""
+
+    signal: SignalName
+    """Whose threshold it is."""
+    value: str
+    """A quantity or a percentage, as in the configuration."""
+    margin: str | None
+    """What is added to the value, so that reclaimd acts before the kubelet; null: nothing."""
+    effective: Count | None
+    """The mark in bytes or inodes; null while the capacity is not known."""
+    min_reclaim: str | None
+    """How far above the mark the signal must rise; null: nothing is asked."""
+    hard: bool
+    """Whether it acts without a grace period."""
+    grace_seconds: Seconds
+    """How long it must have been met."""
+    origin: str
+    """Where the value comes from, for people."""
 
 
 def timestamp(wall: float) -> str:
@@ -14,7 +64,7 @@ def timestamp(wall: float) -> str:
     return datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def observation_json(observation: SignalObservation, observations: SignalObservations) -> dict[str, Any]:
+def observation_json(observation: SignalObservation, observations: SignalObservations) -> ObservationJson:
     """One observation; its time is when the filesystem was read, in wall time."""
     time = None
     if observation.time is not None:
@@ -32,12 +82,12 @@ def observation_json(observation: SignalObservation, observations: SignalObserva
     }
 
 
-def observations_json(observations: SignalObservations) -> list[dict[str, Any]]:
+def observations_json(observations: SignalObservations) -> list[ObservationJson]:
     """All observations, in the order of the signals."""
     return [observation_json(observations.signals[signal], observations) for signal in in_order(observations.signals)]
 
 
-def threshold_json(threshold: Threshold, observations: SignalObservations) -> dict[str, Any]:
+def threshold_json(threshold: Threshold, observations: SignalObservations) -> ThresholdJson:
     """One threshold; `effective` is its mark in bytes or inodes, null while the capacity is unknown."""
     observation = observations.signals.get(threshold.signal)
     effective = None if observation is None else threshold.mark(observation.capacity)

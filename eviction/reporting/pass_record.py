@@ -8,12 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import Any
 
 from eviction.reporting.attribution import Attribution, attribution_json
 from eviction.reporting.observations_json import observations_json, threshold_json, timestamp
-from eviction.types import Decision, Threshold
+from eviction.reporting.pass_shapes import (
+    FunctionJson,
+    OrderJson,
+    OutcomeJson,
+    PassFieldsJson,
+    PassJson,
+    ReleasedJson,
+    TimingsJson,
+)
+from eviction.reporting.pass_shapes import PassResult as PassResult
+from eviction.reporting.pass_shapes import Trigger as Trigger
+from eviction.types import API_VERSION, Decision, Threshold
 from reclaim.disk_need import NEVER, OrderDecision
 from reclaim.released import Released
 from reclaim.types import Outcome, ReclaimResult, Result
@@ -22,24 +31,6 @@ from signals.types import SignalObservations
 
 MOST_REPORTED = 32  # removals of one pass in a log line and in an answer of the daemon
 LONGEST_NAME = 512  # characters; names of Kubernetes objects have at most 253, image references are rarely longer
-
-
-class Trigger(StrEnum):
-    """What started the pass: the polling interval, inotify, or a command."""
-
-    INTERVAL = "interval"
-    WATCH = "watch"
-    REQUEST = "request"
-
-
-class PassResult(StrEnum):
-    """How a pass ended."""
-
-    IDLE = "idle"
-    SATISFIED = "satisfied"
-    NOT_ENOUGH = "not_enough"
-    DRY_RUN = "dry_run"
-    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +127,7 @@ def shortened(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
 
 
-def outcome_json(outcome: Outcome) -> dict[str, Any]:
+def outcome_json(outcome: Outcome) -> OutcomeJson:
     """One object after a pass."""
     verdict = outcome.verdict
     return {
@@ -155,7 +146,7 @@ def outcome_json(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def pass_summary(record: Pass) -> dict[str, Any]:
+def pass_summary(record: Pass) -> PassJson:
     """The record of a pass in a bounded size: the first 32 removals, and only the numbers of the others and of kept
     objects. For log lines (journald cuts at 48 KiB) and for records kept in memory."""
     document = pass_json(replace(record, functions=_first_removals(record.functions)), with_kept=False)
@@ -176,9 +167,14 @@ def _first_removals(functions: tuple[ReclaimResult, ...]) -> tuple[ReclaimResult
     return tuple(shortened_functions)
 
 
-def pass_json(record: Pass, *, with_kept: bool = True) -> dict[str, Any]:
+def pass_json(record: Pass, *, with_kept: bool = True) -> PassJson:
     """The record of a pass. `with_kept` false leaves the kept objects out and gives their number by reason only."""
-    document: dict[str, Any] = {
+    return {"apiVersion": API_VERSION, "kind": "Pass", **pass_fields(record, with_kept=with_kept)}
+
+
+def pass_fields(record: Pass, *, with_kept: bool = True) -> PassFieldsJson:
+    """The same as part of a document of another kind."""
+    document: PassFieldsJson = {
         "id": record.id,
         "started": timestamp(record.started_wall),
         "trigger": str(record.trigger),
@@ -203,7 +199,7 @@ def pass_json(record: Pass, *, with_kept: bool = True) -> dict[str, Any]:
         "result": str(record.result),
         "reason": record.reason,
         "errors": list(record.errors),
-        "timings": {name: round(getattr(record.timings, name), 6) for name in Timings.__slots__},
+        "timings": timings_json(record.timings),
     }
     if with_kept:
         document["kept"] = [outcome_json(outcome) for outcome in record.kept]
@@ -215,7 +211,18 @@ def pass_json(record: Pass, *, with_kept: bool = True) -> dict[str, Any]:
     return document
 
 
-def function_json(function: ReclaimResult) -> dict[str, Any]:
+def timings_json(timings: Timings) -> TimingsJson:
+    """Where the time of a pass went."""
+    return {
+        "detect_seconds": round(timings.detect_seconds, 6),
+        "list_seconds": round(timings.list_seconds, 6),
+        "plan_seconds": round(timings.plan_seconds, 6),
+        "remove_seconds": round(timings.remove_seconds, 6),
+        "total_seconds": round(timings.total_seconds, 6),
+    }
+
+
+def function_json(function: ReclaimResult) -> FunctionJson:
     """What one function of the row did. `skipped`: null, or why it was not called."""
     return {
         "name": function.operation,
@@ -257,7 +264,7 @@ def released_in_words(record: Pass, *, dry_run: bool) -> str:
     return f"XFS gave back {format_bytes(released.bytes)} that it had allocated ahead of files that grow, on {where}"
 
 
-def released_json(released: Released) -> dict[str, Any]:
+def released_json(released: Released) -> ReleasedJson:
     """What was given back without removing anything. `skipped`: null, or why there was no call, or no further one."""
     return {
         "bytes": released.bytes,
@@ -268,7 +275,7 @@ def released_json(released: Released) -> dict[str, Any]:
     }
 
 
-def order_json(order: OrderDecision) -> dict[str, Any]:
+def order_json(order: OrderDecision) -> OrderJson:
     """The order in which images were removed: by yield of the unit that is short, or by last use. Seconds are null for
     never."""
 

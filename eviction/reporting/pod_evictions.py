@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Literal, NamedTuple, TypedDict
 
 from eviction.pod_eviction.ranking import MEASURED, Measured, RankedPod, Reason
 from eviction.pod_eviction.signal_choice import ChosenSignal
 from eviction.pod_eviction.types import EvictablePod
-from eviction.reporting.observations_json import observation_json, threshold_json
+from eviction.reporting.json_shapes import Count, SignalName, one_of
+from eviction.reporting.observations_json import ObservationJson, ThresholdJson, observation_json, threshold_json
+from eviction.reporting.pass_shapes import LayoutName
 from eviction.reporting.tables import amount, table
+from eviction.types import API_VERSION
 from signals.quantity import format_bytes, format_duration, whole
 from signals.types import FsLayout, Signal, SignalObservations
 
@@ -21,6 +24,73 @@ REASONS: dict[Reason, str] = {
     Reason.CRITICAL_PRIORITY: "never evicted: its priority is critical",
 }
 _COLUMNS = (Measured.WRITABLE_LAYERS, Measured.LOGS, Measured.LOCAL_VOLUMES)
+
+
+class RankedPodJson(TypedDict):
+    """A pod in the order in which the kubelet would evict."""
+
+    rank: Count | None
+    """From 1 on; null for a pod that is never evicted."""
+    namespace: str
+    """Its namespace."""
+    name: str
+    """Its name."""
+    uid: str
+    """Its UID."""
+    verdict: Literal["keep", "evict"]
+    """Whether the kubelet may evict it."""
+    reason: Annotated[str, one_of(Reason)]
+    """Why it stands there."""
+    priority: int
+    """Of its priority class; a higher one goes later."""
+    used: Count | None
+    """What is counted of it, in bytes or inodes as the signal is; null without statistics."""
+    request: int
+    """Bytes of ephemeral storage that it requests."""
+    over_request: int | None
+    """How much more it uses, negative below; null without statistics."""
+    usage: dict[Annotated[str, one_of(Measured)], Count] | None
+    """What it uses of each kind, counted or not; null without statistics."""
+    deleted: bool
+    """Whether it is being deleted."""
+
+
+class OverLimitJson(TypedDict):
+    """A pod that exceeds a limit of its own, which evicts it whatever the signal."""
+
+    namespace: str
+    """Its namespace."""
+    name: str
+    """Its name."""
+    uid: str
+    """Its UID."""
+    reason: str
+    """Which limit, for people."""
+
+
+class PodEvictionsJson(TypedDict):
+    """Whom the kubelet would evict for disk: the answer of `reclaimd plan --pods`."""
+
+    apiVersion: Literal["reclaimd.io/v1alpha1"]
+    """The version of this format. Fields may be added to it."""
+    kind: Literal["PodEvictions"]
+    """What the document is."""
+    signal: SignalName
+    """For which signal."""
+    met: bool | None
+    """Whether the kubelet's threshold is met now; null: not known."""
+    threshold: ThresholdJson | None
+    """The kubelet's; null where it has none for the signal."""
+    observation: ObservationJson | None
+    """Null where the signal was not observed."""
+    layout: LayoutName
+    """How the roles are spread over filesystems."""
+    counted: list[Annotated[str, one_of(Measured)]]
+    """What of a pod is counted for the signal."""
+    pods: list[RankedPodJson]
+    """In the kubelet's order."""
+    over_limits: list[OverLimitJson]
+    """Those that go whatever the signal."""
 
 
 class PodEvictions(NamedTuple):
@@ -39,11 +109,13 @@ class PodEvictions(NamedTuple):
         return tuple(kind for kind in MEASURED[self.layout][self.chosen.signal.filesystem] if kind in _COLUMNS)
 
 
-def pod_evictions_json(evictions: PodEvictions) -> dict[str, Any]:
+def pod_evictions_json(evictions: PodEvictions) -> PodEvictionsJson:
     """One document. Usage is in bytes or inodes as the signal is; requests are bytes of ephemeral storage."""
     signal, threshold, met = evictions.chosen
     observation = evictions.observations.signals.get(signal)
     return {
+        "apiVersion": API_VERSION,
+        "kind": "PodEvictions",
         "signal": str(signal),
         "met": met,
         "threshold": None if threshold is None else threshold_json(threshold, evictions.observations),
@@ -58,7 +130,7 @@ def pod_evictions_json(evictions: PodEvictions) -> dict[str, Any]:
     }
 
 
-def _pod_json(each: RankedPod) -> dict[str, Any]:
+def _pod_json(each: RankedPod) -> RankedPodJson:
     pod = each.pod
     return {
         "rank": each.rank,

@@ -7,19 +7,148 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from eviction.decision.headroom import FillRates
-from eviction.reporting.observations_json import threshold_json
-from eviction.types import NodeCondition, Threshold
+from eviction.reporting.json_shapes import Count, Seconds, Time, one_of
+from eviction.reporting.observations_json import ObservationJson, ThresholdJson, threshold_json
+from eviction.reporting.pass_shapes import (
+    AmountsJson,
+    BytesJson,
+    ConditionName,
+    FunctionJson,
+    KindWord,
+    LayoutName,
+    PassJson,
+)
+from eviction.types import API_VERSION, NodeCondition, Threshold
 from reclaim.execution.removals import Removal
-from reclaim.pods.states import Doubt
+from reclaim.pods.states import Doubt, Why
 from reclaim.xfs.client import ReleaseResult
 from signals.interval import FillRate
 from signals.types import SignalObservations
 
 # Observing three filesystems that all hang takes 6 s; a loop that is 2 s later than that hangs itself.
 LARGEST_DELAY_SECONDS = 8.0
+
+
+class ThresholdStatusJson(ThresholdJson):
+    """A threshold with the time that is left."""
+
+    headroom_seconds: Seconds | None
+    """Until it could be met at the present fill; 0: it is met; null: nothing fills the filesystem."""
+
+
+class ParkedJson(TypedDict):
+    """A removal that was sent, and that no pass waits for any longer."""
+
+    kind: KindWord
+    """What it is."""
+    id: str
+    """The runtime's id of it."""
+    name: str
+    """For people."""
+    seconds: float
+    """Since it was sent."""
+
+
+class PodDirectoriesJson(TypedDict):
+    """Whether the kubelet's directories are believed when they say which pods exist."""
+
+    believed: bool
+    """While they are not, no pod counts as gone."""
+    why: Annotated[str, one_of(Why)] | None
+    """Why not, in a word; null if they are."""
+    sentence: str | None
+    """Why not, for people; null if they are."""
+
+
+class XfsHelperJson(TypedDict):
+    """The helper that has XFS give back what it allocated ahead."""
+
+    problem: str | None
+    """Why it gives nothing back; null if it would."""
+    calls: dict[Annotated[str, one_of(ReleaseResult)], Count]
+    """How its calls have ended, and how many."""
+
+
+class LastCallJson(FunctionJson):
+    """The last call of a reclaim function."""
+
+    started: Time
+    """When its pass began."""
+
+
+class FunctionTotalJson(TypedDict):
+    """What a reclaim function has done since the daemon started."""
+
+    calls: Count
+    """How often it was called."""
+    removed: Count
+    """How many objects."""
+    measured: AmountsJson
+    """What the filesystems gained."""
+    nominal: BytesJson
+    """The sizes of what was removed."""
+    seconds: Seconds
+    """How long it took."""
+    last: LastCallJson
+    """Its last call."""
+
+
+class StatusFieldsJson(TypedDict):
+    """What the daemon sees and does."""
+
+    heartbeat_age_seconds: Seconds
+    """Since the last observation."""
+    pods_problem: str | None
+    """Why the kubelet gave no list of its pods; null if it did, or is not asked."""
+    pod_directories: PodDirectoriesJson
+    """Whether the kubelet's directories of pods are believed."""
+    xfs_helper: XfsHelperJson
+    """The helper for XFS."""
+    dry_run: bool
+    """Whether nothing is removed."""
+    held_off: str | None
+    """Why nothing may be removed now; null if it may."""
+    doing: str | None
+    """What it does now; null while it only watches."""
+    stalled_seconds: Seconds
+    """How long that has not gone forward."""
+    parked: list[ParkedJson]
+    """Removals that no pass waits for any longer."""
+    requests_waiting: Count
+    """Commands that wait for a pass."""
+    paused_for_seconds: Seconds
+    """How long a row rests that was not enough."""
+    conditions: list[ConditionName]
+    """The node conditions that are reported: ReclaimPressure is ours, DiskPressure the kubelet's."""
+    disk_pressure: bool | None
+    """Whether the kubelet would report DiskPressure now; null where its thresholds are not known."""
+    layout: LayoutName | None
+    """How the roles are spread over filesystems; null while that is not known."""
+    observations: list[ObservationJson]
+    """The last ones, in the order of the signals."""
+    thresholds: list[ThresholdStatusJson]
+    """Those in force."""
+    functions: dict[str, FunctionTotalJson]
+    """By the name of the function."""
+    passes: list[PassJson]
+    """The last 20, the oldest first."""
+    history: NotRequired[dict[str, Any]]
+    """With --history: the last observations and decisions, to be replayed. Its form is not part of this contract."""
+
+
+class StatusJson(StatusFieldsJson):
+    """What the daemon sees and does: the answer of `reclaimd status`."""
+
+    apiVersion: Literal["reclaimd.io/v1alpha1"]
+    """The version of this format. Fields may be added to it."""
+    kind: Literal["Status"]
+    """What the document is."""
+    configuration: dict[str, list[list[object]]]
+    """The fingerprint of the configuration: files with their time and size, flags, environment. Two that are equal are
+    the same configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +207,12 @@ def why_not_alive(late_seconds: float, stalled_seconds: float, stalled_limit_sec
     return None
 
 
-def parked_json(removal: Removal, now: float) -> dict[str, Any]:
+def status_json(fields: StatusFieldsJson, fingerprint: dict[str, list[list[object]]]) -> StatusJson:
+    """The answer of the daemon. `fingerprint`: of the configuration that it runs with."""
+    return {"apiVersion": API_VERSION, "kind": "Status", **fields, "configuration": fingerprint}
+
+
+def parked_json(removal: Removal, now: float) -> ParkedJson:
     """A parked removal; `seconds`: since it was sent, or since its check began."""
     verdict, since = removal.verdict, removal.started if removal.sent is None else removal.sent
     return {"kind": verdict.kind, "id": verdict.id, "name": verdict.name, "seconds": round(now - since, 3)}
@@ -99,7 +233,7 @@ def threshold_statuses(
 
 def threshold_statuses_json(
     statuses: Iterable[ThresholdStatus], observations: SignalObservations
-) -> list[dict[str, Any]]:
+) -> list[ThresholdStatusJson]:
     """Each threshold as in the record of a pass, with its headroom in seconds."""
     return [
         {
@@ -110,7 +244,7 @@ def threshold_statuses_json(
     ]
 
 
-def pod_directories_json(doubt: Doubt | None) -> dict[str, Any]:
+def pod_directories_json(doubt: Doubt | None) -> PodDirectoriesJson:
     """Whether the kubelet's directories of pods are believed, and if not, why: one word and one sentence."""
     return {
         "believed": doubt is None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import time
 from functools import cache
 
@@ -15,6 +16,7 @@ from eviction.drill.scenario.library import find_scenario
 from eviction.drill.scenario.types import Scenario
 from eviction.reporting.log import Log
 from tests.conftest import MOUNTS
+from tests.schemas import assert_as_described
 
 
 def run(scenario: Scenario) -> DrillResult:
@@ -30,5 +32,7 @@ def run_of(name: str) -> DrillResult:
 
 
 def report_of_run(result: DrillResult) -> Report:
-    """The report of a run, read back from JSON."""
-    return report_of(result_json(result), "the report")
+    """The report of a run, read back from JSON, which is as its schema says."""
+    document = json.loads(json.dumps(result_json(result)))
+    assert_as_described(document)
+    return report_of(document, "the report")

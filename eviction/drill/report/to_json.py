@@ -12,23 +12,24 @@ from eviction.drill.judgement.judge import lost_beyond_need
 from eviction.drill.judgement.result import DrillResult
 from eviction.drill.measurement.downsample import downsample
 from eviction.drill.measurement.measurements import PLURALS, MeasuredFilesystem, Measurements, Sample
-from eviction.drill.report.document import KIND
+from eviction.drill.report.shapes import DrillReportJson, MarkJson, MeasuredFilesystemJson
 from eviction.reporting.observations_json import threshold_json
 from eviction.reporting.pass_record import pass_json
 from eviction.reporting.tables import amount, table
-from eviction.types import Threshold
+from eviction.types import API_VERSION, Threshold
 from signals.quantity import format_duration
-from signals.types import Signal, in_order
+from signals.types import Signal, SignalObservations, in_order
 
 LARGEST_POINTS = 2000
 NAMED = 5  # objects of each kind named on a terminal; the report names all
 
 
-def result_json(result: DrillResult) -> dict[str, Any]:
+def result_json(result: DrillResult) -> DrillReportJson:
     """The whole run: expectations, times, passes, and the timeline downsample to at most 2 000 points."""
     measured = result.measurements
     return {
-        "kind": KIND,
+        "apiVersion": API_VERSION,
+        "kind": "DrillReport",
         "scenario": result.name,
         "why": result.why,
         "response": str(result.response),
@@ -91,7 +92,7 @@ def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 4)
 
 
-def _filesystem_json(filesystem: MeasuredFilesystem) -> dict[str, Any]:
+def _filesystem_json(filesystem: MeasuredFilesystem) -> MeasuredFilesystemJson:
     return {
         "name": str(filesystem.name),
         "roles": [str(role) for role in filesystem.roles],
@@ -100,12 +101,12 @@ def _filesystem_json(filesystem: MeasuredFilesystem) -> dict[str, Any]:
     }
 
 
-def _mark_json(threshold: Threshold, measured: Measurements) -> dict[str, Any]:
+def _mark_json(threshold: Threshold, measured: Measurements) -> MarkJson:
     """A threshold in force, with its filesystem and its mark with minimum reclaim."""
     names = [str(one.name) for one in measured.filesystems if threshold.signal.filesystem in one.roles]
     observation = None if measured.observations is None else measured.observations.signals.get(threshold.signal)
     release = None if observation is None else threshold.mark_with_min_reclaim(observation.capacity)
-    described = {} if measured.observations is None else threshold_json(threshold, measured.observations)
+    described = threshold_json(threshold, measured.observations or SignalObservations({}, None, 0.0))
     return {**described, "filesystem": names[0] if names else None, "effective_with_min_reclaim": release}
 
 

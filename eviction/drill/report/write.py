@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from eviction.drill.report.document import report_of
@@ -12,7 +13,7 @@ from eviction.drill.report.junit import junit_xml
 from eviction.drill.report.svg import picture
 
 
-def write_reports(document: dict[str, Any], directory: str) -> list[str]:
+def write_reports(document: Mapping[str, Any], directory: str) -> list[str]:
     """Writes the page, the JSON document, JUnit XML and the picture. Returns their paths in this order. Raises
     OSError."""
     report = report_of(document, "the report")

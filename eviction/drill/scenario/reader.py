@@ -64,6 +64,7 @@ SET_BY_THE_DRILL = frozenset(
     | {"kubeletServerName", "kubeletInsecureSkipVerify", "kubernetesEvents", "kubeconfig", "nodeName"}
 )
 UNDER_NODE = {"filesystems": "node.filesystems", "reclaimFunctions": "node.functions"}
+BY_THE_SCENARIO = (*THRESHOLD_MAPS, *UNDER_NODE)  # fields of the configuration that have a place of their own
 # No periodic garbage collection and no hold-off, unless the scenario sets them.
 DEFAULTS: Mapping[str, Any] = {"imageGCHighThresholdPercent": 100, "holdOffAfterStart": "0s"}
 BALLAST = "ReleaseBallast"
@@ -196,7 +197,7 @@ def _configuration(written: NodeFields) -> dict[str, Any]:
     for name in written.configuration:
         if name in SET_BY_THE_DRILL:
             raise ScenarioError(f"node.configuration.{name}: the drill sets it")
-        if name in maps or name in UNDER_NODE:
+        if name in BY_THE_SCENARIO:
             where = UNDER_NODE.get(name, "node")
             raise ScenarioError(f"node.configuration.{name}: belongs directly under {where}")
     if not maps["evictionHard"] and not maps["evictionSoft"]:

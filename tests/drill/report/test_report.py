@@ -27,6 +27,7 @@ from eviction.drill.report.to_json import LARGEST_POINTS, observation_lines, res
 from eviction.drill.report.write import write_reports
 from signals.types import FilesystemRole, FsLayout
 from tests.drill.documents import MIB, measurements, one_pass, scenario
+from tests.schemas import assert_as_described
 
 LOADING = {"script", "link", "img", "iframe", "object", "embed", "base", "form", "a"}
 HOSTILE = "</title><script>alert('1')</script>\x1b[2J\x00\u202e\"&<img src=x onerror=y>]]>"
@@ -43,7 +44,9 @@ def result(*, held: bool = True, **changes: Any) -> DrillResult:
 
 def report(**changes: Any) -> Report:
     """The report of that run, read back from JSON."""
-    return report_of(json.loads(json.dumps(result_json(result(**changes)))), "a.json")
+    document = json.loads(json.dumps(result_json(result(**changes))))
+    assert_as_described(document)
+    return report_of(document, "a.json")
 
 
 def parsed(html: str) -> ElementTree.Element:

@@ -204,6 +204,12 @@ def test_a_file_is_refused_in_one_sentence(tmp_path: Path, text: str, problem: s
     assert "\n" not in sentence
 
 
+@pytest.mark.regression
+def test_an_unknown_field_is_refused_with_a_null_too(tmp_path: Path) -> None:
+    """A null takes a value away, and there is none of this name."""
+    assert "c.yaml: unknown field 'keepImage' (meant keepImages?)" in refusal(written(tmp_path, "keepImage: null\n"))
+
+
 @pytest.mark.parametrize(
     ("head", "problem"),
     [

@@ -162,6 +162,14 @@ def test_each_kind_of_function_is_read() -> None:
         ),
         ({"name": "DeleteRotatedLogs", "keep": -1}, "DeleteRotatedLogs: keep: must not be negative, but it was -1"),
         (
+            {"name": "DeleteRotatedLogs", "cooldown": ""},
+            "DeleteRotatedLogs: cooldown: '' is not a Go duration such as 30s, 1m30s, 1.5h or 250ms",
+        ),
+        (
+            {"name": "prune", "exec": ["/a"], "frees": "nodefs", "timeout": ""},
+            "prune: timeout: '' is not a Go duration such as 30s, 1m30s, 1.5h or 250ms",
+        ),
+        (
             {"name": "DeleteRotatedLogs", "cooldown": "-1s"},
             "DeleteRotatedLogs: cooldown: must not be negative, but it was '-1s'",
         ),

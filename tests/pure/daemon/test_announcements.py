@@ -11,7 +11,7 @@ from eviction.configuration.effective import load
 from eviction.daemon.announcements import Announcements
 from eviction.node.node import Node
 from eviction.reporting.log import Log
-from eviction.reporting.pass_record import Pass, PassResult, Trigger
+from eviction.reporting.pass_record import Pass, PassResult, Trigger, pass_summary
 from eviction.telemetry.events import LogSink
 from eviction.types import Decision
 from reclaim.released import Released
@@ -58,7 +58,7 @@ def test_why_xfs_was_not_asked_is_said_once_until_it_is_asked_again() -> None:
         function = ReclaimResult("ReleaseSpeculativePreallocation", released=released)
         decision = Decision(frozenset(), (), None, (), None)
         record = Pass("1", 0.0, Trigger.INTERVAL, observations_of(), decision, functions=(function,))
-        announcements.passed(record, {})
+        announcements.passed(record, pass_summary(record))
         clock.step(61.0)
         assert out.getvalue().count("was skipped: no XFS helper answers") == times
 
@@ -75,5 +75,6 @@ def test_passes_that_xfs_alone_relieves_are_written_once_a_minute() -> None:
     for functions in ((alone,), (alone,), (alone,), (alone, images), (alone, images)):
         decision = Decision(frozenset(), (), None, (), None)
         record = Pass("1", 0.0, Trigger.INTERVAL, observations_of(), decision, functions=functions)
-        announcements.passed(replace(record, result=PassResult.SATISFIED, reason="relieved"), {})
+        record = replace(record, result=PassResult.SATISFIED, reason="relieved")
+        announcements.passed(record, pass_summary(record))
     assert out.getvalue().count("request: relieved") == 3

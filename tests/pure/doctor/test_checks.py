@@ -130,6 +130,7 @@ def on_filesystem(**fields: int) -> NodeFacts:
         (replace(SOUND, newest_created_seconds_ahead=3600.0), "clock", Severity.RISK),
         (replace(SOUND, pods_readable=False), "permissions", Severity.PROBLEM),
         (replace(SOUND, unwritable=(("/var/log/pods", "read-only"),)), "permissions", Severity.RISK),
+        (replace(SOUND, history_problem="/h is left alone: it is not a regular file"), "history", Severity.RISK),
         (replace(SOUND, kubelet_problem="401 Unauthorized"), "kubelet-list", Severity.RISK),
         (replace(SOUND, held=HeldImages(3, 90 * MIB, 100)), "terminated-pods", Severity.RISK),
         (replace(SOUND, daemon_problem="no daemon answers"), "daemon", Severity.NOTE),

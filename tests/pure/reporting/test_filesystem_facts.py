@@ -65,6 +65,7 @@ def test_the_json_has_the_same() -> None:
     """Phrases as lists, options with their values."""
     images = facts_json(filesystem_facts(seen(), MOUNTS)[1])
     assert (images["type"], images["options"], images["reserve"]) == ("xfs", ["allocsize=64k", "prjquota"], 0)
+    assert images["jumps"] is not None
     assert images["jumps"][1] == "the inode total follows the free space"
 
 

@@ -43,7 +43,16 @@ def test_the_same_as_documents(file: str) -> None:
     document = answer(reclaimd_here("ballast", "create", *given))
     extents = document.pop("extents")
     assert extents is None or extents >= 1
-    whole = {"file": file, "size_bytes": SIZE, "there": True, "whole": True, "allocated_bytes": SIZE, "problem": ""}
+    head = {"apiVersion": "reclaimd.io/v1alpha1", "kind": "Ballast"}
+    whole = {
+        **head,
+        "file": file,
+        "size_bytes": SIZE,
+        "there": True,
+        "whole": True,
+        "allocated_bytes": SIZE,
+        "problem": "",
+    }
     assert document == whole
     assert answer(reclaimd_here("ballast", "status", *given)) == {**whole, "extents": extents}
     none = {**whole, "there": False, "whole": False, "allocated_bytes": 0, "extents": None}

@@ -189,7 +189,8 @@ def test_without_a_file_yet_a_sentence_says_so(tmp_path: Path) -> None:
     process = reclaimd_here("history", "--config", file)
     sentence = f"reclaimd: there is no history {path} yet; the daemon makes it at its start\n"
     assert (process.returncode, process.stdout, process.stderr) == (0, "", sentence)
-    assert answer(reclaimd_here("history", "--config", file, "-o", "json")) == {"file": str(path), "records": []}
+    document = answer(reclaimd_here("history", "--config", file, "-o", "json"))
+    assert (document["file"], document["records"]) == (str(path), [])
     assert not path.exists()
 
 

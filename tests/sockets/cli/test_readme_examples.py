@@ -134,6 +134,7 @@ def test_the_installation_puts_everything_where_the_unit_looks_for_it(tmp_path: 
     assert (tmp_path / "usr/local/share/man/man1/reclaimd.1").exists()
     file = tmp_path / options[options.index("--config") + 1].lstrip("/")
     assert file.stat().st_mode & 0o777 == 0o600
+    assert (file.parent / file.read_text().splitlines()[0].partition("$schema=")[2]).exists()
     file.write_text("mine")
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     assert file.read_text() == "mine"

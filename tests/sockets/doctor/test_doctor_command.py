@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from eviction.doctor.examine import examine
 from eviction.doctor.facts import gather, inotify_instances
+from eviction.history_file.store import HistoryStore
 from tests.nodes.small_node import SmallNode
-from tests.reclaimd_process import Daemon, answer, reclaimd_here
+from tests.reclaimd_process import Daemon, answer, reclaimd_here, write_configuration
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.dialect import Dialect
 
@@ -103,3 +108,60 @@ def test_inotify_instances_of_this_user_are_counted(tmp_path: Path) -> None:
             (tmp_path / process / "fd" / str(number)).symlink_to(link)
     (tmp_path / "9").mkdir()
     assert inotify_instances(str(tmp_path)) == 2
+
+
+def a_history(path: Path) -> None:
+    """One of ours, of 1 MiB."""
+    store = HistoryStore(str(path), 1 << 20)
+    store.open()
+    store.close()
+
+
+def one_for_all(path: Path) -> None:
+    """One of ours that everybody may write."""
+    a_history(path)
+    path.chmod(0o666)
+
+
+def identity(path: Path) -> tuple[int, ...] | None:
+    """What tells one file from another, and whether it was written; None without one."""
+    if not os.path.lexists(path):
+        return None
+    found = os.lstat(path)
+    return found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns
+
+
+@pytest.mark.parametrize(
+    ("put", "problem"),
+    [
+        (lambda path: path.write_text("mine"), "is left alone: it is not a history of reclaimd's, or damaged at both"),
+        (lambda path: path.mkdir(), "is left alone: it is not a regular file"),
+        (lambda path: os.mkfifo(path), "is left alone: it is not a regular file"),
+        (lambda path: path.symlink_to("/etc/hosts"), "cannot be opened: it is a symbolic link"),
+        (one_for_all, "is left alone: others may write it (mode 0600 is ours)"),
+        (a_history, None),
+        (lambda path: None, None),
+    ],
+)
+def test_what_lies_at_the_place_of_the_history_is_found(
+    tmp_path: Path, put: Callable[[Path], object], problem: str | None
+) -> None:
+    """With the words of the log. Ours, and none yet, are no finding; nothing is changed or made."""
+    path = tmp_path / "history"
+    put(path)
+    before = identity(path)
+    endpoint = f"unix://{tmp_path}/nowhere.sock"
+    file = write_configuration(
+        tmp_path / "c.yaml",
+        historyFile=str(path),
+        rootDirectory=str(tmp_path),
+        containerRuntimeEndpoint=endpoint,
+    )
+    found = findings("--config", str(file))[1]
+    assert identity(path) == before
+    if problem is None:
+        assert "history" not in found
+    else:
+        assert found["history"]["level"] == "risk"
+        assert str(path) in found["history"]["evidence"]
+        assert problem in found["history"]["evidence"]

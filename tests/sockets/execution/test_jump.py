@@ -80,7 +80,9 @@ def test_a_jump_across_the_mark_takes_exactly_what_the_mark_needs_one_at_a_time_
     assert small.removed() == old[:NEEDED]
     assert large in small.images()
     assert str(record.result) == "satisfied"
-    assert pass_json(record)["order"]["by"] == "last_use"
+    order = pass_json(record)["order"]
+    assert order is not None
+    assert order["by"] == "last_use"
     assert pass_json(record)["jumped"]["bytes"] == JUMP_BYTES
     assert "a jump: 60.0MiB went at once, which is no fill, so there was no hurry" in record.reason
 

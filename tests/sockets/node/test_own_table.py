@@ -181,7 +181,7 @@ def test_what_waits_is_told_as_the_reason_why_a_pass_did_not_do_more(small_node:
     record = relieve(waiting_node(small_node, ballast, above=30 * MIB, below=-MIB, extent=str(extent)))
     assert ballast.left() == ["0"]
     assert "ballast was not called: nodefs.available is not below" in record.reason
-    assert pass_json(record)["functions"][-1]["skipped"].startswith("nodefs.available is not below")
+    assert str(pass_json(record)["functions"][-1]["skipped"]).startswith("nodefs.available is not below")
 
 
 def test_a_plan_of_everything_shows_what_waits_too(small_node: SmallNode) -> None:

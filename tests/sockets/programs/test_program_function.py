@@ -57,7 +57,7 @@ class Cache:
         return relieve(small.node(Signal.NODEFS_AVAILABLE, above, **self.tables, **options))
 
 
-def told(record: Pass) -> list[tuple[str, str, str, str, str]]:
+def told(record: Pass) -> list[tuple[str, str, str, str, str | None]]:
     """What became of the program, or of what it says."""
     removals = pass_json(record)["removals"]
     return [(each["kind"], each["id"], each["name"], each["reason"], each["result"]) for each in removals]

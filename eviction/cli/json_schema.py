@@ -1,0 +1,154 @@
+"""JSON Schemas (draft 2020-12) of what is read and of what is printed, made from its types.
+
+* Of a file that is read: from its pydantic model. Fields that it does not know are refused, as by the program.
+* Of a document that is printed: from its TypedDict. Further fields are allowed, as a later version may have some.
+
+The descriptions are docstrings: of a class, and of a field the literal text below it, which Python itself ignores; so
+they are taken from the source.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+import types
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
+
+from eviction.configuration.models import Model
+from eviction.reporting.json_shapes import Keywords
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+Schema = dict[str, Any]
+
+_PLAIN: dict[Any, Schema] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    types.NoneType: {"type": "null"},
+    None: {"type": "null"},
+    Any: {},
+    object: {},
+}
+
+
+def schema_of_model(model: type[Model], name: str) -> Schema:
+    """The schema of a file that this model reads. `name`: its `$id`."""
+    schema = model.model_json_schema()
+    definitions = schema.pop("$defs", {})
+    models = [each for each in vars(sys.modules[model.__module__]).values() if isinstance(each, type)]
+    known = {each.__name__: each for each in models if issubclass(each, Model)}
+    for defined, cls in ((schema, model), *((definitions[key], known[key]) for key in definitions)):
+        defined.update(_described(cls))
+        aliases = {key: info.alias or key for key, info in cls.model_fields.items()}
+        for key, text in _field_docstrings(cls).items():
+            field = defined["properties"][aliases[key]]
+            defined["properties"][aliases[key]] = {"description": text, **_without_title(field)}
+    return _whole(schema, definitions, name)
+
+
+def schema_of_document(shape: Any, name: str) -> Schema:
+    """The schema of a document of this TypedDict. `name`: its `$id`."""
+    shapes = _Shapes()
+    root = shapes.of(shape)["$ref"].rpartition("/")[2]
+    schema = shapes.definitions.pop(root)
+    return _whole(schema, shapes.definitions, name)
+
+
+def _whole(schema: Schema, definitions: dict[str, Schema], name: str) -> Schema:
+    head = {"$schema": DIALECT, "$id": name}
+    return {**head, **schema, **({"$defs": definitions} if definitions else {})}
+
+
+class _Shapes:
+    """Collects the definitions of the shapes that a type refers to."""
+
+    def __init__(self) -> None:
+        self.definitions: dict[str, Schema] = {}
+
+    def of(self, hint: Any) -> Schema:
+        """The schema of a type. Raises TypeError for one that JSON does not have."""
+        if hint in _PLAIN:
+            return dict(_PLAIN[hint])
+        if is_typeddict(hint):
+            return {"$ref": f"#/$defs/{self._define(hint)}"}
+        origin, arguments = get_origin(hint), get_args(hint)
+        if origin is Annotated:
+            added = [each.keywords for each in arguments[1:] if isinstance(each, Keywords)]
+            return {**self.of(arguments[0]), **{word: value for each in added for word, value in each.items()}}
+        if origin is NotRequired:
+            return self.of(arguments[0])
+        if origin is Literal:
+            return {"const": arguments[0]} if len(arguments) == 1 else {"enum": list(arguments)}
+        if origin in (Union, types.UnionType):
+            return {"anyOf": [self.of(each) for each in arguments]}
+        if origin is list:
+            return {"type": "array", "items": self.of(arguments[0])}
+        if origin is dict:
+            names = {word: value for word, value in self.of(arguments[0]).items() if word != "type"}
+            values = {"type": "object", "additionalProperties": self.of(arguments[1])}
+            return {**values, "propertyNames": names} if names else values
+        raise TypeError(f"{hint}: has no schema")
+
+    def _define(self, shape: Any) -> str:
+        name: str = shape.__name__.removesuffix("Json").strip("_")
+        if name not in self.definitions:
+            self.definitions[name] = {}  # it may refer to itself
+            hints = get_type_hints(shape, include_extras=True)
+            texts = _field_docstrings(shape)
+            properties = {}
+            for key, hint in hints.items():
+                described = {"description": texts[key]} if key in texts else {}
+                properties[key] = {**described, **self.of(hint)}
+            self.definitions[name] = {
+                "title": name,
+                **_described(shape),
+                "type": "object",
+                "properties": properties,
+                "required": [key for key, hint in hints.items() if get_origin(hint) is not NotRequired],
+            }
+        return name
+
+
+def _described(cls: Any) -> Schema:
+    return {"description": _one_line(cls.__doc__)} if cls.__doc__ else {}
+
+
+def _field_docstrings(cls: Any) -> dict[str, str]:
+    """The text below each field, also of the classes that it extends, whose names the source has: a TypedDict does not
+    know its own. Nothing for a TypedDict that was made by a call, which describes its fields in their types."""
+    module = sys.modules[cls.__module__]
+    parsed = ast.parse(inspect.getsource(module)).body
+    statement = next((each for each in parsed if isinstance(each, ast.ClassDef) and each.name == cls.__name__), None)
+    found: dict[str, str] = {}
+    if statement is None:
+        return found
+    for base in statement.bases:
+        if isinstance(base, ast.Name) and base.id not in ("TypedDict", "StrictModel"):
+            found |= _field_docstrings(getattr(module, base.id))
+    for field, text in zip(statement.body, statement.body[1:], strict=False):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
+                found[name] = _one_line(words)
+    return found
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _without_title(field: Schema) -> Schema:
+    """Without the name of the field in other letters, which pydantic gives it as a title."""
+    return {word: value for word, value in field.items() if word != "title"}

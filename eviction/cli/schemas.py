@@ -1,0 +1,96 @@
+"""The JSON Schemas of what programs read of us and write for us, made from the types themselves.
+
+`python -m eviction.cli.schemas DIRECTORY` writes them below `DIRECTORY/schema`; `make check` fails where the files in
+`config/schema` say something else. A file is named for what it describes, and for the version of that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+from eviction.cli.ballast import BallastJson
+from eviction.cli.config import EffectiveConfigurationJson
+from eviction.cli.doctor import DoctorJson
+from eviction.cli.history import HistoryJson
+from eviction.cli.json_schema import Schema, schema_of_document, schema_of_model
+from eviction.cli.plan import PlanJson
+from eviction.cli.why import WhyJson
+from eviction.configuration.file import ConfigurationFile
+from eviction.control.check import CheckJson
+from eviction.drill.report.shapes import DrillReportJson
+from eviction.drill.scenario.reader import BY_THE_SCENARIO, SET_BY_THE_DRILL
+from eviction.drill.scenario.schema import ScenarioFields
+from eviction.reporting.log_shapes import LogLineJson
+from eviction.reporting.pass_shapes import NothingToDoJson, PassJson
+from eviction.reporting.pod_evictions import PodEvictionsJson
+from eviction.reporting.status import StatusJson
+from eviction.types import API_VERSION
+
+PRINTED: dict[str, Any] = {
+    "ballast": BallastJson,
+    "check": CheckJson,
+    "doctor": DoctorJson,
+    "drill-report": DrillReportJson,
+    "effective-configuration": EffectiveConfigurationJson,
+    "history": HistoryJson,
+    "log-line": LogLineJson,
+    "nothing-to-do": NothingToDoJson,
+    "pass": PassJson,
+    "plan": PlanJson,
+    "pod-evictions": PodEvictionsJson,
+    "status": StatusJson,
+    "why": WhyJson,
+}
+VERSION = API_VERSION.rpartition("/")[2]
+
+
+def file_name(name: str) -> str:
+    """The name of the file with a schema, which is its `$id` too."""
+    return f"{name}.{VERSION}.json"
+
+
+def scenario_schema(name: str) -> Schema:
+    """The schema of a scenario, with the fields of the configuration that it may set."""
+    configuration = schema_of_model(ConfigurationFile, "")
+    schema = schema_of_model(ScenarioFields, name)
+    fields = {
+        key: field
+        for key, field in configuration["properties"].items()
+        if key not in SET_BY_THE_DRILL and key not in BY_THE_SCENARIO
+    }
+    written = schema["$defs"]["NodeFields"]["properties"]["configuration"]
+    written |= {"properties": fields, "additionalProperties": False}
+    schema["$defs"]["RowEntryText"] = configuration["$defs"]["RowEntryText"]
+    return schema
+
+
+def schemas() -> dict[str, Schema]:
+    """Every schema by the name of its file."""
+    return {
+        file_name("configuration"): schema_of_model(ConfigurationFile, file_name("configuration")),
+        file_name("scenario"): scenario_schema(file_name("scenario")),
+        **{file_name(name): schema_of_document(shape, file_name(name)) for name, shape in PRINTED.items()},
+    }
+
+
+def documents() -> list[tuple[str, str]]:
+    """Every file: its path below `config/`, and its text."""
+    return [
+        (f"schema/{name}", json.dumps(each, indent=2, ensure_ascii=False) + "\n") for name, each in schemas().items()
+    ]
+
+
+def write(directory: str) -> None:
+    """Writes all of them."""
+    for name, text in documents():
+        path = os.path.join(directory, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+if __name__ == "__main__":
+    write(sys.argv[1])
