@@ -66,7 +66,7 @@ def test_the_json_has_the_same() -> None:
     images = facts_json(filesystem_facts(seen(), MOUNTS)[1])
     assert (images["type"], images["options"], images["reserve"]) == ("xfs", ["allocsize=64k", "prjquota"], 0)
     assert images["jumps"] is not None
-    assert images["jumps"][1] == "the inode total follows the free space"
+    assert images["jumps"][2] == "the inode total follows the free space"
 
 
 def test_a_path_that_does_not_answer_is_not_followed() -> None:
