@@ -16,7 +16,7 @@ from eviction.configuration.fingerprint import OTHER_CONFIGURATION, Fingerprint,
 from eviction.decision.thresholds import below_kubelets_marks, node_conditions, thresholds_met, unreadable, usable
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING
 from eviction.node.view import NodeView, eviction_config
-from eviction.reporting.conditions import conditions_in_words, disk_pressure
+from eviction.reporting.conditions import conditions_in_words, conditions_json
 from eviction.reporting.filesystem_facts import facts_json, facts_table, filesystem_facts, paths_that_answer
 from eviction.reporting.observations_json import observations_json, threshold_json
 from eviction.reporting.tables import amount, signals_table
@@ -85,8 +85,7 @@ def check(node: NodeView, options: CheckOptions) -> CheckAnswer:
         return CheckAnswer(code, lines=(*signals, words, *facts_table(filesystems, options.width), runtime))
     document = {
         "endpoint": node.endpoint.runtime,
-        "conditions": sorted(str(condition) for condition in reported),
-        "disk_pressure": disk_pressure(reported, kubelets),
+        **conditions_json(reported, kubelets),
         "layout": None if observations.layout is None else str(observations.layout),
         "filesystems": [facts_json(facts) for facts in filesystems],
         "observations": observations_json(observations),

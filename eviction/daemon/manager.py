@@ -30,7 +30,7 @@ from eviction.daemon.shadow import Shadow
 from eviction.daemon.worker import TICK_SECONDS, Worker
 from eviction.decision.headroom import levels_to_watch, nothing_fills, observation_interval
 from eviction.node.node import DRAIN_SECONDS, Node
-from eviction.reporting.conditions import disk_pressure
+from eviction.reporting.conditions import conditions_json
 from eviction.reporting.log import Log
 from eviction.reporting.observations_json import observations_json
 from eviction.reporting.pass_record import Pass, Trigger, pass_summary
@@ -44,7 +44,7 @@ from eviction.reporting.status import (
     why_not_alive,
 )
 from eviction.telemetry.events import EventSink, LogSink
-from eviction.types import Decision, NodeCondition
+from eviction.types import Decision
 from reclaim.execution.readings import ReadingHangs, ReadingsInTime
 from reclaim.execution.workers import NoThread, Workers
 from reclaim.types import RuntimeUnavailable
@@ -158,8 +158,7 @@ class Manager:
             "parked": [parked_json(removal, now) for removal in self._node.removals.parked.values()],
             "requests_waiting": self.requests.waiting,
             "paused_for_seconds": round(max([0.0, *pauses]), 3),
-            "conditions": sorted(str(condition) for condition in self._announcements.conditions),
-            "disk_pressure": disk_pressure(self._announcements.conditions, self._node.responder.state.config.kubelets),
+            **conditions_json(self._announcements.conditions, self._node.responder.state.config.kubelets),
             "layout": None if layout is None else str(layout),
             "observations": [] if observations is None else observations_json(observations),
             "thresholds": []
@@ -371,7 +370,7 @@ class Manager:
         meanwhile; where nothing is known yet, each second.
         """
         began = self._node.clock.monotonic()
-        problem, pressed = self._locate(), self._under_pressure()
+        problem, pressed = self._locate(), self._announcements.under_pressure
         if problem is None and not pressed:
             try:
                 self._node.compare_pods()
@@ -380,7 +379,7 @@ class Manager:
                 problem = str(error)
         if self._node.stopping.is_set():
             return
-        if problem is None and not self._under_pressure():
+        if problem is None and not self._announcements.under_pressure:
             self._on_detected()
         if problem is None and (gone := self._shadow.gone(self._node.client, self._node.clock.monotonic())):
             self._announcements.removed_by_others(gone)
@@ -390,9 +389,6 @@ class Manager:
         silent = known and now - began >= PLACES_SECONDS
         soon = not silent and (problem is not None or pressed)
         self._refresh_due = now + (RETRY_SECONDS if soon else REFRESH_SECONDS)
-
-    def _under_pressure(self) -> bool:
-        return NodeCondition.RECLAIM_PRESSURE in self._announcements.conditions
 
     def _locate(self) -> str | None:
         """Asks where the images are, for 2 s at most. None, or one sentence why that is not known."""

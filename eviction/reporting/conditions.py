@@ -23,6 +23,12 @@ def disk_pressure(conditions: Iterable[str], kubelets: tuple[Threshold, ...] | N
     return None if kubelets is None else NodeCondition.DISK_PRESSURE in conditions
 
 
+def conditions_json(conditions: Iterable[str], kubelets: tuple[Threshold, ...] | None) -> dict[str, Any]:
+    """The conditions that are reported, and whether the kubelet would report DiskPressure, for programs."""
+    reported = sorted(map(str, conditions))
+    return {"conditions": reported, "disk_pressure": disk_pressure(reported, kubelets)}
+
+
 def conditions_in_words(conditions: Iterable[str], kubelets_known: bool, *, below: bool) -> str:
     """Both conditions, with whose mark each is about. `below`: whether a signal is below a mark of ours at present.
 
