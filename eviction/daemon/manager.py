@@ -142,7 +142,6 @@ class Manager:
         """What the daemon is doing, for the control socket, without the history. Any thread."""
         now, observations = self._node.clock.monotonic(), self._last_observations
         layout = None if observations is None else observations.layout
-        pauses = [backoff.until - now for backoff in list(self._backoffs.values())]
         return {
             "heartbeat_age_seconds": round(now - self.heartbeat, 3),
             "pods_problem": self._node.pods_problem,
@@ -157,7 +156,7 @@ class Manager:
             "stalled_seconds": round(self.stalled_seconds(), 3),
             "parked": [parked_json(removal, now) for removal in self._node.removals.parked.values()],
             "requests_waiting": self.requests.waiting,
-            "paused_for_seconds": round(max([0.0, *pauses]), 3),
+            "paused_for_seconds": round(max([0.0, *(each.until - now for each in list(self._backoffs.values()))]), 3),
             **conditions_json(self._announcements.conditions, self._node.responder.state.config.kubelets),
             "layout": None if layout is None else str(layout),
             "observations": [] if observations is None else observations_json(observations),
