@@ -4,8 +4,8 @@ A panel has a title and lines; a line is pieces of text, each with the name of a
 plain text or in colour.
 
 The screen is never higher than the terminal. The state of the node and the gauges come first and stay; passes and
-removals share the rows that are left, and where those are too few, a panel is left out, the removals first. In a
-terminal of less than 60 columns the bars are left out.
+removals share the rows that are left, and where those are too few, a panel is left out, the removals first. Where a
+terminal is too narrow for bars and sparklines, they are left out.
 """
 
 from __future__ import annotations

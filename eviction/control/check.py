@@ -54,7 +54,7 @@ class CheckJson(TypedDict):
     endpoint: str
     """The runtime's."""
     conditions: list[ConditionName]
-    """The node conditions that hold: ReclaimPressure is ours, DiskPressure the kubelet's."""
+    """The node conditions that are reported: ReclaimPressure is ours, DiskPressure the kubelet's."""
     disk_pressure: bool | None
     """Whether the kubelet would report DiskPressure now; null where its thresholds are not known."""
     layout: LayoutName | None
@@ -131,7 +131,7 @@ def check(node: NodeView, options: CheckOptions) -> CheckAnswer:
         "apiVersion": API_VERSION,
         "kind": "Check",
         "endpoint": node.endpoint.runtime,
-        "conditions": sorted(str(condition) for condition in reported),
+        "conditions": sorted(map(str, reported)),
         "disk_pressure": disk_pressure(reported, kubelets),
         "layout": None if observations.layout is None else str(observations.layout),
         "filesystems": [facts_json(facts) for facts in filesystems],

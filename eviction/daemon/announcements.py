@@ -53,6 +53,11 @@ class Announcements:
         self._no_way_to_kubelet: str | None = None
         self._not_released: set[str] = set()  # the reasons that were written
 
+    @property
+    def under_pressure(self) -> bool:
+        """Whether our own condition is reported."""
+        return NodeCondition.RECLAIM_PRESSURE in self.conditions
+
     def observed(self, observations: SignalObservations, decision: Decision, task: Task | None, now: float) -> None:
         """After every observation: unreadable filesystems, a slow runtime, and each condition when it changes."""
         for unavailable in observations.unavailable:

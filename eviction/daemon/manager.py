@@ -44,7 +44,7 @@ from eviction.reporting.status import (
     why_not_alive,
 )
 from eviction.telemetry.events import EventSink, LogSink
-from eviction.types import Decision, NodeCondition
+from eviction.types import Decision
 from reclaim.execution.readings import ReadingHangs, ReadingsInTime
 from reclaim.execution.workers import NoThread, Workers
 from reclaim.types import RuntimeUnavailable
@@ -141,8 +141,6 @@ class Manager:
     def brief(self) -> StatusFieldsJson:
         """What the daemon is doing, for the control socket, without the history. Any thread."""
         now, observations = self._node.clock.monotonic(), self._last_observations
-        layout = None if observations is None else observations.layout
-        pauses = [backoff.until - now for backoff in list(self._backoffs.values())]
         return {
             "heartbeat_age_seconds": round(now - self.heartbeat, 3),
             "pods_problem": self._node.pods_problem,
@@ -157,10 +155,10 @@ class Manager:
             "stalled_seconds": round(self.stalled_seconds(), 3),
             "parked": [parked_json(removal, now) for removal in self._node.removals.parked.values()],
             "requests_waiting": self.requests.waiting,
-            "paused_for_seconds": round(max([0.0, *pauses]), 3),
-            "conditions": sorted(str(condition) for condition in self._announcements.conditions),
+            "paused_for_seconds": round(max([0.0, *(each.until - now for each in list(self._backoffs.values()))]), 3),
+            "conditions": sorted(map(str, self._announcements.conditions)),
             "disk_pressure": disk_pressure(self._announcements.conditions, self._node.responder.state.config.kubelets),
-            "layout": None if layout is None else str(layout),
+            "layout": None if observations is None or observations.layout is None else str(observations.layout),
             "observations": [] if observations is None else observations_json(observations),
             "thresholds": []
             if observations is None
@@ -371,7 +369,7 @@ class Manager:
         meanwhile; where nothing is known yet, each second.
         """
         began = self._node.clock.monotonic()
-        problem, pressed = self._locate(), self._under_pressure()
+        problem, pressed = self._locate(), self._announcements.under_pressure
         if problem is None and not pressed:
             try:
                 self._node.compare_pods()
@@ -380,7 +378,7 @@ class Manager:
                 problem = str(error)
         if self._node.stopping.is_set():
             return
-        if problem is None and not self._under_pressure():
+        if problem is None and not self._announcements.under_pressure:
             self._on_detected()
         if problem is None and (gone := self._shadow.gone(self._node.client, self._node.clock.monotonic())):
             self._announcements.removed_by_others(gone)
@@ -390,9 +388,6 @@ class Manager:
         silent = known and now - began >= PLACES_SECONDS
         soon = not silent and (problem is not None or pressed)
         self._refresh_due = now + (RETRY_SECONDS if soon else REFRESH_SECONDS)
-
-    def _under_pressure(self) -> bool:
-        return NodeCondition.RECLAIM_PRESSURE in self._announcements.conditions
 
     def _locate(self) -> str | None:
         """Asks where the images are, for 2 s at most. None, or one sentence why that is not known."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from eviction.decision.ladder import later_than_kubelet
+from eviction.decision.threshold_config import update_container_fs_thresholds
+from eviction.decision.thresholds import thresholds_met
 from eviction.doctor.findings import Finding, NodeFacts, Severity
 from eviction.reporting.explain import late_threshold_sentence, unreachable_sentences
 from eviction.reporting.tables import amount
@@ -18,16 +20,22 @@ DATA_ELSEWHERE = frozenset({"devmapper", "zfs", "blockfile"})
 
 
 def check_pressure(facts: NodeFacts) -> Iterator[Finding]:
-    """Thresholds that are met now."""
+    """Thresholds that are met now; where the kubelet's own are known, whether they are, too."""
+    kubelets = () if facts.kubelet is None else facts.kubelet.thresholds.thresholds
+    own = update_container_fs_thresholds(kubelets, facts.observations.layout)
+    crossed = {one.signal for one in thresholds_met(own, facts.observations.signals, enforce_min_reclaim=False)}
     for threshold in facts.thresholds:
         observation = facts.observations.signals.get(threshold.signal)
         mark = _mark(threshold, facts.observations)
         if observation is not None and mark is not None and observation.available < mark:
+            kubelets_too = "; below the kubelet's own mark, too" if threshold.signal in crossed else ""
+            if facts.kubelet is not None and not kubelets_too:
+                kubelets_too = "; not below the kubelet's own mark"
             yield Finding(
                 "pressure",
                 Severity.PROBLEM,
                 f"{threshold.signal} is below its mark",
-                f"{amount(threshold.signal, observation.available)} < {amount(threshold.signal, mark)}",
+                f"{amount(threshold.signal, observation.available)} < {amount(threshold.signal, mark)}{kubelets_too}",
                 "reclaimd plan shows what may be removed and what uses the space",
             )
 

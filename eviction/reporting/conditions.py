@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from eviction.reporting.explain import below_sentence
+from eviction.reporting.tables import below_sentence
 from eviction.types import NodeCondition, Threshold
 from signals.types import SignalObservations
 

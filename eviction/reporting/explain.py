@@ -114,13 +114,6 @@ def reclaiming_sentence(threshold: Threshold) -> str:
     return f"Attempting to reclaim {resource} (ReclaimPressure: below reclaimd's own mark)"
 
 
-def below_sentence(threshold: Threshold, observations: SignalObservations) -> str:
-    """A threshold that is met, with the available amount and the mark: `nodefs.available 1.0GiB < 2.0GiB`."""
-    observation = observations.signals[threshold.signal]
-    mark = threshold.mark(observation.capacity)
-    return f"{threshold.signal} {' < '.join(distinguishable(threshold.signal, observation.available, mark))}"
-
-
 def names_of_removed(outcomes: Iterable[Outcome]) -> str:
     """What was removed: `image a, image b and 12 more`, at most 32 names; empty if nothing was. At most 18 KiB."""
     removed = [outcome.verdict for outcome in outcomes if outcome.result is Result.REMOVED]

@@ -70,6 +70,13 @@ def distinguishable(signal: Signal, first: int, second: int) -> tuple[str, str]:
     return texts if texts[0] != texts[1] or first == second else (f"{first}B", f"{second}B")
 
 
+def below_sentence(threshold: Threshold, observations: SignalObservations) -> str:
+    """A threshold that is met, with the available amount and the mark: `nodefs.available 1.0GiB < 2.0GiB`."""
+    observation = observations.signals[threshold.signal]
+    mark = threshold.mark(observation.capacity)
+    return f"{threshold.signal} {' < '.join(distinguishable(threshold.signal, observation.available, mark))}"
+
+
 def table(rows: Iterable[Sequence[str]], width: int | None = None, kind: Kind = "other") -> list[str]:
     """Rows as lines with aligned columns; the first row is the head. `width`: of the terminal, None for lines of any
     length; `kind`: what the table shows, for the order of `LEFT_OUT_FIRST`."""

@@ -177,6 +177,24 @@ def test_a_threshold_later_than_the_kubelets_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("kubelets", "ending"),
+    [("1Mi", "; not below the kubelet's own mark"), ("2Gi", "; below the kubelet's own mark, too")],
+)
+def test_pressure_is_told_with_whether_the_kubelets_own_mark_is_crossed(
+    tmp_path: Path, kubelets: str, ending: str
+) -> None:
+    """1 GiB is available; nothing is said of a kubelet whose configuration is not known."""
+    path = tmp_path / "kubelet.yaml"
+    head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+    path.write_text(f"{head}evictionHard: {{nodefs.available: {kubelets}}}\n")
+    facts = on_filesystem(available_bytes=GIB)
+    beside = replace(facts, kubelet=load(None, {}, {"kubeletConfig": str(path)}).kubelet)
+    (evidence,) = (one.evidence for one in examine(beside) if one.sentence == "nodefs.available is below its mark")
+    assert evidence.endswith(ending)
+    assert not any("kubelet's own mark" in one.evidence for one in examine(facts))
+
+
+@pytest.mark.parametrize(
     ("gate", "layout", "runtime", "told"),
     [
         ("false", FsLayout.SPLIT, "cri-o", True),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
 
+from eviction.configuration.effective import load
+from eviction.control.check import CheckOptions, check
+from eviction.node.view import NodeView
 from tests.nodes.small_node import SmallNode
 
 
@@ -33,3 +37,38 @@ def test_a_runtime_that_has_answered_is_not_exchanged_for_another_one(small_node
     first.rename(second)
     node.locate()
     assert node.endpoint.runtime == f"unix://{first}"
+
+
+def view(*usual: Path) -> NodeView:
+    """A node without a configured endpoint."""
+    configuration = load(None, {}, {"kubeletConfig": "", "rootDirectory": str(usual[0].parent)})
+    return NodeView(configuration, usual_endpoints=[f"unix://{path}" for path in usual])
+
+
+@pytest.mark.regression
+def test_only_a_socket_that_exists_was_found(tmp_path: Path) -> None:
+    """A file of that name is none. Where none is found, it is said which were tried, once for all filesystems."""
+    first, second = tmp_path / "first.sock", tmp_path / "second.sock"
+    first.write_text("")
+    node = view(first, second)
+    tried = f"no endpoint configured, and no socket found; tried unix://{first}, unix://{second}"
+    assert (node.endpoint.found, node.endpoint.remark) == (False, tried)
+    problem = node.locate()
+    assert problem is not None
+    assert problem.endswith(f"({tried})")
+    lines = check(node, CheckOptions()).lines
+    assert lines[-1] == f"runtime: {tried}"
+    assert [line for line in lines if "not readable" in line] == [f"imagefs, containerfs: not readable: {problem}"]
+    node.close()
+
+
+def test_a_socket_that_exists_is_found(tmp_path: Path) -> None:
+    """The first one in the usual order that is a socket."""
+    first, second = tmp_path / "first.sock", tmp_path / "second.sock"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(second))
+        node = view(first, second)
+        assert node.endpoint.found
+        assert node.endpoint.remark == f"no endpoint configured; using unix://{second}"
+        assert check(node, CheckOptions()).lines[-1] == f"runtime: unix://{second} (found)"
+        node.close()

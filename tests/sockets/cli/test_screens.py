@@ -1,0 +1,103 @@
+"""What commands print on terminals of 80x24 and of 60x15: every line fits, and `top` is no higher than the terminal.
+
+No runtime is needed: a daemon without one still observes its own filesystem.
+"""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Iterator
+from fcntl import ioctl
+
+import pytest
+
+from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, came_true, reclaimd_here, write_configuration
+
+PATIENCE_SECONDS = 60.0
+SIZES = [(80, 24), (60, 15)]
+ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+GAUGES = [f"nodefs.{unit}" for unit in ("available", "inodesFree")]
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The configuration file of a daemon that is held off, in a dry run, and has nothing but its own disk."""
+    directory = tmp_path_factory.mktemp("screens")
+    (directory / "kubelet").mkdir()
+    file = write_configuration(
+        directory / "reclaimd.yaml",
+        rootDirectory=str(directory / "kubelet"),
+        containerRuntimeEndpoint=f"unix://{directory}/none.sock",
+        controlSocket=str(directory / "run" / "control.sock"),
+        historyFile=str(directory / "history"),
+        holdOffAfterStart="1h",
+        dryRun=True,
+    )
+    with Daemon("--config", str(file)):
+        assert came_true(lambda: "nodefs.available" in reclaimd_here("status", "--config", str(file)).stdout)
+        yield str(file)
+
+
+def on_a_terminal(columns: int, rows: int, *arguments: str, **environment: str) -> str:
+    """What a command writes on a terminal of this size, without escapes."""
+    master, slave = pty.openpty()
+    ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    process = subprocess.Popen(
+        [PROGRAM, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=slave,
+        stderr=subprocess.DEVNULL,
+        env={**ENVIRONMENT, "TERM": "xterm", **environment},
+    )
+    os.close(slave)
+    written, deadline = b"", time.monotonic() + PATIENCE_SECONDS
+    try:
+        while time.monotonic() < deadline:
+            if not select.select([master], [], [], 0.1)[0]:
+                continue
+            try:
+                part = os.read(master, 65536)
+            except OSError:  # the last process has closed it
+                break
+            written += part
+        process.wait(PATIENCE_SECONDS)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        os.close(master)
+    return ESCAPE.sub("", written.decode()).replace("\r\n", "\n")
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(("columns", "rows"), SIZES)
+def test_top_keeps_its_state_and_its_gauges(node: str, columns: int, rows: int) -> None:
+    """Why nothing is removed, a head for every column, each signal; never more rows than the terminal has."""
+    lines = on_a_terminal(columns, rows, "top", "--config", node, "--count", "1", NO_COLOR="1").splitlines()
+    assert len(lines) < rows
+    assert max(map(len, lines)) <= columns
+    assert lines[0].startswith("-- node ")
+    assert lines[1].startswith(("no ReclaimPressure", "ReclaimPressure"))
+    assert any(line.startswith("held off: ") for line in lines)
+    assert any(line.startswith("a dry run (dryRun): nothing is removed") for line in lines)
+    where = next(number for number, line in enumerate(lines) if line.startswith("-- filesystems "))
+    assert lines[where + 1].split()[:4] == ["SIGNAL", "AVAILABLE", "FREE", "USED"]
+    assert [line.split()[0] for line in lines[where + 2 :] if line.startswith("nodefs.")] == GAUGES
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("command", ["status", "check", "config", "history", "doctor"])
+@pytest.mark.parametrize(("columns", "rows"), SIZES)
+def test_every_line_of_a_command_fits(node: str, columns: int, rows: int, command: str) -> None:
+    """Tables and sentences; only a path that is longer than the terminal may be wider, so that it can be copied."""
+    lines = on_a_terminal(columns, rows, command, "--config", node).splitlines()
+    assert len(lines) > 1
+    for line in lines:
+        assert len(line) <= columns or max(map(len, line.split())) > columns - 8, line
