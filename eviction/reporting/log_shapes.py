@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Annotated, Literal, NotRequired, TypedDict
 
 from eviction.reporting.attribution import AttributionJson
-from eviction.reporting.json_shapes import Count, Keywords, Time, one_of
+from eviction.reporting.json_shapes import Count, Keywords, RoleName, Time, one_of
 from eviction.reporting.pass_shapes import PassJson, PassResult
 from eviction.types import NodeCondition
 from reclaim.events import EventReason
@@ -52,6 +52,8 @@ class LogLineJson(_OfAPass):
     """The reclaim function whose program has printed the line."""
     id: NotRequired[str]
     """The runtime's id of the object that the line is about."""
+    signal: NotRequired[RoleName]
+    """The filesystem that could not be read: its role, not a signal."""
     reason: NotRequired[Literal["held_off"]]
     """Why there is no pass, although a threshold is met."""
     why: NotRequired[Annotated[str, one_of(Why)]]

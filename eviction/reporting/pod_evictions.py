@@ -43,13 +43,14 @@ class RankedPodJson(TypedDict):
     """Why it stands there."""
     priority: int
     """Of its priority class; a higher one goes later."""
-    used: Count | None
-    """What is counted of it, in bytes or inodes as the signal is; null without statistics."""
+    used: int | None
+    """What is counted of it, in bytes or inodes as the signal is, negative beyond 2**63 as in the kubelet; null without
+    statistics."""
     request: int
     """Bytes of ephemeral storage that it requests."""
     over_request: int | None
     """How much more it uses, negative below; null without statistics."""
-    usage: dict[Annotated[str, one_of(Measured)], Count] | None
+    usage: dict[Annotated[str, one_of(Measured)], int] | None
     """What it uses of each kind, counted or not; null without statistics."""
     deleted: bool
     """Whether it is being deleted."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import EmbeddedServer
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd, reclaimd_here, write_configuration
+from tests.repository import ROOT
 from tests.schemas import problems, schema_of, strict_validator
 
+LOG_METHODS = ("debug", "info", "warning", "error", "warn", "event", "in_text")
 ALWAYS_MET = {"nodefs.available": "99%"}  # no disk is that empty
 
 
@@ -110,6 +113,25 @@ def test_every_field_is_described(name: str) -> None:
         assert part["description"]
         for field, described in part["properties"].items():
             assert described["description"].endswith("."), (part["title"], field)
+
+
+def fields_given_to_the_log() -> set[str]:
+    """The names in calls of a log's methods; `key` says which lines repeat each other, and is not written."""
+    found = set()
+    for path in sorted((ROOT / "eviction").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(func=ast.Attribute(value=owner, attr=method)) if method in LOG_METHODS:
+                    if "log" in ast.unparse(owner):
+                        found |= {keyword.arg for keyword in node.keywords if keyword.arg is not None}
+    return found - {"key"}
+
+
+def test_every_field_that_the_code_gives_to_the_log_is_in_its_schema() -> None:
+    """Also those of lines that no test causes."""
+    given = fields_given_to_the_log()
+    assert {"condition", "endpoint", "signal"} <= given
+    assert given <= schema_of("log-line")["properties"].keys()
 
 
 def test_commands_without_a_daemon_print_what_their_schemas_say(plain_node: PlainNode, tmp_path: Path) -> None:

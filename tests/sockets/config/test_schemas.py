@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -34,8 +35,8 @@ def name_of(path: Path) -> str:
 
 @pytest.mark.parametrize(("name", "text"), documents(), ids=[name for name, _ in documents()])
 def test_what_is_committed_is_current(name: str, text: str) -> None:
-    """`make schema` would change nothing."""
-    assert (CONFIG / name).read_text() == text
+    """`make schema` would change nothing but, with another version of pydantic, the order of keywords."""
+    assert json.loads((CONFIG / name).read_text()) == json.loads(text)
 
 
 def test_there_are_no_others() -> None:
