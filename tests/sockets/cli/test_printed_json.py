@@ -130,7 +130,7 @@ def fields_given_to_the_log() -> set[str]:
 def test_every_field_that_the_code_gives_to_the_log_is_in_its_schema() -> None:
     """Also those of lines that no test causes."""
     given = fields_given_to_the_log()
-    assert {"condition", "endpoint", "signal"} <= given
+    assert {"endpoint", "signal"} <= given
     assert given <= schema_of("log-line")["properties"].keys()
 
 
