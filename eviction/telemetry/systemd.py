@@ -39,6 +39,7 @@ class Notifier:
 
     def ready(self, status: str = "") -> None:
         """The service has started, or has reloaded its configuration."""
+        self._status = status or self._status
         self._send("READY=1", *_status_line(status))
 
     def reloading(self) -> None:
