@@ -1,6 +1,8 @@
 # make run     the built-in drill on an embedded node (nothing else is needed, not even root)
 # make test    the tests; as root on Debian also those on a real containerd
-# make install puts the program, unit and manual on this node and starts the service (DESTDIR: below another root)
+# make install puts the program, units and manual on this node and starts the service (DESTDIR=: below another root); once
+#              more is an upgrade. make uninstall takes them away (PURGE=1: configuration and state too)
+# make bundle  makes an archive in dist/ that installs without a network
 # make check   format, lint, types, import contracts, generated code and schemas
 # make fuzz    100 000 inputs for everything that reads text (FUZZ_INPUTS=n for another number)
 # make soak    what takes hours: races, kills, full disks, leaks, all drills, by the hundred; prints its figures
@@ -23,7 +25,7 @@ PROTOS := reclaim/cri/cri.proto reclaim/cri/leases.proto
 PACKAGES := containerd runc busybox-static e2fsprogs xfsprogs btrfs-progs mount util-linux openssl strace \
   systemd prometheus prometheus-alertmanager buildah python3-pip man-db zsh fish $(if $(shell command -v kubectl),,kubernetes-client)
 
-.PHONY: run test install install-program install-files check fuzz soak bench kubelet picture manual schema proto clean environment development
+.PHONY: run test install install-program install-files uninstall bundle check fuzz soak bench kubelet picture manual schema proto clean environment development
 
 run: environment
 	@$(BIN)/reclaimd drill
@@ -54,27 +56,25 @@ test: development
 	fi
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ENDED) --durations=12
 
-install: install-program install-files
-	systemctl daemon-reload
-	systemctl enable --now reclaimd
-
 # EXTRAS=[kubernetes] for events to the API server, [ui] for a coloured top, [drill] for drills on an embedded node;
-# EXTRAS=[kubernetes,ui] for two of them.
-install-program:
-	$(PYTHON) -m venv $(DESTDIR)/opt/reclaimd
-	$(DESTDIR)/opt/reclaimd/bin/python -m pip install --quiet --disable-pip-version-check ".$(EXTRAS)"
+# EXTRAS=[kubernetes,ui] for two of them. An interpreter is handed over where one was named: install.sh has a default.
+INSTALL := DESTDIR='$(DESTDIR)' EXTRAS='$(EXTRAS)' PURGE='$(PURGE)' \
+  PYTHON='$(if $(filter file,$(origin PYTHON)),,$(PYTHON))' config/install/install.sh
 
-# A configuration that is there stays.
+install:
+	@$(INSTALL)
+
+install-program:
+	@$(INSTALL) program
+
 install-files:
-	[ -e $(DESTDIR)/etc/reclaimd/reclaimd.yaml ] || \
-	  install -D -m 0600 config/reclaimd.yaml $(DESTDIR)/etc/reclaimd/reclaimd.yaml
-	install -D -m 0644 -t $(DESTDIR)/etc/reclaimd/schema config/schema/configuration.v1alpha1.json
-	install -D -m 0644 -t $(DESTDIR)/etc/systemd/system \
-	  config/systemd/reclaimd*.service config/systemd/reclaimd*.socket
-	install -D -m 0644 config/man/reclaimd.1 $(DESTDIR)/usr/local/share/man/man1/reclaimd.1
-	install -D -m 0644 config/completions/reclaimd.bash $(DESTDIR)/usr/local/share/bash-completion/completions/reclaimd
-	install -d $(DESTDIR)/usr/local/sbin
-	ln -sfn /opt/reclaimd/bin/reclaimd $(DESTDIR)/usr/local/sbin/reclaimd
+	@$(INSTALL) files
+
+uninstall:
+	@$(INSTALL) uninstall
+
+bundle:
+	@PYTHON='$(PYTHON)' EXTRAS='$(or $(EXTRAS),[drill])' config/install/bundle.sh
 
 check: development
 	$(BIN)/ruff format --check .

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import subprocess
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from tests.sockets.mounts import need_mounts
 EXAMPLES: dict[str, list[str]] = {
     block.splitlines()[0]: block.splitlines()[1:] for page in PAGES for block in code_blocks(page, "console")
 }
-INSTALLED = "/opt/reclaimd/bin/reclaimd"
 AMOUNT = re.compile(r"(?:\d+(?:\.\d+)?(?:[KMGT]iB|B|ms|[hmsd%])?)+")
 
 
@@ -115,31 +113,6 @@ def test_doctor_shows_what_the_readme_shows(small_node: SmallNode) -> None:
         assert text.rstrip("0123456789") in source
 
 
-def test_the_installation_puts_everything_where_the_unit_looks_for_it(tmp_path: Path) -> None:
-    """Below another root, without the program itself: what the unit starts and reads, the manual, the command on PATH.
-
-    A second installation leaves the configuration as it is.
-    """
-    command = ["make", "install-files", f"DESTDIR={tmp_path}"]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    units = tmp_path / "etc" / "systemd" / "system"
-    assert {path.name for path in units.iterdir()} == {
-        p.name for p in (ROOT / "config/systemd").iterdir() if p.is_file()
-    }
-    unit = (units / "reclaimd.service").read_text()
-    (start,) = re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)
-    program, subcommand, *options = shlex.split(start)
-    assert (program, subcommand) == (INSTALLED, "run")
-    assert str((tmp_path / "usr/local/sbin/reclaimd").readlink()) == INSTALLED
-    assert (tmp_path / "usr/local/share/man/man1/reclaimd.1").exists()
-    file = tmp_path / options[options.index("--config") + 1].lstrip("/")
-    assert file.stat().st_mode & 0o777 == 0o600
-    assert (file.parent / file.read_text().splitlines()[0].partition("$schema=")[2]).exists()
-    file.write_text("mine")
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    assert file.read_text() == "mine"
-
-
 def dry_make(*targets: str) -> list[str]:
     """The lines of the recipes that `make` would run."""
     command = ["make", "--no-print-directory", "-n", *targets]
@@ -164,19 +137,28 @@ def test_the_example_of_a_configuration_is_one(tmp_path: Path) -> None:
     assert configuration.runtime_endpoint == "unix:///run/containerd/containerd.sock"
 
 
+def steps_of(*targets: str) -> list[str]:
+    """The steps of the installer that targets of make run; without any it does all of them."""
+    lines = dry_make(*targets)
+    assert all(" config/install/install.sh" in line for line in lines)
+    return [line.partition("config/install/install.sh")[2].strip() for line in lines]
+
+
 def test_the_first_step_of_the_installation_starts_nothing() -> None:
-    """The program into the place that the unit names, and the files; systemd is not spoken to."""
+    """The program and the files: what speaks to systemd is a step of its own."""
     first, *_ = commands_of("# make install-program")
-    recipe = dry_make(*first.split()[1:])
-    assert any(line.endswith(f"-m venv {Path(INSTALLED).parents[1]}") for line in recipe)
-    assert not [line for line in recipe if line.startswith("systemctl")]
+    assert steps_of(*first.split()[1:]) == ["program", "files"]
 
 
 def test_the_two_steps_that_change_the_node_are_make_install() -> None:
     """What the page has a reader type in two steps is what `make install` does at once."""
-    first, *_ = commands_of("# make install-program")
-    start = [line for line in commands_of("# systemctl daemon-reload") if line.startswith("systemctl")]
-    assert dry_make("install") == [*dry_make(*first.split()[1:]), *start]
+    assert steps_of("install") == [""]
+    installer = (ROOT / "config" / "install" / "install.sh").read_text()
+    assert "\n#   ./install.sh                  program, files, start\n" in installer
+    start = installer.partition("\nstart() {\n")[2].partition("\n}\n")[0]
+    typed = [line for line in commands_of("# systemctl daemon-reload") if line.startswith("systemctl")]
+    assert len(typed) == 2
+    assert all(f"\n  {line}" in start for line in typed)
     assert "`make install` does steps 1 and 3 at once" in INSTALLATION.read_text()
 
 

@@ -1,0 +1,46 @@
+#!/bin/sh
+# Makes dist/reclaimd-VERSION-PLATFORM-PYTHON.tar.gz, and its checksum beside it: the program and all that it depends on as
+# wheels, with the installer, for nodes that reach no package index. For the Python and the kind of machine that make it:
+# make it on the oldest distribution that it is for, as a newer one may choose wheels that need a newer C library.
+#
+#   PYTHON=python3 EXTRAS=[drill] DIST=dist config/install/bundle.sh
+#
+# Names are sorted and times fixed (SOURCE_DATE_EPOCH, or the last commit): the same wheels make the same archive.
+set -eu
+umask 022
+root=$(cd "$(dirname "$0")/../.." && pwd)
+python=${PYTHON:-python3} extras=${EXTRAS-[drill]} dist=${DIST:-$root/dist}
+mkdir -p "$dist"
+work=$(mktemp -d "$dist/.making-XXXXXX")
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' HUP INT TERM
+
+if ! "$python" -m venv "$work/environment"; then
+  echo "refused: $python cannot make a virtual environment: install its venv (Debian: apt-get install python3-venv)" >&2
+  exit 2
+fi
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct 2>/dev/null || echo 1577836800)}
+export SOURCE_DATE_EPOCH
+"$root/config/install/collect-wheels.sh" "$work/environment/bin/python" "$work/wheels" "$extras"
+
+set -- "$work"/wheels/reclaimd-*.whl
+version=$(basename "$1" | cut -d - -f 2)
+tags=$("$work/environment/bin/python" -I -c 'import sys, sysconfig
+print(sysconfig.get_platform().replace("-", "_").replace(".", "_"), "cp%d%d" % sys.version_info[:2])')
+platform=${tags% *} tag=${tags#* }
+name=reclaimd-$version-$platform-$tag
+
+mkdir -p "$work/$name/config"
+mv "$work/wheels" "$work/$name"
+printf 'version=%s\npython=%s\nplatform=%s\nextras=%s\n' "$version" "$tag" "$platform" "$extras" >"$work/$name/BUNDLE"
+cp "$root/README.md" "$root/LICENSE" "$work/$name"
+for part in install systemd man completions examples reclaimd.conf.d reclaimd.yaml; do
+  cp -R "$root/config/$part" "$work/$name/config"
+done
+ln -s config/install/install.sh "$work/$name/install.sh"
+tar --create --file "$work/$name.tar" --directory "$work" --format=gnu --sort=name --mtime="@$SOURCE_DATE_EPOCH" \
+  --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --exclude=__pycache__ "$name"
+gzip -n -9 "$work/$name.tar"
+(cd "$work" && sha256sum "$name.tar.gz" >"$name.tar.gz.sha256")
+mv "$work/$name.tar.gz" "$work/$name.tar.gz.sha256" "$dist"
+echo "$dist/$name.tar.gz"

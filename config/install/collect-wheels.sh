@@ -1,0 +1,9 @@
+#!/bin/sh
+# Collects the wheels of the program in this checkout and of all that it depends on, for one interpreter that has pip.
+#
+#   collect-wheels.sh PYTHON DIRECTORY [EXTRAS]        EXTRAS as [drill] or [kubernetes,ui]
+#
+# pip's own settings apply: its index, its cache. What has no wheel for this machine is built.
+set -eu
+root=$(cd "$(dirname "$0")/../.." && pwd)
+"$1" -m pip --quiet --disable-pip-version-check wheel --use-pep517 --wheel-dir "$2" "$root${3:-}"

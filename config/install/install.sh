@@ -1,0 +1,378 @@
+#!/bin/sh
+# Puts reclaimd on this machine, or takes it away. `make install` runs it from a checkout; from a bundle (`make bundle`) it
+# is run as it is, and needs no network.
+#
+#   ./install.sh                  program, files, start
+#   ./install.sh program files    these steps alone: nothing is started
+#   ./install.sh uninstall        takes away what was installed; configuration and state stay, unless PURGE=1
+#
+#   program   /opt/reclaimd: a virtual environment, made beside the one that is there and put into its place when it is whole
+#   files     units, manual, completions, and a configuration where there is none
+#   start     shows what `reclaimd doctor` finds, then (re)starts the service. A refused configuration is not started
+#
+#   DESTDIR=DIRECTORY          below another root. Nothing outside it is touched but pip's cache, no service is started, and
+#                              what is there works once it is moved to /. As root, so that it belongs to root then
+#   PYTHON=/usr/bin/python3    the interpreter that the service will use
+#   EXTRAS=[drill]             kubernetes, ui, drill; of several [kubernetes,ui]
+#
+# Exit 0 done, 1 failed, 2 refused. Unless the sentence says otherwise, what was installed before is untouched then.
+set -eu
+umask 022
+
+PLACE=/opt/reclaimd
+PROGRAMS='reclaimd:eviction.__main__ reclaimd-xfs-helper:reclaim.xfs.helper'
+CONFIGURATION=/etc/reclaimd/reclaimd.yaml
+STATE=/var/lib/reclaimd
+SOCKETS='reclaimd.socket reclaimd-healthz.socket'
+
+here=$(dirname "$(readlink -f "$0")")
+root=$(cd "$here/../.." && pwd)
+config=$root/config
+work='' new=''
+
+tell() { printf '%s\n' "$*"; }
+refuse() { printf 'refused: %s\n' "$*" >&2; exit 2; }
+fail() { printf 'failed: %s\n' "$*" >&2; exit 1; }
+
+# Whatever happens, nothing half made is left, and what was there before is there again.
+clean_up() {
+  [ -z "$work" ] || rm -rf "$work"
+  [ -z "$new" ] || rm -rf "$new"
+  if [ -e "$place.old" ]; then
+    if [ -e "$place" ]; then rm -rf "$place.old"; else mv "$place.old" "$place"; fi
+  fi
+}
+
+# ---- what must be there
+
+need_root() {
+  [ -n "$DESTDIR" ] || [ "$(id -u)" = 0 ] || \
+    refuse "only root may write /opt, /etc and /usr/local; DESTDIR=DIRECTORY installs below another root"
+}
+
+need_systemd() {
+  if [ ! -d /run/systemd/system ] || ! command -v systemctl >/dev/null; then
+    refuse "systemd does not run here, so no service can be started: 'program files' installs without, DESTDIR=DIRECTORY below another root"
+  fi
+}
+
+need_source() {
+  [ -d "$root/wheels" ] || [ -f "$root/pyproject.toml" ] || refuse "$0 lies neither in a checkout nor in a bundle of reclaimd"
+}
+
+# Sets python, number (311 for 3.11), tag and platform.
+need_python() {
+  wanted=${PYTHON:-}
+  if [ -z "$wanted" ]; then
+    wanted=python3
+    [ ! -x /usr/bin/python3 ] || wanted=/usr/bin/python3
+  fi
+  command -v "$wanted" >/dev/null || \
+    refuse "there is no $wanted: install Python 3.11 or newer with venv (Debian: python3-venv), or name it, as PYTHON=/usr/bin/python3"
+  said=$("$wanted" -I - <<'ASK'
+import os, sys, sysconfig
+python = getattr(sys, "_base_executable", None) or sys.executable
+# What ProtectHome= and PrivateTmp= of the units hide.
+hidden = ("/root/", "/home/", "/run/user/", "/tmp/", "/var/tmp/")
+needed = (python, os.path.realpath(python), os.path.realpath(os.__file__))
+unseen = [path for path in needed if path.startswith(hidden)]
+print("number=%d" % (sys.version_info[0] * 100 + sys.version_info[1]))
+print("tag=cp%d%d" % sys.version_info[:2])
+print("platform=" + sysconfig.get_platform().replace("-", "_").replace(".", "_"))
+print("python=" + python)
+print("unseen=" + "".join(unseen[:1]))
+ASK
+  ) || refuse "$wanted is no Python that runs: name another one, as PYTHON=/usr/bin/python3"
+  number=$(value number "$said") tag=$(value tag "$said") platform=$(value platform "$said")
+  python=$(value python "$said") unseen=$(value unseen "$said")
+  [ "$number" -ge 311 ] || refuse "$wanted is older than Python 3.11: name another one, as PYTHON=/usr/bin/python3.11"
+  [ -z "$unseen" ] || \
+    refuse "$wanted is $unseen, which the service cannot see (ProtectHome=, PrivateTmp=): pass one outside home and temporary directories, as PYTHON=/usr/bin/python3"
+  "$python" -I -c 'import ensurepip, venv; ensurepip.version()' >/dev/null 2>/dev/null || \
+    refuse "$python cannot make a virtual environment: install its venv (Debian: apt-get install python3-venv)"
+}
+
+# The bundle is for one Python on one kind of machine, and has the extras that it was made with.
+need_fitting_bundle() {
+  [ -d "$root/wheels" ] || return 0
+  made_for=$(cat "$root/BUNDLE")
+  [ "$(value python "$made_for") $(value platform "$made_for")" = "$tag $platform" ] || \
+    refuse "the bundle is for $(value python "$made_for") on $(value platform "$made_for"), $python is $tag on $platform: make one with that Python, or pass another PYTHON="
+  for extra in $(words "$EXTRAS"); do
+    case " $(words "$(value extras "$made_for")") " in
+      *" $extra "*) ;;
+      *) refuse "the extra $extra is not in the bundle, which has $(value extras "$made_for"): make it with make bundle EXTRAS=$EXTRAS" ;;
+    esac
+  done
+}
+
+value() { printf '%s\n' "$2" | sed -n "s/^$1=//p"; }
+words() { printf '%s' "$1" | tr '[],' '   '; }
+
+# ---- the program
+
+program() {
+  need_python
+  need_fitting_bundle
+  before=$(packages_of "$place")
+  new=$place.new
+  rm -rf "$new"
+  mkdir -p "$(dirname "$place")"
+  begin_environment
+  if [ -d "$root/wheels" ]; then
+    wheels=$root/wheels
+  else
+    wheels=$work/wheels
+    "$here/collect-wheels.sh" "$new/bin/python" "$wheels" "$EXTRAS" || \
+      fail "pip could not get or build what is needed (above); a machine without a package index takes a bundle: make bundle"
+  fi
+  pip uninstall --yes reclaimd >/dev/null 2>&1 || true
+  pip install --no-index --find-links "$wheels" --upgrade --upgrade-strategy eager --no-compile "reclaimd$EXTRAS" || \
+    fail "pip could not install the program (above)"
+  finish_environment
+  check_configuration
+  put_into_place
+  tell_packages "$before" "$(packages_of "$place")"
+}
+
+# No settings of the user: they may name another target, or an index.
+pip() { PIP_CONFIG_FILE=/dev/null "$new/bin/python" -m pip --isolated --quiet --disable-pip-version-check "$@"; }
+
+# What is there of the same Python is copied, as plugins may have been installed into it; of another one only what is not
+# the environment's own.
+begin_environment() {
+  made_of="home = $(dirname "$python")"
+  if [ -d "$place/lib/python${number%??}.$((number % 100))/site-packages" ] && grep -qxF "$made_of" "$place/pyvenv.cfg"; then
+    cp -a "$place" "$new"
+  else
+    "$python" -m venv "$new" || fail "$python could not make a virtual environment (above)"
+    for path in "$place"/*; do
+      case ${path##*/} in
+        bin | lib | lib64 | include | share | pyvenv.cfg | '*') ;;
+        *) cp -a "$path" "$new" ;;
+      esac
+    done
+    if grep -qs '^\[reclaimd\.' "$place"/lib/python*/site-packages/*.dist-info/entry_points.txt; then
+      tell "the Python is another one: install plugins of reclaimd anew"
+    fi
+  fi
+}
+
+# Scripts that pip has just made, and those that activate the environment, name the place where it was made. Only the two
+# programs are kept, and name the place where they will be; the others run as `python -m`. Byte code is checked against
+# nothing: the program never writes any, and a copy may change the times of its files.
+finish_environment() {
+  for path in "$new"/bin/*; do
+    case ${path##*/} in
+      python*) ;;
+      [Aa]ctivate*) rm -f "$path" ;;
+      *) if grep -qF "$new" "$path"; then rm -f "$path"; fi ;;
+    esac
+  done
+  for each in $PROGRAMS; do
+    printf '#!%s/bin/python\nimport sys\n\nfrom %s import main\n\nsys.exit(main())\n' "$PLACE" "${each#*:}" >"$new/bin/${each%%:*}"
+    chmod 755 "$new/bin/${each%%:*}"
+  done
+  sed -i '/^command = /d' "$new/pyvenv.cfg"
+  "$new/bin/python" -I -m compileall -q -x '/site-packages/pip/' --invalidation-mode unchecked-hash \
+    -s "$new" -p "$PLACE" "$new/lib" >/dev/null || true
+}
+
+# An upgrade that would refuse the configuration of this machine does not take place.
+check_configuration() {
+  if [ -z "$DESTDIR" ] && [ -e "$CONFIGURATION" ]; then
+    "$new/bin/python" -I -m eviction config >/dev/null || \
+      refuse "the new program does not accept the configuration (above): mend it first"
+  fi
+}
+
+put_into_place() {
+  rm -rf "$place.old"
+  [ ! -e "$place" ] || mv "$place" "$place.old"
+  mv "$new" "$place"
+  rm -rf "$place.old"
+}
+
+packages_of() {
+  for path in "$1"/lib/python*/site-packages/*.dist-info; do
+    [ ! -d "$path" ] || basename "$path" .dist-info
+  done | sort
+}
+
+tell_packages() {
+  if [ -z "$1" ]; then
+    tell "new      $PLACE ($(printf '%s\n' "$2" | sed -n 's/^reclaimd-/reclaimd /p'), $("$python" -V))"
+    return
+  fi
+  printf '%s\n' "$1" >"$work/before"
+  printf '%s\n' "$2" >"$work/after"
+  tell "changed  $PLACE ($("$python" -V))"
+  comm -23 "$work/before" "$work/after" | sed 's/^/  - /'
+  comm -13 "$work/before" "$work/after" | sed 's/^/  + /'
+}
+
+# ---- the files
+
+# Calls $1 with mode, source and target of each.
+each_file() {
+  for file in "$config"/systemd/reclaimd*.service "$config"/systemd/reclaimd*.socket; do
+    "$1" 0644 "$file" "/etc/systemd/system/${file##*/}"
+  done
+  for file in "$config"/systemd/reclaimd.service.d/*.conf; do # read by systemd only once they are copied to *.conf
+    "$1" 0644 "$file" "/etc/systemd/system/reclaimd.service.d/${file##*/}.example"
+  done
+  "$1" 0644 "$config/man/reclaimd.1" /usr/local/share/man/man1/reclaimd.1
+  "$1" 0644 "$config/completions/reclaimd.bash" /usr/local/share/bash-completion/completions/reclaimd
+  "$1" 0644 "$config/completions/_reclaimd" /usr/local/share/zsh/site-functions/_reclaimd
+  "$1" 0644 "$config/completions/reclaimd.fish" /usr/local/share/fish/vendor_completions.d/reclaimd.fish
+  "$1" 0644 "$config/reclaimd.yaml" /usr/local/share/doc/reclaimd/reclaimd.yaml
+  "$1" 0644 "$config/schema/configuration.v1alpha1.json" /etc/reclaimd/schema/configuration.v1alpha1.json
+  "$1" 0755 "$here/install.sh" "$PLACE/install.sh"
+}
+
+place_file() {
+  if [ ! -e "$DESTDIR$3" ]; then
+    tell "new      $3"
+  elif ! cmp -s "$2" "$DESTDIR$3"; then
+    tell "changed  $3"
+  fi
+  install -D -m "$1" "$2" "$DESTDIR$3"
+  tell "$3" >>"$work/placed"
+}
+
+files() {
+  : >"$work/placed"
+  each_file place_file
+  mkdir -p "$DESTDIR/usr/local/sbin"
+  ln -sfn "$PLACE/bin/reclaimd" "$DESTDIR/usr/local/sbin/reclaimd"
+  tell /usr/local/sbin/reclaimd >>"$work/placed"
+  if [ -s "$place/installed-files" ]; then # by another version, which had more
+    grep -vxFf "$work/placed" "$place/installed-files" | while read -r gone; do
+      rm -f "$DESTDIR$gone"
+      tell "gone     $gone"
+    done
+  fi
+  install -D -m 0644 "$work/placed" "$place/installed-files"
+  if [ -e "$DESTDIR$CONFIGURATION" ] || [ -L "$DESTDIR$CONFIGURATION" ]; then
+    tell "kept     $CONFIGURATION (with every field: /usr/local/share/doc/reclaimd/reclaimd.yaml)"
+  else
+    install -D -m 0600 "$config/reclaimd.yaml" "$DESTDIR$CONFIGURATION"
+    tell "new      $CONFIGURATION"
+  fi
+}
+
+# ---- the service
+
+start() {
+  [ -z "$DESTDIR" ] || refuse "start is for this machine, not for a DESTDIR"
+  need_root
+  need_systemd
+  [ -x "$PLACE/bin/reclaimd" ] || refuse "there is no $PLACE/bin/reclaimd to start: install program and files first"
+  tell "reclaimd doctor:"
+  code=0
+  "$PLACE/bin/reclaimd" doctor || code=$?
+  [ "$code" -le 1 ] || fail "the service is not started: doctor ended with $code (above). What is installed stays"
+  systemctl daemon-reload
+  # Sockets are not opened anew while their service runs.
+  # shellcheck disable=SC2086 # words
+  systemctl stop reclaimd.service $SOCKETS
+  if systemctl is-active --quiet reclaimd-xfs.socket; then
+    systemctl stop reclaimd-xfs.socket reclaimd-xfs.service
+    systemctl start reclaimd-xfs.socket
+  fi
+  systemctl enable --now reclaimd || fail "the service does not start: journalctl -u reclaimd says why. What is installed stays"
+  tell "reclaimd runs: reclaimd status, journalctl -u reclaimd"
+}
+
+uninstall() {
+  need_root
+  purge=${PURGE:-0}
+  if [ ! -e "$place" ] && [ ! -e "$DESTDIR/etc/systemd/system/reclaimd.service" ]; then
+    [ "$purge" = 1 ] && [ -e "$DESTDIR/etc/reclaimd" ] || refuse "nothing of reclaimd is installed below ${DESTDIR:-/}"
+  fi
+  if [ -z "$DESTDIR" ]; then
+    stop_service
+    leave_ballast
+  fi
+  if [ -s "$place/installed-files" ]; then
+    cp "$place/installed-files" "$work/placed"
+  else
+    each_file name_file >"$work/placed"
+  fi
+  while read -r path; do
+    rm -f "$DESTDIR$path"
+  done <"$work/placed"
+  rm -rf "$place"
+  for path in etc/systemd/system/reclaimd.service.d usr/local/share/doc/reclaimd etc/reclaimd/schema; do
+    rmdir "$DESTDIR/$path" 2>/dev/null || true
+  done
+  if [ "$purge" = 1 ]; then
+    rm -rf "${DESTDIR:?}/etc/reclaimd" "$DESTDIR$STATE" "$DESTDIR/run/reclaimd"
+  fi
+  if [ -z "$DESTDIR" ] && [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
+  tell "removed  $PLACE, and units, manual, completions"
+  for path in "$DESTDIR/etc/reclaimd" "$DESTDIR$STATE" "$DESTDIR"/etc/systemd/system/reclaimd* \
+    "$DESTDIR"/etc/systemd/system/*.d/reclaimd*.conf; do
+    [ ! -e "$path" ] || tell "left     ${path#"$DESTDIR"}"
+  done
+}
+
+name_file() { tell "$3"; }
+
+stop_service() {
+  if [ -d /run/systemd/system ] && [ -e /etc/systemd/system/reclaimd.service ]; then
+    # shellcheck disable=SC2086 # words
+    systemctl disable --now reclaimd.service $SOCKETS reclaimd-xfs.socket
+    systemctl stop reclaimd-healthz.service reclaimd-xfs.service
+  fi
+}
+
+# A ballast is nobody's any more without the program, and holds its space.
+leave_ballast() {
+  [ -x "$PLACE/bin/reclaimd" ] || return 0
+  if found=$("$PLACE/bin/reclaimd" ballast status 2>/dev/null); then
+    if [ "$purge" = 1 ]; then
+      "$PLACE/bin/reclaimd" ballast remove || tell "left     the ballast: $found"
+    else
+      tell "left     the ballast, which holds its space: $found"
+    fi
+  fi
+}
+
+# ---- which steps
+
+DESTDIR=${DESTDIR:-} EXTRAS=${EXTRAS:-}
+if [ -n "$DESTDIR" ]; then
+  mkdir -p "$DESTDIR"
+  DESTDIR=$(cd "$DESTDIR" && pwd)
+  [ "$DESTDIR" != / ] || DESTDIR=''
+fi
+place=$DESTDIR$PLACE
+[ $# -gt 0 ] || set -- install
+for step in "$@"; do
+  case $step in
+    install | program | files | start | uninstall) ;;
+    *) refuse "$step is no step; there are program, files, start, install (these three), uninstall" ;;
+  esac
+done
+work=$(mktemp -d)
+trap clean_up EXIT
+trap 'exit 1' HUP INT TERM
+for step in "$@"; do
+  case $step in
+    install)
+      need_root
+      need_source
+      [ -n "$DESTDIR" ] || need_systemd
+      program
+      files
+      [ -n "$DESTDIR" ] || start
+      ;;
+    program | files)
+      need_root
+      need_source
+      "$step"
+      ;;
+    *) "$step" ;;
+  esac
+done
