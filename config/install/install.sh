@@ -175,7 +175,7 @@ finish_environment() {
   done
   sed -i '/^command = /d' "$new/pyvenv.cfg"
   find "$new/lib" -name __pycache__ -prune -exec rm -rf {} +
-  "$new/bin/python" -I -m compileall -q -x '/site-packages/pip/' --invalidation-mode unchecked-hash \
+  "$new/bin/python" -I -B -m compileall -q -x '/site-packages/pip/' --invalidation-mode unchecked-hash \
     -s "$new" -p "$PLACE" "$new/lib" >/dev/null || true
 }
 
