@@ -174,7 +174,8 @@ finish_environment() {
     chmod 755 "$new/bin/${each%%:*}"
   done
   sed -i '/^command = /d' "$new/pyvenv.cfg"
-  "$new/bin/python" -I -m compileall -q -x '/site-packages/pip/' --invalidation-mode unchecked-hash \
+  find "$new/lib" -name __pycache__ -prune -exec rm -rf {} +
+  "$new/bin/python" -I -B -m compileall -q -x '/site-packages/pip/' --invalidation-mode unchecked-hash \
     -s "$new" -p "$PLACE" "$new/lib" >/dev/null || true
 }
 
