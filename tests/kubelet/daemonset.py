@@ -66,7 +66,7 @@ class DaemonSet:
         term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [NODE]}]}
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
         spec = {**template["spec"], "affinity": {"nodeAffinity": required}}
-        metadata = {"generateName": f"{NAME}-", "labels": template["metadata"]["labels"]}
+        metadata = {**template["metadata"], "generateName": f"{NAME}-"}
         self._node.api.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 
     def bind(self) -> None:

@@ -19,7 +19,7 @@ from tests.real_node.oci import BASE, Image, random_layer
 from tests.reclaimd_process import Daemon, came_true, write_configuration
 from tests.repository import ROOT
 
-ROLE = ROOT / "config" / "kubernetes" / "overlays" / "events" / "role.yaml"
+ROLE = ROOT / "config" / "kubernetes" / "components" / "events" / "role.yaml"
 SERVICE_ACCOUNTS = "/api/v1/namespaces/kube-system/serviceaccounts"
 PATHS = {"Role": "roles", "RoleBinding": "rolebindings"}
 BELOW = 100 * MIB  # the mark, below what is available at first

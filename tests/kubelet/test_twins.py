@@ -148,6 +148,6 @@ def by_reclaimd(node: KubeletNode) -> None:
 
 def test_what_is_left_is_the_same(plane: ControlPlane, tmp_path: Path) -> None:
     """Containers by pod, name and attempt; sandboxes, images and logs. No pod is evicted on either."""
-    kubelets = twin(tmp_path / "kubelet", plane, KUBELETS_MARK - 40 * MIB, by_the_kubelet)
-    assert twin(tmp_path / "reclaimd", plane, OWN_MARK - 40 * MIB, by_reclaimd) == kubelets
+    kubelets = twin(tmp_path / "k", plane, KUBELETS_MARK - 40 * MIB, by_the_kubelet)
+    assert twin(tmp_path / "r", plane, OWN_MARK - 40 * MIB, by_reclaimd) == kubelets
     assert not {name for name, *_ in kubelets.containers} & {*FINISHED, "once-127.0.0.1", "deleted"}
