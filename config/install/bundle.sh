@@ -34,7 +34,7 @@ mkdir -p "$work/$name/config"
 mv "$work/wheels" "$work/$name"
 printf 'version=%s\npython=%s\nplatform=%s\nextras=%s\n' "$version" "$tag" "$platform" "$extras" >"$work/$name/BUNDLE"
 cp README.md LICENSE "$work/$name"
-for part in install systemd man completions examples reclaimd.conf.d reclaimd.yaml; do
+for part in install systemd man completions schema examples reclaimd.conf.d reclaimd.yaml; do
   cp -R "config/$part" "$work/$name/config"
 done
 ln -s config/install/install.sh "$work/$name/install.sh"

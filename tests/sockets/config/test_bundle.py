@@ -33,8 +33,9 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 @pytest.fixture(scope="module")
 def root(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> OwnRoot:
-    """A fresh machine without a network, on which it is unpacked in /root/reclaimd."""
+    """A fresh node without a network and with an idle kubelet's directory, on which it is unpacked in /root/reclaimd."""
     made = OwnRoot(tmp_path_factory.mktemp("machine") / "root")
+    (made.path / "var/lib/kubelet/pods").mkdir(parents=True)
     bundle.unpack(made.path / "root").rename(made.path / "root" / "reclaimd")
     return made
 
@@ -93,7 +94,7 @@ def test_installed_below_another_root_it_touches_nothing_else_and_works_wherever
     place = f"{MOVED}/opt/reclaimd/bin"
     moved = done(root.run(f"mv {STAGED} {MOVED}\n{place}/python {place}/reclaimd --version"))
     assert moved.startswith("reclaimd ")
-    assert done(root.run(f"cp -a {MOVED}/. /\nreclaimd --version")) == moved
+    assert done(root.run(f"cp -r {MOVED}/. /\nreclaimd --version")) == moved
     assert "imagefs.available" in done(root.run("reclaimd config"))
 
 
