@@ -33,7 +33,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 @pytest.fixture(scope="module")
 def root(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> OwnRoot:
-    """A fresh node without a network and with an idle kubelet's directory, on which it is unpacked in /root/reclaimd."""
+    """A fresh node, without a network, with the directory of an idle kubelet; it is unpacked in /root/reclaimd."""
     made = OwnRoot(tmp_path_factory.mktemp("machine") / "root")
     (made.path / "var/lib/kubelet/pods").mkdir(parents=True)
     bundle.unpack(made.path / "root").rename(made.path / "root" / "reclaimd")
