@@ -118,4 +118,4 @@ proto: development
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTOS)
 
 clean:
-	rm -rf $(VENV) $(NEWEST) report .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(NEWEST) report dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -3,13 +3,13 @@
 # wheels, with the installer, for nodes that reach no package index. For the Python and the kind of machine that make it:
 # make it on the oldest distribution that it is for, as a newer one may choose wheels that need a newer C library.
 #
-#   PYTHON=python3 EXTRAS=[drill] DIST=dist config/install/bundle.sh
+#   PYTHON=python3 EXTRAS=[drill] DIST=dist config/install/bundle.sh        a DIST below the checkout, or absolute
 #
 # Names are sorted and times fixed (SOURCE_DATE_EPOCH, or the last commit): the same wheels make the same archive.
 set -eu
 umask 022
-root=$(cd "$(dirname "$0")/../.." && pwd)
-python=${PYTHON:-python3} extras=${EXTRAS-[drill]} dist=${DIST:-$root/dist}
+python=${PYTHON:-python3} extras=${EXTRAS-[drill]} dist=${DIST:-dist}
+cd "$(dirname "$0")/../.."
 mkdir -p "$dist"
 work=$(mktemp -d "$dist/.making-XXXXXX")
 trap 'rm -rf "$work"' EXIT
@@ -19,9 +19,9 @@ if ! "$python" -m venv "$work/environment"; then
   echo "refused: $python cannot make a virtual environment: install its venv (Debian: apt-get install python3-venv)" >&2
   exit 2
 fi
-SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct 2>/dev/null || echo 1577836800)}
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 1577836800)}
 export SOURCE_DATE_EPOCH
-"$root/config/install/collect-wheels.sh" "$work/environment/bin/python" "$work/wheels" "$extras"
+config/install/collect-wheels.sh "$work/environment/bin/python" "$work/wheels" "$extras"
 
 set -- "$work"/wheels/reclaimd-*.whl
 version=$(basename "$1" | cut -d - -f 2)
@@ -33,9 +33,9 @@ name=reclaimd-$version-$platform-$tag
 mkdir -p "$work/$name/config"
 mv "$work/wheels" "$work/$name"
 printf 'version=%s\npython=%s\nplatform=%s\nextras=%s\n' "$version" "$tag" "$platform" "$extras" >"$work/$name/BUNDLE"
-cp "$root/README.md" "$root/LICENSE" "$work/$name"
-for part in install systemd man completions examples reclaimd.conf.d reclaimd.yaml; do
-  cp -R "$root/config/$part" "$work/$name/config"
+cp README.md LICENSE "$work/$name"
+for part in install systemd man completions schema examples reclaimd.conf.d reclaimd.yaml; do
+  cp -R "config/$part" "$work/$name/config"
 done
 ln -s config/install/install.sh "$work/$name/install.sh"
 tar --create --file "$work/$name.tar" --directory "$work" --format=gnu --sort=name --mtime="@$SOURCE_DATE_EPOCH" \

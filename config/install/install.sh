@@ -308,7 +308,7 @@ uninstall() {
     rmdir "$DESTDIR/$path" 2>/dev/null || true
   done
   if [ "$purge" = 1 ]; then
-    rm -rf "${DESTDIR:?}/etc/reclaimd" "$DESTDIR$STATE" "$DESTDIR/run/reclaimd"
+    rm -rf "$DESTDIR/etc/reclaimd" "$DESTDIR$STATE" "$DESTDIR/run/reclaimd"
   fi
   if [ -z "$DESTDIR" ] && [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
   tell "removed  $PLACE, and units, manual, completions"

@@ -1,0 +1,187 @@
+"""The bundle: made as `make bundle` makes it, installed without a network, moved, used, upgraded and taken away."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import struct
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests.bundles import Bundle, made_bundle
+from tests.nodes.own_root import OwnRoot
+from tests.plugin_distributions import write_distribution
+from tests.sockets.config.test_install import files_in
+
+STAGED, MOVED = "/srv/staged", "/srv/moved"
+START = [
+    "daemon-reload",
+    "stop reclaimd.service reclaimd.socket reclaimd-healthz.socket",
+    "is-active --quiet reclaimd-xfs.socket",
+    "enable --now reclaimd",
+]
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """The one of this run."""
+    return made_bundle(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def root(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> OwnRoot:
+    """A fresh node, without a network, with the directory of an idle kubelet; it is unpacked in /root/reclaimd."""
+    made = OwnRoot(tmp_path_factory.mktemp("machine") / "root")
+    (made.path / "var/lib/kubelet/pods").mkdir(parents=True)
+    bundle.unpack(made.path / "root").rename(made.path / "root" / "reclaimd")
+    return made
+
+
+def done(process: subprocess.CompletedProcess[str]) -> str:
+    """What a script printed that ended well."""
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
+
+
+def test_its_checksum_is_right_and_nothing_in_it_tells_when_or_by_whom_it_was_made(bundle: Bundle) -> None:
+    """Names in their order, one time for all, root's, readable by all; every dependency is a wheel."""
+    done(
+        subprocess.run(
+            ["sha256sum", "--check", f"{bundle.archive.name}.sha256"],
+            cwd=bundle.archive.parent,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    )
+    with open(bundle.archive, "rb") as file:
+        assert struct.unpack("<I", file.read(8)[4:]) == (0,), "gzip's own time"
+    with gzip.open(bundle.archive) as unpacked, tarfile.open(fileobj=unpacked) as archive:
+        members = archive.getmembers()
+    assert [each.name for each in members] == sorted((each.name for each in members), key=lambda name: name.split("/"))
+    assert {(each.uid, each.gid, each.uname, each.gname) for each in members} == {(0, 0, "", "")}
+    assert len({each.mtime for each in members}) == 1
+    assert {each.mode & 0o755 ^ each.mode for each in members if not each.issym()} == {0}
+    wheels = [each.name for each in members if "/wheels/" in each.name]
+    assert all(name.endswith(".whl") for name in wheels)
+    assert {"reclaimd", "grpcio", "h2", "pydantic_core"} <= {Path(name).name.split("-")[0] for name in wheels}
+    assert bundle.printed.splitlines()[-1] == str(bundle.archive)
+
+
+@pytest.mark.regression
+def test_installed_below_another_root_it_touches_nothing_else_and_works_wherever_it_is_moved(root: OwnRoot) -> None:
+    """Without a network. Nothing names the place where it was staged; no service is started; programs work in another
+    place, and at / by their names."""
+    before = files_in(root.path / "etc") | files_in(root.path / "var") | files_in(root.path / ".local")
+    printed = done(root.run("reclaimd/install.sh", DESTDIR=STAGED, EXTRAS="[drill]"))
+    assert re.search(r"^new      /opt/reclaimd \(reclaimd [0-9.]+, Python 3\.[0-9.]+\)$", printed, re.MULTILINE)
+    assert before == files_in(root.path / "etc") | files_in(root.path / "var") | files_in(root.path / ".local")
+    assert not list((root.path / "opt").iterdir())
+    assert not list((root.path / "tmp").iterdir())
+    assert root.calls() == []
+    staged = files_in(root.path / STAGED.lstrip("/"))
+    assert len(staged) > 500
+    assert [path for path, content in staged.items() if STAGED.encode() in content] == []
+    links = {path: content.decode() for path, content in staged.items() if path.startswith("/opt/reclaimd/bin/python")}
+    assert links["/opt/reclaimd/bin/python3"] == "/usr/bin/python3"
+    assert {path for path in staged if path.startswith("/opt/reclaimd/bin/")} - links.keys() == {
+        "/opt/reclaimd/bin/reclaimd",
+        "/opt/reclaimd/bin/reclaimd-xfs-helper",
+    }
+    place = f"{MOVED}/opt/reclaimd/bin"
+    moved = done(root.run(f"mv {STAGED} {MOVED}\n{place}/python {place}/reclaimd --version"))
+    assert moved.startswith("reclaimd ")
+    assert done(root.run(f"cp -r {MOVED}/. /\nreclaimd --version")) == moved
+    assert "imagefs.available" in done(root.run("reclaimd config"))
+
+
+def test_its_drill_holds(root: OwnRoot) -> None:
+    """The embedded node, in the place to which it was moved."""
+    assert "pressured-node: everything held" in done(root.run("reclaimd drill", timeout_seconds=150.0))
+
+
+def test_once_more_is_an_upgrade_and_starts_the_service_after_doctor_has_spoken(root: OwnRoot) -> None:
+    """Configuration and plugins stay. What changed is told: here another version of a package is there before."""
+    site = next((root.path / "opt/reclaimd/lib").glob("python3*/site-packages"))
+    write_distribution(site, "a-plugin", "a_plugin", "class P: pass\n", {"P": "a_plugin:P"})
+    (old,) = site.glob("tenacity-*.dist-info")
+    newer = old.name
+    metadata = (old / "METADATA").read_text()
+    (old / "METADATA").write_text(re.sub(r"^Version: .*$", "Version: 8.3.0", metadata, count=1, flags=re.MULTILINE))
+    record = (old / "RECORD").read_text()
+    (old / "RECORD").write_text(record.replace(newer, "tenacity-8.3.0.dist-info"))
+    old.rename(site / "tenacity-8.3.0.dist-info")
+    configuration = root.path / "etc/reclaimd/reclaimd.yaml"
+    mine = configuration.read_text().replace("dryRun: false", "dryRun: true")
+    configuration.write_text(mine)
+    printed = done(root.run("reclaimd/install.sh", EXTRAS="[drill]"))
+    assert "  - tenacity-8.3.0\n" in printed
+    assert f"  + {newer.removesuffix('.dist-info')}\n" in printed
+    assert "a_plugin" not in printed
+    assert "\nkept     /etc/reclaimd/reclaimd.yaml" in printed
+    assert configuration.read_text() == mine
+    assert next((root.path / "opt/reclaimd/lib").glob("python3*/site-packages/a_plugin.py")).exists()
+    assert [path.name for path in (root.path / "opt").iterdir()] == ["reclaimd"]
+    doctor, _, after = printed.partition("reclaimd doctor:\n")[2].rpartition("reclaimd runs: ")
+    assert "  do:   " in doctor
+    assert after.startswith("reclaimd status, ")
+    assert root.calls() == START
+    assert "started" in (root.path / "var/log/reclaimd.journal").read_text()
+
+
+def test_an_upgrade_that_would_refuse_the_configuration_changes_nothing(root: OwnRoot) -> None:
+    """The sentence names the field; the program that is there stays, and goes on."""
+    configuration = root.path / "etc/reclaimd/reclaimd.yaml"
+    kept = configuration.read_text()
+    configuration.write_text(kept + "noSuchField: 1\n")
+    before, calls = files_in(root.path / "opt"), root.calls()
+    process = root.run("reclaimd/install.sh")
+    configuration.write_text(kept)
+    assert process.returncode == 2
+    assert "noSuchField" in process.stderr
+    assert "refused: the new program does not accept the configuration" in process.stderr
+    assert files_in(root.path / "opt") == before
+    assert root.calls() == calls
+
+
+@pytest.mark.parametrize(
+    ("hide", "sentence"),
+    [
+        ("rmdir /run/systemd/system", "systemd does not run here"),
+        ("mount -t tmpfs none /usr/lib/python3*/ensurepip", "apt-get install python3-venv"),
+        ("mount -t tmpfs none /root/reclaimd/wheels", "pip could not install the program"),
+    ],
+)
+def test_what_is_missing_is_said_in_one_sentence(root: OwnRoot, hide: str, sentence: str) -> None:
+    """systemd, Debian's python3-venv; and where pip fails, what was there is untouched."""
+    before = files_in(root.path / "opt")
+    process = root.run(f"{hide}\nreclaimd/install.sh")
+    (root.path / "run/systemd/system").mkdir(exist_ok=True)
+    assert process.returncode in (1, 2)
+    assert sentence in process.stderr.splitlines()[-1]
+    assert process.stderr.splitlines()[-1].startswith(("refused: ", "failed: "))
+    assert files_in(root.path / "opt") == before
+
+
+def test_uninstall_stops_the_service_and_leaves_what_is_the_operators(root: OwnRoot) -> None:
+    """By the installer that was installed; then nothing is on PATH. PURGE=1 takes configuration and records too."""
+    done(root.run("reclaimd/install.sh files"))
+    before = len(root.calls())
+    printed = done(root.run("sh /opt/reclaimd/install.sh uninstall\nif command -v reclaimd; then exit 9; fi"))
+    assert root.calls()[before:] == [
+        "disable --now reclaimd.service reclaimd.socket reclaimd-healthz.socket reclaimd-xfs.socket",
+        "stop reclaimd-healthz.service reclaimd-xfs.service",
+        "daemon-reload",
+    ]
+    assert [line for line in printed.splitlines() if line.startswith("left")] == [
+        "left     /etc/reclaimd",
+        "left     /var/lib/reclaimd",
+    ]
+    assert not list((root.path / "opt").iterdir())
+    assert not [path for path in files_in(root.path / ".local") if "reclaimd" in path]
+    done(root.run("reclaimd/install.sh uninstall", PURGE="1"))
+    assert not (root.path / "etc/reclaimd").exists()
+    assert not (root.path / "var/lib/reclaimd").exists()
