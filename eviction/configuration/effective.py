@@ -37,7 +37,6 @@ from eviction.configuration.kubelet import (
 )
 from eviction.configuration.kubelet_ways import KubeletPlace
 from eviction.configuration.models import ValidationError
-from eviction.configuration.sources import API_VERSION as API_VERSION
 from eviction.configuration.sources import (
     DEFAULT,
     Origins,
@@ -48,7 +47,6 @@ from eviction.configuration.sources import (
     own_sources,
     zero_means_unset,
 )
-from eviction.configuration.sources import KIND as KIND
 from eviction.configuration.sources import ConfigurationError as ConfigurationError
 from eviction.configuration.strict_yaml import first_problem
 from eviction.configuration.texts import unfit_texts

@@ -17,7 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.configuration.effective import API_VERSION, KIND, Configuration, ConfigurationError, load
+from eviction.configuration.effective import Configuration, ConfigurationError, load
+from eviction.configuration.sources import API_VERSION, KIND
 from eviction.configuration.strict_yaml import DocumentError, parse_document
 from eviction.decision.threshold_config import ThresholdConfigError, read_minimum_reclaim, read_value
 from reclaim.images.keep_list import parse_keep_list

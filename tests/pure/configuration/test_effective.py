@@ -11,14 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.configuration.effective import (
-    API_VERSION,
-    KIND,
     Configuration,
     ConfigurationError,
     Extent,
     load,
 )
-from eviction.configuration.sources import parse_pairs
+from eviction.configuration.sources import API_VERSION, KIND, parse_pairs
 from eviction.decision.threshold_config import ThresholdConfigError, read_minimum_reclaim, read_value
 from signals.quantity import parse_percentage
 from signals.types import Signal
