@@ -47,6 +47,7 @@ class Announcements:
         self._events = events
         self._throttled_log = ThrottledLog(log, node.clock)
         self.conditions: frozenset[NodeCondition] = frozenset()
+        self._unsuccessful: set[str] = set()  # the keys of such passes' lines during this pressure
         self._reclaiming: set[str] = set()  # what was announced to be reclaimed during this pressure
         self._empty_row_due = float("-inf")
         self._explained = self._configuration_examined = False
@@ -68,6 +69,10 @@ class Announcements:
         if task is not None and (took := now - task.started) > SLOW_SECONDS:
             sentence = f"{task.what}: the runtime has not answered for {format_duration(took)}"
             self._throttled_log.warn(sentence, key="slow")
+        if not decision.thresholds_met:
+            for key in list(self._unsuccessful):
+                self._throttled_log.resolved(key)
+            self._unsuccessful.clear()
         changed, self.conditions = self.conditions ^ decision.conditions, decision.conditions
         for condition in sorted(changed, reverse=True):  # ours first: the kubelet's mark is the lower one
             self._condition_changed(condition, observations, decision)
@@ -169,7 +174,9 @@ class Announcements:
         elif any(outcome.result is Result.REMOVED for outcome in record.removals):
             self._log.warning(head, **fields)
         else:
-            self._throttled_log.warn(head, key=f"{record.result} {acted_on.signal if acted_on else ''}", **fields)
+            key = f"{record.result} {acted_on.signal if acted_on else ''}"
+            self._unsuccessful.add(key)  # told anew at the next pressure
+            self._throttled_log.warn(head, key=key, **fields)
 
     def _preallocation(self, record: Pass) -> None:
         """Why XFS was not asked to give back what it allocated ahead: each sentence once, and once a minute where it is

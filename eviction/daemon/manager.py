@@ -24,7 +24,7 @@ from eviction.control.reclaim_queue import ReclaimQueue, Ticket
 from eviction.daemon.announcements import Announcements
 from eviction.daemon.function_totals import FunctionTotals
 from eviction.daemon.recent_passes import RecentPasses
-from eviction.daemon.row_backoff import RETRY_SECONDS, RowBackoff
+from eviction.daemon.row_backoff import RETRY_SECONDS, RowBackoffs
 from eviction.daemon.shadow import Shadow
 from eviction.daemon.worker import TICK_SECONDS, Worker
 from eviction.decision.headroom import levels_to_watch, nothing_fills, observation_interval
@@ -89,7 +89,7 @@ class Manager:
         self._places_in_time = ReadingsInTime(self._place_threads, PLACES_SECONDS)
         self._urgent = event()  # cuts even the shortest interval, in which the loop does not wait for `_wake`
         self._asked = False
-        self._backoffs: dict[tuple[str, ...], RowBackoff] = {}
+        self._backoffs = RowBackoffs()
         self._refresh_due = float("-inf")
         self._next_configuration: Configuration | None = None
         self._last_observations: SignalObservations | None = None
@@ -155,7 +155,7 @@ class Manager:
             "stalled_seconds": round(self.stalled_seconds(), 3),
             "parked": [parked_json(removal, now) for removal in self._node.removals.parked.values()],
             "requests_waiting": self.requests.waiting,
-            "paused_for_seconds": round(max([0.0, *(each.until - now for each in list(self._backoffs.values()))]), 3),
+            "paused_for_seconds": round(self._backoffs.longest(now), 3),
             "conditions": sorted(map(str, self._announcements.conditions)),
             "disk_pressure": disk_pressure(self._announcements.conditions, self._node.responder.state.config.kubelets),
             "layout": None if observations is None or observations.layout is None else str(observations.layout),
@@ -235,7 +235,7 @@ class Manager:
         idle = self._worker.task is None
         if idle and (ticket := self.requests.take()) is not None:
             self._serve(ticket, observations, decision)
-        elif idle and decision.row and now >= self._backoff_of(decision).until:
+        elif idle and decision.row and now >= self._backoffs.of(decision.row).until:
             self._respond(observations, decision, Trigger.WATCH if asked else Trigger.INTERVAL)
         elif idle and now >= self._refresh_due and self._node.configuration.has_runtime:
             self._worker.start("asking the runtime where its images are", self._refresh)
@@ -257,6 +257,8 @@ class Manager:
         observations, decision = self._node.responder.synchronize()
         self.heartbeat = self._node.clock.monotonic()
         self._last_observations = observations
+        if not decision.thresholds_met:
+            self._backoffs.pressure_is_over()
         self._announcements.observed(observations, decision, self._worker.task, self.heartbeat)
         self._on_observation(observations, decision)
         return observations, decision
@@ -272,7 +274,7 @@ class Manager:
         if decision.acted_on is not None and not decision.row:
             return RETRY_SECONDS  # no function relieves it, so a shorter interval is of no use
         if decision.acted_on is not None:  # under pressure, and its row may be paused
-            pause = self._backoff_of(decision).until - now
+            pause = self._backoffs.of(decision.row).until - now
             return min(pause, RETRY_SECONDS) if pause > 0 else floor
         seldom = STILL_SECONDS if nothing_fills(fill_rates, policy) else TICK_SECONDS
         if interval < seldom:  # the probes poll meanwhile
@@ -297,15 +299,15 @@ class Manager:
         why_not = self._may_act()
         if why_not is not None:
             self._announcements.held_off(why_not)
-            self._backoff_of(decision).until = self._node.clock.monotonic() + RETRY_SECONDS
+            self._backoffs.of(decision.row).until = self._node.clock.monotonic() + RETRY_SECONDS
             return
         if decision.acted_on is not None:
             self._announcements.reclaiming(decision.acted_on)
 
         def respond() -> None:
-            self._backoff_of(decision).until = self._node.clock.monotonic() + RETRY_SECONDS  # in case it raises
+            self._backoffs.of(decision.row).until = self._node.clock.monotonic() + RETRY_SECONDS  # in case it raises
             record = self._node.responder.reclaim(observations, decision, trigger)
-            self._backoff_of(decision).record(record, self._node.clock.monotonic())
+            self._backoffs.of(decision.row).record(record, self._node.clock.monotonic())
             self._keep_and_announce(record)
             self._node.disk_survey.explain_later(record, self._keep_attributed)
             self._on_pass(record)
@@ -334,17 +336,14 @@ class Manager:
 
     def _decide_again_if_paused(self, observations: SignalObservations, decision: Decision, now: float) -> Decision:
         """The decision; while its row is paused, that for another threshold whose row is not, if there is one."""
-        if decision.acted_on is None or now >= self._backoff_of(decision).until:
+        if decision.acted_on is None or now >= self._backoffs.of(decision.row).until:
             return decision
         config = self._node.responder.state.config
         for threshold in decision.others:
             other = replace(decision, acted_on=threshold, row=config.row(threshold.signal, observations))
-            if other.row and now >= self._backoff_of(other).until:
+            if other.row and now >= self._backoffs.of(other.row).until:
                 return other
         return decision
-
-    def _backoff_of(self, decision: Decision) -> RowBackoff:
-        return self._backoffs.setdefault(decision.row, RowBackoff())
 
     def _keep_and_announce(self, record: Pass) -> None:
         summary = pass_summary(record)

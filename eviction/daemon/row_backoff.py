@@ -32,6 +32,25 @@ class RowBackoff:
         self.until = now + min([self.seconds, *waits])
 
 
+class RowBackoffs:
+    """The pauses of all rows, for as long as the pressure lasts that they follow from. Any thread."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, ...], RowBackoff] = {}
+
+    def of(self, row: tuple[str, ...]) -> RowBackoff:
+        """That of one row."""
+        return self._rows.setdefault(row, RowBackoff())
+
+    def longest(self, now: float) -> float:
+        """Seconds until the last pause ends; 0: there is none."""
+        return max([0.0, *(each.until - now for each in list(self._rows.values()))])
+
+    def pressure_is_over(self) -> None:
+        """Forgets all pauses: what comes next is another pressure, and may find other objects."""
+        self._rows.clear()
+
+
 def _relieved_for_a_moment(record: Pass) -> bool:
     """Whether nothing more was called than what gives back. It has pauses of its own (`reclaim.xfs.release`), in which
     the next pass removes objects."""

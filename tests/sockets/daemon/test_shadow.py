@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import signal
+import time
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from reclaim.cri import cri_pb2 as pb
 from signals.types import Signal
@@ -50,6 +53,26 @@ def test_nothing_is_removed_and_everything_is_told(small_node: SmallNode) -> Non
         daemon.wait_for(lambda event: event.get("result") == "satisfied")
         assert images[1] not in small_node.images()
         assert status_of(file)["dry_run"] is False
+        assert daemon.stop() == 0
+
+
+@pytest.mark.regression
+def test_each_pressure_is_told_and_has_its_pass(small_node: SmallNode) -> None:
+    """A pass that removed nothing makes the next one wait, and its line is not repeated: only as long as the pressure
+    lasts. Without it the second one had no pass for up to a minute, and no line."""
+    small_node.add_images(3)
+    file = small_node.configuration(Signal.NODEFS_AVAILABLE, -4 * MIB, dryRun=True)
+    fill = small_node.disk / "fill"
+    with Daemon("--config", file) as daemon:
+
+        def told() -> int:
+            return sum(event.get("result") == "dry_run" for event in daemon.events)
+
+        for number in (1, 2, 3):
+            fill.write_bytes(b"\1" * 6 * MIB)
+            assert came_true(lambda number=number: told() >= number, 20.0), f"pressure {number}"  # type: ignore[misc] # mypy does not infer the default
+            fill.unlink()
+            time.sleep(1.5)  # it is seen that nothing is missing any more
         assert daemon.stop() == 0
 
 
