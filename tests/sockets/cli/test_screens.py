@@ -54,7 +54,7 @@ def on_a_terminal(columns: int, rows: int, *arguments: str, **environment: str) 
         stdin=subprocess.DEVNULL,
         stdout=slave,
         stderr=subprocess.DEVNULL,
-        env={**ENVIRONMENT, "TERM": "xterm", **environment},
+        env={**{k: v for k, v in ENVIRONMENT.items() if k not in ("COLUMNS", "LINES")}, "TERM": "xterm", **environment},
     )
     os.close(slave)
     written, deadline = b"", time.monotonic() + PATIENCE_SECONDS
