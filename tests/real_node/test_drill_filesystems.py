@@ -13,9 +13,13 @@ from tests.reclaimd_process import reclaimd
 # On btrfs a crossing is seen when what was written is committed, which the speed of the disk decides: only what is held
 # there also when it comes late.
 RUNS = [
-    *((name, "xfs") for name in ("growing-file", "deleted-file", "two-filesystems")),
-    *((name, "ext4") for name in ("growing-file", "small-files")),
+    ("growing-file", "xfs"),
+    ("small-files", "ext4"),
     ("small-files", "btrfs"),
+    *(
+        pytest.param(name, fstype, marks=pytest.mark.soak)
+        for name, fstype in (("deleted-file", "xfs"), ("two-filesystems", "xfs"), ("growing-file", "ext4"))
+    ),
 ]
 CLOSED: dict[str, Any] = {
     "name": "closed-file",
