@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 
 from eviction.cli import COMMANDS
+from eviction.cli.made_files import write_made
 from eviction.cli.parser import Parser
 from signals.types import KUBELET_SIGNALS
 
@@ -228,14 +228,5 @@ def documents() -> Iterable[tuple[str, str]]:
     )
 
 
-def write(directory: str) -> None:
-    """Writes all of them."""
-    for name, text in documents():
-        path = os.path.join(directory, name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-
-
 if __name__ == "__main__":
-    write(sys.argv[1])
+    write_made(sys.argv[1], documents())

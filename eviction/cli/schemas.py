@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from typing import Any
 
@@ -16,6 +15,7 @@ from eviction.cli.config import EffectiveConfigurationJson
 from eviction.cli.doctor import DoctorJson
 from eviction.cli.history import HistoryJson
 from eviction.cli.json_schema import Schema, schema_of_document, schema_of_model
+from eviction.cli.made_files import write_made
 from eviction.cli.plan import PlanJson
 from eviction.cli.why import WhyJson
 from eviction.configuration.file import ConfigurationFile
@@ -83,14 +83,5 @@ def documents() -> list[tuple[str, str]]:
     ]
 
 
-def write(directory: str) -> None:
-    """Writes all of them."""
-    for name, text in documents():
-        path = os.path.join(directory, name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-
-
 if __name__ == "__main__":
-    write(sys.argv[1])
+    write_made(sys.argv[1], documents())

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from eviction.configuration.models import ConfigDict, Discriminator, Field, Tag
-from eviction.configuration.sources import API_VERSION, KIND
+from eviction.configuration.sources import KIND
 from eviction.configuration.strict_yaml import StrictModel
 from eviction.configuration.text_forms import (
     AbsolutePath,
@@ -22,6 +22,7 @@ from eviction.configuration.text_forms import (
     map_by_signal,
     or_null,
 )
+from eviction.types import API_VERSION
 from signals.types import ROLE_NAME
 
 POD_LOGS_DIR = "/var/log/pods"

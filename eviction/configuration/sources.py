@@ -12,8 +12,7 @@ from typing import Any
 
 from eviction.configuration.kubelet import KubeletConfiguration, drop_ins
 from eviction.configuration.strict_yaml import DocumentError, read_document, required_value
-from eviction.types import API_VERSION as API_VERSION
-from eviction.types import EvictionError
+from eviction.types import API_VERSION, EvictionError
 from signals.quantity import QuantityError, parse_duration
 
 KIND = "ReclaimdConfiguration"

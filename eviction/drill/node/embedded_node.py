@@ -187,7 +187,7 @@ class EmbeddedNode:
             mount_tmpfs(disk, spec.size_bytes, spec.inodes)
         elif self._mounts.how != "root":
             reason = self._mounts.reason or "this process is not root"
-            raise EmbeddedNodeError(f"an {spec.type} filesystem needs root, for a loop device: {reason}")
+            raise EmbeddedNodeError(f"a filesystem of type {spec.type} needs root, for a loop device: {reason}")
         else:
             mount_loop(disk, spec.type, spec.size_bytes, spec.inodes)
 

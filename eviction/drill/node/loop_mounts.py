@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, unmount
 from eviction.drill.scenario.types import FilesystemType
 from signals.quantity import format_bytes
+from signals.statvfs import available_and_inodes_free, read_statvfs
 
 SYSTEM_DIRECTORIES = "/usr/local/sbin:/usr/sbin:/sbin"  # where mkfs and mount are; the PATH of a user often lacks them
 TOOL_SECONDS = 60.0
@@ -24,7 +25,7 @@ MAKE: dict[FilesystemType, Sequence[str]] = {
     FilesystemType.BTRFS: ("mkfs.btrfs", "-q", "-f", "-K", "--mixed"),  # mixed: as btrfs(5) has it for small devices
 }
 # btrfs tells what was written or freed when it commits, which is every 30 s unless something calls sync.
-OPTIONS = {FilesystemType.BTRFS: "commit=1,flushoncommit"}
+OPTIONS: dict[FilesystemType, Sequence[str]] = {FilesystemType.BTRFS: ("commit=1", "flushoncommit")}
 
 
 def mount_loop(path: str, fstype: FilesystemType, size_bytes: int, inodes: int) -> None:
@@ -35,7 +36,7 @@ def mount_loop(path: str, fstype: FilesystemType, size_bytes: int, inodes: int) 
     EmbeddedNodeError if the program that makes it is missing, there is no loop device, or there is not twice the room
     for its file, which is beside `path` until it is mounted.
     """
-    available = _available(os.path.dirname(path))
+    available, _ = available_and_inodes_free(os.path.dirname(path))
     if available < 2 * size_bytes:
         raise EmbeddedNodeError(
             f"a filesystem of {format_bytes(size_bytes)} in a file needs twice that at {os.path.dirname(path)}, "
@@ -44,7 +45,7 @@ def mount_loop(path: str, fstype: FilesystemType, size_bytes: int, inodes: int) 
     device_bytes = size_bytes
     for _ in range(3):
         _mount(path, fstype, device_bytes, inodes)
-        missing = size_bytes - _capacity(path)
+        missing = size_bytes - read_statvfs(path, 0.0).stats.capacity_bytes
         if missing <= 0:
             return
         unmount(path)
@@ -58,11 +59,11 @@ def _mount(path: str, fstype: FilesystemType, device_bytes: int, inodes: int) ->
         with open(image, "xb") as file:
             file.truncate(device_bytes)
         numbered = ("-N", str(inodes)) if fstype is FilesystemType.EXT4 else ()
-        own = filter(None, [OPTIONS.get(fstype)])
+        options = ("loop", "nosuid", "nodev", *OPTIONS.get(fstype, ()))
         _run(fstype, *MAKE[fstype], *numbered, image)
-        _run(fstype, "mount", "-t", str(fstype), "-o", ",".join(("loop,nosuid,nodev", *own)), image, path)
+        _run(fstype, "mount", "-t", str(fstype), "-o", ",".join(options), image, path)
     except OSError as error:
-        raise EmbeddedNodeError(f"the file of an {fstype} filesystem cannot be made: {error}") from error
+        raise EmbeddedNodeError(f"the file of a filesystem of type {fstype} cannot be made: {error}") from error
     finally:
         if os.path.exists(image):
             os.unlink(image)
@@ -72,23 +73,13 @@ def _run(fstype: FilesystemType, name: str, *arguments: str) -> None:
     """Runs one tool to its end. Raises EmbeddedNodeError with its last line."""
     program = shutil.which(name, path=f"{os.environ.get('PATH', '')}:{SYSTEM_DIRECTORIES}")
     if program is None:
-        raise EmbeddedNodeError(f"an {fstype} filesystem cannot be made: {name} is not installed")
+        raise EmbeddedNodeError(f"a filesystem of type {fstype} cannot be made: {name} is not installed")
     try:
         done = subprocess.run(
             [program, *arguments], stdin=subprocess.DEVNULL, capture_output=True, timeout=TOOL_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
-        raise EmbeddedNodeError(f"an {fstype} filesystem cannot be made: {name} was not done in time") from None
+        raise EmbeddedNodeError(f"a filesystem of type {fstype} cannot be made: {name} was not done in time") from None
     if done.returncode != 0:
         why = done.stderr.decode(errors="replace").strip().rpartition("\n")[2] or f"exit {done.returncode}"
-        raise EmbeddedNodeError(f"an {fstype} filesystem cannot be made: {name}: {why}")
-
-
-def _available(path: str) -> int:
-    found = os.statvfs(path)
-    return found.f_bavail * found.f_frsize
-
-
-def _capacity(path: str) -> int:
-    found = os.statvfs(path)
-    return found.f_blocks * found.f_frsize
+        raise EmbeddedNodeError(f"a filesystem of type {fstype} cannot be made: {name}: {why}")

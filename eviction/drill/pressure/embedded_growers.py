@@ -92,8 +92,12 @@ class _Program:
             str(pressure.file_bytes) if kind == "inodes" else str(pressure.file),
         ]
         program = os.path.join(os.path.dirname(__file__), "fill_program.py")
+        # A session of its own: Ctrl-C on the terminal reaches the drill only, which then ends it.
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", program, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-I", "-S", program, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
         )
 
     @property

@@ -16,8 +16,9 @@ from eviction.configuration.effective import (
     Extent,
     load,
 )
-from eviction.configuration.sources import API_VERSION, KIND, parse_pairs
+from eviction.configuration.sources import KIND, parse_pairs
 from eviction.decision.threshold_config import ThresholdConfigError, read_minimum_reclaim, read_value
+from eviction.types import API_VERSION
 from signals.quantity import parse_percentage
 from signals.types import Signal
 from tests.pure.values import GIB, MIB, value
