@@ -43,8 +43,9 @@ SIDE_BY_SIDE := -n 6 --dist loadfile --no-loadscope-reorder
 ENDED := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
 # What another Python could break: pure code, imports, the command line, and sockets, TLS, threads and watches at work.
-ON_THE_NEWEST := tests/pure tests/budgets $(foreach part,bad_input channel control http_server kubelet_client manager watcher,\
-  $(wildcard tests/sockets/*/test_$(part).py))
+# Those that wait come first.
+ON_THE_NEWEST := $(foreach part,manager control watcher http_server kubelet_client channel bad_input,\
+  $(wildcard tests/sockets/*/test_$(part).py)) tests/budgets tests/pure
 
 # The newest Python first, on the product alone; then everything on the default one, so that the last line is the
 # summary of the complete run.
@@ -52,7 +53,7 @@ test: development
 	@.ci/debian-packages $(PACKAGES)
 	@newest=$$(.ci/newest-python); \
 	if [ "$$($$newest -V)" != "$$($(BIN)/python -V)" ]; then \
-	  .ci/venv $(NEWEST) $$newest dev && PROPERTY_EXAMPLES=10 $(NEWEST)/bin/python -m pytest $(SIDE_BY_SIDE) $(ENDED) -q $(ON_THE_NEWEST); \
+	  .ci/venv $(NEWEST) $$newest test && PROPERTY_EXAMPLES=10 $(NEWEST)/bin/python -m pytest $(SIDE_BY_SIDE) $(ENDED) -q $(ON_THE_NEWEST); \
 	fi
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ENDED) --durations=12
 
