@@ -1,0 +1,114 @@
+"""Pages whose console blocks are commands with what they print: read, compared with a run, and written anew.
+
+In a block a line that begins with a prompt (`$ ` or `# `) is a command, and the lines below it are what it prints. A
+line `…` among them stands for one other or more: those before the first `…` are the first that were printed, those
+after the last one are the last, and those between two follow each other somewhere in between.
+
+Covers: blocks, the comparison, the page with other outputs. Does not cover: how a command is run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+PROMPTS = ("$ ", "# ")
+LEFT_OUT = "…"
+BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+VARIES = (
+    (re.compile(r"\b(?:watch|interval)\b"), "LOOK"),  # whichever saw it first
+    (re.compile(r"\b(object|inode)s\b"), r"\1"),  # as their number is
+    (re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\b[0-9a-f]{12,64}\b"), "ID"),
+    (re.compile(r"linux_[a-z0-9_]+?(?=-cp)"), "PLATFORM"),
+    (re.compile(r"(?:\d+(?:\.\d+)?(?:[KMGT]iB|B|us|ms|[hmsd%])?)+"), "#"),
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command of a page, without its prompt, and the lines that it is shown to print."""
+
+    prompt: str
+    command: str
+    shown: tuple[str, ...]
+
+    def text(self) -> str:
+        """As it stands in the block."""
+        return "".join(f"{line}\n" for line in (f"{self.prompt}{self.command}", *self.shown))
+
+    def is_what_was(self, printed: Sequence[str]) -> bool:
+        """Whether the shown lines are those that were printed, but for what varies."""
+        now = [masked(line) for line in printed]
+        first, *others = [[masked(line) for line in part] for part in self._parts()]
+        if not others:
+            return now == first
+        *middle, last = others
+        end = len(now) - len(last)
+        if now[: len(first)] != first or now[max(end, 0) :] != last:
+            return False
+        position = len(first)
+        for part in middle:
+            places = range(position + 1, end - len(part))
+            found = next((place for place in places if now[place : place + len(part)] == part), None)
+            if found is None:
+                return False
+            position = found + len(part)
+        return position < end
+
+    def shortened(self, printed: Sequence[str]) -> tuple[str, ...]:
+        """What was printed, with as many of the first lines, of the last, and from the first line of each part between,
+        as are shown. Raises ValueError if such a first line was not printed."""
+        first, *others = self._parts()
+        if not others or len(printed) <= len(first) + len(others[-1]):
+            return tuple(printed)
+        *middle, last = others
+        kept, position = list(printed[: len(first)]), len(first)
+        for part in middle:
+            found = next((k for k in range(position, len(printed)) if masked(printed[k]) == masked(part[0])), None)
+            if found is None:
+                raise ValueError(f"{self.command} does not print: {part[0]}")
+            position = found + len(part)
+            kept += [LEFT_OUT, *printed[found:position]]
+        return (*kept, LEFT_OUT, *printed[len(printed) - len(last) :])
+
+    def _parts(self) -> list[tuple[str, ...]]:
+        """The shown lines before, between and after the `…`."""
+        parts: list[tuple[str, ...]] = [()]
+        for line in self.shown:
+            parts = [*parts, ()] if line == LEFT_OUT else [*parts[:-1], (*parts[-1], line)]
+        return parts
+
+
+def masked(line: str) -> str:
+    """A line without what varies from run to run: amounts, times, ids, and how columns are padded."""
+    for pattern, word in VARIES:
+        line = pattern.sub(word, line)
+    return " ".join(line.split())
+
+
+def steps_of(page: Path) -> list[Step]:
+    """The commands of all its blocks, in their order."""
+    return [step for block in BLOCK.findall(page.read_text()) for step in _steps(block)]
+
+
+def _steps(block: str) -> list[Step]:
+    found: list[Step] = []
+    for line in block.splitlines():
+        if line.startswith(PROMPTS):
+            found.append(Step(line[:2], line[2:], ()))
+        else:
+            found[-1] = Step(found[-1].prompt, found[-1].command, (*found[-1].shown, line))
+    return found
+
+
+def with_outputs(page: Path, outputs: Sequence[Sequence[str]]) -> str:
+    """The text of a page in which each command, in their order, is shown to print this, as short as it was before."""
+    left = iter(outputs)
+
+    def block(match: re.Match[str]) -> str:
+        steps = [Step(step.prompt, step.command, step.shortened(next(left))) for step in _steps(match[1])]
+        return f"```console\n{''.join(step.text() for step in steps)}```"
+
+    return BLOCK.sub(block, page.read_text())
