@@ -22,6 +22,7 @@ from signals.probe import Probes
 from signals.summary import NodeSummary
 from tests.bench.beside import beside
 from tests.bench.chart import chart
+from tests.bench.containerd_first_byte import containerd_first_byte
 from tests.bench.effort import Effort, effort_of
 from tests.bench.filesystems import filesystems
 from tests.bench.first_byte import first_byte
@@ -93,6 +94,7 @@ ON_A_REAL_NODE: dict[str, Measurement] = {
     "real-hooks": real_hooks,
     "filesystems": filesystems,
     "removals": removals,
+    "containerd-first-byte": containerd_first_byte,
     "beside": beside,
 }
 

@@ -85,16 +85,16 @@ def build_crowded_node(
         [Image("reclaimd.test/app:1", (BASE, app_layer)), Image("reclaimd.test/init:1", (BASE, init_layer))]
     )
 
-    first, second = _admit_and_run(node, "web-0"), _admit_and_run(node, "web-1")
-    init_container = _run_to_end(node, first, "init", init, "exit 0")
+    first, second = admit_and_run(node, "web-0"), admit_and_run(node, "web-1")
+    init_container = run_to_end(node, first, "init", init, "exit 0")
     running = tuple(node.kubelet.run_container(pod, "web", app, SLEEP_FOR_EVER) for pod in (first, second))
 
-    crashed = _admit_and_run(node, "crasher-0")
-    older = _run_to_end(node, crashed, "worker", app, "exit 1", attempt=0)
-    newest = _run_to_end(node, crashed, "worker", app, "exit 1", attempt=1)
+    crashed = admit_and_run(node, "crasher-0")
+    older = run_to_end(node, crashed, "worker", app, "exit 1", attempt=0)
+    newest = run_to_end(node, crashed, "worker", app, "exit 1", attempt=1)
 
-    dead = _admit_and_run(node, "job-0")
-    dead_container = _run_to_end(node, dead, "job", app, "exit 0")
+    dead = admit_and_run(node, "job-0")
+    dead_container = run_to_end(node, dead, "job", app, "exit 0")
     node.kubelet.end_pod(dead)
 
     images = tuple(node.import_images([unused_image(position, image_bytes) for position in range(unused)]))
@@ -120,14 +120,14 @@ def build_crowded_node(
     )
 
 
-def _admit_and_run(node: RealNode, name: str) -> Sandbox:
+def admit_and_run(node: RealNode, name: str) -> Sandbox:
     """A new pod in the kubelet's order: directory, then sandbox. Its UID follows from its name, so logs read alike."""
     uid = str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{name}.reclaimd.test"))
     node.kubelet.admit_pod(uid)
     return node.kubelet.run_pod(name, uid)
 
 
-def _run_to_end(node: RealNode, sandbox: Sandbox, name: str, image: str, script: str, attempt: int = 0) -> str:
+def run_to_end(node: RealNode, sandbox: Sandbox, name: str, image: str, script: str, attempt: int = 0) -> str:
     """Run `script` in a container and wait for its end; return the id of the dead copy."""
     container_id = node.kubelet.run_container(sandbox, name, image, ("/bin/sh", "-c", script), attempt)
     node.kubelet.wait_exited(container_id)
