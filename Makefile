@@ -25,7 +25,7 @@ PROTOS := reclaim/cri/cri.proto reclaim/cri/leases.proto
 PACKAGES := containerd runc busybox-static e2fsprogs xfsprogs btrfs-progs mount util-linux openssl strace \
   systemd prometheus prometheus-alertmanager buildah python3-pip man-db zsh fish $(if $(shell command -v kubectl),,kubernetes-client)
 
-.PHONY: run test install install-program install-files uninstall bundle check fuzz soak bench kubelet picture manual schema proto clean environment development
+.PHONY: run test install install-program install-files uninstall bundle check fuzz soak bench kubelet picture manual schema proto clean environment development newest
 
 run: environment
 	@$(BIN)/reclaimd drill
@@ -47,13 +47,17 @@ ENDED := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 ON_THE_NEWEST := $(foreach part,manager control watcher http_server kubelet_client channel bad_input,\
   $(wildcard tests/sockets/*/test_$(part).py)) tests/budgets tests/pure
 
+# An environment of the newest Python, where that is not the default one.
+newest: development
+	@newest=$$(.ci/newest-python); \
+	if [ "$$($$newest -V)" = "$$($(BIN)/python -V)" ]; then rm -rf $(NEWEST); else .ci/venv $(NEWEST) $$newest test; fi
+
 # The newest Python first, on the product alone; then everything on the default one, so that the last line is the
 # summary of the complete run.
-test: development
+test: development newest
 	@.ci/debian-packages $(PACKAGES)
-	@newest=$$(.ci/newest-python); \
-	if [ "$$($$newest -V)" != "$$($(BIN)/python -V)" ]; then \
-	  .ci/venv $(NEWEST) $$newest test && PROPERTY_EXAMPLES=10 $(NEWEST)/bin/python -m pytest $(SIDE_BY_SIDE) $(ENDED) -q $(ON_THE_NEWEST); \
+	@if [ -d $(NEWEST) ]; then \
+	  PROPERTY_EXAMPLES=10 $(NEWEST)/bin/python -m pytest $(SIDE_BY_SIDE) $(ENDED) -q $(ON_THE_NEWEST); \
 	fi
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ENDED) --durations=12
 
