@@ -26,6 +26,7 @@ from tests.nodes.small_node import DEAD_SECONDS, EVERYTHING, SmallNode, relieve
 
 SMALL_BYTES = 64 << 10
 SIDE_BY_SIDE = 20  # nodes at a time: most of a pass is waiting for late space
+MOST_PASSES = 20
 LONGEST_LINE_BYTES = 48 << 10  # journald's own limit: a longer line is cut, and then no JSON any more
 
 
@@ -123,6 +124,17 @@ def pass_under_fault(node: PopulatedNode, request: Request = EVERYTHING, **field
     line, problems = log_line(record)
     findings.log_bytes = len(line)
     findings.wrong += problems
+    return findings
+
+
+def pass_without_fault(node: PopulatedNode) -> Findings:
+    """The same without a fault; once more, as a daemon's next pass, where a busy machine made a check too old to remove
+    by it."""
+    findings = pass_under_fault(node)
+    for _ in range(MOST_PASSES):
+        if findings.record is None or all(o.result is not Result.UNANSWERED for o in findings.record.removals):
+            break
+        findings = pass_under_fault(node)
     return findings
 
 

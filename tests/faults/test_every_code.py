@@ -18,7 +18,7 @@ import pytest
 from eviction.drill.runtime.failpoints import ActThenFail, Cut, Fail, Failpoint
 from eviction.drill.runtime.faults import CODES
 from tests.faults.meters import Meters, Report
-from tests.faults.pass_check import SIDE_BY_SIDE, Findings, PopulatedNode, pass_under_fault
+from tests.faults.pass_check import SIDE_BY_SIDE, Findings, PopulatedNode, pass_under_fault, pass_without_fault
 from tests.repository import ROOT
 from tests.sockets.mounts import need_mounts
 
@@ -91,7 +91,7 @@ def run_rows(table: list[Row], method: str, how: str, directory: Path) -> tuple[
             node.failpoints[method] = failpoint
             rows[row] = pass_under_fault(node)
         node.populate()
-        rows[method, how, "none"] = pass_under_fault(node)
+        rows[method, how, "none"] = pass_without_fault(node)
         return rows, node.leftovers()
     finally:
         node.close()

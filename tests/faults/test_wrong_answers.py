@@ -14,7 +14,7 @@ import pytest
 from eviction.drill.runtime.dialects import CONTAINERD_1_6, CONTAINERD_2, CRI_O_1_31, Dialect
 from eviction.drill.runtime.distortions import Distortion
 from eviction.drill.runtime.failpoints import Distort
-from tests.faults.pass_check import SIDE_BY_SIDE, Findings, PopulatedNode, pass_under_fault
+from tests.faults.pass_check import SIDE_BY_SIDE, Findings, PopulatedNode, pass_under_fault, pass_without_fault
 from tests.sockets.mounts import need_mounts
 
 DIALECTS: dict[str, Dialect] = {"containerd-1.6": CONTAINERD_1_6, "containerd-2": CONTAINERD_2, "cri-o": CRI_O_1_31}
@@ -59,7 +59,7 @@ def run_rows(table: list[Row], dialect: str, method: str, directory: Path) -> di
             node.failpoints[method] = Distort(Distortion(row[2]))
             rows[row] = pass_under_fault(node)
         node.populate()
-        rows[dialect, method, "none"] = last = pass_under_fault(node)
+        rows[dialect, method, "none"] = last = pass_without_fault(node)
         last.wrong += [f"{left} is left over" for left in node.leftovers()]
         return rows
     finally:
