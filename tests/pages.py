@@ -18,6 +18,7 @@ DRILL = ROOT / "eviction" / "drill" / "README.md"
 TESTS = ROOT / "tests" / "README.md"
 PAGES = (INSTALLATION, SIGNALS, RECLAIM, EVICTION, DRILL, TESTS)
 SAFETY_CASE = ROOT / "tests" / "safety_case.md"
+FIRST_HOUR = ROOT / "config" / "examples" / "first-hour.md"
 
 
 def name_of(page: Path) -> str:

@@ -70,9 +70,8 @@ class Announcements:
             sentence = f"{task.what}: the runtime has not answered for {format_duration(took)}"
             self._throttled_log.warn(sentence, key="slow")
         if not decision.thresholds_met:
-            for key in list(self._unsuccessful):
-                self._throttled_log.resolved(key)
-            self._unsuccessful.clear()
+            while self._unsuccessful:
+                self._throttled_log.resolved(self._unsuccessful.pop())
         changed, self.conditions = self.conditions ^ decision.conditions, decision.conditions
         for condition in sorted(changed, reverse=True):  # ours first: the kubelet's mark is the lower one
             self._condition_changed(condition, observations, decision)

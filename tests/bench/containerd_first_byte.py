@@ -16,14 +16,21 @@ from itertools import count
 from pathlib import Path
 
 from tests.bench.effort import Effort
-from tests.bench.first_byte import FILLED_SHARE, HEADROOM_BYTES, IMAGE_BYTES, RATES, RELIEF_BYTES, WITHIN_SECONDS, Value
-from tests.bench.measure import MIB, Observer, Row
+from tests.bench.first_byte import (
+    FILLED_SHARE,
+    HEADROOM_BYTES,
+    IMAGE_BYTES,
+    RATES,
+    RELIEF_BYTES,
+    Value,
+    fill_until_relieved,
+)
+from tests.bench.measure import MIB, Row
 from tests.nodes.crowded_node import admit_and_run, run_to_end
 from tests.nodes.real_node import GIB, RealNode, running_node
-from tests.real_node.fill import fill_bytes
 from tests.real_node.oci import BASE, Image, random_layer
 from tests.real_node.test_relief import configure
-from tests.reclaimd_process import Daemon, came_true
+from tests.reclaimd_process import Daemon
 
 DISK_BYTES = 4 * GIB
 PODS = 10  # half of them are gone
@@ -85,11 +92,7 @@ def _crossed(node: RealNode, directory: Path, rate: int, images: int) -> Iterato
     most = (HEADROOM_BYTES + images * ON_DISK * IMAGE_BYTES // FILLED_SHARE) // MIB * MIB
     with Daemon("--config", configuration) as daemon:
         time.sleep(1.5)  # it has located and listed everything, and the youngest image is old enough
-        with Observer(str(node.mountpoint), mark, goal=mark + RELIEF_BYTES) as observer:
-            fill = fill_bytes(node.mountpoint / "fill", 0, rate * MIB, most_bytes=most)
-            came_true(lambda: observer.relieved_at is not None, WITHIN_SECONDS)
-            fill.stop()
-        came_true(lambda: bool(daemon.passes), WITHIN_SECONDS)
+        observer = fill_until_relieved(daemon, node.mountpoint, mark, rate, most)
     shutil.rmtree(node.mountpoint / "fill")
     if observer.crossed_at is None or observer.first_gain_at is None or observer.relieved_at is None:
         raise RuntimeError("the fill has not crossed the mark, or nothing has relieved the node")

@@ -85,6 +85,16 @@ def _populate(small: SmallNode, dead: int, images: int) -> None:
         small.runtime.age(pod.sandbox_id, AN_HOUR)
 
 
+def fill_until_relieved(daemon: Daemon, disk: Path, mark: int, rate: int, most_bytes: int) -> Observer:
+    """Fills a disk by `rate` MiB/s until `mark` is crossed and the minimum reclaim is there; what was seen."""
+    with Observer(str(disk), mark, goal=mark + RELIEF_BYTES) as observer:
+        fill = fill_bytes(disk / "fill", 0, rate * MIB, most_bytes=most_bytes)
+        came_true(lambda: observer.relieved_at is not None, WITHIN_SECONDS)
+        fill.stop()
+    came_true(lambda: bool(daemon.passes), WITHIN_SECONDS)
+    return observer
+
+
 def _crossed(small: SmallNode, rate: int, daemon: Callable[[str], Daemon]) -> Iterator[Value]:
     mark = small.available() - HEADROOM_BYTES
     configuration = small.configuration(
@@ -97,11 +107,7 @@ def _crossed(small: SmallNode, rate: int, daemon: Callable[[str], Daemon]) -> It
     with daemon(configuration) as running:
         time.sleep(0.5)  # it has located and listed everything
         began = time.time() - time.monotonic()
-        with Observer(str(small.disk), mark, goal=mark + RELIEF_BYTES) as observer:
-            fill = fill_bytes(small.disk / "fill", 0, rate * MIB, most_bytes=most)
-            came_true(lambda: observer.relieved_at is not None, WITHIN_SECONDS)
-            fill.stop()
-        came_true(lambda: bool(running.passes), WITHIN_SECONDS)
+        observer = fill_until_relieved(running, small.disk, mark, rate, most)
         beyond = small.available() - mark - RELIEF_BYTES
     if observer.crossed_at is None:
         raise RuntimeError("the fill has not crossed the mark")

@@ -31,6 +31,7 @@ from signals.filesystem_traits import TRAITS
 from signals.types import KUBELET_ROLES, KUBELET_SIGNALS, FilesystemRole, FsLayout, Signal
 from tests.pages import (
     EVICTION,
+    FIRST_HOUR,
     INSTALLATION,
     PAGES,
     RECLAIM,
@@ -69,7 +70,7 @@ def test_the_first_page_names_the_five_others() -> None:
     assert {page for package in packages for page in (ROOT / package).rglob("README.md")} == set(PAGES) - {INSTALLATION}
 
 
-@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+@pytest.mark.parametrize("page", [*WRITTEN, FIRST_HOUR], ids=name_of)
 def test_every_link_leads_somewhere(page: Path) -> None:
     """To a file of the repository, and where it names a heading, to one that is there."""
     targets = [link for link in links(page) if not link.startswith("https://")]

@@ -28,12 +28,10 @@ from tests.console_pages import Step, steps_of, with_outputs
 from tests.nodes.crowded_node import build_crowded_node
 from tests.nodes.own_root import ENVIRONMENT, OwnRoot
 from tests.nodes.real_node import GIB, RealNode
-from tests.pages import INSTALLATION, anchors, code_blocks, links
+from tests.pages import FIRST_HOUR, INSTALLATION, code_blocks
 from tests.real_node.conftest import NodeFactory
 from tests.reclaimd_process import came_true
-from tests.repository import ROOT
 
-PAGE = ROOT / "config" / "examples" / "first-hour.md"
 UPDATE = os.environ.get("UPDATE_PAGES") == "1"
 ENDED = "the command has ended with"
 DRY_RUN, RELIEVED = "a dry run (dryRun)", "ReclaimPressure (was below our mark)"
@@ -186,11 +184,11 @@ def test_what_the_page_shows_is_what_is_printed(
 ) -> None:
     """Every command of the page, in its order; but for amounts, times and ids."""
     bundle = made_bundle(tmp_path_factory)
-    steps = steps_of(PAGE)
+    steps = steps_of(FIRST_HOUR)
     outputs = what_is_printed(steps, bundle, node, tmp_path)
     if UPDATE:
-        before, after = PAGE.read_text(), with_outputs(PAGE, outputs)
-        PAGE.write_text(after)
+        before, after = FIRST_HOUR.read_text(), with_outputs(FIRST_HOUR, outputs)
+        FIRST_HOUR.write_text(after)
         with capsys.disabled():
             print("".join(difflib.unified_diff(before.splitlines(True), after.splitlines(True), "before", "after")))
         return
@@ -199,17 +197,8 @@ def test_what_the_page_shows_is_what_is_printed(
         assert step.is_what_was(printed), f"{step.command} prints\n{now}\nand the page shows\n{shown}"
 
 
-def test_its_links_lead_somewhere() -> None:
-    """To files of the repository, and to headings in them."""
-    for link in links(PAGE):
-        path, _, heading = link.partition("#")
-        target = (PAGE.parent / path).resolve() if path else PAGE
-        assert target.exists(), link
-        assert not heading or heading in anchors(target), link
-
-
 def test_shadow_ends_by_one_line_and_a_reload() -> None:
     """As the page says."""
-    commands = [step.command for step in steps_of(PAGE)]
+    commands = [step.command for step in steps_of(FIRST_HOUR)]
     reload = commands.index(RELOAD)
     assert commands[reload - 1] == "sed -i 's/^dryRun: true/dryRun: false/' /etc/reclaimd/reclaimd.yaml"
