@@ -16,10 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from reclaim.clock import Clock
-from reclaim.containers.gc import ContainerGC
+from reclaim.containers.gc import ContainerGC, Observed
 from reclaim.containers.policy import ContainerGCPolicy
 from reclaim.execution.executor import Executor
 from reclaim.execution.rest import FunctionRests
@@ -36,6 +37,7 @@ from reclaim.services import ImageService, RuntimeService
 from reclaim.types import Kind, MeasureDisk, ReclaimResult
 
 CONTAINER_GC = "GarbageCollect"
+READ_AHEAD_SECONDS = 0.75  # how old what was read ahead may be; planned on, it is not older than `FRESH_SECONDS`
 
 
 class Filesystem(StrEnum):
@@ -59,7 +61,8 @@ class ReclaimContext:
     """What the stages of a reclaim function may use of their node.
 
     `policies` are replaced when the configuration is reloaded, never while a function runs. `image_order` learns from
-    pass to pass, and `sightings` remember since when parts of pods are there.
+    pass to pass, and `sightings` remember since when parts of pods are there. `read_ahead`: what the stages
+    that are made next may plan on instead of reading.
     """
 
     runtime: RuntimeService
@@ -73,6 +76,7 @@ class ReclaimContext:
     lister: Lister = field(init=False)
     image_order: ImageRemovalOrder = field(init=False)
     sightings: Sightings = field(init=False)
+    read_ahead: Observed | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.lister = Lister(self.runtime, self.images, self.clock)
@@ -111,6 +115,7 @@ def _container_stages(context: ReclaimContext, *, evict_non_deleted_pods: bool =
         context.clock,
         context.policies.containers,
         context.log_paths,
+        context.read_ahead,
         evict_non_deleted_pods=evict_non_deleted_pods,
     )
     return gc.stages
@@ -169,6 +174,7 @@ class Collector:
     def __init__(self, context: ReclaimContext, functions: FunctionTable = FUNCTIONS):
         self._context = context
         self._rests = FunctionRests()
+        self._read_ahead: Observed | None = None
         self.functions = functions
 
     @property
@@ -197,6 +203,7 @@ class Collector:
         `before`: what it did side by side with others in this row. Raises KeyError if the table has no such function.
         """
         function, executor = self.functions[name], self._context.executor
+        self._read_ahead = None
         rests = function.cooldown_seconds is not None and not executor.dry_run
         why_not = self._rests.why_not(name, executor.clock.monotonic()) if rests else ""
         if why_not:
@@ -205,6 +212,18 @@ class Collector:
         if rests:
             self._rests.record(name, function.cooldown_seconds or 0.0, result, executor.clock.monotonic())
         return result if before is None else joined(before, result)
+
+    def read_ahead(self) -> Observed:
+        """What the runtime has, and the pods before that, for a pass that may begin in a moment: give it to
+        `keep_read_ahead`. Any thread. Raises RuntimeUnavailable."""
+        context, at = self._context, self._context.clock.monotonic()
+        before = context.pods.read()
+        return Observed(context.lister.everything_now(), before, at)
+
+    def keep_read_ahead(self, observed: Observed) -> None:
+        """The next functions that are called side by side plan on this, if they are called within 0.75 s of its
+        beginning, and nothing else was called before. Every removal is checked by fresh answers all the same."""
+        self._read_ahead = observed
 
     def leading(self, row: Sequence[str]) -> tuple[str, ...]:
         """Those functions with which a row begins that may go side by side, the one that leads first; fewer than two:
@@ -223,9 +242,16 @@ class Collector:
 
         Never raises, as `call`. Raises KeyError if the table has no such function.
         """
-        leader, *others = ((name, self.functions[name].stages(self._context)[0]) for name in names)
         context = self._context
-        return run_side_by_side(leader, dict(others), context.executor, measure, context.lister.shared_reading)
+        ahead, self._read_ahead = self._read_ahead, None
+        if ahead is not None and context.clock.monotonic() - ahead.at > READ_AHEAD_SECONDS:
+            ahead = None
+        context.read_ahead = ahead
+        leader, *others = ((name, self.functions[name].stages(context)[0]) for name in names)
+        context.read_ahead = None
+        listing = None if ahead is None else ahead.listing
+        shared_reading = partial(context.lister.shared_reading, listing)
+        return run_side_by_side(leader, dict(others), context.executor, measure, shared_reading)
 
     def garbage_collect_containers(self) -> ReclaimResult:
         """The stages of DeleteAllUnusedContainers to their end, as the periodic loop runs them: the dead containers of

@@ -23,7 +23,9 @@ from eviction.control.reclaim import ReclaimAnswer, ReclaimRefused, respond_to_c
 from eviction.control.reclaim_queue import ReclaimQueue, Ticket
 from eviction.daemon.announcements import Announcements
 from eviction.daemon.function_totals import FunctionTotals
+from eviction.daemon.reading_ahead import ReadingAhead
 from eviction.daemon.recent_passes import RecentPasses
+from eviction.daemon.refresh import Refresh
 from eviction.daemon.row_backoff import RETRY_SECONDS, RowBackoffs
 from eviction.daemon.shadow import Shadow
 from eviction.daemon.worker import TICK_SECONDS, Worker
@@ -45,15 +47,10 @@ from eviction.reporting.status import (
 )
 from eviction.telemetry.events import EventSink, LogSink
 from eviction.types import Decision
-from reclaim.execution.readings import ReadingHangs, ReadingsInTime
-from reclaim.execution.workers import NoThread, Workers
-from reclaim.types import RuntimeUnavailable
 from signals.types import SignalObservations
 
-REFRESH_SECONDS = 60.0  # between two questions where the images are and who uses them
 STALLED_PATIENCES = 3.0  # a pass that has not gone forward for so many times `removalPatience` is stuck
 SHORTEST_STALL_SECONDS = 90.0  # and never before: a stage that reads is left behind after 60 s
-PLACES_SECONDS = 2.0  # how long the question where the images are holds up the worker
 STILL_SECONDS = 1.0  # the longest interval near a mark while nothing fills the filesystem
 
 
@@ -81,21 +78,19 @@ class Manager:
         self._may_act = may_act
         self._on_pass = on_pass
         self._on_observation = on_observation
-        self._on_detected = on_detected
         self._announcements = Announcements(node, log, events or LogSink(log))
         self._wake = event()
-        self._worker = Worker(node.clock, log, self._refresh_soon, self._wake.set)
-        self._place_threads = Workers("places", 1)
-        self._places_in_time = ReadingsInTime(self._place_threads, PLACES_SECONDS)
+        self._shadow = Shadow()
+        self._refresh = Refresh(node, self._announcements, self._shadow, on_detected)
+        self._reading_ahead = ReadingAhead(node)
+        self._worker = Worker(node.clock, log, self._refresh.retry, self._wake.set)
         self._urgent = event()  # cuts even the shortest interval, in which the loop does not wait for `_wake`
         self._asked = False
         self._backoffs = RowBackoffs()
-        self._refresh_due = float("-inf")
         self._next_configuration: Configuration | None = None
         self._last_observations: SignalObservations | None = None
         self._passes = RecentPasses()
         self._functions = FunctionTotals()
-        self._shadow = Shadow()
         self.heartbeat = node.clock.monotonic()
         self._observation_due = self.heartbeat
         self.requests = ReclaimQueue(self._observe_at_once, self.doing, signals=node.configuration.signals)
@@ -106,7 +101,8 @@ class Manager:
     def prepare(self) -> None:
         """Starts the worker's threads. Raises NoThread."""
         self._worker.prepare()
-        self._place_threads.prepare(1)
+        self._refresh.prepare()
+        self._reading_ahead.prepare()
 
     def doing(self) -> str | None:
         """What the worker does now, in words; None for nothing. Any thread."""
@@ -220,7 +216,8 @@ class Manager:
         if not self._node.removals.wait(DRAIN_SECONDS):
             self._announcements.left_unanswered()
         self._worker.leave()
-        self._place_threads.close()
+        self._refresh.close()
+        self._reading_ahead.close()
 
     def _turn(self) -> None:
         """One turn of the loop: observe, start what follows from it, and wait for the next observation."""
@@ -237,8 +234,10 @@ class Manager:
             self._serve(ticket, observations, decision)
         elif idle and decision.row and now >= self._backoffs.of(decision.row).until:
             self._respond(observations, decision, Trigger.WATCH if asked else Trigger.INTERVAL)
-        elif idle and now >= self._refresh_due and self._node.configuration.has_runtime:
-            self._worker.start("asking the runtime where its images are", self._refresh)
+        elif idle and self._reads_ahead(observations, now):
+            self._worker.start("listing what the runtime has, as a mark is near", self._reading_ahead.read)
+        elif idle and now >= self._refresh.due and self._node.configuration.has_runtime:
+            self._worker.start("asking the runtime where its images are", self._refresh.run)
         seconds = self._next_observation_in(observations, decision)
         self._observation_due = self._node.clock.monotonic() + seconds
         self._wait(seconds)
@@ -283,7 +282,7 @@ class Manager:
             interval = seldom
         if decision.thresholds_met:  # a grace period is running, or the layout is not known yet
             interval = min(interval, TICK_SECONDS)
-        return min(interval, max(self._refresh_due - now, floor))
+        return min(interval, max(self._refresh.due - now, floor))
 
     def _wait(self, seconds: float) -> None:
         """Waits for the next observation. `observe_now` ends the wait, but not before the floor; `_observe_at_once` at
@@ -303,6 +302,8 @@ class Manager:
             return
         if decision.acted_on is not None:
             self._announcements.reclaiming(decision.acted_on)
+
+        self._reading_ahead.pass_begins()
 
         def respond() -> None:
             self._backoffs.of(decision.row).until = self._node.clock.monotonic() + RETRY_SECONDS  # in case it raises
@@ -334,6 +335,11 @@ class Manager:
             self._on_pass(answer.record)
         return answer
 
+    def _reads_ahead(self, observations: SignalObservations, now: float) -> bool:
+        """Whether what the runtime has is listed now, for a pass that may begin in a moment."""
+        has_runtime = self._node.configuration.has_runtime
+        return has_runtime and self._reading_ahead.due(observations, now) and self._may_act() is None
+
     def _decide_again_if_paused(self, observations: SignalObservations, decision: Decision, now: float) -> Decision:
         """The decision; while its row is paused, that for another threshold whose row is not, if there is one."""
         if decision.acted_on is None or now >= self._backoffs.of(decision.row).until:
@@ -357,43 +363,3 @@ class Manager:
         """Replaces the record of a pass by the one with attributions; on the thread of the disk survey."""
         self._passes.keep(pass_summary(record))
         self._announcements.attributed(record)
-
-    def _refresh(self) -> None:
-        """Asks the runtime where the images are and who uses them, which updates the image records; compares what it
-        holds with the kubelet's directories.
-
-        Under pressure only where they are, each second, as with a place that is wrong nothing can be relieved; who uses
-        them takes a call for each container on some runtimes, minutes for thousands of them, and a pass asks for
-        itself. After an answer that was waited for in vain it is asked again a minute later, as no pass can begin
-        meanwhile; where nothing is known yet, each second.
-        """
-        began = self._node.clock.monotonic()
-        problem, pressed = self._locate(), self._announcements.under_pressure
-        if problem is None and not pressed:
-            try:
-                self._node.compare_pods()
-                self._node.collector.detect_images()
-            except RuntimeUnavailable as error:
-                problem = str(error)
-        if self._node.stopping.is_set():
-            return
-        if problem is None and not self._announcements.under_pressure:
-            self._on_detected()
-        if problem is None and (gone := self._shadow.gone(self._node.client, self._node.clock.monotonic())):
-            self._announcements.removed_by_others(gone)
-        self._announcements.runtime_asked(problem, self._node.pods_problem)
-        self._announcements.pods_compared(self._node.pods_doubt)
-        now, known = self._node.clock.monotonic(), self._node.summary.paths.imagefs is not None
-        silent = known and now - began >= PLACES_SECONDS
-        soon = not silent and (problem is not None or pressed)
-        self._refresh_due = now + (RETRY_SECONDS if soon else REFRESH_SECONDS)
-
-    def _locate(self) -> str | None:
-        """Asks where the images are, for 2 s at most. None, or one sentence why that is not known."""
-        try:
-            return self._places_in_time(self._node.locate)
-        except (ReadingHangs, NoThread) as error:
-            return f"where its images are: {error}"
-
-    def _refresh_soon(self) -> None:
-        self._refresh_due = self._node.clock.monotonic() + RETRY_SECONDS

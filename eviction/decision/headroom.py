@@ -143,6 +143,27 @@ def most_urgent_need(
     return min(needs, key=lambda need: need.seconds_to_full, default=None)
 
 
+def met_soon_in_a_hurry(
+    thresholds: Iterable[Threshold], observations: SignalObservations, fill_rates: FillRates, seconds: float
+) -> tuple[Threshold, ...]:
+    """Those that are not met and could be within so many seconds, on a disk whose bytes then run out within a minute.
+
+    At the faster one of the recent and the steady rate: to be ready for a fill costs little, so a jump counts as one.
+    """
+    soon = []
+    for threshold, observation, headroom in _known(thresholds, observations):
+        assert observation.filesystem is not None
+        inodes = threshold.signal.counts_inodes
+        rate = fill_rates.get((observation.filesystem.device_id, inodes))
+        if rate is None or headroom < 0:
+            continue
+        fill = max(rate.recent_rate, rate.steady_rate)
+        need = Need(missing=0, left=observation.available, fill_per_second=fill, inodes=inodes)
+        if need.full_within_a_minute and headroom < fill * seconds:
+            soon.append(threshold)
+    return tuple(soon)
+
+
 def jump_below(threshold: Threshold, observations: SignalObservations, fill_rates: FillRates) -> Step | None:
     """The jump by which the signal fell below this threshold; None if it was a fill, or is not known. Bytes only: what
     has to be freed in inodes is never in a hurry."""

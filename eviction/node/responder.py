@@ -18,7 +18,13 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from eviction.configuration.effective import Extent
-from eviction.decision.headroom import FillRates, faster, most_urgent_need, update_fill_rates
+from eviction.decision.headroom import (
+    FillRates,
+    faster,
+    met_soon_in_a_hurry,
+    most_urgent_need,
+    update_fill_rates,
+)
 from eviction.decision.reclaim_table import (
     DELETE_ALL_UNUSED_CONTAINERS,
     DELETE_UNUSED_IMAGES,
@@ -112,6 +118,16 @@ class Responder:
         observations = replace(observations, polls={})  # they are in the fill rates
         self.history.add(HistoryEntry(before, observations, decision))
         return observations, decision
+
+    def hurries_within(self, seconds: float, observations: SignalObservations) -> bool:
+        """Whether a pass may begin within so many seconds that lists what the runtime has on a disk that fills fast."""
+        config = self.state.config
+        thresholds = config.in_layout(observations.layout)
+        return self._extent is Extent.ENOUGH and any(
+            threshold.hard
+            and len(self._leading(config.row(threshold.signal, observations), observations, Request())) > 1
+            for threshold in met_soon_in_a_hurry(thresholds, observations, self.fill_rates, seconds)
+        )
 
     def reclaim(
         self, observations: SignalObservations, decision: Decision, trigger: Trigger, request: Request | None = None
@@ -224,9 +240,7 @@ class Responder:
     ) -> tuple[ReclaimResult, ...]:
         """What the functions of the row that may go side by side have done so; nothing where there is time for the
         kubelet's order, or where they do not have the same thresholds to clear."""
-        names = self._collector.leading(
-            tuple(takewhile(lambda name: not self._waits(name, observations, request), row))
-        )
+        names = self._leading(row, observations, request)
         if self._extent is not Extent.ENOUGH or len(names) < 2:
             return ()
         if len({self._goal(name, observations, request) for name in names}) > 1:
@@ -236,6 +250,13 @@ class Responder:
         if need is None or not need.full_within_a_minute:
             return ()
         return self._collector.call_side_by_side(names, measure)
+
+    def _leading(self, row: tuple[str, ...], observations: SignalObservations, request: Request) -> tuple[str, ...]:
+        """The functions that remove with which the row begins and that may go side by side."""
+        removing = (name for name in row if name != RELEASE_SPECULATIVE_PREALLOCATION)
+        return self._collector.leading(
+            tuple(takewhile(lambda name: not self._waits(name, observations, request), removing))
+        )
 
     def _stops_early(self, function: str, observations: SignalObservations, request: Request) -> bool:
         goal = self._goal(function, observations, request)

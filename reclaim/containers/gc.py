@@ -28,8 +28,9 @@ from reclaim.types import Listing, MeasureDisk, Plan, RuntimeUnavailable
 
 
 @dataclass(frozen=True, slots=True)
-class _Observed:
-    """The containers, sandboxes and pods that a stage with nothing to remove has read; `at`: monotonic seconds."""
+class Observed:
+    """The containers and sandboxes, and the pods before that, which one stage leaves to the next, or which were read
+    ahead; `at`: when that began, monotonic seconds."""
 
     listing: Listing
     pods: PodStates
@@ -55,7 +56,7 @@ class ContainerGC:
     """One pass over dead containers, sandboxes and pod logs; `stages` says in which order. For one pass only.
 
     `evict_non_deleted_pods`: whether the containers of terminated pods that still exist are removed too: under
-    pressure, not periodically.
+    pressure, not periodically. `observed`: what the first stage may plan on instead of reading.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class ContainerGC:
         clock: Clock,
         policy: ContainerGCPolicy,
         log_paths: LogPaths,
+        observed: Observed | None = None,
         *,
         evict_non_deleted_pods: bool,
     ):
@@ -78,7 +80,7 @@ class ContainerGC:
         self._policy = policy
         self._log_paths = log_paths
         self._evict_non_deleted_pods = evict_non_deleted_pods
-        self._observed: _Observed | None = None
+        self._observed = observed
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -120,16 +122,17 @@ class ContainerGC:
         self._observed = None if plan.remove else observed
         return plan, watch.seconds
 
-    def _containers_and_pods(self) -> _Observed:
+    def _containers_and_pods(self) -> Observed:
         """Reads the pod directories before and after the runtime's lists: a pod exists if either reading has it. Then
         compares them with the lists, without which they are not believed.
 
-        The lists of the stage before may be used again; the directories are read again all the same.
+        The lists of the stage before may be used again, or those that were read ahead; the directories are read again
+        all the same.
         """
         observed, now = self._observed, self._clock.monotonic()
         if observed is None or now - observed.at > FRESH_SECONDS:
             before = self._pods.read()
-            observed = _Observed(self._lister.containers(), before, now)
+            observed = Observed(self._lister.containers(), before, now)
         return replace(observed, pods=self._pods.compared(observed.pods.merge(self._pods.read()), observed.listing))
 
     def _pods_and_uids_in_runtime(self) -> tuple[PodStates, frozenset[str] | None]:

@@ -28,7 +28,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from reclaim.clock import Clock
-from reclaim.disk_need import Need
+from reclaim.disk_need import NEVER, Need
 from reclaim.execution.freed_space import LATE_LIMIT_SECONDS, STILL_SECONDS, FreedSpace
 from reclaim.execution.in_flight import expected_bytes, promised_bytes
 from reclaim.execution.order import RemovalOrder
@@ -55,6 +55,7 @@ LATE_POLL_SHARE = 0.1  # the pause as a share of the time without a rise: some f
 STILL_BYTES = 256 * 1024  # a loss of more than this is somebody writing
 PATIENCE_SECONDS = 30.0  # how long a removal that was sent is waited for; kubelet: 2 minutes (runtimeRequestTimeout)
 HURRY_PATIENCE_SECONDS = 5.0  # the same on a disk that is full within a minute
+FIRST_ALONE_SECONDS = 0.15  # of the first removal in a hurry; with others beside it each waits for the syncs of all
 
 Answer = TypeVar("Answer")
 
@@ -196,6 +197,7 @@ class _Execution:
         self._credit = 0
         self._freed = FreedSpace()
         self._error = ""
+        self._alone_until = NEVER  # until when nothing is started beside the first removal; NEVER: something may be
 
     def run(self) -> tuple[ExecutionResult, ...]:
         try:
@@ -213,7 +215,10 @@ class _Execution:
             self._start_removals(latest)
             if not executor.in_flight:
                 break
-            outcome = executor.awaited.next_outcome(executor.patience(latest.need, works))
+            outcome = executor.awaited.next_outcome_until(self._alone_until, executor.patience(latest.need, works))
+            self._alone_until = NEVER
+            if outcome is None:  # the first one takes long: the others begin beside it
+                continue
             executor.progress.mark()
             latest = self._after_slow_removal(outcome, self._after_removal(outcome, latest))
         if any(plan.may_free_late for plan in self._plans):
@@ -256,6 +261,9 @@ class _Execution:
             del plan.pending[index]
             self._plan_of[verdict.id] = plan
             self._started[verdict.id] = len(self._started)
+            if len(self._started) == 1 and bound > executor.parallel and plan.promising:
+                self._alone_until = executor.clock.monotonic() + FIRST_ALONE_SECONDS
+                return
 
     def _may_start_another(self, latest: DiskState) -> bool:
         executor = self._executor

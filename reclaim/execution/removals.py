@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from reclaim.clock import Clock
-from reclaim.disk_need import most_in_flight
+from reclaim.disk_need import NEVER, most_in_flight
 from reclaim.execution.workers import Workers
 from reclaim.types import Outcome, Result, Verdict
 
@@ -195,13 +195,23 @@ class AwaitedRemovals:
     def next_outcome(self, patience_seconds: float) -> Outcome:
         """Waits for the next one that ends, and parks one whose call is not answered for longer than this."""
         while True:
+            outcome = self.next_outcome_until(NEVER, patience_seconds)
+            if outcome is not None:
+                return outcome
+
+    def next_outcome_until(self, until: float, patience_seconds: float) -> Outcome | None:
+        """The same, or None at this time (monotonic seconds)."""
+        while True:
             due = min(removal.overdue_at(patience_seconds) for removal in self._awaited.values())
-            left = min(due - self._clock.monotonic(), patience_seconds)  # one that is checked may be sent meanwhile
+            now = self._clock.monotonic()
+            left = min(due - now, patience_seconds)  # one that is checked may be sent meanwhile
             try:
-                removal, outcome = self._ended.get(timeout=max(left, 0.001))
+                removal, outcome = self._ended.get(timeout=max(min(left, until - now), 0.001))
             except queue.Empty:
                 overdue = self._overdue(patience_seconds)
                 if overdue is None:
+                    if until - now <= left:
+                        return None
                     continue
                 removal, outcome = overdue
             del self._awaited[removal.verdict.id]

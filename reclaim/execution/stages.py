@@ -120,12 +120,13 @@ def run_side_by_side(
         for operation, stage in others.items():
             run.plan(operation, stage)
         few = [operation for operation, planned in run.planned.items() if len(planned.plan.remove) <= FEW]
-        if not few:
+        changes = any(run.planned[operation].plan.remove for operation in few)
+        if not changes:
             run.plan(*leader)
     for operation in few:
         if run.execute_alone(operation):
             return tuple(run.results)
-    if few:
+    if changes:  # what they have pinned is free by now
         run.plan(*leader)
     run.execute_together(leader[0])
     return tuple(run.results)

@@ -20,8 +20,11 @@ def entries_by_id(images: Iterable[Image]) -> Iterable[list[Image]]:
 
 def one_image(entries: list[Image]) -> Image:
     """The entries of one id as one image, with all names and the sum of the sizes by runtime handler."""
+    last = entries[-1]
+    if len(entries) == 1 and not last.runtime_handler and len(last.repo_tags) <= 1 and len(last.repo_digests) <= 1:
+        return last  # nearly every image is listed so
     sizes = {entry.runtime_handler: entry.size_bytes for entry in entries}
-    return entries[-1]._replace(
+    return last._replace(
         repo_tags=tuple(sorted({tag for entry in entries for tag in entry.repo_tags})),
         repo_digests=tuple(sorted({digest for entry in entries for digest in entry.repo_digests})),
         size_bytes=sum(sizes.values()),
@@ -33,6 +36,8 @@ def one_image(entries: list[Image]) -> Image:
 def one_record(entries: list[Image], records: Mapping[str, ImageRecord], now: float) -> ImageRecord:
     """The records of the entries of one id as one: as young as the youngest, last used when any was. An entry without a
     record was detected `now`."""
+    if len(entries) == 1:
+        return records.get(entries[0].record_key) or ImageRecord(now)
     known = [records.get(entry.record_key, ImageRecord(now)) for entry in entries]
     uses = [record.last_used for record in known if record.last_used is not None]
     return ImageRecord(max(record.first_detected for record in known), max(uses, default=None))

@@ -75,9 +75,12 @@ class Lister:
         self._index: tuple[tuple[Image, ...], ImageIndex] = ((), ImageIndex(()))
 
     @contextmanager
-    def shared_reading(self) -> Iterator[None]:
-        """While the block lasts everything is listed once, whoever asks first. Nothing may be removed meanwhile."""
-        self._shared = _SharedReading()
+    def shared_reading(self, ahead: Listing | None = None) -> Iterator[None]:
+        """While the block lasts everything is listed once, whoever asks first. Nothing may be removed meanwhile.
+
+        `ahead`: what `everything_now` has returned just before, instead.
+        """
+        self._shared = _SharedReading(ahead)
         try:
             yield
         finally:
@@ -96,7 +99,7 @@ class Lister:
         shared = self._shared
         if shared is not None and shared.listing is not None:
             return shared.listing
-        listing = self._from_one_runtime()
+        listing = self.everything_now()
         if shared is not None:
             shared.listing = listing
         return listing
@@ -113,7 +116,8 @@ class Lister:
         containers = retried(self._runtime.list_containers)
         return Listing(containers=containers, sandboxes=retried(self._runtime.list_pod_sandboxes))
 
-    def _from_one_runtime(self) -> Listing:
+    def everything_now(self) -> Listing:
+        """The same as `everything`, whether a reading is shared or not. Raises RuntimeUnavailable."""
         for _ in range(ATTEMPTS - 1):
             with suppress(RuntimeReplaced):
                 return self._everything()

@@ -14,6 +14,7 @@ from eviction.decision.headroom import (
     faster,
     jump_below,
     levels_to_watch,
+    met_soon_in_a_hurry,
     most_urgent_need,
     observation_interval,
     update_fill_rates,
@@ -185,3 +186,53 @@ def test_the_interval_is_always_within_bounds_and_no_poll_is_later(
     for levels in levels_to_watch(thresholds, seen, fill_rates, POLICY).values():
         poll = levels.poll_interval(available, 500)
         assert 0.01 <= poll <= seconds
+
+
+def approaching(rate: float, *, steady: float | None = None) -> dict[tuple[int, bool], FillRate]:
+    """Both disks fall by so many bytes a second recently, and steadily unless that is said."""
+    recent = FillRate(0, 0.0, recent_fall=rate, watched_seconds=1.0, steady_rate=rate if steady is None else steady)
+    return {(1, False): recent, (2, False): recent, (1, True): recent}
+
+
+@pytest.mark.parametrize(
+    ("fill_rates", "expected"),
+    [
+        (approaching(100 * MIB), True),
+        (approaching(100 * MIB, steady=0), True),
+        (approaching(0, steady=100 * MIB), True),
+        (approaching(30 * MIB), False),
+        (approaching(0), False),
+        ({}, False),
+    ],
+    ids=["fills fast", "only recently", "steadily, not just now", "more than a second away", "stands still", "unknown"],
+)
+def test_a_mark_that_is_near_on_a_disk_that_fills_fast_is_met_soon(
+    fill_rates: dict[tuple[int, bool], FillRate], expected: bool
+) -> None:
+    """50 MiB above the mark, within a second."""
+    threshold = below(Signal.NODEFS_AVAILABLE, GIB)
+    now = observed(nodefs_available=GIB + 50 * MIB)
+    soon = met_soon_in_a_hurry([threshold], now, fill_rates, 1.0)
+    assert soon == ((threshold,) if expected else ())
+
+
+@pytest.mark.parametrize(
+    ("threshold", "available"),
+    [
+        (below(Signal.NODEFS_AVAILABLE, GIB), GIB - 1),
+        (below(Signal.NODEFS_AVAILABLE, 100 * GIB), 100 * GIB + MIB),
+        (below(Signal.IMAGEFS_AVAILABLE, GIB), 0),
+    ],
+    ids=["is met already", "lasts for more than a minute", "was not read"],
+)
+def test_what_is_met_lasts_or_is_not_known_is_not_met_soon(threshold: Threshold, available: int) -> None:
+    """At 100 MiB/s, within a second."""
+    now = observed(nodefs_available=available)
+    assert met_soon_in_a_hurry([threshold], now, approaching(100 * MIB), 1.0) == ()
+
+
+def test_inodes_are_never_in_a_hurry_ahead_either() -> None:
+    """How many an image frees is not known."""
+    threshold = below(Signal.NODEFS_INODES_FREE, 1000)
+    now = observed(nodefs_inodesFree=1001)
+    assert met_soon_in_a_hurry([threshold], now, approaching(1000.0), 1.0) == ()

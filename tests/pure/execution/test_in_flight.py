@@ -17,9 +17,11 @@ from tests.pure.values import MIB
 URGENT = Need(missing=1000 * MIB, left=100 * MIB, fill_per_second=100.0 * MIB)  # full in a second
 
 
-def test_what_promises_nothing_goes_side_by_side_from_the_start() -> None:
+@pytest.mark.parametrize("need", [None, URGENT], ids=["with time", "in a hurry"])
+def test_what_promises_nothing_goes_side_by_side_from_the_start(need: Need | None) -> None:
     """Two containers are removed at the same time: each waits for the other."""
     site, together = Site(2, wanted_mib=20, parallel=2), threading.Barrier(2)
+    site.disk.need = need
 
     def remove(_: str) -> None:
         together.wait(60.0)
@@ -90,8 +92,9 @@ def test_nothing_is_started_that_what_is_in_flight_may_make_needless() -> None:
     assert reasons(executed) == dict.fromkeys("cd", Reason.RELIEVED)
 
 
-def test_on_a_disk_that_is_full_within_a_minute_eight_times_as_many_go_side_by_side_from_the_start() -> None:
-    """Sixteen of 18 for a bound of 2, as even at four bytes for each that is promised all of them are not enough."""
+def test_on_a_disk_that_is_full_within_a_minute_eight_times_as_many_go_side_by_side() -> None:
+    """Sixteen of 18 for a bound of 2, as even at four bytes for each that is promised all of them are not enough. The
+    first one, which is not answered before that, holds the others up for a moment only."""
     site, together = Site(18, wanted_mib=1000, parallel=2), threading.Barrier(16)
     site.disk.need = URGENT
 
@@ -101,6 +104,22 @@ def test_on_a_disk_that_is_full_within_a_minute_eight_times_as_many_go_side_by_s
 
     site.store.on_remove = remove
     assert results(site.execute()) == dict.fromkeys("abcdefghijklmnopqr", Result.REMOVED)
+
+
+def test_on_a_disk_that_is_full_within_a_minute_the_first_goes_alone_and_the_others_with_its_answer() -> None:
+    """Beside others each waits for the syncs of all, so none would free anything as early as one alone."""
+    site, together = Site(18, wanted_mib=1000, parallel=2), threading.Barrier(16)
+    site.disk.need = URGENT
+    in_flight: dict[str, int] = {}
+
+    def remove(name: str) -> None:
+        in_flight[name] = len(site.executor.in_flight)
+        if "a" < name <= "q":
+            together.wait(60.0)
+
+    site.store.on_remove = remove
+    assert results(site.execute()) == dict.fromkeys("abcdefghijklmnopqr", Result.REMOVED)
+    assert in_flight["a"] == 1
 
 
 def test_of_inodes_no_more_are_started_than_those_in_flight_are_expected_to_free() -> None:

@@ -81,6 +81,19 @@ def test_on_a_disk_that_fills_the_first_removal_is_an_image_and_no_container_is_
     assert f"side by side, {DELETE_UNUSED_IMAGES} first: the disk is full within a minute" in record.reason
 
 
+def test_without_dead_containers_everything_is_listed_once(small_node: SmallNode) -> None:
+    """Nothing goes before the images, so their plan is made on the lists by which that is known."""
+    small_node.run(small_node.run_pod("web"))
+    images = small_node.add_images(6, MIB)
+    node = small_node.node(Signal.NODEFS_AVAILABLE, above=2 * MIB)
+    asked: list[str] = []
+    node.on_call = lambda method, *_: asked.append(method)
+    passed(node, FAST)
+    assert small_node.removed() == images[:2]
+    before = asked[: asked.index("RemoveImage")]
+    assert (before.count("ListImages"), before.count("ListPodSandbox")) == (1, 1)
+
+
 @pytest.mark.parametrize(
     ("rate", "fields"), [(SLOW, {}), (FAST, {"extent": "all"})], ids=["a disk that does not fill", "extent: all"]
 )
