@@ -17,9 +17,9 @@ MIB, KIB = 1 << 20, 1 << 10
 FILES, FILE_BYTES = 2000, 160 * KIB
 PROGRAM = """\
 #!/bin/sh
-# removes the oldest files of the cache until what is missing is free
+# removes the oldest files of the cache until what is missing is free, and 32 MiB for what is written meanwhile
 find {cache} -type f -printf '%T@ %s %p\\n' | sort -n |
-    awk -v missing="$RECLAIMD_MISSING_BYTES" 'missing > 0 {{ print $3; missing -= $2 }}' | xargs -r rm --
+    awk -v missing="$((RECLAIMD_MISSING_BYTES + 33554432))" 'missing > 0 {{ print $3; missing -= $2 }}' | xargs -r rm --
 """
 
 

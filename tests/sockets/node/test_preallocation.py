@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from eviction.drill.runtime.failpoints import Delay
 from eviction.node.node import Node
 from eviction.reporting.explain import pass_lines
 from eviction.reporting.pass_record import PassResult, Trigger, pass_json
@@ -23,6 +24,7 @@ from eviction.reporting.status import NodeStatus
 from eviction.telemetry.metrics import Metrics
 from reclaim.types import Result
 from reclaim.xfs.client import DEADLINE_SECONDS, ReleaseResult
+from reclaim.xfs.release import SHORTEST_PAUSE_SECONDS
 from signals.summary import NodeSummary
 from signals.types import FilesystemIdentity, Signal, SignalObservations
 from tests.nodes.small_node import EVERYTHING, MIB, SmallNode, relieve
@@ -141,6 +143,7 @@ def test_it_is_called_again_between_removals_and_that_is_nobodys_gain(small_node
     """30 MiB are wanted; 4 MiB come back first, and 20 MiB after a removal: fewer images go than without it, and what a
     removal freed is measured without them."""
     small_node.add_images(8)
+    small_node.failpoints["RemoveImage"] = Delay(2 * SHORTEST_PAUSE_SECONDS)
     ahead = Ahead(small_node, socket_path, 4 * MIB, 20 * MIB)
     with OtherHelper(socket_path, ahead.give_back) as helper:
         record = relieve(ahead.node(30 * MIB))
