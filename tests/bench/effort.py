@@ -38,6 +38,7 @@ class Effort:
     storm_events: int = 1_000_000
     rates: tuple[int, ...] = (20, 100, 400)
     crossings: int = 6  # with and without inotify, at each rate
+    first_bytes: int = 10
     spins: int = 2
     all_at_once: int = 4
     kubelets: tuple[int, ...] = (100, 400)  # the rate of each run
@@ -60,6 +61,7 @@ SHORT = Effort(
     storm_events=20_000,
     rates=(100,),
     crossings=1,
+    first_bytes=1,
     spins=1,
     all_at_once=1,
     kubelets=(100,),

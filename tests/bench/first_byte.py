@@ -2,8 +2,8 @@
 row one after another, as the kubelet calls them, and side by side.
 
 On an embedded node, so that it runs everywhere. Its containers hold nothing, so the first byte is the first image's, by
-the ledger of the runtime; the crossing is an independent observer's. With `RECLAIMD_BESIDE` another installation is
-measured on the same nodes, too.
+the ledger of the runtime; the crossing is an independent observer's. A fill begins a second before the mark. With
+`RECLAIMD_BESIDE` another installation is measured on the same nodes, too.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from signals.types import FsLayout
 from tests.bench.beside import VARIABLE, known_to_both
 from tests.bench.effort import Effort
 from tests.bench.managers import ONE_AFTER_ANOTHER, SIDE_BY_SIDE
-from tests.bench.measure import Observer, Row
+from tests.bench.measure import SAMPLE_SECONDS, Observer, Row
 from tests.nodes.small_node import AN_HOUR, MIB, SmallNode
 from tests.real_node.fill import fill_bytes
 from tests.reclaimd_process import Daemon, came_true
 
 RATES = (100, 400)
+GIB = 1 << 30
 IMAGE_BYTES = 2 * MIB
-HEADROOM_BYTES = 96 * MIB  # of the fill before the mark
+FILLED_BEFORE_SECONDS = 1.0  # from the start of the fill to the mark
 FILLED_SHARE = 4  # so far below the mark the fill would get without relief, as a part of the images
 RELIEF_BYTES = 16 * MIB
 COPIES = 5  # dead ones of a container that may go; the newest stays
@@ -53,7 +54,7 @@ def first_byte(effort: Effort) -> list[Row]:
         )
     values: dict[tuple[str, str], list[float]] = defaultdict(list)
     for rate in RATES[-1:] if effort.short else RATES:
-        for _ in range(effort.crossings):
+        for _ in range(effort.first_bytes):
             for who, daemon in programs.items():
                 for what, unit, value in _crossing(effort, rate, daemon):
                     values[f"{effort.dead} dead containers, {rate} MiB/s, {who}: {what}", unit].append(value)
@@ -62,7 +63,7 @@ def first_byte(effort: Effort) -> list[Row]:
 
 def _crossing(effort: Effort, rate: int, daemon: Callable[[str], Daemon]) -> Iterator[Value]:
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
-        small = SmallNode(Path(directory), FsLayout.SINGLE, size_bytes=effort.large.images * IMAGE_BYTES + 512 * MIB)
+        small = SmallNode(Path(directory), FsLayout.SINGLE, size_bytes=effort.large.images * IMAGE_BYTES + GIB)
         try:
             _populate(small, effort.dead, effort.large.images)
             yield from _crossed(small, rate, daemon)
@@ -85,29 +86,35 @@ def _populate(small: SmallNode, dead: int, images: int) -> None:
         small.runtime.age(pod.sandbox_id, AN_HOUR)
 
 
-def fill_until_relieved(daemon: Daemon, disk: Path, mark: int, rate: int, most_bytes: int) -> Observer:
-    """Fills a disk by `rate` MiB/s until `mark` is crossed and the minimum reclaim is there; what was seen."""
+def fill_until(seen: Callable[[Observer], bool], disk: Path, mark: int, rate: int, most_bytes: int) -> Observer:
+    """Fills a disk by `rate` MiB/s across `mark`, until an observer has seen this of it; what it saw."""
     with Observer(str(disk), mark, goal=mark + RELIEF_BYTES) as observer:
         fill = fill_bytes(disk / "fill", 0, rate * MIB, most_bytes=most_bytes)
-        came_true(lambda: observer.relieved_at is not None, WITHIN_SECONDS)
+        came_true(lambda: seen(observer), WITHIN_SECONDS, every_seconds=SAMPLE_SECONDS)
         fill.stop()
-    came_true(lambda: bool(daemon.passes), WITHIN_SECONDS)
     return observer
 
 
+def relieved(observer: Observer) -> bool:
+    """Whether the minimum reclaim is there."""
+    return observer.relieved_at is not None
+
+
 def _crossed(small: SmallNode, rate: int, daemon: Callable[[str], Daemon]) -> Iterator[Value]:
-    mark = small.available() - HEADROOM_BYTES
+    headroom = int(FILLED_BEFORE_SECONDS * rate) * MIB
+    mark = small.available() - headroom
     configuration = small.configuration(
         evictionHard={"nodefs.available": str(mark)},
         evictionMinimumReclaim={"nodefs.available": str(RELIEF_BYTES), "imagefs.available": "0"},
         parallelRemovals=2,
     )
     images = len(small.images())
-    most = (HEADROOM_BYTES + images * IMAGE_BYTES // FILLED_SHARE) // MIB * MIB
+    most = (headroom + images * IMAGE_BYTES // FILLED_SHARE) // MIB * MIB
     with daemon(configuration) as running:
         time.sleep(0.5)  # it has located and listed everything
         began = time.time() - time.monotonic()
-        observer = fill_until_relieved(running, small.disk, mark, rate, most)
+        observer = fill_until(relieved, small.disk, mark, rate, most)
+        came_true(lambda: bool(running.passes), WITHIN_SECONDS)
         beyond = small.available() - mark - RELIEF_BYTES
     if observer.crossed_at is None:
         raise RuntimeError("the fill has not crossed the mark")
