@@ -18,9 +18,9 @@ RELIEF_BYTES = 8 * MIB  # of one pass, so the next mark is half a second away
 
 
 def crowded(make_small_node: SmallNodeFactory) -> SmallNode:
-    """A node with a pod and 96 MiB of unused images."""
-    small = make_small_node(FsLayout.SINGLE, 256 * MIB)
-    small.add_images(24, 4 * MIB)
+    """A node with a pod and 240 MiB of unused images."""
+    small = make_small_node(FsLayout.SINGLE, 512 * MIB)
+    small.add_images(60, 4 * MIB)
     small.run(small.run_pod("web"))
     return small
 
@@ -39,7 +39,7 @@ def test_of_a_fill_that_goes_on_a_pass_finds_its_lists_read(make_small_node: Sma
     small.failpoints["ListImages"] = Delay(LIST_SECONDS)
     with Daemon("--config", configuration) as daemon:
         small.wait_for("ListImages")
-        fill = fill_bytes(small.disk / "fill", 0, RATE, most_bytes=80 * MIB)
+        fill = fill_bytes(small.disk / "fill", 0, RATE, most_bytes=224 * MIB)
         daemon.wait_for(lambda event: "record" in event and event["record"]["timings"]["list_seconds"] < LIST_SECONDS)
         fill.stop()
     assert small.removed("image")
