@@ -174,7 +174,6 @@ class Collector:
     def __init__(self, context: ReclaimContext, functions: FunctionTable = FUNCTIONS):
         self._context = context
         self._rests = FunctionRests()
-        self._read_ahead: Observed | None = None
         self.functions = functions
 
     @property
@@ -203,7 +202,7 @@ class Collector:
         `before`: what it did side by side with others in this row. Raises KeyError if the table has no such function.
         """
         function, executor = self.functions[name], self._context.executor
-        self._read_ahead = None
+        self._context.read_ahead = None
         rests = function.cooldown_seconds is not None and not executor.dry_run
         why_not = self._rests.why_not(name, executor.clock.monotonic()) if rests else ""
         if why_not:
@@ -223,7 +222,7 @@ class Collector:
     def keep_read_ahead(self, observed: Observed) -> None:
         """The next functions that are called side by side plan on this, if they are called within 0.75 s of its
         beginning, and nothing else was called before. Every removal is checked by fresh answers all the same."""
-        self._read_ahead = observed
+        self._context.read_ahead = observed
 
     def leading(self, row: Sequence[str]) -> tuple[str, ...]:
         """Those functions with which a row begins that may go side by side, the one that leads first; fewer than two:
@@ -243,10 +242,9 @@ class Collector:
         Never raises, as `call`. Raises KeyError if the table has no such function.
         """
         context = self._context
-        ahead, self._read_ahead = self._read_ahead, None
+        ahead = context.read_ahead
         if ahead is not None and context.clock.monotonic() - ahead.at > READ_AHEAD_SECONDS:
-            ahead = None
-        context.read_ahead = ahead
+            ahead = context.read_ahead = None
         leader, *others = ((name, self.functions[name].stages(context)[0]) for name in names)
         context.read_ahead = None
         listing = None if ahead is None else ahead.listing
@@ -257,5 +255,6 @@ class Collector:
         """The stages of DeleteAllUnusedContainers to their end, as the periodic loop runs them: the dead containers of
         terminated pods that still exist are kept. Never raises. `error` is set if a list failed, never by one object.
         """
+        self._context.read_ahead = None
         stages = _container_stages(self._context, evict_non_deleted_pods=False)
         return run_stages(CONTAINER_GC, stages, self._context.executor, never_relieved)

@@ -47,10 +47,12 @@ from eviction.reporting.status import (
 )
 from eviction.telemetry.events import EventSink, LogSink
 from eviction.types import Decision
+from reclaim.execution.workers import Workers
 from signals.types import SignalObservations
 
 STALLED_PATIENCES = 3.0  # a pass that has not gone forward for so many times `removalPatience` is stuck
 SHORTEST_STALL_SECONDS = 90.0  # and never before: a stage that reads is left behind after 60 s
+READINGS = 2  # the places of images, and lists ahead of a mark: each has a thread even while the other one hangs
 STILL_SECONDS = 1.0  # the longest interval near a mark while nothing fills the filesystem
 
 
@@ -81,8 +83,9 @@ class Manager:
         self._announcements = Announcements(node, log, events or LogSink(log))
         self._wake = event()
         self._shadow = Shadow()
-        self._refresh = Refresh(node, self._announcements, self._shadow, on_detected)
-        self._reading_ahead = ReadingAhead(node)
+        self._reading_threads = Workers("what is asked outside of passes", READINGS)
+        self._refresh = Refresh(node, self._announcements, self._shadow, self._reading_threads, on_detected)
+        self._reading_ahead = ReadingAhead(node, self._reading_threads)
         self._worker = Worker(node.clock, log, self._refresh.retry, self._wake.set)
         self._urgent = event()  # cuts even the shortest interval, in which the loop does not wait for `_wake`
         self._asked = False
@@ -101,8 +104,7 @@ class Manager:
     def prepare(self) -> None:
         """Starts the worker's threads. Raises NoThread."""
         self._worker.prepare()
-        self._refresh.prepare()
-        self._reading_ahead.prepare()
+        self._reading_threads.prepare(READINGS)
 
     def doing(self) -> str | None:
         """What the worker does now, in words; None for nothing. Any thread."""
@@ -216,8 +218,7 @@ class Manager:
         if not self._node.removals.wait(DRAIN_SECONDS):
             self._announcements.left_unanswered()
         self._worker.leave()
-        self._refresh.close()
-        self._reading_ahead.close()
+        self._reading_threads.close()
 
     def _turn(self) -> None:
         """One turn of the loop: observe, start what follows from it, and wait for the next observation."""

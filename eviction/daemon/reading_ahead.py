@@ -25,21 +25,12 @@ REST_TIMES = 20  # at most a twentieth of the time is spent on readings that no 
 
 
 class ReadingAhead:
-    """Decides when to read ahead, and reads. For one thread at a time."""
+    """Decides when to read ahead, and reads, on one of these threads at most. For one thread at a time."""
 
-    def __init__(self, node: Node):
+    def __init__(self, node: Node, threads: Workers):
         self._node = node
-        self._threads = Workers("reading ahead", 1)
-        self._in_time = ReadingsInTime(self._threads, LONGEST_SECONDS)
+        self._in_time = ReadingsInTime(threads, LONGEST_SECONDS)
         self._rests_until = float("-inf")
-
-    def prepare(self) -> None:
-        """Starts its thread. Raises NoThread."""
-        self._threads.prepare(1)
-
-    def close(self) -> None:
-        """Lets its thread end."""
-        self._threads.close()
 
     def due(self, observations: SignalObservations, now: float) -> bool:
         """Whether to read now (monotonic seconds): a pass in a hurry may begin within 0.4 s."""

@@ -24,25 +24,24 @@ PLACES_SECONDS = 2.0  # how long the question where the images are holds up the 
 class Refresh:
     """`run` asks, on one thread at a time. `due`: when it is to be asked next, monotonic seconds, for any thread.
 
-    `on_detected`: called when the image records have been updated, unless the disk is under pressure.
+    `threads`: it takes one of them at most. `on_detected`: called when the image records have been updated, unless the
+    disk is under pressure.
     """
 
-    def __init__(self, node: Node, announcements: Announcements, shadow: Shadow, on_detected: Callable[[], None]):
+    def __init__(
+        self,
+        node: Node,
+        announcements: Announcements,
+        shadow: Shadow,
+        threads: Workers,
+        on_detected: Callable[[], None],
+    ):
         self._node = node
         self._announcements = announcements
         self._shadow = shadow
         self._on_detected = on_detected
-        self._threads = Workers("places", 1)
-        self._in_time = ReadingsInTime(self._threads, PLACES_SECONDS)
+        self._in_time = ReadingsInTime(threads, PLACES_SECONDS)
         self.due = float("-inf")
-
-    def prepare(self) -> None:
-        """Starts its thread. Raises NoThread."""
-        self._threads.prepare(1)
-
-    def close(self) -> None:
-        """Lets its thread end."""
-        self._threads.close()
 
     def retry(self) -> None:
         """It is asked again in a second. Any thread."""

@@ -2,8 +2,8 @@
 `first_byte`, and what of it is containerd's own: a caller that knows its image, and removes it at the crossing.
 
 The first byte is the filesystem's, by an independent observer: a removal that is answered has not freed anything yet.
-A fill begins a second before the mark, and at the highest rate also so shortly before it that nothing can be read
-ahead.
+A fill begins a second before the mark, and at the highest rate also so shortly before it that the lists are not always
+read ahead.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MADE_AT_ONCE = 4
 IMPORTED_AT_ONCE = 20
 ON_DISK = 2  # containerd keeps what it imported and what it unpacked
 UNUSED = "reclaimd.test/unused"
-ALL_AT_ONCE_SECONDS = 0.24  # from the start of a fill to the mark
+SHORTLY_BEFORE_SECONDS = 0.24  # from the start of a fill to the mark
 SETTLED_SECONDS = 1.5
 
 
@@ -57,7 +57,7 @@ def containerd_first_byte(effort: Effort) -> list[Row]:
                 crowd.complete()
                 for what, unit, value in _bare_call(crowd, rate):
                     values[f"containerd, {rate} MiB/s, a bare call: {what}", unit].append(value)
-                shortly = (ALL_AT_ONCE_SECONDS,) if rate == RATES[-1] else ()
+                shortly = (SHORTLY_BEFORE_SECONDS,) if rate == RATES[-1] else ()
                 for seconds in (FILLED_BEFORE_SECONDS, *shortly):
                     crowd.complete()
                     at = f"containerd, {effort.dead} dead containers, {rate} MiB/s for {seconds} s"

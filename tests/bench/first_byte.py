@@ -21,12 +21,12 @@ from tests.bench.beside import VARIABLE, known_to_both
 from tests.bench.effort import Effort
 from tests.bench.managers import ONE_AFTER_ANOTHER, SIDE_BY_SIDE
 from tests.bench.measure import SAMPLE_SECONDS, Observer, Row
+from tests.nodes.real_node import GIB
 from tests.nodes.small_node import AN_HOUR, MIB, SmallNode
 from tests.real_node.fill import fill_bytes
 from tests.reclaimd_process import Daemon, came_true
 
 RATES = (100, 400)
-GIB = 1 << 30
 IMAGE_BYTES = 2 * MIB
 FILLED_BEFORE_SECONDS = 1.0  # from the start of the fill to the mark
 FILLED_SHARE = 4  # so far below the mark the fill would get without relief, as a part of the images

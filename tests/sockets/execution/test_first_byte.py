@@ -38,6 +38,13 @@ def fills(node: Node, rate: int) -> None:
     }
 
 
+def asked_by(node: Node) -> list[str]:
+    """The calls of this node from now on, in order."""
+    asked: list[str] = []
+    node.on_call = lambda method, *_: asked.append(method)
+    return asked
+
+
 def passed(node: Node, rate: int, request: Request | None = None) -> Pass:
     """One pass over a disk that fills at this rate."""
     node.locate()
@@ -66,10 +73,9 @@ def test_on_a_disk_that_fills_the_first_removal_is_an_image_and_no_container_is_
     """Eight dead copies would have gone before the first image; now none of them is even checked before it."""
     dead_copies(small_node, "crashed")
     images = small_node.add_images(6, MIB)
-    asked: list[str] = []
     node = small_node.node(Signal.NODEFS_AVAILABLE, above=2 * MIB)
     node.collector.detect_images()  # as the daemon does from time to time; then what containers mount is known
-    node.on_call = lambda method, *_: asked.append(method)
+    asked = asked_by(node)
     record = passed(node, FAST)
     assert small_node.removed() == images[:2]
     before = asked[: asked.index("RemoveImage")]
@@ -86,8 +92,7 @@ def test_without_dead_containers_everything_is_listed_once(small_node: SmallNode
     small_node.run(small_node.run_pod("web"))
     images = small_node.add_images(6, MIB)
     node = small_node.node(Signal.NODEFS_AVAILABLE, above=2 * MIB)
-    asked: list[str] = []
-    node.on_call = lambda method, *_: asked.append(method)
+    asked = asked_by(node)
     passed(node, FAST)
     assert small_node.removed() == images[:2]
     before = asked[: asked.index("RemoveImage")]

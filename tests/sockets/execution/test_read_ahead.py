@@ -17,20 +17,13 @@ from reclaim.functions import READ_AHEAD_SECONDS
 from reclaim.types import RuntimeUnavailable
 from signals.types import Signal
 from tests.nodes.small_node import AN_HOUR, MIB, SmallNode, reason_of
-from tests.sockets.execution.test_first_byte import FAST, SLOW, dead_copies, passed
+from tests.sockets.execution.test_first_byte import FAST, SLOW, asked_by, dead_copies, passed
 
 
 def read_ahead(node: Node) -> None:
     """As the daemon does when a mark is near."""
     node.locate()
     node.collector.keep_read_ahead(node.collector.read_ahead())
-
-
-def asked_by(node: Node) -> list[str]:
-    """The calls of this node from now on, in order."""
-    asked: list[str] = []
-    node.on_call = lambda method, *_: asked.append(method)
-    return asked
 
 
 def test_the_next_pass_plans_on_it_and_the_one_after_lists_anew(small_node: SmallNode) -> None:
@@ -63,7 +56,13 @@ def after_a_call(node: Node) -> None:
     passed(node, SLOW, Request(row=(DELETE_ALL_UNUSED_CONTAINERS,)))
 
 
-@pytest.mark.parametrize("reading", [too_old, after_a_call])
+def after_a_periodic_collection(node: Node) -> None:
+    """The same, on the periodic loop."""
+    read_ahead(node)
+    node.collector.garbage_collect_containers()
+
+
+@pytest.mark.parametrize("reading", [too_old, after_a_call, after_a_periodic_collection])
 def test_what_is_too_old_or_of_before_another_call_is_not_planned_on(
     small_node: SmallNode, reading: Callable[[Node], None]
 ) -> None:
