@@ -194,7 +194,8 @@ class Collector:
         context = self._context
         listing = context.lister.everything()
         detect_images(listing, context.records, context.clock)
-        context.sightings.ages(parts_of_pods(listing.containers, listing.sandboxes, context.pods.start_times()))
+        began = context.pods.start_times() or {}
+        context.sightings.ages(parts_of_pods(listing.containers, listing.sandboxes, began))
 
     def call(self, name: str, measure: MeasureDisk, before: ReclaimResult | None = None) -> ReclaimResult:
         """Calls one function of the table. Never raises for what the runtime or one object does: `error` says it.

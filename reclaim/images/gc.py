@@ -8,7 +8,6 @@ from __future__ import annotations
 from functools import partial
 
 from reclaim.clock import Clock
-from reclaim.disk_need import NEVER
 from reclaim.execution.executor import Executor
 from reclaim.execution.plan_in_execution import ExecutionResult
 from reclaim.execution.stages import StagePlan, Stopwatch
@@ -63,9 +62,9 @@ class UnusedImageGC:
         self._clock = clock
         self._policy = policy
 
-    def unused_images(self, measure: MeasureDisk) -> StagePlan:
-        """Unused images, the least recently used first, or the largest yield where `measure` says that there is no time
-        for that. Raises RuntimeUnavailable."""
+    def unused_images(self, _: MeasureDisk) -> StagePlan:
+        """Unused images, the least recently used first, or the largest yield where there is no time for that. Raises
+        RuntimeUnavailable."""
         watch = Stopwatch(self._clock)
         planned, policy = self._executor.planned, self._policy
         listing = watch.time(lambda: self._lister.everything().without(planned))
@@ -74,11 +73,7 @@ class UnusedImageGC:
         records = self._records.records
         newest = NewestOfRepositories(listing.images, records, policy.keep_newest_per_repository, started)
         plan = plan_image_gc(listing, records, policy, started, usage, newest)
-        need = measure(0).need
-        seconds_to_full = NEVER if need is None else need.seconds_to_full
-        starts = PodStarts(
-            self._runtime, self._pods, self._clock, policy.pod_start_seconds, seconds_to_full, self._sightings
-        )
+        starts = PodStarts(self._runtime, self._pods, self._clock, policy.pod_start_seconds, self._sightings)
         remover = ImageRemover(
             self._images,
             self._lister,

@@ -9,8 +9,8 @@ observed. A pod counts as being made
 * while its sandbox is ready and holds no container, or its directory is there and no sandbox, for up to half a minute:
   a sandbox may take seconds, and a pull even longer.
 
-The removal of images waits for it: in one pass for at most twice the hold-off, and at most a quarter of the time until
-the disk is full. Where new pods come all the time, or the disk is almost full, images are removed all the same.
+The removal of images waits for it: in one pass for at most twice the hold-off, however fast the disk fills. Where new
+pods come all the time images are removed all the same, each by a list of containers of its own.
 
 Parts of pods are dated by the wall clock, which may be set at any time. So the date is read once, at the first sight of
 a part; from then on its age is counted on the monotonic clock (`Sightings`).
@@ -29,7 +29,6 @@ from reclaim.services import RuntimeService
 from reclaim.types import Container, PodSandbox, PodSandboxState
 
 PATIENCE_HOLD_OFFS = 2.0
-PATIENCE_SHARE = 0.25  # of the time until the disk is full
 UNFINISHED_HOLD_OFFS = 30.0  # how long a pod without its next part is one that is being made
 AGAIN_HOLD_OFFS = 0.1  # after which it is checked whether that part is there
 
@@ -39,6 +38,9 @@ LATE_SECONDS = 1.0  # the list of a look may be so much older than the look (`li
 
 Part = tuple[str, float]
 """What was made of a pod, and the wall time that it is dated with."""
+
+Directories = frozenset[Part]
+"""The directories of pods as they are at one moment. The kubelet makes that of a pod before anything else of it."""
 
 
 class Sightings:
@@ -83,8 +85,7 @@ class PodStarts:
     """How long to wait for pods that are being made. For one pass. Not for two callers at a time.
 
     `sightings`: what earlier passes have seen. `hold_off_seconds`: how long after a part of a pod was made its
-    containers may need an image; 0: never wait. `seconds_to_full`: until nothing is free on the disk, infinite if not
-    known.
+    containers may need an image; 0: never wait. `under_way`: whether a pod was being made when this was last asked.
     """
 
     def __init__(
@@ -93,36 +94,43 @@ class PodStarts:
         pods: PodStateProvider,
         clock: Clock,
         hold_off_seconds: float,
-        seconds_to_full: float = NEVER,
         sightings: Sightings | None = None,
     ):
+        self.under_way = False
         self._sightings = sightings or Sightings(clock)
         self._runtime = runtime
         self._pods = pods
         self._clock = clock
         self._hold_off_seconds = hold_off_seconds
         self._waiting_until = float("-inf")
-        self._patience_seconds = min(PATIENCE_HOLD_OFFS * hold_off_seconds, PATIENCE_SHARE * seconds_to_full)
+        self._patience_seconds = PATIENCE_HOLD_OFFS * hold_off_seconds
+
+    def directories(self) -> Directories | None:
+        """Those of all pods now; None where they cannot be read. It asks no runtime."""
+        times = self._pods.start_times()
+        return None if times is None else frozenset(times.items())
 
     def wait_seconds(self, containers: Sequence[Container]) -> float:
         """How long to wait before checking again; 0 if no pod is being made. `containers`: as just listed.
 
         Raises RuntimeUnavailable.
         """
-        if self._patience_seconds <= 0:
+        if self._hold_off_seconds <= 0:
             return 0.0
         now = self._clock.monotonic()
         if now < self._waiting_until:  # a removal side by side waits for the same pod
             return self._waiting_until - now
         sandboxes = retried(self._runtime.list_pod_sandboxes)
-        wait = min(max(self._waits(containers, sandboxes), default=0.0), self._patience_seconds)
+        longest = max(self._waits(containers, sandboxes), default=0.0)
+        self.under_way = longest > 0
+        wait = min(longest, self._patience_seconds)
         self._patience_seconds -= wait
         self._waiting_until = now + wait
         return wait
 
     def _waits(self, containers: Sequence[Container], sandboxes: Sequence[PodSandbox]) -> Iterator[float]:
         """Seconds to wait for each pod that is being made."""
-        directories = self._pods.start_times()
+        directories = self._pods.start_times() or {}
         ages = self._sightings.ages(parts_of_pods(containers, sandboxes, directories))
         occupied = {container.sandbox_id for container in containers}
         with_sandbox = {sandbox.pod_uid for sandbox in sandboxes}

@@ -89,7 +89,7 @@ class BelievedPods:
             self._doubt = self._doubt or self._other(identity)
         return False
 
-    def start_times(self) -> Mapping[str, float]:
+    def start_times(self) -> Mapping[str, float] | None:
         """As the source says."""
         return self.source.start_times()
 

@@ -60,11 +60,12 @@ class KubeletDirectories:
             return self._in_time(self._identity)
         return None
 
-    def start_times(self) -> Mapping[str, float]:
-        """The last change of each pod's directory itself: the kubelet fills it when it makes the pod."""
+    def start_times(self) -> Mapping[str, float] | None:
+        """The last change of each pod's directory itself: the kubelet fills it when it makes the pod. None where
+        `pods` is missing or cannot be read."""
         with suppress(OSError, ReclaimError):
             return self._in_time(self._start_times)
-        return {}
+        return None
 
     def gone(self, uid: str, on: RootIdentity | None = None) -> bool:
         """Whether `pods` is readable and contains no such entry. An invalid UID never counts as gone, and with `on`

@@ -67,7 +67,7 @@ class KubeletPods:
         """Of the directories."""
         return self._directories.identity()
 
-    def start_times(self) -> Mapping[str, float]:
+    def start_times(self) -> Mapping[str, float] | None:
         """From the directories: a pod has one before it has anything else."""
         return self._directories.start_times()
 

@@ -166,8 +166,8 @@ class PodSource(Protocol):
     def identity(self) -> RootIdentity | None:
         """The directories as they are now; None if they cannot be opened."""
 
-    def start_times(self) -> Mapping[str, float]:
-        """When each pod was started, wall seconds by UID; without those that are unknown."""
+    def start_times(self) -> Mapping[str, float] | None:
+        """When each pod was started, wall seconds by UID; None where that cannot be told."""
 
 
 class PodStateProvider(Protocol):
@@ -192,5 +192,5 @@ class PodStateProvider(Protocol):
     def shown_terminated(self, uid: str) -> bool:
         """Whether what was seen still shows that this pod has terminated, checked right before a removal."""
 
-    def start_times(self) -> Mapping[str, float]:
-        """When each pod was started, wall seconds by UID; without those that are unknown."""
+    def start_times(self) -> Mapping[str, float] | None:
+        """When each pod was started, wall seconds by UID; None where that cannot be told."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -327,9 +327,15 @@ class SmallNode:
     @contextmanager
     def relieving(self, node: Node, request: Request | None = None) -> Iterator[Future[Pass]]:
         """A pass on a thread of its own, so that a test can change the node while the pass hangs at a failpoint."""
+        with self.meanwhile(lambda: relieve(node, request)) as going:
+            yield going
+
+    @contextmanager
+    def meanwhile(self, relieve: Callable[[], Pass]) -> Iterator[Future[Pass]]:
+        """The same for a pass of any kind."""
         with ThreadPoolExecutor(1) as pool:
             try:
-                yield pool.submit(relieve, node, request)
+                yield pool.submit(relieve)
             finally:
                 self.failpoints.clear()
 

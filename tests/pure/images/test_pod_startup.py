@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from reclaim.disk_need import NEVER
 from reclaim.images.pod_startup import AGAIN_HOLD_OFFS, PATIENCE_HOLD_OFFS, UNFINISHED_HOLD_OFFS, PodStarts, Sightings
 from reclaim.types import PodSandboxState
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
@@ -18,18 +17,18 @@ DAY = 86_400.0
 class Node:
     """A runtime with one sandbox that is not ready, and a clock that stands at NOW."""
 
-    def __init__(self, hold_off_seconds: float = HOLD_OFF, seconds_to_full: float = NEVER) -> None:
+    def __init__(self, hold_off_seconds: float = HOLD_OFF) -> None:
         self.clock = SteppedClock(at=50.0, wall_at=NOW)
         self.runtime = MemoryRuntime(self.clock)
         self.runtime.hold(sandbox("dead", state=PodSandboxState.NOTREADY, age_seconds=0.1))
         self.pods = MemoryPods("uid-1")
         self.sightings = Sightings(self.clock)
-        self._options = hold_off_seconds, seconds_to_full
+        self._hold_off_seconds = hold_off_seconds
         self.next_pass()
 
     def next_pass(self) -> None:
         """Another pass begins, with what the last one has seen."""
-        self.starts = PodStarts(self.runtime, self.pods, self.clock, *self._options, self.sightings)
+        self.starts = PodStarts(self.runtime, self.pods, self.clock, self._hold_off_seconds, self.sightings)
 
     def sandbox_comes_up(self, sandbox_id: str, age_seconds: float, *, occupied: bool = True) -> None:
         """A ready sandbox that was made so long before now, with a container that is not in its first run."""
@@ -148,6 +147,7 @@ def test_where_pods_come_all_the_time_relief_comes_first() -> None:
         node.clock.step(wait or 0.1)
     assert waited == pytest.approx(PATIENCE_HOLD_OFFS * HOLD_OFF)
     assert node.wait_seconds() == 0.0
+    assert node.starts.under_way, "which images they need cannot be known yet"
 
 
 def test_without_a_hold_off_no_pod_is_searched() -> None:
@@ -156,15 +156,6 @@ def test_without_a_hold_off_no_pod_is_searched() -> None:
     node.sandbox_comes_up("new", 0.0)
     assert node.wait_seconds() == 0.0
     assert node.runtime.calls == []
-
-
-def test_on_a_disk_that_is_soon_full_pods_are_not_waited_for_long() -> None:
-    """A quarter of the time that is left, and then no more."""
-    node = Node(seconds_to_full=0.4)
-    node.sandbox_comes_up("new", 0.0)
-    assert node.wait_seconds() == pytest.approx(0.1)
-    node.clock.step(0.1)
-    assert node.wait_seconds() == 0.0
 
 
 def test_a_ready_sandbox_without_a_container_is_a_pod_that_is_being_made() -> None:
