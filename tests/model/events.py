@@ -69,6 +69,14 @@ def pod_runs(world: World, pick: int, *, volume: bool, by_digest: bool) -> None:
         world.kubelet.sync(pod)
 
 
+def pod_begins_and_runs(world: World, pick: int) -> bool:
+    """A pod begins and runs at once: its directory, its sandbox and its containers, between two calls of a pass."""
+    if len(world.kubelet.pods) >= MOST_PODS:
+        return pod_is_deleted(world, pick)
+    pod_runs(world, pick, volume=pick % 2 == 0, by_digest=pick // 13 % 2 == 0)
+    return True
+
+
 def kubelet_syncs(world: World, pick: int) -> bool:
     """The kubelet takes its next step for a pod."""
     pod = one_of(list(world.kubelet.pods.values()), pick)
@@ -215,6 +223,8 @@ def node_reboots(world: World, pick: int) -> bool:
 
 BETWEEN_CALLS: tuple[Step, ...] = (
     pod_is_created,
+    pod_begins_and_runs,
+    pod_begins_and_runs,
     kubelet_syncs,
     kubelet_syncs_all,
     kubelet_syncs_all,

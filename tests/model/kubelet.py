@@ -25,6 +25,7 @@ from reclaim.cri import cri_pb2 as pb
 from reclaim.cri.convert import CONTAINER_NAME_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
 from reclaim.pod_logs.names import log_directory_name, symlink_name
 from reclaim.pods.pod_list import CONFIG_SOURCE
+from tests.model.ledger import Since
 from tests.model.root_directory import RootDirectory
 from tests.model.truth import BY_DIGEST, TrueRuntime
 from tests.restart_rule import PodSpec, would_start
@@ -36,7 +37,8 @@ INIT, APP, SIDE = "init", "app", "side"
 @dataclass(slots=True)
 class Pod:
     """A pod of the kubelet's. `log_directory`: where its logs are. `phase` is empty until the pod is over. `by_digest`:
-    it names its image by the digest that the image has when a container is made."""
+    it names its image by the digest that the image has when a container is made. `begun`: when its directory was made,
+    None if reclaimd could not see that."""
 
     name: str
     spec: PodSpec
@@ -48,6 +50,7 @@ class Pod:
     reason: str = ""
     done: set[str] = field(default_factory=set)
     by_digest: bool = False
+    begun: Since | None = None
 
     @property
     def uid(self) -> str:
@@ -76,7 +79,13 @@ class Kubelet:
         self._made = 0
         runtime.restarts = self.would_start
         runtime.pod_exists = self.pods.__contains__
+        runtime.begun = self.begun
         runtime.forgotten = self.forgotten
+
+    def begun(self, uid: str) -> Since | None:
+        """When the directory of a pod was made, if reclaimd can see it."""
+        pod = self.pods.get(uid)
+        return None if pod is None or self.root.disguise is not None else pod.begun
 
     def forgotten(self, uid: str, name: str) -> None:
         """That a container is done is not known any more, by no fault of reclaimd's."""
@@ -101,6 +110,7 @@ class Kubelet:
         directory = logs or self.pod_logs / log_directory_name("default", name, uid)
         pod = self.pods[uid] = Pod(name, spec, image, volume, directory)
         self.root.add(uid)
+        pod.begun = self.runtime.now() if self.root.disguise is None else None
         return pod
 
     def sync(self, pod: Pod) -> None:

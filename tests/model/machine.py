@@ -134,6 +134,11 @@ class NodeMachine(RuleBasedStateMachine):
         self._step(events.pod_is_created, pick)
 
     @rule(pick=numbers)
+    def pod_begins_and_runs(self, pick: int) -> None:
+        """A pod is admitted, and runs."""
+        self._step(events.pod_begins_and_runs, pick)
+
+    @rule(pick=numbers)
     def kubelet_syncs(self, pick: int) -> None:
         """The kubelet takes its next step for one pod."""
         self._step(events.kubelet_syncs, pick)

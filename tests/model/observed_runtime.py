@@ -21,7 +21,8 @@ class ObservedRuntime(EmbeddedRuntime):
     """A runtime that knows whether reclaimd or the kubelet calls it.
 
     `restarts`: the containers (by pod UID) that the kubelet would start now, by its restart rule, if the container of
-    this id were not there. `pod_exists`: whether the kubelet has a pod with this UID.
+    this id were not there. `pod_exists`: whether the kubelet has a pod with this UID. `begun`: when the directory of a
+    pod was made, None if reclaimd cannot see it.
     """
 
     def __init__(self, images_root: str, clock: TickingClock, **options: Any) -> None:
@@ -29,6 +30,7 @@ class ObservedRuntime(EmbeddedRuntime):
         self.licence = Licence()
         self.restarts: Callable[[str, str], frozenset[str]] = lambda *_: frozenset()
         self.pod_exists: Callable[[str], bool] = lambda _: False
+        self.begun: Callable[[str], Since | None] = lambda _: None
         self.history = ImageHistory()
         self.calls = 0
         self.answered_calls: dict[str, int] = {}  # method, or id of an image whose status was asked -> number of a call
@@ -145,6 +147,12 @@ class ObservedRuntime(EmbeddedRuntime):
     def mounts_images(self) -> bool:
         """Whether a container may have image volumes: on containerd since 2.1."""
         return not self.dialect.runtime_version.startswith(("1.6.", "2.0."))
+
+    def is_of_a_pod_that_began_since(self, container_id: str, reading: str) -> bool:
+        """Whether the directory of a container's pod is there since this reading, and before the call of now: reclaimd
+        looks at the directories right before a removal."""
+        begun = self.begun(self.uid_of(self._containers[container_id]))
+        return begun is not None and self.answered_calls.get(reading, 0) < begun.call < self.calls
 
     def could_be_seen(self, since: Since, *readings: str) -> bool:
         """Whether reclaimd has been answered to one of these readings since then."""

@@ -181,6 +181,23 @@ def test_one_call_takes_30_seconds(world: World, call: int) -> None:
     assert len(world.runtime.all_images()) < 1 + len(IMAGES)
 
 
+@pytest.mark.regression
+@pytest.mark.parametrize("call", range(A_LIST_OF_IMAGES, 24))
+def test_a_pod_begins_and_runs_between_two_calls_of_a_pass(world: World, call: int) -> None:
+    """Whichever they are: its image stays, or had gone before."""
+
+    def begin_a_pod() -> None:
+        with world.runtime.as_the_kubelet():
+            events.pod_runs(world, 2, volume=False, by_digest=False)
+
+    for name in IMAGES[3:]:
+        world.pull(name)
+    runs(world, pick=1)
+    world.passes.interrupt({call: begin_a_pod})
+    world.passes.relieve(KIB, Extent.ALL)
+    assert world.harm() == []
+
+
 def test_a_pass_removes_what_it_would_while_no_thread_can_be_started(world: World) -> None:
     """All unused images go."""
     world.passes.relieve(KIB, Extent.ENOUGH)
