@@ -26,7 +26,7 @@ from reclaim.execution.executor import Executor
 from reclaim.execution.rest import FunctionRests
 from reclaim.execution.stages import Stage, joined, never_relieved, run_side_by_side, run_stages
 from reclaim.images.gc import UnusedImageGC, detect_images
-from reclaim.images.lister import Lister
+from reclaim.images.lister import GivenUp, Lister
 from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.pod_startup import Sightings, parts_of_pods
 from reclaim.images.records import ImageRecords
@@ -90,8 +90,7 @@ class ReclaimFunction:
 
     `frees`: the filesystem on which it frees space, one of `Filesystem` or one of the configuration's; a dry run
     credits promised sizes there; None: on any, and it promises nothing. `kinds`: of the objects that it removes, for
-    metrics. `stages`: makes the stages of one call. `order_by_need`: whether the order of removals depends on how fast
-    the disk fills, so that it has to be measured. `side_by_side`: whether no object of its first stage needs that one
+    metrics. `stages`: makes the stages of one call. `side_by_side`: whether no object of its first stage needs that one
     of another function goes before, so that on a disk that fills they may go side by side; None if not, else the place
     in the order in which such functions lead until more is known. `cooldown_seconds`: how long it rests after each call
     (`execution.rest`); None: it never rests.
@@ -101,7 +100,6 @@ class ReclaimFunction:
     frees: str | None
     kinds: tuple[str, ...]
     stages: Callable[[ReclaimContext], tuple[Stage, ...]]
-    order_by_need: bool = False
     side_by_side: int | None = None
     cooldown_seconds: float | None = None
 
@@ -150,7 +148,6 @@ DELETE_UNUSED_IMAGES: Final = ReclaimFunction(
     Filesystem.IMAGEFS,
     (Kind.IMAGE,),
     _image_stages,
-    order_by_need=True,
     side_by_side=0,  # an image says what it promises, and frees it
 )
 
@@ -189,10 +186,13 @@ class Collector:
         """A new row starts: what an earlier dry run planned is forgotten."""
         self._context.executor.forget_planned()
 
-    def detect_images(self) -> None:
-        """Lists images and who uses them, for the records only. Raises RuntimeUnavailable."""
+    def detect_images(self, goes_on: Callable[[], bool] = lambda: True) -> None:
+        """Lists images and who uses them, for the records only, beside whatever function is called. `goes_on`: asked
+        from time to time; where it says no, GivenUp is raised. Raises RuntimeUnavailable."""
         context = self._context
-        listing = context.lister.everything()
+        listing = context.lister.everything_now(goes_on)
+        if not goes_on():  # an image that a pass has removed meanwhile must not be known again by an older list
+            raise GivenUp("something more urgent has begun")
         detect_images(listing, context.records, context.clock)
         began = context.pods.start_times() or {}
         context.sightings.ages(parts_of_pods(listing.containers, listing.sandboxes, began))

@@ -172,7 +172,7 @@ class Probe:
 
     def _answer(self) -> Reading | OSError:
         try:
-            return replace(self._reader(self.path, self._clock.monotonic()), polls=self._polls.take())
+            return replace(self._reader(self.path, self._clock.monotonic()), polls=self._polls.polls)
         except OSError as error:
             return error
         except Exception as error:  # noqa: BLE001 # whatever a reader raises, its caller gets an answer
@@ -213,11 +213,10 @@ class PollRecord:
         else:
             polls.append(poll)
 
-    def take(self) -> tuple[Poll, ...]:
-        """All of them, oldest first; they are forgotten."""
-        polls = tuple(self._polls)
-        self._polls.clear()
-        return polls
+    @property
+    def polls(self) -> tuple[Poll, ...]:
+        """All of them, oldest first."""
+        return tuple(self._polls)
 
 
 def _reason(error: OSError) -> str:

@@ -17,7 +17,7 @@ from signals.types import FsStats, Poll
 class Reading:
     """The numbers of a filesystem and its device (`st_dev`). If another filesystem is mounted, the device changes.
 
-    `polls`: what the polls of this path have read since the reading before, oldest first.
+    `polls`: what the last polls of this path have read, oldest first: the same for everybody who reads.
     """
 
     stats: FsStats

@@ -192,9 +192,8 @@ class SignalObservations:
 
     `layout` is None until it is known (the runtime has not yet said where its images are). A signal that is not in
     `signals` does not exist on this node, or its filesystem was never read; `unavailable` says why a filesystem could
-    not be read. `filesystems`: the readings by role. `polls`: by role what the polls have read between the observation
-    before and this one, oldest first. `time` is in monotonic seconds, `wall_time` in seconds since the Unix epoch, for
-    people.
+    not be read. `filesystems`: the readings by role. `polls`: by role what the last polls have read, oldest first.
+    `time` is in monotonic seconds, `wall_time` in seconds since the Unix epoch, for people.
     """
 
     signals: Mapping[Signal, SignalObservation]

@@ -25,7 +25,7 @@ from eviction.reporting.observations_json import observations_json
 from eviction.reporting.pass_record import Pass, PassResult, Trigger, pass_json
 from eviction.reporting.pass_shapes import NothingToDoJson
 from eviction.reporting.tables import signals_table
-from eviction.types import API_VERSION, Decision, EvictionError, Threshold
+from eviction.types import API_VERSION, Decision, EvictionError, FunctionUnusable, Threshold
 from signals.types import KUBELET_SIGNALS, Signal, SignalObservations
 
 WITHOUT_KUBELET = "the states of pods are from the kubelet's directories"
@@ -141,7 +141,10 @@ def respond_to_client(
         raise ReclaimRefused(f"it does not know where the images are: {node.summary.imagefs_problem}")
     if not options.dry_run:
         return respond(options, node, observations, decision, None)
-    copy = node.dry_run_copy()
+    try:
+        copy = node.dry_run_copy()
+    except FunctionUnusable as error:
+        raise ReclaimRefused(str(error)) from None
     try:
         return respond(options, copy, observations, decision, None)
     finally:

@@ -1,8 +1,9 @@
 """The queue of reclaim requests in the daemon, and the conversation with the client of each.
 
-The daemon runs one pass at a time, so a request that arrives during a pass waits, at most 30 s; at most four wait. The
-client gets a line at once, then one line a second as a heartbeat, and the result when the pass has ended. A client that
-disconnects before its turn is removed from the queue; a pass that has begun is finished.
+The daemon runs one pass at a time, and its own go first, so a request that arrives during a pass waits, at most 30 s;
+at most four wait. A dry run waits for other dry runs only. The client gets a line at once, then one line a second as a
+heartbeat, and the result when the pass has ended. A client that disconnects before its turn is removed from the queue;
+a pass that has begun is finished.
 
 Covers: the queue and the conversation. Does not cover: the pass (`control.reclaim`), who runs it (`daemon.manager`).
 """
@@ -83,10 +84,14 @@ class ReclaimQueue:
         """The number of requests that wait for their turn."""
         return len(self._waiting)
 
-    def take(self) -> Ticket | None:
-        """Removes the first request; the caller must finish or refuse it. None if none waits."""
+    def take(self, *, dry_run: bool) -> Ticket | None:
+        """Removes the first request, of those that are a dry run or of those that are not; the caller must finish or
+        refuse it. None if none waits."""
         with self._lock:
-            return self._waiting.popleft() if self._waiting else None
+            ticket = next((each for each in self._waiting if each.options.dry_run == dry_run), None)
+            if ticket is not None:
+                self._waiting.remove(ticket)
+            return ticket
 
     def withdraw(self, ticket: Ticket) -> bool:
         """Removes a waiting request. False if it was not waiting any more."""

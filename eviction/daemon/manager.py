@@ -1,7 +1,9 @@
 """The loop of the daemon: wait, observe, decide, reclaim, observe again.
 
-* The loop's thread never waits for the runtime. Whatever asks the runtime runs on the worker, one task at a time; the
-  loop keeps observing meanwhile, and keeps its heartbeat.
+* The loop's thread never waits for the runtime. Passes run on a worker, one at a time; the loop keeps observing
+  meanwhile, and keeps its heartbeat.
+* Nothing stands before a pass that may wait: a client's request comes after it, and a dry run and the periodic question
+  who uses what (`refresh`) have workers of their own.
 * The next observation is due when a filesystem could have reached its mark (`signals.interval`); the threshold notifier
   or inotify may ask for an earlier one.
 * After a pass that freed nothing the next one of the same row waits longer, up to a minute, or until the next object is
@@ -15,7 +17,7 @@ goes on.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from eviction.configuration.effective import Configuration
@@ -84,9 +86,16 @@ class Manager:
         self._wake = event()
         self._shadow = Shadow()
         self._reading_threads = Workers("what is asked outside of passes", READINGS)
-        self._refresh = Refresh(node, self._announcements, self._shadow, self._reading_threads, on_detected)
+        self._refresh = Refresh(
+            node, self._announcements, self._shadow, self._reading_threads, on_detected, lambda: self._worker.begun
+        )
         self._reading_ahead = ReadingAhead(node, self._reading_threads)
-        self._worker = Worker(node.clock, log, self._refresh.retry, self._wake.set)
+        self._worker = Worker("passes", node.clock, log, self._refresh.retry, self._wake.set)
+        self._refresher = Worker("refreshes", node.clock, log, self._refresh.retry, self._wake.set)
+        self._dry_runs = Worker("dry runs", node.clock, log, lambda: None, self._wake.set)
+        self._row: tuple[str, ...] = ()  # that of the pass that runs, or ran last
+        self._another_waits = False
+        node.executor.gives_way = lambda: self._another_waits
         self._urgent = event()  # cuts even the shortest interval, in which the loop does not wait for `_wake`
         self._asked = False
         self._backoffs = RowBackoffs()
@@ -102,20 +111,21 @@ class Manager:
         node.on_program_line = self._announcements.program_line
 
     def prepare(self) -> None:
-        """Starts the worker's threads. Raises NoThread."""
-        self._worker.prepare()
+        """Starts the workers' threads. Raises NoThread."""
+        for worker in (self._worker, self._refresher, self._dry_runs):
+            worker.prepare()
         self._reading_threads.prepare(READINGS)
 
     def doing(self) -> str | None:
-        """What the worker does now, in words; None for nothing. Any thread."""
-        task = self._worker.task
-        return None if task is None else task.what
+        """What is done now, in words, a pass before anything else; None for nothing. Any thread."""
+        tasks = (worker.task for worker in (self._worker, self._refresher, self._dry_runs))
+        return next((task.what for task in tasks if task is not None), None)
 
     def stalled_seconds(self) -> float:
-        """How long the worker's task has not gone forward: no call of the runtime was answered, and no removal ended or
-        was parked. 0 without a task. Any thread."""
+        """How long the pass has not gone forward: none of its own calls of the runtime was answered, and no removal
+        ended or was parked. 0 without a pass. Any thread."""
         task, now = self._worker.task, self._node.clock.monotonic()
-        return 0.0 if task is None else max(now - max(task.started, self._node.progress.at), 0.0)
+        return 0.0 if task is None else max(now - max(task.started, self._node.executor.progress.at), 0.0)
 
     def why_not_alive(self) -> str | None:
         """Why the daemon should be started anew, as a sentence; None if it works. Any thread."""
@@ -218,6 +228,8 @@ class Manager:
         if not self._node.removals.wait(DRAIN_SECONDS):
             self._announcements.left_unanswered()
         self._worker.leave()
+        self._refresher.leave_at_once()
+        self._dry_runs.leave_at_once()
         self._reading_threads.close()
 
     def _turn(self) -> None:
@@ -227,18 +239,19 @@ class Manager:
         self._apply_configuration()
         observations, decision = self._observe()
         now = self._node.clock.monotonic()
+        self._another_waits = any(self._is_due(row, now) for row in self._other_rows(observations, decision))
         decision = self._decide_again_if_paused(observations, decision, now)
         if decision.acted_on is not None and not decision.row:
             self._announcements.row_is_empty(decision.acted_on, now)
-        idle = self._worker.task is None
-        if idle and (ticket := self.requests.take()) is not None:
-            self._serve(ticket, observations, decision)
-        elif idle and decision.row and now >= self._backoffs.of(decision.row).until:
+        if self._worker.task is None and self._is_due(decision.row, now):
             self._respond(observations, decision, Trigger.WATCH if asked else Trigger.INTERVAL)
-        elif idle and self._reads_ahead(observations, now):
+        for worker, dry_run in ((self._worker, False), (self._dry_runs, True)):
+            if worker.task is None and (ticket := self.requests.take(dry_run=dry_run)) is not None:
+                self._serve(worker, ticket, observations, decision)
+        if self._worker.task is None and self._reads_ahead(observations, now):
             self._worker.start("listing what the runtime has, as a mark is near", self._reading_ahead.read)
-        elif idle and now >= self._refresh.due and self._node.configuration.has_runtime:
-            self._worker.start("asking the runtime where its images are", self._refresh.run)
+        elif self._worker.task is None and self._refresher.task is None and now >= self._refresh.due:
+            self._refresher.start("asking the runtime where its images are", self._refresh.run)
         seconds = self._next_observation_in(observations, decision)
         self._observation_due = self._node.clock.monotonic() + seconds
         self._wait(seconds)
@@ -271,19 +284,24 @@ class Manager:
         now = self._node.clock.monotonic()
         if self._worker.task is not None:
             return min(interval, TICK_SECONDS)
-        if decision.acted_on is not None and not decision.row:
-            return RETRY_SECONDS  # no function relieves it, so a shorter interval is of no use
-        if decision.acted_on is not None:  # under pressure, and its row may be paused
-            pause = self._backoffs.of(decision.row).until - now
-            return min(pause, RETRY_SECONDS) if pause > 0 else floor
+        longest = policy.ceiling_seconds
+        if decision.acted_on is not None:  # under pressure, and its row is empty or paused: the others are watched on
+            pause = self._backoffs.of(decision.row).until - now if decision.row else RETRY_SECONDS
+            if pause <= 0:
+                return floor
+            longest = min(pause, RETRY_SECONDS)
         seldom = STILL_SECONDS if nothing_fills(fill_rates, policy) else TICK_SECONDS
         if interval < seldom:  # the probes poll meanwhile
             for path, levels in levels_to_watch(thresholds, observations, fill_rates, policy).items():
                 self._node.probes.watch(path, levels, self._observe_at_once)
             interval = seldom
-        if decision.thresholds_met:  # a grace period is running, or the layout is not known yet
+        if (
+            decision.thresholds_met and decision.acted_on is None
+        ):  # a grace period is running, or the layout is not known yet
             interval = min(interval, TICK_SECONDS)
-        return min(interval, max(self._refresh.due - now, floor))
+        if self._refresher.task is None:
+            longest = min(longest, max(self._refresh.due - now, floor))
+        return min(interval, longest)
 
     def _wait(self, seconds: float) -> None:
         """Waits for the next observation. `observe_now` ends the wait, but not before the floor; `_observe_at_once` at
@@ -314,10 +332,11 @@ class Manager:
             self._node.disk_survey.explain_later(record, self._keep_attributed)
             self._on_pass(record)
 
+        self._row = decision.row
         self._worker.start(f"relieving {decision.acted_on.signal if decision.acted_on else ''}", respond)
 
-    def _serve(self, ticket: Ticket, observations: SignalObservations, decision: Decision) -> None:
-        """A client's request, on the observations of this turn; on the worker, like every pass."""
+    def _serve(self, worker: Worker, ticket: Ticket, observations: SignalObservations, decision: Decision) -> None:
+        """A client's request, on the observations of this turn."""
 
         def serve() -> None:
             try:
@@ -327,7 +346,9 @@ class Manager:
             finally:
                 ticket.refuse("its pass ended in a defect")
 
-        self._worker.start("relieving on request", serve)
+        if not ticket.options.dry_run:
+            self._row = ()
+        worker.start("relieving on request", serve)
 
     def _requested(self, ticket: Ticket, observations: SignalObservations, decision: Decision) -> ReclaimAnswer:
         answer = respond_to_client(ticket.options, self._node, observations, decision)
@@ -341,6 +362,17 @@ class Manager:
         has_runtime = self._node.configuration.has_runtime
         return has_runtime and self._reading_ahead.due(observations, now) and self._may_act() is None
 
+    def _is_due(self, row: tuple[str, ...], now: float) -> bool:
+        return bool(row) and now >= self._backoffs.of(row).until
+
+    def _other_rows(self, observations: SignalObservations, decision: Decision) -> Iterator[tuple[str, ...]]:
+        """The rows of thresholds that are met, without that of the last pass."""
+        config = self._node.responder.state.config
+        for threshold in (*([decision.acted_on] if decision.acted_on else []), *decision.others):
+            row = config.row(threshold.signal, observations)
+            if row != self._row:
+                yield row
+
     def _decide_again_if_paused(self, observations: SignalObservations, decision: Decision, now: float) -> Decision:
         """The decision; while its row is paused, that for another threshold whose row is not, if there is one."""
         if decision.acted_on is None or now >= self._backoffs.of(decision.row).until:
@@ -348,7 +380,7 @@ class Manager:
         config = self._node.responder.state.config
         for threshold in decision.others:
             other = replace(decision, acted_on=threshold, row=config.row(threshold.signal, observations))
-            if other.row and now >= self._backoffs.of(other.row).until:
+            if self._is_due(other.row, now):
                 return other
         return decision
 

@@ -1,6 +1,7 @@
-"""The question where the images are and who uses them, asked from time to time.
+"""The question where the images are and who uses them, asked from time to time, beside whatever else is done.
 
-It updates the image records, and compares what the runtime holds with the kubelet's directories.
+It updates the image records, and compares what the runtime holds with the kubelet's directories. As soon as a pass
+begins it gives way: it asks for nothing more, and what it has read is not used.
 
 Covers: what is asked, when it is due again. Does not cover: the thread that asks (`worker`), the lists of a pass.
 """
@@ -13,19 +14,24 @@ from eviction.daemon.announcements import Announcements
 from eviction.daemon.row_backoff import RETRY_SECONDS
 from eviction.daemon.shadow import Shadow
 from eviction.node.node import Node
+from reclaim.disk_need import NEVER
 from reclaim.execution.readings import ReadingHangs, ReadingsInTime
 from reclaim.execution.workers import NoThread, Workers
+from reclaim.images.lister import GivenUp
 from reclaim.types import RuntimeUnavailable
 
 REFRESH_SECONDS = 60.0  # between two questions where the images are and who uses them
-PLACES_SECONDS = 2.0  # how long the question where the images are holds up the worker
+PLACES_SECONDS = 2.0  # how long the question where the images are is waited for
+LONGEST_SECONDS = (
+    30.0  # for all questions of one refresh; what was answered of single containers need not be asked again
+)
 
 
 class Refresh:
     """`run` asks, on one thread at a time. `due`: when it is to be asked next, monotonic seconds, for any thread.
 
     `threads`: it takes one of them at most. `on_detected`: called when the image records have been updated, unless the
-    disk is under pressure.
+    disk is under pressure. `passes`: how many passes have begun so far.
     """
 
     def __init__(
@@ -35,37 +41,47 @@ class Refresh:
         shadow: Shadow,
         threads: Workers,
         on_detected: Callable[[], None],
+        passes: Callable[[], int],
     ):
+        self._passes = passes
         self._node = node
         self._announcements = announcements
         self._shadow = shadow
         self._on_detected = on_detected
         self._in_time = ReadingsInTime(threads, PLACES_SECONDS)
-        self.due = float("-inf")
+        self.due = float("-inf") if node.configuration.has_runtime else NEVER
 
     def retry(self) -> None:
-        """It is asked again in a second. Any thread."""
-        self.due = self._node.clock.monotonic() + RETRY_SECONDS
+        """It is asked again in a second, if there is a runtime at all. Any thread."""
+        if self.due < NEVER:
+            self.due = self._node.clock.monotonic() + RETRY_SECONDS
 
     def run(self) -> None:
         """Asks where the images are and who uses them.
 
         Under pressure only where they are, each second, as with a place that is wrong nothing can be relieved; who uses
         them takes a call for each container on some runtimes, minutes for thousands of them, and a pass asks for
-        itself. After an answer that was waited for in vain it is asked again a minute later, as no pass can begin
-        meanwhile; where nothing is known yet, each second.
+        itself. After an answer that was waited for in vain it is asked again a minute later; where nothing is known
+        yet, each second.
         """
-        began = self._node.clock.monotonic()
-        problem, pressed = self._locate(), self._announcements.under_pressure
+        began, passes = self._node.clock.monotonic(), self._passes()
+        problem, pressed, given_up = self._locate(), self._announcements.under_pressure, False
+
+        def goes_on() -> bool:
+            in_time = self._node.clock.monotonic() - began < LONGEST_SECONDS
+            return in_time and self._passes() == passes and not self._node.stopping.is_set()
+
         if problem is None and not pressed:
             try:
                 self._node.compare_pods()
-                self._node.collector.detect_images()
+                self._node.collector.detect_images(goes_on)
+            except GivenUp:
+                given_up = True
             except RuntimeUnavailable as error:
                 problem = str(error)
         if self._node.stopping.is_set():
             return
-        if problem is None and not self._announcements.under_pressure:
+        if problem is None and not given_up and not self._announcements.under_pressure:
             self._on_detected()
         if problem is None and (gone := self._shadow.gone(self._node.client, self._node.clock.monotonic())):
             self._announcements.removed_by_others(gone)
@@ -73,7 +89,7 @@ class Refresh:
         self._announcements.pods_compared(self._node.pods_doubt)
         now, known = self._node.clock.monotonic(), self._node.summary.paths.imagefs is not None
         silent = known and now - began >= PLACES_SECONDS
-        soon = not silent and (problem is not None or pressed)
+        soon = given_up or (not silent and (problem is not None or pressed))
         self.due = now + (RETRY_SECONDS if soon else REFRESH_SECONDS)
 
     def _locate(self) -> str | None:

@@ -1,6 +1,7 @@
-"""The worker of the daemon: runs whatever asks the runtime, one task at a time, on a thread of its own.
+"""A worker of the daemon: runs what asks the runtime, one task at a time, on a thread of its own.
 
-The loop keeps observing while a task waits for the runtime. The thread is there from the start.
+The loop keeps observing while a task waits for the runtime. The thread is there from the start. Passes have one, and
+what may not stand before a pass has others.
 """
 
 from __future__ import annotations
@@ -29,16 +30,18 @@ class Task:
 class Worker:
     """Runs one task at a time. Only one thread may start tasks; `task` may be read by any.
 
-    `on_failed`: called on the worker's thread after a task that raised an exception; `on_done`: after every task.
+    `name`: of its thread. `on_failed`: called on the worker's thread after a task that raised an exception; `on_done`:
+    after every task. `begun`: how many tasks have begun so far.
     """
 
-    def __init__(self, clock: Clock, log: Log, on_failed: Callable[[], None], on_done: Callable[[], None]):
+    def __init__(self, name: str, clock: Clock, log: Log, on_failed: Callable[[], None], on_done: Callable[[], None]):
         self._clock = clock
         self._log = log
         self._on_failed = on_failed
         self._on_done = on_done
         self._task: Task | None = None
-        self._workers = Workers("the worker", 1)
+        self._workers = Workers(name, 1)
+        self.begun = 0
 
     def prepare(self) -> None:
         """Starts its thread. Raises NoThread."""
@@ -54,6 +57,7 @@ class Worker:
         is logged too."""
         task = Task(what, self._clock.monotonic(), threading.Event())
         self._task = task
+        self.begun += 1
 
         def run() -> None:
             try:
@@ -79,4 +83,8 @@ class Worker:
         task = self._task
         if task is not None and not task.done.wait(LEAVE_SECONDS):
             self._log.warning(f"leaving while {task.what}: the runtime has not answered")
+        self._workers.close()
+
+    def leave_at_once(self) -> None:
+        """Waits for nothing: what it does removes nothing, and may go on until the process ends."""
         self._workers.close()

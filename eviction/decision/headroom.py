@@ -44,7 +44,8 @@ class PollPolicy:
 
 
 def update_fill_rates(fill_rates: FillRates, observations: SignalObservations) -> dict[tuple[int, bool], FillRate]:
-    """The fill rates after an observation and the polls before it; those of filesystems that are gone are forgotten."""
+    """The fill rates after an observation and those of its polls that came after the last one; the rates of filesystems
+    that are gone are forgotten."""
     after: dict[tuple[int, bool], FillRate] = {}
     for role, (identity, stats) in observations.filesystems.items():
         of_bytes, of_inodes = (identity.device_id, False), (identity.device_id, True)
@@ -64,6 +65,11 @@ def faster(some: FillRates, others: FillRates) -> FillRates:
         key: some[key] if key in some and some[key].steady_rate > rate.steady_rate else rate
         for key, rate in others.items()
     }
+
+
+def newest(some: FillRates, others: FillRates) -> FillRates:
+    """Of each amount the fill rate that was updated last."""
+    return {**others, **{key: rate for key, rate in some.items() if key not in others or rate.time > others[key].time}}
 
 
 def nothing_fills(fill_rates: FillRates, policy: PollPolicy) -> bool:

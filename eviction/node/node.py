@@ -27,7 +27,7 @@ from reclaim.cri.calls import READ_DEADLINE_SECONDS, CallObserver
 from reclaim.cri.client import CriClient
 from reclaim.disk_need import most_in_flight
 from reclaim.execution.executor import Executor
-from reclaim.execution.readings import Progress, ReadingsInTime
+from reclaim.execution.readings import ReadingsInTime, call_was_answered
 from reclaim.execution.removals import Removals
 from reclaim.execution.workers import NoThread, Workers
 from reclaim.functions import FUNCTIONS, Collector, FunctionTable, Policies, ReclaimContext
@@ -82,6 +82,7 @@ NEEDS_RESTART = {
 
 DIRECTORY_SECONDS = 2.0  # how long one question to the kubelet's directories may take, as for statvfs
 MOST_DIRECTORY_THREADS = 80  # one for each removal of a container side by side, and a pass
+ASKERS = ("a pass", "a refresh", "a dry run", "a reading ahead")  # each may wait for an answer beside the others
 DRAIN_SECONDS = 30.0  # the longest wait for removals that were sent, at the end
 
 
@@ -130,11 +131,11 @@ class Node(NodeView):
         self.stopping = stopping or threading.Event()
         self.on_program_line: Callable[[str, str], None] = lambda *_: None
         self.begin_pass: BeginPass = lambda *_: None
+        self._given_functions = functions
         self._functions = self._configured_functions() if functions is None else functions
         self._reclaim_table = reclaim_table
         self._dry_run_asked = dry_run
         self._executors: WeakKeyDictionary[Executor, int | None] = WeakKeyDictionary()
-        self.progress = Progress(self.clock)
         self.pause = Pause(self.clock.monotonic, self.clock.wall)
         self.on_call: CallObserver = lambda *_: None
         self.client.on_call = self._called
@@ -218,7 +219,7 @@ class Node(NodeView):
         except NoThread as error:
             raise CannotPrepare(f"{error}; is the limit on processes (pids.max, TasksMax=) reached?") from None
         try:
-            self.client.prepare(most_in_flight(self.configuration.parallel_removals) + 1)
+            self.client.prepare(most_in_flight(self.configuration.parallel_removals) + len(ASKERS))
         except OSError as error:
             raise CannotPrepare(f"no sockets can be made for the runtime: {error.strerror or error}") from None
         if self.configuration.xfs_helper_socket:
@@ -239,7 +240,6 @@ class Node(NodeView):
             dry_run=self.dry_run,
             removals=self.removals,
             patience_seconds=self.configuration.removal_patience_seconds,
-            progress=self.progress,
         )
         self._executors[executor] = parallel
         return executor
@@ -257,7 +257,7 @@ class Node(NodeView):
         self.on_parked_ended(outcome)
 
     def _called(self, call: str, seconds: float, failed: bool) -> None:  # the form of a CallObserver
-        self.progress.mark()
+        call_was_answered()
         self.on_call(call, seconds, failed)
 
     def make_collector(self, executor: Executor) -> Collector:
@@ -357,7 +357,11 @@ class Node(NodeView):
         return self.responder.state.config.in_layout(layout)
 
     def dry_run_copy(self) -> Node:
-        """A second node for a dry run, with the same state and image records and an executor that cannot remove."""
+        """A second node for a dry run beside this one, with the same state and image records, functions of its own (a
+        plugin plans on one thread at a time, a program runs once at a time), and an executor that cannot remove.
+
+        Raises FunctionUnusable.
+        """
         copy = Node(
             self.configuration,
             dry_run=True,
@@ -365,7 +369,7 @@ class Node(NodeView):
             reader=self._reader,
             clock=self.clock,
             records=self.records,
-            functions=self._functions,
+            functions=self._given_functions,
             reclaim_table=self._reclaim_table,
             removals=self.removals,
             pods=self.pods,

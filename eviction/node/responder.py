@@ -23,6 +23,7 @@ from eviction.decision.headroom import (
     faster,
     met_soon_in_a_hurry,
     most_urgent_need,
+    newest,
     update_fill_rates,
 )
 from eviction.decision.reclaim_table import (
@@ -69,7 +70,10 @@ class Request:
 
 
 class Responder:
-    """Observes one node and reclaims on it. For one thread at a time."""
+    """Observes one node and reclaims on it: `synchronize` for one thread at a time, and `reclaim` for one.
+
+    `fill_rates`: written by `synchronize` alone; a pass that reads more often goes on from them for itself.
+    """
 
     def __init__(
         self,
@@ -93,6 +97,7 @@ class Responder:
         self._giving_back = GivingBack(None, summary.observe)
         self.state = ManagerState(config)
         self.fill_rates: FillRates = {}
+        self._asked_again: FillRates = {}  # those of the present pass, where a jump was asked about
         self.history = History()
 
     def set_config(self, config: EvictionConfig, extent: Extent) -> None:
@@ -175,7 +180,7 @@ class Responder:
         if decision.acted_on is None or request != Request() or self._extent is not Extent.ENOUGH or executor.dry_run:
             return 0
         asked = ask_again(decision.acted_on, observations, self.fill_rates, self._summary, executor.stopping)
-        self.fill_rates = asked.fill_rates
+        self._asked_again = asked.fill_rates
         return asked.jumped_bytes
 
     def _giving_back_in(self, row: tuple[str, ...]) -> GivingBack:
@@ -192,7 +197,7 @@ class Responder:
         mount_points = xfs_mount_points(now, [t.signal for t in unmet] or now.signals)
         if self._collector.executor.dry_run:
             return ReclaimResult(name, released=Released(mount_points=mount_points))
-        after = self._giving_back.begin(now, mount_points, update_fill_rates(self.fill_rates, now))
+        after = self._giving_back.begin(now, mount_points, update_fill_rates(self._rates, now))
         relieved = not thresholds_met(goal, usable(after.signals), enforce_min_reclaim=True)
         seconds = self._clock.monotonic() - began
         stale = _has_stale_reading(goal, after)
@@ -274,15 +279,20 @@ class Responder:
             return request.until
         return self.state.config.goal(function, observations)
 
+    @property
+    def _rates(self) -> FillRates:
+        """The fill rates as they are known to the present pass."""
+        return newest(self._asked_again, self.fill_rates)
+
     def _measure(self, name: str, goal: tuple[Threshold, ...], *, stop: bool) -> MeasureDisk:
         """Measures the disk between removals. `stop`: whether a disk on which the goal is reached is relieved."""
         function = self._collector.functions[name]
         freed = None if function.frees is None else FilesystemRole(function.frees)
         giving_back = self._giving_back
         begun = giving_back.rates_before
-        fill_rates = self.fill_rates
+        fill_rates = self._rates
         # with `extent: all` the order of removals is the kubelet's, however fast the disk fills
-        choice = function.order_by_need and self._extent is Extent.ENOUGH
+        choice = self._extent is Extent.ENOUGH
 
         def met_with(
             observations: SignalObservations, credit_bytes: int

@@ -54,7 +54,8 @@ LATE_POLL_SECONDS = 0.002  # the shortest pause between two readings of a disk t
 LATE_POLL_SHARE = 0.1  # the pause as a share of the time without a rise: some forty readings in 0.25 s
 STILL_BYTES = 256 * 1024  # a loss of more than this is somebody writing
 PATIENCE_SECONDS = 30.0  # how long a removal that was sent is waited for; kubelet: 2 minutes (runtimeRequestTimeout)
-HURRY_PATIENCE_SECONDS = 5.0  # the same on a disk that is full within a minute
+HURRY_PATIENCE_SECONDS = 5.0  # the same on a disk that is full within a minute, and after a jump
+LOOK_SECONDS = 0.25  # while removals are waited for the disk is measured so often: it may have become urgent
 FIRST_ALONE_SECONDS = 0.15  # of the first removal in a hurry; with others beside it each waits for the syncs of all
 
 Answer = TypeVar("Answer")
@@ -66,9 +67,10 @@ class Executor:
     `parallel`: removals side by side, at least 1; more on a disk that is full within a minute. (A dry run, which goes
     by promised sizes, takes one after another.) `stopping`: set when nothing new may start. `removals`: those of the
     node, by whatever executor; None: this executor is the only one. `patience_seconds`: how long a removal that was
-    sent is waited for. `progress`: marked whenever a removal ends. `in_flight`: removals of the present plan that are
-    being checked, or were sent and have not been answered. `planned`: what a dry run would have removed since
-    `forget_planned`.
+    sent is waited for. `progress`: marked whenever a removal ends. `gives_way`: whether another row waits for this
+    pass: then what has a patience of its own, a program say, is parked at once. `in_flight`: removals of the present
+    plan that are being checked, or were sent and have not been answered. `planned`: what a dry run would have removed
+    since `forget_planned`.
     """
 
     def __init__(
@@ -80,14 +82,14 @@ class Executor:
         dry_run: bool = False,
         removals: Removals | None = None,
         patience_seconds: float = PATIENCE_SECONDS,
-        progress: Progress | None = None,
     ):
         self.clock = clock
         self.stopping = stopping
         self.set_mode(dry_run=dry_run, parallel=parallel)
         self.removals = removals or Removals(clock, stopping, self.parallel)
         self.patience_seconds = patience_seconds
-        self.progress = progress or Progress(clock)
+        self.progress = Progress(clock)
+        self.gives_way: Callable[[], bool] = lambda: False
         self.awaited = AwaitedRemovals(self.removals, clock)
         self.slow_removals = SlowRemovals()
         self.planned: tuple[Verdict, ...] = ()
@@ -134,8 +136,8 @@ class Executor:
         """How long a removal that was sent is waited for, in seconds; `works`: those being executed."""
         own = [work.patience_seconds for work in works if work.patience_seconds is not None]
         if own:
-            return max(own)
-        if need is not None and need.full_within_a_minute:
+            return 0.0 if self.gives_way() else max(own)
+        if need is not None and (need.full_within_a_minute or need.after_jump):
             return min(self.patience_seconds, HURRY_PATIENCE_SECONDS)
         return self.patience_seconds
 
@@ -210,17 +212,19 @@ class _Execution:
         executor, works = self._executor, [plan.work for plan in self._plans]
         for plan in self._plans:
             plan.leave_out(executor.removals.parked)
-        latest = self._measure(0)
+        latest = seen = self._measure(0)  # after the last removal, and at the last look
         while True:
-            self._start_removals(latest)
+            self._start_removals(seen)
             if not executor.in_flight:
                 break
-            outcome = executor.awaited.next_outcome_until(self._alone_until, executor.patience(latest.need, works))
+            look_at = min(self._alone_until, executor.clock.monotonic() + LOOK_SECONDS)
+            outcome = executor.awaited.next_outcome_until(look_at, executor.patience(seen.need, works))
             self._alone_until = NEVER
             if outcome is None:  # the first one takes long: the others begin beside it
+                seen = self._measure(self._credit)
                 continue
             executor.progress.mark()
-            latest = self._after_slow_removal(outcome, self._after_removal(outcome, latest))
+            latest = seen = self._after_slow_removal(outcome, self._after_removal(outcome, latest))
         if any(plan.may_free_late for plan in self._plans):
             latest = executor.settle(self._measure, STILL_SECONDS, LATE_LIMIT_SECONDS, while_still=True)
         return tuple(self._result(plan, latest) for plan in self._plans)
@@ -244,7 +248,8 @@ class _Execution:
 
     def _start_removals(self, latest: DiskState) -> None:
         executor = self._executor
-        bound = executor.parallel if latest.need is None else latest.need.max_in_flight(executor.parallel)
+        ordered = self._order is not None  # else how fast the disk fills says nothing of how many are good for it
+        bound = latest.need.max_in_flight(executor.parallel) if latest.need and ordered else executor.parallel
         while len(executor.in_flight) < bound and self._may_start_another(latest):
             plan = self._next_plan()
             if plan is None:

@@ -2,7 +2,8 @@
 
 The calls of the runtime have deadlines; a directory on a filesystem that does not answer has none. `ReadingsInTime`
 wait for so many seconds. A stage reads for as long as it takes: it counts as hanging when neither it has ended nor any
-call of the runtime was answered for a minute. Then it is left behind, and is not begun again before it has ended.
+call of the runtime that it made was answered for a minute. Then it is left behind, and is not begun again before it has
+ended.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class ReadingHangs(ReclaimError):
 
 
 class Progress:
-    """When something last went forward: a call of the runtime was answered, a removal ended. Any thread may call.
+    """When the passes of one executor last went forward: a call of the runtime that a stage of theirs had made was
+    answered, a removal of theirs ended. What others ask beside them is none. Any thread may call.
 
     `at`: monotonic seconds.
     """
@@ -37,6 +39,28 @@ class Progress:
     def mark(self) -> None:
         """Something went forward just now."""
         self.at = self._clock.monotonic()
+
+    def of(self, read: Callable[[], Answer]) -> Callable[[], Answer]:
+        """The same reading, whose calls are progress of this."""
+
+        def reading() -> Answer:
+            before, _ON_THIS_THREAD.progress = getattr(_ON_THIS_THREAD, "progress", None), self
+            try:
+                return read()
+            finally:
+                _ON_THIS_THREAD.progress = before
+
+        return reading
+
+
+_ON_THIS_THREAD = threading.local()
+
+
+def call_was_answered() -> None:
+    """A call of the runtime that this thread has made was answered: progress of the reading that made it, if any."""
+    progress: Progress | None = getattr(_ON_THIS_THREAD, "progress", None)
+    if progress is not None:
+        progress.mark()
 
 
 class _Reading(Generic[Answer]):
@@ -106,7 +130,7 @@ class Readings:
             raise self._hangs(what, started)
         started = self._clock.monotonic()
         self._progress.mark()
-        reading = _Reading(read, self._workers, lambda: self._hanging.pop(what, None))
+        reading = _Reading(self._progress.of(read), self._workers, lambda: self._hanging.pop(what, None))
         while not reading.ended.wait(self._hangs_seconds / 4):
             if self._clock.monotonic() - self._progress.at > self._hangs_seconds:
                 self._hanging[what] = started

@@ -7,6 +7,8 @@
 * Which images a container mounts, and which image a sandbox was made from, never changes: it is asked once for each.
   That there is none may only mean that this version does not say it, so it is forgotten with the version.
 * Functions that plan side by side share one reading: what the second one would list is what the first one has.
+* A list that was not answered within its deadline is not asked for again at once: for a second all have its error.
+* No lock is held while the runtime is asked: what is slow for one caller delays no other.
 * A runtime may be replaced at any time, and containers survive it. So with each new connection its version and its
   configured sandbox image are asked again. Lists that did not all come from one version are discarded, and a list of
   containers is not compared with a plan that was made by what another runtime had said.
@@ -15,9 +17,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from reclaim.clock import Clock
 from reclaim.cri.retry import retried
@@ -30,6 +33,8 @@ from reclaim.types import Container, Image, Listing, PodSandboxState, RuntimeUna
 FRESH_SECONDS = 1.0
 ImageVolumes = tuple[tuple[str, ...], ...]
 """The images that a container mounts, each with all its references."""
+
+Answer = TypeVar("Answer")
 
 SANDBOX_SECONDS = 1.0  # how long a sandbox may take to say its image, where the configured one is known
 ASKED_AGAIN_SECONDS = 60.0  # after a sandbox did not say which image it was made from
@@ -58,6 +63,14 @@ class RuntimeReplaced(RuntimeUnavailable):
     """Some answers came from one runtime, and some from the one that replaced it."""
 
 
+class GivenUp(RuntimeUnavailable):
+    """A reading was ended by its caller: there is something more urgent, or it has taken too long."""
+
+
+def _always() -> bool:
+    return True
+
+
 class Lister:
     """Lists what a runtime has. May be used from several threads."""
 
@@ -69,6 +82,7 @@ class Lister:
         self._volumes: dict[str, ImageVolumes] = {}
         self._sandbox_images: dict[str, str | None] = {}
         self._silent: dict[str, float] = {}  # sandboxes that did not say their image -> until when they are not asked
+        self._late: dict[str, tuple[RuntimeUnavailable, float]] = {}  # list -> the error, and when it came
         self._facts: _RuntimeFacts | None = None
         self._facts_asked_at = 0  # connections made until then
         self._shared: _SharedReading | None = None
@@ -113,28 +127,41 @@ class Lister:
         return index
 
     def _containers(self) -> Listing:
-        containers = retried(self._runtime.list_containers)
-        return Listing(containers=containers, sandboxes=retried(self._runtime.list_pod_sandboxes))
+        containers = self._listed("containers", self._runtime.list_containers)
+        return Listing(containers=containers, sandboxes=self._listed("sandboxes", self._runtime.list_pod_sandboxes))
 
-    def everything_now(self) -> Listing:
-        """The same as `everything`, whether a reading is shared or not. Raises RuntimeUnavailable."""
+    def _listed(self, what: str, ask: Callable[[], Answer]) -> Answer:
+        """One list. Raises RuntimeUnavailable, also the one of a question that was late a moment ago."""
+        late = self._late.get(what)
+        if late is not None and self._clock.monotonic() - late[1] <= FRESH_SECONDS:
+            raise late[0]
+        try:
+            return retried(ask)
+        except RuntimeUnavailable as error:
+            if error.late:
+                self._late[what] = error, self._clock.monotonic()
+            raise
+
+    def everything_now(self, goes_on: Callable[[], bool] = _always) -> Listing:
+        """The same as `everything`, whether a reading is shared or not. `goes_on`: asked before the lists and before
+        what is asked of each container; where it says no, GivenUp is raised. Raises RuntimeUnavailable."""
         for _ in range(ATTEMPTS - 1):
             with suppress(RuntimeReplaced):
-                return self._everything()
-        return self._everything()
+                return self._everything(goes_on)
+        return self._everything(goes_on)
 
-    def _everything(self) -> Listing:
-        with self._lock:
-            facts = retried(self._current_facts)
-        images = retried(self._images.list_images)
+    def _everything(self, goes_on: Callable[[], bool]) -> Listing:
+        facts = retried(self._current_facts)
+        _check(goes_on)
+        images = self._listed("images", self._images.list_images)
+        _check(goes_on)
         listing = replace(self._containers(), images=images, runtime=str(facts))
-        with self._lock:
-            listing = replace(
-                listing,
-                sandbox_image_references=self._sandbox_image_references(listing, facts),
-                image_volumes=self._image_volumes(listing.containers, facts),
-            )
-            return self._of_one_runtime(self._resolved(listing, self.index_of(images)))
+        listing = replace(
+            listing,
+            sandbox_image_references=self._sandbox_image_references(listing, facts),
+            image_volumes=self._image_volumes(listing.containers, facts, goes_on),
+        )
+        return self._of_one_runtime(self._resolved(listing, self.index_of(images)))
 
     def refresh_containers(self, listing: Listing, index: ImageIndex) -> tuple[Listing, float]:
         """The same images with a fresh list of containers; and when the runtime gave that list (monotonic seconds).
@@ -144,10 +171,9 @@ class Lister:
         """
         containers = self._runtime.list_containers()
         answered_at = self._clock.monotonic()
-        with self._lock:
-            facts = self._current_facts()
-            fresh = replace(listing, containers=containers, image_volumes=self._image_volumes(containers, facts))
-            return self._of_one_runtime(self._resolved(fresh, index)), answered_at
+        facts = self._current_facts()
+        fresh = replace(listing, containers=containers, image_volumes=self._image_volumes(containers, facts))
+        return self._of_one_runtime(self._resolved(fresh, index)), answered_at
 
     def _current_facts(self) -> _RuntimeFacts:
         """Asked again once a connection was made since they were asked.
@@ -156,13 +182,17 @@ class Lister:
         once more.
         """
         made = self._runtime.connections_made
-        if self._facts is None or made != self._facts_asked_at:
-            facts = _RuntimeFacts(self._runtime.version(), self._runtime.sandbox_image())
+        with self._lock:
+            if self._facts is not None and made == self._facts_asked_at:
+                return self._facts
+        facts = _RuntimeFacts(self._runtime.version(), self._runtime.sandbox_image())
+        with self._lock:
             if self._facts is not None and facts.version != self._facts.version:
                 self._volumes = {known: volumes for known, volumes in self._volumes.items() if volumes}
                 self._sandbox_images = {known: image for known, image in self._sandbox_images.items() if image}
-            self._facts, self._facts_asked_at = facts, made
-        return self._facts
+            if made >= self._facts_asked_at:  # else another thread has asked a later runtime meanwhile
+                self._facts, self._facts_asked_at = facts, made
+        return facts
 
     def _of_one_runtime(self, listing: Listing) -> Listing:
         """The listing, if the runtime is still the one that it came from."""
@@ -174,37 +204,54 @@ class Lister:
     def _sandbox_image_references(self, listing: Listing, facts: _RuntimeFacts) -> frozenset[str] | None:
         """The configured one, and those that ready sandboxes were made from; None when neither is known."""
         ready = {sandbox.id for sandbox in listing.sandboxes if sandbox.state is PodSandboxState.READY}
-        self._sandbox_images = {known: image for known, image in self._sandbox_images.items() if known in ready}
-        self._ask_for_sandbox_images(ready - self._sandbox_images.keys(), facts)
-        references = frozenset(image for image in (facts.sandbox_image, *self._sandbox_images.values()) if image)
+        with self._lock:
+            self._sandbox_images = {known: image for known, image in self._sandbox_images.items() if known in ready}
+            images = dict(self._sandbox_images)
+        images.update(self._asked_for_sandbox_images(ready - images.keys(), facts))
+        references = frozenset(image for image in (facts.sandbox_image, *images.values()) if image)
         return references or None
 
-    def _ask_for_sandbox_images(self, sandbox_ids: set[str], facts: _RuntimeFacts) -> None:
-        """Asks which image each was made from. A sandbox of which that is not answered (its shim hangs, say) does not
-        keep all images where the configured one is known: it is asked again a minute later, and the rest next time."""
+    def _asked_for_sandbox_images(self, sandbox_ids: set[str], facts: _RuntimeFacts) -> dict[str, str | None]:
+        """Which image each was made from. A sandbox of which that is not answered (its shim hangs, say) does not keep
+        all images where the configured one is known: it is asked again a minute later, and the rest next time."""
+        asked: dict[str, str | None] = {}
         now, known = self._clock.monotonic(), facts.sandbox_image is not None
-        self._silent = {each: until for each, until in self._silent.items() if until > now}
-        for sandbox_id in sandbox_ids - self._silent.keys() if known else sandbox_ids:
+        with self._lock:
+            self._silent = {each: until for each, until in self._silent.items() if until > now}
+            silent = set(self._silent)
+        for sandbox_id in sandbox_ids - silent if known else sandbox_ids:
             try:
                 image = self._runtime.image_of_sandbox(sandbox_id, SANDBOX_SECONDS if known else NEVER)
-                self._sandbox_images[sandbox_id] = image
+                asked[sandbox_id] = image
+                with self._lock:
+                    if self._facts == facts:
+                        self._sandbox_images[sandbox_id] = image
             except RuntimeUnavailable as error:
                 if not (known and error.late):
                     raise
-                self._silent[sandbox_id] = now + ASKED_AGAIN_SECONDS
-                return
+                with self._lock:
+                    self._silent[sandbox_id] = now + ASKED_AGAIN_SECONDS
+                break
+        return asked
 
-    def _image_volumes(self, containers: tuple[Container, ...], facts: _RuntimeFacts) -> dict[str, ImageVolumes]:
+    def _image_volumes(
+        self, containers: tuple[Container, ...], facts: _RuntimeFacts, goes_on: Callable[[], bool] = _always
+    ) -> dict[str, ImageVolumes]:
         listed = {container.id for container in containers}
-        self._volumes = {known: volumes for known, volumes in self._volumes.items() if known in listed}
-        unknown = listed - self._volumes.keys() if facts.version.mounts_images() else set()
-        for container_id in unknown:
+        with self._lock:
+            self._volumes = {known: volumes for known, volumes in self._volumes.items() if known in listed}
+            mounted = dict(self._volumes)
+        for container_id in listed - mounted.keys() if facts.version.mounts_images() else ():
+            _check(goes_on)
             status = self._runtime.container_status(container_id)
             if status is not None and status.id == container_id:
-                self._volumes[container_id] = status.image_volumes
+                mounted[container_id] = status.image_volumes
+                with self._lock:
+                    if self._facts == facts:  # else another runtime may mount images that this one has not told of
+                        self._volumes[container_id] = status.image_volumes
             elif status is not None or any(c.id == container_id for c in self._runtime.list_containers()):
                 raise RuntimeUnavailable(f"container {container_id} is listed, but what it mounts is not said")
-        return {container_id: volumes for container_id, volumes in self._volumes.items() if volumes}
+        return {container_id: volumes for container_id, volumes in mounted.items() if volumes}
 
     def _resolved(self, listing: Listing, index: ImageIndex) -> Listing:
         """Asks the runtime about references that the image list does not resolve."""
@@ -217,3 +264,9 @@ class Lister:
             if image is None or means(reference, image):
                 resolved[reference] = None if image is None else image.id
         return replace(listing, resolved=resolved)
+
+
+def _check(goes_on: Callable[[], bool]) -> None:
+    """Raises GivenUp where the caller says no."""
+    if not goes_on():
+        raise GivenUp("the lists were given up")

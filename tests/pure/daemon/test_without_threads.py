@@ -27,7 +27,7 @@ LONGEST_SECONDS = 60.0
 def test_a_worker_without_a_thread_is_free_for_the_next_task() -> None:
     """It is not at work for ever, the failure is told, and the next task is done."""
     clock, out, failed, done = SystemClock(), io.StringIO(), threading.Event(), threading.Event()
-    worker = Worker(clock, Log(clock.wall, stream=out), failed.set, lambda: None)
+    worker = Worker("passes", clock, Log(clock.wall, stream=out), failed.set, lambda: None)
     with no_thread_starts():
         worker.start("reclaiming", done.set)
     assert worker.task is None

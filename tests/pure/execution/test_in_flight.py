@@ -9,12 +9,19 @@ from dataclasses import replace
 import pytest
 
 from reclaim.disk_need import Need
+from reclaim.execution.plan_in_execution import ExecutionResult
 from reclaim.images.removal_order import ImageRemovalOrder, RemovalHistory
 from reclaim.types import Reason, Result
 from tests.pure.store import Site, plan_of, reasons, results
 from tests.pure.values import MIB
 
 URGENT = Need(missing=1000 * MIB, left=100 * MIB, fill_per_second=100.0 * MIB)  # full in a second
+
+
+def images_of(site: Site) -> ExecutionResult:
+    """The objects of a site, executed as images are: in an order that depends on the need."""
+    order = ImageRemovalOrder(RemovalHistory(), site.executor.parallel)
+    return site.executor.execute(plan_of(site.sizes), site.store, site.disk.measure, order)
 
 
 @pytest.mark.parametrize("need", [None, URGENT], ids=["with time", "in a hurry"])
@@ -103,7 +110,7 @@ def test_on_a_disk_that_is_full_within_a_minute_eight_times_as_many_go_side_by_s
             together.wait(60.0)
 
     site.store.on_remove = remove
-    assert results(site.execute()) == dict.fromkeys("abcdefghijklmnopqr", Result.REMOVED)
+    assert results(images_of(site)) == dict.fromkeys("abcdefghijklmnopqr", Result.REMOVED)
 
 
 def test_on_a_disk_that_is_full_within_a_minute_the_first_goes_alone_and_the_others_with_its_answer() -> None:
@@ -118,7 +125,7 @@ def test_on_a_disk_that_is_full_within_a_minute_the_first_goes_alone_and_the_oth
             together.wait(60.0)
 
     site.store.on_remove = remove
-    assert results(site.execute()) == dict.fromkeys("abcdefghijklmnopqr", Result.REMOVED)
+    assert results(images_of(site)) == dict.fromkeys("abcdefghijklmnopqr", Result.REMOVED)
     assert in_flight["a"] == 1
 
 

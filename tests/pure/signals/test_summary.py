@@ -249,7 +249,7 @@ def test_capacity_is_read_anew_for_each_observation() -> None:
 
 
 def test_what_one_path_of_a_filesystem_has_polled_counts_for_all_its_roles() -> None:
-    """One of the paths is polled, and that the other one is read later loses nothing; the next observation has none."""
+    """One of the paths is polled, and that the other one is read later loses nothing, whoever observes."""
     disks, clock, polled = Disks({NODE: DISK_A, IMAGES: DISK_A}), SteppedClock(at=50.0), threading.Event()
     probes = Probes(clock, disks)
     summary = NodeSummary(FilesystemPaths(NODE, IMAGES, IMAGES), probes, clock)
@@ -258,6 +258,6 @@ def test_what_one_path_of_a_filesystem_has_polled_counts_for_all_its_roles() -> 
     probes.watch(IMAGES, WatchedLevels(5 * GIB, None, 1.0, 1.0, 1.0, 1.0), polled.set)
     assert polled.wait(60.0)
     clock.step(1.0)
-    assert summary.observe().polls == dict.fromkeys(KUBELET_ROLES, (Poll(50.0, 4 * GIB, 400),))
-    assert set(summary.observe().polls.values()) == {()}
+    for _ in ("a check", "the loop"):
+        assert summary.observe().polls == dict.fromkeys(KUBELET_ROLES, (Poll(50.0, 4 * GIB, 400),))
     probes.close()

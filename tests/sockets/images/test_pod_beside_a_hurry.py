@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.runtime.failpoints import Delay
 from eviction.drill.runtime.image_table import Image
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.node.node import Node
@@ -34,8 +33,8 @@ LIST_SECONDS = (0.05, 0.15, 0.3)
 
 
 class LateRuntime(EmbeddedRuntime):
-    """A runtime whose list of containers is `late` seconds old when it is sent. `harmed`: the images that were removed
-    while a container used them."""
+    """A runtime whose list of containers is `late` seconds old when it is sent, and that answers a removal some time
+    after it has removed. `harmed`: the images that were removed while a container used them."""
 
     def __init__(self, images_root: str, **options: Any) -> None:
         super().__init__(images_root, **options)
@@ -46,6 +45,12 @@ class LateRuntime(EmbeddedRuntime):
         """As of the moment in which it was asked."""
         answer = super().list_containers(request)
         time.sleep(self.late)
+        return answer
+
+    def remove_image(self, request: Any) -> Any:
+        """At once, and answered later."""
+        answer = super().remove_image(request)
+        time.sleep(REMOVAL_SECONDS)
         return answer
 
     def _drop_image(self, image: Image) -> None:
@@ -76,7 +81,6 @@ def harmed(directory: Path, late: float, moment: float) -> tuple[list[str], int]
     with closing(SmallNode(directory, FsLayout.SINGLE, 96 * MIB, LateRuntime)) as small:
         small.runtime.age(small.run_pod("old").sandbox_id, AN_HOUR)
         small.add_images(IMAGES, MIB // 4)
-        small.failpoints["RemoveImage"] = Delay(REMOVAL_SECONDS)
         node = small.node(Signal.NODEFS_AVAILABLE, above=90 * MIB, parallelRemovals=2, holdOffForNewPods="1s")
         node.collector.detect_images()
         assert isinstance(small.runtime, LateRuntime)
