@@ -28,7 +28,7 @@ class Dialect:
         self.endpoint = f"unix://{socket_path}"
         self._calls = CriCalls(target)
         self._changes = changes
-        self._workers = ThreadPoolExecutor(8)
+        self._workers = ThreadPoolExecutor(32)  # as many as reclaimd may ask at the same time
         self._server = grpc.server(self._workers)
         for service in (RUNTIME_SERVICE, IMAGE_SERVICE):
             handlers = {method.name: self._handler(method) for method in METHODS if method.service == service}

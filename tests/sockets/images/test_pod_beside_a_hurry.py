@@ -22,6 +22,7 @@ from eviction.reporting.pass_record import Pass
 from reclaim.types import RuntimeUnavailable
 from signals.types import FsLayout, Signal
 from tests.nodes.small_node import AN_HOUR, MIB, SmallNode
+from tests.sockets.dialect import AnswerChange, Dialect
 from tests.sockets.execution.test_first_byte import FAST, passed
 
 CONTAINERS = 15
@@ -32,26 +33,12 @@ BEGINS_WITHIN_SECONDS = 0.5  # of the first removal
 LIST_SECONDS = (0.05, 0.15, 0.3)
 
 
-class LateRuntime(EmbeddedRuntime):
-    """A runtime whose list of containers is `late` seconds old when it is sent, and that answers a removal some time
-    after it has removed. `harmed`: the images that were removed while a container used them."""
+class JudgingRuntime(EmbeddedRuntime):
+    """A runtime that knows which images were removed while a container used them: `harmed`."""
 
     def __init__(self, images_root: str, **options: Any) -> None:
         super().__init__(images_root, **options)
-        self.late = 0.0
         self.harmed: list[str] = []
-
-    def list_containers(self, request: Any) -> Any:
-        """As of the moment in which it was asked."""
-        answer = super().list_containers(request)
-        time.sleep(self.late)
-        return answer
-
-    def remove_image(self, request: Any) -> Any:
-        """At once, and answered later."""
-        answer = super().remove_image(request)
-        time.sleep(REMOVAL_SECONDS)
-        return answer
 
     def _drop_image(self, image: Image) -> None:
         users = [each for each in self._containers.values() if each.image_id == image.id]
@@ -78,14 +65,24 @@ def beside_a_pod(small: SmallNode, node: Node, moment: float) -> tuple[Pass, int
 def harmed(directory: Path, late: float, moment: float) -> tuple[list[str], int]:
     """What one pass has removed under a container's feet, and how many containers the pod beside it had."""
     directory.mkdir()
-    with closing(SmallNode(directory, FsLayout.SINGLE, 96 * MIB, LateRuntime)) as small:
+    answers: dict[str, AnswerChange] = {
+        "ListContainers": lambda _: time.sleep(late),  # so old is what it says
+        "RemoveImage": lambda _: time.sleep(REMOVAL_SECONDS),
+    }
+    with closing(SmallNode(directory, FsLayout.SINGLE, 96 * MIB, JudgingRuntime)) as small:
         small.runtime.age(small.run_pod("old").sandbox_id, AN_HOUR)
         small.add_images(IMAGES, MIB // 4)
-        node = small.node(Signal.NODEFS_AVAILABLE, above=90 * MIB, parallelRemovals=2, holdOffForNewPods="1s")
-        node.collector.detect_images()
-        assert isinstance(small.runtime, LateRuntime)
-        small.runtime.late = late
-        _, made = beside_a_pod(small, node, moment)
+        with Dialect(small.server.target, str(directory / "late.sock"), answers) as dialect:
+            node = small.node(
+                Signal.NODEFS_AVAILABLE,
+                above=90 * MIB,
+                containerRuntimeEndpoint=dialect.endpoint,
+                parallelRemovals=2,
+                holdOffForNewPods="1s",
+            )
+            node.collector.detect_images()
+            _, made = beside_a_pod(small, node, moment)
+        assert isinstance(small.runtime, JudgingRuntime)
         return small.runtime.harmed, made
 
 

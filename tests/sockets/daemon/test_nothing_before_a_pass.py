@@ -1,0 +1,214 @@
+"""Nothing that may wait stands before relief: a refresh, a dry run, a program on another filesystem, a question that
+has just been asked in vain.
+
+By the order in which the runtime is asked, so that no clock decides: what is slow goes on until the relief has come, or
+until it has waited for it in vain.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eviction.daemon.manager import Manager
+from eviction.drill.runtime.failpoints import Hang
+from eviction.node.node import Node
+from eviction.reporting.log import Log
+from reclaim.types import RuntimeUnavailable
+from signals.statvfs import Reading, read_statvfs
+from signals.types import FsLayout, Signal
+from tests.nodes.small_node import MIB, SmallNode
+from tests.reclaimd_process import PROGRAM, Daemon, came_true
+from tests.sockets.conftest import SmallNodeFactory
+from tests.sockets.dialect import Dialect
+from tests.sockets.execution.test_first_byte import FAST, dead_copies, passed
+from tests.sockets.mounts import mounted_tmpfs, unmount
+from tests.sockets.programs.scripts import script
+
+pytestmark = pytest.mark.regression
+
+IN_VAIN_SECONDS = 8.0  # less than the deadline of a list
+
+
+class Patient:
+    """A runtime in front of a node's own whose next answer of one kind waits until an image was removed. `waits`: it
+    does now; `waited`: whether one was, in time."""
+
+    def __init__(self, small: SmallNode, directory: Path, *methods: str):
+        small.add_images(3)
+        small.run(small.run_pod("web"))
+        self._small = small
+        self.asked = threading.Event()  # from now on the next answer waits
+        self.waits = threading.Event()
+        self.waited: list[bool] = []
+        changes = dict.fromkeys(methods, self._wait)
+        self.dialect = Dialect(small.server.target, str(directory / "patient.sock"), changes)
+
+    def _wait(self, _: Any) -> None:
+        if self.asked.is_set() and not self.waits.is_set():
+            self.waits.set()
+            self.waited.append(came_true(lambda: bool(self._small.removed("image")), IN_VAIN_SECONDS))
+
+
+@pytest.mark.parametrize("method", ["ListImages", "ListPodSandbox"])
+def test_a_refresh_whose_list_is_slow_holds_no_pass_up(small_node: SmallNode, tmp_path: Path, method: str) -> None:
+    """The first question of a daemon who uses what is answered only when an image has gone."""
+    patient = Patient(small_node, tmp_path, method)
+    patient.asked.set()
+    endpoint = patient.dialect.endpoint
+    file = small_node.configuration(Signal.NODEFS_AVAILABLE, above=-2 * MIB, containerRuntimeEndpoint=endpoint)
+    with patient.dialect, Daemon("--config", file) as daemon:
+        assert patient.waits.wait(60.0)
+        small_node.fill(4 * MIB)
+        daemon.wait_for(lambda event: event.get("result") == "satisfied")
+    assert patient.waited == [True]
+
+
+def test_dry_runs_hold_no_pass_up(small_node: SmallNode, tmp_path: Path) -> None:
+    """Two clients ask for one again and again; a list of theirs is answered only when an image has gone."""
+    patient = Patient(small_node, tmp_path, "ListImages")
+    file = small_node.configuration(
+        Signal.NODEFS_AVAILABLE,
+        above=-2 * MIB,
+        containerRuntimeEndpoint=patient.dialect.endpoint,
+        controlSocket=str(tmp_path / "control" / "socket"),
+    )
+    with patient.dialect, Daemon("--config", file) as daemon:
+        small_node.wait_for("ListImages", 1)  # a refresh has listed everything; the next one is in a minute
+        with dry_runs(file), dry_runs(file):
+            patient.asked.set()
+            assert patient.waits.wait(60.0)
+            small_node.fill(4 * MIB)
+            daemon.wait_for(lambda event: event.get("result") == "satisfied")
+    assert patient.waited == [True]
+
+
+@contextmanager
+def dry_runs(file: str) -> Iterator[None]:
+    """A client that asks for one dry run after the other."""
+    stop = threading.Event()
+    command = [PROGRAM, "reclaim", "--dry-run", "--signal", "imagefs.available", "--config", file]
+
+    def ask() -> None:
+        while not stop.is_set():
+            subprocess.run(command, check=False, capture_output=True, timeout=120)
+
+    client = threading.Thread(target=ask)
+    client.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        client.join()
+
+
+def test_a_program_on_another_filesystem_holds_no_pass_up(small_node: SmallNode, tmp_path: Path) -> None:
+    """It may take a minute, and goes on; meanwhile the kubelet's filesystem is relieved."""
+    images, disk, ended = small_node.add_images(3), tmp_path / "cache", tmp_path / "ended"
+    small_node.run(small_node.run_pod("web"))
+    mounted_tmpfs(str(disk), 16 * MIB, 100)
+    (tmp_path / "bin").mkdir()
+    program = script(tmp_path / "bin", f"echo runs; sleep 50; touch {ended}")
+    try:
+        file = small_node.configuration(
+            Signal.NODEFS_AVAILABLE,
+            above=-2 * MIB,
+            filesystems=[{"name": "cache", "path": str(disk)}],
+            reclaimFunctions=[{"name": "prune", "exec": [program], "frees": "cache", "plan": False, "timeout": "60s"}],
+            reclaimTable={"cache.available": ["prune"]},
+            evictionHard={"cache.available": "8Mi"},
+        )
+        with Daemon("--config", file) as daemon:
+            small_node.wait_for("ListPodSandbox", 2)
+            (disk / "grown").write_bytes(os.urandom(12 * MIB))
+            daemon.wait_for(lambda event: event["message"].endswith("runs"))
+            small_node.fill(4 * MIB)
+            assert came_true(lambda: bool(small_node.removed("image")))
+            assert not ended.exists()
+    finally:
+        unmount(str(disk))
+    assert small_node.removed("image") == images[:1]
+
+
+def test_a_list_that_hangs_in_a_hurry_is_asked_for_once(small_node: SmallNode) -> None:
+    """Functions that plan side by side, and the row after them, have the error of the one question."""
+    copies = dead_copies(small_node, "crashed")
+    small_node.add_images(6, MIB)
+    node = small_node.node(Signal.NODEFS_AVAILABLE, above=20 * MIB, read_deadline_seconds=0.5)
+    node.collector.detect_images()
+    small_node.failpoints["ListImages"] = Hang()
+    asked = small_node.failpoints.calls["ListImages"]
+    record = passed(node, FAST)
+    assert small_node.failpoints.calls["ListImages"] - asked == 1
+    assert small_node.removed("container") == copies
+    assert "ListImages was not answered within 0.5 s" in "; ".join(record.errors)
+
+
+def test_the_calls_of_others_are_no_progress_of_a_pass(small_node: SmallNode) -> None:
+    """A stage that hangs is left behind, and health knows of it, however often somebody else asks the runtime."""
+    node = small_node.node()
+    progress = node.executor.progress
+    before = progress.at
+    node.client.version()
+    node.make_executor().read("another's stage", node.client.version)
+    assert progress.at == before
+    after = [node.executor.read("its own stage", lambda: (node.client.version(), progress.at)[1])]
+    assert after[0] > before
+
+
+def test_a_call_that_fails_is_progress_too(small_node: SmallNode) -> None:
+    """It was answered, with an error."""
+    node = small_node.node()
+    small_node.server.stop()
+    before = node.executor.progress.at
+
+    def ask() -> float:
+        with pytest.raises(RuntimeUnavailable):
+            node.client.version()
+        return node.executor.progress.at
+
+    assert node.executor.read("its own stage", ask) > before
+
+
+class CountingReader:
+    """Reads by statvfs, and counts the polls of one path: a poll has no time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = str(path)
+        self.polls = 0
+
+    def __call__(self, path: str, now: float) -> Reading:
+        """One reading."""
+        self.polls += path == self._path and not now
+        return read_statvfs(path, now)
+
+
+def test_pressure_that_no_function_relieves_does_not_end_the_polling_of_other_filesystems(
+    make_small_node: SmallNodeFactory,
+) -> None:
+    """The kubelet's own filesystem is below its mark, and its row is empty; that of the images is near its mark."""
+    small = make_small_node(FsLayout.DEDICATED_IMAGEFS)
+    small.run(small.run_pod("web"))
+    reader = CountingReader(small.images_root)
+    above = small.available(small.image_disk) - MIB
+    node: Node = small.node(
+        Signal.NODEFS_AVAILABLE, above=10 * MIB, evictionHard={"imagefs.available": str(above)}, reader=reader
+    )
+    log = Log(node.clock.wall, stream=open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 # as long as the process
+    manager = Manager(node, log)
+    node.prepare()
+    manager.prepare()
+    loop = threading.Thread(target=manager.run)
+    loop.start()
+    try:
+        assert came_true(lambda: reader.polls > 100)
+    finally:
+        manager.stop()
+        loop.join()
