@@ -161,6 +161,37 @@ def test_on_a_disk_that_is_full_within_a_minute_the_patience_is_shorter() -> Non
     assert executor.patience(hurry) == 1.0
 
 
+@pytest.mark.regression
+def test_after_a_jump_the_patience_is_as_short() -> None:
+    """One removal goes at a time then, so that one that hangs would hold up everything behind it."""
+    jumped = Need(10 * MIB, 1000 * MIB, 0.0, after_jump=True)
+    assert Site(0, 0).executor.patience(jumped) == HURRY_PATIENCE_SECONDS
+
+
+@pytest.mark.regression
+def test_a_disk_that_begins_to_fill_behind_a_removal_that_hangs_is_seen() -> None:
+    """There was time when it was sent; then the disk is full within a minute, and 6 s later the next ones go."""
+    with hanging(3, 20, "a", parallel=1) as site:
+        site.executor.patience_seconds = 30.0
+        sent = threading.Event()
+
+        def remove(name: str) -> None:
+            if name == "a":
+                sent.set()
+                site.hang()
+
+        site.store.on_remove = remove
+        done: list[ExecutionResult] = []
+        thread = threading.Thread(target=lambda: done.append(site.execute()))
+        thread.start()
+        assert sent.wait(60.0)
+        site.disk.need = Need(missing=20 * MIB, left=MIB, fill_per_second=1.0 * MIB)
+        site.clock.step(HURRY_PATIENCE_SECONDS + 1.0)
+        thread.join(20.0)
+        assert done, "it waits on"
+        assert results(done[0]) == {"a": Result.PARKED, "b": Result.REMOVED, "c": Result.REMOVED}
+
+
 def test_a_check_that_hangs_is_given_up_and_its_removal_is_never_sent() -> None:
     """A directory on a filesystem that does not answer: a minute later the next object is checked; when the check ends
     at last no call goes out, as nobody knows any more whether it may."""

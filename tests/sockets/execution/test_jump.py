@@ -69,6 +69,18 @@ def crossed(node: Node) -> Pass:
 
 
 @pytest.mark.regression
+def test_a_pass_leaves_the_fill_rates_to_the_loop_that_observes(crowd: tuple[SmallNode, list[str], str]) -> None:
+    """It reads the disk again after a jump, and between removals, for itself."""
+    small, _, _ = crowd
+    node = at_rest(small)
+    allocate(small.disk)
+    observations, decision = node.responder.synchronize()
+    known = dict(node.responder.fill_rates)
+    node.responder.reclaim(observations, decision, Trigger.INTERVAL)
+    assert dict(node.responder.fill_rates) == known
+
+
+@pytest.mark.regression
 def test_a_jump_across_the_mark_takes_exactly_what_the_mark_needs_one_at_a_time_in_the_kubelets_order(
     crowd: tuple[SmallNode, list[str], str],
 ) -> None:
