@@ -2,6 +2,7 @@
 
 * Images are listed first, containers after them: a container that starts in between is seen, never missed.
 * Any failing call discards everything: a partial list would make a used image look unused.
+* What specs of pods name is read after the images too, and with each fresh list of containers.
 * For references that no listed image has, the runtime is asked, which resolves them by its own rules. If it answers
   with an image that a digest does not mean, the digest stays unresolved.
 * Which images a container mounts, and which image a sandbox was made from, never changes: it is asked once for each.
@@ -15,7 +16,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
@@ -30,6 +31,9 @@ from reclaim.types import Container, Image, Listing, PodSandboxState, RuntimeUna
 FRESH_SECONDS = 1.0
 ImageVolumes = tuple[tuple[str, ...], ...]
 """The images that a container mounts, each with all its references."""
+
+NamedImages = Callable[[float | None], frozenset[str]]
+"""What specs of pods name; see `PodSource.named_images`."""
 
 SANDBOX_SECONDS = 1.0  # how long a sandbox may take to say its image, where the configured one is known
 ASKED_AGAIN_SECONDS = 60.0  # after a sandbox did not say which image it was made from
@@ -59,9 +63,16 @@ class RuntimeReplaced(RuntimeUnavailable):
 
 
 class Lister:
-    """Lists what a runtime has. May be used from several threads."""
+    """Lists what a runtime has. `named_images`: what specs of pods name. May be used from several threads."""
 
-    def __init__(self, runtime: RuntimeService, images: ImageService, clock: Clock):
+    def __init__(
+        self,
+        runtime: RuntimeService,
+        images: ImageService,
+        clock: Clock,
+        named_images: NamedImages = lambda _: frozenset(),
+    ):
+        self._named_images = named_images
         self._runtime = runtime
         self._images = images
         self._clock = clock
@@ -127,7 +138,8 @@ class Lister:
         with self._lock:
             facts = retried(self._current_facts)
         images = retried(self._images.list_images)
-        listing = replace(self._containers(), images=images, runtime=str(facts))
+        named = self._named_images(None)
+        listing = replace(self._containers(), images=images, runtime=str(facts), named_images=named)
         with self._lock:
             listing = replace(
                 listing,
@@ -136,17 +148,22 @@ class Lister:
             )
             return self._of_one_runtime(self._resolved(listing, self.index_of(images)))
 
-    def refresh_containers(self, listing: Listing, index: ImageIndex) -> tuple[Listing, float]:
+    def refresh_containers(
+        self, listing: Listing, index: ImageIndex, named_since: float | None = None
+    ) -> tuple[Listing, float]:
         """The same images with a fresh list of containers; and when the runtime gave that list (monotonic seconds).
         What is asked about its containers afterwards may take long: it does not make the list any younger.
+        `named_since`: when the kubelet must have been asked what specs name, at the earliest; None: lately.
 
         Raises RuntimeUnavailable; RuntimeReplaced if it is not the runtime any more that `listing` came from.
         """
+        named = self._named_images(named_since)
         containers = self._runtime.list_containers()
         answered_at = self._clock.monotonic()
         with self._lock:
             facts = self._current_facts()
-            fresh = replace(listing, containers=containers, image_volumes=self._image_volumes(containers, facts))
+            volumes = self._image_volumes(containers, facts)
+            fresh = replace(listing, containers=containers, image_volumes=volumes, named_images=named)
             return self._of_one_runtime(self._resolved(fresh, index)), answered_at
 
     def _current_facts(self) -> _RuntimeFacts:
@@ -209,10 +226,9 @@ class Lister:
     def _resolved(self, listing: Listing, index: ImageIndex) -> Listing:
         """Asks the runtime about references that the image list does not resolve."""
         resolved = dict(listing.resolved)
-        sandbox_images = {
-            reference for reference in listing.sandbox_image_references or () if not index.find(reference)
-        }
-        for reference in sandbox_images.union(images_in_use(listing, index).unresolved) - resolved.keys():
+        names = listing.named_images.union(listing.sandbox_image_references or ())
+        unlisted = {reference for reference in names if not index.find(reference)}
+        for reference in unlisted.union(images_in_use(listing, index).unresolved) - resolved.keys():
             image = self._images.image_status(reference)
             if image is None or means(reference, image):
                 resolved[reference] = None if image is None else image.id

@@ -169,6 +169,10 @@ class PodSource(Protocol):
     def start_times(self) -> Mapping[str, float]:
         """When each pod was started, wall seconds by UID; without those that are unknown."""
 
+    def named_images(self, since: float | None = None) -> frozenset[str]:
+        """What the specs of pods that have not terminated name, by the kubelet's list; nothing where that is not known.
+        Asked for at `since` (monotonic seconds) or later; None: lately. Never raises."""
+
 
 class PodStateProvider(Protocol):
     """The states of pods, for those who remove."""
@@ -194,3 +198,6 @@ class PodStateProvider(Protocol):
 
     def start_times(self) -> Mapping[str, float]:
         """When each pod was started, wall seconds by UID; without those that are unknown."""
+
+    def named_images(self, since: float | None = None) -> frozenset[str]:
+        """What the specs of pods that have not terminated name, as the source says; see there."""

@@ -180,6 +180,28 @@ def test_what_the_runtime_resolves_is_in_use() -> None:
     assert images_in_use(listing).by_containers == {APP.id}
 
 
+@pytest.mark.parametrize(
+    "reference",
+    ["app", "docker.io/app:1", "app:other@" + DIGEST, "elsewhere.example/app@" + DIGEST, APP.id, "alias"],
+)
+def test_what_the_spec_of_a_pod_names_is_in_use(reference: str) -> None:
+    """In every form that a container may name it in; the kubelet knows that itself by its containers only."""
+    apps = (APP._replace(repo_tags=("docker.io/library/app:1", "docker.io/library/app:latest")), UNUSED, PAUSE)
+    named = frozenset({reference})
+    listing = Listing(apps, sandbox_image_references=KNOWN, named_images=named, resolved={"alias": APP.id})
+    made = plan(listing)
+    assert removed(made) == [UNUSED.id]
+    assert rules(made)[APP.id] == (Reason.IN_USE, Rule.GUARD)
+
+
+@pytest.mark.parametrize("reference", ["later:1", "app@sha256:" + "e" * 64, "sha256:" + "e" * 64])
+def test_what_a_spec_names_and_no_image_has_is_not_pulled_yet(reference: str) -> None:
+    """It keeps no image, whether or not the runtime was asked about it."""
+    for resolved in ({}, {reference: None}):
+        listing = Listing((UNUSED, PAUSE), sandbox_image_references=KNOWN, resolved=resolved)
+        assert plan(replace(listing, named_images=frozenset({reference}))) == plan(listing)
+
+
 def test_a_pinned_image_is_kept() -> None:
     """And a pin shows which image the sandboxes need."""
     made = plan(Listing(images=(PAUSE._replace(pinned=True), UNUSED)))

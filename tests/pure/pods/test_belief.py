@@ -267,6 +267,10 @@ class Source:
         """They have no times."""
         return {}
 
+    def named_images(self, since: float | None = None) -> frozenset[str]:
+        """They name none."""
+        return frozenset()
+
 
 class Kept:
     """A provider over such a source."""
