@@ -189,10 +189,19 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class ImageRecord:
-    """What is remembered of an image, in monotonic seconds: first detected, and last seen in use (None = never)."""
+    """What is remembered of an image, in monotonic seconds: first detected, and last seen in use (None = never).
+
+    `first_listed`: when it was first listed to us, if another has told that it was there before; None: first detected.
+    """
 
     first_detected: float
     last_used: float | None = None
+    first_listed: float | None = None
+
+    @property
+    def listed_since(self) -> float:
+        """Since when it is known from lists alone, as the kubelet knows it."""
+        return self.first_detected if self.first_listed is None else self.first_listed
 
 
 class Action(StrEnum):

@@ -226,6 +226,15 @@ def test_the_minimum_age_is_inclusive(known_seconds: float, goes: bool, wait_sec
     assert made.eligible_in_seconds == wait_seconds
 
 
+@pytest.mark.regression
+@pytest.mark.parametrize(("listed_seconds", "rule"), [(0.0, Rule.GUARD), (119.0, Rule.GUARD), (120.0, Rule.KUBELET)])
+def test_an_age_that_only_the_runtime_tells_is_not_the_kubelets(listed_seconds: float, rule: Rule) -> None:
+    """The kubelet counts from its own first list, which may be no older than ours: it might keep the image still."""
+    record = ImageRecord(0.0, first_listed=NOW - listed_seconds)
+    (verdict,) = plan(Listing((UNUSED, PAUSE), sandbox_image_references=KNOWN), {UNUSED.id: record}).remove
+    assert (verdict.reason, verdict.rule) == (Reason.UNUSED, rule)
+
+
 def test_an_image_without_a_record_is_seen_for_the_first_time() -> None:
     """Unknown is young, never ancient."""
     made = plan_image_gc(Listing((UNUSED,), sandbox_image_references=KNOWN), {}, POLICY, NOW)
