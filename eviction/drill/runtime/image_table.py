@@ -12,7 +12,6 @@ Rules, as containerd's image store has them:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -32,7 +31,7 @@ class Image:
     layers: tuple[LayerSpec, ...]
     pinned: bool
     runtime_handlers: list[str] = field(default_factory=lambda: [""])
-    created_at: float = field(default_factory=time.time)
+    created_at: float = 0.0
 
     @property
     def layer_digests(self) -> tuple[str, ...]:

@@ -107,7 +107,7 @@ class RuntimeState:
                     self._store.release(acquired)
                 raise
             with self._lock:
-                self._images.put(image_id, tags, layers, pinned=pinned)
+                self._images.put(image_id, tags, layers, pinned=pinned).created_at = self._wall_clock()
         return image_id
 
     def tag_image(self, image_id: str, tag: str) -> None:
