@@ -21,7 +21,7 @@ PYTHON ?= python3
 VENV := .venv
 NEWEST := .venv-newest
 BIN := $(VENV)/bin
-PROTOS := reclaim/cri/cri.proto reclaim/cri/leases.proto
+PROTOS := reclaim/cri/cri.proto reclaim/cri/leases.proto reclaim/cri/image_store.proto
 PACKAGES := containerd runc busybox-static e2fsprogs xfsprogs btrfs-progs mount util-linux openssl strace \
   systemd prometheus prometheus-alertmanager buildah python3-pip man-db zsh fish $(if $(shell command -v kubectl),,kubernetes-client)
 

@@ -79,7 +79,7 @@ class ReclaimContext:
     read_ahead: Observed | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self.lister = Lister(self.runtime, self.images, self.clock)
+        self.lister = Lister(self.runtime, self.images, self.clock, self.pods.named_images)
         self.sightings = Sightings(self.clock)
         self.image_order = ImageRemovalOrder(RemovalHistory(), self.executor.parallel)
 

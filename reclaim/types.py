@@ -164,6 +164,7 @@ class Listing:
     `image_volumes` maps a container id to the images that it mounts as volumes, each with all its references.
     `resolved` holds what the runtime answered for references that no listed image carries: the id of an image, or
     None when it has no such image; nothing if it answered with another image than the one meant. `runtime`: its name.
+    `named_images`: what the specs of pods that have not terminated name, where the kubelet has told.
     """
 
     images: tuple[Image, ...] = ()
@@ -173,6 +174,7 @@ class Listing:
     image_volumes: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
     resolved: Mapping[str, str | None] = field(default_factory=dict)
     runtime: str = ""
+    named_images: frozenset[str] = frozenset()
 
     def without(self, removed: Iterable[Verdict]) -> Listing:
         """The listing without these objects, as a dry run goes on after it has planned to remove them."""
@@ -187,10 +189,19 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class ImageRecord:
-    """What is remembered of an image, in monotonic seconds: first detected, and last seen in use (None = never)."""
+    """What is remembered of an image, in monotonic seconds: first detected, and last seen in use (None = never).
+
+    `first_listed`: when it was first listed to us, if another has told that it was there before; None: first detected.
+    """
 
     first_detected: float
     last_used: float | None = None
+    first_listed: float | None = None
+
+    @property
+    def listed_since(self) -> float:
+        """Since when it is known from lists alone, as the kubelet knows it."""
+        return self.first_detected if self.first_listed is None else self.first_listed
 
 
 class Action(StrEnum):

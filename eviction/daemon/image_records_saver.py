@@ -34,7 +34,7 @@ class ImageRecordsSaver:
         if self._file is None:
             return
         loaded = load_in_time(self._file, self._workers)
-        self._records.restore(loaded.records)
+        self._records.restore(loaded.records, loaded.saved)
         if loaded.missing:
             self._log.info(loaded.problem)
         elif loaded.problem:

@@ -150,7 +150,7 @@ class PeriodicGC:
         self._log = log
         self._events = events
         self._collector = node.make_collector(node.make_executor(parallel=1))
-        lister = Lister(node.client, node.client, node.clock)
+        lister = Lister(node.client, node.client, node.clock, node.pods.named_images)
         images_executor = node.make_executor(parallel=1)
         self._images = ImageGC(node.client, lister, node.records, images_executor, starts=node.pod_starts)
         self._started_at = node.clock.monotonic()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from weakref import WeakKeyDictionary
 
@@ -25,6 +26,7 @@ from eviction.reporting.disk_survey import ASK_SECONDS, DiskSurvey, Places
 from eviction.types import EvictionError, Threshold
 from reclaim.cri.calls import READ_DEADLINE_SECONDS, CallObserver
 from reclaim.cri.client import CriClient
+from reclaim.cri.image_store import brought_at, clocks_at_start
 from reclaim.disk_need import most_in_flight
 from reclaim.execution.executor import Executor
 from reclaim.execution.readings import ReadingsInTime, call_was_answered
@@ -33,7 +35,7 @@ from reclaim.execution.workers import NoThread, Workers
 from reclaim.functions import FUNCTIONS, Collector, FunctionTable, Policies, ReclaimContext
 from reclaim.images.lister import Lister
 from reclaim.images.pod_startup import PodStarts
-from reclaim.images.records import ImageRecords, containerd_witness
+from reclaim.images.records import ImageRecords
 from reclaim.images.records_file import RecordFile, load_in_time
 from reclaim.pod_logs.names import LogPaths
 from reclaim.pods.believed_pods import BelievedPods
@@ -145,7 +147,8 @@ class Node(NodeView):
         if self._own_removals:
             self.removals.on_parked_ended = self._parked_ended
         self.executor = self.make_executor()
-        self.records = records or ImageRecords(self._witness)
+        earlier = lambda: clocks_at_start(self.client.runtime_path)  # noqa: E731 # of the runtime that answers then
+        self.records = records or ImageRecords(partial(brought_at, self.client), earlier=earlier)
         self.record_file = RecordFile(configuration.state_file, self.clock) if configuration.state_file else None
         self.directory_threads = Workers("the kubelet's directories", MOST_DIRECTORY_THREADS)
         in_time = ReadingsInTime(self.directory_threads, DIRECTORY_SECONDS)
@@ -300,7 +303,7 @@ class Node(NodeView):
         if self.record_file is None:
             return ""
         loaded = load_in_time(self.record_file, Workers("records", 1))
-        self.records.restore(loaded.records)
+        self.records.restore(loaded.records, loaded.saved)
         return "" if loaded.missing else loaded.problem
 
     @property
@@ -398,7 +401,3 @@ class Node(NodeView):
     def _places(self) -> Places:
         configuration = self.configuration
         return Places(configuration.root_directory, configuration.pod_logs_dir, self.summary.paths.imagefs)
-
-    def _witness(self, image_id: str) -> float | None:
-        imagefs = self.summary.paths.imagefs
-        return None if imagefs is None else containerd_witness(imagefs)(image_id)

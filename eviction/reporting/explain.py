@@ -47,7 +47,7 @@ REASONS: dict[str, str] = {
     Reason.NEWEST_SANDBOX: "is the newest sandbox of its pod",
     Reason.POD_ALIVE: "its pod has appeared again",
     Reason.POD_UNKNOWN: "whether its pod is gone is not known",
-    Reason.IN_USE: "a container uses it",
+    Reason.IN_USE: "a pod uses it",
     Reason.PINNED: "is pinned",
     Reason.KEEP_LIST: "is on the keep-list",
     Reason.NEWEST_OF_REPOSITORY: "is one of the newest of its repository",

@@ -97,6 +97,11 @@ class CriCalls:
         self._image_channel.prepare(count)
 
     @property
+    def runtime_path(self) -> str:
+        """The path of the socket of RuntimeService."""
+        return self._paths[RUNTIME_SERVICE]
+
+    @property
     def connections_made(self) -> int:
         """How many connections were made so far, to both sockets."""
         channels = {self._runtime_channel, self._image_channel}

@@ -40,4 +40,8 @@ def one_record(entries: list[Image], records: Mapping[str, ImageRecord], now: fl
         return records.get(entries[0].record_key) or ImageRecord(now)
     known = [records.get(entry.record_key, ImageRecord(now)) for entry in entries]
     uses = [record.last_used for record in known if record.last_used is not None]
-    return ImageRecord(max(record.first_detected for record in known), max(uses, default=None))
+    return ImageRecord(
+        max(record.first_detected for record in known),
+        max(uses, default=None),
+        max(record.listed_since for record in known),
+    )

@@ -2,11 +2,13 @@
 
 The kubelet compares one field of a container (its image id, else its image reference) with the ids of the listed
 images (`pkg/kubelet/images/image_gc_manager.go`, detectImages). Here an image is in use if any field of any container
-names it, if a container mounts it, or if pod sandboxes are made from it.
+names it, if a container mounts it, if pod sandboxes are made from it, or if the spec of a pod that has not terminated
+names it, where the kubelet tells that.
 
 * A container whose image cannot be told stops all image removal: no image is taken to be unused by a guess. That the
   runtime has no such image settles it for an id or a digest only: a tag may have moved since the container was made.
   Even then an image that is listed without a digest may be the one, and is kept.
+* What a spec names and no image has is not pulled yet, and stops nothing.
 * A digest is never resolved through a tag (`references`), only by itself or by an id beside it.
 * The image of pod sandboxes is kept, pinned or not: without it no pod can start. If no source says which image that
   is (the runtime's configuration, a sandbox that is ready, a pinned image named `pause`), no image is removed.
@@ -26,7 +28,7 @@ from reclaim.types import Image, Listing
 
 @dataclass(frozen=True, slots=True)
 class ImagesInUse:
-    """Ids that containers use, ids that sandboxes need, and references that could not be resolved.
+    """Ids that containers use or specs name, ids that sandboxes need, and references that could not be resolved.
 
     `sandbox_image_known` is false when no source (pin, configuration, running sandboxes) names the sandbox image.
     `by_image_id` are those of `by_containers` that the kubelet finds too: a container's image id, or an image volume,
@@ -63,6 +65,9 @@ def images_in_use(listing: Listing, index: ImageIndex | None = None) -> ImagesIn
             used |= found
             unresolved += missing
     needed = listing.sandbox_image_references
+    for reference in listing.named_images:
+        answer = listing.resolved.get(reference)
+        used |= index.find(reference) | (set() if answer is None else {answer})
     by_sandboxes: set[str] = set()
     for reference in needed or ():
         found, missing = _resolve((reference,), index, listing.resolved)

@@ -2,6 +2,7 @@
 
 * Images are listed first, containers after them: a container that starts in between is seen, never missed.
 * Any failing call discards everything: a partial list would make a used image look unused.
+* What specs of pods name is read after the images too, and with each fresh list of containers.
 * For references that no listed image has, the runtime is asked, which resolves them by its own rules. If it answers
   with an image that a digest does not mean, the digest stays unresolved.
 * Which images a container mounts, and which image a sandbox was made from, never changes: it is asked once for each.
@@ -17,7 +18,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -35,6 +36,9 @@ ImageVolumes = tuple[tuple[str, ...], ...]
 """The images that a container mounts, each with all its references."""
 
 Answer = TypeVar("Answer")
+
+NamedImages = Callable[[float | None], Mapping[str, frozenset[str]]]
+"""What specs of pods name; see `PodSource.named_images`."""
 
 SANDBOX_SECONDS = 1.0  # how long a sandbox may take to say its image, where the configured one is known
 ASKED_AGAIN_SECONDS = 60.0  # after a sandbox did not say which image it was made from
@@ -72,9 +76,16 @@ def _always() -> bool:
 
 
 class Lister:
-    """Lists what a runtime has. May be used from several threads."""
+    """Lists what a runtime has. `named_images`: what specs of pods name. May be used from several threads."""
 
-    def __init__(self, runtime: RuntimeService, images: ImageService, clock: Clock):
+    def __init__(
+        self,
+        runtime: RuntimeService,
+        images: ImageService,
+        clock: Clock,
+        named_images: NamedImages = lambda _: {},
+    ):
+        self._named_images = named_images
         self._runtime = runtime
         self._images = images
         self._clock = clock
@@ -130,6 +141,9 @@ class Lister:
         containers = self._listed("containers", self._runtime.list_containers)
         return Listing(containers=containers, sandboxes=self._listed("sandboxes", self._runtime.list_pod_sandboxes))
 
+    def _named(self, since: float | None) -> frozenset[str]:
+        return frozenset().union(*self._named_images(since).values())
+
     def _listed(self, what: str, ask: Callable[[], Answer]) -> Answer:
         """One list. Raises RuntimeUnavailable, also the one of a question that was late a moment ago."""
         late = self._late.get(what)
@@ -155,7 +169,8 @@ class Lister:
         _check(goes_on)
         images = self._listed("images", self._images.list_images)
         _check(goes_on)
-        listing = replace(self._containers(), images=images, runtime=str(facts))
+        named = self._named(None)
+        listing = replace(self._containers(), images=images, runtime=str(facts), named_images=named)
         listing = replace(
             listing,
             sandbox_image_references=self._sandbox_image_references(listing, facts),
@@ -163,16 +178,21 @@ class Lister:
         )
         return self._of_one_runtime(self._resolved(listing, self.index_of(images)))
 
-    def refresh_containers(self, listing: Listing, index: ImageIndex) -> tuple[Listing, float]:
+    def refresh_containers(
+        self, listing: Listing, index: ImageIndex, named_since: float | None = None
+    ) -> tuple[Listing, float]:
         """The same images with a fresh list of containers; and when the runtime gave that list (monotonic seconds).
         What is asked about its containers afterwards may take long: it does not make the list any younger.
+        `named_since`: when the kubelet must have been asked what specs name, at the earliest; None: lately.
 
         Raises RuntimeUnavailable; RuntimeReplaced if it is not the runtime any more that `listing` came from.
         """
+        named = self._named(named_since)
         containers = self._runtime.list_containers()
         answered_at = self._clock.monotonic()
         facts = self._current_facts()
-        fresh = replace(listing, containers=containers, image_volumes=self._image_volumes(containers, facts))
+        volumes = self._image_volumes(containers, facts)
+        fresh = replace(listing, containers=containers, image_volumes=volumes, named_images=named)
         return self._of_one_runtime(self._resolved(fresh, index)), answered_at
 
     def _current_facts(self) -> _RuntimeFacts:
@@ -256,10 +276,9 @@ class Lister:
     def _resolved(self, listing: Listing, index: ImageIndex) -> Listing:
         """Asks the runtime about references that the image list does not resolve."""
         resolved = dict(listing.resolved)
-        sandbox_images = {
-            reference for reference in listing.sandbox_image_references or () if not index.find(reference)
-        }
-        for reference in sandbox_images.union(images_in_use(listing, index).unresolved) - resolved.keys():
+        names = listing.named_images.union(listing.sandbox_image_references or ())
+        unlisted = {reference for reference in names if not index.find(reference)}
+        for reference in unlisted.union(images_in_use(listing, index).unresolved) - resolved.keys():
             image = self._images.image_status(reference)
             if image is None or means(reference, image):
                 resolved[reference] = None if image is None else image.id

@@ -9,8 +9,10 @@ detection.
 * For age (`plan_maximum_age`: the first part of a periodic pass) its last use must be longer ago than
   `max_age_seconds`.
 
-Narrower than the kubelet; such a verdict carries `Rule.GUARD`:
+Other than the kubelet, and but for the first narrower; such a verdict carries `Rule.GUARD`:
 
+* The kubelet counts the minimum age from when it listed the image first. Where the runtime says that it is older than
+  what was listed to us, the kubelet might keep it still.
 * More counts as in use, and the image of pod sandboxes is kept (`in_use`).
 * Images on the keep-list are kept in any case (`keep_list`), and so are the newest of each repository (`newest`).
 * For age, the minimum age holds too, and the age of an image that was never used counts from its first detection. The
@@ -126,7 +128,8 @@ def plan_image_gc(
             guard = now - candidate.known_since >= policy.min_age_seconds
             keep.append(candidate.verdict(Action.KEEP, Reason.TOO_YOUNG, age, wait=wait, guard=guard))
         else:
-            remove.append(candidate.verdict(Action.REMOVE, Reason.UNUSED, age, guard=False))
+            witnessed = now - candidate.record.listed_since < policy.min_age_seconds
+            remove.append(candidate.verdict(Action.REMOVE, Reason.UNUSED, age, guard=witnessed))
     return _plan(remove, keep)
 
 

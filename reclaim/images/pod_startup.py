@@ -9,8 +9,10 @@ observed. A pod counts as being made
 * while its sandbox is ready and holds no container, or its directory is there and no sandbox, for up to half a minute:
   a sandbox may take seconds, and a pull even longer.
 
-The removal of images waits for it: in one pass for at most twice the hold-off, however fast the disk fills. Where new
-pods come all the time images are removed all the same, each by a list of containers of its own.
+A pod whose spec the kubelet has told is not waited for: what it needs is known, and in use (`in_use`).
+
+The removal of images waits for the others: in one pass for at most twice the hold-off, however fast the disk fills.
+Where new pods come all the time images are removed all the same, each by a list of containers of its own.
 
 Parts of pods are dated by the wall clock, which may be set at any time. So the date is read once, at the first sight of
 a part; from then on its age is counted on the monotonic clock (`Sightings`).
@@ -130,18 +132,18 @@ class PodStarts:
 
     def _waits(self, containers: Sequence[Container], sandboxes: Sequence[PodSandbox]) -> Iterator[float]:
         """Seconds to wait for each pod that is being made."""
-        directories = self._pods.start_times() or {}
+        directories, told = self._pods.start_times() or {}, self._pods.named_images()
         ages = self._sightings.ages(parts_of_pods(containers, sandboxes, directories))
         occupied = {container.sandbox_id for container in containers}
         with_sandbox = {sandbox.pod_uid for sandbox in sandboxes}
         for container in containers:
-            if container.attempt == 0:
+            if container.attempt == 0 and container.pod_uid not in told:
                 yield self._wait(ages[_container_part(container)])
         for sandbox in sandboxes:
-            if sandbox.state is PodSandboxState.READY:
+            if sandbox.state is PodSandboxState.READY and sandbox.pod_uid not in told:
                 yield self._wait(ages[_sandbox_part(sandbox)], unfinished=sandbox.id not in occupied)
-        for uid, began in directories.items():
-            yield self._wait(ages[uid, began], unfinished=uid not in with_sandbox)
+        for uid in directories.keys() - told.keys():
+            yield self._wait(ages[uid, directories[uid]], unfinished=uid not in with_sandbox)
 
     def _wait(self, age: float, *, unfinished: bool = False) -> float:
         if age < self._hold_off_seconds:

@@ -2,9 +2,16 @@
 
 The kubelet keeps the same record in memory (`pkg/kubelet/images/image_gc_manager.go`, detectImages) and starts anew
 after a restart. Here records can be restored (`records_json`), and an image without a record may have a witness of its
-age: containerd writes the configuration of an image, named by the image's id, at the moment of the pull. The witness
-can only make an image without a record as old as it provably is, and an image with a restored record no older than
-that: it may have been removed and pulled again meanwhile. Without record and witness an image counts as new.
+age: containerd remembers when it was pulled (`cri.image_store`). The witness can only make an image without a record as
+old as it provably is, and an image with a restored record no older than that: it may have been removed and pulled again
+meanwhile. Without record and witness an image counts as new.
+
+The witness speaks in wall time, and the wall clock may have been set since. So its word counts
+
+* by the smallest difference of the wall clock to the monotonic one that is known of this boot: a clock that was set
+  forward after the pull makes the image no older;
+* no further back than to the earliest moment of this boot at which both clocks are known, nor to the detection before,
+  in which the image was missing.
 
 A runtime may pull an image once for each runtime handler and list its id with each. Then each entry has a record, as in
 the kubelet with its gate RuntimeClassInImageCriApi, and an entry that is added to others is new: a witness of the id
@@ -15,23 +22,37 @@ Covers: first detected, last used, forgetting, detections of two threads. An id 
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
-from reclaim.images.references import bare_hex
 from reclaim.types import Image, ImageRecord
 
-AgeWitness = Callable[[str], float | None]
-"""Wall time (seconds since the epoch) at which an image id was certainly there already; None = not known."""
+AgeWitness = Callable[[], Mapping[str, float]]
+"""Wall times (seconds since the epoch) at which image ids were certainly there already; without those not known."""
+
+EarlierClocks = Callable[[], tuple[float, float] | None]
+"""How many seconds ago, in this boot, the wall clock showed what (seconds since the epoch); None = not known."""
 
 
 class ImageRecords:
-    """The records of all listed images. Times are monotonic seconds. May be used from several threads."""
+    """The records of all listed images. Times are monotonic seconds. May be used from several threads.
 
-    def __init__(self, witness: AgeWitness = lambda _: None, seed: Mapping[str, ImageRecord] | None = None):
+    `earlier`: asked once, if there is a witness and nothing else tells of both clocks before the first detection.
+    """
+
+    def __init__(
+        self,
+        witness: AgeWitness = dict,
+        seed: Mapping[str, ImageRecord] | None = None,
+        earlier: EarlierClocks = lambda: None,
+    ):
         self._witness = witness
+        self._earlier = earlier
+        self._known_since = float("inf")  # the earliest moment at which both clocks are known
+        self._smallest_offset = float("inf")  # of the wall clock, from then on
+        self._detected_at = float("-inf")
         self._lock = threading.Lock()
         self._records: dict[str, ImageRecord] = dict(seed or {})
         self._listed_at: dict[str, float] = {}
@@ -43,12 +64,15 @@ class ImageRecords:
         with self._lock:
             return dict(self._records)
 
-    def restore(self, records: Mapping[str, ImageRecord]) -> None:
+    def restore(self, records: Mapping[str, ImageRecord], saved: tuple[float, float] | None = None) -> None:
         """Restores what an earlier process remembered; a record that this process has already is not changed.
 
-        At the next detection the witness is asked about each, and those no longer listed are forgotten.
+        At the next detection the witness is asked about each, and those no longer listed are forgotten. `saved`: when
+        they were saved in this boot, by the monotonic and the wall clock.
         """
         with self._lock:
+            if saved is not None:
+                self._compare_clocks(*saved)
             restored = {known: record for known, record in records.items() if known not in self._records}
             self._records.update(restored)
             self._unconfirmed.update(restored)
@@ -64,18 +88,24 @@ class ImageRecords:
         listed = {image.record_key: image.id for image in images}
         with self._lock:
             asked = self._for_the_witness(listed)
-        # asked without the lock: a disk that does not answer must not block a thread that needs no witness
-        first_seen = {known: self._first_seen(listed[known], now, wall_now) for known in asked}
+            alone = self._known_since == float("inf")
+        # asked without the lock: a runtime that does not answer must not block a thread that needs no witness
+        witnessed = self._witness() if asked else {}
+        earlier = self._earlier() if alone and witnessed else None
         with self._lock:
+            self._compare_clocks(now, wall_now)
+            if earlier is not None:
+                self._compare_clocks(now - earlier[0], earlier[1])
+            seen = {key: witnessed[listed[key]] - self._smallest_offset for key in asked if listed[key] in witnessed}
             fresh = {
                 known: record
                 for known, record in self._records.items()
                 if known not in listed and self._listed_at.get(known, now) > now
             }
             for key, image_id in listed.items():
-                record = self._confirmed(key, first_seen.get(key), now)
+                record = self._confirmed(key, seen.get(key), now)
                 if image_id in in_use and now > (float("-inf") if record.last_used is None else record.last_used):
-                    record = ImageRecord(record.first_detected, now)
+                    record = replace(record, last_used=now)
                 fresh[key] = record
             self._listed_at = {
                 known: max(now, self._listed_at.get(known, now)) if known in listed else self._listed_at[known]
@@ -83,6 +113,7 @@ class ImageRecords:
             }
             self._unconfirmed &= fresh.keys() - listed.keys()
             self._records = fresh
+            self._detected_at = max(now, self._detected_at)
             return dict(fresh)
 
     def forget(self, image_ids: Iterable[str]) -> None:
@@ -104,43 +135,25 @@ class ImageRecords:
             if key in self._unconfirmed or (key not in self._records and entries[image_id] == 1)
         ]
 
-    def _first_seen(self, image_id: str, now: float, wall_now: float) -> float | None:
-        seen = self._witness(image_id)
-        return None if seen is None else now - max(wall_now - seen, 0.0)
+    def _compare_clocks(self, monotonic: float, wall: float) -> None:
+        self._known_since = min(self._known_since, monotonic)
+        self._smallest_offset = min(self._smallest_offset, wall - monotonic)
 
     def _confirmed(self, key: str, witnessed: float | None, now: float) -> ImageRecord:
-        """The record of a listed image, a new one if it has none."""
+        """The record of a listed image, a new one if it has none. `witnessed`: on the monotonic clock."""
         known = self._records.get(key)
         if known is None:
-            return ImageRecord(now if witnessed is None else witnessed)
+            if witnessed is None:
+                return ImageRecord(now)
+            vouched = max(witnessed, self._known_since, self._detected_at)
+            return ImageRecord(vouched, first_listed=now) if vouched < now else ImageRecord(now)
         if key not in self._unconfirmed or witnessed is None or witnessed <= known.first_detected:
             return known
+        since = min(witnessed, now)
         last_used = known.last_used  # of the image that was there before this one was pulled?
-        return ImageRecord(witnessed, None if last_used is None or last_used < witnessed else last_used)
+        return ImageRecord(since, None if last_used is None or last_used < since else last_used, now)
 
 
 def _id_of(key: str) -> str:
     """The image id in the key of a record."""
     return key.partition(",")[0]
-
-
-def containerd_witness(image_filesystem: str) -> AgeWitness:
-    """The witness of a containerd whose snapshotter is in `image_filesystem` (as `ImageFsInfo` reports it).
-
-    The id of an image is the digest of its configuration, and containerd keeps that as a file of this name in the
-    content store beside the snapshotter. The later of modification and change time counts, so that a file
-    restored from a backup is not older than that. It only reads; a store of another layout has no witness.
-    """
-    blobs = os.path.join(os.path.dirname(image_filesystem), "io.containerd.content.v1.content", "blobs", "sha256")
-
-    def witness(image_id: str) -> float | None:
-        name = bare_hex(image_id)
-        if len(name) != 64 or not name.isalnum():
-            return None
-        try:
-            found = os.lstat(os.path.join(blobs, name))
-        except OSError:
-            return None
-        return max(found.st_mtime, found.st_ctime)
-
-    return witness

@@ -42,11 +42,12 @@ _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """The records of a file. `problem`: why there are none, as a sentence, else empty; `missing`: there is no file, as
-    at the first start."""
+    at the first start. `saved`: when they were saved, in monotonic and wall seconds; None if not in this boot."""
 
     records: Mapping[str, ImageRecord] = field(default_factory=dict)
     problem: str = ""
     missing: bool = False
+    saved: tuple[float, float] | None = None
 
 
 def current_boot_id() -> str:
@@ -85,7 +86,7 @@ class RecordFile:
     def load(self) -> Loaded:
         """What was saved, in times of the monotonic clock of this boot."""
         try:
-            records = records_from_json(self._read(), self._now())
+            records, saved = records_from_json(self._read(), self._now())
         except FileNotFoundError:
             return Loaded(problem=f"there is no state file {self._path} yet; images count as new", missing=True)
         except (OSError, ValueError) as error:  # ValueError: a path that holds a NUL
@@ -94,7 +95,7 @@ class RecordFile:
             return Loaded(problem=f"the state file {self._path} {error}; images count as new")
         with self._lock:
             self._on_disk, self._as_of = records, self._clock.monotonic()
-        return Loaded(records)
+        return Loaded(records, saved=None if saved is None else (saved.monotonic, saved.wall))
 
     def save(self, records: Mapping[str, ImageRecord]) -> str:
         """Saves the records, unless the same ones were saved or loaded within the last hour.

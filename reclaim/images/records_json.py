@@ -64,6 +64,7 @@ def records_json(records: Mapping[str, ImageRecord], saved: Moment) -> bytes:
         key: {
             "first_detected": wall(record.first_detected),
             "last_used": None if record.last_used is None else wall(record.last_used),
+            **({} if record.first_listed is None else {"first_listed": wall(record.first_listed)}),
         }
         for key, record in sorted(records.items())
         if _KEY.fullmatch(key)
@@ -82,8 +83,9 @@ def records_json(records: Mapping[str, ImageRecord], saved: Moment) -> bytes:
     return json.dumps(document, indent=1).encode() + b"\n"
 
 
-def records_from_json(text: bytes, now: Moment) -> dict[str, ImageRecord]:
-    """The records, in times of the monotonic clock of `now`. Raises NotRecords, whatever the bytes are."""
+def records_from_json(text: bytes, now: Moment) -> tuple[dict[str, ImageRecord], Moment | None]:
+    """The records, in times of the monotonic clock of `now`, and when they were saved, if in this boot. Raises
+    NotRecords, whatever the bytes are."""
     if len(text) > LARGEST_BYTES:
         raise NotRecords(f"is larger than {LARGEST_BYTES // 1024**2} MiB")
     try:
@@ -100,7 +102,8 @@ def records_from_json(text: bytes, now: Moment) -> dict[str, ImageRecord]:
     images = document.get("images")
     if not isinstance(images, dict):
         raise NotRecords("has no images")
-    return {key: _record(key, entry, saved, now) for key, entry in images.items()}
+    records = {key: _record(key, entry, saved, now) for key, entry in images.items()}
+    return records, saved if _same_boot(saved, now) else None
 
 
 def _moment(written: object) -> Moment:
@@ -117,20 +120,26 @@ def _record(key: str, entry: object, saved: Moment, now: Moment) -> ImageRecord:
         raise NotRecords("names an image by what is no image id")
     if not isinstance(entry, dict):
         raise NotRecords("has an image without its times")
+
+    def moment(time: object) -> float | None:
+        return None if time is None else now.monotonic - _age(_time(time), saved, now)
+
     first_detected = now.monotonic - _age(_time(entry.get("first_detected")), saved, now)
-    written = entry.get("last_used")
-    if written is None:
-        return ImageRecord(first_detected)
-    last_used = now.monotonic - _age(_time(written), saved, now)
-    return ImageRecord(min(first_detected, last_used), last_used)  # an image that was used was there
+    last_used, first_listed = moment(entry.get("last_used")), moment(entry.get("first_listed"))
+    was_there = first_detected if last_used is None else min(first_detected, last_used)  # an image that was used
+    return ImageRecord(was_there, last_used, first_listed)
 
 
 def _age(time: float, saved: Moment, now: Moment) -> float:
     """Seconds from a time in the text until now; at least 0."""
     at_save = max(saved.wall - time, 0.0)
-    if saved.boot_id and saved.boot_id == now.boot_id and now.monotonic >= saved.monotonic:
+    if _same_boot(saved, now):
         return at_save + now.monotonic - saved.monotonic
     return min(at_save, max(now.wall - time, 0.0))
+
+
+def _same_boot(saved: Moment, now: Moment) -> bool:
+    return bool(saved.boot_id) and saved.boot_id == now.boot_id and now.monotonic >= saved.monotonic
 
 
 def _time(value: object) -> float:

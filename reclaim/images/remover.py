@@ -143,7 +143,8 @@ class ImageRemover:
             raise self._failed
         began_at = self._clock.monotonic()
         try:
-            listing, answered_at = self._lister.refresh_containers(self._listing, self._index)
+            named_since = began_at if self._begun(pods) else None  # the kubelet may not have told of a new pod before
+            listing, answered_at = self._lister.refresh_containers(self._listing, self._index, named_since)
         except RuntimeUnavailable as error:
             self._failed, self._failed_at = error, began_at
             raise
@@ -156,8 +157,11 @@ class ImageRemover:
         """Whether the list is young enough, and of after the last pod began. `pods`: their directories now."""
         if self._starts is not None and (pods is None or self._starts.under_way):
             return self._began_at >= asked_at
-        begun = pods is not None and (self._pods is None or not pods <= self._pods)
-        return not begun and asked_at - self._read_at <= min(4 * self._cost_seconds, FRESH_SECONDS / 2)
+        return not self._begun(pods) and asked_at - self._read_at <= min(4 * self._cost_seconds, FRESH_SECONDS / 2)
+
+    def _begun(self, pods: Directories | None) -> bool:
+        """Whether one of these directories is new, or has changed, since the list."""
+        return pods is not None and (self._pods is None or not pods <= self._pods)
 
     def remove(self, verdict: Verdict) -> bool:
         """RemoveImage by whole id, never by name: by name one runtime drops all tags and another only one."""

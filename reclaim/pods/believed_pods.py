@@ -93,6 +93,10 @@ class BelievedPods:
         """As the source says."""
         return self.source.start_times()
 
+    def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
+        """As the source says, whether or not its directories are believed."""
+        return self.source.named_images(since)
+
     def _other(self, identity: RootIdentity | None) -> Doubt | None:
         """The doubt about directories that are not those on which belief was given."""
         if identity is None:

@@ -67,6 +67,10 @@ class KubeletDirectories:
             return self._in_time(self._start_times)
         return None
 
+    def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:  # noqa: ARG002 # the form of a PodSource
+        """None: directories name no images."""
+        return {}
+
     def gone(self, uid: str, on: RootIdentity | None = None) -> bool:
         """Whether `pods` is readable and contains no such entry. An invalid UID never counts as gone, and with `on`
         none in another directory."""

@@ -16,6 +16,9 @@ that a pod does not exist: right after a start of the kubelet it contains only s
 
 Each call reads both sources anew, with one exception that can only keep objects: after a late answer no request is sent
 for 10 s. A disk under pressure makes kubelets slow, and each request would delay the relief by the whole deadline.
+
+The list also names the images that pods need whose containers are not made yet. That only ever keeps an image, so what
+the last complete list named counts on while no list can be had, for each pod as long as it has a directory.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from reclaim.pods.pod_list import parse_pod_list
 from reclaim.pods.states import PodSource, PodState, PodStates, RootIdentity
 
 PAUSE_SECONDS = 10.0
+NAMED_SECONDS = 1.0  # how old the list may be that names images, as that of containers; and four times what it took
 
 
 class KubeletPods:
@@ -43,6 +47,9 @@ class KubeletPods:
         self._late = ""  # the problem until the next request is allowed
         self._ask_from = float("-inf")
         self._problem: str | None = None
+        self._images: Mapping[str, frozenset[str]] = {}  # by UID
+        self._read_at = float("-inf")
+        self._cost_seconds = 0.0
 
     @property
     def problem(self) -> str | None:
@@ -51,8 +58,10 @@ class KubeletPods:
 
     def pod_states(self) -> PodStates:
         """The pods of both sources now. Never raises; where `kubelet` is None, `problem` says why."""
+        asked_at = self._clock.monotonic()
         states, self._problem = self._read()
         self._known = states.kubelet or {}
+        self._read_at, self._cost_seconds = asked_at, self._clock.monotonic() - asked_at
         return states
 
     def gone(self, uid: str, on: RootIdentity | None = None) -> bool:
@@ -71,8 +80,18 @@ class KubeletPods:
         """From the directories: a pod has one before it has anything else."""
         return self._directories.start_times()
 
+    def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
+        """What specs name by the last complete list. The sources are read anew if that was before `since`; without it,
+        if it is more than 1 s ago and more than four times what it took."""
+        lately = self._clock.monotonic() - max(NAMED_SECONDS, 4 * self._cost_seconds)
+        if self._read_at < (lately if since is None else since):
+            self.pod_states()
+        return self._images
+
     def _read(self) -> tuple[PodStates, str | None]:
         states = self._directories.pod_states()
+        if states.present is not None:
+            self._images = {uid: named for uid, named in self._images.items() if uid in states.present}
         if states.present is None:
             return (
                 states,
@@ -88,4 +107,5 @@ class KubeletPods:
             return states, str(error)
         except KubeletAnswerError as error:
             return states, f"the kubelet's list of pods is not used: {error}"
+        self._images = pods.images
         return replace(states, kubelet=pods.states, sources_ready=pods.from_api_server), None

@@ -18,14 +18,17 @@ What the list proves:
   another pod has terminated.
 * *static*: of another source than the API server, by the annotation that the kubelet writes on every pod
   (`pkg/kubelet/types/pod_update.go`, IsStaticPod).
+* *images*: what a pod that has not terminated needs, whether or not a container was made of it yet: the images of all
+  containers in its spec, of its image volumes, and the ids in the statuses of its containers. A pod that is being
+  deleted still needs them.
 * *from_api_server*, that the API server has delivered its pods: only if one of them is listed. Right after a start the
   kubelet answers with static pods only, or with none (kubernetes/kubernetes#112119).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from reclaim.pods.kubelet_json import Field, KubeletAnswerError, parse_answer
 from reclaim.pods.states import PodState
@@ -33,6 +36,7 @@ from reclaim.pods.states import PodState
 CONFIG_SOURCE = "kubernetes.io/config.source"  # written by the kubelet on every pod (pkg/kubelet/config/config.go)
 API_SERVER = "api"
 ALIASES = ("kubernetes.io/config.hash", "kubernetes.io/config.mirror")
+CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 CONTAINER_STATUSES = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
 STATES = ("running", "terminated", "waiting")
 FINAL_PHASES = frozenset({"Succeeded", "Failed"})
@@ -40,10 +44,12 @@ FINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True, slots=True)
 class PodList:
-    """The pods that the kubelet knows, by UID and alias. `from_api_server`: at least one came from the API server."""
+    """The pods that the kubelet knows, by UID and alias. `from_api_server`: at least one came from the API server.
+    `images`: what those that have not terminated need, by UID; references as they are written."""
 
     states: Mapping[str, PodState]
     from_api_server: bool = False
+    images: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 def parse_pod_list(body: bytes) -> PodList:
@@ -57,6 +63,7 @@ def parse_pod_list(body: bytes) -> PodList:
         raise KubeletAnswerError("it is only a part of the list")
     own: dict[str, PodState] = {}
     aliases: dict[str, PodState] = {}
+    images: dict[str, frozenset[str]] = {}
     from_api_server = False
     for item in answer.get("items").elements():
         if item.get("kind").text() not in ("", "Pod"):
@@ -71,7 +78,10 @@ def parse_pod_list(body: bytes) -> PodList:
         from_api_server |= source == API_SERVER
         state = replace(_state(metadata, item.get("status")), static=source not in ("", API_SERVER))
         own[uid] = _may_still_run(own.get(uid, state), state)
-    return PodList({**aliases, **own}, from_api_server)
+        needed = frozenset(_images(item.get("spec"), item.get("status")))
+        if not state.terminated:
+            images[uid] = images.get(uid, frozenset()) | needed
+    return PodList({**aliases, **own}, from_api_server, images)
 
 
 def _state(metadata: Field, status: Field) -> PodState:
@@ -82,6 +92,17 @@ def _state(metadata: Field, status: Field) -> PodState:
         deleted=bool(metadata.get("deletionTimestamp").text()),
         evicted=phase == "Failed" and reason == "Evicted",
     )
+
+
+def _images(spec: Field, status: Field) -> Iterator[str]:
+    """The references of every image that a pod needs."""
+    named = [container.get("image") for kind in CONTAINERS for container in spec.get(kind).elements()]
+    named += [volume.get("image").get("reference") for volume in spec.get("volumes").elements()]
+    named += [container.get("imageID") for kind in CONTAINER_STATUSES for container in status.get(kind).elements()]
+    for reference in named:
+        text = reference.text().rpartition("://")[2]  # of an id: docker-pullable://
+        if text:
+            yield text
 
 
 def _may_run(container: Field) -> bool:

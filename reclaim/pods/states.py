@@ -169,6 +169,10 @@ class PodSource(Protocol):
     def start_times(self) -> Mapping[str, float] | None:
         """When each pod was started, wall seconds by UID; None where that cannot be told."""
 
+    def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
+        """What the specs of pods that have not terminated name, by UID, by the kubelet's list; without those of which
+        that is not known. Asked for at `since` (monotonic seconds) or later; None: lately. Never raises."""
+
 
 class PodStateProvider(Protocol):
     """The states of pods, for those who remove."""
@@ -194,3 +198,6 @@ class PodStateProvider(Protocol):
 
     def start_times(self) -> Mapping[str, float] | None:
         """When each pod was started, wall seconds by UID; None where that cannot be told."""
+
+    def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
+        """What the specs of pods that have not terminated name, as the source says; see there."""

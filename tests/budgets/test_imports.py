@@ -21,6 +21,8 @@ HOMES = {
         "reclaim/cri/messages.py",
         "reclaim/cri/cri_pb2.py",
         "reclaim/cri/cri_pb2.pyi",
+        "reclaim/cri/image_store_pb2.py",
+        "reclaim/cri/image_store_pb2.pyi",
         "reclaim/cri/leases_pb2.py",
         "reclaim/cri/leases_pb2.pyi",
         "eviction/drill/runtime/",

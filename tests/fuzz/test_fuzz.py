@@ -238,7 +238,7 @@ def test_records(inserted: bytes, start: int, end: int) -> None:
     """A valid text with a part replaced is refused in one sentence, or has only records of the past."""
     with fast():
         try:
-            found = records_from_json(GOOD_RECORDS[:start] + inserted + GOOD_RECORDS[end:], NOW)
+            found, _ = records_from_json(GOOD_RECORDS[:start] + inserted + GOOD_RECORDS[end:], NOW)
         except NotRecords as error:
             one_sentence(error)
             return

@@ -117,7 +117,6 @@ class SmallNode:
         self._nodes: list[Node] = []
         self._stands = False
         self.first_detected: dict[str, float] = {}
-        self._witnessed_ns = 0
         self.pause_id = self.add_image(PAUSE, 64 << 10)
         self.app_id = self.add_image(APP, MIB)
 
@@ -295,23 +294,13 @@ class SmallNode:
 
     def configuration(self, signal: Signal | None = None, above: int = 0, **fields: Any) -> str:
         """Path of a configuration file for the program, under which the images of now are old enough to be removed."""
-        store = self.image_disk / "io.containerd.content.v1.content" / "blobs" / "sha256"
-        store.mkdir(parents=True, exist_ok=True)
         own = (self.app_id, self.pause_id)  # the youngest
-        for image_id in sorted(self.images(), key=lambda each: (each in own, self.first_detected[each])):
-            self._witness(store / image_id.removeprefix("sha256:"))
+        known, now = self.runtime.images_created_at(), time.time()
+        for rank, image_id in enumerate(sorted(known, key=lambda each: (each not in own, -self.first_detected[each]))):
+            self.runtime.age(image_id, known[image_id] - (now - rank * 0.001))  # the program takes the age from there
         path = self._directory / f"reclaimd-{len(list(self._directory.glob('*.yaml')))}.yaml"
         given = self.fields(signal, above, **{"imageMinimumGCAge": "0s", **fields})
         return str(write_configuration(path, **given))
-
-    def _witness(self, file: Path) -> None:
-        """A file as containerd writes it at the pull, from which the program takes the age of an image. Each is
-        younger than the one before, which takes a tick of the kernel's clock."""
-        file.touch()
-        while file.stat().st_ctime_ns <= self._witnessed_ns:
-            time.sleep(0.001)
-            file.touch()
-        self._witnessed_ns = file.stat().st_ctime_ns
 
     def node(self, signal: Signal | None = None, above: int = 0, **options: Any) -> Node:
         """The product, assembled. Options are those of its constructor, and otherwise fields of the configuration."""

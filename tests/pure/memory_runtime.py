@@ -141,6 +141,7 @@ class MemoryPods:
     def __init__(self, *uids: str):
         self.uids = set(uids)
         self.begun: dict[str, float] = {}
+        self.named: frozenset[str] = frozenset()
         self.doubt: Doubt | None = None
 
     def pod_states(self) -> PodStates:
@@ -166,3 +167,7 @@ class MemoryPods:
     def start_times(self) -> Mapping[str, float]:
         """When each began, of those of which it is known."""
         return self.begun
+
+    def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
+        """What the specs of its pods name."""
+        return {"uid-named": self.named} if self.named else {}

@@ -23,6 +23,8 @@ from typing import Self
 
 import pytest
 
+from reclaim.images.records_file import current_boot_id
+from reclaim.images.records_json import Moment, records_json
 from tests.bundles import Bundle, made_bundle
 from tests.console_pages import Step, steps_of, with_outputs
 from tests.nodes.crowded_node import build_crowded_node
@@ -127,6 +129,16 @@ def node(make_node: NodeFactory) -> RealNode:
     return build_crowded_node(make_node(GIB // 2), image_bytes=6 << 20).node
 
 
+def remember_the_clocks(directory: Path) -> None:
+    """A state file without an image, saved an hour ago. On a node the process of containerd tells since when the clocks
+    are known; this root has a PID namespace of its own, in which it cannot be seen."""
+    directory.mkdir(mode=0o700)
+    saved = Moment(time.monotonic() - 3600.0, time.time() - 3600.0, current_boot_id())
+    file = directory / "images.json"
+    file.write_bytes(records_json({}, saved))
+    file.chmod(0o600)
+
+
 @contextmanager
 def operator_on(node: RealNode, bundle: Bundle, directory: Path) -> Iterator[Operator]:
     """At the prompt of the node, with the bundle and its checksum in the home directory."""
@@ -140,6 +152,7 @@ def operator_on(node: RealNode, bundle: Bundle, directory: Path) -> Iterator[Ope
     root = OwnRoot(directory / "root", shown)
     for path in (bundle.archive, bundle.archive.with_name(f"{bundle.archive.name}.sha256")):
         shutil.copy(path, root.path / "root")
+    remember_the_clocks(root.path / "var" / "lib" / "reclaimd")
     with Operator(root) as operator:
         assert operator.types(f"cd /root\n{KUBELET}") == []
         yield operator

@@ -23,7 +23,7 @@ from reclaim.cri import cri_pb2
 @dataclass(slots=True)
 class Image:
     """One image. `tags` and `digests` are full references; `layers` is in order, the lowest first; `runtime_handlers`
-    those that it was pulled for, the default one (empty) first."""
+    those that it was pulled for, the default one (empty) first. `created_at`: when it was pulled, wall seconds."""
 
     id: str
     tags: list[str]
@@ -31,6 +31,7 @@ class Image:
     layers: tuple[LayerSpec, ...]
     pinned: bool
     runtime_handlers: list[str] = field(default_factory=lambda: [""])
+    created_at: float = 0.0
 
     @property
     def layer_digests(self) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from eviction.drill.runtime.id_lookup import NotFoundError
 from eviction.drill.runtime.leases import LEASE_METHODS, LEASES_SERVICE, Leases, LeasesError
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.runtime.runtime import EmbeddedRuntime
-from reclaim.cri import cri_pb2
+from reclaim.cri import cri_pb2, image_store_pb2
 
 RUNTIME_SERVICE = "runtime.v1.RuntimeService"
 IMAGE_SERVICE = "runtime.v1.ImageService"
@@ -74,6 +74,7 @@ METHODS = (
     Method(IMAGE_SERVICE, "ImageFsInfo", cri_pb2.ImageFsInfoRequest, EmbeddedRuntime.image_fs_info),
 )
 
+IMAGE_STORE = "containerd.services.images.v1.Images"
 STREAMS = {"StreamContainers": "ListContainers", "StreamPodSandboxes": "ListPodSandbox", "StreamImages": "ListImages"}
 """The streaming counterparts of list calls: each message has one entry of the list."""
 
@@ -82,7 +83,7 @@ class EmbeddedServer:
     """Serves a runtime on a unix socket while its `with` block lasts, or from `start` to `stop`.
 
     `failpoints` has the faults of its methods. It survives a restart, and so does all state of the runtime. `leases`:
-    containerd's, which it serves if the dialect does.
+    containerd's, which it serves if the dialect does, and then its image store too.
     `socket_path` is at most 107 bytes long, in a directory that exists. It should not be on the filesystem under test:
     without a free inode no socket can be made.
     """
@@ -136,6 +137,8 @@ class EmbeddedServer:
         if self.runtime.dialect.serves_leases:
             lease_handlers = {name.removeprefix("Leases"): self._lease_handler(name) for name in LEASE_METHODS}
             server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(LEASES_SERVICE, lease_handlers),))
+            store_handlers = {"List": self._image_store_handler()}
+            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(IMAGE_STORE, store_handlers),))
         try:
             server.add_insecure_port(self.target)
             os.chmod(self.socket_path, 0o600)  # who can connect to the socket of a runtime is root on the node
@@ -212,6 +215,22 @@ class EmbeddedServer:
         return grpc.unary_unary_rpc_method_handler(
             serve,
             request_deserializer=request_type.FromString,
+            response_serializer=lambda answer: answer.SerializeToString(),
+        )
+
+    def _image_store_handler(self) -> grpc.RpcMethodHandler[Any, Any]:
+        """containerd's list of images by id, whatever the filter."""
+
+        def serve(_: Message, __: grpc.ServicerContext) -> Message:
+            answer = image_store_pb2.ListImagesResponse()
+            for name, at in self.runtime.images_created_at().items():
+                image = answer.images.add(name=name)
+                image.created_at.seconds, image.created_at.nanos = int(at), int(at % 1 * 1e9)
+            return answer
+
+        return grpc.unary_unary_rpc_method_handler(
+            serve,
+            request_deserializer=image_store_pb2.ListImagesRequest.FromString,
             response_serializer=lambda answer: answer.SerializeToString(),
         )
 

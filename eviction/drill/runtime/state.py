@@ -107,7 +107,7 @@ class RuntimeState:
                     self._store.release(acquired)
                 raise
             with self._lock:
-                self._images.put(image_id, tags, layers, pinned=pinned)
+                self._images.put(image_id, tags, layers, pinned=pinned).created_at = self._wall_clock()
         return image_id
 
     def tag_image(self, image_id: str, tag: str) -> None:
@@ -179,9 +179,13 @@ class RuntimeState:
         return written
 
     def age(self, object_id: str, seconds: float) -> None:
-        """Moves all times of a container or a sandbox into the past. Images have no time in CRI."""
+        """Moves all times of an object into the past; of an image that in containerd's image store, as CRI has none."""
         nanoseconds = round(seconds * 1e9)
         with self._lock:
+            image = self._images.get(object_id)
+            if image is not None:
+                image.created_at -= seconds
+                return
             if object_id in self._sandboxes:
                 self._sandboxes[object_id].created_at -= nanoseconds
                 return
@@ -189,6 +193,11 @@ class RuntimeState:
             container.created_at -= nanoseconds
             container.started_at -= nanoseconds if container.started_at else 0
             container.finished_at -= nanoseconds if container.finished_at else 0
+
+    def images_created_at(self) -> dict[str, float]:
+        """When each image was pulled, wall seconds by id: what containerd's image store tells."""
+        with self._lock:
+            return {image.id: image.created_at for image in self._images}
 
     def reboot(self) -> None:
         """What a runtime finds after a reboot: every sandbox NOTREADY, every container that ran EXITED with 255."""

@@ -52,7 +52,7 @@ def test_a_filesystem_without_a_thread_is_not_readable_until_there_is_one(tmp_pa
 def test_records_that_were_not_saved_for_want_of_a_thread_are_saved_later(tmp_path: Path) -> None:
     """A warning meanwhile; the file is there after the next save."""
     clock, out, path = SystemClock(), io.StringIO(), tmp_path / "state" / "images.json"
-    records = ImageRecords(lambda _: None, seed={"sha256:" + "a" * 64: ImageRecord(clock.monotonic())})
+    records = ImageRecords(seed={"sha256:" + "a" * 64: ImageRecord(clock.monotonic())})
     saver = ImageRecordsSaver(records, RecordFile(str(path), clock), Log(clock.wall, stream=out))
     with no_thread_starts():
         saver.save()

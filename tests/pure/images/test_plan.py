@@ -180,6 +180,28 @@ def test_what_the_runtime_resolves_is_in_use() -> None:
     assert images_in_use(listing).by_containers == {APP.id}
 
 
+@pytest.mark.parametrize(
+    "reference",
+    ["app", "docker.io/app:1", "app:other@" + DIGEST, "elsewhere.example/app@" + DIGEST, APP.id, "alias"],
+)
+def test_what_the_spec_of_a_pod_names_is_in_use(reference: str) -> None:
+    """In every form that a container may name it in; the kubelet knows that itself by its containers only."""
+    apps = (APP._replace(repo_tags=("docker.io/library/app:1", "docker.io/library/app:latest")), UNUSED, PAUSE)
+    named = frozenset({reference})
+    listing = Listing(apps, sandbox_image_references=KNOWN, named_images=named, resolved={"alias": APP.id})
+    made = plan(listing)
+    assert removed(made) == [UNUSED.id]
+    assert rules(made)[APP.id] == (Reason.IN_USE, Rule.GUARD)
+
+
+@pytest.mark.parametrize("reference", ["later:1", "app@sha256:" + "e" * 64, "sha256:" + "e" * 64])
+def test_what_a_spec_names_and_no_image_has_is_not_pulled_yet(reference: str) -> None:
+    """It keeps no image, whether or not the runtime was asked about it."""
+    for resolved in ({}, {reference: None}):
+        listing = Listing((UNUSED, PAUSE), sandbox_image_references=KNOWN, resolved=resolved)
+        assert plan(replace(listing, named_images=frozenset({reference}))) == plan(listing)
+
+
 def test_a_pinned_image_is_kept() -> None:
     """And a pin shows which image the sandboxes need."""
     made = plan(Listing(images=(PAUSE._replace(pinned=True), UNUSED)))
@@ -202,6 +224,15 @@ def test_the_minimum_age_is_inclusive(known_seconds: float, goes: bool, wait_sec
     made = plan(Listing((UNUSED, PAUSE), sandbox_image_references=KNOWN), {UNUSED.id: record})
     assert (UNUSED.id in removed(made)) is goes
     assert made.eligible_in_seconds == wait_seconds
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(("listed_seconds", "rule"), [(0.0, Rule.GUARD), (119.0, Rule.GUARD), (120.0, Rule.KUBELET)])
+def test_an_age_that_only_the_runtime_tells_is_not_the_kubelets(listed_seconds: float, rule: Rule) -> None:
+    """The kubelet counts from its own first list, which may be no older than ours: it might keep the image still."""
+    record = ImageRecord(0.0, first_listed=NOW - listed_seconds)
+    (verdict,) = plan(Listing((UNUSED, PAUSE), sandbox_image_references=KNOWN), {UNUSED.id: record}).remove
+    assert (verdict.reason, verdict.rule) == (Reason.UNUSED, rule)
 
 
 def test_an_image_without_a_record_is_seen_for_the_first_time() -> None:

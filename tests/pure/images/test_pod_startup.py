@@ -182,6 +182,21 @@ def test_a_directory_without_a_sandbox_is_a_pod_that_is_being_made() -> None:
     assert old.wait_seconds() == 0.0
 
 
+def test_a_pod_whose_spec_the_kubelet_has_told_is_not_waited_for() -> None:
+    """What it needs is known, whichever part of it is new."""
+    node = Node()
+    node.pods.named = frozenset({"app:1"})
+    (uid,) = node.pods.named_images()
+    node.pods.begun[uid] = NOW
+    node.sandbox_comes_up("new", 0.0, occupied=False)
+    node.runtime.sandboxes["new"] = node.runtime.sandboxes["new"]._replace(pod_uid=uid)
+    node.runtime.hold(container("first", sandbox_id="new", attempt=0, age_seconds=0.0)._replace(pod_uid=uid))
+    assert node.wait_seconds() == 0.0
+    assert not node.starts.under_way
+    node.pods.named = frozenset()
+    assert node.wait_seconds() == pytest.approx(HOLD_OFF)
+
+
 @pytest.mark.parametrize(("attempt", "wait"), [(0, 0.75), (1, 0.0)])
 def test_the_next_container_comes_right_after_the_first_run_of_one(attempt: int, wait: float) -> None:
     """The sandbox is old, and its first container is new: there may be a second. A restart says nothing of that."""

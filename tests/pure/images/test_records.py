@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,7 +13,7 @@ from reclaim.execution.executor import Executor
 from reclaim.execution.stages import never_relieved
 from reclaim.functions import Collector, Policies, ReclaimContext
 from reclaim.images.plan import ImageGCPolicy
-from reclaim.images.records import ImageRecords, containerd_witness
+from reclaim.images.records import ImageRecords
 from reclaim.pod_logs.names import LogPaths
 from reclaim.types import ImageRecord, Reason, Result
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
@@ -82,41 +80,111 @@ def test_each_runtime_handler_of_one_id_has_a_record() -> None:
     assert records.records == {}
 
 
+def telling(*witnessed: tuple[str, float], earlier: tuple[float, float] | None = (9000.0, -4000.0)) -> ImageRecords:
+    """Records with a witness of these ids and wall times. The clocks are known since 9000 s before the first
+    look: at a wall time of 5000 s nobody has set them since."""
+    return ImageRecords(witness=lambda: dict(witnessed), earlier=lambda: earlier)
+
+
 @pytest.mark.regression
 def test_a_witness_of_an_id_says_nothing_of_an_entry_that_is_added_to_it() -> None:
     """It has seen the first pull; the one for another runtime handler is new, whether or not the first is still there.
     Of two that are seen for the first time together neither is known to be the old one."""
-    records = ImageRecords(witness=lambda _: 4000.0)
+    records = telling((ONE, 4000.0), (TWO, 4000.0))
     records.update([image(1)], NONE, 100.0, 5000.0)
     assert records.update([image(1), KATA], NONE, 200.0, 5100.0)[f"{ONE},kata"] == ImageRecord(200.0)
     records.update([image(2)], NONE, 300.0, 5200.0)
     others = [image(2)._replace(runtime_handler="kata")]
     assert records.update(others, NONE, 400.0, 5300.0) == {f"{TWO},kata": ImageRecord(400.0)}
-    together = ImageRecords(witness=lambda _: 4000.0).update([image(1), KATA], NONE, 100.0, 5000.0)
+    together = telling((ONE, 4000.0)).update([image(1), KATA], NONE, 100.0, 5000.0)
     assert together == {ONE: ImageRecord(100.0), f"{ONE},kata": ImageRecord(100.0)}
 
 
 @pytest.mark.parametrize(
-    ("witnessed", "first_detected"), [(None, 100.0), (4000.0, -900.0), (5000.0, 100.0), (9000.0, 100.0)]
+    ("witnessed", "record"),
+    [
+        (None, ImageRecord(100.0)),
+        (4000.0, ImageRecord(-900.0, first_listed=100.0)),
+        (5000.0, ImageRecord(100.0)),
+        (9000.0, ImageRecord(100.0)),
+    ],
 )
-def test_a_witness_makes_an_image_as_old_as_it_provably_is(witnessed: float | None, first_detected: float) -> None:
-    """There for 1000 s, it was first seen 1000 s ago; a time in the future makes it no younger than now."""
-    records = ImageRecords(witness=lambda _: witnessed)
-    assert records.update([image(1)], NONE, 100.0, 5000.0) == {ONE: ImageRecord(first_detected)}
+def test_a_witness_makes_an_image_as_old_as_it_provably_is(witnessed: float | None, record: ImageRecord) -> None:
+    """There for 1000 s, though listed only now; a time in the future makes it no younger than now."""
+    records = telling() if witnessed is None else telling((ONE, witnessed))
+    assert records.update([image(1)], NONE, 100.0, 5000.0) == {ONE: record}
 
 
-def test_a_witness_is_asked_once_for_each_image() -> None:
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    ("earlier", "first_detected"),
+    [
+        (None, 100.0),  # nobody knows what the wall clock showed before
+        ((600.0, 4400.0), -500.0),  # known for 600 s, in which it was not set: there for those
+        ((9000.0, -4000.0), -800.0),  # known for longer than the image is there, by the wall clock
+        ((9000.0, -4600.0), -200.0),  # 10 min ahead since: it was pulled 5 min ago, or 15
+        ((9000.0, -7600.0), 100.0),  # an hour ahead since: pulled just now, for all that is known
+        ((9000.0, -400.0), -800.0),  # set back since: pulled 15 min ago at least
+        ((50.0, -1e9), 100.0),  # a clock that began in 1938
+    ],
+)
+def test_a_witness_counts_as_far_as_the_monotonic_clock_can_vouch_for_it(
+    earlier: tuple[float, float] | None, first_detected: float
+) -> None:
+    """An image was pulled at 4100 s of the wall clock, and is listed first at 5000 s."""
+    found = telling((ONE, 4100.0), earlier=earlier).update([image(1)], NONE, 100.0, 5000.0)
+    assert found[ONE].first_detected == first_detected
+
+
+@pytest.mark.regression
+def test_a_clock_that_is_set_forward_makes_no_pulled_image_old() -> None:
+    """Between two detections an image is pulled and the clock jumps ahead by an hour; later it is set back."""
+    records = telling((ONE, 5030.0), (TWO, 5030.0), earlier=None)
+    records.update([], NONE, 100.0, 5000.0)
+    assert records.update([image(1)], NONE, 160.0, 8660.0) == {ONE: ImageRecord(130.0, first_listed=160.0)}
+    assert records.update([image(1), image(2)], NONE, 220.0, 5120.0)[TWO] == ImageRecord(160.0, first_listed=220.0)
+
+
+@pytest.mark.regression
+def test_what_was_missing_in_the_detection_before_is_no_older_than_that() -> None:
+    """Whatever its witness says: the clock was wrong for a moment when it was pulled."""
+    records = telling((ONE, 1000.0))
+    records.update([image(2)], NONE, 100.0, 5000.0)
+    assert records.update([image(1)], NONE, 160.0, 5060.0) == {ONE: ImageRecord(100.0, first_listed=160.0)}
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(("saved", "first_detected"), [((-500.0, 4400.0), -500.0), ((-500.0, 800.0), 100.0)])
+def test_the_clocks_at_the_save_vouch_for_a_pull_since(saved: tuple[float, float], first_detected: float) -> None:
+    """The file of records is of this boot: since then the clock was not set, or an hour ahead."""
+    records = telling((ONE, 4000.0), earlier=None)
+    records.restore({TWO: ImageRecord(-800.0)}, saved)
+    found = records.update([image(1), image(2)], NONE, 100.0, 5000.0)
+    assert (found[ONE].first_detected, found[TWO].first_detected) == (first_detected, -800.0)
+
+
+def test_a_use_changes_nothing_of_when_an_image_was_listed() -> None:
+    """Nor does another detection."""
+    records = telling((ONE, 4000.0))
+    records.update([image(1)], NONE, 100.0, 5000.0)
+    expected = ImageRecord(-900.0, 200.0, first_listed=100.0)
+    assert records.update([image(1)], frozenset({ONE}), 200.0, 5100.0) == {ONE: expected}
+    assert expected.listed_since == 100.0
+
+
+def test_a_witness_is_asked_only_where_a_record_is_missing() -> None:
     """What is known by record needs no witness."""
-    asked: list[str] = []
+    asked = 0
 
-    def witness(asked_id: str) -> float | None:
-        asked.append(asked_id)
-        return None
+    def witness() -> dict[str, float]:
+        nonlocal asked
+        asked += 1
+        return {}
 
     records = ImageRecords(witness)
     for now in (1.0, 2.0, 3.0):
         records.update([image(1), image(2)], NONE, now, 0.0)
-    assert asked == [ONE, TWO]
+    assert asked == 1
 
 
 def test_a_copy_of_the_records_is_given_out() -> None:
@@ -147,10 +215,10 @@ def test_a_look_that_began_earlier_forgets_nothing_and_sets_nothing_back() -> No
 
 def test_a_record_that_a_late_look_confirmed_is_not_forgotten_by_an_earlier_one() -> None:
     """An old image, seen at 300 s, is missing in a list of 250 s: that list is not the newest word."""
-    records = ImageRecords(witness=lambda _: 0.0)
+    records = telling((ONE, 0.0), earlier=(1000.0, 0.0))
     records.update([image(1)], NONE, 300.0, 1000.0)
     records.update([image(1)], NONE, 200.0, 900.0)
-    assert records.update([], NONE, 250.0, 950.0) == {ONE: ImageRecord(-700.0)}
+    assert records.update([], NONE, 250.0, 950.0) == {ONE: ImageRecord(-700.0, first_listed=300.0)}
     assert records.update([], NONE, 301.0, 1001.0) == {}
 
 
@@ -174,16 +242,16 @@ def test_what_this_process_knows_is_not_overwritten_by_what_is_brought_back() ->
     [
         (None, ImageRecord(-500.0, -100.0)),
         (4000.0, ImageRecord(-500.0, -100.0)),  # there for 1000 s: not younger than remembered
-        (4700.0, ImageRecord(-290.0, -100.0)),  # there for 300 s, used 110 s ago
-        (4950.0, ImageRecord(-40.0, None)),  # pulled 50 s ago: the use was another image's
-        (9000.0, ImageRecord(10.0, None)),  # in the future: as young as can be
+        (4700.0, ImageRecord(-290.0, -100.0, 10.0)),  # there for 300 s, used 110 s ago
+        (4950.0, ImageRecord(-40.0, None, 10.0)),  # pulled 50 s ago: the use was another image's
+        (9000.0, ImageRecord(10.0, None, 10.0)),  # in the future: as young as can be
     ],
 )
 def test_what_was_brought_back_is_no_older_than_the_witness_says(
     witnessed: float | None, expected: ImageRecord
 ) -> None:
     """It may have been removed and pulled again while no process detected images."""
-    records = ImageRecords(witness=lambda _: witnessed)
+    records = ImageRecords(witness=lambda: {} if witnessed is None else {ONE: witnessed})
     records.restore({ONE: ImageRecord(-500.0, -100.0)})
     assert records.update([image(1)], NONE, 10.0, 5000.0) == {ONE: expected}
     assert records.update([image(1)], NONE, 20.0, 5000.0) == {ONE: expected}  # asked once
@@ -245,33 +313,3 @@ def test_times_never_lie_in_the_future(detections: list[tuple[frozenset[int], fr
         found = records.update([image(n) for n in listed], frozenset(map(image_id, used)), now, 0.0)
         assert found.keys() == {image_id(n) for n in listed}
         assert all(record.first_detected <= (record.last_used or now) <= now for record in found.values())
-
-
-def store(tmp_path: Path) -> tuple[str, Path]:
-    """A containerd root: the snapshotter's path, and the directory of blobs beside it."""
-    blobs = tmp_path / "io.containerd.content.v1.content" / "blobs" / "sha256"
-    blobs.mkdir(parents=True)
-    return str(tmp_path / "io.containerd.snapshotter.v1.overlayfs"), blobs
-
-
-def test_containerd_testifies_by_the_file_of_the_image_configuration(tmp_path: Path) -> None:
-    """The later of modification and change time counts: a file from a backup is not older than its return."""
-    image_filesystem, blobs = store(tmp_path)
-    blob = blobs / ONE.removeprefix("sha256:")
-    blob.write_text("{}")
-    os.utime(blob, (1.0, 1.0))
-    assert containerd_witness(image_filesystem)(ONE) == blob.lstat().st_ctime
-
-
-@pytest.mark.parametrize(
-    "hostile", ["", "../../etc/passwd", "sha256:../" + "a" * 61, "a" * 63, "a/" * 32, "sha256:" + "." * 64]
-)
-def test_what_is_no_id_has_no_witness(tmp_path: Path, hostile: str) -> None:
-    """No path is made of a text that the runtime supplied unless it is 64 plain characters."""
-    image_filesystem, _ = store(tmp_path)
-    assert containerd_witness(image_filesystem)(hostile) is None
-
-
-def test_a_store_of_another_shape_has_no_witness(tmp_path: Path) -> None:
-    """Beside another runtime nothing is known, and images are young."""
-    assert containerd_witness(str(tmp_path / "overlay"))(ONE) is None

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.images.records_json import LARGEST_BYTES, Moment, NotRecords, records_from_json, records_json
+from reclaim.images import records_json as json_of
+from reclaim.images.records_json import LARGEST_BYTES, Moment, NotRecords, records_json
 from reclaim.types import ImageRecord
 from tests.pure.values import image_id
 
@@ -22,6 +23,11 @@ ONE, TWO = image_id(1), image_id(2)
 SAVED = Moment(monotonic=50_000.0, wall=1_800_000_000.0, boot_id="boot-1")
 RECORDS = {ONE: ImageRecord(40_000.0, 49_000.0), TWO: ImageRecord(-5 * DAY)}
 TEXT = records_json(RECORDS, SAVED)
+
+
+def records_from_json(text: bytes, now: Moment) -> dict[str, ImageRecord]:
+    """The records alone."""
+    return json_of.records_from_json(text, now)[0]
 
 
 def ages(records: dict[str, ImageRecord], now: float) -> dict[str, tuple[float, float | None]]:
@@ -55,6 +61,26 @@ def test_the_record_of_a_runtime_handler_survives() -> None:
     """Its key is the id and the handler; a handler of an unknown shape is left out."""
     records = {f"{ONE},kata-clh": ImageRecord(40_000.0), f"{ONE},a b": ImageRecord(40_000.0)}
     assert records_from_json(records_json(records, SAVED), SAVED) == {f"{ONE},kata-clh": ImageRecord(40_000.0)}
+
+
+def test_when_an_image_was_listed_first_survives() -> None:
+    """Beside an older age that the runtime told."""
+    records = {ONE: ImageRecord(40_000.0, first_listed=45_000.0)}
+    assert records_from_json(records_json(records, SAVED), SAVED) == records
+
+
+@pytest.mark.parametrize(
+    ("now", "known"),
+    [
+        (replace(SAVED, monotonic=60_000.0), True),
+        (replace(SAVED, boot_id="boot-2"), False),
+        (replace(SAVED, boot_id=""), False),
+        (replace(SAVED, monotonic=40_000.0), False),
+    ],
+)
+def test_the_moment_of_the_save_is_known_in_the_same_boot(now: Moment, known: bool) -> None:
+    """In another one its monotonic time means nothing."""
+    assert json_of.records_from_json(TEXT, now)[1] == (SAVED if known else None)
 
 
 def test_times_in_the_text_are_wall_time() -> None:

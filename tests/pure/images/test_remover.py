@@ -26,13 +26,32 @@ class Node:
 
     def images(self) -> ImageRemover:
         """The remover of images, made with the lists of this moment."""
-        lister = Lister(self.runtime, self.runtime, self.clock)
+        lister = Lister(self.runtime, self.runtime, self.clock, self.pods.named_images)
         return ImageRemover(self.runtime, lister, lister.everything(), self.clock)
 
 
 def test_an_image_that_nothing_uses_may_go() -> None:
     """As of a list of containers that was asked for at 50 s."""
     assert Node().images().check(UNUSED) == Ready(50.0)
+
+
+def test_an_image_that_the_spec_of_a_new_pod_names_is_kept() -> None:
+    """The pod came between plan and removal, and has no container yet; of another image nothing is known."""
+    node = Node()
+    remover = node.images()
+    node.pods.named = frozenset({"app:1", "not-pulled-yet:1"})
+    assert remover.check(UNUSED) == Refused(Reason.IN_USE, Result.IN_USE)
+    assert isinstance(remover.check(UNUSED._replace(id=image_id(2))), Ready)
+
+
+def test_an_image_that_has_got_the_name_in_a_spec_is_kept() -> None:
+    """The kubelet pulls by a new name what is there already: only its status tells, the list is from before."""
+    node = Node()
+    node.pods.named = frozenset({"renamed:1"})
+    remover = node.images()
+    assert isinstance(remover.check(UNUSED), Ready)
+    node.runtime.hold(image(1, "app:1", "renamed:1"))
+    assert remover.check(UNUSED) == Refused(Reason.IN_USE)
 
 
 @pytest.mark.parametrize("state", ContainerState)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -265,6 +266,10 @@ class Source:
 
     def start_times(self) -> dict[str, float]:
         """They have no times."""
+        return {}
+
+    def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
+        """They name none."""
         return {}
 
 

@@ -23,6 +23,7 @@ class Kubelet:
     def __init__(self, **phases: str):
         self.phases = phases
         self.source = "api"
+        self.image = ""
         self.failure: KubeletUnavailable | None = None
         self.body: bytes | None = None
         self.asked = 0
@@ -34,7 +35,11 @@ class Kubelet:
             raise self.failure
         annotations = {"kubernetes.io/config.source": self.source}
         items = [
-            {"metadata": {"uid": uid, "annotations": annotations}, "status": {"phase": phase}}
+            {
+                "metadata": {"uid": uid, "annotations": annotations},
+                "spec": {"containers": [{"image": self.image}]},
+                "status": {"phase": phase},
+            }
             for uid, phase in self.phases.items()
         ]
         return self.body or json.dumps({"kind": "PodList", "apiVersion": "v1", "items": items}).encode()
@@ -187,6 +192,47 @@ def test_an_invalid_uid_is_not_gone_right_before_a_removal(tmp_path: Path, uid: 
     assert not node.pods.gone(uid)
 
 
+def named_by(node: Node, since: float | None = None) -> set[str]:
+    """What the specs of all its pods name."""
+    return {image for images in node.pods.named_images(since).values() for image in images}
+
+
+@pytest.mark.parametrize("how", ["away", "late", "garbage"])
+def test_what_the_last_list_named_counts_while_none_can_be_had(tmp_path: Path, how: str) -> None:
+    """It only keeps images: for each pod as long as it has a directory, and until the next list."""
+    node = Node(tmp_path, "web", "other", web="Pending", other="Pending")
+    node.kubelet.image = "app:1"
+    assert named_by(node) == {"app:1"}
+    node.kubelet.failure = KubeletUnavailable(how, late=how == "late") if how != "garbage" else None
+    node.kubelet.body = b"{"
+    node.clock.step(60.0)
+    assert not node.pods.pod_states().known
+    assert named_by(node) == {"app:1"}
+    (node.root / "pods" / "web").rmdir()
+    node.clock.step(60.0)
+    assert named_by(node) == {"app:1"}, "the other pod needs it too"
+    (node.root / "pods" / "other").rmdir()
+    node.clock.step(60.0)
+    assert named_by(node) == set()
+
+
+def test_a_list_tells_for_a_second_what_specs_name(tmp_path: Path) -> None:
+    """Then it is read anew, and at once where it must be later than a given moment."""
+    node = Node(tmp_path, "web", web="Pending")
+    node.pods.pod_states()
+    node.kubelet.image = "app:1"
+    assert named_by(node) == set()
+    assert node.kubelet.asked == 1
+    node.clock.step(0.5)
+    assert named_by(node, since=node.clock.monotonic()) == {"app:1"}
+    node.kubelet.phases = {"web": "Succeeded"}
+    node.clock.step(1.0)
+    assert named_by(node) == {"app:1"}
+    node.clock.step(0.1)
+    assert named_by(node) == set()
+    assert node.kubelet.asked == 3
+
+
 uids = st.sampled_from(["one", "two", "three", "four"])
 
 
@@ -234,4 +280,8 @@ class Directories:
 
     def start_times(self) -> Mapping[str, float]:
         """They have no times."""
+        return {}
+
+    def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
+        """They name none."""
         return {}

@@ -106,6 +106,72 @@ def test_what_a_pod_is(item: dict[str, Any], state: PodState) -> None:
     assert parse_pod_list(listed(item)).states == {UID: state}
 
 
+SPEC = {
+    "initContainers": [
+        {"name": "migrate", "image": "migrate:1"},
+        {"name": "mesh", "image": "mesh", "restartPolicy": "Always"},
+    ],
+    "containers": [{"name": "app", "image": "registry.example/app@sha256:" + "a" * 64}, {"name": "unset"}],
+    "ephemeralContainers": [{"name": "debug", "image": "busybox"}],
+    "volumes": [{"name": "model", "image": {"reference": "model:2"}}, {"name": "tmp", "emptyDir": {}}],
+}
+STATUSES: dict[str, Any] = {
+    "containerStatuses": [
+        {**RUNNING, "imageID": "registry.example/app@sha256:" + "b" * 64},
+        {**NEVER_RAN, "imageID": ""},
+    ],
+    "initContainerStatuses": [{**ENDED, "imageID": "docker-pullable://sha256:" + "c" * 64}],
+}
+NEEDED = frozenset(
+    {
+        *("migrate:1", "mesh", "registry.example/app@sha256:" + "a" * 64, "busybox", "model:2"),
+        *("registry.example/app@sha256:" + "b" * 64, "sha256:" + "c" * 64),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("item", "needed"),
+    [
+        (pod("Pending", **STATUSES), NEEDED),
+        (pod("Running", **STATUSES, metadata=DELETED), NEEDED),
+        (annotated(UID, source="file", hash=UID) | {"status": STATUSES}, NEEDED),  # a static pod without a mirror yet
+        (pod("Failed", **STATUSES), NEEDED),  # a container of it still runs
+        (pod("Failed", ENDED), None),
+        (pod("Succeeded", ENDED, metadata=DELETED), None),
+    ],
+)
+def test_a_pod_needs_what_its_spec_names_until_it_has_terminated(
+    item: dict[str, Any], needed: frozenset[str] | None
+) -> None:
+    """All its containers, also those that are still to start, its image volumes, and the ids that its statuses name."""
+    found = parse_pod_list(listed({**item, "spec": SPEC})).images
+    assert found == ({} if needed is None else {UID: needed})
+
+
+@pytest.mark.parametrize(
+    ("spec", "where"),
+    [
+        ("none", "spec is not an object"),
+        ({"containers": {}}, "spec.containers is not a list"),
+        ({"initContainers": [None]}, "spec.initContainers[0] is null"),
+        ({"ephemeralContainers": ["debug"]}, "spec.ephemeralContainers[0] is not an object"),
+        ({"containers": [{"image": 1}]}, "spec.containers[0].image is not a text"),
+        ({"volumes": [{"image": "model:2"}]}, "spec.volumes[0].image is not an object"),
+        ({"volumes": [{"image": {"reference": []}}]}, "spec.volumes[0].image.reference is not a text"),
+    ],
+)
+def test_a_spec_that_cannot_be_read_makes_the_list_unusable(spec: object, where: str) -> None:
+    """The image that it does not tell would look unused."""
+    assert refusal(listed(pod(), {**pod("Succeeded"), "spec": spec})) == f"items[1].{where}"
+
+
+def test_an_image_is_needed_as_long_as_one_of_two_entries_of_a_pod_needs_it() -> None:
+    """A UID that is listed twice, once as terminated."""
+    both = ({**pod("Succeeded", ENDED), "spec": SPEC}, {**pod("Pending"), "spec": {"containers": [{"image": "app:1"}]}})
+    assert parse_pod_list(listed(*both)).images == {UID: {"app:1"}}
+
+
 def test_a_static_pod_is_known_by_the_uid_that_containers_carry() -> None:
     """That is its own hash, and an annotation of its mirror in the API, which has another UID."""
     static = annotated(HASH, ENDED, phase="Succeeded", source="file", hash=HASH)

@@ -122,7 +122,7 @@ def test_kept_objects_are_counted_by_reason() -> None:
     image = GOING._replace(action=Action.KEEP, reason=Reason.IN_USE)
     head, first, second = counts_table([Outcome(STAYING), *[Outcome(image)] * 2])
     assert head.split() == ["COUNT", "KIND", "SIZE", "REASON", "RULE", "IN", "WORDS"]
-    assert first.split() == ["2", "image", "2.0MiB", "in_use", "kubelet", "a", "container", "uses", "it"]
+    assert first.split() == ["2", "image", "2.0MiB", "in_use", "kubelet", "a", "pod", "uses", "it"]
     assert second.split() == ["1", "container", "-", "running", "kubelet", "is", "running"]
 
 
