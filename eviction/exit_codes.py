@@ -1,12 +1,13 @@
 """What the end of a command says to a script; `eviction/README.md` has the table.
 
 0 as asked; 1 pressure remains, a threshold is met, or an expectation failed; 2 usage or configuration; 3 the runtime
-cannot be reached; 4 a reading is unavailable; 71 threads or descriptors that a pass needs cannot be made (EX_OSERR of
-sysexits.h); 75 another instance holds the node.
+cannot be reached; 4 a reading is unavailable; 6 `reclaim` removed nothing, as an operator has paused it; 71 threads or
+descriptors that a pass needs cannot be made (EX_OSERR of sysexits.h); 75 another instance holds the node.
 """
 
 from __future__ import annotations
 
 EXIT_OK, EXIT_NOT_RELIEVED, EXIT_USAGE, EXIT_RUNTIME, EXIT_READING, EXIT_HELD = 0, 1, 2, 3, 4, 75
+EXIT_PAUSED = 6
 EXIT_NO_RESOURCES = 71
 EXIT_INTERRUPTED = 130  # a shell's word for SIGINT

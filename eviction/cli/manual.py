@@ -23,6 +23,7 @@ EXITS = (
     ("2", "usage or configuration, with one sentence that names the file, the field and what is allowed"),
     ("3", "the runtime or the daemon cannot be reached"),
     ("4", "a reading is unavailable"),
+    ("6", "an operator has paused removals, so reclaim did nothing although there is pressure"),
     ("71", "threads or descriptors that a pass needs cannot be made"),
     ("75", "another instance holds the node"),
 )
@@ -40,6 +41,7 @@ PLACES = (
     ("/var/lib/kubelet/config.yaml", "the kubelet's configuration, read only"),
     ("/run/reclaimd/control.sock", "where status and top ask the daemon"),
     ("/var/lib/reclaimd/images.json", "when each image was first seen and last used"),
+    ("/var/lib/reclaimd/images.json.pause", "a pause, so that it outlives the daemon"),
     ("/var/lib/reclaimd/history", "every pass and every removal of the last weeks"),
 )
 

@@ -25,6 +25,7 @@ from eviction.cli.progress import Progress
 from eviction.cli.standalone import observe
 from eviction.cli.termination import block_termination, on_signals
 from eviction.configuration.effective import Configuration
+from eviction.control.pause_file import PauseFile
 from eviction.control.reclaim import ReclaimOptions, ReclaimRefused, read_options, respond
 from eviction.node.node import DRAIN_SECONDS, Node
 from eviction.reporting.pass_record import Pass
@@ -49,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0 relieved or nothing to do, 1 pressure remains, 3 runtime unreachable, 4 reading unavailable."""
+    """Exit 0 relieved or nothing to do, 1 pressure remains, 3 runtime unreachable, 4 reading unavailable, 6 paused."""
     configuration = configuration_of(arguments)
     options = _options(arguments, configuration)
     block_termination()
@@ -58,6 +59,10 @@ def run(arguments: argparse.Namespace) -> int:
     ended: list[Outcome] = []
     with closing(Node(configuration, dry_run=options.dry_run, stopping=stopping)) as node:
         node.on_parked_ended = ended.append
+        if not (options.now or options.dry_run):
+            unknown = PauseFile(configuration.state_file, node.clock).restore(node.pause)
+            if unknown:
+                mention(unknown)
         if node.endpoint.found:
             mention(node.endpoint.remark)
         problem, observations, decision = observe(node)

@@ -16,6 +16,7 @@ from eviction.cli.termination import block_reload, block_termination, on_signals
 from eviction.configuration.effective import Configuration
 from eviction.control.check import check_for_client
 from eviction.control.pause import pause_for_client
+from eviction.control.pause_file import PauseFile
 from eviction.control.socket import ControlServer, ControlUnavailable, Conversation
 from eviction.daemon.ballast import BallastKeepers
 from eviction.daemon.endpoints import DaemonEndpoints, within_watchdog
@@ -71,6 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
     saver.load()
     started, now = node.clock.monotonic(), node.clock.monotonic
     hold_off = Holds(HoldOff(configuration.hold_off_seconds, started, now, kubelet_health.healthy), node.pause)
+    pause_file = PauseFile(configuration.state_file, node.clock)
+    pause_problem = pause_file.restore(node.pause)
     events, finish_events = start_events(configuration, log, node)
     history = HistoryRecorder(configuration.history_file, configuration.history_size_bytes, node.clock, log.warning)
     endpoints = DaemonEndpoints(node, hold_off, log, notifier, lambda: history.counts)
@@ -110,11 +113,11 @@ def run(arguments: argparse.Namespace) -> int:
         + ", ".join(f"{t.signal} {t.text()}" for t in configuration.thresholds),
         endpoint=node.endpoint.runtime,
     )
-    for sentence in warnings_at_start(node):
+    for sentence in filter(None, (*warnings_at_start(node), pause_problem)):
         log.warning(sentence)
     history.started()
     watches.start(log)
-    control = start_control(configuration.control_socket, node, manager, loaded, log)
+    control = start_control(configuration.control_socket, node, manager, pause_file, loaded, log)
     endpoints.start(configuration.metrics_address, manager, listening_socket(os.environ, os.getpid(), "metrics"))
 
     def stop() -> None:
@@ -131,6 +134,7 @@ def run(arguments: argparse.Namespace) -> int:
     history.stopped()
     history.finish()
     saver.finish()
+    pause_file.finish(node.pause)
     finish_events()
     watches.stop()
     endpoints.stop()
@@ -148,6 +152,8 @@ def warnings_at_start(node: Node) -> Iterator[str]:
     """What an operator should know before the first pass."""
     if node.dry_run:
         yield NOTHING_IS_REMOVED
+    if (paused := node.pause.why()) is not None:
+        yield f"still {paused}"
     yield from no_effect_sentences(node.configuration.thresholds)
     for name, why in node.function_problems():
         yield f"reclaimFunctions: {name} cannot do anything: {why}"
@@ -210,7 +216,7 @@ def start_events(configuration: Configuration, log: Log, node: Node) -> tuple[Ev
 
 
 def start_control(
-    path: str, node: Node, manager: Manager, loaded: LoadedConfiguration, log: Log
+    path: str, node: Node, manager: Manager, pause_file: PauseFile, loaded: LoadedConfiguration, log: Log
 ) -> ControlServer | None:
     """Starts the control socket; None if it is switched off or, with a warning, cannot be created."""
     if not path:
@@ -218,7 +224,7 @@ def start_control(
     conversations: dict[str, Conversation] = {
         "reclaim": lambda request: manager.requests.converse(request, loaded.fingerprint),
         "check": lambda request: check_for_client(request, loaded.fingerprint, node),
-        "pause": lambda request: pause_for_client(request, node.pause, log),
+        "pause": lambda request: pause_for_client(request, node.pause, pause_file, log),
     }
     answers: dict[str, Callable[[], StatusJson]] = {
         "status": lambda: status_json(manager.status(), loaded.fingerprint),

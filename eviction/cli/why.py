@@ -1,4 +1,5 @@
-"""`reclaimd why NAME`: what is known of one object, whether it would go now, by which rule, and when.
+"""`reclaimd why NAME`: what is known of one object, whether it would go now, by which rule, and when; of one that went,
+its record in the history.
 
 Read-only.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 from contextlib import closing
-from typing import Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 from eviction.cli import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_RUNTIME
 from eviction.cli.daemon_configuration import mention_other_configuration
@@ -18,12 +19,15 @@ from eviction.cli.options import (
     answer_lines,
     configuration_of,
     exit_with,
+    mention,
 )
 from eviction.cli.progress import Progress
 from eviction.cli.standalone import everything, observe_or_exit
+from eviction.history_file.entries import documents_of
+from eviction.history_file.reading import HistoryUnusable, NoHistoryYet, read_records
 from eviction.node.node import Node
 from eviction.reporting.explain import REASONS
-from eviction.reporting.json_shapes import Count
+from eviction.reporting.json_shapes import Count, Time
 from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import Pass, Trigger, outcome_json
 from eviction.reporting.pass_shapes import OutcomeJson
@@ -33,6 +37,7 @@ from signals.quantity import format_bytes, format_duration
 
 SHORTEST_ID = 8  # of fewer characters nobody means an id
 DIGEST = "sha256:"
+GONE = (Result.REMOVED, Result.ALREADY_GONE)
 
 
 class ObjectJson(OutcomeJson):
@@ -46,6 +51,21 @@ class ObjectJson(OutcomeJson):
     """When its age alone lets it go; null if that is not what keeps it."""
 
 
+class RemovalJson(TypedDict):
+    """The last time that an object went, from the history."""
+
+    time: Time
+    """When it was recorded."""
+    pass_id: str | None
+    """The id of its pass; null where the history has it no more."""
+    trigger: str | None
+    """What started the pass; null where that is not known."""
+    signal: str | None
+    """The signal that the pass acted on; null where a command or a periodic loop asked for it."""
+    removal: OutcomeJson
+    """The object, and what became of it."""
+
+
 class WhyJson(TypedDict):
     """The objects of a name, each with its verdict: the answer of `reclaimd why`."""
 
@@ -54,7 +74,9 @@ class WhyJson(TypedDict):
     kind: Literal["Why"]
     """What the document is."""
     objects: list[ObjectJson]
-    """Those that are meant; at least one."""
+    """Those that are meant; none where they went."""
+    went: NotRequired[list[RemovalJson]]
+    """Where there is no such object: those that went, the last first."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0; 1 there is no such object; 3 runtime unreachable; 4 reading unavailable."""
+    """Exit 0; 1 there is no such object, or not any more; 3 runtime unreachable; 4 reading unavailable."""
     configuration = configuration_of(arguments)
     mention_other_configuration(arguments, configuration.control_socket)
     with closing(Node(configuration, dry_run=True)) as node:
@@ -75,15 +97,17 @@ def run(arguments: argparse.Namespace) -> int:
     if record.errors:
         exit_with(EXIT_RUNTIME, "; ".join(record.errors))
     found = objects_named(record, arguments.name)
+    answer: WhyJson = {"apiVersion": API_VERSION, "kind": "Why", "objects": [why_json(*each) for each in found]}
+    lines = [line for each in found for line in why_lines(*each)]
     if not found:
-        exit_with(EXIT_NOT_RELIEVED, f"no object has {arguments.name!r} in its name, or begins its id with it")
-    if arguments.output == "json":
-        objects = [why_json(place, outcome) for place, outcome in found]
-        answer: WhyJson = {"apiVersion": API_VERSION, "kind": "Why", "objects": objects}
+        answer["went"] = removals_named(configuration.history_file, arguments.name)
+        lines = [line for each in answer["went"] for line in went_lines(each)]
+        mention(f"no object has {arguments.name!r} in its name, or begins its id with it{' any more' * bool(lines)}")
+    if lines and arguments.output == "json":
         answer_json(answer)
-    else:
-        answer_lines([line for place, outcome in found for line in why_lines(place, outcome)])
-    return EXIT_OK
+    elif lines:
+        answer_lines(lines)
+    return EXIT_OK if found else EXIT_NOT_RELIEVED
 
 
 def objects_named(record: Pass, name: str) -> list[tuple[int | None, Outcome]]:
@@ -95,13 +119,46 @@ def objects_named(record: Pass, name: str) -> list[tuple[int | None, Outcome]]:
     places = [(place, outcome) for place, outcome in enumerate(record.removals, 1)]
     objects = [*places, *((None, outcome) for outcome in record.kept)]
     whole = [each for each in objects if name in (each[1].verdict.name, each[1].verdict.id)]
-    return whole or [each for each in objects if _is_named(each[1], name)]
+    return whole or [each for each in objects if _is_named(each[1].verdict.name, each[1].verdict.id, name)]
 
 
-def _is_named(outcome: Outcome, name: str) -> bool:
-    verdict = outcome.verdict
-    begins = verdict.id.startswith(name) or verdict.id.removeprefix(DIGEST).startswith(name)
-    return name in verdict.name or (len(name) >= SHORTEST_ID and begins)
+def _is_named(name: str, identity: str, text: str) -> bool:
+    begins = identity.startswith(text) or identity.removeprefix(DIGEST).startswith(text)
+    return text in name or (len(text) >= SHORTEST_ID and begins)
+
+
+def removals_named(history_file: str, name: str) -> list[RemovalJson]:
+    """The last removal of each object of this name in the history, the last first; one that bears the whole name is
+    the only one that is meant. What is wrong with the history goes to stderr."""
+    last: dict[tuple[str, str], RemovalJson] = {}
+    passes: dict[tuple[str, str], dict[str, Any]] = {}  # a removal that was parked ends in a record without its pass
+    try:
+        if history_file:
+            with Progress("reading the history"):
+                for document in documents_of(read_records(history_file)):
+                    for removal in document.get("removals", ()):
+                        if _is_named(removal.get("name", ""), removal.get("id", ""), name):
+                            key = (removal.get("kind", ""), removal.get("id", ""))
+                            passes[key] = passes.get(key, document) if document["kind"] == "parked_ended" else document
+                            if removal.get("result") in GONE:
+                                last.pop(key, None)  # so that it is the last one in its order too
+                                last[key] = _removal_json(document.get("time", ""), passes[key], removal)
+    except NoHistoryYet:
+        pass
+    except HistoryUnusable as error:
+        mention(f"historyFile: {error}")
+    found = list(reversed(last.values()))
+    return [each for each in found if name in (each["removal"]["name"], each["removal"]["id"])] or found
+
+
+def _removal_json(time: str, of_pass: dict[str, Any], removal: OutcomeJson) -> RemovalJson:
+    return {
+        "time": time,
+        "pass_id": of_pass.get("id", of_pass.get("pass")),
+        "trigger": of_pass.get("trigger"),
+        "signal": (of_pass.get("acted_on") or {}).get("signal"),
+        "removal": removal,
+    }
 
 
 def why_json(place: int | None, outcome: Outcome) -> ObjectJson:
@@ -135,3 +192,20 @@ def why_lines(place: int | None, outcome: Outcome) -> list[str]:
     elif verdict.eligible_in_seconds is not None:
         lines.append(f"  when:  it may go in {format_duration(round(verdict.eligible_in_seconds))}")
     return lines
+
+
+def went_lines(went: RemovalJson) -> list[str]:
+    """One object that went, for people."""
+    removal, reason = went["removal"], str(went["removal"].get("reason", "-"))
+    whose = "as the kubelet would decide" if removal.get("rule") == Rule.KUBELET else "by a guard of reclaimd's"
+    by = ", ".join(filter(None, (went["trigger"], went["signal"])))
+    what = "was gone already" if removal["result"] == Result.ALREADY_GONE else "removed"
+    freed = removal["freed"]["bytes"] if "freed" in removal else 0
+    lines = [
+        f"{removal['kind']} {removal['name']}",
+        f"  id:    {removal['id']}",
+        f"  went:  {went['time']}, {what} in pass {went['pass_id'] or '-'}" + (f" ({by})" if by else ""),
+        f"  why:   {REASONS.get(reason, reason)} ({reason}), {whose}",
+        f"  freed: {format_bytes(freed)}, measured right after it",
+    ]
+    return list(map(escaped, lines))

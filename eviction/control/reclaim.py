@@ -16,7 +16,7 @@ from eviction.configuration.effective import Extent
 from eviction.decision.synchronize import EvictionConfig
 from eviction.decision.threshold_config import ThresholdConfigError, read_value
 from eviction.decision.thresholds import unreadable
-from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING, EXIT_RUNTIME
+from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_PAUSED, EXIT_READING, EXIT_RUNTIME
 from eviction.node.hold_off import HoldOff, kubelet_is_healthy
 from eviction.node.node import Node
 from eviction.node.responder import Request
@@ -121,7 +121,8 @@ def respond(
         return _nothing_to_do(options, node, observations)
     held = _held_off(options, node)
     if held is not None:
-        return ReclaimAnswer(EXIT_NOT_RELIEVED, f"held off: {held} (--now skips the hold-off)")
+        code = EXIT_NOT_RELIEVED if node.pause.why() is None else EXIT_PAUSED
+        return ReclaimAnswer(code, f"held off: {held} (--now skips the hold-off)")
     record = node.disk_survey.with_attribution(node.responder.reclaim(observations, decision, Trigger.REQUEST, request))
     code, sentence = exit_code(record), "" if node.pods_problem is None else f"{WITHOUT_KUBELET}: {node.pods_problem}"
     if options.as_json:

@@ -6,8 +6,8 @@ may have a wider mode, as long as nobody else may write to it; others then see t
 
 One thread reads all requests (`eviction.serving.clients`), so a client that says nothing occupies no other. A whole
 request, of at most 4 KiB, is answered on one of 8 threads, as a conversation lasts as long as a pass. While all are
-occupied 16 requests wait, and further ones are turned away. All threads are made at the start. A socket that cannot be
-bound (for lack of inodes, for example) or served is a warning: the daemon runs without one.
+occupied 16 requests wait, and further ones are turned away with a sentence. All threads are made at the start. A socket
+that cannot be bound (for lack of inodes, for example) or served is a warning: the daemon runs without one.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
 TIMEOUT_SECONDS = 2.0
 WORKERS = 8
 MOST_WAITING = 16
+OCCUPIED = b'{"error": "turned away, as it is occupied with other clients; try again in a moment"}\n'
+TOO_LATE = b'{"error": "turned away, as no whole request has come in time"}\n'
 
 Answerer = Callable[[], Any]
 Conversation = Callable[[Mapping[str, Any]], Iterator[Any]]
@@ -56,7 +58,8 @@ class ControlServer:
         self._commands = commands
         self._conversations = conversations or {}
         self._clients: Clients | None = None
-        self._requests: queue.Queue[tuple[socket.socket, bytes] | None] = queue.Queue(MOST_WAITING + WORKERS)
+        self._requests: queue.SimpleQueue[tuple[socket.socket, bytes] | None] = queue.SimpleQueue()
+        self._places = threading.Semaphore(WORKERS + MOST_WAITING)
         self._workers = 0
 
     def start(self) -> None:
@@ -75,7 +78,7 @@ class ControlServer:
             bound = True
             server.listen(BACKLOG)
             self._start_workers()
-            clients = Clients(server, _is_whole, LARGEST_REQUEST_BYTES, self._hand_over)
+            clients = Clients(server, _is_whole, LARGEST_REQUEST_BYTES, self._hand_over, TOO_LATE)
             clients.start("control")
         except (OSError, CannotServe, ControlUnavailable) as error:
             server.close()
@@ -114,20 +117,22 @@ class ControlServer:
 
     def _stop_workers(self) -> None:
         """Each worker ends after the request that it is answering."""
-        with suppress(queue.Full):  # then they end with the process
-            while self._workers:
-                self._workers -= 1
-                self._requests.put_nowait(None)
+        while self._workers:
+            self._workers -= 1
+            self._requests.put(None)
 
     def _hand_over(self, clients: Sequence[Client]) -> None:
         """Gives each request to the workers, or turns it away."""
         for client in clients:
-            if self._requests.qsize() < MOST_WAITING:
-                self._requests.put_nowait((client.take(), bytes(client.request)))
+            if self._places.acquire(blocking=False):
+                self._requests.put((client.take(), bytes(client.request)))
+            else:
+                client.reply(OCCUPIED)
 
     def _work(self) -> None:
         while (handed := self._requests.get()) is not None:
             self._converse(*handed)
+            self._places.release()
             del handed
 
     def _converse(self, client: socket.socket, request: bytes) -> None:
@@ -173,7 +178,8 @@ def ask(path: str, command: str, **fields: object) -> Any:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.settimeout(TIMEOUT_SECONDS)
             client.connect(path)
-            client.sendall(json.dumps({**fields, "command": command}).encode() + b"\n")
+            with suppress(BrokenPipeError):  # it has been turned away already, with a sentence
+                client.sendall(json.dumps({**fields, "command": command}).encode() + b"\n")
             answer = json.loads(_line(client, LARGEST_ANSWER_BYTES))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

@@ -119,13 +119,15 @@ class Pause:
         """How long it lasts; 0 without one."""
         return max(self._until - self._now(), 0.0)
 
+    def until(self) -> str:
+        """Its end by the time of day; empty without one."""
+        left = self.left_seconds
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._wall() + left)) if left > 0 else ""
+
     def why(self) -> str | None:
         """One sentence why nothing may be removed, or None."""
-        left = self.left_seconds
-        if left <= 0:
-            return None
-        until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._wall() + left))
-        return f"paused until {until} (reclaimd resume ends it)"
+        until = self.until()
+        return f"paused until {until} (reclaimd resume ends it)" if until else None
 
 
 class Holds:

@@ -1,7 +1,8 @@
 """The clients of a listening socket, all on one thread that is made at the start: nobody waits for a slow one.
 
 * The table of clients is bounded. A new client takes the place of the one that has waited longest without a whole
-  request, or else of the one that has not read its answer for longest; but each keeps its place for 0.1 s.
+  request, or else of the one that has not read its answer for longest; but each keeps its place for 0.1 s. Who loses
+  its place before its request was whole is told so, as far as that can be sent at once.
 * A request has a largest size and must arrive within 2 s; an answer must be read within 2 s. At most 16 clients may
   have an answer that they have not read to its end.
 * Nothing blocks: sockets are read and written only as far as they are ready. Requests that arrive together are handed
@@ -79,7 +80,7 @@ class Clients:
 
     `is_whole`: whether a request has arrived completely; the end of the stream and `largest_request_bytes` end one too.
     `answer`: called on the thread with all requests that have arrived; it calls `reply` or `take` of each, and must not
-    wait for anything.
+    wait for anything. `too_late`: what a client is told whose request was not whole when it lost its place.
     """
 
     def __init__(
@@ -88,11 +89,13 @@ class Clients:
         is_whole: Callable[[bytearray], bool],
         largest_request_bytes: int,
         answer: Callable[[Sequence[Client]], None],
+        too_late: bytes = b"",
     ):
         self._server = server
         self._is_whole = is_whole
         self._largest_request_bytes = largest_request_bytes
         self._answer = answer
+        self._too_late = too_late
         self._selector = selectors.DefaultSelector()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._spare: int | None = None
@@ -181,7 +184,7 @@ class Clients:
             if self._size() >= MOST_CLIENTS:
                 if oldest is None or now - oldest.since < GRACE_SECONDS:
                     return
-                self._drop(oldest)
+                self._turn_away(oldest)
             connection = self._accepted(make_room=taken == 0)
             if connection is None:
                 return
@@ -206,7 +209,7 @@ class Clients:
             os.close(self._spare)
             self._spare = None
         elif oldest is not None:
-            self._drop(oldest, keep_spare=False)
+            self._turn_away(oldest, keep_spare=False)
         else:
             time.sleep(DEFECT_SECONDS)  # the socket stays ready: do not spin
         try:
@@ -291,7 +294,14 @@ class Clients:
             for client in list(table):
                 if now - client.since < TIMEOUT_SECONDS:
                     break
-                self._drop(client)
+                self._turn_away(client)
+
+    def _turn_away(self, client: Client, *, keep_spare: bool = True) -> None:
+        """Drops a client whose time is over; one that has no answer yet is told so, without waiting."""
+        if client in self._reading and self._too_late:
+            with contextlib.suppress(OSError):
+                client.connection.send(self._too_late)
+        self._drop(client, keep_spare=keep_spare)
 
     def _drop(self, client: Client, *, keep_spare: bool = True) -> None:
         self._reading.pop(client, None)

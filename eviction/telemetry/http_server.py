@@ -25,6 +25,7 @@ STATUS = {
     400: "Bad Request",
     404: "Not Found",
     405: "Method Not Allowed",
+    408: "Request Timeout",
     500: "Internal Server Error",
     503: "Service Unavailable",
 }
@@ -77,7 +78,8 @@ class HttpServer:
         server: socket.socket | None = None
         try:
             server = listening or self._bound()
-            clients = Clients(server, _is_whole, LARGEST_REQUEST_BYTES, self._answer)
+            too_late = _response(b"GET", Page(408, b"no whole request has come in time\n"))
+            clients = Clients(server, _is_whole, LARGEST_REQUEST_BYTES, self._answer, too_late)
             clients.start("health")
         except (OSError, CannotServe) as error:
             if server is not None:

@@ -133,10 +133,14 @@ class KubernetesEvents:
             raise EventNotSent(
                 f"{server} has a certificate that is not trusted, or wants one", retriable=True
             ) from None
-        except (errors.HTTPError, OSError) as error:
-            raise EventNotSent(f"{server} gave no answer in HTTP ({type(error).__name__})", retriable=True) from None
-        except ValueError as error:
-            raise EventNotSent(f"{server} cannot be asked ({type(error).__name__})") from None
+        except errors.LocationValueError:
+            raise EventNotSent(f"{server} cannot be asked: that is no address of a server", retriable=True) from None
+        except (errors.HTTPError, OSError):
+            raise EventNotSent(f"{server} gave no answer in HTTP", retriable=True) from None
+        except ValueError:
+            raise EventNotSent(
+                f"{server} cannot be asked: its address or the token has characters that HTTP does not allow"
+            ) from None
         if status != fine:
             _judge(server, status, answer)
 
@@ -165,8 +169,19 @@ class KubernetesEvents:
         except EventNotSent:
             raise
         except Exception as error:  # noqa: BLE001 # a kubeconfig may contain anything, and the library may raise anything
-            raise EventNotSent(f"{what} cannot be used ({type(error).__name__})", retriable=True) from None
+            raise EventNotSent(f"{what} cannot be used: {self._why_unusable(error)}", retriable=True) from None
         return configuration
+
+    def _why_unusable(self, error: Exception) -> str:
+        """Why server and credentials cannot be read, in words that quote nothing of them."""
+        match error:
+            case OSError() if error.strerror:
+                return error.strerror
+            case self._config.ConfigException() if self._kubeconfig:
+                return "it names no server, or no whole identity"
+            case self._config.ConfigException():
+                return "this process runs in no pod, or its token is not mounted"
+        return "it is not valid YAML, or not a kubeconfig"
 
 
 def _judge(server: str, status: int, answer: bytes) -> None:

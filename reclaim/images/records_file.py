@@ -74,8 +74,7 @@ class RecordFile:
 
     def __init__(self, path: str, clock: Clock, boot_id: str | None = None, machine_id: str | None = None):
         self._path = path
-        self._directory, self._name = os.path.split(os.path.abspath(path))
-        self._temporary = f".{self._name}.new"
+        self._file = OwnFile(path)
         self._clock = clock
         self._boot_id = current_boot_id() if boot_id is None else boot_id
         self._machine_id = current_machine_id() if machine_id is None else machine_id
@@ -86,11 +85,13 @@ class RecordFile:
     def load(self) -> Loaded:
         """What was saved, in times of the monotonic clock of this boot."""
         try:
-            records, saved = records_from_json(self._read(), self._now())
+            records, saved = records_from_json(self._file.read(LARGEST_BYTES), self._now())
         except FileNotFoundError:
             return Loaded(problem=f"there is no state file {self._path} yet; images count as new", missing=True)
         except (OSError, ValueError) as error:  # ValueError: a path that holds a NUL
-            return Loaded(problem=f"the state file {self._path} cannot be read: {_reason(error)}; images count as new")
+            return Loaded(
+                problem=f"the state file {self._path} cannot be read: {reason_of(error)}; images count as new"
+            )
         except NotRecords as error:
             return Loaded(problem=f"the state file {self._path} {error}; images count as new")
         with self._lock:
@@ -110,16 +111,24 @@ class RecordFile:
                 text = records_json(records, self._now())
                 if len(text) > LARGEST_BYTES:
                     return f"the state file {self._path} would be larger than {LARGEST_BYTES // 1024**2} MiB"
-                self._replace(text)
+                self._file.replace(text)
             except (OSError, ValueError) as error:
-                return f"the state file {self._path} cannot be saved: {_reason(error)}"
+                return f"the state file {self._path} cannot be saved: {reason_of(error)}"
             self._on_disk, self._as_of = dict(records), self._clock.monotonic()
             return ""
 
     def _now(self) -> Moment:
         return Moment(self._clock.monotonic(), self._clock.wall(), self._boot_id, self._machine_id)
 
-    def _read(self) -> bytes:
+
+class OwnFile:
+    """One small file of ours in the state directory. Making it touches nothing; no symbolic link is followed."""
+
+    def __init__(self, path: str):
+        self._directory, self._name = os.path.split(os.path.abspath(path))
+        self._temporary = f".{self._name}.new"
+
+    def read(self, largest_bytes: int) -> bytes:
         """The file, at most one byte more than allowed. Never blocks, not even on a FIFO. Raises OSError."""
         directory = self._open_directory()
         try:
@@ -130,11 +139,12 @@ class RecordFile:
                     raise OSError("it is not a regular file")
                 if found.st_uid not in (0, os.geteuid()) or found.st_mode & _OTHERS_MAY_WRITE:
                     raise OSError("others may write it")
-                return file.read(LARGEST_BYTES + 1)
+                return file.read(largest_bytes + 1)
         finally:
             os.close(directory)
 
-    def _replace(self, text: bytes) -> None:
+    def replace(self, text: bytes) -> None:
+        """Writes the file anew and whole, or leaves the old one as it is. Raises OSError."""
         os.makedirs(self._directory, mode=0o700, exist_ok=True)
         directory = self._open_directory()
         try:
@@ -146,6 +156,18 @@ class RecordFile:
             except OSError:
                 _remove(self._temporary, directory)
                 raise
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def remove(self) -> None:
+        """Removes the file, if it is there. Raises OSError."""
+        try:
+            directory = self._open_directory()
+        except FileNotFoundError:
+            return
+        try:
+            _remove(self._name, directory)
             os.fsync(directory)
         finally:
             os.close(directory)
@@ -179,7 +201,8 @@ def _remove(name: str, directory: int) -> None:
         pass
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """The words of the operating system for an error, else its own."""
     return getattr(error, "strerror", None) or str(error)
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from signals.types import Signal
-from tests.nodes.small_node import PAUSE, SmallNode
+from tests.nodes.small_node import MIB, PAUSE, SmallNode
 from tests.reclaimd_process import answer, reclaimd_here
 
 
@@ -50,3 +54,41 @@ def test_what_nobody_knows_is_exit_1(small_node: SmallNode) -> None:
         missing = reclaimd_here("why", name, "--config", file)
         assert (missing.returncode, missing.stdout) == (1, "")
         assert missing.stderr == f"reclaimd: no object has '{name}' in its name, or begins its id with it\n"
+
+
+@pytest.mark.regression
+def test_what_went_is_found_in_the_history(small_node: SmallNode, tmp_path: Path) -> None:
+    """When, in which pass, by which rule, and what it freed; exit 1, as the object is not there any more."""
+    images = small_node.add_images(3)
+    history = {"historyFile": str(tmp_path / "history"), "historySize": "1Mi"}
+    file = small_node.configuration(Signal.NODEFS_AVAILABLE, above=2 * MIB, **history)
+    done = reclaimd_here("reclaim", "--config", file, "--standalone", "-o", "json")
+    record = answer(done)
+    removal = record["removals"][0]
+    assert (done.returncode, removal["id"]) == (0, images[0])
+    for name in (removal["name"], images[0], images[0].removeprefix("sha256:")[:12], "old/0"):
+        found = reclaimd_here("why", name, "--config", file)
+        lines = found.stdout.splitlines()
+        assert (found.returncode, lines[:2]) == (1, [f"image {removal['name']}", f"  id:    {images[0]}"])
+        assert f"removed in pass {record['id']} (request, nodefs.available)" in lines[2]
+        assert lines[3] == "  why:   no container uses it (unused), as the kubelet would decide"
+        assert lines[4].startswith("  freed: ")
+        assert found.stderr == f"reclaimd: no object has '{name}' in its name, or begins its id with it any more\n"
+    document = answer(reclaimd_here("why", removal["name"], "--config", file, "-o", "json"))
+    (went,) = document["went"]
+    assert document["objects"] == []
+    assert (went["pass_id"], went["trigger"], went["signal"]) == (record["id"], "request", "nodefs.available")
+    assert (went["removal"]["id"], went["removal"]["result"]) == (images[0], "removed")
+    assert reclaimd_here("why", "old/9", "--config", file).stdout == "", "what never was is not there either"
+    assert reclaimd_here("why", "old/1", "--config", file).returncode == 0, "what is there is not looked for"
+
+
+def test_a_history_that_cannot_be_read_is_a_sentence(small_node: SmallNode, tmp_path: Path) -> None:
+    """Exit 1 all the same; without a file yet nothing is said of it."""
+    path = tmp_path / "history"
+    file = small_node.configuration(historyFile=str(path), historySize="1Mi")
+    assert "istory" not in reclaimd_here("why", "nothing", "--config", file).stderr
+    path.write_text("something else")
+    found = reclaimd_here("why", "nothing", "--config", file)
+    assert (found.returncode, found.stdout) == (1, "")
+    assert f"historyFile: {path} is left alone" in found.stderr

@@ -1,4 +1,4 @@
-"""The control socket: any client gets an answer or a closed connection, and the server goes on.
+"""The control socket: any client that waits gets an answer or a sentence, and the server goes on.
 
 No runtime is needed: a daemon without a runtime still observes its own filesystem.
 """
@@ -23,7 +23,9 @@ import pytest
 from eviction.control.socket import (
     LARGEST_REQUEST_BYTES,
     MOST_WAITING,
+    OCCUPIED,
     TIMEOUT_SECONDS,
+    TOO_LATE,
     WORKERS,
     ControlServer,
     ControlUnavailable,
@@ -83,6 +85,14 @@ def answered(path: str, request: bytes) -> Any:
         except OSError:
             pass
     return json.loads(data) if data else None
+
+
+def whole_answer(client: socket.socket) -> bytes:
+    """Everything that the server still says to a client."""
+    data = b""
+    while part := client.recv(65536):
+        data += part
+    return data
 
 
 def test_a_command_is_answered(server: ControlServer, path: str) -> None:
@@ -151,7 +161,7 @@ def test_the_socket_answers_beside_200_hostile_clients(server: ControlServer, pa
 
 
 def test_a_client_is_turned_away_while_all_threads_are_occupied(path: str) -> None:
-    """8 conversations that do not end, and 16 requests that wait: further ones are disconnected; when a conversation
+    """8 conversations that do not end, and 16 requests that wait: further ones are told so at once; when a conversation
     ends, all that wait are answered."""
     leave = threading.Semaphore(0)
 
@@ -173,7 +183,12 @@ def test_a_client_is_turned_away_while_all_threads_are_occupied(path: str) -> No
         assert came_true(lambda: len(select.select(waiting, [], [], 0.0)[0]) == 5)
         leave.release()
         answers = [client.recv(100) for client in waiting]
-        assert sorted(answers) == [b""] * 5 + [b'{"state": "fine"}\n'] * MOST_WAITING
+        assert sorted(answers) == [OCCUPIED] * 5 + [b'{"state": "fine"}\n'] * MOST_WAITING
+        for _ in range(MOST_WAITING + 5):
+            waiting.append(connected(path))
+            waiting[-1].sendall(b'{"command": "talk"}\n')
+        with pytest.raises(ControlUnavailable, match="turned away, as it is occupied with other clients"):
+            ask(path, "status")
     finally:
         for client in (*talking, *waiting):
             client.close()
@@ -246,24 +261,77 @@ def test_a_client_that_does_not_read_its_answer_is_harmless(server: ControlServe
     assert came_true(lambda: answered(path, b'{"command": "status"}\n') is not None)
 
 
-def test_many_clients_at_a_time_are_answered_or_turned_away(server: ControlServer, path: str) -> None:
-    """200 clients: each has an answer or a closed connection, none waits, and the server is as before."""
-    answers: list[Any] = []
+@pytest.mark.regression
+@pytest.mark.parametrize("count", [50, 200])
+def test_each_of_many_clients_at_once_gets_an_answer_or_a_sentence(path: str, count: int) -> None:
+    """Every one of them has asked before the first is answered: 24 are answered, the others are told that they are
+    turned away; none sees the end of the file alone, and the server is as before."""
+    begin = threading.Event()
+    server = ControlServer(path, {"status": lambda: begin.wait(SLACK_SECONDS) and {"state": "fine"}})
+    server.start()
+    clients = [connected(path) for _ in range(count)]
+    try:
+        for client in clients:
+            client.sendall(b'{"command": "status"}\n')
+        turned_away = count - MOST_WAITING - WORKERS
+        assert came_true(lambda: len(select.select(clients, [], [], 0.0)[0]) == turned_away)
+        begin.set()
+        answers = [whole_answer(client) for client in clients]
+        assert sorted(answers) == [OCCUPIED] * turned_away + [b'{"state": "fine"}\n'] * (count - turned_away)
+        assert came_true(lambda: answered(path, b'{"command": "status"}\n') == {"state": "fine"})
+    finally:
+        begin.set()
+        for client in clients:
+            client.close()
+        server.stop()
+
+
+@pytest.mark.parametrize("count", [50, 200])
+def test_each_of_many_commands_at_once_gets_an_answer_or_a_sentence(
+    server: ControlServer, path: str, count: int
+) -> None:
+    """As `reclaimd status` asks, each on a thread of its own."""
+    said: list[str] = []
 
     def client() -> None:
         try:
-            answers.append(answered(path, b'{"command": "status"}\n'))
-        except OSError as error:
-            answers.append(error)
+            said.append(ask(path, "status")["state"])
+        except ControlUnavailable as error:
+            said.append(str(error))
 
-    threads = [threading.Thread(target=client) for _ in range(200)]
+    threads = [threading.Thread(target=client) for _ in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(3 * SLACK_SECONDS)
-    assert len(answers) == 200
-    assert {"state": "fine"} in answers
-    assert came_true(lambda: answered(path, b'{"command": "status"}\n') is not None)
+    assert len(said) == count
+    assert {one for one in said if not one.startswith(f"{path}: turned away, as ")} == {"fine"}
+    assert came_true(lambda: answered(path, b'{"command": "status"}\n') == {"state": "fine"})
+
+
+def test_a_command_reads_why_it_is_turned_away_before_it_has_asked(path: str) -> None:
+    """Who is turned away cannot send any more, and has the sentence all the same."""
+    os.makedirs(os.path.dirname(path))
+    with socket.socket(socket.AF_UNIX) as occupied:
+        occupied.bind(path)
+        occupied.listen(1)
+
+        def turn_away() -> None:
+            client, _ = occupied.accept()
+            with client:
+                client.sendall(TOO_LATE)
+
+        threading.Thread(target=turn_away, daemon=True).start()
+        with pytest.raises(ControlUnavailable, match=f"^{path}: turned away, as no whole request has come in time$"):
+            ask(path, "status", filler="x" * 10_000_000)
+
+
+def test_a_client_without_a_whole_request_is_told_that_it_is_too_late(server: ControlServer, path: str) -> None:
+    """After its 2 s; others are answered meanwhile."""
+    with connected(path) as silent, connected(path) as half:
+        half.sendall(b'{"command": ')
+        assert ask(path, "status") == {"state": "fine"}
+        assert [whole_answer(client) for client in (silent, half)] == [TOO_LATE, TOO_LATE]
 
 
 def test_the_socket_of_a_dead_daemon_is_replaced(path: str) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from eviction.control.pause_file import PauseFile
+from eviction.node.hold_off import Pause
+from signals.clock import SystemClock
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import Daemon, answer, reclaimd, reclaimd_here
@@ -25,13 +28,100 @@ def test_nothing_is_removed_until_the_pause_ends(small_node: SmallNode) -> None:
         assert answer(reclaimd_here("status", "--config", file, "-o", "json"))["held_off"].startswith("paused until ")
         assert "the daemon removes nothing now" in reclaimd("doctor", "--config", file).stdout
         asked = reclaimd("reclaim", "--config", file)
-        assert (asked.returncode, "held off: paused until " in asked.stderr) == (1, True)
+        assert (asked.returncode, "held off: paused until " in asked.stderr) == (6, True)
         assert set(images) <= small_node.images()
         ended = reclaimd("resume", "--config", file)
-        assert (ended.returncode, ended.stdout) == (0, "not paused\n")
+        until = paused.stdout.split()[2]
+        assert (ended.returncode, ended.stdout) == (0, f"the pause until {until} is ended\n")
         daemon.wait_for(lambda event: event.get("result") == "satisfied")
         assert images[0] not in small_node.images()
         assert daemon.stop() == 0
+
+
+@pytest.mark.regression
+def test_a_pause_outlives_the_daemon(small_node: SmallNode) -> None:
+    """Under pressure the next daemon removes nothing: it says so in its log, in status and in doctor, until when. Nor
+    does a command while none runs. After `resume` relief begins, and a third daemon knows of no pause."""
+    images = small_node.add_images(4)
+    state = small_node.disk.parent / "state" / "images.json"
+    control = str(small_node.disk.parent / "control.sock")
+    file = small_node.configuration(Signal.NODEFS_AVAILABLE, -2 * MIB, controlSocket=control, stateFile=str(state))
+    with Daemon("--config", file) as daemon:
+        daemon.wait_for(lambda event: event["message"].startswith("started on"))
+        paused = reclaimd("pause", "--for", "10m", "--config", file)
+        assert (paused.returncode, paused.stderr) == (0, "")
+        assert daemon.stop() == 0
+    still = paused.stdout.rstrip("\n")
+    small_node.fill(8 * MIB)
+    alone = reclaimd_here("reclaim", "--config", file)
+    assert (alone.returncode, still[:30] in alone.stderr) == (6, True)
+    with Daemon("--config", file) as daemon:
+        daemon.wait_for(lambda event: event["message"].startswith(f"still {still[:30]}"))
+        daemon.wait_for(lambda event: event["message"].startswith("held off: paused until "))
+        assert f"held off: {still[:30]}" in reclaimd_here("status", "--config", file).stdout
+        assert still[:30] in reclaimd("doctor", "--config", file).stdout
+        assert set(images) <= small_node.images()
+        assert reclaimd("resume", "--config", file).returncode == 0
+        daemon.wait_for(lambda event: event.get("result") == "satisfied")
+        assert reclaimd_here("resume", "--config", file).stdout == "there was no pause to end\n"
+        assert daemon.stop() == 0
+    assert not state.with_name("images.json.pause").exists()
+    with Daemon("--config", file) as daemon:
+        daemon.wait_for(lambda event: event["message"].startswith("started on"))
+        assert answer(reclaimd_here("status", "--config", file, "-o", "json"))["held_off"] is None
+        assert daemon.stop() == 0
+    assert not daemon.logged("paused until")
+
+
+def test_a_pause_that_cannot_be_kept_is_a_warning(small_node: SmallNode) -> None:
+    """To the client and in the log; the pause holds, exit 0. Where the state is to be is a file."""
+    state = small_node.disk.parent / "state"
+    state.write_text("")
+    control = str(small_node.disk.parent / "control.sock")
+    file = small_node.configuration(controlSocket=control, stateFile=str(state / "images.json"))
+    with Daemon("--config", file) as daemon:
+        daemon.wait_for(lambda event: event["message"].startswith("whether a pause is in force is not known: "))
+        paused = reclaimd("pause", "--config", file)
+        assert (paused.returncode, paused.stdout.startswith("paused until ")) == (0, True)
+        warning = f"a restart of the daemon ends the pause: {state}/images.json.pause cannot be written: "
+        assert paused.stderr.startswith(f"reclaimd: {warning}")
+        daemon.wait_for(lambda event: event["message"].startswith(warning))
+        assert answer(reclaimd_here("status", "--config", file, "-o", "json"))["held_off"].startswith("paused until ")
+        assert daemon.stop() == 0
+
+
+def test_without_a_daemon_resume_ends_what_is_kept_for_the_next_one(small_node: SmallNode) -> None:
+    """Exit 3 all the same, as no daemon answers."""
+    state = small_node.disk.parent / "state" / "images.json"
+    control = str(small_node.disk.parent / "control.sock")
+    file = small_node.configuration(controlSocket=control, stateFile=str(state))
+    with Daemon("--config", file) as daemon:
+        daemon.wait_for(lambda event: event["message"].startswith("started on"))
+        assert reclaimd("pause", "--config", file).returncode == 0
+        assert daemon.stop() == 0
+    kept = state.with_name("images.json.pause")
+    assert kept.exists()
+    ended = reclaimd_here("resume", "--config", file)
+    assert (ended.returncode, f"{kept} is removed, which kept a pause until " in ended.stderr) == (3, True)
+    assert not kept.exists()
+
+
+def test_a_command_alone_skips_a_pause_when_it_is_told_to(small_node: SmallNode) -> None:
+    """`--now`, and a dry run, which removes nothing; with nothing under pressure there is nothing to do, and exit 0."""
+    state = small_node.disk.parent / "state" / "images.json"
+    clock = SystemClock()
+    pause = Pause(clock.monotonic, clock.wall)
+    pause.begin(600.0)
+    assert PauseFile(str(state), clock).keep(pause) == ""
+    small_node.add_images(4)
+    idle = small_node.configuration(stateFile=str(state))
+    assert reclaimd_here("reclaim", "--config", idle, "--standalone").returncode == 0
+    file = small_node.configuration(Signal.NODEFS_AVAILABLE, 2 * MIB, stateFile=str(state))
+    codes = [
+        reclaimd_here("reclaim", "--config", file, "--standalone", *more).returncode
+        for more in ([], ["--dry-run"], ["--now"])
+    ]
+    assert codes == [6, 0, 0]
 
 
 def test_now_does_not_wait_for_a_pause(small_node: SmallNode) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from eviction.serving.clients import MOST_CLIENTS, Client, Clients
 
 ANSWER = b"ok"
+TOO_LATE = b"too late"
 LONGEST_SECONDS = 20.0
 REQUEST_BYTES = 64
 
@@ -33,7 +34,7 @@ def served(answers: Answers) -> Iterator[tuple[str, int]]:
     """The address of a socket whose clients are answered when they have sent a line."""
     listening = socket.create_server(("127.0.0.1", 0), backlog=MOST_CLIENTS)
     address = listening.getsockname()
-    clients = Clients(listening, lambda request: b"\n" in request, REQUEST_BYTES, answers)
+    clients = Clients(listening, lambda request: b"\n" in request, REQUEST_BYTES, answers, TOO_LATE)
     clients.start("clients of a test")
     try:
         yield address
@@ -53,22 +54,22 @@ def asked(address: tuple[str, int]) -> bytes:
         return client.recv(REQUEST_BYTES)
 
 
-def is_waiting(client: socket.socket) -> bool:
-    """Whether the server has not hung up."""
+def said_to(client: socket.socket) -> bytes | None:
+    """What the server has said at once; None for nothing yet."""
     client.setblocking(False)
     try:
-        return client.recv(1) != b""
+        return client.recv(REQUEST_BYTES)
     except BlockingIOError:
-        return True
+        return None
 
 
 def test_a_new_client_takes_the_place_of_the_one_that_has_waited_longest() -> None:
-    """The table is full of clients that send nothing: one of them goes, and nobody else."""
+    """The table is full of clients that send nothing: one of them goes, with a sentence, and nobody else."""
     with served(Answers()) as address:
         silent = [connected(address) for _ in range(MOST_CLIENTS)]
         try:
             assert asked(address) == ANSWER
-            assert [client for client in silent if not is_waiting(client)] == silent[:1]
+            assert [said_to(client) for client in silent] == [TOO_LATE, *[None] * (MOST_CLIENTS - 1)]
         finally:
             for client in silent:
                 client.close()

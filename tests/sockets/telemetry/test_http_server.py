@@ -142,6 +142,15 @@ def test_a_slow_client_is_disconnected_after_two_seconds(server: HttpServer) -> 
         assert came_true(dropped, every_seconds=0.25)
 
 
+def test_a_request_that_is_too_late_is_a_408(server: HttpServer) -> None:
+    """408, after its 2 s."""
+    with connected(server) as client:
+        client.sendall(b"GET /livez HTTP/1.1\r\n")
+        response = http.client.HTTPResponse(client)
+        response.begin()
+        assert (response.status, response.read()) == (408, b"no whole request has come in time\n")
+
+
 @pytest.mark.regression
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_probe_is_answered_beside_200_hostile_clients(server: HttpServer, kind: str) -> None:

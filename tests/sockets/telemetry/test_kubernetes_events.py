@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -42,12 +43,18 @@ def api(authority: Authority) -> Iterator[ApiServer]:
         yield server
 
 
+def without_exception_names(sentence: str) -> bool:
+    """Whether the sentence names no class of Python's: such a word has a capital letter within it, and ends so."""
+    return not re.search(r"[a-z](Error|Exception|Unknown)\b", sentence)
+
+
 def refused(server: ApiServer, directory: Path, token: str = BEARER) -> EventNotSent:
     """The error of an event that was not accepted; it is one line without the token."""
     with pytest.raises(EventNotSent) as caught:
         KubernetesEvents(server.kubeconfig(directory, token), "node-1", SHORT_SECONDS).create(MET)
     assert token not in str(caught.value)
     assert str(caught.value).isprintable()
+    assert without_exception_names(str(caught.value))
     return caught.value
 
 
@@ -172,6 +179,16 @@ def test_a_server_that_is_down_is_reported(authority: Authority, tmp_path: Path)
     assert caught.value.retriable
 
 
+@pytest.mark.parametrize("address", ["https://", "https://127.0.0.1:99999", "https://a b:1", "ftp://127.0.0.1"])
+def test_an_address_that_is_none_is_a_sentence(api: ApiServer, tmp_path: Path, address: str) -> None:
+    """In words, without the name of an exception; it is tried again, as the kubeconfig is read anew."""
+    kubeconfig = Path(api.kubeconfig(tmp_path))
+    kubeconfig.write_text(kubeconfig.read_text().replace(api.url, address))
+    with pytest.raises(EventNotSent, match=r"cannot be asked: that is no address of a server$") as caught:
+        KubernetesEvents(str(kubeconfig), "node-1").create(MET)
+    assert caught.value.retriable
+
+
 def spoilt(text: str) -> Callable[[Path], Any]:
     return lambda path: path.write_text(text)
 
@@ -179,13 +196,14 @@ def spoilt(text: str) -> Callable[[Path], Any]:
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [
-        (Path.unlink, "cannot be used"),
-        (spoilt("{"), "cannot be used"),
-        (spoilt("{}"), "cannot be used"),
-        (spoilt("token: [secret"), "cannot be used"),
+        (Path.unlink, "cannot be used: No such file or directory"),
+        (spoilt("{"), "cannot be used: it is not valid YAML, or not a kubeconfig"),
+        (spoilt("{}"), "cannot be used: it names no server, or no whole identity"),
+        (spoilt("token: [secret"), "cannot be used: it is not valid YAML, or not a kubeconfig"),
+        (spoilt("[]"), "cannot be used: it is not valid YAML, or not a kubeconfig"),
         (lambda path: path.chmod(0o666), "every user may write it"),
     ],
-    ids=["absent", "torn", "empty", "no YAML", "anybody's"],
+    ids=["absent", "torn", "empty", "no YAML", "a list", "anybody's"],
 )
 def test_a_kubeconfig_that_cannot_be_used_is_named_and_not_quoted(
     api: ApiServer, tmp_path: Path, spoil: Callable[[Path], Any], sentence: str
@@ -198,11 +216,13 @@ def test_a_kubeconfig_that_cannot_be_used_is_named_and_not_quoted(
     assert sentence in str(caught.value)
     assert str(kubeconfig) in str(caught.value)
     assert "secret" not in str(caught.value)
+    assert without_exception_names(str(caught.value))
 
 
 def test_outside_a_pod_there_is_no_service_account(tmp_path: Path) -> None:
     """Without a kubeconfig: one sentence, and it is retried."""
-    with pytest.raises(EventNotSent, match="the service account of this pod cannot be used"):
+    words = "the service account of this pod cannot be used: this process runs in no pod, or its token is not mounted$"
+    with pytest.raises(EventNotSent, match=words):
         KubernetesEvents("", "node-1").create(MET)
 
 

@@ -1,0 +1,245 @@
+"""A pause outlives the daemon: how long it still lasts, by which clock, and what is no pause."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eviction.control.pause_file import LARGEST_BYTES, NotAPause, PauseFile, left_seconds, pause_json
+from eviction.node.hold_off import LONGEST_PAUSE_SECONDS, Pause
+from reclaim.images.records_json import Moment
+from tests.pure.values import SteppedClock
+
+HOUR = 3600.0
+BEGUN = Moment(monotonic=1000.0, wall=1_800_000_000.0, boot_id="boot-1", machine_id="machine")
+KEPT = pause_json(HOUR, BEGUN)
+
+
+def moment(passed: float, wall_set_by: float = 0.0) -> Moment:
+    """So long after the pause began, in the same boot; somebody has set the time of day meanwhile."""
+    return Moment(BEGUN.monotonic + passed, BEGUN.wall + passed + wall_set_by, "boot-1", "machine")
+
+
+def after_a_reboot(passed: float, since_boot: float, wall_set_by: float = 0.0, boot_id: str = "boot-2") -> Moment:
+    """So long after the pause began, and so long after the node was started again."""
+    return Moment(since_boot, BEGUN.wall + passed + wall_set_by, boot_id, "machine")
+
+
+@pytest.mark.parametrize("wall_set_by", [0.0, -10 * HOUR, 10 * HOUR])
+def test_in_the_same_boot_the_time_of_day_does_not_matter(wall_set_by: float) -> None:
+    """20 minutes of an hour have passed, wherever somebody has set the clock."""
+    assert left_seconds(KEPT, moment(1200.0, wall_set_by)) == 2400.0
+    assert left_seconds(KEPT, moment(HOUR, wall_set_by)) == 0.0
+
+
+def test_after_a_reboot_the_time_of_day_decides() -> None:
+    """The node was off for 19 minutes."""
+    assert left_seconds(KEPT, after_a_reboot(1200.0, since_boot=60.0)) == 2400.0
+    assert left_seconds(KEPT, after_a_reboot(2 * HOUR, since_boot=60.0)) == 0.0
+
+
+@pytest.mark.parametrize("boot_id", ["boot-2", ""])
+def test_after_a_reboot_it_never_lasts_longer_than_it_was_to(boot_id: str) -> None:
+    """The clock was set back by years (a node without a battery clock): an hour less the time since the boot, and so it
+    ends however often the daemon is started again."""
+    back = -50 * 365 * 24 * HOUR
+    assert left_seconds(KEPT, after_a_reboot(1200.0, 60.0, back, boot_id)) == HOUR - 60.0
+    assert left_seconds(KEPT, after_a_reboot(2 * HOUR, HOUR, back, boot_id)) == 0.0
+
+
+def test_a_pause_of_the_future_lasts_no_longer_than_it_was_to() -> None:
+    """A file that says it begins later in this boot."""
+    assert left_seconds(KEPT, moment(-500.0)) == HOUR
+
+
+def changed(**fields: object) -> bytes:
+    """The file with other fields."""
+    return json.dumps({**json.loads(KEPT), **fields}).encode()
+
+
+def begun(**fields: object) -> bytes:
+    """The file with another beginning."""
+    return changed(begun={**json.loads(KEPT)["begun"], **fields})
+
+
+NONE = [
+    b"", b"\n", b"\xff\xfe", b"null", b"[]", b'"pause"', b"{}", KEPT[:-20], b"[" * 4000, b"x" * (LARGEST_BYTES + 1),
+    changed(kind="reclaimd.io/image-records"), changed(version=2), changed(begun=[]), changed(begun=None),
+    changed(seconds=0), changed(seconds=-1), changed(seconds=True), changed(seconds="1h"), changed(seconds=None),
+    changed(seconds=LONGEST_PAUSE_SECONDS + 1), changed(seconds=float("inf")), changed(seconds=float("nan")),
+    changed(seconds=10**400), begun(wall=float("nan")), begun(wall=10**400), begun(monotonic="now"),
+    begun(monotonic=float("-inf")), begun(boot_id=5), begun(machine_id=None), begun(machine_id="another"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NONE)
+def test_what_is_no_pause_is_refused_in_words(text: bytes) -> None:
+    """Torn, foreign, oversized, of another version or machine, or with times that cannot be."""
+    with pytest.raises(NotAPause, match=r"^is (no pause|larger than|of another)"):
+        left_seconds(text, moment(0.0))
+
+
+@given(st.binary(max_size=200) | st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["kind", "version", "seconds", "begun",
+        "wall", "monotonic", "boot_id", "machine_id"]), inner),
+).map(lambda value: changed(begun=value, seconds=value)))  # fmt: skip
+def test_whatever_the_bytes_are_there_is_a_length_or_a_refusal(text: bytes) -> None:
+    """Never a longer pause than a day."""
+    try:
+        assert 0.0 <= left_seconds(text, moment(0.0)) <= LONGEST_PAUSE_SECONDS
+    except NotAPause:
+        pass
+
+
+class Node:
+    """One node: its clock, its state directory, and a daemon that is started anew as often as asked."""
+
+    def __init__(self, state: Path):
+        self.clock = SteppedClock()
+        self.state = state
+        self.boot_id = "boot-1"
+        self.path = Path(f"{state}.pause")
+
+    def started(self) -> tuple[Pause, PauseFile, str]:
+        """The pause of a daemon that starts now, its file, and what it says of what is there."""
+        pause = Pause(self.clock.monotonic, self.clock.wall)
+        file = PauseFile(str(self.state), self.clock, self.boot_id, "machine")
+        return pause, file, file.restore(pause)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    """A node whose state directory does not exist yet."""
+    return Node(tmp_path / "state" / "images.json")
+
+
+def test_a_pause_outlives_the_daemon_and_ends_in_time(node: Node) -> None:
+    """Ten minutes; the daemon is started again after four; the end is the same. Nobody else may read or write it."""
+    pause, file, _ = node.started()
+    pause.begin(600.0)
+    until = pause.until()
+    assert file.keep(pause) == ""
+    assert node.path.stat().st_mode & 0o777 == 0o600
+    node.clock.step(240.0)
+    again, _, problem = node.started()
+    assert (again.left_seconds, again.until(), problem) == (360.0, until, "")
+    node.clock.step(360.0)
+    assert node.started()[0].why() is None
+
+
+def test_a_pause_that_is_ended_does_not_come_back(node: Node) -> None:
+    """The file is gone."""
+    pause, file, _ = node.started()
+    pause.begin(600.0)
+    file.keep(pause)
+    again, file, _ = node.started()
+    again.end()
+    assert (file.keep(again), list(node.path.parent.iterdir())) == ("", [])
+    assert node.started()[0].why() is None
+
+
+def test_a_start_without_a_pause_creates_nothing(node: Node) -> None:
+    """Nor does its end: not even the directory."""
+    pause, file, problem = node.started()
+    file.finish(pause)
+    assert (problem, node.path.parent.exists()) == ("", False)
+
+
+def test_a_daemon_that_ends_takes_a_pause_that_is_over_along(node: Node) -> None:
+    """A time of day that is set back after a reboot could bring it to life; one that lasts stays."""
+    pause, file, _ = node.started()
+    pause.begin(600.0)
+    file.keep(pause)
+    again, file, _ = node.started()
+    file.finish(again)
+    assert node.path.exists()
+    node.clock.step(600.0)
+    file.finish(again)
+    assert not node.path.exists()
+
+
+def test_without_a_state_file_the_client_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pause holds; nothing is written anywhere."""
+    monkeypatch.chdir(tmp_path)
+    clock = SteppedClock()
+    pause, file = Pause(clock.monotonic, clock.wall), PauseFile("", clock)
+    pause.begin(600.0)
+    assert (file.restore(pause), file.keep(pause)) == (
+        "",
+        "a restart of the daemon ends the pause, as stateFile is empty",
+    )
+    pause.end()
+    assert (file.keep(pause), list(tmp_path.iterdir())) == ("", [])
+
+
+def test_a_file_that_cannot_be_written_or_removed_is_a_sentence(node: Node) -> None:
+    """A file where the directory should be; a directory where the file should be. The pause holds all the same."""
+    node.state.parent.write_text("")
+    pause, file, problem = node.started()
+    assert problem == f"whether a pause is in force is not known: {node.path} cannot be read: Not a directory"
+    pause.begin(600.0)
+    assert file.keep(pause).startswith(f"a restart of the daemon ends the pause: {node.path} cannot be written: ")
+    assert pause.left_seconds == 600.0
+    node.state.parent.unlink()
+    node.path.mkdir(parents=True)
+    pause.end()
+    assert file.keep(pause).startswith(
+        f"a restart of the daemon brings the pause back: {node.path} cannot be removed: "
+    )
+
+
+@pytest.mark.parametrize("text", [b"", b"{", KEPT[:-9], b"x" * 1_000_000])
+def test_what_lies_in_its_place_is_named_and_replaced_by_the_next_pause(node: Node, text: bytes) -> None:
+    """The daemon starts without a pause, and leaves it alone until somebody begins or ends one."""
+    node.path.parent.mkdir()
+    node.path.write_bytes(text)
+    pause, file, problem = node.started()
+    assert problem.startswith(f"whether a pause is in force is not known: {node.path} is ")
+    assert (pause.why(), node.path.read_bytes()) == (None, text)
+    pause.begin(600.0)
+    assert file.keep(pause) == ""
+    assert node.started()[0].left_seconds == 600.0
+
+
+@pytest.mark.parametrize("place", ["link", "fifo", "everybody's"])
+def test_what_others_may_have_put_there_is_no_pause(node: Node, tmp_path: Path, place: str) -> None:
+    """A symbolic link to a pause, a FIFO that nobody writes, a file that every user may write."""
+    node.path.parent.mkdir()
+    if place == "fifo":
+        os.mkfifo(node.path)
+    else:
+        target = tmp_path / "elsewhere" if place == "link" else node.path
+        target.write_bytes(KEPT)
+        target.chmod(0o600 if place == "link" else 0o666)
+        if place == "link":
+            node.path.symlink_to(target)
+    pause, _, problem = node.started()
+    assert pause.why() is None
+    assert problem.startswith(f"whether a pause is in force is not known: {node.path} cannot be read: ")
+
+
+def test_many_clients_at_once_leave_what_the_daemon_does(node: Node) -> None:
+    """Eight threads pause and resume; at the end the file says what the pause says."""
+    pause, file, _ = node.started()
+
+    def client(number: int) -> None:
+        for turn in range(20):
+            if (number + turn) % 2:
+                pause.begin(60.0 * (turn + 1))
+            else:
+                pause.end()
+            file.keep(pause)
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert node.started()[0].left_seconds == pause.left_seconds
