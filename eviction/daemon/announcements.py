@@ -175,7 +175,9 @@ class Announcements:
         else:
             key = f"{record.result} {acted_on.signal if acted_on else ''}"
             self._unsuccessful.add(key)  # told anew at the next pressure
-            self._throttled_log.warn(head, key=key, **fields)
+            told = self._throttled_log.warn(head, key=key, **fields)
+            if told and (planned := names_of_removed(record.removals, Result.PLANNED)):
+                self._log.in_text(Level.INFO, f"would remove {planned}", **{"pass": record.id})
 
     def _preallocation(self, record: Pass) -> None:
         """Why XFS was not asked to give back what it allocated ahead: each sentence once, and once a minute where it is

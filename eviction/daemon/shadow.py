@@ -2,7 +2,9 @@
 
 So an operator sees beside a kubelet what reclaimd would have done and how much earlier, before it may do anything.
 
-Covers: remembering and comparing. Does not cover: how often (`manager`).
+Only while the daemon is in a dry run: afterwards what is gone may be its own work.
+
+Covers: remembering and comparing. Does not cover: how often (`refresh`).
 """
 
 from __future__ import annotations
@@ -48,6 +50,10 @@ class Shadow:
             left_out = len(self._planned) >= MOST_REMEMBERED or verdict.kind not in OF_THE_RUNTIME
             if outcome.result is Result.PLANNED and not left_out:
                 self._planned.setdefault(verdict.id, _Planned(verdict.name, verdict.kind, now))
+
+    def forget(self) -> None:
+        """The daemon removes things itself from now on."""
+        self._planned = {}
 
     def gone(self, runtime: Lists, now: float) -> str:
         """What of it is gone since, as one sentence; empty if nothing is, or the runtime does not say. Forgets it.

@@ -114,9 +114,10 @@ def reclaiming_sentence(threshold: Threshold) -> str:
     return f"Attempting to reclaim {resource} (ReclaimPressure: below reclaimd's own mark)"
 
 
-def names_of_removed(outcomes: Iterable[Outcome]) -> str:
-    """What was removed: `image a, image b and 12 more`, at most 32 names; empty if nothing was. At most 18 KiB."""
-    removed = [outcome.verdict for outcome in outcomes if outcome.result is Result.REMOVED]
+def names_of_removed(outcomes: Iterable[Outcome], result: Result = Result.REMOVED) -> str:
+    """What was removed: `image a, image b and 12 more`, at most 32 names; empty if nothing was. At most 18 KiB.
+    `result`: PLANNED for what a dry run would have removed."""
+    removed = [outcome.verdict for outcome in outcomes if outcome.result is result]
     names = ", ".join(f"{verdict.kind} {shortened(escaped(verdict.name))}" for verdict in removed[:MOST_REPORTED])
     more = len(removed) - MOST_REPORTED
     return f"{names} and {more} more" if more > 0 else names
