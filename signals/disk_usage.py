@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from signals.bounded_thread import BoundedThread
 from signals.clock import Clock
-from signals.mount_table import MOUNTS, read_mounts
+from signals.mount_table import MOUNTS, filesystem_id, read_mounts
 
 ENTRIES_PER_CLOCK_CHECK = 256
 
@@ -49,9 +49,9 @@ class SparseFile:
 class TreeUsage:
     """What a tree occupies: allocated bytes by class of file, and inodes, both without the root itself.
 
-    `device_id` (`st_dev`) is None if the root does not exist or was not reached. `complete`: everything was counted;
-    else the numbers are lower bounds. `sparsest`: the file that takes least of what its size says, None where none is
-    sparse.
+    `device_id`: as in `types.FilesystemIdentity`, None if the root does not exist or was not reached. `complete`:
+    everything was counted; else the numbers are lower bounds. `sparsest`: the file that takes least of what its size
+    says, None where none is sparse.
     """
 
     device_id: int | None = None
@@ -123,7 +123,8 @@ class _Walk:
     def run(self) -> None:
         root = os.path.realpath(self._tree.root)
         try:
-            self._device_id = os.stat(root).st_dev
+            st_dev = os.stat(root).st_dev
+            self._device_id = filesystem_id(root, self._mounts)
         except OSError:
             return
         mounted = mounts_below(root, self._mounts)
@@ -140,7 +141,7 @@ class _Walk:
                         if path in mounted:
                             continue
                         found = entry.stat(follow_symlinks=False)
-                        if found.st_dev != self._device_id:
+                        if found.st_dev != st_dev:
                             continue
                         here = (*names, entry.name)
                         self._count(found, path, here)

@@ -2,7 +2,8 @@
 Only this module imports psutil.
 
 nodefs holds the kubelet's root directory; imagefs and containerfs are where the runtime says that its images and
-writable layers are (CRI `ImageFsInfo`). Roles share a filesystem exactly when they are on one device.
+writable layers are (CRI `ImageFsInfo`). Roles share a filesystem exactly when they are on one device; the subvolumes of
+a btrfs are on one (`mount_table.filesystem_of`).
 
 The kubelet detects the layout once and keeps it until it is restarted. Here it follows from the devices of each
 observation, so it changes when a filesystem is mounted or unmounted while the daemon runs.
@@ -63,7 +64,7 @@ def paths_of_node(
 
 
 def layout_of(nodefs_device: int, imagefs_device: int, containerfs_device: int) -> FsLayout:
-    """The layout from the devices (`st_dev`) of the three filesystems.
+    """The layout from the devices of the three filesystems.
 
     Images and writable layers that are apart are `split`, wherever the kubelet's data is. The kubelet asks two
     questions (`pkg/kubelet/stats/provider.go`): HasDedicatedContainerFs is true where the devices of images and

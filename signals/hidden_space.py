@@ -14,7 +14,7 @@ from signals.allocation import BtrfsAllocation, btrfs_allocation, delayed_alloca
 from signals.block_devices import ThinPool, kernel_name, thin_pool_below
 from signals.bounded_thread import BoundedThread
 from signals.clock import Clock
-from signals.mount_table import MOUNTS, read_mounts
+from signals.mount_table import MOUNTS, filesystem_of, read_mounts
 from signals.mounts import Mount, mount_holding
 from signals.open_files import PROC, OpenFiles, OpenFilesScan, ProcessesSeen, Watched
 from signals.overlays import WritableOverlay, writable_overlays
@@ -42,7 +42,7 @@ class HiddenSpace:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Filesystems by `st_dev`, and how much was seen of the processes of the node.
+    """Filesystems by their number (`types.FilesystemIdentity`), and how much was seen of the processes of the node.
 
     `others_hidden`: `/proc` may hide processes (hidepid), or is that of a PID namespace which is not the node's.
     """
@@ -68,8 +68,9 @@ class HiddenSpaceMeter:
         """How many starts of a thread have failed."""
         return self._thread.not_started
 
-    def measure(self, paths: Mapping[int, str]) -> Survey:
-        """What is on the filesystems of these paths, which are given by `st_dev`.
+    def measure(self, paths: Mapping[str, int]) -> Survey:
+        """What is on the filesystems of these paths, each with the number of its filesystem; of a btrfs the files in
+        the subvolumes of all of them are looked for.
 
         Never raises OSError. What was not reached within the limit, and everything while an earlier look is stuck, is
         unknown.
@@ -82,7 +83,7 @@ class HiddenSpaceMeter:
 class _Look:
     """One look. Another thread may call `survey` at any time."""
 
-    def __init__(self, paths: Mapping[int, str], until: float, clock: Clock):
+    def __init__(self, paths: Mapping[str, int], until: float, clock: Clock):
         self._paths = paths
         self._until = until
         self._clock = clock
@@ -104,16 +105,18 @@ class _Look:
 
     def run(self, proc: str, sys: str, table: str) -> None:
         mounts = read_mounts(table)
-        overlays = _overlays_by_device(writable_overlays(mounts))
+        overlays = _overlays_by_device(writable_overlays(mounts), mounts)
         watched: dict[int, Watched] = {}
-        for device_id, path in self._paths.items():
+        for path, device_id in self._paths.items():
             mount = mount_holding(os.path.realpath(path), mounts)
             block_size = _block_size(path)
             mine = tuple(overlays.get(device_id, ()))
-            self._known[device_id] = _of_kernel(mount, block_size, mine, sys)
+            if device_id not in self._known:
+                self._known[device_id] = _of_kernel(mount, block_size, mine, sys)
             grows_ahead = mount is not None and mount.type == "xfs"
             filesystem = Watched(device_id, block_size if grows_ahead else None)
-            watched |= dict.fromkeys((device_id, *(overlay.device_id for overlay in mine)), filesystem)
+            of_files = (_st_dev(path) or device_id, *(overlay.device_id for overlay in mine))
+            watched |= dict.fromkeys(of_files, filesystem)
         self._others_hidden = _hides_processes(mounts, proc)
         self._scan = OpenFilesScan(watched, lambda: self._clock.monotonic() < self._until, proc)
         self._scan.run()
@@ -135,15 +138,24 @@ def _of_kernel(
     )
 
 
-def _overlays_by_device(overlays: tuple[WritableOverlay, ...]) -> dict[int, list[WritableOverlay]]:
-    """By the `st_dev` of the filesystem that each writes to; without those whose upper directory is not reached."""
+def _overlays_by_device(
+    overlays: tuple[WritableOverlay, ...], mounts: tuple[Mount, ...]
+) -> dict[int, list[WritableOverlay]]:
+    """By the filesystem that each writes to; without those whose upper directory is not reached."""
     found: dict[int, list[WritableOverlay]] = {}
     for overlay in overlays:
-        try:
-            found.setdefault(os.stat(overlay.upper).st_dev, []).append(overlay)
-        except OSError:
-            continue
+        st_dev = _st_dev(overlay.upper)
+        if st_dev is not None:
+            filesystem = filesystem_of(st_dev, os.path.realpath(overlay.upper), mounts)
+            found.setdefault(filesystem, []).append(overlay)
     return found
+
+
+def _st_dev(path: str) -> int | None:
+    try:
+        return os.stat(path).st_dev
+    except OSError:
+        return None
 
 
 def _block_size(path: str) -> int | None:

@@ -8,8 +8,8 @@ A file of a container is open through an overlay, with the device number of the 
 that its upper directory is on. Sources: proc(5), `/proc/pid/fd`, `fdinfo`, `maps`, `map_files`, `cgroup`; what may be
 read of another process is what ptrace(2) allows (`PTRACE_MODE_READ_FSCREDS`).
 
-Covers: regular files of given filesystems. Does not cover: files of another subvolume of a btrfs, as it has a device
-number of its own.
+Covers: regular files of given filesystems. Does not cover: files of a subvolume of a btrfs whose device number is
+not given.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ Rules (kubelet, `pkg/kubelet/eviction/helpers.go`, makeSignalObservations):
 * A filesystem that counts no inodes (total 0) has no inode signal, rather than one with 0 % free.
 * Paths on one filesystem have the same numbers. They are read one after another, and a fill in between would make the
   signals of one filesystem differ; so its latest reading counts for all of them. (The kubelet's numbers come from two
-  providers.) Different sizes on one device stay different: under a project quota, `statvfs` answers for the directory.
+  providers.) Different sizes on one device stay different: a filesystem that the configuration adds is read at its
+  path, and under a project quota `statvfs` answers for the directory.
 * If a reading is late or fails, the last numbers stay, marked as stale; they count neither as pressure nor as its end.
   Without earlier numbers the signal is left out. Either way the reason is kept for people.
 """
@@ -88,6 +89,7 @@ class NodeSummary:
         unavailable: list[Unavailable] = []
         filesystems: dict[FilesystemRole, tuple[FilesystemIdentity, FsStats]] = {}
         polls: dict[FilesystemRole, tuple[Poll, ...]] = {}
+        limits: dict[FilesystemRole, FsStats] = {}
         for role, where in paths.by_role().items():
             if where is None:
                 unavailable.append(Unavailable(role, self.imagefs_problem))
@@ -100,6 +102,8 @@ class NodeSummary:
             identity = self._identity(where, known.device_id)
             filesystems[role] = (identity, known.stats)
             polls[role] = fresh[where].polls if where in fresh else ()
+            if known.in_directory is not None:
+                limits[role] = known.in_directory
             signals.update(signals_of(role, identity, known.stats, stale=where not in fresh))
         devices = [filesystems[role][0].device_id for role in KUBELET_ROLES if role in filesystems]
         return SignalObservations(
@@ -110,6 +114,7 @@ class NodeSummary:
             unavailable=tuple(unavailable),
             filesystems=filesystems,
             polls=polls,
+            limits=limits,
         )
 
     def _last_with(self, fresh: Mapping[str, Reading]) -> Mapping[str, Reading]:
@@ -138,7 +143,9 @@ def _one_a_filesystem(readings: Mapping[str, Reading]) -> dict[str, Reading]:
             continue
         later = reading if reading.stats.time >= before.stats.time else before
         latest[size] = replace(later, polls=tuple(sorted({*before.polls, *reading.polls})))
-    return {path: latest[_size(reading)] for path, reading in readings.items()}
+    return {
+        path: replace(latest[_size(reading)], in_directory=reading.in_directory) for path, reading in readings.items()
+    }
 
 
 def _size(reading: Reading) -> tuple[int, int, int]:

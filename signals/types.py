@@ -152,8 +152,8 @@ class Poll(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FilesystemIdentity:
-    """Which filesystem a reading is of. `device_id` (`st_dev`) tells filesystems apart. `mount_point`: of the mount
-    that holds `path`; empty if unknown, as `device` and `type`."""
+    """Which filesystem a reading is of. `device_id` tells filesystems apart: `st_dev`, but one number for all
+    subvolumes of a btrfs. `mount_point`: of the mount that holds `path`; empty if unknown, as `device` and `type`."""
 
     path: str
     device_id: int
@@ -193,7 +193,8 @@ class SignalObservations:
     `layout` is None until it is known (the runtime has not yet said where its images are). A signal that is not in
     `signals` does not exist on this node, or its filesystem was never read; `unavailable` says why a filesystem could
     not be read. `filesystems`: the readings by role. `polls`: by role what the last polls have read, oldest first.
-    `time` is in monotonic seconds, `wall_time` in seconds since the Unix epoch, for people.
+    `limits`: by role what `statvfs` says in the directory itself, where a project quota limits it. `time` is in
+    monotonic seconds, `wall_time` in seconds since the Unix epoch, for people.
     """
 
     signals: Mapping[Signal, SignalObservation]
@@ -203,3 +204,4 @@ class SignalObservations:
     unavailable: tuple[Unavailable, ...] = ()
     filesystems: Mapping[FilesystemRole, tuple[FilesystemIdentity, FsStats]] = field(default_factory=dict)
     polls: Mapping[FilesystemRole, tuple[Poll, ...]] = field(default_factory=dict)
+    limits: Mapping[FilesystemRole, FsStats] = field(default_factory=dict)

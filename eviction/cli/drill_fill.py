@@ -32,6 +32,7 @@ from eviction.node.hold_off import HoldOff, kubelet_is_healthy
 from eviction.reporting.explain import pass_lines
 from eviction.reporting.log import Log
 from eviction.reporting.tables import amount
+from signals.mount_table import filesystem_id
 
 OBSERVED_QUIET_SECONDS = 5.0
 SURE = frozenset({"y", "yes"})
@@ -121,7 +122,7 @@ def _plan(scenario: Scenario, observation: NodeObservation, directory: str, argu
         reasons = dict.fromkeys(each.reason for each in observations.unavailable)
         exit_with(EXIT_READING, "; ".join(reasons) or "a filesystem cannot be read")
     try:
-        plan = plan_fill(scenario, observations, node.thresholds(observations.layout), os.stat(directory).st_dev)
+        plan = plan_fill(scenario, observations, node.thresholds(observations.layout), filesystem_id(directory))
         stores = [os.path.dirname(path) for path in (paths.imagefs, paths.containerfs) if path is not None]
         own = [configuration.root_directory, configuration.pod_logs_dir, configuration.container_logs_dir, *stores]
         foreign = [] if arguments.allow_other_data else foreign_entries(directory, own)

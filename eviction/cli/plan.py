@@ -39,6 +39,7 @@ from signals.quantity import counted, format_bytes
 from signals.types import Signal
 
 MOST_KEPT_LISTED = 20
+BY_RUNTIME = "as the runtime counts them"  # which is not what they take on the disk
 IN_GROUPS = "; by reason (--all lists them):"
 
 
@@ -174,15 +175,16 @@ def plan_lines(record: Pass, width: int | None = None, *, everything: bool = Fal
     On a terminal (`width` is known) many kept objects are only counted, by reason, unless `everything` is asked for.
     """
     in_groups = width is not None and not everything and len(record.kept) > MOST_KEPT_LISTED
-    images = f"images of {format_bytes(record.nominal_bytes)}"
+    images = f"images of {format_bytes(record.nominal_bytes)} {BY_RUNTIME}"
     order = list(filter(None, (record.side_by_side, "" if record.order is None else record.order.sentence)))
     first = list(filter(None, (released_in_words(record, dry_run=True),)))
     kept = sum(outcome.verdict.size_bytes or 0 for outcome in record.kept)
+    stay = f"kept: {counted(len(record.kept), 'object')}, images of {format_bytes(kept)} {BY_RUNTIME}"
     return [
         *outcomes_table(record.removals if in_groups else record.removals + record.kept, width),
         "",
         f"may go: {counted(len(record.removals), 'object')}, {images}, in this order",
-        f"kept: {counted(len(record.kept), 'object')}, images of {format_bytes(kept)}{IN_GROUPS * in_groups}",
+        stay + IN_GROUPS * in_groups,
         *(counts_table(record.kept, width) if in_groups else []),
         *first,
         *order,

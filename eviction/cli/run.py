@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     def on_observation(observations: SignalObservations, decision: Decision) -> None:
         watches.follow(observations)
         ballast.follow(observations, decision)
-        endpoints.on_observation(decision)
+        endpoints.on_observation(observations, decision)
 
     def on_pass(record: Pass) -> None:
         endpoints.on_pass(record)

@@ -51,6 +51,7 @@ class Announcements:
         self._reclaiming: set[str] = set()  # what was announced to be reclaimed during this pressure
         self._empty_row_due = float("-inf")
         self._explained = self._configuration_examined = False
+        self._observations: SignalObservations | None = None  # the last ones
         self._no_way_to_kubelet: str | None = None
         self._not_released: set[str] = set()  # the reasons that were written
 
@@ -61,6 +62,7 @@ class Announcements:
 
     def observed(self, observations: SignalObservations, decision: Decision, task: Task | None, now: float) -> None:
         """After every observation: unreadable filesystems, a slow runtime, and each condition when it changes."""
+        self._observations = observations
         for unavailable in observations.unavailable:
             if unavailable.reason == self._node.summary.imagefs_problem:
                 continue  # `runtime_asked` announces it
@@ -141,7 +143,8 @@ class Announcements:
         if not threshold.signal.filesystem.kubelets:
             self._throttled_log.warn(f"attempting to reclaim {threshold.signal}", key=f"reclaiming {threshold.signal}")
             return
-        sentence = reclaiming_sentence(threshold)
+        seen = None if self._observations is None else self._observations.signals.get(threshold.signal)
+        sentence = reclaiming_sentence(threshold, seen)
         repeated = sentence in self._reclaiming
         self._reclaiming.add(sentence)
         self._events.warn(GCEvent(EventReason.EVICTION_THRESHOLD_MET, sentence, repeated=repeated))
@@ -175,7 +178,9 @@ class Announcements:
         else:
             key = f"{record.result} {acted_on.signal if acted_on else ''}"
             self._unsuccessful.add(key)  # told anew at the next pressure
-            self._throttled_log.warn(head, key=key, **fields)
+            told = self._throttled_log.warn(head, key=key, **fields)
+            if told and (planned := names_of_removed(record.removals, Result.PLANNED)):
+                self._log.in_text(Level.INFO, f"would remove {planned}", **{"pass": record.id})
 
     def _preallocation(self, record: Pass) -> None:
         """Why XFS was not asked to give back what it allocated ahead: each sentence once, and once a minute where it is

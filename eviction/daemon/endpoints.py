@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from eviction.configuration.effective import Configuration
 from eviction.configuration.validation import parse_address
 from eviction.daemon.manager import Manager
+from eviction.decision.thresholds import thresholds_met
 from eviction.node.hold_off import Holds
 from eviction.node.node import Node
 from eviction.reporting.conditions import conditions_in_words
@@ -23,6 +24,7 @@ from eviction.reporting.pass_record import Pass
 from eviction.telemetry.http_server import CannotListen, HttpServer, livez, readyz
 from eviction.telemetry.systemd import Notifier
 from eviction.types import Decision
+from signals.types import SignalObservations
 
 if TYPE_CHECKING:
     from eviction.telemetry.metrics import Metrics
@@ -84,11 +86,12 @@ class DaemonEndpoints:
         self._server, self._metrics = server, metrics
         self._node.on_call = metrics.count_call
 
-    def on_observation(self, decision: Decision) -> None:
+    def on_observation(self, observations: SignalObservations, decision: Decision) -> None:
         """Feeds systemd's watchdog, unless a pass is stuck, and tells it the conditions; after the first observation
         the service is ready."""
-        known, below = self._node.responder.state.config.kubelets is not None, bool(decision.thresholds_met)
-        self._conditions = conditions_in_words(decision.conditions, known, below=below)
+        known = self._node.responder.state.config.kubelets is not None
+        below = thresholds_met(decision.thresholds_met, observations.signals, enforce_min_reclaim=False)
+        self._conditions = conditions_in_words(decision.conditions, known, below=bool(below))
         if not self._ready:
             self._ready = True
             self._notifier.ready(self._line())

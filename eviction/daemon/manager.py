@@ -263,6 +263,8 @@ class Manager:
             return
         self._next_configuration = None
         self._announcements.reloaded(self._node.reconfigure(configuration))
+        if not self._node.dry_run:
+            self._shadow.forget()
 
     # ---- observing
 
@@ -388,7 +390,8 @@ class Manager:
         summary = pass_summary(record)
         self._passes.keep(summary)
         self._functions.add(record)
-        self._shadow.planned(record, self._node.clock.monotonic())
+        if self._node.dry_run:
+            self._shadow.planned(record, self._node.clock.monotonic())
         self._announcements.passed(record, summary)
         self._announcements.pods_compared(self._node.pods_doubt)
 

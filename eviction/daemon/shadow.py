@@ -2,11 +2,14 @@
 
 So an operator sees beside a kubelet what reclaimd would have done and how much earlier, before it may do anything.
 
-Covers: remembering and comparing. Does not cover: how often (`manager`).
+Only while the daemon is in a dry run: afterwards what is gone may be its own work.
+
+Covers: remembering and comparing. Does not cover: how often (`refresh`).
 """
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,19 +38,26 @@ class _Planned:
 
 
 class Shadow:
-    """The objects that dry runs would have removed and that are still there. For one thread at a time."""
+    """The objects that dry runs would have removed and that are still there. Any thread may call."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()  # over `_planned`
         self._planned: dict[str, _Planned] = {}
         self._asked_at = float("-inf")
 
     def planned(self, record: Pass, now: float) -> None:
         """A dry run has ended: what it would have removed is remembered."""
-        for outcome in record.removals:
-            verdict = outcome.verdict
-            left_out = len(self._planned) >= MOST_REMEMBERED or verdict.kind not in OF_THE_RUNTIME
-            if outcome.result is Result.PLANNED and not left_out:
-                self._planned.setdefault(verdict.id, _Planned(verdict.name, verdict.kind, now))
+        with self._lock:
+            for outcome in record.removals:
+                verdict = outcome.verdict
+                left_out = len(self._planned) >= MOST_REMEMBERED or verdict.kind not in OF_THE_RUNTIME
+                if outcome.result is Result.PLANNED and not left_out:
+                    self._planned.setdefault(verdict.id, _Planned(verdict.name, verdict.kind, now))
+
+    def forget(self) -> None:
+        """The daemon removes things itself from now on."""
+        with self._lock:
+            self._planned = {}
 
     def gone(self, runtime: Lists, now: float) -> str:
         """What of it is gone since, as one sentence; empty if nothing is, or the runtime does not say. Forgets it.
@@ -61,8 +71,9 @@ class Shadow:
             there |= {sandbox.id for sandbox in runtime.list_pod_sandboxes()}
         except RuntimeUnavailable:
             return ""
-        gone = [planned for object_id, planned in self._planned.items() if object_id not in there]
-        self._planned = {object_id: planned for object_id, planned in self._planned.items() if object_id in there}
+        with self._lock:
+            gone = [planned for object_id, planned in self._planned.items() if object_id not in there]
+            self._planned = {known: planned for known, planned in self._planned.items() if known in there}
         if not gone:
             return ""
         shown = ", ".join(f"{each.kind} {each.name}" for each in gone[:MOST_NAMED])

@@ -27,7 +27,7 @@ from reclaim.pods.stopped_pods import stopped_pods
 from reclaim.types import Listing, PodSandboxState, RuntimeUnavailable
 from reclaim.xfs.client import XfsHelper
 from signals.filesystems import describe_mount
-from signals.mount_table import mounts_of
+from signals.mount_table import filesystem_id, mounts_of
 from signals.types import SignalObservations
 
 MAX_USER_INSTANCES = "/proc/sys/fs/inotify/max_user_instances"
@@ -242,6 +242,6 @@ def _listed(directory: str) -> list[str]:
 
 def _device(path: str) -> int | None:
     try:
-        return os.stat(path).st_dev
+        return filesystem_id(path)
     except OSError:
         return None

@@ -47,7 +47,7 @@ from reclaim.xfs.release import PreallocationRelease
 from signals.clock import Clock
 from signals.filesystems import FilesystemPaths
 from signals.probe import Probes
-from signals.statvfs import FilesystemReader, read_statvfs
+from signals.statvfs import FilesystemReader
 from signals.summary import NodeSummary
 from signals.types import KUBELET_ROLES, FsLayout
 
@@ -110,7 +110,7 @@ class Node(NodeView):
         *,
         dry_run: bool = False,
         stopping: threading.Event | None = None,
-        reader: FilesystemReader = read_statvfs,
+        reader: FilesystemReader | None = None,
         clock: Clock | None = None,
         read_deadline_seconds: float = READ_DEADLINE_SECONDS,
         records: ImageRecords | None = None,

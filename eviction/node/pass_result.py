@@ -10,6 +10,8 @@ from dataclasses import replace
 
 from eviction.decision.reclaim_table import RELEASE_SPECULATIVE_PREALLOCATION
 from eviction.reporting.pass_record import Pass, PassResult, freed_in_words, released_in_words
+from eviction.reporting.tables import short_of_min_reclaim
+from eviction.types import Threshold
 from reclaim.types import Result
 from signals.quantity import counted, format_bytes
 from signals.types import Signal, in_order
@@ -47,9 +49,16 @@ def _with_result(record: Pass, *, dry_run: bool) -> Pass:
         return replace(record, result=PassResult.SATISFIED, reason=f"{removed}; no threshold is met any more")
     if record.errors and not counts[Result.REMOVED]:
         return replace(record, result=PassResult.FAILED, reason="; ".join(record.errors))
-    unmet = ", ".join([*(str(t.signal) for t in record.still_met), *(f"{signal} is not readable" for signal in blind)])
+    met = [_still_met(threshold, record) for threshold in record.still_met]
+    unmet = ", ".join([*met, *(f"{signal} is not readable" for signal in blind)])
     because = "; ".join(record.errors) or _why_not_more(record)
     return replace(record, result=PassResult.NOT_ENOUGH, reason=f"{removed}; still under pressure: {unmet}; {because}")
+
+
+def _still_met(threshold: Threshold, record: Pass) -> str:
+    after = None if record.after is None else record.after.signals.get(threshold.signal)
+    short = after is not None and short_of_min_reclaim(threshold, after)
+    return f"{threshold.signal}{' (above its mark, short of its minimum reclaim)' * short}"
 
 
 def _unreadable(record: Pass) -> list[Signal]:

@@ -21,7 +21,7 @@ from reclaim.types import RuntimeUnavailable
 from signals.clock import Clock, SystemClock
 from signals.filesystems import FilesystemPaths, paths_of_node
 from signals.probe import Probes
-from signals.statvfs import FilesystemReader, read_statvfs
+from signals.statvfs import FilesystemReader, KubeletsReader
 from signals.summary import NodeSummary
 from signals.types import FsLayout
 
@@ -92,7 +92,7 @@ class NodeView:
         self,
         configuration: Configuration,
         *,
-        reader: FilesystemReader = read_statvfs,
+        reader: FilesystemReader | None = None,
         clock: Clock | None = None,
         read_deadline_seconds: float = READ_DEADLINE_SECONDS,
         summarize: Callable[[FilesystemPaths, Probes, Clock], NodeSummary] = NodeSummary,
@@ -104,9 +104,9 @@ class NodeView:
         self.endpoint = choose_endpoint(configuration, usual_endpoints)
         runtime = self.endpoint.runtime if configuration.has_runtime else usual_endpoints[0]  # never called without one
         self.client = CriClient(runtime, self.endpoint.image, read_deadline_seconds)
-        self._reader = reader
+        self._reader = reader or KubeletsReader(configuration.filesystems.values())
         self.probe_threads = Workers("statvfs", MOST_PROBE_THREADS)
-        self.probes = Probes(self.clock, reader, run_on_thread=self.probe_threads.run)
+        self.probes = Probes(self.clock, self._reader, run_on_thread=self.probe_threads.run)
         root_directory = configuration.root_directory if configuration.has_runtime else None
         self.summary = summarize(
             FilesystemPaths(root_directory, own=configuration.filesystems), self.probes, self.clock

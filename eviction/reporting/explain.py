@@ -9,7 +9,7 @@ from eviction.decision.reclaim_table import RELEASE_SPECULATIVE_PREALLOCATION
 from eviction.reporting.attribution import WORDS, Attribution
 from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import MOST_REPORTED, Pass, PassResult, shortened
-from eviction.reporting.tables import amount, distinguishable, table
+from eviction.reporting.tables import acted_on_sentence, amount, short_of_min_reclaim, table
 from eviction.types import Threshold
 from reclaim.ballast.plan import BallastReason
 from reclaim.containerd.plan import UNREFERENCED
@@ -17,7 +17,7 @@ from reclaim.programs.plan import ProgramReason
 from reclaim.rotated_logs.plan import RotatedLogReason
 from reclaim.types import Outcome, Reason, Result
 from signals.quantity import counted, format_bytes, format_duration
-from signals.types import FilesystemRole, SignalObservations
+from signals.types import FilesystemRole, SignalObservation, SignalObservations
 
 REASONS: dict[str, str] = {
     Reason.OLDER_COPY: "a newer dead copy of it is kept",
@@ -45,7 +45,7 @@ REASONS: dict[str, str] = {
     Reason.READY: "is ready",
     Reason.HAS_CONTAINERS: "still has containers",
     Reason.NEWEST_SANDBOX: "is the newest sandbox of its pod",
-    Reason.POD_ALIVE: "its pod has appeared again",
+    Reason.POD_ALIVE: "its pod is there",
     Reason.POD_UNKNOWN: "whether its pod is gone is not known",
     Reason.IN_USE: "a pod uses it",
     Reason.PINNED: "is pinned",
@@ -108,15 +108,19 @@ def no_effect_sentences(thresholds: Iterable[Threshold]) -> list[str]:
     ]
 
 
-def reclaiming_sentence(threshold: Threshold) -> str:
-    """The message of the event before a pass: the kubelet's, with its names of the resources, and whose mark it was."""
+def reclaiming_sentence(threshold: Threshold, observation: SignalObservation | None) -> str:
+    """The message of the event before a pass: the kubelet's, with its names of the resources, and whose mark it was.
+    `observation`: of its signal, None if there is none."""
     resource = "inodes" if threshold.signal.counts_inodes else "ephemeral-storage"
-    return f"Attempting to reclaim {resource} (ReclaimPressure: below reclaimd's own mark)"
+    above = observation is not None and short_of_min_reclaim(threshold, observation)
+    why = "short of the minimum reclaim above reclaimd's own mark" if above else "below reclaimd's own mark"
+    return f"Attempting to reclaim {resource} (ReclaimPressure: {why})"
 
 
-def names_of_removed(outcomes: Iterable[Outcome]) -> str:
-    """What was removed: `image a, image b and 12 more`, at most 32 names; empty if nothing was. At most 18 KiB."""
-    removed = [outcome.verdict for outcome in outcomes if outcome.result is Result.REMOVED]
+def names_of_removed(outcomes: Iterable[Outcome], result: Result = Result.REMOVED) -> str:
+    """What was removed: `image a, image b and 12 more`, at most 32 names; empty if nothing was. At most 18 KiB.
+    `result`: PLANNED for what a dry run would have removed."""
+    removed = [outcome.verdict for outcome in outcomes if outcome.result is result]
     names = ", ".join(f"{verdict.kind} {shortened(escaped(verdict.name))}" for verdict in removed[:MOST_REPORTED])
     more = len(removed) - MOST_REPORTED
     return f"{names} and {more} more" if more > 0 else names
@@ -175,7 +179,7 @@ def attribution_lines(attribution: Attribution, width: int | None = None) -> lis
     """What the bytes of a filesystem are used for, and what can be done about each part."""
     used, capacity = attribution.used_bytes, attribution.capacity_bytes
     roles = ", ".join(attribution.roles)
-    rows = [["SIZE", "SHARE", "OBJECTS", "WHAT", "WHAT CAN BE DONE"]]
+    rows = [["ON DISK", "SHARE", "OBJECTS", "WHAT", "WHAT CAN BE DONE"]]
     for share in attribution.shares:
         words, remedy = WORDS[share.use]
         size = f"{'>= ' * share.at_least}{format_bytes(share.bytes)}"
@@ -190,11 +194,8 @@ def pass_lines(record: Pass, *, with_kept: bool = True, width: int | None = None
     """A pass for people: the threshold that was acted on, the removals, the result."""
     lines: list[str] = []
     if record.decision.acted_on is not None:
-        signal = record.decision.acted_on.signal
-        observation = record.observations.signals[signal]
-        mark = record.decision.acted_on.mark(observation.capacity)
-        seen, wanted = distinguishable(signal, observation.available, mark)
-        lines.append(f"{signal} is {seen}, below its mark of {record.decision.acted_on.text()} = {wanted}")
+        acted_on = record.decision.acted_on
+        lines.append(acted_on_sentence(acted_on, record.observations.signals[acted_on.signal]))
     if record.row:
         layout = f" (layout {record.decision.layout})" if record.decision.layout is not None else ""
         lines.append(f"row: {', '.join(str(function) for function in record.row)}{layout}")

@@ -11,7 +11,7 @@ from eviction.reporting.tables import table
 from signals.filesystem_traits import Traits, jumps_of, options_that_matter, project_quota, traits_of
 from signals.mounts import Mount
 from signals.quantity import format_bytes
-from signals.types import FilesystemRole, SignalObservations
+from signals.types import FilesystemRole, FsStats, SignalObservations
 
 NOT_KNOWN = "not known for this type"
 
@@ -62,6 +62,8 @@ class FilesystemFactsJson(TypedDict):
     """What of its numbers can jump; null where that is not known for its type."""
     note: str
     """What else one has to know of them."""
+    quota: str
+    """What project quotas do to them, a sentence; empty where there are none."""
 
 
 def paths_that_answer(observations: SignalObservations) -> tuple[str, ...]:
@@ -80,7 +82,7 @@ def filesystem_facts(observations: SignalObservations, mounts: Mapping[str, Moun
         identity, stats = observations.filesystems[mine[0]]
         mount = mounts.get(identity.path)
         kind = identity.type if mount is None else mount.type
-        quota = None if mount is None else project_quota(mount)
+        limits = {observations.filesystems[role][0].path: observations.limits.get(role) for role in mine}
         found.append(
             FilesystemFacts(
                 identity.path,
@@ -91,18 +93,29 @@ def filesystem_facts(observations: SignalObservations, mounts: Mapping[str, Moun
                 None if mount is None else options_that_matter(mount),
                 jumps_of(kind, () if mount is None else mount.options),
                 (traits_of(kind) or Traits()).note,
-                "" if quota is None else project_quota_sentence(quota),
+                project_quota_sentence(mount, limits),
             )
         )
     return tuple(found)
 
 
-def project_quota_sentence(option: str) -> str:
-    """What project quotas do to the numbers. `option`: by which they are on."""
-    return (
-        f"project quotas are on ({option}): a directory can be at its limit while the filesystem has room, and statvfs "
-        "in it tells the numbers of the limit"
+def project_quota_sentence(mount: Mount | None, limits: Mapping[str, FsStats | None]) -> str:
+    """What project quotas do on a filesystem; empty where there are none. `limits`: what `statvfs` says in the paths of
+    its signals, where that is a limit."""
+    option = None if mount is None else project_quota(mount)
+    within = [
+        f"{format_bytes(stats.available_bytes)} of {format_bytes(stats.capacity_bytes)} are available within that of "
+        f"{path}, which the kubelet does not look at"
+        for path, stats in limits.items()
+        if stats is not None
+    ]
+    if option is None and not within:
+        return ""
+    on = "project quotas are on" if option is None else f"project quotas are on ({option})"
+    text = (
+        f"{on}: a directory can be at its limit while the filesystem has room, and statvfs in it tells the numbers of "
     )
+    return "; ".join([text + "the limit", *within])
 
 
 def facts_table(filesystems: Sequence[FilesystemFacts], width: int | None = None) -> list[str]:
@@ -127,4 +140,5 @@ def facts_json(facts: FilesystemFacts) -> FilesystemFactsJson:
         "options": None if facts.options is None else list(facts.options),
         "jumps": None if facts.jumps is None else list(facts.jumps),
         "note": facts.note,
+        "quota": facts.quota_sentence,
     }

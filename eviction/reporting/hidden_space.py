@@ -56,7 +56,9 @@ class Look:
             if device_id in found or (space := self._survey.filesystems.get(device_id)) is None:
                 continue
             others = OtherOverlays.counted(self._overlays.get(device_id, ()), of_upper)
-            remarks = remarks_of(stats, space, sparsest.get(device_id), others)
+            here = {role: each for role, (each, _) in observations.filesystems.items() if each.device_id == device_id}
+            limits = {each.path: observations.limits.get(role) for role, each in here.items()}
+            remarks = remarks_of(stats, space, sparsest.get(device_id), others, limits)
             found[device_id] = (*remarks, *([] if unseen is None or found else [unseen]))
         return found
 
@@ -75,11 +77,8 @@ class HiddenSpaceLooker:
     def look(self, observations: SignalObservations, imagefs: str | None) -> Look:
         """Looks at the observed filesystems that answer. `imagefs`: where the runtime's images are, None if unknown."""
         answering = paths_that_answer(observations)
-        paths: dict[int, str] = {}
-        for identity, _ in observations.filesystems.values():
-            if identity.path in answering:
-                paths.setdefault(identity.device_id, identity.path)
-        survey = self._meter.measure(paths)
+        identities = [identity for identity, _ in observations.filesystems.values() if identity.path in answering]
+        survey = self._meter.measure({identity.path: identity.device_id for identity in identities})
         overlays = {
             device_id: not_of_the_runtime(space.overlays, imagefs) for device_id, space in survey.filesystems.items()
         }

@@ -16,7 +16,6 @@ from eviction.reporting.attribution import About, Remark
 from eviction.reporting.disk_survey import SNAPSHOTTER
 from eviction.reporting.filesystem_facts import project_quota_sentence
 from signals.disk_usage import SparseFile, TreeUsage
-from signals.filesystem_traits import project_quota
 from signals.hidden_space import HiddenSpace, Survey
 from signals.open_files import Holder
 from signals.overlays import WritableOverlay
@@ -47,9 +46,14 @@ class OtherOverlays:
 
 
 def remarks_of(
-    stats: FsStats, space: HiddenSpace, sparsest: SparseFile | None, others: OtherOverlays
+    stats: FsStats,
+    space: HiddenSpace,
+    sparsest: SparseFile | None,
+    others: OtherOverlays,
+    limits: Mapping[str, FsStats | None] | None = None,
 ) -> tuple[Remark, ...]:
-    """All remarks about one filesystem, in the order of `About`. Who was not seen is `not_seen`."""
+    """All remarks about one filesystem, in the order of `About`. Who was not seen is `not_seen`. `limits`: as in
+    `project_quota_sentence`."""
     mount = space.mount
     kind = "" if mount is None else mount.type
     worth = max(SMALLEST_BYTES, stats.capacity_bytes // SMALLEST_SHARE)
@@ -73,8 +77,8 @@ def remarks_of(
         )
         found.append(Remark(About.DELAYED_ALLOCATION, space.btrfs.delayed, text))
     found += _btrfs(space)
-    if mount is not None and (quota := project_quota(mount)) is not None:
-        found.append(Remark(About.PROJECT_QUOTA, None, project_quota_sentence(quota)))
+    if quota := project_quota_sentence(mount, limits or {}):
+        found.append(Remark(About.PROJECT_QUOTA, None, quota))
     if space.thin_pool is not None:
         name = space.thin_pool.name
         pool = f"the thin pool {name}" if space.thin_pool.sure else f"{name}, by its name a thin pool"

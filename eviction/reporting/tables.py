@@ -19,7 +19,7 @@ from eviction.decision.thresholds import thresholds_met, usable
 from eviction.reporting.log import escaped
 from eviction.types import Threshold
 from signals.quantity import counted, format_bytes, format_duration
-from signals.types import KUBELET_ROLES, Signal, SignalObservations, in_order
+from signals.types import KUBELET_ROLES, Signal, SignalObservation, SignalObservations, in_order
 
 GAP = "  "
 NARROWEST_NAME = 24
@@ -71,10 +71,35 @@ def distinguishable(signal: Signal, first: int, second: int) -> tuple[str, str]:
 
 
 def below_sentence(threshold: Threshold, observations: SignalObservations) -> str:
-    """A threshold that is met, with the available amount and the mark: `nodefs.available 1.0GiB < 2.0GiB`."""
-    observation = observations.signals[threshold.signal]
+    """A threshold that is met, with the available amount and the mark: `nodefs.available 1.0GiB < 2.0GiB`; one that
+    stays met above its mark with what it must reach."""
+    observation, signal = observations.signals[threshold.signal], threshold.signal
     mark = threshold.mark(observation.capacity)
-    return f"{threshold.signal} {' < '.join(distinguishable(threshold.signal, observation.available, mark))}"
+    if not short_of_min_reclaim(threshold, observation):
+        return f"{signal} {' < '.join(distinguishable(signal, observation.available, mark))}"
+    goal = threshold.mark_with_min_reclaim(observation.capacity)
+    amounts = " < ".join(distinguishable(signal, observation.available, goal))
+    return f"{signal} {amounts}, the mark of {amount(signal, mark)} with its minimum reclaim"
+
+
+def acted_on_sentence(threshold: Threshold, observation: SignalObservation) -> str:
+    """Where the signal of a threshold that was acted on is, and why that is too little, if it is."""
+    signal, mark = threshold.signal, threshold.mark(observation.capacity)
+    seen, wanted = distinguishable(signal, observation.available, mark)
+    of_mark = f"its mark of {threshold.text()} = {wanted}"
+    if observation.available < mark:
+        return f"{signal} is {seen}, below {of_mark}"
+    if not short_of_min_reclaim(threshold, observation):
+        return f"{signal} is {seen}, not below {of_mark}"
+    goal = threshold.mark_with_min_reclaim(observation.capacity)
+    seen, reach = distinguishable(signal, observation.available, goal)
+    return f"{signal} is {seen}, no longer below {of_mark}, and short of {reach}, which is with its minimum reclaim"
+
+
+def short_of_min_reclaim(threshold: Threshold, observation: SignalObservation) -> bool:
+    """Whether a threshold that was met stays so only because its minimum reclaim is not reached."""
+    capacity = observation.capacity
+    return threshold.mark(capacity) <= observation.available < threshold.mark_with_min_reclaim(capacity)
 
 
 def table(rows: Iterable[Sequence[str]], width: int | None = None, kind: Kind = "other") -> list[str]:

@@ -16,12 +16,14 @@ class ThrottledLog:
         self._clock = clock
         self._written: dict[str, float] = {}
 
-    def warn(self, sentence: str, key: str = "", **fields: object) -> None:
-        """Writes the warning, unless the same one was written within the last minute."""
+    def warn(self, sentence: str, key: str = "", **fields: object) -> bool:
+        """Writes the warning, unless the same one was written within the last minute. True if it was written."""
         now, key = self._clock.monotonic(), key or sentence
-        if now - self._written.get(key, float("-inf")) >= REPEAT_SECONDS:
+        due = now - self._written.get(key, float("-inf")) >= REPEAT_SECONDS
+        if due:
             self._written[key] = now
             self._log.warning(sentence, **fields)
+        return due
 
     def info(self, sentence: str, key: str, **fields: object) -> None:
         """The same for what is no warning."""

@@ -16,6 +16,7 @@ from eviction.reporting.remarks import OtherOverlays, not_of_the_runtime, remark
 from signals.clock import SystemClock
 from signals.disk_usage import Tree, TreeMeter
 from signals.hidden_space import HiddenSpace, HiddenSpaceMeter, Survey
+from signals.mount_table import filesystem_id
 from signals.statvfs import read_statvfs
 from tests.real_node.loopfs import MIB, LoopFilesystem, find_tool, run_tool, unmount
 from tests.reclaimd_process import came_true
@@ -66,8 +67,8 @@ def held_open(file: Path, size_bytes: int, *before: str) -> Iterator[int]:
 
 def looked_at(path: Path) -> tuple[Survey, HiddenSpace]:
     """What is found on the filesystem of a path."""
-    device_id = path.stat().st_dev
-    survey = HiddenSpaceMeter(SystemClock(), 20.0).measure({device_id: str(path)})
+    device_id = filesystem_id(str(path))
+    survey = HiddenSpaceMeter(SystemClock(), 20.0).measure({str(path): device_id})
     return survey, survey.filesystems[device_id]
 
 

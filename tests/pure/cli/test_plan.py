@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from eviction.cli.plan import MOST_KEPT_LISTED, plan_lines
+from eviction.reporting.attribution import Attribution, Share, Use
 from eviction.reporting.pass_record import Pass, Trigger
 from eviction.types import Decision
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
-from signals.types import FsLayout
+from signals.types import FilesystemRole, FsLayout
 from tests.pure.values import MIB, observations_of
 
 
@@ -35,9 +38,20 @@ def test_many_objects_that_stay_are_counted_by_reason() -> None:
     lines = plan_lines(planned(100), 80)
     assert not any("pod-7/app" in line for line in lines)
     assert any(line.split()[:4] == ["planned", "image", "old:1", "1.0MiB"] for line in lines)
-    where = lines.index("kept: 100 objects, images of 2.0MiB; by reason (--all lists them):")
+    where = lines.index("kept: 100 objects, images of 2.0MiB as the runtime counts them; by reason (--all lists them):")
     assert [line.split()[0] for line in lines[where + 1 : where + 4]] == ["COUNT", "98", "2"]
-    assert "may go: 1 object, images of 1.0MiB, in this order" in lines
+    assert "may go: 1 object, images of 1.0MiB as the runtime counts them, in this order" in lines
+
+
+def test_what_images_take_is_named_by_what_it_counts() -> None:
+    """The plan sums the sizes of the runtime; the table beside it has bytes on the disk, which are others."""
+    shares = (Share(Use.IMAGES_MAY_GO, 3 * MIB, 1), Share(Use.ELSE, MIB))
+    attribution = Attribution(1, "/disk", (FilesystemRole.IMAGEFS,), 10 * MIB, 4 * MIB, shares)
+    lines = plan_lines(replace(planned(1), attributions=(attribution,)))
+    assert "may go: 1 object, images of 1.0MiB as the runtime counts them, in this order" in lines
+    head = next(number for number, line in enumerate(lines) if line.startswith("ON DISK "))
+    assert lines[head + 1].split()[0] == "3.0MiB"
+    assert "images that may go" in lines[head + 1]
 
 
 @pytest.mark.parametrize(

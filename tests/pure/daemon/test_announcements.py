@@ -78,3 +78,30 @@ def test_passes_that_xfs_alone_relieves_are_written_once_a_minute() -> None:
         record = replace(record, result=PassResult.SATISFIED, reason="relieved")
         announcements.passed(record, pass_summary(record))
     assert out.getvalue().count("request: relieved") == 3
+
+
+def test_the_log_of_a_dry_run_names_what_would_go() -> None:
+    """With each line of a pass, which repeats at most once a minute; JSON has the names in the record."""
+    verdicts = [Verdict(Kind.IMAGE, name, f"registry.example/{name}:1", Action.REMOVE, Reason.UNUSED) for name in "ab"]
+    planned = ReclaimResult("DeleteUnusedImages", tuple(Outcome(verdict, Result.PLANNED) for verdict in verdicts))
+    record = Pass(
+        "1",
+        0.0,
+        Trigger.INTERVAL,
+        observations_of(),
+        Decision(frozenset(), (), None, (), None),
+        functions=(planned,),
+        result=PassResult.DRY_RUN,
+        reason="would remove 2 objects",
+    )
+    names = "would remove image registry.example/a:1, image registry.example/b:1"
+    for as_json, times in ((False, 2), (True, 0)):
+        clock, out = SteppedClock(), StringIO()
+        node = Node(load(None, {}, {"kubeletConfig": ""}), clock=clock)
+        log = Log(clock.wall, as_json=as_json, stream=out)
+        announcements = Announcements(node, log, LogSink(log))
+        for _ in range(3):
+            announcements.passed(record, pass_summary(record))
+            clock.step(31.0)
+        assert out.getvalue().count("request: would remove 2 objects; took ") == 2
+        assert out.getvalue().count(names) == times

@@ -66,6 +66,17 @@ def test_the_log_names_the_signal_and_both_amounts() -> None:
     )
 
 
+@pytest.mark.regression
+def test_a_threshold_that_stays_met_is_told_with_what_it_must_reach() -> None:
+    """Another one has raised the condition: this one is above its mark, which its amount would deny."""
+    stays, ten = threshold(Signal.IMAGEFS_AVAILABLE, "10Gi", min_reclaim="5Gi"), threshold(NODEFS, "10Gi")
+    seen = observations_of(observation(NODEFS, 5 * GIB), observation(Signal.IMAGEFS_AVAILABLE, 12 * GIB))
+    assert ours_crossed([ten, stays], seen) == (
+        "ReclaimPressure: nodefs.available 5.0GiB < 10.0GiB, imagefs.available 12.0GiB < 15.0GiB, the mark of 10.0GiB "
+        "with its minimum reclaim"
+    )
+
+
 def test_json_tells_not_crossed_from_not_known() -> None:
     """false and null."""
     assert [disk_pressure(found, known) for found, known in (((), None), ((), ()), (("DiskPressure",), ()))] == [

@@ -17,6 +17,7 @@ from eviction.reporting.explain import (
     outcome_row,
     outcomes_table,
     pass_lines,
+    reclaiming_sentence,
 )
 from eviction.reporting.pass_record import Pass, PassResult, Trigger
 from eviction.reporting.tables import amount, distinguishable, signals_table, table
@@ -151,6 +152,41 @@ def test_a_pass_is_shown_from_signal_to_result() -> None:
     assert lines[5] == "satisfied: done\\x1b"
     assert lines[6].startswith("measured 2.0MiB and 0 inodes, nominal 1.0MiB; took 0ms")
     assert len(pass_lines(record, with_kept=False)) == len(lines) - 1
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    ("available", "sentence", "event"),
+    [
+        (57 * MIB, "is 57.0MiB, below its mark of 60Mi = 60.0MiB", "below reclaimd's own mark"),
+        (
+            72 * MIB,
+            (
+                "is 72.0MiB, no longer below its mark of 60Mi = 60.0MiB, and short of 80.0MiB, which is with its "
+                "minimum reclaim"
+            ),
+            "short of the minimum reclaim above reclaimd's own mark",
+        ),
+        (90 * MIB, "is 90.0MiB, not below its mark of 60Mi = 60.0MiB", "below reclaimd's own mark"),
+    ],
+    ids=["below", "short of its minimum reclaim", "asked for without pressure"],
+)
+def test_a_threshold_that_stays_met_above_its_mark_is_not_called_below_it(
+    available: int, sentence: str, event: str
+) -> None:
+    """It is met until its minimum reclaim is reached, and says so: in the story of a pass, and in the event before."""
+    mark = threshold(Signal.NODEFS_AVAILABLE, "60Mi", min_reclaim="20Mi")
+    seen = observations_of(observation(Signal.NODEFS_AVAILABLE, available))
+    record = Pass("1", 0.0, Trigger.INTERVAL, seen, Decision(frozenset(), (mark,), mark, (), FsLayout.SINGLE))
+    assert pass_lines(record)[0] == f"nodefs.available {sentence}"
+    told = reclaiming_sentence(mark, seen.signals[Signal.NODEFS_AVAILABLE])
+    assert told == f"Attempting to reclaim ephemeral-storage (ReclaimPressure: {event})"
+
+
+@pytest.mark.regression
+def test_no_words_say_of_a_pod_that_never_left_that_it_is_back() -> None:
+    """A plan keeps the logs of a pod that is there, and a check before a removal what has a pod again."""
+    assert REASONS[Reason.POD_ALIVE] == "its pod is there"
 
 
 def test_a_name_of_one_mebibyte_makes_no_table_of_megabytes() -> None:

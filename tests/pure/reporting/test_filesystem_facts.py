@@ -57,6 +57,7 @@ def test_a_type_that_is_not_known_and_a_mount_that_is_not_found() -> None:
         "options": None,
         "jumps": None,
         "note": "",
+        "quota": "",
     }
     assert facts_table(()) == []
 

@@ -20,7 +20,9 @@ def test_a_line_is_a_mount_with_the_options_of_both_sides() -> None:
     """Optional fields are passed over, escapes undone, each option named once; a line that is none is left out."""
     mounts = parse_mountinfo(LINES)
     assert len(mounts) == 4
-    assert mounts[1] == Mount("/var/lib/far away", "0:45", "btrfs", "/dev/vdb", ("rw", "noatime", "compress=zstd:3"))
+    assert mounts[1] == Mount(
+        "/var/lib/far away", "0:45", "btrfs", "/dev/vdb", ("rw", "noatime", "compress=zstd:3"), "/@"
+    )
     assert mounts[1].option("compress") == "zstd:3"
     assert mounts[0].option("discard") == ""
     assert mounts[0].option("compress") is None

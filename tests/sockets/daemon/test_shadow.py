@@ -57,6 +57,33 @@ def test_nothing_is_removed_and_everything_is_told(small_node: SmallNode) -> Non
 
 
 @pytest.mark.regression
+def test_its_own_removals_are_nobody_elses(small_node: SmallNode) -> None:
+    """What it planned in a dry run and removed after the end of that is not told of; in a later dry run only what is
+    planned then is compared."""
+    images = small_node.add_images(3)
+    file = Path(small_node.configuration(Signal.NODEFS_AVAILABLE, 2 * MIB, dryRun=True))
+    own, others = "registry.example/old/0:1", "registry.example/old/1:1"
+
+    def reload(daemon: Daemon, *, dry_run: bool) -> None:
+        fields = small_node.fields(Signal.NODEFS_AVAILABLE, 2 * MIB, imageMinimumGCAge="0s", dryRun=dry_run)
+        write_configuration(file, **fields)
+        daemon.process.send_signal(signal.SIGHUP)
+
+    with Daemon("--config", str(file)) as daemon:
+        daemon.wait_for(lambda event: event.get("result") == "dry_run")
+        reload(daemon, dry_run=False)
+        daemon.wait_for(lambda event: event.get("result") == "satisfied")
+        assert images[0] not in small_node.images()
+        reload(daemon, dry_run=True)
+        daemon.wait_for(lambda event: event.get("result") == "dry_run" and others in str(event["record"]["removals"]))
+        small_node.runtime.remove_image(pb.RemoveImageRequest(image=pb.ImageSpec(image=images[1])))
+        daemon.wait_for(lambda event: event["message"].startswith("somebody else") and others in event["message"])
+        told = [event["message"] for event in daemon.events if event["message"].startswith("somebody else")]
+        assert not [sentence for sentence in told if own in sentence]
+        assert daemon.stop() == 0
+
+
+@pytest.mark.regression
 def test_each_pressure_is_told_and_has_its_pass(small_node: SmallNode) -> None:
     """A pass that removed nothing makes the next one wait, and its line is not repeated: only as long as the pressure
     lasts. Without it the second one had no pass for up to a minute, and no line."""

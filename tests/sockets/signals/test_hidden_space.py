@@ -18,10 +18,10 @@ def test_a_filesystem_that_never_answers_costs_the_limit_and_no_more(tmp_path: P
     meter = HiddenSpaceMeter(clock, 0.1)
     disk = tmp_path / "dead"
     disk.mkdir()
-    alive = {tmp_path.stat().st_dev: str(tmp_path)}
+    alive = {str(tmp_path): tmp_path.stat().st_dev}
     with dead_filesystem(str(disk)):
         began = clock.monotonic()
-        assert meter.measure({1: str(disk)}) == NOTHING_SEEN
+        assert meter.measure({str(disk): 1}) == NOTHING_SEEN
         assert meter.measure(alive) == NOTHING_SEEN, "the first look is stuck"
         assert clock.monotonic() - began < 10.0, "it would hang for as long as the block lasts"
     assert meter.threads_not_started == 0
