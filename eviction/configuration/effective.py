@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from eviction.configuration.bare_numbers import bare_numbers
 from eviction.configuration.file import ConfigurationFile, as_written
 from eviction.configuration.functions import (
     NO_RUNTIME,
@@ -196,7 +197,7 @@ def load(
 
 
 def _validated(document: Mapping[str, Any], name: str) -> ConfigurationFile:
-    for field_name, problem in unfit_texts(document):
+    for field_name, problem in (*unfit_texts(document), *bare_numbers(document)):
         raise ConfigurationError(f"{name}: {field_name}: {problem}")
     try:
         return ConfigurationFile.model_validate(document)
