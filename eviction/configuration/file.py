@@ -115,7 +115,8 @@ class ConfigurationFile(StrictModel):
     kind: str = KIND
     """What the file is."""
     kubeletConfig: str | None = None  # noqa: N815
-    """The kubelet's configuration, read only. Null: the usual file, where it exists. Empty: none."""
+    """The kubelet's configuration, read only. Null: as its command line says, else the usual file, where it exists.
+    Empty: none."""
     kubeletConfigDir: str = ""  # noqa: N815
     """Its drop-in directory."""
     rootDirectory: AbsolutePath = "/var/lib/kubelet"  # noqa: N815

@@ -7,6 +7,9 @@ In the kubelet's own order (`cmd/kubelet/app/server.go`):
 2. The `*.conf` files of the drop-in directory and of the directories below it, in lexical order: a JSON merge patch
    each. So a drop-in can take a default away, and `mergeDefaultEvictionSettings` in a drop-in changes nothing.
 3. All other defaults (`pkg/kubelet/apis/config/v1beta1/defaults.go`).
+4. The flags of its command line, where they are known.
+
+A kubelet without a file has no default thresholds from Kubernetes 1.25 on; here it has them, as before.
 
 Only the fields that reclaimd needs are read; all others are ignored. Values that the kubelet refuses are refused here
 too (`pkg/kubelet/apis/config/validation/validation.go`), with all problems in one sentence.
@@ -61,6 +64,7 @@ class KubeletConfiguration:
     `name`: of the file. `healthz_endpoint`: where its `/healthz` is asked on this node, empty where it has none.
     `maps`: the eviction maps as in force. `written`: the fields that the files set. `separate_disk_gc`: the feature
     gate KubeletSeparateDiskGC. `address`, `port`, `read_only_port` (0: off), `tls_cert_file`: of its own API.
+    `root_directory`: its `--root-dir`, empty where that is not known.
     """
 
     name: str
@@ -81,6 +85,7 @@ class KubeletConfiguration:
     port: int = DEFAULT_PORT
     read_only_port: int = 0
     tls_cert_file: str = ""
+    root_directory: str = ""
 
 
 class _File(Model):
@@ -149,19 +154,23 @@ def kubelets_drop_ins(directory: str) -> Iterator[str]:
             yield entry.path
 
 
-def read_kubelet_configuration(path: str, directory: str = "") -> KubeletConfiguration:
-    """The kubelet's effective settings from its file and, where named, its drop-in directory.
+def read_kubelet_configuration(
+    path: str, directory: str = "", flags: Mapping[str, Any] | None = None
+) -> KubeletConfiguration:
+    """The kubelet's effective settings from its file and its drop-in directory, where they are named, and its flags
+    (field -> value).
 
     Raises KubeletConfigurationError.
     """
     try:
-        document = _checked(path)
+        document = _checked(path) if path else {}
         patches = [_checked(drop_in) for drop_in in kubelets_drop_ins(directory)] if directory else []
     except DocumentError as error:
         raise KubeletConfigurationError(str(error)) from None
     except OSError as error:
         raise KubeletConfigurationError(f"{error.filename}: cannot be read: {error.strerror}") from None
-    return kubelet_configuration(document, path, patches)
+    name = " and ".join([*([path] if path else []), *(["the kubelet's flags"] if flags or not path else [])])
+    return kubelet_configuration(document, name, patches, flags)
 
 
 def _checked(path: str) -> dict[str, Any]:
@@ -182,14 +191,23 @@ def with_default_thresholds(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def kubelet_configuration(
-    file: dict[str, Any], name: str, drop_ins: Sequence[dict[str, Any]] = ()
+    file: dict[str, Any],
+    name: str,
+    drop_ins: Sequence[dict[str, Any]] = (),
+    flags: Mapping[str, Any] | None = None,
 ) -> KubeletConfiguration:
-    """The effective settings of the documents of a file and of its drop-ins; `name` is that of the file in messages.
+    """The effective settings of the documents of a file and of its drop-ins, and of flags; `name` is that of the file
+    in messages.
 
-    Raises KubeletConfigurationError.
+    A flag replaces the whole field, also a map, except for feature gates. Raises KubeletConfigurationError.
     """
-    set_by_files = merged([file, *drop_ins]).keys()
+    flags = flags or {}
+    set_by_somebody = merged([file, *drop_ins]).keys() | flags.keys()
     document = merged([with_default_thresholds(file), *drop_ins])
+    gates = document.get("featureGates")
+    document |= flags
+    if isinstance(gates, dict) and "featureGates" in flags:
+        document["featureGates"] = {**gates, **flags["featureGates"]}
     for field, problem in unfit_texts({key: value for key, value in document.items() if key in _File.model_fields}):
         raise KubeletConfigurationError(f"{name}: {field}: {problem}")
     try:
@@ -239,7 +257,7 @@ def kubelet_configuration(
         image_endpoint=written.imageServiceEndpoint or "",
         pod_logs_dir=pod_logs_dir,
         healthz_endpoint=_healthz_endpoint(written),
-        written=frozenset(_File.model_fields.keys() & set_by_files),
+        written=frozenset(_File.model_fields.keys() & set_by_somebody),
         separate_disk_gc=(written.featureGates or {}).get("KubeletSeparateDiskGC", True),
         address=written.address or "",
         port=written.port or DEFAULT_PORT,
