@@ -34,12 +34,16 @@ _QUANTITY = re.compile(
     r"(?:(?P<suffix>[KMGTPE]i|[numkMGTPE])|[eE](?P<exponent>[+-]?[0-9]{1,4}))?",
     re.ASCII,
 )
-_DURATION_PART = re.compile(r"(?P<number>[0-9]+\.?[0-9]*|\.[0-9]+)(?P<unit>ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+_DURATION_UNIT = "ns|us|µs|μs|ms|s|m|h"
+_DURATION_PART = re.compile(rf"(?P<number>[0-9]+\.?[0-9]*|\.[0-9]+)(?P<unit>{_DURATION_UNIT})", re.ASCII)
 _DURATION_UNITS_NS = {
     "ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9,
 }  # fmt: skip
+_DIGITS, _HEX = "[0-9](?:_?[0-9])*", "[0-9a-fA-F](?:_?[0-9a-fA-F])*"
 _PERCENT = re.compile(
-    r"(?P<sign>[+-]?)(?P<digits>[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE](?P<exponent>[+-]?[0-9]+))?", re.ASCII
+    rf"(?P<sign>[+-]?)(?:(?P<digits>{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE](?P<exponent>[+-]?{_DIGITS}))?"
+    rf"|0[xX](?P<hex>_?{_HEX}\.?(?:{_HEX})?|\.{_HEX})[pP](?P<power>[+-]?{_DIGITS}))",
+    re.ASCII,
 )
 LONGEST_TEXT = 64  # no meaningful number is longer; bounds the work on hostile input
 _LARGEST = 2**63 - 1  # amounts are signed 64-bit in Kubernetes; larger ones are capped there
@@ -55,8 +59,12 @@ def _unnamed(pattern: re.Pattern[str]) -> str:
 
 # For JSON Schema: a text that is refused by all of these is refused below too.
 QUANTITY_PATTERN = _unnamed(_QUANTITY)
+AMOUNT_PATTERN = (  # a quantity with a unit or an exponent, many bytes, or zero
+    r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[KMGTPE]i|[kMGTPE]|[eE][+-]?[0-9]{1,4})|[0-9]{7,}\.?[0-9]*|0+\.?0*|\.0+)"
+)
 PERCENTAGE_PATTERN = f"{_unnamed(_PERCENT)}%+"
-DURATION_PATTERN = f"[+-]?(?:0|(?:{_unnamed(_DURATION_PART)})+)"
+_SOME_TIME = f"0|(?:{_unnamed(_DURATION_PART)})+"
+DURATION_PATTERN = rf"\+?(?:{_SOME_TIME})|-(?:0|(?:(?:0+\.?0*|\.0+)(?:{_DURATION_UNIT}))+)"  # not negative
 
 
 class QuantityError(SignalsError, ValueError):
@@ -158,7 +166,8 @@ def parse_percentage(text: str) -> Percentage:
     """A text that ends in `%` as a share of a capacity. Raises QuantityError; NaN and infinities are refused.
 
     All trailing `%` are dropped, the rest is read in single precision and divided by 100 in single precision, as
-    the kubelet does (`pkg/kubelet/eviction/helpers.go`, parsePercentage). Any size is allowed, negative ones too.
+    the kubelet does (`pkg/kubelet/eviction/helpers.go`, parsePercentage). Any size is allowed, negative ones too, and
+    any form of Go's `strconv.ParseFloat`: `0x1p3%` is 8%, `1_0%` is 10%.
     """
     percentage = _percentage(text)
     if percentage is None:
@@ -170,8 +179,14 @@ def _percentage(text: str) -> Percentage | None:
     match = _PERCENT.fullmatch(text.rstrip("%")) if text.endswith("%") and len(text) <= LONGEST_TEXT else None
     if match is None:
         return None
-    power = max(-200, min(200, int(match["exponent"] or 0)))  # anything beyond exceeds single precision
-    value = _nearest_single(Fraction(match["digits"]) * Fraction(10) ** power)
+    if match["hex"] is not None:
+        integer, _, fraction = match["hex"].replace("_", "").partition(".")
+        exponent = max(-1000, min(1000, int(match["power"].replace("_", "")))) - 4 * len(fraction)
+        amount = int(integer + fraction, 16) * Fraction(2) ** exponent
+    else:
+        exponent = max(-200, min(200, int((match["exponent"] or "0").replace("_", ""))))
+        amount = Fraction(match["digits"].replace("_", "")) * Fraction(10) ** exponent
+    value = _nearest_single(amount)  # an exponent that was cut is beyond single precision anyway
     if math.isinf(value):
         return None
     return Percentage(single_precision((-value if match["sign"] == "-" else value) / 100))

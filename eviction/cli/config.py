@@ -21,9 +21,10 @@ from eviction.cli.progress import Progress
 from eviction.configuration.effective import Configuration
 from eviction.decision.ladder import LadderMark, ladder, later_than_kubelet
 from eviction.decision.threshold_config import update_container_fs_thresholds
+from eviction.node.configuration_warnings import configuration_warnings
 from eviction.node.table_warnings import table_warnings
 from eviction.node.view import NodeView
-from eviction.reporting.explain import late_threshold_sentence, no_effect_sentences, unreachable_sentences
+from eviction.reporting.explain import late_threshold_sentence, unreachable_sentences
 from eviction.reporting.json_shapes import Count, SignalName
 from eviction.reporting.tables import amount, not_readable, table
 from eviction.types import API_VERSION
@@ -91,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         answer_lines([*_values(configuration), "", *_ladder(marks, observations)])
     kubelets = configuration.kubelet.thresholds.thresholds if configuration.kubelet is not None else ()
-    for sentence in no_effect_sentences(configuration.thresholds):
+    for sentence in configuration_warnings(configuration):
         print_words(f"warning: {sentence}")
     in_force = node.thresholds(observations.layout)
     for sentence in (*table_warnings(configuration, observations), *unreachable_sentences(in_force, observations)):

@@ -114,7 +114,7 @@ def read_configuration(arguments: argparse.Namespace) -> Configuration:
     if getattr(arguments, "shadow", False):
         flags["dryRun"] = True
     file, directory = configuration_files(arguments.config, arguments.config_dir, os.environ)
-    configuration = load(file, os.environ, flags, directory)
+    configuration = load(file, os.environ, flags, directory, root="/")
     if configuration.has_runtime:
         _check_endpoint(configuration, "containerRuntimeEndpoint", configuration.runtime_endpoint)
         _check_endpoint(configuration, "imageServiceEndpoint", configuration.image_endpoint)

@@ -11,7 +11,7 @@ from eviction.configuration.fingerprint import Fingerprint, fingerprint_of
 from eviction.configuration.usual_files import configuration_files
 from eviction.daemon.endpoints import DaemonEndpoints, within_watchdog
 from eviction.daemon.manager import Manager
-from eviction.reporting.explain import no_effect_sentences
+from eviction.node.configuration_warnings import configuration_warnings
 from eviction.reporting.log import Log
 from eviction.telemetry.systemd import Notifier
 
@@ -55,7 +55,7 @@ def reload(
     try:
         loaded.update()
         configuration = within_watchdog(read_configuration(arguments), notifier)
-        for sentence in no_effect_sentences(configuration.thresholds):
+        for sentence in configuration_warnings(configuration):
             log.warning(sentence)
         if manager.reconfigure(configuration):
             loaded.clear()

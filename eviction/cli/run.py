@@ -24,9 +24,10 @@ from eviction.daemon.image_records_saver import ImageRecordsSaver
 from eviction.daemon.manager import Manager
 from eviction.daemon.periodic_gc import PeriodicGC
 from eviction.history_file.recorder import HistoryRecorder
+from eviction.node.configuration_warnings import configuration_warnings
 from eviction.node.hold_off import HoldOff, Holds, KubeletHealth, kubelet_is_healthy
 from eviction.node.node import CannotPrepare, Node
-from eviction.reporting.explain import NOTHING_IS_REMOVED, no_effect_sentences
+from eviction.reporting.explain import NOTHING_IS_REMOVED
 from eviction.reporting.log import Log
 from eviction.reporting.pass_record import Pass
 from eviction.reporting.status import StatusJson, status_json
@@ -154,7 +155,7 @@ def warnings_at_start(node: Node) -> Iterator[str]:
         yield NOTHING_IS_REMOVED
     if (paused := node.pause.why()) is not None:
         yield f"still {paused}"
-    yield from no_effect_sentences(node.configuration.thresholds)
+    yield from configuration_warnings(node.configuration)
     for name, why in node.function_problems():
         yield f"reclaimFunctions: {name} cannot do anything: {why}"
 

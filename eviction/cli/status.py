@@ -63,6 +63,7 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
         head.append(f"held off: {escaped(status['held_off'])}")
     if status.get("dry_run"):  # an older daemon does not say it
         head.append(NOTHING_IS_REMOVED)
+    head += [f"warning: {escaped(sentence)}" for sentence in status.get("warnings", ())]  # an older daemon says none
     available = {observation["signal"]: observation["available"] for observation in status["observations"]}
     rows = [["SIGNAL", "AVAILABLE", "MARK", "TIME TO THE MARK"]]
     for threshold in status["thresholds"]:

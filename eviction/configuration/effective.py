@@ -12,12 +12,12 @@ paths and addresses (`validation`).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from eviction.configuration.bare_numbers import bare_numbers
 from eviction.configuration.file import ConfigurationFile, as_written
 from eviction.configuration.functions import (
     NO_RUNTIME,
@@ -30,13 +30,12 @@ from eviction.configuration.functions import (
 from eviction.configuration.inherited_thresholds import DEFAULT_MINIMUM_RECLAIM, effective_thresholds, name_of
 from eviction.configuration.kubelet import (
     KubeletConfiguration,
-    KubeletConfigurationError,
     image_gc_problems,
     merged,
-    read_kubelet_configuration,
 )
 from eviction.configuration.kubelet_ways import KubeletPlace
 from eviction.configuration.models import ValidationError
+from eviction.configuration.node_kubelet import kubelet_of_node
 from eviction.configuration.sources import (
     DEFAULT,
     Origins,
@@ -64,7 +63,6 @@ from signals.quantity import (
 )
 from signals.types import KUBELET_ROLES, KUBELET_SIGNALS, FilesystemRole, Signal
 
-KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
 LONGEST_HOLD_OFF_FOR_NEW_PODS = 10.0
 SHORTEST_TERMINATED_POD_AGE = 10.0  # two observations lie a minute apart; only tests want less than some minutes
 SHORTEST_REMOVAL_PATIENCE = 0.5  # large images take longer on a good day; the tests of a stuck runtime want a short one
@@ -100,7 +98,8 @@ class Configuration:
     """The effective configuration. Durations in seconds, sizes in bytes, rates in bytes a second.
 
     `effective`: every field as it would be written; `origins`: the source of each value (maps by `field.key`).
-    `kubelet`: the settings of the node's kubelet, None where its configuration was not read. `kubelet_endpoint`: how
+    `kubelet`: the settings of the node's kubelet, None where its configuration was not read; `kubelet_remark`: what
+    there is to say of how it was looked for, empty if nothing. `kubelet_endpoint`: how
     the kubelet is asked; None if it is not, or by a way that is found from `kubelet_place`, which `auto` sets.
     `filesystems`: the paths of those that the configuration adds; `functions` and `rows` are the configuration's too.
     """
@@ -153,6 +152,7 @@ class Configuration:
     kubelet: KubeletConfiguration | None = None
     effective: Mapping[str, Any] = field(default_factory=dict)
     origins: Mapping[str, str] = field(default_factory=dict)
+    kubelet_remark: str = ""
 
     @property
     def has_runtime(self) -> bool:
@@ -171,11 +171,16 @@ class Configuration:
 
 
 def load(
-    path: str | None, environment: Mapping[str, str], flags: Mapping[str, Any], directory: str | None = None
+    path: str | None,
+    environment: Mapping[str, str],
+    flags: Mapping[str, Any],
+    directory: str | None = None,
+    root: str | None = None,
 ) -> Configuration:
     """The effective configuration from a file (None: none), a drop-in directory, the environment and flags.
 
-    `flags`: field -> value. Raises ConfigurationError with one sentence.
+    `flags`: field -> value. `root`: where the kubelet is looked for if no source names its file (`node_kubelet`); None:
+    nowhere. Raises ConfigurationError with one sentence.
     """
     sources = own_sources(path, directory)
     sources.append(Source("environment", from_environment(environment)))
@@ -186,35 +191,23 @@ def load(
     for source in sources:
         _validated(source.document, source.name)  # each alone, so that the sentence names its source
     own = merged([dict(source.document) for source in sources])
-    kubelet = _kubelet(_validated(own, path or "configuration"), Origins(sources))
+    kubelet, remark = kubelet_of_node(_validated(own, path or "configuration"), Origins(sources), root)
     if kubelet is not None:
         inherited = inherited_from(kubelet)
         sources.insert(0, Source(kubelet.name, inherited))
         own = {**inherited, **own}
     written = _validated(own, path or "configuration")
-    return _EffectiveConfiguration(written, Origins(sources), kubelet).configuration()
+    configuration = _EffectiveConfiguration(written, Origins(sources), kubelet).configuration()
+    return replace(configuration, kubelet_remark=remark)
 
 
 def _validated(document: Mapping[str, Any], name: str) -> ConfigurationFile:
-    for field_name, problem in unfit_texts(document):
+    for field_name, problem in (*unfit_texts(document), *bare_numbers(document)):
         raise ConfigurationError(f"{name}: {field_name}: {problem}")
     try:
         return ConfigurationFile.model_validate(document)
     except ValidationError as error:
         raise ConfigurationError(first_problem(error, name, ConfigurationFile)) from None
-
-
-def _kubelet(written: ConfigurationFile, origins: Origins) -> KubeletConfiguration | None:
-    """The node's kubelet configuration: the named one, else the usual one where it exists."""
-    if written.kubeletConfig == "" or (written.kubeletConfig is None and not os.path.exists(KUBELET_CONFIG)):
-        return None
-    try:
-        return read_kubelet_configuration(written.kubeletConfig or KUBELET_CONFIG, written.kubeletConfigDir)
-    except KubeletConfigurationError as error:
-        for name, path in (("kubeletConfig", written.kubeletConfig), ("kubeletConfigDir", written.kubeletConfigDir)):
-            if path and str(error).startswith(f"{path}: cannot be read: "):
-                raise origins.error(name, str(error)) from None
-        raise ConfigurationError(str(error)) from None
 
 
 class _EffectiveConfiguration:

@@ -12,6 +12,7 @@ from eviction.configuration.sources import KIND
 from eviction.configuration.strict_yaml import StrictModel
 from eviction.configuration.text_forms import (
     AbsolutePath,
+    Amount,
     Duration,
     GracePeriods,
     Marks,
@@ -114,7 +115,8 @@ class ConfigurationFile(StrictModel):
     kind: str = KIND
     """What the file is."""
     kubeletConfig: str | None = None  # noqa: N815
-    """The kubelet's configuration, read only. Null: the usual file, where it exists. Empty: none."""
+    """The kubelet's configuration, read only. Null: as its command line says, else the usual file, where it exists.
+    Empty: none."""
     kubeletConfigDir: str = ""  # noqa: N815
     """Its drop-in directory."""
     rootDirectory: AbsolutePath = "/var/lib/kubelet"  # noqa: N815
@@ -148,9 +150,9 @@ class ConfigurationFile(StrictModel):
     seen for terminatedPodAge."""
     terminatedPodAge: Duration = "10m"  # noqa: N815
     """For how long that must have been seen; at least 10s."""
-    margin: QuantityOrPercentage = "5%"
-    """How far above the inherited marks reclaimd acts: 0% to 50% of the capacity, or bytes, which raise the available
-    signals only."""
+    margin: Amount = "5%"
+    """How far above the inherited marks reclaimd acts: 0% to 50% of the capacity, or bytes with a unit (5Gi), which
+    raise the available signals only."""
     evictionHard: Marks = Field(default_factory=dict)  # noqa: N815
     """Signal -> mark, in place of the inherited one and without the margin. 0% switches a signal off."""
     evictionSoft: Marks = Field(default_factory=dict)  # noqa: N815

@@ -1,16 +1,25 @@
 """Reads the configuration of the node's kubelet; never writes it.
 
-A KubeletConfiguration file and the `*.conf` files of its drop-in directory, in the order of their names; maps are
-merged by key, lists and values replaced (https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file/).
+In the kubelet's own order (`cmd/kubelet/app/server.go`):
+
+1. The file. Here, and only here, the default thresholds come in: all of them if the file does not set `evictionHard`,
+   those of the other signals if it also sets `mergeDefaultEvictionSettings`.
+2. The `*.conf` files of the drop-in directory and of the directories below it, in lexical order: a JSON merge patch
+   each. So a drop-in can take a default away, and `mergeDefaultEvictionSettings` in a drop-in changes nothing.
+3. All other defaults (`pkg/kubelet/apis/config/v1beta1/defaults.go`).
+4. The flags of its command line, where they are known.
+
+A kubelet without a file has no default thresholds from Kubernetes 1.25 on; here it has them, as before.
+
 Only the fields that reclaimd needs are read; all others are ignored. Values that the kubelet refuses are refused here
-too (`pkg/kubelet/apis/config/validation/validation.go`), with all problems in one sentence; the defaults are those of
-`pkg/kubelet/apis/config/v1beta1/defaults.go`.
+too (`pkg/kubelet/apis/config/validation/validation.go`), with all problems in one sentence.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,6 +64,7 @@ class KubeletConfiguration:
     `name`: of the file. `healthz_endpoint`: where its `/healthz` is asked on this node, empty where it has none.
     `maps`: the eviction maps as in force. `written`: the fields that the files set. `separate_disk_gc`: the feature
     gate KubeletSeparateDiskGC. `address`, `port`, `read_only_port` (0: off), `tls_cert_file`: of its own API.
+    `root_directory`: its `--root-dir`, empty where that is not known.
     """
 
     name: str
@@ -75,6 +85,7 @@ class KubeletConfiguration:
     port: int = DEFAULT_PORT
     read_only_port: int = 0
     tls_cert_file: str = ""
+    root_directory: str = ""
 
 
 class _File(Model):
@@ -109,14 +120,16 @@ class _File(Model):
 
 
 def merged(documents: list[dict[str, Any]]) -> dict[str, Any]:
-    """The documents merged in order: maps by key, everything else replaced; null removes a key."""
+    """The documents merged in order, each a JSON merge patch (RFC 7386) of those before it: maps by key, everything
+    else replaced; null removes a key."""
     result: dict[str, Any] = {}
-    for document in documents:
+    for number, document in enumerate(documents):
         for key, value in document.items():
+            held = result.get(key)
             if value is None:
                 result.pop(key, None)
-            elif isinstance(value, dict) and isinstance(result.get(key), dict):
-                result[key] = merged([result[key], value])
+            elif isinstance(value, dict) and number:
+                result[key] = merged([held if isinstance(held, dict) else {}, value])
             else:
                 result[key] = value
     return result
@@ -127,19 +140,37 @@ def drop_ins(directory: str) -> list[str]:
     return [os.path.join(directory, name) for name in sorted(os.listdir(directory)) if name.endswith(DROP_IN_SUFFIX)]
 
 
-def read_kubelet_configuration(path: str, directory: str = "") -> KubeletConfiguration:
-    """The kubelet's effective settings from its file and, where named, its drop-in directory.
+def kubelets_drop_ins(directory: str) -> Iterator[str]:
+    """The kubelet's drop-ins in its order, that of Go's `filepath.WalkDir`: a symlink is a file, even to a directory,
+    and nothing is walked if `directory` itself is one (unless a slash is behind it). Raises OSError."""
+    if not stat.S_ISDIR(os.lstat(directory).st_mode):
+        return
+    with os.scandir(directory) as entries:
+        found = sorted(entries, key=lambda entry: entry.name)
+    for entry in found:
+        if entry.is_dir(follow_symlinks=False):
+            yield from kubelets_drop_ins(entry.path)
+        elif entry.name.endswith(DROP_IN_SUFFIX):
+            yield entry.path
+
+
+def read_kubelet_configuration(
+    path: str, directory: str = "", flags: Mapping[str, Any] | None = None
+) -> KubeletConfiguration:
+    """The kubelet's effective settings from its file and its drop-in directory, where they are named, and its flags
+    (field -> value).
 
     Raises KubeletConfigurationError.
     """
     try:
-        documents = [_checked(path)]
-        documents += [_checked(drop_in) for drop_in in drop_ins(directory)] if directory else []
+        document = _checked(path) if path else {}
+        patches = [_checked(drop_in) for drop_in in kubelets_drop_ins(directory)] if directory else []
     except DocumentError as error:
         raise KubeletConfigurationError(str(error)) from None
     except OSError as error:
-        raise KubeletConfigurationError(f"{directory}: cannot be read: {error.strerror}") from None
-    return kubelet_configuration(merged(documents), path)
+        raise KubeletConfigurationError(f"{error.filename}: cannot be read: {error.strerror}") from None
+    name = " and ".join([*([path] if path else []), *(["the kubelet's flags"] if flags or not path else [])])
+    return kubelet_configuration(document, name, patches, flags)
 
 
 def _checked(path: str) -> dict[str, Any]:
@@ -150,11 +181,33 @@ def _checked(path: str) -> dict[str, Any]:
     return document
 
 
-def kubelet_configuration(document: Mapping[str, Any], name: str) -> KubeletConfiguration:
-    """The effective settings of one (merged) document; `name` is its name in messages.
+def with_default_thresholds(document: dict[str, Any]) -> dict[str, Any]:
+    """The document of the file as the kubelet has it before the drop-ins; what is of a wrong type is refused later."""
+    written, merge_defaults = document.get("evictionHard"), document.get("mergeDefaultEvictionSettings") is True
+    if written is not None and not isinstance(written, dict):
+        return document
+    hard = {str(signal): text for signal, text in effective_hard(written, merge_defaults=merge_defaults).items()}
+    return {**document, "evictionHard": hard}
 
-    Raises KubeletConfigurationError.
+
+def kubelet_configuration(
+    file: dict[str, Any],
+    name: str,
+    drop_ins: Sequence[dict[str, Any]] = (),
+    flags: Mapping[str, Any] | None = None,
+) -> KubeletConfiguration:
+    """The effective settings of the documents of a file and of its drop-ins, and of flags; `name` is that of the file
+    in messages.
+
+    A flag replaces the whole field, also a map, except for feature gates. Raises KubeletConfigurationError.
     """
+    flags = flags or {}
+    set_by_somebody = merged([file, *drop_ins]).keys() | flags.keys()
+    document = merged([with_default_thresholds(file), *drop_ins])
+    gates = document.get("featureGates")
+    document |= flags
+    if isinstance(gates, dict) and "featureGates" in flags:
+        document["featureGates"] = {**gates, **flags["featureGates"]}
     for field, problem in unfit_texts({key: value for key, value in document.items() if key in _File.model_fields}):
         raise KubeletConfigurationError(f"{name}: {field}: {problem}")
     try:
@@ -162,9 +215,8 @@ def kubelet_configuration(document: Mapping[str, Any], name: str) -> KubeletConf
     except ValidationError as error:
         raise KubeletConfigurationError(first_problem(error, name, _File)) from None
     try:
-        merge_defaults = bool(written.mergeDefaultEvictionSettings)
         maps = EvictionMaps(
-            effective_hard(written.evictionHard, merge_defaults=merge_defaults),
+            written.evictionHard or {},
             written.evictionSoft or {},
             written.evictionSoftGracePeriod or {},
             written.evictionMinimumReclaim or {},
@@ -205,7 +257,7 @@ def kubelet_configuration(document: Mapping[str, Any], name: str) -> KubeletConf
         image_endpoint=written.imageServiceEndpoint or "",
         pod_logs_dir=pod_logs_dir,
         healthz_endpoint=_healthz_endpoint(written),
-        written=frozenset(key for key in _File.model_fields if document.get(key) is not None),
+        written=frozenset(_File.model_fields.keys() & set_by_somebody),
         separate_disk_gc=(written.featureGates or {}).get("KubeletSeparateDiskGC", True),
         address=written.address or "",
         port=written.port or DEFAULT_PORT,

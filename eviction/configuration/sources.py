@@ -152,6 +152,8 @@ def inherited_from(kubelet: KubeletConfiguration) -> dict[str, Any]:
         "podLogsDir": kubelet.pod_logs_dir,
     }
     inherited = {name: value for name, value in values.items() if name in kubelet.written}
+    if kubelet.root_directory:
+        inherited["rootDirectory"] = kubelet.root_directory
     if kubelet.written & {"healthzBindAddress", "healthzPort"}:
         inherited["kubeletHealthzEndpoint"] = kubelet.healthz_endpoint
     return inherited

@@ -10,13 +10,12 @@ from typing import Annotated, Any
 
 from eviction.configuration.models import Field
 from eviction.decision.threshold_config import LEFT_TO_KUBELET
-from signals.quantity import DURATION_PATTERN, LONGEST_TEXT, PERCENTAGE_PATTERN, QUANTITY_PATTERN
+from signals.quantity import AMOUNT_PATTERN, DURATION_PATTERN, LONGEST_TEXT, PERCENTAGE_PATTERN, QUANTITY_PATTERN
 from signals.types import AVAILABLE, INODES_FREE, KUBELET_SIGNALS, ROLE_NAME
 
 Schema = dict[str, Any]
 
 NULL: Schema = {"type": "null"}
-SIGNAL_OF_A_FILESYSTEM = rf"{ROLE_NAME.pattern}\.({AVAILABLE}|{INODES_FREE})"
 
 
 def text_form(*patterns: str, examples: tuple[str, ...] = ()) -> Any:
@@ -25,13 +24,18 @@ def text_form(*patterns: str, examples: tuple[str, ...] = ()) -> Any:
     return Field(json_schema_extra={"pattern": pattern, "maxLength": LONGEST_TEXT, "examples": [*examples]})
 
 
-def map_by_signal(*others: str) -> Any:
-    """The form of a map whose keys are signals. `others`: signals that only the kubelet acts on."""
+def map_by_signal(*others: str, amounts: bool = False) -> Any:
+    """The form of a map whose keys are signals. `others`: signals that only the kubelet acts on. `amounts`: a small
+    amount of a disk needs a unit, unlike one of inodes."""
 
     def name_the_signals(schema: Schema) -> None:
         value = schema["additionalProperties"]
-        schema["properties"] = {str(signal): value for signal in (*KUBELET_SIGNALS, *others)}
-        schema["patternProperties"] = {f"^{SIGNAL_OF_A_FILESYSTEM}$": value}
+        amount = {**value, "pattern": f"^({AMOUNT_PATTERN}|{PERCENTAGE_PATTERN})$"} if amounts else value
+        disks = {str(signal): value if signal.counts_inodes else amount for signal in KUBELET_SIGNALS}
+        schema["properties"] = {**disks, **dict.fromkeys(others, value)}
+        schema["patternProperties"] = {
+            rf"^{ROLE_NAME.pattern}\.{name}$": each for name, each in ((AVAILABLE, amount), (INODES_FREE, value))
+        }
         schema["additionalProperties"] = False
 
     return Field(json_schema_extra=name_the_signals)
@@ -58,11 +62,14 @@ Quantity = Annotated[str, text_form(QUANTITY_PATTERN, examples=("500Mi", "1.5Gi"
 QuantityOrPercentage = Annotated[str, text_form(QUANTITY_PATTERN, PERCENTAGE_PATTERN, examples=("10Gi", "7.5%"))]
 """A Kubernetes quantity, or a percentage of the capacity."""
 
+Amount = Annotated[str, text_form(AMOUNT_PATTERN, PERCENTAGE_PATTERN, examples=("10Gi", "7.5%"))]
+"""An amount of a disk: a quantity, with a unit if it is less than 1 MiB, or a percentage of the capacity."""
+
 AbsolutePath = Annotated[str, Field(json_schema_extra={"pattern": "^/"})]
 PathOrEmpty = Annotated[str, Field(json_schema_extra={"pattern": "^(/|$)"})]
 
-Marks = Annotated[dict[str, QuantityOrPercentage], map_by_signal(*LEFT_TO_KUBELET)]
-"""Signal -> value. `0%` switches a signal off."""
+Marks = Annotated[dict[str, QuantityOrPercentage], map_by_signal(*LEFT_TO_KUBELET, amounts=True)]
+"""Signal -> value, with a unit where it is a small amount of a disk. `0%` switches a signal off."""
 
 GracePeriods = Annotated[dict[str, Duration], map_by_signal(*LEFT_TO_KUBELET)]
 """Signal -> how long its soft threshold must have been met."""

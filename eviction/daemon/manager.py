@@ -32,6 +32,7 @@ from eviction.daemon.row_backoff import RETRY_SECONDS, RowBackoffs
 from eviction.daemon.shadow import Shadow
 from eviction.daemon.worker import TICK_SECONDS, Worker
 from eviction.decision.headroom import levels_to_watch, nothing_fills, observation_interval
+from eviction.node.configuration_warnings import configuration_warnings
 from eviction.node.node import DRAIN_SECONDS, Node
 from eviction.reporting.conditions import disk_pressure
 from eviction.reporting.log import Log
@@ -157,6 +158,7 @@ class Manager:
                 "problem": self._node.preallocation.problem or None,
                 "calls": {str(result): count for result, count in self._node.preallocation.counts.items()},
             },
+            "warnings": list(configuration_warnings(self._node.configuration)),
             "dry_run": self._node.dry_run,
             "held_off": self._may_act(),
             "doing": self.doing(),

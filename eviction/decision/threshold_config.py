@@ -188,7 +188,7 @@ def _quoted(text: str) -> str:
 
 
 def effective_hard(written: Mapping[str, str] | None, *, merge_defaults: bool) -> dict[str, str]:
-    """The kubelet's `evictionHard` after its defaults (`cmd/kubelet/app/server.go`).
+    """The kubelet's `evictionHard` once its file is loaded, before drop-ins (`cmd/kubelet/app/server.go`).
 
     None (not in the file): the defaults. Otherwise the map as written, even if empty; with
     `mergeDefaultEvictionSettings` the defaults of the other signals are added. A user's value wins, also one that

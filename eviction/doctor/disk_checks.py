@@ -8,6 +8,7 @@ from eviction.decision.ladder import later_than_kubelet
 from eviction.decision.threshold_config import update_container_fs_thresholds
 from eviction.decision.thresholds import thresholds_met
 from eviction.doctor.findings import Finding, NodeFacts, Severity
+from eviction.node.configuration_warnings import has_no_threshold, tiny_marks
 from eviction.reporting.explain import late_threshold_sentence, unreachable_sentences
 from eviction.reporting.tables import amount
 from eviction.types import Threshold
@@ -73,6 +74,15 @@ def check_thresholds(facts: NodeFacts) -> Iterator[Finding]:
             sentence,
             f"lower evictionHard or evictionMinimumReclaim of {signal}",
         )
+    if has_no_threshold(facts.thresholds):
+        yield Finding(
+            "thresholds-none",
+            Severity.PROBLEM,
+            "no signal of a disk has a threshold, so nothing is ever relieved",
+            f"evictionHard of {facts.kubelet.name} and of our own files" if facts.kubelet else "evictionHard",
+            "set evictionHard; a kubelet whose file sets it has no default thresholds beside it",
+        )
+        return
     active = {t.signal for t in facts.thresholds if _mark(t, facts.observations) != 0}
     for role in facts.observations.filesystems:
         mine = [signal for signal in signals_about(role) if signal in facts.observations.signals]
@@ -84,6 +94,28 @@ def check_thresholds(facts: NodeFacts) -> Iterator[Finding]:
                 f"neither {' nor '.join(mine)} has a mark",
                 f"set evictionHard {mine[0]}, or remove the 0% that switches it off",
             )
+
+
+def check_kubelets_marks(facts: NodeFacts) -> Iterator[Finding]:
+    """Whether the kubelet's own marks are known, and are no mistake."""
+    if facts.defaults_taken or facts.kubelet_remark:
+        yield Finding(
+            "kubelet-config",
+            Severity.RISK,
+            "the kubelet's configuration was not found, so its defaults are taken, and it may act before reclaimd does"
+            if facts.defaults_taken
+            else "the usual file is taken for the kubelet's configuration, and it may be another",
+            facts.defaults_taken or facts.kubelet_remark,
+            'name its file with kubeletConfig; "" says that there is none',
+        )
+    for one in tiny_marks(() if facts.kubelet is None else facts.kubelet.thresholds.thresholds):
+        yield Finding(
+            "thresholds-tiny",
+            Severity.RISK,
+            f"the kubelet's mark of {one.signal} is less than 1MiB, so it acts when the disk is full",
+            f"{one.signal}: {one.value} in {one.origin}",
+            "give it a unit: 10% or 10Gi, not 10",
+        )
 
 
 def check_image_gc_off(facts: NodeFacts) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ CHECKS: tuple[Check, ...] = (
     node_checks.check_log_directories,
     node_checks.check_kubelet_list,
     disk_checks.check_thresholds,
+    disk_checks.check_kubelets_marks,
     table_checks.check_functions,
     table_checks.check_rows,
     node_checks.check_sandbox_image,

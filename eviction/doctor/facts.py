@@ -12,6 +12,7 @@ from dataclasses import replace
 from eviction.control.socket import ControlUnavailable, ask
 from eviction.doctor.findings import HeldImages, NodeFacts, Snapshotter, SocketFacts, XfsFacts
 from eviction.history_file.reading import why_unusable
+from eviction.node.configuration_warnings import defaults_taken
 from eviction.node.giving_back import SWITCHED_OFF, xfs_mount_points
 from eviction.node.node import Node
 from eviction.reporting.disk_survey import CONTENT, SNAPSHOTTER
@@ -63,6 +64,8 @@ def gather(node: Node) -> NodeFacts:
         filesystems=filesystem_facts(observations, mounts_of(paths_that_answer(observations))),
         rows=row_facts(node, observations),
         function_problems=node.function_problems(),
+        defaults_taken=defaults_taken(configuration),
+        kubelet_remark=configuration.kubelet_remark if configuration.kubelet is not None else "",
     )
     facts = _with_daemon(_with_store(facts), configuration.control_socket)
     return facts if problem or not configuration.has_runtime else _with_runtime(facts, node)

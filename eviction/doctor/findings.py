@@ -79,8 +79,8 @@ class XfsFacts:
 class NodeFacts:
     """The facts of a node. None: unknown.
 
-    `thresholds`: reclaimd's, as they apply in the observed layout. `runtime_problem`: why the runtime does not
-    answer, empty when it does. `sandbox_image`: the image that pods need to start, if any source names it;
+    `thresholds`: reclaimd's, as they apply in the observed layout. `runtime_problem`: why the runtime does not answer,
+    empty when it does. `sandbox_image`: the image that pods need to start, if any source names it;
     `sandbox_image_pinned`: whether the runtime pins it. `newest_created_seconds_ahead`: how far the creation time of
     the newest container lies in the future. `unmatched_keeps`: entries of keepImages that match no image.
     `unresolved_images`: image references of containers that match no image; the id of a container without any.
@@ -93,7 +93,9 @@ class NodeFacts:
     empty if it is one or nothing is there. `xfs`: the filesystems of the signals that are XFS. `filesystems`: what
     those of the signals are. `rows`: of the signals that are observed. `function_problems`: functions of the
     configuration that cannot be called, and why. `socket`: None where there is no runtime. `held_off`: why the daemon
-    removes nothing now, empty if it may; `dry_run`: whether it is to remove nothing at all.
+    removes nothing now, empty if it may; `dry_run`: whether it is to remove nothing at all. `defaults_taken`: why marks
+    are the kubelet's defaults though its configuration was looked for; `kubelet_remark`: why a kubelet that runs was
+    not asked for it.
     """
 
     observations: SignalObservations
@@ -128,6 +130,8 @@ class NodeFacts:
     filesystems: tuple[FilesystemFacts, ...] = ()
     rows: tuple[RowFacts, ...] = ()
     function_problems: tuple[tuple[str, str], ...] = ()
+    defaults_taken: str = ""
+    kubelet_remark: str = ""
 
 
 Check = Callable[[NodeFacts], Iterator[Finding]]

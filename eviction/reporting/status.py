@@ -107,6 +107,8 @@ class StatusFieldsJson(TypedDict):
     """Whether the kubelet's directories of pods are believed."""
     xfs_helper: XfsHelperJson
     """The helper for XFS."""
+    warnings: list[str]
+    """What is wrong or doubtful about the configuration: no threshold, a kubelet that was not found."""
     dry_run: bool
     """Whether nothing is removed."""
     held_off: str | None

@@ -240,6 +240,8 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
     doubts = [((str(why),), float(status.doubt is not None and status.doubt.why is why)) for why in Why]
     text = "1 while the kubelet's directories of pods are not believed, by the reason: then no pod counts as gone"
     yield _gauge("pod_directories_doubted", text, doubts, "why")
+    marked: Rows = [] if status.observations is None else [((), float(len(status.thresholds)))]
+    yield _gauge("thresholds_in_force", "Thresholds of disks; 0: nothing is ever relieved", marked)
     seen = list(status.observations.signals.values()) if status.observations is not None else []
     rows = [((str(one.signal),), float(one.available)) for one in seen]
     yield _gauge("signal_available", "Bytes or inodes available", rows, "signal")

@@ -163,7 +163,7 @@ def idle_configuration(tmp_path: Path) -> tuple[str, str]:
         rootDirectory=str(tmp_path / "kubelet"),
         containerRuntimeEndpoint=f"unix://{tmp_path}/none.sock",
         controlSocket=control,
-        evictionHard={"nodefs.available": "1"},
+        evictionHard={"nodefs.available": "1Ki"},
     )
     return str(path), control
 

@@ -275,7 +275,8 @@ class SmallNode:
         if signal is not None:
             where = self.image_disk if signal.filesystem == "imagefs" else self.disk
             found = os.statvfs(where)
-            marks[str(signal)] = str((found.f_ffree if signal.counts_inodes else self.available(where)) + above)
+            mark = (found.f_ffree if signal.counts_inodes else self.available(where)) + above
+            marks[str(signal)] = f"{mark}e0"  # a small number without a unit is refused
         return {
             "rootDirectory": str(self.root_directory),
             "podLogsDir": str(self.pod_logs_dir),

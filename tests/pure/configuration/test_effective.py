@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from eviction.configuration.effective import (
 from eviction.configuration.sources import KIND, parse_pairs
 from eviction.decision.threshold_config import ThresholdConfigError, read_minimum_reclaim, read_value
 from eviction.types import API_VERSION
-from signals.quantity import parse_percentage
+from signals.quantity import parse_percentage, parse_quantity
 from signals.types import Signal
 from tests.pure.values import GIB, MIB, value
 
@@ -130,7 +131,7 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("margin: 7\n", "c.yaml: margin: must be a text, in quotes where YAML would read it otherwise, but it was 7"),
+        ("margin: 7\n", "c.yaml: margin: 7 has no unit: 7% or 7Gi?"),
         ("margin: '7x'\n", "c.yaml: margin: '7x' is neither a percentage such as 10% or 7.5% nor a Kubernetes"),
         ("margin: '-1Gi'\n", "c.yaml: margin: must not be negative, but it was '-1Gi'"),
         ("controlSocket: run/x\n", "c.yaml: controlSocket: must be an absolute path or empty, but it was 'run/x'"),
@@ -184,7 +185,7 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
         ("imageGCLowThresholdPercent: 85\n", "c.yaml: imageGCLowThresholdPercent: must be below imageGCHigh"),
         ("evictionHard: [a]\n", "c.yaml: evictionHard: must be a mapping of names to values, but it was ['a']"),
         ("evictionHard: {nodefs.inodesfree: 1%}\n", "c.yaml: evictionHard: unknown signal 'nodefs.inodesfree'"),
-        ("evictionHard: {nodefs.available: 1}\n", "c.yaml: evictionHard.nodefs.available: must be a text, in quotes"),
+        ("evictionHard: {nodefs.available: 1}\n", "c.yaml: evictionHard: nodefs.available: 1 has no unit: 1% or 1Gi?"),
         ("evictionHard: {nodefs.available: x}\n", "c.yaml: evictionHard: nodefs.available: 'x' is neither a"),
         ("evictionHard: {nodefs.available: '0'}\n", "c.yaml: evictionHard: nodefs.available: must be above 0 (0%"),
         ("evictionHard: {nodefs.available: 101%}\n", "evictionHard: nodefs.available: must be between 0% and 100%"),
@@ -337,3 +338,73 @@ def test_a_kubeconfig_has_an_absolute_path() -> None:
 def test_events_are_only_logged_unless_switched_on() -> None:
     """Off by default: no request is sent to an API server."""
     assert load(None, {}, {}).kubernetes_events is False
+
+
+@pytest.mark.parametrize(
+    ("field", "signal", "value", "problem"),
+    [
+        ("margin", "", 5, "5 has no unit: 5% or 5Gi?"),
+        ("margin", "", "5", "'5' has no unit: 5% or 5Gi?"),
+        ("margin", "", 60, "60 has no unit: 60Mi or 60Gi?"),
+        ("margin", "", "0.05", "'0.05' has no unit: 5% or 0.05Gi?"),
+        ("margin", "", "5m", "'5m' counts parts of a byte: 5% or 5Gi?"),
+        ("margin", "", 1048575, "1048575 has no unit: 1048575Mi or 1048575Gi?"),
+        ("evictionHard", "nodefs.available", 10, "10 has no unit: 10% or 10Gi?"),
+        ("evictionHard", "nodefs.available", "10", "'10' has no unit: 10% or 10Gi?"),
+        ("evictionHard", "nodefs.available", "0.1", "'0.1' has no unit: 10% or 0.1Gi?"),
+        ("evictionHard", "imagefs.available", 100, "100 has no unit: 100Mi or 100Gi?"),
+        ("evictionSoft", "nodefs.available", "+7.", "'+7.' has no unit: 7% or 7Gi?"),
+        ("evictionMinimumReclaim", "nodefs.available", "2", "'2' has no unit: 2% or 2Gi?"),
+        ("evictionHard", "cache.available", 3, "3 has no unit: 3% or 3Gi?"),
+    ],
+)
+def test_a_number_without_a_unit_is_no_amount_of_a_disk(
+    tmp_path: Path, field: str, signal: str, value: int | str, problem: str
+) -> None:
+    """Not in a file, not by a flag; and what is advised is accepted, and is no few bytes."""
+    others = {
+        "filesystems": [{"name": "cache", "path": "/c"}],
+        "evictionSoftGracePeriod": {"nodefs.available": "1m"},
+        "kubeletConfig": "",
+    }
+    document = {**others, field: {signal: value} if signal else value}
+    path = written(tmp_path, "".join(f"{name}: {json.dumps(each)}\n" for name, each in document.items()))
+    sentence = f"{field}: {signal}: {problem}" if signal else f"{field}: {problem}"
+    assert refusal(path) == f"{path}: {sentence}"
+    assert refusal(None, document) == f"flags: {sentence}"
+    for advised in problem.rpartition(": ")[2].rstrip("?").split(" or "):
+        assert isinstance(load(None, {}, {**others, field: {signal: advised} if signal else advised}), Configuration)
+        assert advised.endswith("%") or parse_quantity(advised) >= MIB
+
+
+def test_the_mark_of_an_entry_of_a_row_needs_a_unit_too(tmp_path: Path) -> None:
+    """`below` is an amount of the signal's filesystem."""
+    path = written(tmp_path, "reclaimTable: {nodefs.available: [{function: DeleteUnusedImages, below: 3}]}\n")
+    assert refusal(path).endswith("c.yaml: reclaimTable: nodefs.available: below: 3 has no unit: 3% or 3Gi?")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "margin: '0'\n",
+        "margin: '10737418240'\n",
+        "evictionHard: {nodefs.available: '1048576'}\n",
+        "margin: 5e9\n",
+        "margin: 5k\n",
+        "evictionMinimumReclaim: {nodefs.available: '0'}\n",
+        "evictionHard: {nodefs.inodesFree: '1000', memory.available: '104857600', pid.available: '1000'}\n",
+        "evictionHard: {nodefs.available: 10Mi}\n",
+    ],
+)
+def test_what_has_a_unit_or_counts_something_else_is_accepted(tmp_path: Path, text: str) -> None:
+    """Zero in any unit, an exponent, a count of bytes, inodes, and the signals that are left to the kubelet."""
+    assert isinstance(load(written(tmp_path, text), {}, {}), Configuration)
+
+
+def test_the_flags_need_units_too() -> None:
+    """`--eviction-hard nodefs.available<10` on our command line."""
+    pairs = parse_pairs("eviction-hard", "nodefs.available<10", "<")
+    assert (
+        refusal(None, {"evictionHard": pairs})
+        == "flags: evictionHard: nodefs.available: '10' has no unit: 10% or 10Gi?"
+    )

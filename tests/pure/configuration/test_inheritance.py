@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 
 from eviction import types
 from eviction.configuration import sources
-from eviction.configuration.effective import KUBELET_CONFIG, Configuration, ConfigurationError, load
+from eviction.configuration.effective import Configuration, ConfigurationError, load
 from eviction.configuration.kubelet import API_VERSION, KIND
 from eviction.types import Threshold
 from signals.types import Signal
@@ -302,8 +301,6 @@ def test_memory_and_pid_thresholds_are_left_to_the_kubelet(files: Files) -> None
 @pytest.mark.parametrize("named", ["", "kubeletConfig: ''\n", "kubeletConfig: null\n"])
 def test_without_a_kubelet_configuration_its_defaults_are_taken(files: Files, named: str) -> None:
     """Empty: none is read. Not named, or null: the usual one, where it exists."""
-    if named != "kubeletConfig: ''\n" and os.path.exists(KUBELET_CONFIG):
-        pytest.skip(f"{KUBELET_CONFIG} exists here")
     files.ours.write_text(OURS + named)
     found = files.load()
     assert found.kubelet is None

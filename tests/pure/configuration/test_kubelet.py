@@ -7,6 +7,7 @@ Sources: https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from eviction.configuration.kubelet import (
     drop_ins,
     image_gc_problems,
     kubelet_configuration,
+    kubelets_drop_ins,
     merged,
     read_kubelet_configuration,
 )
@@ -151,6 +153,73 @@ def test_null_in_a_drop_in_removes_a_value(kubelets: Path) -> None:
     assert found.image_minimum_gc_age_seconds == 120.0
 
 
+DEFAULTS = {
+    "nodefs.available": "10%",
+    "nodefs.inodesFree": "5%",
+    "imagefs.available": "15%",
+    "imagefs.inodesFree": "5%",
+}
+NOT_NODEFS = {signal: text for signal, text in DEFAULTS.items() if signal != "nodefs.available"}
+MEMORY = "evictionHard: {memory.available: 200Mi}\n"
+MERGE = "mergeDefaultEvictionSettings: true\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "drop_ins", "in_force"),
+    [
+        ("", [MEMORY], DEFAULTS),
+        ("", ["evictionHard: {nodefs.available: 1Gi}\n"], {**DEFAULTS, "nodefs.available": "1Gi"}),
+        ("evictionHard: null\n", [MEMORY], DEFAULTS),
+        ("", ["evictionHard: {}\n"], DEFAULTS),
+        ("", ["evictionHard: null\n"], {}),
+        ("", ["evictionHard: null\n", MEMORY], {}),
+        ("", ["evictionHard: {nodefs.available: null}\n"], NOT_NODEFS),
+        (MEMORY, [], {}),
+        (MEMORY, [MERGE], {}),
+        (MEMORY, [MERGE + "evictionHard: {nodefs.available: 1Gi}\n"], {"nodefs.available": "1Gi"}),
+        ("evictionHard: {}\n", [MEMORY], {}),
+        (MEMORY + MERGE, [], DEFAULTS),
+        (MEMORY + MERGE, ["mergeDefaultEvictionSettings: false\n"], DEFAULTS),
+        (MEMORY + MERGE, ["evictionHard: {nodefs.available: null}\n"], NOT_NODEFS),
+        ("evictionHard: {nodefs.available: 0%}\n" + MERGE, [MEMORY], NOT_NODEFS),
+        ("", ["evictionSoft: {nodefs.available: null}\n"], DEFAULTS),
+    ],
+)
+def test_the_default_thresholds_come_in_with_the_file_and_drop_ins_after_them(
+    kubelets: Path, file: str, drop_ins: list[str], in_force: dict[str, str]
+) -> None:
+    """`cmd/kubelet/app/server.go`, 1.36: loadConfigFile fills them in, mergeKubeletConfigurations patches them."""
+    (kubelets / "config.yaml").write_text(HEAD + file)
+    for number, text in enumerate(drop_ins):
+        (kubelets / "conf.d" / f"{number}.conf").write_text(HEAD + text)
+    assert marks(read(kubelets)) == in_force
+
+
+def test_the_directories_below_a_drop_in_directory_are_walked(kubelets: Path) -> None:
+    """In lexical order, entry by entry; a symlink to a directory is not followed, one to a file is."""
+    conf, other = kubelets / "conf.d", kubelets / "other"
+    for directory in (conf / "50-site" / "deep.conf", conf / "9", other):
+        directory.mkdir(parents=True)
+    names = ["10.conf", "50-site/1.conf", "50-site/deep.conf/2.conf", "50.conf"]
+    for number, name in enumerate(names):
+        (conf / name).write_text(HEAD + f"imageMinimumGCAge: {number + 1}m\n")
+    (other / "99.conf").write_text(HEAD + "imageMinimumGCAge: 99m\n")
+    (conf / "99-linked").symlink_to(other)
+    assert [os.path.relpath(path, conf) for path in kubelets_drop_ins(str(conf))] == names
+    assert read(kubelets).image_minimum_gc_age_seconds == 4 * 60
+    (conf / "99.conf").symlink_to(other / "99.conf")
+    assert read(kubelets).image_minimum_gc_age_seconds == 99 * 60
+
+
+def test_a_drop_in_directory_that_is_a_symlink_is_not_walked(kubelets: Path) -> None:
+    """Go's `filepath.WalkDir` looks at it with lstat, and takes it for a file without the suffix; not with a slash."""
+    (kubelets / "conf.d" / "1.conf").write_text(HEAD + "imageMinimumGCAge: 7m\n")
+    (kubelets / "link").symlink_to("conf.d")
+    file, link = str(kubelets / "config.yaml"), str(kubelets / "link")
+    assert read_kubelet_configuration(file, link).image_minimum_gc_age_seconds == 120.0
+    assert read_kubelet_configuration(file, f"{link}/").image_minimum_gc_age_seconds == 420.0
+
+
 @pytest.mark.parametrize(
     ("documents", "result"),
     [
@@ -162,6 +231,7 @@ def test_null_in_a_drop_in_removes_a_value(kubelets: Path) -> None:
         ([{"a": 5}, {"a": {"x": 1}}], {"a": {"x": 1}}),
         ([{"a": 5}, {"a": None}], {}),
         ([{"a": None}], {}),
+        ([{}, {"a": {"x": None}}], {"a": {}}),
         ([{"a": {"x": {"y": 1}}}, {"a": {"x": {"y": None, "z": 2}}}], {"a": {"x": {"z": 2}}}),
     ],
 )

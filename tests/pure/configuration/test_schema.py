@@ -179,8 +179,23 @@ def test_the_forms_are_those_of_the_parsers(text: str) -> None:
     ):
         form = re.fullmatch(pattern, text) is not None
         try:
-            parse(text)
+            amount = parse(text)
         except QuantityError:
             assert not form or len(text) > 10 or "e" in text.lower() or pattern == DURATION_PATTERN, text
         else:
-            assert form, text
+            assert form or (text.startswith("-") and pattern == DURATION_PATTERN), (text, amount)
+
+
+def test_a_negative_duration_is_refused_by_the_schema_too(directory: Path) -> None:
+    """As a field, of a function, and as a grace period; a zero with a sign is none, as in Go."""
+    texts = {"-1s": True, "-1m30s": True, "-0.5h": True, "-0m0s": False, "-0": False, "+1s": False}
+    for text, refused in texts.items():
+        rotated = {"name": "DeleteRotatedLogs", "cooldown": text}
+        for fields in (
+            {"holdOffAfterStart": text},
+            {"evictionSoftGracePeriod": {"nodefs.available": text}},
+            {"reclaimFunctions": [rotated], "reclaimTable": {}},
+        ):
+            document = {**WHOLE, **fields}
+            assert (problems(validator("configuration"), document) != []) == refused, (text, fields)
+            assert (refusal(directory, document) is not None) == refused, (text, fields)

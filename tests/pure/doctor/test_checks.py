@@ -114,6 +114,9 @@ def on_filesystem(**fields: int) -> NodeFacts:
         (replace(SOUND, unresolved_images=("container 4711",)), "image-unresolved", Severity.PROBLEM),
         (replace(SOUND, thresholds=SOUND.thresholds[:1]), "thresholds-none", Severity.PROBLEM),
         (replace(SOUND, thresholds=()), "thresholds-none", Severity.PROBLEM),
+        (replace(SOUND, thresholds=(), observations=observations_of()), "thresholds-none", Severity.PROBLEM),
+        (replace(SOUND, defaults_taken="no kubelet is seen"), "kubelet-config", Severity.RISK),
+        (replace(SOUND, kubelet_remark="several kubelets run here"), "kubelet-config", Severity.RISK),
         (replace(SOUND, thresholds=(threshold(SIGNALS[0], "11Gi"),)), "thresholds-unreachable", Severity.PROBLEM),
         (replace(SOUND, thresholds=tuple(threshold(s, "0%") for s in SIGNALS)), "thresholds-none", Severity.PROBLEM),
         (on_filesystem(inodes_free=0, inodes_total=0), "no-inode-signal", Severity.NOTE),
@@ -156,6 +159,16 @@ def test_other_versions_of_containerd_have_no_finding(version: str) -> None:
     """Only 2.0.0 to 2.0.4 do not; CRI-O of the same number is another program."""
     assert "containerd-frees-late" not in found(replace(SOUND, runtime=RuntimeVersion("containerd", version)))
     assert "containerd-frees-late" not in found(replace(SOUND, runtime=RuntimeVersion("cri-o", "2.0.1")))
+
+
+def test_a_mark_of_the_kubelets_of_a_few_bytes_is_found(tmp_path: Path) -> None:
+    """The `10` that was to be `10%`; it is legal there."""
+    path = tmp_path / "kubelet.yaml"
+    head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+    path.write_text(head + "evictionHard: {nodefs.available: '10'}\n")
+    facts = replace(SOUND, kubelet=load(None, {}, {"kubeletConfig": str(path)}).kubelet)
+    (tiny,) = (finding for finding in examine(facts) if finding.check == "thresholds-tiny")
+    assert (tiny.level, tiny.evidence) == (Severity.RISK, f"nodefs.available: 10 in {path}")
 
 
 def test_a_threshold_later_than_the_kubelets_is_found(tmp_path: Path) -> None:
@@ -251,9 +264,8 @@ def test_a_filesystem_that_does_not_answer_is_found_once() -> None:
 
 def test_unknown_facts_make_no_findings() -> None:
     """A node of which only is known that its runtime is down: one problem, no guesses."""
-    bare = NodeFacts(
-        observations_of(), (), None, "/r", SocketFacts("/s", exists=False), 1_800_000_000.0, runtime_problem="away"
-    )
+    gone, marks = SocketFacts("/s", exists=False), SOUND.thresholds
+    bare = NodeFacts(observations_of(), marks, None, "/r", gone, 1_800_000_000.0, runtime_problem="away")
     assert found(bare) == {"runtime": Severity.PROBLEM}
 
 

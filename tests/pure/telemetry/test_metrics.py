@@ -107,6 +107,14 @@ def test_the_table_of_metrics_is_that_of_a_scrape() -> None:
     assert exposed == documented
 
 
+def test_a_node_without_a_threshold_is_seen_in_a_metric() -> None:
+    """0 as soon as the node was observed; before that nothing is known."""
+    assert scraped(Metrics(lambda: QUIET))["reclaimd_thresholds_in_force"] == len(QUIET.thresholds)
+    assert scraped(Metrics(lambda: replace(QUIET, thresholds=())))["reclaimd_thresholds_in_force"] == 0
+    unknown = scraped(Metrics(lambda: replace(QUIET, thresholds=(), observations=None)))
+    assert "reclaimd_thresholds_in_force" not in unknown
+
+
 def test_records_of_the_history_are_counted() -> None:
     """Those that were written, and those that were dropped."""
     found = scraped(Metrics(lambda: QUIET, history_counts=lambda: (7, 2)))

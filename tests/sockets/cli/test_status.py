@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from eviction.node.configuration_warnings import NO_THRESHOLD
 from eviction.node.history import replay
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd, reclaimd_here, write_configuration
 
@@ -309,6 +310,18 @@ def test_the_daemon_logs_thresholds_without_effect(machine: Machine) -> None:
         daemon.wait_for(lambda event: event["message"] == f"containerfs.available: 8Mi {NO_EFFECT}")
         machine.configure({"nodefs.available": "1Ki", "containerfs.available": "9Mi"})
         reloaded(daemon, lambda event: event["message"] == f"containerfs.available: 9Mi {NO_EFFECT}")
+
+
+def test_a_daemon_without_a_threshold_says_so(machine: Machine) -> None:
+    """A kubelet's file that sets `evictionHard` for memory alone: at the start, in the status, and by `config`."""
+    kubelet = kubelets_file(machine, evictionHard={"memory.available": "1Gi"})
+    machine.configure(kubeletConfig=kubelet, evictionHard={})
+    with Daemon("--config", str(machine.file)) as daemon:
+        daemon.wait_for(lambda event: event["message"] == NO_THRESHOLD and event["level"] == "warning")
+        assert came_true(lambda: machine.status()["warnings"] == [NO_THRESHOLD])
+        text = reclaimd_here("status", "--config", str(machine.file)).stdout
+        assert f"warning: {NO_THRESHOLD}\n" in text
+    assert f"warning: {NO_THRESHOLD}\n" in reclaimd_here("config", "--config", str(machine.file)).stderr
 
 
 def test_an_invalid_configuration_is_one_sentence(machine: Machine) -> None:

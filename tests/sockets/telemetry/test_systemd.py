@@ -240,9 +240,9 @@ def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path, drop_ins: tu
 @pytest.mark.parametrize(
     ("name", "drop_ins", "exposure"),
     [
-        ("reclaimd.service", (), 0.6),
-        ("reclaimd.service", ("network.conf",), 1.3),
-        ("reclaimd.service", ("kubernetes-events.conf",), 1.3),
+        ("reclaimd.service", (), 0.7),
+        ("reclaimd.service", ("network.conf",), 1.5),
+        ("reclaimd.service", ("kubernetes-events.conf",), 1.5),
         ("reclaimd-healthz.service", (), 1.1),
         ("reclaimd-xfs.service", (), 1.0),
     ],
