@@ -4,8 +4,7 @@ A Python signal handler runs between two instructions of the main thread; if it 
 holds, it waits for ever. So the signals are blocked in every thread, and one thread waits for them. It does nothing
 that could hang or fail: reloading, which reads files, has a thread of its own.
 
-A thread that starts a program lets the signals through for a moment, as a child begins with the mask of the thread that
-starts it (`reclaim.programs.process`). One that comes in this moment is sent once more, for the thread that waits.
+A thread of a plugin may let the signals through. One that comes to it is sent once more, for the thread that waits.
 """
 
 from __future__ import annotations

@@ -14,15 +14,22 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import TypeVar
 
+from reclaim.execution.readings import ReadingHangs, ReadingsInTime
+from reclaim.execution.workers import NoThread, Workers
 from reclaim.programs.settings import ProgramSettings, ProgramUser
 from reclaim.trust import Credentials, owner_only_refusal, this_process
 from reclaim.types import RemovalFailed
 
+ANSWER_SECONDS = 2.0  # for the file and all directories above it
 _FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _CAP_SETGID, _CAP_SETUID = 6, 7
+
+Found = TypeVar("Found")
 
 
 class ProgramRefused(RemovalFailed):
@@ -31,24 +38,65 @@ class ProgramRefused(RemovalFailed):
 
 @contextmanager
 def opened_program(path: str, credentials: Credentials | None = None) -> Iterator[int]:
-    """A descriptor (`O_PATH`) of the program at an absolute path. Raises ProgramRefused."""
-    with ExitStack() as opened:
-        try:
-            program = _walked(path, credentials or this_process(), opened)
-        except OSError as error:
-            raise _unusable(path, error) from error
-        yield program
+    """A descriptor (`O_PATH`) of the program at an absolute path. Raises ProgramRefused, also where its filesystem does
+    not answer within `ANSWER_SECONDS`."""
+    opening = _Opening(path, credentials or this_process())
+    try:
+        yield _in_time(path, opening)
+    finally:
+        opening.close()
+
+
+class _Opening:
+    """Opens one program, on a thread that may be left behind. What it opens after `close` it closes at once."""
+
+    def __init__(self, path: str, credentials: Credentials):
+        self._path = path
+        self._credentials = credentials
+        self._lock = threading.Lock()
+        self._closed = False
+        self._program = -1
+
+    def __call__(self) -> int:
+        """Its descriptor. Raises ProgramRefused and OSError."""
+        with ExitStack() as opened:
+            program = os.dup(_walked(self._path, self._credentials, opened))
+        with self._lock:
+            self._program = program
+            if self._closed:
+                os.close(program)
+        return program
+
+    def close(self) -> None:
+        """The descriptor is not needed any more, or never was."""
+        with self._lock:
+            self._closed = True
+            if self._program >= 0:
+                os.close(self._program)
 
 
 def problem_of(settings: ProgramSettings, credentials: Credentials | None = None) -> str | None:
     """Why the program would not be started now, as a sentence; None: it would be."""
+    path, credentials = settings.argv[0], credentials or this_process()
+
+    def look() -> str | None:
+        with ExitStack() as opened:
+            return _execution_problem(path, _walked(path, credentials, opened), settings.user)
+
     try:
-        with opened_program(settings.argv[0], credentials) as program:
-            return _execution_problem(settings.argv[0], program, settings.user)
+        return _in_time(path, look)
     except ProgramRefused as error:
         return str(error)
+
+
+def _in_time(path: str, look: Callable[[], Found]) -> Found:
+    """Raises ProgramRefused."""
+    try:
+        return ReadingsInTime(Workers("the file of a program", 1), ANSWER_SECONDS)(look)
+    except (ReadingHangs, NoThread) as error:
+        raise ProgramRefused(f"the program {path} cannot be used: {error}") from error
     except OSError as error:
-        return str(_unusable(settings.argv[0], error))
+        raise _unusable(path, error) from error
 
 
 def _unusable(path: str, error: OSError) -> ProgramRefused:
