@@ -12,7 +12,6 @@ from importlib import import_module
 from weakref import WeakKeyDictionary
 
 from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration
-from eviction.configuration.functions import FunctionKind
 from eviction.decision.headroom import PollPolicy
 from eviction.decision.reclaim_table import RECLAIM_TABLE, ReclaimTable
 from eviction.decision.synchronize import EvictionConfig
@@ -224,13 +223,6 @@ class Node(NodeView):
             raise CannotPrepare(f"no sockets can be made for the runtime: {error.strerror or error}") from None
         if self.configuration.xfs_helper_socket:
             self.xfs_helper.connect()
-        if any(function.kind is FunctionKind.PROGRAM for function in self.configuration.functions):
-            from reclaim.programs.launcher import LAUNCHER  # only where there are any
-
-            try:
-                LAUNCHER.prepare()
-            except OSError as error:
-                raise CannotPrepare(f"no process that starts programs can be made: {error.strerror or error}") from None
 
     @property
     def dry_run(self) -> bool:

@@ -15,21 +15,16 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TypeVar
 
-from reclaim.execution.readings import ReadingHangs, ReadingsInTime
-from reclaim.execution.workers import NoThread, Workers
+from reclaim.execution.readings import in_time
 from reclaim.programs.settings import ProgramSettings, ProgramUser
 from reclaim.trust import Credentials, owner_only_refusal, this_process
 from reclaim.types import RemovalFailed
 
-ANSWER_SECONDS = 2.0  # for the file and all directories above it
 _FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _CAP_SETGID, _CAP_SETUID = 6, 7
-
-Found = TypeVar("Found")
 
 
 class ProgramRefused(RemovalFailed):
@@ -39,10 +34,14 @@ class ProgramRefused(RemovalFailed):
 @contextmanager
 def opened_program(path: str, credentials: Credentials | None = None) -> Iterator[int]:
     """A descriptor (`O_PATH`) of the program at an absolute path. Raises ProgramRefused, also where its filesystem does
-    not answer within `ANSWER_SECONDS`."""
+    not answer."""
     opening = _Opening(path, credentials or this_process())
     try:
-        yield _in_time(path, opening)
+        try:
+            program = in_time(opening)
+        except OSError as error:
+            raise _unusable(path, error) from error
+        yield program
     finally:
         opening.close()
 
@@ -84,19 +83,11 @@ def problem_of(settings: ProgramSettings, credentials: Credentials | None = None
             return _execution_problem(path, _walked(path, credentials, opened), settings.user)
 
     try:
-        return _in_time(path, look)
+        return in_time(look)
     except ProgramRefused as error:
         return str(error)
-
-
-def _in_time(path: str, look: Callable[[], Found]) -> Found:
-    """Raises ProgramRefused."""
-    try:
-        return ReadingsInTime(Workers("the file of a program", 1), ANSWER_SECONDS)(look)
-    except (ReadingHangs, NoThread) as error:
-        raise ProgramRefused(f"the program {path} cannot be used: {error}") from error
     except OSError as error:
-        raise _unusable(path, error) from error
+        return str(_unusable(path, error))
 
 
 def _unusable(path: str, error: OSError) -> ProgramRefused:
