@@ -15,10 +15,11 @@ import os
 import re
 import socket
 import sys
+import threading
 from collections.abc import Sequence
 
 from eviction.cli.readers import takes_words
-from eviction.configuration.fingerprint import fingerprint_of
+from eviction.configuration.fingerprint import Fingerprint, fingerprint_of
 from eviction.configuration.usual_files import configuration_files
 
 TYPE_CHECKING = False
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 CONTROL_SOCKET = "/run/reclaimd/control.sock"  # the default of `controlSocket`
 STDERR = 2
+FILES_SECONDS = 2.0
 ACCEPT_SECONDS = 1.0  # for the first line of the answer
 SILENCE_SECONDS = 10.0  # for each further line: ten heartbeats of the daemon
 LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
@@ -53,16 +55,15 @@ def ask_daemon(command: str, words: Sequence[str]) -> int | None:
     options, given = parsed
     files = configuration_files(given.get("config"), given.get("config_dir"), os.environ)
     try:
-        path = control_socket_of(*files)
+        path, fingerprint = _files_in_time(files)
         if sys.stdout.isatty():
             options["width"] = os.get_terminal_size(sys.stdout.fileno()).columns or None
-        fingerprint = fingerprint_of(*files, {}, os.environ)
         answer = _converse(path, {"command": command, "options": options, "told": fingerprint})
     except NotAskedError as reason:
         if not reason.silent:
             _mention(f"{reason}; doing the work here")
         return None
-    except OSError:  # a configuration file cannot be read: the command itself reports that
+    except OSError:  # a configuration file cannot be read, or hangs: the command itself reports that
         return None
     if answer["sentence"]:
         _print_words(answer["sentence"])
@@ -96,6 +97,28 @@ def read_words(command: str, words: Sequence[str]) -> tuple[dict[str, Any], dict
         else:
             options[values[name]] = value
     return options, files
+
+
+def _files_in_time(files: tuple[str | None, str | None]) -> tuple[str, Fingerprint]:
+    """The path of the control socket, and the fingerprint. Raises NotAskedError; OSError, also for a file that hangs:
+    its thread is left behind."""
+    found: list[tuple[str, Fingerprint]] = []
+    raised: list[Exception] = []
+
+    def look() -> None:
+        try:
+            found.append((control_socket_of(*files), fingerprint_of(*files, {}, os.environ)))
+        except Exception as error:  # noqa: BLE001 # raised again by the caller
+            raised.append(error)
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(FILES_SECONDS)
+    for error in raised:
+        raise error
+    if not found:
+        raise OSError("a file of the configuration does not answer")
+    return found[0]
 
 
 def control_socket_of(config: str | None, config_dir: str | None) -> str:

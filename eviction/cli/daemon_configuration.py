@@ -9,6 +9,7 @@ from typing import Any
 from eviction.cli.options import configuration_flags, mention
 from eviction.configuration.fingerprint import fingerprint_of
 from eviction.configuration.usual_files import configuration_files
+from reclaim.execution.readings import in_time
 
 
 def mention_other_configuration(
@@ -27,7 +28,7 @@ def mention_other_configuration(
     try:
         told = (ask(control_socket, "brief") if status is None else status).get("configuration")
         files = configuration_files(arguments.config, arguments.config_dir, os.environ)
-        own = fingerprint_of(*files, flags, os.environ)
+        own = in_time(lambda: fingerprint_of(*files, flags, os.environ))
     except (ControlUnavailable, OSError):
         return
     if told is not None and told != own:  # an older daemon does not say it

@@ -18,9 +18,11 @@ from eviction.configuration.sources import parse_pairs
 from eviction.configuration.usual_files import configuration_files
 from eviction.reporting.log import Log, escaped, goes_to_journal
 from reclaim.cri.calls import EndpointError, socket_path
+from reclaim.execution.readings import in_time
 from signals.clock import SystemClock
 
 STDERR = 2
+CONFIGURATION_SECONDS = 10.0  # for all of it; each file has 2 s
 
 # option -> field of the configuration file
 _TEXT_FLAGS = {
@@ -114,7 +116,11 @@ def read_configuration(arguments: argparse.Namespace) -> Configuration:
     if getattr(arguments, "shadow", False):
         flags["dryRun"] = True
     file, directory = configuration_files(arguments.config, arguments.config_dir, os.environ)
-    configuration = load(file, os.environ, flags, directory, root="/")
+    try:
+        configuration = in_time(lambda: load(file, os.environ, flags, directory, root="/"), CONFIGURATION_SECONDS)
+    except OSError as error:
+        what = ", ".join(filter(None, (file, directory))) or "the kubelet's files"
+        raise ConfigurationError(f"{what}: a file or directory of the configuration hangs: {error.strerror}") from None
     if configuration.has_runtime:
         _check_endpoint(configuration, "containerRuntimeEndpoint", configuration.runtime_endpoint)
         _check_endpoint(configuration, "imageServiceEndpoint", configuration.image_endpoint)

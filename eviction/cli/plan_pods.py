@@ -20,6 +20,7 @@ from eviction.decision.threshold_config import (
     parse_threshold_config,
     update_container_fs_thresholds,
 )
+from eviction.node.pod_source import answered_in_time
 from eviction.node.view import NodeView
 from eviction.pod_eviction.local_storage import exceeded_limit
 from eviction.pod_eviction.pods import parse_active_pods
@@ -111,9 +112,10 @@ def _asked(configuration: Configuration) -> tuple[tuple[EvictablePod, ...], Mapp
     """The kubelet's pods and what they use; else the command ends with one sentence."""
     try:
         with Progress("asking the kubelet for its pods and their statistics"):
-            endpoint, list_of_pods = _list_of_pods(configuration)
+            endpoint, list_of_pods = answered_in_time(lambda: _list_of_pods(configuration), ANSWER_SECONDS)()
             pods = _parsed("list of pods", parse_active_pods, list_of_pods)
-            return pods, _parsed("summary", parse_stats_summary, get_stats_summary(endpoint, ANSWER_SECONDS))
+            summary = answered_in_time(lambda: get_stats_summary(endpoint, ANSWER_SECONDS), ANSWER_SECONDS)()
+            return pods, _parsed("summary", parse_stats_summary, summary)
     except KubeletUnavailable as error:
         exit_with(EXIT_READING, str(error))
 

@@ -14,6 +14,7 @@ from eviction.daemon.manager import Manager
 from eviction.node.configuration_warnings import configuration_warnings
 from eviction.reporting.log import Log
 from eviction.telemetry.systemd import Notifier
+from reclaim.execution.readings import in_time
 
 
 class LoadedConfiguration:
@@ -33,7 +34,7 @@ class LoadedConfiguration:
         given = self._arguments
         try:
             files = configuration_files(given.config, given.config_dir, os.environ)
-            self.fingerprint = fingerprint_of(*files, configuration_flags(given), os.environ)
+            self.fingerprint = in_time(lambda: fingerprint_of(*files, configuration_flags(given), os.environ))
         except OSError:
             self.clear()
 

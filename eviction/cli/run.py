@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -14,6 +15,7 @@ from eviction.cli.options import STDERR, add_configuration, add_logging, configu
 from eviction.cli.reload import LoadedConfiguration, reload
 from eviction.cli.termination import block_reload, block_termination, on_signals
 from eviction.configuration.effective import Configuration
+from eviction.configuration.functions import FunctionKind
 from eviction.control.check import check_for_client
 from eviction.control.pause import pause_for_client
 from eviction.control.pause_file import PauseFile
@@ -34,7 +36,9 @@ from eviction.reporting.status import StatusJson, status_json
 from eviction.telemetry.events import EventSink, FanOutSink, LogSink, SinkWhile
 from eviction.telemetry.systemd import Notifier, listening_socket
 from eviction.types import Decision
+from reclaim.execution.readings import in_time
 from reclaim.execution.workers import NoThread
+from reclaim.programs.launcher import LAUNCHER
 from reclaim.types import Outcome
 from signals.types import SignalObservations
 from signals.watcher import FsWatcher
@@ -58,15 +62,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0 on SIGTERM, 2 configuration, 71 no threads or descriptors, 75 another instance holds the node."""
     notifier = Notifier(os.environ, os.getpid())
-    loaded = LoadedConfiguration(arguments)
-    configuration = within_watchdog(configuration_of(arguments), notifier)
     log = log_of(arguments)
-    lock = hold_node(configuration, log)
     block_termination()
     block_reload()
+    ending = Ending(log)
+    problem = on_signals(ending.end, ending.reload, ending.leave)
+    loaded = LoadedConfiguration(arguments)
+    configuration = within_watchdog(configuration_of(arguments), notifier)
+    lock = ending.lock = hold_node(configuration, log)
     log.write_on_a_thread(STDERR)
     kubelet_health = start_kubelet_health(configuration, log)
-    node = Node(configuration)
+    node = Node(configuration, stopping=ending.stopping)
     if node.endpoint.remark:
         log.info(node.endpoint.remark)
     saver = ImageRecordsSaver(node.records, node.record_file, log)
@@ -125,7 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
         manager.stop()
         endpoints.stopping()
 
-    problem = on_signals(stop, lambda: reload(arguments, manager, loaded, log, endpoints, notifier))
+    ending.started(stop, lambda: reload(arguments, manager, loaded, log, endpoints, notifier))
     if problem is not None:
         log.warning(problem)
     if periodic is not None:
@@ -147,6 +153,45 @@ def run(arguments: argparse.Namespace) -> int:
     log.finish()
     lock.close()
     return EXIT_OK
+
+
+class Ending:
+    """What the signals do, from before the first look at a file on, which may hang.
+
+    `stopping`: set by the first SIGTERM or SIGINT. `lock`: given back at the end, although the kernel may keep the
+    process.
+    """
+
+    def __init__(self, log: Log):
+        self._log = log
+        self._stop: Callable[[], None] = lambda: None
+        self._reload: Callable[[], None] = lambda: None
+        self._started = threading.Event()
+        self.stopping = threading.Event()
+        self.lock: NodeLock | None = None
+
+    def started(self, stop: Callable[[], None], reload: Callable[[], None]) -> None:
+        """There is something to stop and to reload."""
+        self._stop, self._reload = stop, reload
+        self._started.set()
+
+    def end(self) -> None:
+        """SIGTERM or SIGINT."""
+        self.stopping.set()
+        self._stop()
+
+    def reload(self) -> None:
+        """SIGHUP: waits for the end of the start."""
+        self._started.wait()
+        self._reload()
+
+    def leave(self) -> None:
+        """The end takes too long."""
+        self._log.error("leaving: something hangs and has not ended in its time")
+        self._log.finish()
+        if self.lock is not None:
+            self.lock.close()
+        os._exit(EXIT_OK)
 
 
 def warnings_at_start(node: Node) -> Iterator[str]:
@@ -183,7 +228,9 @@ def prepare(node: Node, manager: Manager, ballast: BallastKeepers) -> None:
         node.watch_kubelet()
         manager.prepare()
         ballast.prepare()
-    except (CannotPrepare, NoThread) as error:
+        if any(function.kind is FunctionKind.PROGRAM for function in node.configuration.functions):
+            LAUNCHER.prepare()
+    except (CannotPrepare, NoThread, OSError) as error:
         exit_with(EXIT_NO_RESOURCES, f"cannot start: {error}")
 
 
@@ -249,7 +296,9 @@ def hold_node(configuration: Configuration, log: Log) -> NodeLock:
     root = configuration.root_directory
     if configuration.has_runtime:
         try:
-            os.close(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            in_time(lambda: os.close(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)))
+        except TimeoutError as error:  # its readings will tell, and other filesystems are looked at
+            log.warning(f"rootDirectory: {root}: {error.strerror}")
         except OSError as error:
             exit_with(EXIT_USAGE, f"rootDirectory: {root}: {error.strerror}; it must be the kubelet's directory")
     try:

@@ -4,8 +4,7 @@ A Python signal handler runs between two instructions of the main thread; if it 
 holds, it waits for ever. So the signals are blocked in every thread, and one thread waits for them. It does nothing
 that could hang or fail: reloading, which reads files, has a thread of its own.
 
-A thread that starts a program lets the signals through for a moment, as a child begins with the mask of the thread that
-starts it (`reclaim.programs.process`). One that comes in this moment is sent once more, for the thread that waits.
+A thread of a plugin may let the signals through. One that comes to it is sent once more, for the thread that waits.
 """
 
 from __future__ import annotations
@@ -13,10 +12,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+LEAVE_SECONDS = 34.0  # more than all that the end of the daemon waits for
 END = frozenset({signal.SIGTERM, signal.SIGINT})
 RELOAD = frozenset({signal.SIGHUP})
 
@@ -41,9 +42,16 @@ def termination_let_through() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
-def on_signals(end: Callable[[], None], reload: Callable[[], None] | None = None) -> str | None:
+def on_signals(
+    end: Callable[[], None],
+    reload: Callable[[], None] | None = None,
+    leave: Callable[[], None] | None = None,
+    leave_seconds: float = LEAVE_SECONDS,
+) -> str | None:
     """Calls `end`, on another thread, at each SIGTERM or SIGINT from now on, and for one that is pending; `reload`,
     where it is given, after each SIGHUP on a further thread: one that hangs or raises keeps no `end` from being called.
+
+    `leave` is called where the process is still there so many seconds after the first of them: something hangs.
 
     Returns what does not work because a thread could not be started, as a sentence; else None. Without the first one
     SIGTERM and SIGINT end the process at once.
@@ -52,12 +60,18 @@ def on_signals(end: Callable[[], None], reload: Callable[[], None] | None = None
     awaited = END if reload is None else END | RELOAD
 
     def wait_for_end() -> None:
+        until: float | None = None
         while True:
-            received = signal.sigwait(awaited)
-            if received in RELOAD:
-                asked.set()
-            else:
-                with suppress(Exception):  # whatever it did, this thread waits for the next signal
+            received = _next_signal(awaited, until)
+            with suppress(Exception):  # whatever it did, this thread waits for the next signal
+                if received is None:
+                    until = None
+                    if leave is not None:
+                        leave()
+                elif received in RELOAD:
+                    asked.set()
+                else:
+                    until = time.monotonic() + leave_seconds if until is None else until
                     end()
 
     def wait_for_reload(reload: Callable[[], None]) -> None:
@@ -79,6 +93,14 @@ def on_signals(end: Callable[[], None], reload: Callable[[], None] | None = None
     except RuntimeError:
         return "no thread can be started for reloading: SIGHUP does nothing"
     return None
+
+
+def _next_signal(awaited: Collection[int], until: float | None) -> int | None:
+    """The next one; None if there was none until then, in monotonic seconds."""
+    if until is None:
+        return signal.sigwait(awaited)
+    found = signal.sigtimedwait(awaited, max(until - time.monotonic(), 0.0))
+    return None if found is None else found.si_signo
 
 
 def _send_again(number: int, _: FrameType | None) -> None:

@@ -19,6 +19,7 @@ import yaml
 
 from eviction.configuration.models import ConfigDict, Model, ValidationError
 from eviction.types import EvictionError
+from reclaim.execution.readings import in_time
 from reclaim.trust import file_refusal
 
 LARGEST_BYTES = 1024 * 1024
@@ -87,14 +88,18 @@ def read_document(path: str, *, trusted_only: bool = True) -> dict[str, Any]:
 
     `trusted_only`: refuses a file that others than root or our own user may write or replace.
     """
-    try:
+
+    def read() -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a FIFO must not block
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise DocumentError(f"{path}: is not a regular file")
             if trusted_only and (refusal := file_refusal(path, os.fstat(descriptor))) is not None:
                 raise DocumentError(f"{path}: is not trusted: {refusal}")
-            data = file.read(LARGEST_BYTES + 1)
+            return file.read(LARGEST_BYTES + 1)
+
+    try:
+        data = in_time(read)
     except OSError as error:
         raise DocumentError(f"{path}: cannot be read: {error.strerror}") from None
     if len(data) > LARGEST_BYTES:

@@ -22,17 +22,16 @@ class BallastKeepers:
     def __init__(self, node: Node, log: Log):
         self._node = node
         self._log = log
-        self._threads = Workers("ballast", 1)
+        configured = [each for each in node.configuration.functions if each.kind is FunctionKind.BALLAST]
+        self._threads = Workers("ballast", len(configured))  # one each: the disk of another may hang
         self._keepers = [
             (function.frees, self._keeper(BallastSettings(function.path, function.size_bytes)))
-            for function in node.configuration.functions
-            if function.kind is FunctionKind.BALLAST
+            for function in configured
         ]
 
     def prepare(self) -> None:
-        """Starts the thread that makes them. Raises NoThread."""
-        if self._keepers:
-            self._threads.prepare(1)
+        """Starts the threads that make them. Raises NoThread."""
+        self._threads.prepare(len(self._keepers))
 
     def follow(self, observations: SignalObservations, decision: Decision) -> None:
         """After each observation: has what is missing made again, never at pressure nor in a dry run. Never raises."""

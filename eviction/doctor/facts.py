@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
 from eviction.control.socket import ControlUnavailable, ask
 from eviction.doctor.findings import HeldImages, NodeFacts, Snapshotter, SocketFacts, XfsFacts
@@ -19,6 +22,7 @@ from eviction.reporting.disk_survey import CONTENT, SNAPSHOTTER
 from eviction.reporting.filesystem_facts import filesystem_facts, paths_that_answer
 from eviction.reporting.table_problems import RowFacts, rows_of
 from reclaim.cri.calls import socket_path
+from reclaim.execution.readings import LOOK_SECONDS, in_time
 from reclaim.images.in_use import images_in_use
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.lister import Lister
@@ -31,9 +35,13 @@ from signals.filesystems import describe_mount
 from signals.mount_table import filesystem_id, mounts_of
 from signals.types import SignalObservations
 
+NO_ANSWER = f"its filesystem did not answer within {LOOK_SECONDS:g} s"
 MAX_USER_INSTANCES = "/proc/sys/fs/inotify/max_user_instances"
 HELPER_SECONDS = 2.0  # systemd may have to start it first
 MANY_SANDBOXES = 3  # the image of so many sandboxes is enough to know the sandbox image
+
+Answer = TypeVar("Answer")
+Unknown = TypeVar("Unknown")
 
 
 def gather(node: Node) -> NodeFacts:
@@ -41,6 +49,8 @@ def gather(node: Node) -> NodeFacts:
     problem = node.locate()
     observations = node.summary.observe()
     configuration = node.configuration
+    pods = os.path.join(configuration.root_directory, "pods")
+    history_problem = _answer(lambda: why_unusable(configuration.history_file), NO_ANSWER)
     facts = NodeFacts(
         observations=observations,
         thresholds=node.thresholds(observations.layout),
@@ -52,11 +62,9 @@ def gather(node: Node) -> NodeFacts:
         imagefs=node.summary.paths.imagefs,
         inotify_limit=_number_in(MAX_USER_INSTANCES),
         inotify_used=inotify_instances(),
-        pods_readable=os.access(os.path.join(configuration.root_directory, "pods"), os.R_OK | os.X_OK)
-        if configuration.has_runtime
-        else None,
+        pods_readable=_answer(lambda: os.access(pods, os.R_OK | os.X_OK), None) if configuration.has_runtime else None,
         unwritable=_unwritable(configuration.state_file, configuration.history_file, configuration.pod_logs_dir),
-        history_problem=why_unusable(configuration.history_file),
+        history_problem=history_problem,
         log_symlinks=_symlinks(
             podLogsDir=configuration.pod_logs_dir, containerLogsDir=configuration.container_logs_dir
         ),
@@ -92,7 +100,7 @@ def xfs_facts(node: Node, observations: SignalObservations) -> tuple[XfsFacts, .
 def socket_facts(path: str) -> SocketFacts:
     """The facts about the runtime's endpoint."""
     try:
-        found = os.stat(path)
+        found = in_time(lambda: os.stat(path))
     except OSError:
         return SocketFacts(path, exists=False)
     return SocketFacts(path, True, stat.S_ISSOCK(found.st_mode), found.st_uid, stat.S_IMODE(found.st_mode))
@@ -198,15 +206,19 @@ def _unwritable(state_file: str, history_file: str, pod_logs_dir: str) -> tuple[
 
     Of a missing directory the nearest existing one above it counts.
     """
-    found = []
-    for path in dict.fromkeys(filter(None, (*map(os.path.dirname, (state_file, history_file)), pod_logs_dir))):
+
+    def problem(path: str) -> str:
         nearest = path
         while not os.path.exists(nearest) and nearest != "/":
             nearest = os.path.dirname(nearest)
         missing_logs = path == pod_logs_dir and nearest != path
-        if not missing_logs and not os.access(nearest, os.W_OK | os.X_OK):
-            found.append((path, f"no permission to write {nearest}, or it is mounted read-only"))
-    return tuple(found)
+        if missing_logs or os.access(nearest, os.W_OK | os.X_OK):
+            return ""
+        return f"no permission to write {nearest}, or it is mounted read-only"
+
+    paths = dict.fromkeys(filter(None, (*map(os.path.dirname, (state_file, history_file)), pod_logs_dir)))
+    found = ((path, _answer(partial(problem, path), NO_ANSWER)) for path in paths)
+    return tuple((path, why) for path, why in found if why)
 
 
 def _with_daemon(facts: NodeFacts, control_socket: str) -> NodeFacts:
@@ -224,7 +236,17 @@ def _with_daemon(facts: NodeFacts, control_socket: str) -> NodeFacts:
 
 
 def _symlinks(**directories: str) -> tuple[str, ...]:
-    return tuple(f"{field}: {path}" for field, path in directories.items() if os.path.islink(path))
+    return tuple(
+        f"{field}: {path}" for field, path in directories.items() if _answer(partial(os.path.islink, path), False)
+    )
+
+
+def _answer(look: Callable[[], Answer], unknown: Unknown) -> Answer | Unknown:
+    """What `look` returns, or `unknown` where it hangs."""
+    try:
+        return in_time(look)
+    except TimeoutError:
+        return unknown
 
 
 def _number_in(path: str) -> int | None:
@@ -238,13 +260,13 @@ def _number_in(path: str) -> int | None:
 def _listed(directory: str) -> list[str]:
     """The names in a directory; none where it cannot be read."""
     try:
-        return sorted(os.listdir(directory))
+        return sorted(in_time(lambda: os.listdir(directory)))
     except OSError:
         return []
 
 
 def _device(path: str) -> int | None:
     try:
-        return filesystem_id(path)
+        return in_time(lambda: filesystem_id(path))
     except OSError:
         return None

@@ -19,6 +19,7 @@ from reclaim.ballast.release import problem_of as ballast_problem
 from reclaim.ballast.release import release_ballast_function
 from reclaim.containerd.collect_garbage import GarbageSettings, collect_garbage_function
 from reclaim.containerd.collect_garbage import problem_of as garbage_problem
+from reclaim.execution.readings import in_time
 from reclaim.functions import FUNCTIONS, FunctionTable, ReclaimFunction, table_of
 from reclaim.plugins.answers import PluginFailed
 from reclaim.plugins.function import plugin_function
@@ -34,6 +35,7 @@ from reclaim.services import RuntimeService
 from reclaim.types import RuntimeUnavailable
 from signals.types import SignalObservations
 
+PLUGIN_SECONDS = 30.0  # for the import and the constructor of one
 RUN_SECONDS = 1.0  # so long a program is taken to run
 
 
@@ -95,8 +97,11 @@ def _made(function: ConfiguredFunction, pressure: PressureOfPass, log: LogLine) 
             made = program_function(name, _program(function), frees, pressure=pressure, log=log)
         case FunctionKind.PLUGIN:
             try:
-                plugin = load(function.entry_point, function.distribution, dict(function.options))
+                options = dict(function.options)
+                plugin = in_time(lambda: load(function.entry_point, function.distribution, options), PLUGIN_SECONDS)
                 made = plugin_function(name, plugin, frees)
+            except OSError as error:
+                raise FunctionUnusable(f"reclaimFunctions: {name}: {error.strerror or error}") from None
             except (PluginUnusable, PluginFailed) as error:
                 raise FunctionUnusable(f"reclaimFunctions: {name}: {error}") from None
         case FunctionKind.BALLAST:

@@ -6,15 +6,23 @@ The kubelet's directories, the kubelet itself where it is configured, and what i
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from eviction.configuration.effective import Configuration
 from eviction.configuration.kubelet_ways import kubelet_ways
+from reclaim.execution.readings import LOOK_SECONDS, ReadingHangs, ReadingsInTime
+from reclaim.execution.workers import NoThread, Workers
 from reclaim.pods.believed_pods import BelievedPods
 from reclaim.pods.kubelet_directories import KubeletDirectories
 from reclaim.pods.states import PodSource
 from reclaim.pods.terminated_pods import HealthySince, TerminatedPods
 from signals.clock import Clock
+
+MOST_ASKING = 8  # at a time
+
+Answer = TypeVar("Answer")
 
 
 def believed_pods(
@@ -23,17 +31,37 @@ def believed_pods(
     """The kubelet's directories, the kubelet itself where it is configured, and what is seen where that is to count."""
     source: PodSource = directories
     if configuration.asks_kubelet:
-        from reclaim.pods.kubelet_client import get_pods  # only where it is configured, because it imports ssl
+        # only where it is configured, because it imports ssl
+        from reclaim.pods.kubelet_client import ANSWER_SECONDS, get_pods
         from reclaim.pods.kubelet_pods import KubeletPods
         from reclaim.pods.kubelet_search import KubeletSearch
 
         if configuration.kubelet_endpoint is not None:
-            source = KubeletPods(source, partial(get_pods, configuration.kubelet_endpoint), clock)
+            ask = partial(get_pods, configuration.kubelet_endpoint)
+            source = KubeletPods(source, answered_in_time(ask, ANSWER_SECONDS), clock)
         elif configuration.kubelet_place is not None:
             search = KubeletSearch(partial(kubelet_ways, configuration.kubelet_place), clock)
-            source = KubeletPods(source, search.get_pods, clock)
+            source = KubeletPods(source, answered_in_time(search.get_pods, ANSWER_SECONDS), clock)
     age_seconds = configuration.terminated_pod_age_seconds
     seen = (
         TerminatedPods(directories, healthy_since, age_seconds, clock) if configuration.terminated_by_evidence else None
     )
     return BelievedPods(source, os.path.join(configuration.root_directory, "pods"), clock, seen)
+
+
+def answered_in_time(ask: Callable[[], Answer], seconds: float) -> Callable[[], Answer]:
+    """The same question, also where a file of its identity hangs; while it does, others fail at once. `seconds`: what
+    the answer itself may take. Any thread may call; KubeletUnavailable is raised in 2 s more."""
+    from reclaim.pods.kubelet_client import KubeletUnavailable  # only where it is asked, because it imports http
+
+    asked = ReadingsInTime(Workers("the kubelet", MOST_ASKING), seconds + LOOK_SECONDS)
+
+    def ask_in_time() -> Answer:
+        try:
+            return asked(ask)
+        except ReadingHangs as error:
+            raise KubeletUnavailable(f"the kubelet is not asked: {error}; is a file hanging?", late=True) from None
+        except NoThread:  # none can be started
+            return ask()
+
+    return ask_in_time

@@ -16,6 +16,7 @@ from eviction.decision.synchronize import EvictionConfig
 from eviction.types import Threshold
 from reclaim.cri.calls import READ_DEADLINE_SECONDS
 from reclaim.cri.client import CriClient
+from reclaim.execution.readings import in_time
 from reclaim.execution.workers import Workers
 from reclaim.types import RuntimeUnavailable
 from signals.clock import Clock, SystemClock
@@ -60,7 +61,7 @@ def choose_endpoint(configuration: Configuration, usual: Sequence[str] = USUAL_E
 
 def _is_socket(path: str) -> bool:
     try:
-        return stat.S_ISSOCK(os.stat(path).st_mode)
+        return stat.S_ISSOCK(in_time(lambda: os.stat(path)).st_mode)
     except OSError:
         return False
 

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 
 from reclaim.ballast.extents import extents_of
 from reclaim.ballast.plan import BallastSettings, allocation_problem, extents_problem, own_bytes
+from reclaim.execution.readings import in_time
 from reclaim.trust import directory_refusal, this_process
 from reclaim.types import ReclaimError
 
 BLOCK = 512  # the unit of st_blocks, whatever the blocks of the filesystem are
 MODE = 0o600
+WRITTEN_OUT_SECONDS = 30.0
 OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 Identity = tuple[int, int]
@@ -116,11 +118,15 @@ def ballast_in(descriptor: int, settings: BallastSettings) -> Ballast:
 def read_ballast(settings: BallastSettings) -> Ballast | None:
     """The ballast as it is; None if it is not there. Writes out what of it is in memory, so not for a full disk.
 
-    Raises BallastRefused if something else is there, or it cannot be read.
+    Raises BallastRefused if something else is there, or it cannot be read within `WRITTEN_OUT_SECONDS`.
     """
-    try:
+
+    def read() -> Ballast | None:
         with opened_directory(settings) as directory:
             return ballast_of(directory, settings)
+
+    try:
+        return in_time(read, WRITTEN_OUT_SECONDS)
     except OSError as error:
         raise failed(settings, "read", error) from error
 

@@ -23,6 +23,7 @@ from reclaim.ballast.file import (
 )
 from reclaim.ballast.plan import BALLAST, BallastReason, BallastSettings, plan_ballast
 from reclaim.clock import Clock
+from reclaim.execution.readings import in_time
 from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused
 from reclaim.execution.stages import Stage, StagePlan, Stopwatch
 from reclaim.functions import ReclaimContext, ReclaimFunction
@@ -54,10 +55,14 @@ def plan_release(settings: BallastSettings, clock: Clock) -> StagePlan | None:
 def problem_of(settings: BallastSettings) -> str | None:
     """What is wrong with the settings on this machine, as one sentence; None: the ballast can be released, or is not
     there now. For the start and for `doctor`."""
-    try:
+
+    def is_read_only() -> int:
         with opened_directory(settings) as directory:
             status_in(directory, settings)
-            read_only = os.fstatvfs(directory).f_flag & os.ST_RDONLY
+            return os.fstatvfs(directory).f_flag & os.ST_RDONLY
+
+    try:
+        read_only = in_time(is_read_only)
     except OSError as error:
         return str(failed(settings, "looked for", error))
     except BallastRefused as error:
@@ -68,10 +73,14 @@ def problem_of(settings: BallastSettings) -> str | None:
 
 
 def _read(settings: BallastSettings) -> os.stat_result | None:
-    """The status of the file; None if there is none. Raises BallastRefused."""
-    try:
+    """The status of the file; None if there is none. Raises BallastRefused, also where it does not answer in time."""
+
+    def read() -> os.stat_result | None:
         with opened_directory(settings) as directory:
             return status_in(directory, settings)
+
+    try:
+        return in_time(read)
     except OSError as error:
         raise failed(settings, "read", error) from error
 
@@ -139,9 +148,13 @@ class BallastRemover:
         """Whether the planned file still has its name. Raises RuntimeUnavailable when that cannot be told."""
         del verdict
         settings = self._settings
-        try:
+
+        def is_there() -> bool:
             with opened_directory(settings) as directory:
                 return identity_of(os.lstat(settings.name, dir_fd=directory)) == self._planned
+
+        try:
+            return in_time(is_there)
         except FileNotFoundError:
             return False
         except OSError as error:

@@ -8,14 +8,16 @@ ended.
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from reclaim.clock import Clock
-from reclaim.execution.workers import Workers
+from reclaim.execution.workers import NoThread, Workers
 from reclaim.types import ReclaimError
 
+LOOK_SECONDS = 2.0  # for what is looked at once: a file, and the directories above it
 HANGS_SECONDS = 60.0  # more than the deadline of any call, and all its repetitions
 
 Answer = TypeVar("Answer")
@@ -110,6 +112,17 @@ class ReadingsInTime:
             self._hanging = reading.ended
             raise ReadingHangs(f"it did not answer within {self._seconds:g} s")
         return reading.answer()
+
+
+def in_time(look: Callable[[], Answer], seconds: float = LOOK_SECONDS) -> Answer:
+    """What `look` returns, which looks at a file once, on a thread of its own that is left behind when it hangs; on the
+    caller's where none can be started. Raises what it raises; OSError (ETIMEDOUT) if it takes longer."""
+    try:
+        return ReadingsInTime(Workers("a file", 1), seconds)(look)
+    except ReadingHangs:
+        raise OSError(errno.ETIMEDOUT, f"it did not answer within {seconds:g} s") from None
+    except NoThread:
+        return look()
 
 
 class Readings:

@@ -11,7 +11,8 @@ process's: whoever runs this in a process with children of its own, a test suite
 would be surer, but the service may not write one, and in a pod it is mounted read-only.
 
 Zombies come to this process when it is the first one of its container, as in the DaemonSet: the kernel gives it every
-process that has lost its parent. They are reaped after each run: those of another session that are no running program.
+process that has lost its parent. They are reaped after each run: those of another session. The programs themselves are
+children of their supervisors (`launcher_process`).
 
 Source: proc_pid_stat(5), proc_pid_environ(5), pidfd_send_signal(2) (Linux 5.1; on an older one nothing is found).
 """
@@ -20,10 +21,8 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Final, NamedTuple
+from contextlib import suppress
+from typing import NamedTuple
 
 LARGEST_ENVIRONMENT = 256 * 1024
 ROUNDS = 3  # what forks while it is looked for is found in the next one
@@ -40,47 +39,12 @@ class _Process(NamedTuple):
     started: int
 
 
-class Children:
-    """The programs of this process that run now. Any thread may call."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._starting = 0
-        self._running: set[int] = set()
-
-    @contextmanager
-    def starting(self) -> Iterator[set[int]]:
-        """While a program is started; its id has to be added to the set."""
-        started: set[int] = set()
-        with self._lock:
-            self._starting += 1
-        try:
-            yield started
-        finally:
-            with self._lock:
-                self._starting -= 1
-                self._running |= started
-
-    def has_ended(self, pid: int) -> None:
-        """A program was reaped by whoever started it."""
-        with self._lock:
-            self._running.discard(pid)
-
-    def reap_orphans(self) -> None:
-        """Reaps the zombies that programs have left to this process. While another one is being started, the next call
-        does it."""
-        zombies = [each for each in _processes() if each.state == "Z" and each.parent == os.getpid()]
-        with self._lock:
-            if self._starting:
-                return
-            for each in zombies:
-                if each.pid not in self._running and each.session != os.getsid(0):
-                    with suppress(ChildProcessError):
-                        os.waitpid(each.pid, os.WNOHANG)
-
-
-CHILDREN: Final = Children()
-"""Those of this process, as the kernel has one set of children for all its threads."""
+def reap_orphans() -> None:
+    """Reaps the zombies that programs have left to this process."""
+    for each in _processes():
+        if each.state == "Z" and each.parent == os.getpid() and each.session != os.getsid(0):
+            with suppress(ChildProcessError):
+                os.waitpid(each.pid, os.WNOHANG)
 
 
 def started_at(pid: int) -> int:

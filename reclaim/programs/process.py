@@ -1,19 +1,18 @@
 """Runs one program, and ends it: whatever it does, no run takes longer than its time and `LEFT_BEHIND_SECONDS`.
 
+* It is started by a process of its own (`launcher`), so that a start that hangs is ended like a program that hangs.
 * It is started by the descriptor that was checked, not by its path. A script finds its file there as well: the kernel
   hands `/proc/self/fd/N` to the interpreter, so this one descriptor stays open in the child; `argv[0]` is the path.
 * There is no shell. The child has a session of its own and no terminal, `/dev/null` as its input, two pipes as its
   outputs, no other descriptor, the directory `/`, umask 022, and the environment that it is given. Priority and OOM
   score are this process's. No signal is blocked in it, although the daemon blocks some.
 * When its time is over, or a stop comes, its group gets SIGTERM, and 5 s later SIGKILL. Unlike a removal that a runtime
-  was asked for, it does not outlive the daemon in any case: its service would be killed with all that is in it.
+  was asked for, it does not outlive the daemon in any case: its supervisor kills it, and its service would be killed
+  with all that is in it.
 * Its end is the end of the process that was started. What is left of its group then is killed, and what has left the
   group where it is found (`children`). Nobody waits for the outputs to be closed.
 * The calling thread does all of it, by looking at the child every 50 ms or sooner: the event that tells of a stop
-  cannot be waited for together with descriptors, so a pidfd (Linux 5.3) would spare nothing.
-
-`subprocess` starts it by vfork(2), which copies no page tables, so that memory pressure does not keep it from starting;
-by fork(2) where the user is switched.
+  cannot be waited for together with descriptors.
 """
 
 from __future__ import annotations
@@ -22,16 +21,15 @@ import errno
 import os
 import select
 import signal
-import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from reclaim.clock import Clock
-from reclaim.programs.children import CHILDREN, kill_marked, started_at
+from reclaim.programs.children import kill_marked, reap_orphans, started_at
+from reclaim.programs.launcher import LAUNCHER, Started
 from reclaim.programs.output import Output
 from reclaim.programs.program_file import own_user
 from reclaim.programs.settings import ProgramUser
@@ -44,6 +42,7 @@ LOOK_SECONDS = 0.05
 READ_BYTES = 64 * 1024
 DROP_PAUSE_SECONDS = 0.002  # between two readings of what is dropped: a program that prints for ever costs no core
 LAST_READINGS = 32  # of an output after the end: a pipe holds one, and what is left behind may write on
+PIPES = 3  # its two outputs, and that of a failure to start
 MARK = "RECLAIMD_RUN_ID"
 
 
@@ -70,13 +69,13 @@ class Command:
 class Ended:
     """How a run ended. `status`: its exit code, or a signal as a negative number; None: it could not be ended. `cause`:
     why it was ended; None: it ended by itself. `killed`: SIGTERM was not enough. `left_behind`: how many processes that
-    had left its group were killed. `process`: to be looked at later, where the status is None."""
+    had left its group were killed. `process`: to be looked at later, and closed, where the status is None."""
 
     status: int | None
     cause: Cause | None
     killed: bool
     left_behind: int
-    process: subprocess.Popen[bytes]
+    process: Started
 
 
 def run_program(
@@ -86,42 +85,63 @@ def run_program(
 
     Raises RemovalFailed if it could not be started.
     """
-    run_id = os.urandom(16).hex()
-    with CHILDREN.starting() as started:
-        process = _start(command, {**command.environment, MARK: run_id})
-        started.add(process.pid)
-    run = _Run(process, f"{MARK}={run_id}".encode(), outputs, clock)
+    run = _start(command, outputs, clock)
     try:
         return run.watch(clock.monotonic() + command.timeout_seconds, stopping)
-    except BaseException:  # a defect, of whoever takes the lines for instance
+    except BaseException:  # it could not be started; or a defect, of whoever takes the lines for instance
         run.kill()
         raise
     finally:
         run.close()
 
 
-class _Run:
-    """One program that was started."""
+class _Failure:
+    """The number of the error with which a program could not be started: an `Output`."""
 
-    def __init__(self, process: subprocess.Popen[bytes], mark: bytes, outputs: tuple[Output, Output], clock: Clock):
+    dropping = False
+
+    def __init__(self) -> None:
+        self.printed = b""
+
+    def write(self, printed: bytes) -> bool:
+        """Takes all there is."""
+        self.printed += printed
+        return True
+
+    def end(self) -> None:
+        """It has begun, or never will."""
+
+
+class _Run:
+    """One program whose start was asked for. `pipes`: its two outputs, and that of a failure."""
+
+    def __init__(
+        self,
+        command: Command,
+        process: Started,
+        mark: str,
+        pipes: Sequence[int],
+        outputs: Sequence[Output],
+        clock: Clock,
+    ):
+        self._command = command
         self._process = process
-        self._mark = mark
+        self._mark = f"{MARK}={mark}".encode()
         self._clock = clock
-        self._since = started_at(process.pid)
-        assert process.stdout is not None
-        assert process.stderr is not None
-        self._pipes = (process.stdout, process.stderr)
-        self._open = {pipe.fileno(): output for pipe, output in zip(self._pipes, outputs, strict=True)}
-        self._outputs = outputs
+        self._since = 0  # known when its number is
+        self._pipes = pipes
+        self._failure = _Failure()
+        self._outputs = (*outputs, self._failure)
+        self._open: dict[int, Output] = dict(zip(pipes, self._outputs, strict=True))
         self._poll = select.poll()
         for descriptor in self._open:
             os.set_blocking(descriptor, False)
             self._poll.register(descriptor, select.POLLIN)
-        self._pause = 0.001
+        self._poll.register(process, select.POLLIN)
         self._too_much = False
 
     def watch(self, deadline: float, stopping: threading.Event | None) -> Ended:
-        """Until it has ended, or cannot be."""
+        """Until it has ended, or cannot be. Raises RemovalFailed if it could not be started."""
         cause: Cause | None = None
         killed = False
         while not self._has_ended():
@@ -130,39 +150,49 @@ class _Run:
                 cause = self._cause(now >= deadline, stopping)
                 if cause is not None:
                     deadline = now + TERM_SECONDS
-                    self._signal_group(signal.SIGTERM)
+                    self._process.signal_group(signal.SIGTERM)
+            elif not self._process.pid:
+                raise _not_started(self._command, OSError(errno.ETIMEDOUT, "its launcher does not answer"))
             elif now >= deadline:
                 if killed:
                     return self._ended(None, cause, killed=True)
                 deadline, killed = now + KILL_SECONDS, True
-                self._signal_group(signal.SIGKILL)
-            self._read()
-        # the process that was started is a zombie yet, so that its number, which is the group's, is nobody else's
-        self._signal_group(signal.SIGKILL)
-        return self._ended(self._reap(), cause, killed=killed)
+                self._process.signal_group(signal.SIGKILL)
+            self._read_ready(LOOK_SECONDS)
+        self._process.signal_group(signal.SIGKILL)  # what is left of its group
+        return self._ended(self._process.status, cause, killed=killed)
 
     def kill(self) -> None:
         """At once."""
-        self._signal_group(signal.SIGKILL)
-        kill_marked(self._mark, self._since, self._process.pid)
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(KILL_SECONDS)
-            CHILDREN.has_ended(self._process.pid)
+        self._process.signal_group(signal.SIGKILL)
+        self._kill_marked()
+        deadline = time.monotonic() + KILL_SECONDS
+        while self._process.pid and not self._has_ended() and time.monotonic() < deadline:
+            time.sleep(LOOK_SECONDS)
+        self._process.close()
 
     def close(self) -> None:
-        """Reads what is there, and closes the pipes."""
-        for _ in range(LAST_READINGS):
-            if not self._read_ready(0):
-                break
+        """Reads what is there, and closes the pipes. One that could not be ended stays to be looked at."""
+        self._read_rest()
         for pipe in self._pipes:
-            pipe.close()
+            os.close(pipe)
         for output in self._outputs:
             output.end()
-        CHILDREN.reap_orphans()
+        if self._process.status is not None:
+            self._process.close()
+        reap_orphans()
 
     def _ended(self, status: int | None, cause: Cause | None, *, killed: bool) -> Ended:
-        left_behind = kill_marked(self._mark, self._since, self._process.pid)
+        left_behind = self._kill_marked()
+        self._read_rest()
+        if self._failure.printed:
+            number = int(self._failure.printed)
+            raise _not_started(self._command, OSError(number, os.strerror(number)))
         return Ended(status, cause, killed, left_behind, self._process)
+
+    def _kill_marked(self) -> int:
+        """What has left its group; how many there were."""
+        return kill_marked(self._mark, self._since, self._process.group) if self._since else 0
 
     def _cause(self, late: bool, stopping: threading.Event | None) -> Cause | None:
         if self._too_much:
@@ -172,33 +202,20 @@ class _Run:
         return Cause.STOPPING if stopping is not None and stopping.is_set() else None
 
     def _has_ended(self) -> bool:
-        try:
-            options = os.WEXITED | os.WNOHANG | os.WNOWAIT
-            return os.waitid(os.P_PID, self._process.pid, options) is not None
-        except ChildProcessError:  # SIGCHLD is ignored: nobody learns its status
-            return True
+        self._process.look()
+        if self._process.pid and not self._since:
+            self._since = started_at(self._process.pid)
+        return self._process.status is not None
 
-    def _reap(self) -> int:
-        status = self._process.wait()
-        CHILDREN.has_ended(self._process.pid)
-        return status
-
-    def _signal_group(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError, PermissionError):  # all gone; or all of them have become another user
-            os.killpg(self._process.pid, number)
-
-    def _read(self) -> None:
-        """Reads what comes within a moment."""
-        if self._open:
-            self._read_ready(LOOK_SECONDS)
-        else:
-            time.sleep(self._pause)
-            self._pause = min(2 * self._pause, LOOK_SECONDS)
+    def _read_rest(self) -> None:
+        for _ in range(LAST_READINGS):
+            if not self._read_ready(0):
+                return
 
     def _read_ready(self, seconds: float) -> bool:
-        """Whether there was something to read within so many seconds."""
-        ready = self._poll.poll(1000 * seconds)
-        for descriptor, _ in ready:
+        """Whether there was something to read within so many seconds. News of the process end the wait, too."""
+        ready = [each for each, _ in self._poll.poll(1000 * seconds) if each in self._open]
+        for descriptor in ready:
             try:
                 printed = os.read(descriptor, READ_BYTES)
             except BlockingIOError:
@@ -213,31 +230,31 @@ class _Run:
         return bool(ready)
 
 
-def _start(command: Command, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Raises RemovalFailed."""
-    path, user = command.argv[0], None if own_user(command.user) else command.user
+def _start(command: Command, outputs: Sequence[Output], clock: Clock) -> _Run:
+    """Asks for the program. Raises RemovalFailed."""
+    mark, user = os.urandom(16).hex(), None if own_user(command.user) else command.user
+    environment = {**command.environment, MARK: mark}
+    ours: list[int] = []
+    theirs: list[int] = []
     try:
-        with _no_signal_blocked():
-            return subprocess.Popen(
-                list(command.argv),
-                executable=f"/proc/self/fd/{command.program}",
-                pass_fds=(command.program,),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                bufsize=0,
-                cwd="/",
-                umask=0o022,
-                env=dict(environment),
-                start_new_session=True,
-                user=None if user is None else user.uid,
-                group=None if user is None else user.gid,
-                extra_groups=None if user is None else [],
-            )
-    except OSError as error:
-        raise RemovalFailed(f"the program {path} could not be started: {_why(error, user)}") from error
-    except ValueError as error:  # a zero byte in an argument
-        raise RemovalFailed(f"the program {path} could not be started: {error}") from error
+        for _ in range(PIPES):
+            for end, ends in zip(os.pipe2(os.O_CLOEXEC), (ours, theirs), strict=True):
+                ends.append(end)
+        out, errors, failure = theirs
+        process = LAUNCHER.start(command.program, command.argv, environment, user, (out, errors), failure)
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in an argument
+        for end in ours:
+            os.close(end)
+        raise _not_started(command, error) from error
+    finally:
+        for end in theirs:
+            os.close(end)
+    return _Run(command, process, mark, ours, outputs, clock)
+
+
+def _not_started(command: Command, error: OSError | ValueError) -> RemovalFailed:
+    why = _why(error, command.user) if isinstance(error, OSError) else str(error)
+    return RemovalFailed(f"the program {command.argv[0]} could not be started: {why}")
 
 
 def _why(error: OSError, user: ProgramUser | None) -> str:
@@ -250,18 +267,3 @@ def _why(error: OSError, user: ProgramUser | None) -> str:
         case errno.EPERM if user is not None:
             return f"{words} (this process may not become uid {user.uid}, gid {user.gid})"
     return words
-
-
-@contextmanager
-def _no_signal_blocked() -> Iterator[None]:
-    """Lets every signal through on this thread: a child is started with the mask of the thread that starts it, and in
-    one with SIGTERM blocked nothing comes of it."""
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    if not blocked:
-        yield
-        return
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)

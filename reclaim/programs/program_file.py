@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+from reclaim.execution.readings import in_time
 from reclaim.programs.settings import ProgramSettings, ProgramUser
 from reclaim.trust import Credentials, owner_only_refusal, this_process
 from reclaim.types import RemovalFailed
@@ -31,24 +33,61 @@ class ProgramRefused(RemovalFailed):
 
 @contextmanager
 def opened_program(path: str, credentials: Credentials | None = None) -> Iterator[int]:
-    """A descriptor (`O_PATH`) of the program at an absolute path. Raises ProgramRefused."""
-    with ExitStack() as opened:
+    """A descriptor (`O_PATH`) of the program at an absolute path. Raises ProgramRefused, also where its filesystem does
+    not answer."""
+    opening = _Opening(path, credentials or this_process())
+    try:
         try:
-            program = _walked(path, credentials or this_process(), opened)
+            program = in_time(opening)
         except OSError as error:
             raise _unusable(path, error) from error
         yield program
+    finally:
+        opening.close()
+
+
+class _Opening:
+    """Opens one program, on a thread that may be left behind. What it opens after `close` it closes at once."""
+
+    def __init__(self, path: str, credentials: Credentials):
+        self._path = path
+        self._credentials = credentials
+        self._lock = threading.Lock()
+        self._closed = False
+        self._program = -1
+
+    def __call__(self) -> int:
+        """Its descriptor. Raises ProgramRefused and OSError."""
+        with ExitStack() as opened:
+            program = os.dup(_walked(self._path, self._credentials, opened))
+        with self._lock:
+            self._program = program
+            if self._closed:
+                os.close(program)
+        return program
+
+    def close(self) -> None:
+        """The descriptor is not needed any more, or never was."""
+        with self._lock:
+            self._closed = True
+            if self._program >= 0:
+                os.close(self._program)
 
 
 def problem_of(settings: ProgramSettings, credentials: Credentials | None = None) -> str | None:
     """Why the program would not be started now, as a sentence; None: it would be."""
+    path, credentials = settings.argv[0], credentials or this_process()
+
+    def look() -> str | None:
+        with ExitStack() as opened:
+            return _execution_problem(path, _walked(path, credentials, opened), settings.user)
+
     try:
-        with opened_program(settings.argv[0], credentials) as program:
-            return _execution_problem(settings.argv[0], program, settings.user)
+        return in_time(look)
     except ProgramRefused as error:
         return str(error)
     except OSError as error:
-        return str(_unusable(settings.argv[0], error))
+        return str(_unusable(path, error))
 
 
 def _unusable(path: str, error: OSError) -> ProgramRefused:

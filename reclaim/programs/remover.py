@@ -13,7 +13,6 @@ from contextlib import contextmanager
 
 from reclaim.clock import Clock
 from reclaim.execution.remover import STATUS_FRESH_SECONDS, Ready
-from reclaim.programs.children import CHILDREN
 from reclaim.programs.output import LoggedLines, Output, Share
 from reclaim.programs.planned_objects import NoPlan, PlannedObject, PlanOutput, planned_objects
 from reclaim.programs.process import Cause, Command, Ended, run_program
@@ -97,9 +96,10 @@ class Program:
         try:
             if self._unended is not None:
                 process = self._unended.process
-                if process.poll() is None:
+                process.look()
+                if process.status is None:
                     raise RemovalFailed(f"the program {self.path} still runs: process {process.pid} does not end")
-                CHILDREN.has_ended(process.pid)
+                process.close()
                 self._unended = None
             yield
         finally:

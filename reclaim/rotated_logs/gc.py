@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from reclaim.execution.readings import in_time
 from reclaim.execution.stages import Stage, StagePlan, Stopwatch
 from reclaim.functions import ReclaimContext, ReclaimFunction
 from reclaim.pod_logs.reader import LogsUnreadable, opened
@@ -46,9 +47,13 @@ def _plan(context: ReclaimContext, settings: RotatedLogSettings) -> StagePlan | 
 def problem_of(pod_logs_dir: str) -> str | None:
     """What is wrong with the pod log root on this machine, as one sentence; None: rotated logs can be removed there.
     For the start and for `doctor`."""
-    try:
+
+    def is_read_only() -> int:
         with opened(pod_logs_dir) as root:
-            read_only = os.fstatvfs(root).f_flag & os.ST_RDONLY
+            return os.fstatvfs(root).f_flag & os.ST_RDONLY
+
+    try:
+        read_only = in_time(is_read_only)
     except OSError as error:
         return f"the rotated logs below {pod_logs_dir} cannot be removed: {error.strerror}"
     if read_only:

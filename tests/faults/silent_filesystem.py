@@ -63,6 +63,7 @@ class SilentFilesystem:
         self._directory = directory
         self._blocks = size_bytes // _BLOCK
         self._silence: Silence | None = None
+        self._body = b""  # of the request that is being answered
         self._ending, self._end = os.pipe2(os.O_CLOEXEC)
         self.requests: Counter[int] = Counter()
 
@@ -124,13 +125,17 @@ class SilentFilesystem:
                 return  # ENODEV: it was unmounted
             _, operation, unique, node, *_ = _IN_HEADER.unpack_from(request)
             self.requests[operation] += 1
-            if operation in _WITHOUT_ANSWER or self._silence is not None:
+            self._body = request[_IN_HEADER.size :]
+            if operation in _WITHOUT_ANSWER or self._swallows(operation):
                 continue
             try:
                 os.write(self._device, self._answer(operation, unique, node))
             except OSError as error:
                 if error.errno != errno.ENOENT:  # its caller has left
                     return
+
+    def _swallows(self, operation: int) -> bool:
+        return self._silence is not None
 
     def _answer(self, operation: int, unique: int, node: int) -> bytes:
         match operation:

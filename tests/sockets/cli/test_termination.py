@@ -1,4 +1,4 @@
-"""Signals in a process of its own, in which one thread waits for them and others let them through for a moment."""
+"""Signals in a process of its own, in which one thread waits for them and others let them through."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ ended, reloaded, over = threading.Event(), threading.Event(), threading.Event()
 assert on_signals(ended.set, reloaded.set) is None
 ready = threading.Event()
 
-def starts_a_program():
+def lets_them_through():
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
         signal.pthread_kill(threading.get_ident(), number)  # as the kernel may choose this thread
     signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGHUP, signal.SIGTERM, signal.SIGINT})
 
-thread = threading.Thread(target=starts_a_program)
+thread = threading.Thread(target=lets_them_through)
 thread.start()
 thread.join()
 print(ended.wait(60), reloaded.wait(60))

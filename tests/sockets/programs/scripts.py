@@ -47,8 +47,12 @@ class Runs:
 
     def run(self, path: str, *arguments: str, timeout: float = LONG_SECONDS, user: ProgramUser | None = None) -> str:
         """Runs it; the sentence of its failure, empty if there was none."""
+        return self.run_program(self.program(path, *arguments, timeout=timeout, user=user))
+
+    def run_program(self, program: Program) -> str:
+        """The same, of a program that may have run before."""
         try:
-            self.program(path, *arguments, timeout=timeout, user=user).run(SystemClock(), self.stopping)
+            program.run(SystemClock(), self.stopping)
         except RemovalFailed as error:
             return str(error)
         return ""
