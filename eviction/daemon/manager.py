@@ -241,11 +241,12 @@ class Manager:
         self._apply_configuration()
         observations, decision = self._observe()
         now = self._node.clock.monotonic()
-        self._another_waits = any(self._is_due(row, now) for row in self._other_rows(observations, decision))
-        decision = self._decide_again_if_paused(observations, decision, now)
         if decision.acted_on is not None and not decision.row:
             self._announcements.row_is_empty(decision.acted_on, now)
-        if self._worker.task is None and self._is_due(decision.row, now):
+        due = [each for each in self._alternatives(observations, decision) if self._is_due(each.row, now)]
+        self._another_waits = any(each.row != self._row for each in due)
+        decision = next(iter(due), decision)
+        if due and self._worker.task is None:
             self._respond(observations, decision, Trigger.WATCH if asked else Trigger.INTERVAL)
         for worker, dry_run in ((self._worker, False), (self._dry_runs, True)):
             if worker.task is None and (ticket := self.requests.take(dry_run=dry_run)) is not None:
@@ -369,24 +370,13 @@ class Manager:
     def _is_due(self, row: tuple[str, ...], now: float) -> bool:
         return bool(row) and now >= self._backoffs.of(row).until
 
-    def _other_rows(self, observations: SignalObservations, decision: Decision) -> Iterator[tuple[str, ...]]:
-        """The rows of thresholds that are met, without that of the last pass."""
-        config = self._node.responder.state.config
-        for threshold in (*([decision.acted_on] if decision.acted_on else []), *decision.others):
-            row = config.row(threshold.signal, observations)
-            if row != self._row:
-                yield row
-
-    def _decide_again_if_paused(self, observations: SignalObservations, decision: Decision, now: float) -> Decision:
-        """The decision; while its row is paused, that for another threshold whose row is not, if there is one."""
-        if decision.acted_on is None or now >= self._backoffs.of(decision.row).until:
-            return decision
+    def _alternatives(self, observations: SignalObservations, decision: Decision) -> Iterator[Decision]:
+        """The decision, and those for the other thresholds that are met: the first one is acted on whose row is not
+        empty and not paused."""
+        yield decision
         config = self._node.responder.state.config
         for threshold in decision.others:
-            other = replace(decision, acted_on=threshold, row=config.row(threshold.signal, observations))
-            if self._is_due(other.row, now):
-                return other
-        return decision
+            yield replace(decision, acted_on=threshold, row=config.row(threshold.signal, observations))
 
     def _keep_and_announce(self, record: Pass) -> None:
         summary = pass_summary(record)

@@ -84,7 +84,7 @@ NEEDS_RESTART = {
 
 DIRECTORY_SECONDS = 2.0  # how long one question to the kubelet's directories may take, as for statvfs
 MOST_DIRECTORY_THREADS = 80  # one for each removal of a container side by side, and a pass
-ASKERS = ("a pass", "a refresh", "a dry run", "a reading ahead")  # each may wait for an answer beside the others
+BESIDE_REMOVALS = 4  # that may wait for an answer: a pass, a refresh, a dry run, a reading ahead
 DRAIN_SECONDS = 30.0  # the longest wait for removals that were sent, at the end
 
 
@@ -222,7 +222,7 @@ class Node(NodeView):
         except NoThread as error:
             raise CannotPrepare(f"{error}; is the limit on processes (pids.max, TasksMax=) reached?") from None
         try:
-            self.client.prepare(most_in_flight(self.configuration.parallel_removals) + len(ASKERS))
+            self.client.prepare(most_in_flight(self.configuration.parallel_removals) + BESIDE_REMOVALS)
         except OSError as error:
             raise CannotPrepare(f"no sockets can be made for the runtime: {error.strerror or error}") from None
         if self.configuration.xfs_helper_socket:
@@ -360,11 +360,8 @@ class Node(NodeView):
         return self.responder.state.config.in_layout(layout)
 
     def dry_run_copy(self) -> Node:
-        """A second node for a dry run beside this one, with the same state and image records, functions of its own (a
-        plugin plans on one thread at a time, a program runs once at a time), and an executor that cannot remove.
-
-        Raises FunctionUnusable.
-        """
+        """A second node for a dry run beside this one, with the same state and image records, functions of its own, as
+        a plugin plans on one thread at a time, and an executor that cannot remove. Raises FunctionUnusable."""
         copy = Node(
             self.configuration,
             dry_run=True,
