@@ -244,7 +244,7 @@ class Manager:
         if decision.acted_on is not None and not decision.row:
             self._announcements.row_is_empty(decision.acted_on, now)
         due = [each for each in self._alternatives(observations, decision) if self._is_due(each.row, now)]
-        self._another_waits = any(each.row != self._row for each in due)
+        self._another_waits = self._worker.task is not None and any(each.row != self._row for each in due)
         decision = next(iter(due), decision)
         if due and self._worker.task is None:
             self._respond(observations, decision, Trigger.WATCH if asked else Trigger.INTERVAL)

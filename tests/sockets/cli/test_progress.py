@@ -106,7 +106,7 @@ def test_nothing_is_shown_in_the_first_second(
 ) -> None:
     """Not a byte on the terminal."""
     monkeypatch.setenv("TERM", "xterm-256color")
-    file = small_node.configuration(controlSocket="")
+    file = small_node.configuration(controlSocket="", evictionHard={"nodefs.available": "1Mi"})
     began = time.monotonic()
     terminal, output = Terminal(), io.StringIO()
     with os.fdopen(os.dup(terminal.slave), "w") as stream, redirect_stderr(stream), redirect_stdout(output):

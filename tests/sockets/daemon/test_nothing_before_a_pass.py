@@ -7,6 +7,7 @@ until it has waited for it in vain.
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import threading
@@ -201,8 +202,7 @@ def test_pressure_that_no_function_relieves_does_not_end_the_polling_of_other_fi
     node: Node = small.node(
         Signal.NODEFS_AVAILABLE, above=10 * MIB, evictionHard={"imagefs.available": str(above)}, reader=reader
     )
-    log = Log(node.clock.wall, stream=open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 # as long as the process
-    manager = Manager(node, log)
+    manager = Manager(node, Log(node.clock.wall, stream=io.StringIO()))
     node.prepare()
     manager.prepare()
     loop = threading.Thread(target=manager.run)
