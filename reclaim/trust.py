@@ -4,8 +4,10 @@ A root process must not read its configuration from, or speak CRI to, something 
 root and the user that the process runs as, and the groups root and the process's own.
 
 * A symlink is followed and its target checked: `/var/run` is one, and so is every file of a ConfigMap volume.
-* The directory of the target is checked too: a user who may write it can replace the file. A sticky directory (`/tmp`)
-  is allowed, as there only the owner of an entry may replace it.
+* Every directory on the way is checked too, from the root and through symlinks: a user who may write one can replace
+  what is found in it. A sticky directory of a trusted user (`/tmp`) is allowed, as there only the owner of an entry may
+  replace it; so is one on a read-only mount, as the top of a ConfigMap volume, whose mode is 0777.
+* In a user namespace the owner of `/` may be somebody whom it does not know; such owners of directories are accepted.
 * The group of a socket may connect: docker gives its socket to a group (0660). That lets nobody replace it.
 
 This is no lock: a trusted user may change the file or socket after the check.
@@ -13,11 +15,14 @@ This is no lock: a trusted user may change the file or socket after the check.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from dataclasses import dataclass
 
 ROOT = 0
+MOST_SYMLINKS = 40  # as the kernel follows: path_resolution(7)
+ALL_USERS = ["0", "0", "4294967295"]  # of a uid_map: user_namespaces(7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,7 @@ def socket_refusal(path: str, credentials: Credentials | None = None) -> str | N
     credentials = credentials or this_process()
     try:
         target = os.path.realpath(path)
-        status, directory = os.stat(target), os.stat(os.path.dirname(target))
+        status = os.stat(target)
     except OSError:
         return None
     if not stat.S_ISSOCK(status.st_mode):
@@ -54,13 +59,16 @@ def socket_refusal(path: str, credentials: Credentials | None = None) -> str | N
         return f"it belongs to uid {status.st_uid}; {_allowed(credentials)}"
     if status.st_mode & stat.S_IWOTH:
         return f"every user may connect to it (mode {_mode(status)}); allowed is at most 0770"
-    return _directory_refusal(os.path.dirname(target), directory, credentials)
+    try:
+        return _way_refusal(path, credentials)
+    except OSError:
+        return None
 
 
 def file_refusal(path: str, status: os.stat_result, credentials: Credentials | None = None) -> str | None:
     """Why the file at `path` is not read as configuration, as the end of a sentence; None: it is trusted.
 
-    `status`: from `fstat` after it was opened. Raises OSError when its directory cannot be examined.
+    `status`: from `fstat` after it was opened. Raises OSError when a directory on the way cannot be examined.
     """
     credentials = credentials or this_process()
     if not credentials.trusts(status.st_uid):
@@ -69,18 +77,18 @@ def file_refusal(path: str, status: os.stat_result, credentials: Credentials | N
         return f"every user may write it (mode {_mode(status)}); allowed is at most 0644"
     if _group_may_write(status, credentials):
         return f"group {status.st_gid} may write it (mode {_mode(status)}); allowed is at most 0644"
-    return directory_refusal(os.path.dirname(os.path.realpath(path)), credentials)
+    return _way_refusal(path, credentials)
 
 
 def own_directory_refusal(path: str, status: os.stat_result, credentials: Credentials | None = None) -> str | None:
     """Why others could change or replace the directory at `path`, as the end of a sentence; None: only trusted users.
 
-    `status`: from `fstat` after it was opened. Raises OSError when its parent directory cannot be examined.
+    `status`: from `fstat` after it was opened. Raises OSError when a directory on the way cannot be examined.
     """
     credentials = credentials or this_process()
     if not credentials.trusts(status.st_uid):
         return f"it belongs to uid {status.st_uid}; {_allowed(credentials)}"
-    return directory_refusal(os.path.dirname(os.path.realpath(path)), credentials)
+    return _way_refusal(path, credentials)
 
 
 def owner_only_refusal(what: str, status: os.stat_result, credentials: Credentials | None = None) -> str | None:
@@ -98,20 +106,61 @@ def owner_only_refusal(what: str, status: os.stat_result, credentials: Credentia
 
 
 def directory_refusal(path: str, credentials: Credentials | None = None) -> str | None:
-    """Why the entries of a directory are not trusted; None: only trusted users may write it. Raises OSError."""
-    return _directory_refusal(path, os.stat(path), credentials or this_process())
+    """Why the entries of a directory are not trusted; None: only trusted users may write it, or one on the way to it.
+
+    Raises OSError.
+    """
+    return _way_refusal(os.path.join(path, "."), credentials or this_process())
 
 
-def _directory_refusal(path: str, status: os.stat_result, credentials: Credentials) -> str | None:
-    if status.st_mode & stat.S_ISVTX:
-        return None
-    if not credentials.trusts(status.st_uid):
-        return f"its directory {path} belongs to uid {status.st_uid}; {_allowed(credentials)}"
-    if status.st_mode & stat.S_IWOTH:
-        return f"every user may write its directory {path} (mode {_mode(status)}); allowed is at most 0755"
-    if _group_may_write(status, credentials):
-        return f"group {status.st_gid} may write its directory {path} (mode {_mode(status)}); allowed is at most 0755"
+def _way_refusal(path: str, credentials: Credentials) -> str | None:
+    """Of every directory in which a name of the path, or of a symlink on the way, is looked up. Raises OSError."""
+    place, names, links = "/", os.path.join(os.getcwd(), path).split("/")[::-1], 0
+    while names:
+        name = names.pop()
+        if not name:
+            continue
+        which = "the directory {} above it" if any(names) else "its directory {}"
+        if (refusal := _directory_refusal(which.format(place), place, credentials)) is not None:
+            return refusal
+        if name in (".", ".."):
+            place = os.path.dirname(place) if name == ".." else place
+            continue
+        entry = os.path.join(place, name)
+        status = os.lstat(entry)
+        if not stat.S_ISLNK(status.st_mode):
+            place = entry
+            continue
+        if not _holds(status.st_uid, credentials):
+            return f"the symlink {entry} belongs to uid {status.st_uid}; {_allowed(credentials)}"
+        links += 1
+        if links > MOST_SYMLINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        target = os.readlink(entry)
+        place = "/" if target.startswith("/") else place
+        names += target.split("/")[::-1]
     return None
+
+
+def _directory_refusal(which: str, path: str, credentials: Credentials) -> str | None:
+    """Of one directory alone. `which`: how it is called. Raises OSError."""
+    status = os.stat(path)
+    if not _holds(status.st_uid, credentials):
+        return f"{which} belongs to uid {status.st_uid}; {_allowed(credentials)}"
+    if not status.st_mode & stat.S_IWOTH and not _group_may_write(status, credentials):
+        return None
+    if status.st_mode & stat.S_ISVTX or os.statvfs(path).f_flag & os.ST_RDONLY:
+        return None
+    who = "every user" if status.st_mode & stat.S_IWOTH else f"group {status.st_gid}"
+    return f"{who} may write {which} (mode {_mode(status)}); allowed is at most 0755"
+
+
+def _holds(uid: int, credentials: Credentials) -> bool:
+    """Whether what belongs to this user may be on the way. Raises OSError."""
+    if credentials.trusts(uid):
+        return True
+    with open("/proc/self/uid_map") as known, open("/proc/sys/kernel/overflowuid") as overflow:
+        return known.read().split() != ALL_USERS and uid == int(overflow.read())
 
 
 def _group_may_write(status: os.stat_result, credentials: Credentials) -> bool:

@@ -66,7 +66,8 @@ def answer(process: subprocess.CompletedProcess[str]) -> Any:
 
 
 def write_configuration(path: Path, **fields: object) -> Path:
-    """A configuration file (JSON is YAML) with the usual head, whose paths keep this machine's own files safe."""
+    """A configuration file (JSON is YAML) with the usual head, which keeps this machine's own files, ports and kubelet
+    out of the test."""
     head = {
         "podLogsDir": str(path.parent / "log" / "pods"),
         "containerLogsDir": str(path.parent / "log" / "containers"),
@@ -80,6 +81,8 @@ def write_configuration(path: Path, **fields: object) -> Path:
         "metricsAddress": "",
         "xfsHelperSocket": "",
     }
+    if not fields.get("kubeletConfig"):  # where there is one, it says where its kubelet is asked
+        head["kubeletHealthzEndpoint"] = ""
     path.write_text(json.dumps({**head, **fields}))
     return path
 

@@ -3,7 +3,9 @@
 #
 #   collect-wheels.sh PYTHON DIRECTORY [EXTRAS]        EXTRAS as [drill] or [kubernetes,ui]
 #
+# install.sh and bundle.sh call it from /, all paths absolute, so that nothing is found by the current directory.
 # pip's own settings apply: its index, its cache. What has no wheel for this machine is built.
 set -eu
+umask 022
 root=$(cd "$(dirname "$0")/../.." && pwd)
-"$1" -m pip --quiet --disable-pip-version-check wheel --use-pep517 --wheel-dir "$2" "$root${3:-}"
+"$1" -I -m pip --quiet --disable-pip-version-check wheel --use-pep517 --wheel-dir "$2" "$root${3:-}"

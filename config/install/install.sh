@@ -15,9 +15,24 @@
 #   PYTHON=/usr/bin/python3    the interpreter that the service will use
 #   EXTRAS=[drill]             kubernetes, ui, drill; of several [kubernetes,ui]
 #
+# The first two may be relative to where the caller stands; paths in settings of pip (PIP_FIND_LINKS, say) are absolute.
 # Exit 0 done, 1 failed, 2 refused. Unless the sentence says otherwise, what was installed before is untouched then.
 set -eu
 umask 022
+
+# Root may stand in a directory that others may write: no program is found there, also not by an empty or relative entry
+# of PATH, and no module.
+caller=$(pwd)
+places=''
+set -f
+IFS=:
+for each in ${PATH-}; do
+  case $each in /*) places=$places${places:+:}$each ;; esac
+done
+set +f
+unset IFS PYTHONPATH PYTHONHOME
+export PATH="${places:-/usr/sbin:/usr/bin:/sbin:/bin}"
+cd /
 
 PLACE=/opt/reclaimd
 PROGRAMS='reclaimd:eviction.__main__ reclaimd-xfs-helper:reclaim.xfs.helper'
@@ -25,7 +40,9 @@ CONFIGURATION=/etc/reclaimd/reclaimd.yaml
 STATE=/var/lib/reclaimd
 SOCKETS='reclaimd.socket reclaimd-healthz.socket'
 
-here=$(dirname "$(readlink -f "$0")")
+absolute() { case $1 in /*) printf '%s\n' "$1" ;; *) printf '%s\n' "$caller/$1" ;; esac; }
+
+here=$(dirname "$(readlink -f "$(absolute "$0")")")
 root=$(cd "$here/../.." && pwd)
 config=$root/config
 work='' new=''
@@ -37,10 +54,19 @@ fail() { printf 'failed: %s\n' "$*" >&2; exit 1; }
 # Whatever happens, nothing half made is left, and what was there before is there again.
 clean_up() {
   [ -z "$work" ] || rm -rf "$work"
-  [ -z "$new" ] || rm -rf "$new"
+  [ -z "$new" ] || settle
+}
+
+# Undoes or finishes what ended in the middle: this run, or an earlier one that a power loss or SIGKILL has ended.
+settle() {
   if [ -e "$place.old" ]; then
-    if [ -e "$place" ]; then rm -rf "$place.old"; else mv "$place.old" "$place"; fi
+    if [ -e "$place" ]; then
+      rm -rf "$place.old"
+    else
+      mv -T "$place.old" "$place"
+    fi
   fi
+  rm -rf "$place.new"
 }
 
 # ---- what must be there
@@ -67,6 +93,7 @@ need_python() {
     wanted=python3
     [ ! -x /usr/bin/python3 ] || wanted=/usr/bin/python3
   fi
+  case $wanted in */*) wanted=$(absolute "$wanted") ;; esac
   command -v "$wanted" >/dev/null || \
     refuse "there is no $wanted: install Python 3.11 or newer with venv (Debian: python3-venv), or name it, as PYTHON=/usr/bin/python3"
   said=$("$wanted" -I - <<'ASK'
@@ -116,7 +143,6 @@ program() {
   need_fitting_bundle
   before=$(packages_of "$place")
   new=$place.new
-  rm -rf "$new"
   mkdir -p "$(dirname "$place")"
   begin_environment
   if [ -d "$root/wheels" ]; then
@@ -136,16 +162,17 @@ program() {
 }
 
 # No settings of the user: they may name another target, or an index.
-pip() { PIP_CONFIG_FILE=/dev/null "$new/bin/python" -m pip --isolated --quiet --disable-pip-version-check "$@"; }
+pip() { PIP_CONFIG_FILE=/dev/null "$new/bin/python" -I -m pip --isolated --quiet --disable-pip-version-check "$@"; }
 
 # What is there of the same Python is copied, as plugins may have been installed into it; of another one only what is not
-# the environment's own.
+# the environment's own. Nor is one copied in which a symlink leads elsewhere: pip would follow it in the copy.
 begin_environment() {
-  made_of="home = $(dirname "$python")"
-  if [ -d "$place/lib/python${number%??}.$((number % 100))/site-packages" ] && grep -qxF "$made_of" "$place/pyvenv.cfg"; then
+  made_of="home = $(dirname "$python")" packages=lib/python${number%??}.$((number % 100))/site-packages
+  if [ -d "$place/$packages" ] && [ "$(readlink -f "$place/$packages")" = "$place/$packages" ] && [ ! -L "$place/bin" ] && \
+    grep -qxF "$made_of" "$place/pyvenv.cfg"; then
     cp -a "$place" "$new"
   else
-    "$python" -m venv "$new" || fail "$python could not make a virtual environment (above)"
+    "$python" -I -m venv "$new" || fail "$python could not make a virtual environment (above)"
     for path in "$place"/*; do
       case ${path##*/} in
         bin | lib | lib64 | include | share | pyvenv.cfg | '*') ;;
@@ -153,7 +180,7 @@ begin_environment() {
       esac
     done
     if grep -qs '^\[reclaimd\.' "$place"/lib/python*/site-packages/*.dist-info/entry_points.txt; then
-      tell "the Python is another one: install plugins of reclaimd anew"
+      tell "the environment is another one: install plugins of reclaimd anew"
     fi
   fi
 }
@@ -170,7 +197,7 @@ finish_environment() {
     esac
   done
   for each in $PROGRAMS; do
-    printf '#!%s/bin/python\nimport sys\n\nfrom %s import main\n\nsys.exit(main())\n' "$PLACE" "${each#*:}" >"$new/bin/${each%%:*}"
+    printf '#!%s/bin/python -I\nimport sys\n\nfrom %s import main\n\nsys.exit(main())\n' "$PLACE" "${each#*:}" >"$new/bin/${each%%:*}"
     chmod 755 "$new/bin/${each%%:*}"
   done
   sed -i '/^command = /d' "$new/pyvenv.cfg"
@@ -187,10 +214,12 @@ check_configuration() {
   fi
 }
 
+# Written to the disk first: after a power loss a name may be there before the content. What ends between the two renames
+# the next run undoes (`settle`).
 put_into_place() {
-  rm -rf "$place.old"
-  [ ! -e "$place" ] || mv "$place" "$place.old"
-  mv "$new" "$place"
+  sync -f "$new" || fail "what was made cannot be written to the disk (above)"
+  [ ! -e "$place" ] || mv -T "$place" "$place.old" || fail "$place cannot be renamed (above)"
+  mv -T "$new" "$place"
   rm -rf "$place.old"
 }
 
@@ -243,6 +272,7 @@ place_file() {
 
 files() {
   : >"$work/placed"
+  mkdir -p "$place"
   each_file place_file
   mkdir -p "$DESTDIR/usr/local/sbin"
   ln -sfn "$PLACE/bin/reclaimd" "$DESTDIR/usr/local/sbin/reclaimd"
@@ -266,7 +296,6 @@ files() {
 
 start() {
   [ -z "$DESTDIR" ] || refuse "start is for this machine, not for a DESTDIR"
-  need_root
   need_systemd
   [ -x "$PLACE/bin/reclaimd" ] || refuse "there is no $PLACE/bin/reclaimd to start: install program and files first"
   tell "reclaimd doctor:"
@@ -286,7 +315,6 @@ start() {
 }
 
 uninstall() {
-  need_root
   purge=${PURGE:-0}
   if [ ! -e "$place" ] && [ ! -e "$DESTDIR/etc/systemd/system/reclaimd.service" ]; then
     [ "$purge" = 1 ] && [ -e "$DESTDIR/etc/reclaimd" ] || refuse "nothing of reclaimd is installed below ${DESTDIR:-/}"
@@ -312,9 +340,9 @@ uninstall() {
   fi
   if [ -z "$DESTDIR" ] && [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
   tell "removed  $PLACE, and units, manual, completions"
-  for path in "$DESTDIR/etc/reclaimd" "$DESTDIR$STATE" "$DESTDIR"/etc/systemd/system/reclaimd* \
+  for path in "$DESTDIR$PLACE" "$DESTDIR/etc/reclaimd" "$DESTDIR$STATE" "$DESTDIR"/etc/systemd/system/reclaimd* \
     "$DESTDIR"/etc/systemd/system/*.d/reclaimd*.conf; do
-    [ ! -e "$path" ] || tell "left     ${path#"$DESTDIR"}"
+    [ ! -e "$path" ] && [ ! -L "$path" ] || tell "left     ${path#"$DESTDIR"}"
   done
 }
 
@@ -344,11 +372,13 @@ leave_ballast() {
 
 DESTDIR=${DESTDIR:-} EXTRAS=${EXTRAS:-}
 if [ -n "$DESTDIR" ]; then
+  DESTDIR=$(absolute "$DESTDIR")
   mkdir -p "$DESTDIR"
-  DESTDIR=$(cd "$DESTDIR" && pwd)
+  DESTDIR=$(readlink -f "$DESTDIR")
   [ "$DESTDIR" != / ] || DESTDIR=''
 fi
-place=$DESTDIR$PLACE
+place=$(readlink -m "$DESTDIR$PLACE") # beside which there is room for another one: it may be a symlink
+case $place in "$DESTDIR"/*) ;; *) refuse "$DESTDIR$PLACE leads to $place, which is not below the DESTDIR" ;; esac
 [ $# -gt 0 ] || set -- install
 for step in "$@"; do
   case $step in
@@ -356,13 +386,14 @@ for step in "$@"; do
     *) refuse "$step is no step; there are program, files, start, install (these three), uninstall" ;;
   esac
 done
+need_root
 work=$(mktemp -d)
 trap clean_up EXIT
 trap 'exit 1' HUP INT TERM
+settle
 for step in "$@"; do
   case $step in
     install)
-      need_root
       need_source
       [ -n "$DESTDIR" ] || need_systemd
       program
@@ -370,7 +401,6 @@ for step in "$@"; do
       [ -n "$DESTDIR" ] || start
       ;;
     program | files)
-      need_root
       need_source
       "$step"
       ;;

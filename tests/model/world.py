@@ -199,6 +199,8 @@ class World:
             "podLogsDir": str(self.kubelet.pod_logs),
             "containerLogsDir": str(self.kubelet.container_logs),
             "stateFile": str(self.state_file),
+            "kubeletConfig": "",
+            "kubeletHealthzEndpoint": "",
             "containerRuntimeEndpoint": f"unix://{self.shared.server.socket_path}",
             "evictionHard": dict.fromkeys(map(str, KUBELET_EVICTION_HARD), "0%"),
             "extent": str(self.extent),

@@ -284,6 +284,8 @@ class SmallNode:
             "stateFile": "",
             "historyFile": "",
             "xfsHelperSocket": "",
+            "kubeletConfig": "",
+            "kubeletHealthzEndpoint": "",
             "containerRuntimeEndpoint": self.endpoint,
             "evictionMinimumReclaim": {"nodefs.available": "0", "imagefs.available": "0"},
             "holdOffAfterStart": "0s",

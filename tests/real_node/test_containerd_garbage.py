@@ -49,6 +49,8 @@ def product_of(node: RealNode, above: int) -> Node:
         "podLogsDir": str(node.kubelet.pod_logs_dir),
         "stateFile": "",
         "xfsHelperSocket": "",
+        "kubeletConfig": "",
+        "kubeletHealthzEndpoint": "",
         "containerRuntimeEndpoint": f"unix://{node.containerd.socket}",
         "holdOffAfterStart": "0s",
         "evictionMinimumReclaim": {"nodefs.available": "0", "imagefs.available": "0"},

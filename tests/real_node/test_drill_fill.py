@@ -232,6 +232,7 @@ def test_every_refusal_changes_nothing(fill_node: FillNode, tmp_path: Path) -> N
     images = unused_images(fill_node.node, 1)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
+    held_off = _conf(tmp_path, holdOffAfterStart="100000h", kubeletHealthzEndpoint="")
     before = fill_node.node.filesystem.available_bytes(), fill_node.node.cri.image_ids()
     pull = {"grows": "pull", "rate": "1Mi", "image": {"name": "registry.example/new", "size": "1Mi"}}
     fault = [{"action": "restart", "at": "1s"}]
@@ -246,7 +247,7 @@ def test_every_refusal_changes_nothing(fill_node: FillNode, tmp_path: Path) -> N
         "no threshold counts inodes": (2, ["--yes"], {"pressure": {"grows": "inodes", "rate": "1", "amount": "2"}}),
         "under pressure already": (2, ["--yes", "--eviction-hard", "nodefs.available<1000Mi"], {}),
         "--fill takes one scenario": (2, ["--yes", "--all"], {}),
-        "held off": (2, ["--yes", "--config-dir", str(_conf(tmp_path, holdOffAfterStart="100000h"))], {}),
+        "held off": (2, ["--yes", "--config-dir", str(held_off)], {}),
     }
     unasked = fill_node.drill()
     assert (unasked.returncode, "there is no terminal to ask on" in unasked.stderr) == (2, True), unasked.stderr

@@ -14,6 +14,7 @@ from tests.conftest import MOUNTS
 
 _MNT_DETACH = 2
 _MS_BIND = 0x1000
+_MS_REMOUNT_READ_ONLY = 0x20 | 0x1
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mount.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p]
 _libc.umount2.argtypes = [ctypes.c_char_p, ctypes.c_int]
@@ -39,11 +40,12 @@ def mounted_tmpfs_without_inodes(directory: str, size_bytes: int) -> None:
     _mount(directory, "tmpfs", f"size={size_bytes},nr_inodes=0,mode=0755")
 
 
-def bound(source: str, target: str) -> None:
+def bound(source: str, target: str, *, read_only: bool = False) -> None:
     """A bind mount of a file or directory on another that exists; `unmount` removes it."""
     need_mounts()
-    if _libc.mount(os.fsencode(source), os.fsencode(target), None, _MS_BIND, None) != 0:
-        pytest.skip(f"needs a bind mount on {target}: {os.strerror(ctypes.get_errno())}")
+    for flags in (_MS_BIND, _MS_BIND | _MS_REMOUNT_READ_ONLY) if read_only else (_MS_BIND,):
+        if _libc.mount(os.fsencode(source), os.fsencode(target), None, flags, None) != 0:
+            pytest.skip(f"needs a bind mount on {target}: {os.strerror(ctypes.get_errno())}")
 
 
 @contextmanager

@@ -12,8 +12,10 @@ import ctypes
 import dataclasses
 import json
 import os
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +24,7 @@ from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, enter_private_mounts, mount_tmpfs
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import EmbeddedServer
+from reclaim.trust import socket_refusal
 from tests.sockets.cri_calls import CriCalls, run_container, run_pod
 
 _PR_SET_DUMPABLE = 4
@@ -185,6 +188,18 @@ def full(directory: str) -> dict[str, Any]:
     return results
 
 
+def trust(_: str) -> dict[str, Any]:
+    """Enter, and judge a socket of the own user below /tmp; then where its directory may be written by everybody."""
+    _enter()
+    with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as made:
+        path = os.path.join(directory, "cri.sock")
+        made.bind(path)
+        os.chmod(path, 0o600)
+        found = {"owner of /": os.stat("/").st_uid, "private": socket_refusal(path)}
+        os.chmod(directory, 0o777)  # noqa: S103 - which is to be refused
+        return {**found, "open": socket_refusal(path)}
+
+
 def become(user: int) -> None:
     """Become that user and group, without other groups, as after `setpriv` and an exec."""
     os.setgroups([])
@@ -219,6 +234,7 @@ FUNCTIONS: dict[str, Callable[[str], dict[str, Any]]] = {
         mount_and_wait,
         full,
         unmounted_outside,
+        trust,
     )
 }
 

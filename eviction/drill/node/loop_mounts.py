@@ -71,7 +71,8 @@ def _mount(path: str, fstype: FilesystemType, device_bytes: int, inodes: int) ->
 
 def _run(fstype: FilesystemType, name: str, *arguments: str) -> None:
     """Runs one tool to its end. Raises EmbeddedNodeError with its last line."""
-    program = shutil.which(name, path=f"{os.environ.get('PATH', '')}:{SYSTEM_DIRECTORIES}")
+    places = [each for each in os.environ.get("PATH", "").split(":") if each.startswith("/")]  # never where root stands
+    program = shutil.which(name, path=":".join([*places, SYSTEM_DIRECTORIES]))
     if program is None:
         raise EmbeddedNodeError(f"a filesystem of type {fstype} cannot be made: {name} is not installed")
     try:

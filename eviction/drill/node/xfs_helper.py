@@ -19,7 +19,7 @@ class NodeXfsHelper:
 
     def __init__(self, path: str, mount_points: Sequence[str]):
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "reclaim.xfs.helper", f"--socket={path}", *mount_points],
+            [sys.executable, "-I", "-m", "reclaim.xfs.helper", f"--socket={path}", *mount_points],
             stdin=subprocess.DEVNULL,
         )
         deadline = time.monotonic() + START_SECONDS

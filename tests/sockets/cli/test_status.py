@@ -40,6 +40,7 @@ class Machine:
             "containerRuntimeEndpoint": f"unix://{self.directory}/none.sock",
             "controlSocket": str(self.control),
             "holdOffAfterStart": "1h",
+            "kubeletHealthzEndpoint": "",
             "evictionHard": {**OFF, **(hard or {"nodefs.available": "1Ki"})},
             "pollCeiling": "200ms",
         }

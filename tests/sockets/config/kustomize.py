@@ -116,7 +116,7 @@ def config_map_at(objects: Objects, path: str) -> dict[str, str]:
 def mounted_configuration(objects: Objects, root: Path) -> tuple[str, str]:
     """Makes /etc/reclaimd below `root` as a kubelet does. The file and the directory that the container starts with.
 
-    A ConfigMap volume is writable by all, and holds symlinks into a directory that is not. A volume that is mounted
+    A ConfigMap volume holds symlinks into a directory, and is read-only for its pod. A volume that is mounted
     inside another one gets its directory there (kubelet: `pkg/volume/util/nested_volumes.go`).
     """
     options = dict(word.partition("=")[::2] for word in container_of(objects)["args"])
@@ -129,5 +129,4 @@ def mounted_configuration(objects: Objects, root: Path) -> tuple[str, str]:
         for name, text in config_map_at(objects, place).items():
             (data / name).write_text(text)
             (volume / name).symlink_to(f"..data/{name}")
-        volume.chmod(0o777)
     return str(root / file.lstrip("/")), str(root / directory.lstrip("/"))

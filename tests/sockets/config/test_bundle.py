@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import re
 import struct
 import subprocess
@@ -145,6 +146,61 @@ def test_an_upgrade_that_would_refuse_the_configuration_changes_nothing(root: Ow
     assert "refused: the new program does not accept the configuration" in process.stderr
     assert files_in(root.path / "opt") == before
     assert root.calls() == calls
+
+
+def test_a_program_imports_nothing_from_the_directory_where_it_is_called(root: OwnRoot) -> None:
+    """Also where PYTHONPATH has an empty entry."""
+    (root.path / "srv" / "eviction.py").write_text("raise SystemExit('a stranger ran')\n")
+    assert done(root.run("cd /srv\nPYTHONPATH=: reclaimd --version")).startswith("reclaimd ")
+
+
+def opt_of(root: OwnRoot) -> dict[str, bytes]:
+    """Everything below /opt, without the byte code, which a new environment has in another order."""
+    return {path: content for path, content in files_in(root.path / "opt").items() if not path.endswith(".pyc")}
+
+
+@pytest.mark.parametrize(
+    ("words", "there", "step"),
+    [
+        ("/opt/reclaimd /opt/reclaimd.old", ["reclaimd", "reclaimd.new"], "files"),
+        ("/opt/reclaimd.new /opt/reclaimd", ["reclaimd.new", "reclaimd.old"], "files"),
+        ("/opt/reclaimd.new /opt/reclaimd", ["reclaimd.new", "reclaimd.old"], "program"),
+        ("-rf /opt/reclaimd.old", ["reclaimd", "reclaimd.old"], "files"),
+    ],
+    ids=["before", "between", "between, upgraded once more", "after"],
+)
+def test_an_upgrade_that_is_killed_while_it_changes_environments_is_mended_by_the_next_run(
+    root: OwnRoot, words: str, there: list[str], step: str
+) -> None:
+    """By SIGKILL before, between and after the two renames. Whatever the next run is to do, the program with the
+    operator's plugins is in its place then, and nothing is beside it."""
+    tools = root.path / "root" / "cut"
+    tools.mkdir(exist_ok=True)
+    for name in ("mv", "rm"):
+        (tools / name).write_text(
+            f'#!/bin/sh\ncase "$*" in *"$CUT") kill -KILL $PPID; exit 1 ;; esac\nexec /bin/{name} "$@"\n'
+        )
+        (tools / name).chmod(0o755)
+    before = opt_of(root)
+    ended = root.run("PATH=/root/cut:$PATH reclaimd/install.sh program || echo ended: $?", CUT=words)
+    assert "ended: 137" in done(ended)
+    assert sorted(os.listdir(root.path / "opt")) == there
+    done(root.run(f"reclaimd/install.sh {step}"))
+    assert os.listdir(root.path / "opt") == ["reclaimd"]
+    assert opt_of(root) == before
+
+
+def test_an_environment_behind_a_symlink_is_upgraded_where_it_is(root: OwnRoot) -> None:
+    """The symlink stays, and an upgrade that fails leaves what is behind it as it was."""
+    done(root.run("mv /opt/reclaimd /srv/moved\nln -s /srv/moved /opt/reclaimd"))
+    before = files_in(root.path / "srv" / "moved")
+    process = root.run("mount -t tmpfs none /root/reclaimd/wheels\nreclaimd/install.sh program")
+    assert "failed: pip could not install the program" in process.stderr
+    assert files_in(root.path / "srv" / "moved") == before
+    done(root.run("reclaimd/install.sh program\nreclaimd --version"))
+    assert os.readlink(root.path / "opt" / "reclaimd") == "/srv/moved"
+    assert sorted(path for path in os.listdir(root.path / "srv") if path.startswith("moved")) == ["moved"]
+    done(root.run("rm /opt/reclaimd\nmv /srv/moved /opt/reclaimd"))
 
 
 @pytest.mark.parametrize(

@@ -16,18 +16,33 @@ from pathlib import Path
 
 import pytest
 
+from tests.plugin_distributions import write_distribution
 from tests.repository import ROOT
 
 INSTALLER = ROOT / "config" / "install" / "install.sh"
 UNITS = ROOT / "config" / "systemd"
 PYTHON = Path("/usr/bin/python3")
+MODULES = ("pip", "venv", "ensurepip", "compileall", "eviction", "site", "sitecustomize", "usercustomize", "sysconfig")
+PROGRAMS = (
+    *("basename", "cat", "cmp", "comm", "cp", "cut", "dirname", "find", "git", "grep", "gzip", "id", "install", "ln"),
+    *("mkdir", "mktemp", "mv", "python3", "readlink", "rm", "rmdir", "sed", "sha256sum", "sort", "sync", "tar"),
+)
 
 
-def run(*steps: str, installer: Path = INSTALLER, **variables: str) -> subprocess.CompletedProcess[str]:
-    """The installer, to its end."""
+def run(
+    *steps: str, installer: Path | str = INSTALLER, where: Path = ROOT, umask: int = -1, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """The installer, to its end. `where`: the directory in which its caller stands."""
     kept = {key: value for key, value in os.environ.items() if key not in ("PYTHON", "EXTRAS", "PURGE", "DESTDIR")}
     return subprocess.run(
-        [str(installer), *steps], capture_output=True, text=True, check=False, env={**kept, **variables}, timeout=120.0
+        [str(installer), *steps],
+        cwd=where,
+        umask=umask,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**kept, **variables},
+        timeout=120.0,
     )
 
 
@@ -157,6 +172,131 @@ def bundle_without_wheels(directory: Path, made_for: str) -> Path:
     return directory / "config" / "install" / "install.sh"
 
 
+def made_for_this_machine() -> str:
+    """The lines of a bundle that fits /usr/bin/python3. Skips the test where that makes no environments."""
+    ask = "import ensurepip, sys, sysconfig; print('cp%d%d' % sys.version_info[:2], sysconfig.get_platform())"
+    asked = subprocess.run([PYTHON, "-I", "-c", ask], capture_output=True, text=True, check=False)
+    if asked.returncode != 0:
+        pytest.skip("needs a /usr/bin/python3 with venv (Debian package python3-venv)")
+    tag, platform = asked.stdout.split()
+    return f"python={tag}\nplatform={platform.replace('-', '_').replace('.', '_')}\nextras=\n"
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """A directory in which everybody may write: a stranger has put modules and programs there, each of which, where it
+    runs, leaves a line in the file `ran` beside the directory."""
+    directory = tmp_path / "shared"
+    (directory / "bin").mkdir(parents=True)
+    directory.chmod(0o1777)
+    ran = tmp_path / "ran"
+    for name in MODULES:
+        (directory / f"{name}.py").write_text(f"open({str(ran)!r}, 'a').write('module {name}\\n')\n")
+    for name in PROGRAMS:
+        for program in (directory / name, directory / "bin" / name):
+            program.write_text(f"#!/bin/sh\necho program {name} >>{ran}\nexit 1\n")
+            program.chmod(0o755)
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("script", "steps", "entries", "sentence"),
+    [
+        ("install.sh", ("program",), "", "failed: pip could not get or build"),
+        ("a bundle", ("program",), ".:bin:", "failed: pip could not install"),
+        ("install.sh", ("files", "uninstall"), ":", ""),
+        ("bundle.sh", (), "bin::", "No matching distribution"),
+    ],
+)
+def test_nothing_of_the_directory_where_root_stands_is_run(
+    tmp_path: Path, shared: Path, script: str, steps: tuple[str, ...], entries: str, sentence: str
+) -> None:
+    """No module, and no program by an empty or relative entry of PATH. What ends well or for want of packages has come
+    past all of them."""
+    made_for = made_for_this_machine()
+    installer = INSTALLER.parent / script
+    if script == "a bundle":
+        installer = bundle_without_wheels(tmp_path / "bundle", made_for)
+    process = run(
+        *steps,
+        installer=os.path.relpath(installer, shared),
+        where=shared,
+        PATH=f"{entries}{os.environ['PATH']}",
+        PYTHONPATH=":.",
+        PIP_NO_INDEX="1",
+        PYTHON=str(PYTHON),
+        DESTDIR="stage",
+        DIST=str(tmp_path / "dist"),
+    )
+    assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
+    assert process.returncode == (1 if sentence else 0), process.stdout + process.stderr
+    assert sentence in process.stderr
+
+
+def test_paths_mean_what_they_mean_where_the_caller_stands(tmp_path: Path, shared: Path) -> None:
+    """DESTDIR, PYTHON and the scripts themselves. Who may write what is placed is not for the umask to say."""
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexit 1\n")
+    python.chmod(0o755)
+    told = refusal(run("program", where=shared, DESTDIR="stage", PYTHON="../python"))
+    assert f"refused: {shared}/../python is no Python" in told
+    bundle = os.path.relpath(INSTALLER.with_name("bundle.sh"), shared)
+    told = refusal(run(installer=bundle, where=shared, DIST=str(tmp_path), PYTHON="../python"))
+    assert f"refused: {shared}/../python cannot make" in told
+    installer = os.path.relpath(INSTALLER, shared)
+    process = run("files", installer=installer, where=shared, umask=0, DESTDIR="../stage")
+    assert (process.returncode, process.stderr) == (0, "")
+    placed = [tmp_path / "stage", *(tmp_path / "stage").rglob("*")]
+    assert len(placed) > 20
+    assert [str(path) for path in placed if not path.is_symlink() and path.stat().st_mode & 0o022] == []
+
+
+def live_environment(place: Path) -> dict[str, bytes]:
+    """An environment of /usr/bin/python3 with a `reclaimd` that pip knows; its files."""
+    subprocess.run([PYTHON, "-I", "-m", "venv", str(place)], check=True)
+    (packages,) = place.glob("lib/python3*/site-packages")
+    write_distribution(packages, "reclaimd", "eviction", "", {})
+    return files_in(place)
+
+
+@pytest.mark.parametrize("linked", ["opt/reclaimd", "opt/reclaimd/lib"])
+def test_an_upgrade_that_fails_leaves_an_environment_behind_a_symlink_as_it_was(tmp_path: Path, linked: str) -> None:
+    """Where the operator has put it, or a part of it, on another disk: pip works on a copy."""
+    installer = bundle_without_wheels(tmp_path / "bundle", made_for_this_machine())
+    root = tmp_path / "root"
+    before = live_environment(root / "opt" / "reclaimd")
+    (root / "data").mkdir()
+    (root / linked).rename(root / "data" / "moved")
+    (root / linked).symlink_to(os.path.relpath(root / "data" / "moved", (root / linked).parent))
+    before = files_in(root)
+    process = run("program", installer=installer, DESTDIR=str(root), PYTHON=str(PYTHON))
+    assert (process.returncode, "pip could not install the program" in process.stderr) == (1, True), process.stderr
+    assert files_in(root) == before
+    assert sorted(os.listdir(root / "data")) == ["moved"]
+
+
+def test_a_symlink_that_leads_out_of_the_other_root_is_refused(tmp_path: Path) -> None:
+    """Nothing outside it is touched."""
+    (tmp_path / "root" / "opt").mkdir(parents=True)
+    (tmp_path / "root" / "opt" / "reclaimd").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").mkdir()
+    assert "is not below the DESTDIR" in refusal(run("files", DESTDIR=str(tmp_path / "root")))
+    assert files_in(tmp_path / "elsewhere") == {}
+
+
+def test_what_is_behind_a_symlink_is_taken_away_and_the_symlink_is_left(tmp_path: Path) -> None:
+    """The operator has made it, and it is told."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "opt").mkdir()
+    (tmp_path / "opt" / "reclaimd").symlink_to("../data/reclaimd")
+    assert run("files", DESTDIR=str(tmp_path)).returncode == 0
+    assert (tmp_path / "data" / "reclaimd" / "install.sh").exists()
+    process = run("uninstall", DESTDIR=str(tmp_path), PURGE="1")
+    assert (process.returncode, process.stderr) == (0, "")
+    assert "left     /opt/reclaimd\n" in process.stdout
+    assert list(files_in(tmp_path)) == ["/opt/reclaimd"]
+
+
 @pytest.mark.parametrize(
     ("python", "extras", "asked", "sentence"),
     [
@@ -168,11 +308,8 @@ def test_a_bundle_that_does_not_fit_is_refused(
     tmp_path: Path, python: str | None, extras: str, asked: str, sentence: str
 ) -> None:
     """Made for another Python, or without the extra that is asked for."""
-    if not PYTHON.exists():
-        pytest.skip("needs /usr/bin/python3")
-    ask = "import sys, sysconfig; print('cp%d%d' % sys.version_info[:2], sysconfig.get_platform().replace('-', '_'))"
-    tag, platform = subprocess.run([PYTHON, "-c", ask], capture_output=True, text=True, check=True).stdout.split()
-    made_for = f"python={python or tag}\nplatform={'linux_test' if python else platform}\nextras={extras}\n"
+    made_for = f"python={python}\nplatform=linux_test\n" if python else made_for_this_machine()
+    made_for = made_for.replace("extras=\n", "") + f"extras={extras}\n"
     installer = bundle_without_wheels(tmp_path / "bundle", made_for)
     process = run("program", installer=installer, DESTDIR=str(tmp_path / "root"), PYTHON=str(PYTHON), EXTRAS=asked)
     assert sentence in refusal(process)

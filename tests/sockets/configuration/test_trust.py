@@ -13,16 +13,17 @@ import pytest
 
 from eviction.configuration.effective import ConfigurationError, load
 from eviction.control.socket import ControlServer, ControlUnavailable, ask
-from reclaim.trust import Credentials, file_refusal, socket_refusal
+from reclaim.trust import Credentials, directory_refusal, file_refusal, socket_refusal
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import Daemon, came_true, reclaimd, write_configuration
+from tests.sockets.mounts import bound, unmount
 
 STRANGER = 12345
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 
 
-def bound(path: Path, mode: int, uid: int = -1, gid: int = -1) -> Path:
+def bound_socket(path: Path, mode: int, uid: int = -1, gid: int = -1) -> Path:
     """A socket with this mode and owner, in a directory of mode 0755."""
     path.parent.mkdir(exist_ok=True)
     path.parent.chmod(0o755)
@@ -48,18 +49,18 @@ def path(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("mode", [0o600, 0o660, 0o700, 0o755, 0o770])
 def test_a_socket_of_ours_that_the_world_may_not_write_is_trusted(path: Path, mode: int) -> None:
     """containerd and CRI-O give theirs 0660."""
-    assert socket_refusal(str(bound(path, mode))) is None
+    assert socket_refusal(str(bound_socket(path, mode))) is None
 
 
 @needs_root
 def test_a_socket_of_roots_that_a_group_may_use_is_trusted(path: Path) -> None:
     """cri-dockerd: root:docker 0660. A member of that group can connect, but cannot replace the socket."""
-    assert socket_refusal(str(bound(path, 0o660, 0, STRANGER))) is None
+    assert socket_refusal(str(bound_socket(path, 0o660, 0, STRANGER))) is None
 
 
 def test_a_socket_that_every_user_may_connect_to_is_refused(path: Path) -> None:
     """With mode 0666 every user is as powerful as root."""
-    assert socket_refusal(str(bound(path, 0o666))) == (
+    assert socket_refusal(str(bound_socket(path, 0o666))) == (
         "every user may connect to it (mode 0666); allowed is at most 0770"
     )
 
@@ -67,13 +68,15 @@ def test_a_socket_that_every_user_may_connect_to_is_refused(path: Path) -> None:
 @needs_root
 def test_a_socket_of_another_user_is_refused(path: Path) -> None:
     """Its owner listens on it, and could answer anything."""
-    assert socket_refusal(str(bound(path, 0o600, STRANGER))) == f"it belongs to uid {STRANGER}; allowed is root's"
+    assert (
+        socket_refusal(str(bound_socket(path, 0o600, STRANGER))) == f"it belongs to uid {STRANGER}; allowed is root's"
+    )
 
 
 @needs_root
 def test_a_socket_of_our_own_user_is_trusted_without_root(path: Path) -> None:
     """A rootless runtime beside an agent of the same user; not beside one of another user."""
-    bound(path, 0o600, STRANGER)
+    bound_socket(path, 0o600, STRANGER)
     os.chown(path.parent, STRANGER, STRANGER)
     assert socket_refusal(str(path), Credentials(STRANGER, STRANGER)) is None
     assert socket_refusal(str(path), Credentials(STRANGER + 1, STRANGER)) == (
@@ -89,7 +92,7 @@ def test_a_file_in_the_place_of_the_socket_is_refused(tmp_path: Path) -> None:
 
 def test_a_socket_in_a_directory_that_every_user_may_write_is_refused_unless_it_is_sticky(path: Path) -> None:
     """A user who may write the directory can replace the socket; in a sticky one like /tmp only its owner can."""
-    bound(path, 0o600)
+    bound_socket(path, 0o600)
     path.parent.chmod(0o777)
     assert socket_refusal(str(path)) == (
         f"every user may write its directory {path.parent} (mode 0777); allowed is at most 0755"
@@ -102,15 +105,99 @@ def test_a_socket_in_a_directory_that_every_user_may_write_is_refused_unless_it_
 @pytest.mark.parametrize(("uid", "gid", "mode"), [(STRANGER, 0, 0o755), (0, STRANGER, 0o775)])
 def test_a_socket_in_a_directory_of_others_is_refused(path: Path, uid: int, gid: int, mode: int) -> None:
     """Its owner may write it, and so may a group that is not ours."""
-    bound(path, 0o600)
+    bound_socket(path, 0o600)
     path.parent.chmod(mode)
     os.chown(path.parent, uid, gid)
     assert f"directory {path.parent}" in (socket_refusal(str(path)) or "")
 
 
+def refusals(path: Path) -> tuple[str, str, str]:
+    """Of a socket at this path, and of the file and the directory beside it."""
+    file = path.with_name("file")
+    return (
+        socket_refusal(str(path)) or "",
+        file_refusal(str(file), file.stat()) or "",
+        directory_refusal(str(path.with_name("directory"))) or "",
+    )
+
+
+@pytest.fixture
+def deep(tmp_path: Path) -> Path:
+    """A socket at the end of a way, with a file and a directory beside it."""
+    path = tmp_path / "opt" / "tools" / "run" / "cri.sock"
+    path.parent.mkdir(parents=True)
+    bound_socket(path, 0o600)
+    path.with_name("file").write_text("")
+    path.with_name("directory").mkdir()
+    assert refusals(path) == ("", "", "")
+    return path
+
+
+@pytest.mark.parametrize("mode", [0o757, 0o777])
+def test_a_directory_however_far_above_that_every_user_may_write_is_a_reason(deep: Path, mode: int) -> None:
+    """What is below it could be replaced with it."""
+    above = deep.parent.parent.parent
+    above.chmod(mode)
+    told = f"every user may write the directory {above} above it (mode {mode:04o}); allowed is at most 0755"
+    assert refusals(deep) == (told, told, told)
+    above.chmod(0o1777)
+    assert refusals(deep) == ("", "", "")
+
+
+@needs_root
+@pytest.mark.parametrize("mode", [0o755, 0o1777])
+def test_a_directory_above_of_another_user_is_a_reason_also_where_it_is_sticky(deep: Path, mode: int) -> None:
+    """The owner of a sticky directory may replace everything in it."""
+    above = deep.parent.parent
+    above.chmod(mode)
+    os.chown(above, STRANGER, STRANGER)
+    told = f"the directory {above} above it belongs to uid {STRANGER}; allowed is root's"
+    assert refusals(deep) == (told, told, told)
+    os.chown(above, 0, 0)
+    deep.parent.chmod(mode)
+    os.chown(deep.parent, STRANGER, STRANGER)
+    assert socket_refusal(str(deep)) == f"its directory {deep.parent} belongs to uid {STRANGER}; allowed is root's"
+
+
+def test_a_directory_through_which_only_a_symlink_leads_is_looked_at(tmp_path: Path, deep: Path) -> None:
+    """Whoever may write it could have the symlink lead elsewhere; whether the symlink is absolute or not."""
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "second").symlink_to("../opt/tools")
+    (tmp_path / "first").symlink_to(tmp_path / "links" / "second")
+    through = tmp_path / "first" / "run" / deep.name
+    assert refusals(through) == ("", "", "")
+    (tmp_path / "links").chmod(0o777)
+    told = f"every user may write the directory {tmp_path}/links above it (mode 0777); allowed is at most 0755"
+    assert refusals(through) == (told, told, told)
+    assert refusals(deep) == ("", "", "")
+
+
+@needs_root
+def test_a_symlink_of_another_user_in_a_sticky_directory_is_not_followed(tmp_path: Path, deep: Path) -> None:
+    """Its owner may replace it there."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    link = shared / "link"
+    link.symlink_to(deep.parent)
+    assert refusals(link / deep.name) == ("", "", "")
+    os.chown(link, STRANGER, STRANGER, follow_symlinks=False)
+    told = f"the symlink {link} belongs to uid {STRANGER}; allowed is root's"
+    assert refusals(link / deep.name) == (told, told, told)
+
+
+def test_symlinks_in_a_circle_are_an_error(tmp_path: Path) -> None:
+    """As for the kernel."""
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        directory_refusal(str(tmp_path / "a"))
+    assert socket_refusal(str(tmp_path / "a" / "cri.sock")) is None
+
+
 def test_a_symlink_is_followed_and_its_target_judged(tmp_path: Path, path: Path) -> None:
     """/var/run is a symlink; one to an untrusted socket is refused as that socket."""
-    bound(path, 0o600)
+    bound_socket(path, 0o600)
     (tmp_path / "var").symlink_to(path.parent)
     assert socket_refusal(str(tmp_path / "var" / "cri.sock")) is None
     path.chmod(0o666)
@@ -225,14 +312,21 @@ def test_a_configuration_that_others_may_write_is_exit_2(tmp_path: Path) -> None
 
 
 def test_a_file_of_a_config_map_is_read_through_its_symlinks(tmp_path: Path) -> None:
-    """A ConfigMap volume is writable by all and holds symlinks into a directory that is not."""
+    """By its mode a ConfigMap volume is writable by all, and holds symlinks into a directory that is not. What lets
+    nobody write is that a pod has it on a read-only mount."""
     volume = tmp_path / "volume"
     (volume / "..2026").mkdir(parents=True)
     (volume / "..2026" / "reclaimd.yaml").write_text(HEAD)
     (volume / "..data").symlink_to("..2026")
     (volume / "reclaimd.yaml").symlink_to("..data/reclaimd.yaml")
     volume.chmod(0o777)
-    assert load(str(volume / "reclaimd.yaml"), {}, {}).kubelet is None
+    with pytest.raises(ConfigurationError, match=rf"every user may write its directory {volume} \(mode 0777\)"):
+        load(str(volume / "reclaimd.yaml"), {}, {})
+    bound(str(volume), str(volume), read_only=True)
+    try:
+        assert load(str(volume / "reclaimd.yaml"), {}, {}).kubelet is None
+    finally:
+        unmount(str(volume))
 
 
 def test_a_file_that_our_own_group_may_write_is_read(tmp_path: Path) -> None:
@@ -268,6 +362,6 @@ def test_a_directory_that_others_may_only_read_is_trusted(tmp_path: Path) -> Non
 @needs_root
 def test_a_control_socket_of_another_user_is_not_used(path: Path) -> None:
     """Its answers would be shown to root as the daemon's."""
-    bound(path, 0o666, STRANGER)
+    bound_socket(path, 0o666, STRANGER)
     with pytest.raises(ControlUnavailable, match=f"not asked, as it belongs to uid {STRANGER}"):
         ask(str(path), "status")

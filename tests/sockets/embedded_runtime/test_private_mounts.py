@@ -104,6 +104,14 @@ def test_what_the_node_unmounts_is_not_held(directory: str) -> None:
     assert found == {"before": True, "seen_outside": False, "after": False}
 
 
+@pytest.mark.usefixtures("root")
+def test_below_directories_of_the_machines_root_a_socket_is_trusted_in_a_user_namespace(directory: str) -> None:
+    """There nobody knows that root, who appears as the overflow user. Who may write a directory counts all the same."""
+    found = run_child("trust", directory, 12345)
+    assert (found["owner of /"], found["private"]) == (NOBODY, None)
+    assert "every user may write its directory" in found["open"]
+
+
 def test_kill_9_leaves_nothing_behind(directory: str) -> None:
     """No other process sees the mount, and after SIGKILL the directory is empty as before."""
     with subprocess.Popen(
