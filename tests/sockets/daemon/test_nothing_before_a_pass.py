@@ -22,6 +22,8 @@ from eviction.daemon.manager import Manager
 from eviction.drill.runtime.failpoints import Hang
 from eviction.node.node import Node
 from eviction.reporting.log import Log
+from reclaim.images.lister import GivenUp
+from reclaim.images.records import ImageRecords
 from reclaim.types import RuntimeUnavailable
 from signals.statvfs import Reading, read_statvfs
 from signals.types import FsLayout, Signal
@@ -176,6 +178,18 @@ def test_a_call_that_fails_is_progress_too(small_node: SmallNode) -> None:
         return node.executor.progress.at
 
     assert node.executor.read("its own stage", ask) > before
+
+
+@pytest.mark.parametrize("asked", range(4))
+def test_what_a_refresh_has_read_when_a_pass_begins_is_not_used(small_node: SmallNode, asked: int) -> None:
+    """It gives way whenever it is asked, and an image that the pass removes is not known again by an older list."""
+    small_node.add_images(1)
+    small_node.run(small_node.run_pod("web"))
+    node = small_node.node(records=ImageRecords())
+    answers = iter([True] * asked)
+    with pytest.raises(GivenUp):
+        node.collector.detect_images(lambda: next(answers, False))
+    assert node.records.records == {}
 
 
 class CountingReader:
