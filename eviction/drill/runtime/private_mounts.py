@@ -12,8 +12,11 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import time
 from dataclasses import dataclass
 from typing import Literal
+
+ENDING_SECONDS = 1.0
 
 _CLONE_NEWNS = 0x00020000
 _CLONE_NEWUSER = 0x10000000
@@ -43,6 +46,14 @@ class PrivateMounts:
     """Why there are none, as a sentence; empty when `available`."""
 
 
+def _threads() -> int:
+    """How many threads there are, without those that are about to end, as one does that has read a file in time."""
+    deadline = time.monotonic() + ENDING_SECONDS
+    while (threads := len(os.listdir("/proc/self/task"))) > 1 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return threads
+
+
 def enter_private_mounts() -> PrivateMounts:
     """Moves this process into a mount namespace of its own. Other processes do not see what is mounted there; what the
     others unmount is unmounted there as well, where their mounts are shared (mount_namespaces(7)).
@@ -58,7 +69,7 @@ def enter_private_mounts() -> PrivateMounts:
     If neither way is allowed, the result gives the reason, and the process is unchanged. If the kernel allows the user
     namespace and then refuses the rest, the result is "none" as well, and the process stays in that namespace.
     """
-    threads = len(os.listdir("/proc/self/task"))
+    threads = _threads()
     if threads > 1:
         return _none(f"private mounts must be entered before the first thread starts; {threads} are running")
     error = _unshare(_CLONE_NEWNS)
