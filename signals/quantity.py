@@ -59,8 +59,8 @@ def _unnamed(pattern: re.Pattern[str]) -> str:
 
 # For JSON Schema: a text that is refused by all of these is refused below too.
 QUANTITY_PATTERN = _unnamed(_QUANTITY)
-AMOUNT_PATTERN = (  # a quantity with a unit or an exponent, many bytes, or zero
-    r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[KMGTPE]i|[kMGTPE]|[eE][+-]?[0-9]{1,4})|[0-9]{7,}\.?[0-9]*|0+\.?0*|\.0+)"
+AMOUNT_PATTERN = (  # a quantity with a unit or an exponent, or zero
+    r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[KMGTPE]i|[kMGTPE]|[eE][+-]?[0-9]{1,4})|0+\.?0*|\.0+)"
 )
 PERCENTAGE_PATTERN = f"{_unnamed(_PERCENT)}%+"
 _SOME_TIME = f"0|(?:{_unnamed(_DURATION_PART)})+"

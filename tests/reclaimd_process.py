@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import TracebackType
@@ -65,6 +65,19 @@ def answer(process: subprocess.CompletedProcess[str]) -> Any:
     return document
 
 
+def exact(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The same fields, where marks that are counts of bytes have an exponent: without a unit they would be refused."""
+    marks = {
+        name: {
+            signal: f"{value}e0" if str(value).isdigit() and signal.endswith(".available") else value
+            for signal, value in fields[name].items()
+        }
+        for name in ("evictionHard", "evictionSoft", "evictionMinimumReclaim")
+        if isinstance(fields.get(name), Mapping)
+    }
+    return {**fields, **marks}
+
+
 def write_configuration(path: Path, **fields: object) -> Path:
     """A configuration file (JSON is YAML) with the usual head, which keeps this machine's own files, ports and kubelet
     out of the test."""
@@ -83,7 +96,7 @@ def write_configuration(path: Path, **fields: object) -> Path:
     }
     if not fields.get("kubeletConfig"):  # where there is one, it says where its kubelet is asked
         head["kubeletHealthzEndpoint"] = ""
-    path.write_text(json.dumps({**head, **fields}))
+    path.write_text(json.dumps({**head, **exact(fields)}))
     return path
 
 

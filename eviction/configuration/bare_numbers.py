@@ -1,8 +1,8 @@
-"""Refuses a small number without a unit for an amount of a disk in our own configuration.
+"""Refuses a number without a unit for an amount of a disk in our own configuration.
 
-`margin: 5` was meant as 5 percent or as 5Gi, and would be five bytes. From 1 MiB on it is a count of bytes that a
-program has written. Inodes are counted, so `nodefs.inodesFree: "1000"` is what it says; and zero is zero in any unit.
-In the kubelet's own file such a number is legal, and worth a warning (`eviction.node.configuration_warnings`).
+`margin: 5` was meant as 5 percent or as 5Gi, and would be five bytes. Inodes are counted, so `nodefs.inodesFree:
+"1000"` is what it says; and zero is zero in any unit. In the kubelet's own file such a number is legal, and a small one
+worth a warning (`eviction.node.configuration_warnings`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from eviction.decision.threshold_config import LEFT_TO_KUBELET
 from signals.quantity import LONGEST_TEXT
 from signals.types import AVAILABLE
 
-LEAST_BYTES = 1 << 20
+COUNT_OF_BYTES = 1 << 10  # from here on a number is one that somebody has counted
+UNITS = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 MOST_PERCENT = {"margin": 50}  # that can be advised; of a mark 99, as 100% switches the signal off
 _BARE = re.compile(r"\+?(?P<number>[0-9]+\.?[0-9]*|\.[0-9]+)(?P<part>[num]?)", re.ASCII)
 
@@ -40,7 +41,7 @@ def bare_numbers(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def bare_number(field: str, value: Any, signal: str = AVAILABLE) -> str:
-    """The end of a sentence about a small number without a unit for an amount of `signal`; empty if it is none."""
+    """The end of a sentence about a number without a unit for an amount of `signal`; empty if it is none."""
     if not signal.endswith(AVAILABLE) or signal in LEFT_TO_KUBELET or isinstance(value, bool):
         return ""
     text = str(value) if isinstance(value, int | str) else ""
@@ -50,15 +51,25 @@ def bare_number(field: str, value: Any, signal: str = AVAILABLE) -> str:
     number = Fraction(match["number"])
     if match["part"]:
         return f"{quoted(value)} counts parts of a byte: {_allowed(field, number)}"
-    return f"{quoted(value)} has no unit: {_allowed(field, number)}" if 0 < number < LEAST_BYTES else ""
+    return f"{quoted(value)} has no unit: {_allowed(field, number)}" if number else ""
 
 
 def _allowed(field: str, number: Fraction) -> str:
     """What such a number may have been meant to be; a share of 1 is told as a percentage."""
+    if number >= COUNT_OF_BYTES:
+        return f"{_in_units(number)}?"
     percent = number * 100 if number < 1 else number
     if 0 < percent <= MOST_PERCENT.get(field, 99):
         return f"{_number(percent)}% or {_number(number)}Gi?"
     return f"{_number(number)}Mi or {_number(number)}Gi?"
+
+
+def _in_units(number: Fraction) -> str:
+    """So many bytes in the largest unit in which it is a whole number; if in none, about as many in the largest one."""
+    sizes = [(1 << 10 * power, unit) for power, unit in enumerate(UNITS, 1) if number >= 1 << 10 * power]
+    whole = [f"{number // size}{unit}" for size, unit in sizes if number % size == 0]
+    size, unit = sizes[-1]
+    return whole[-1] if whole else f"{float(number / size):.1f}{unit}"
 
 
 def _number(number: Fraction) -> str:

@@ -18,6 +18,7 @@ from enum import StrEnum
 from typing import Any
 
 from eviction.configuration.bare_numbers import bare_numbers
+from eviction.configuration.configz import asked_of_kubelet
 from eviction.configuration.file import ConfigurationFile, as_written
 from eviction.configuration.functions import (
     NO_RUNTIME,
@@ -28,11 +29,7 @@ from eviction.configuration.functions import (
     signals_of_node,
 )
 from eviction.configuration.inherited_thresholds import DEFAULT_MINIMUM_RECLAIM, effective_thresholds, name_of
-from eviction.configuration.kubelet import (
-    KubeletConfiguration,
-    image_gc_problems,
-    merged,
-)
+from eviction.configuration.kubelet import KubeletConfiguration, image_gc_problems, merged
 from eviction.configuration.kubelet_ways import KubeletPlace
 from eviction.configuration.models import ValidationError
 from eviction.configuration.node_kubelet import kubelet_of_node
@@ -192,6 +189,9 @@ def load(
         _validated(source.document, source.name)  # each alone, so that the sentence names its source
     own = merged([dict(source.document) for source in sources])
     kubelet, remark = kubelet_of_node(_validated(own, path or "configuration"), Origins(sources), root)
+    if kubelet is None and remark:
+        asks = _EffectiveConfiguration(_validated(own, path or "configuration"), Origins(sources), None).configuration()
+        kubelet, remark = asked_of_kubelet(asks.kubelet_endpoint, asks.kubelet_place, remark)
     if kubelet is not None:
         inherited = inherited_from(kubelet)
         sources.insert(0, Source(kubelet.name, inherited))

@@ -1,5 +1,5 @@
-"""Client for one request to the kubelet, `GET /pods` or `GET /stats/summary`: plain HTTP/1.1, one connection, and one
-deadline for everything.
+"""Client for one request to the kubelet, `GET /pods`, `/stats/summary` or `/configz`: plain HTTP/1.1, one connection,
+and one deadline for everything.
 
 * The deadline spans everything from connecting to the last byte, so a server that sends a byte now and then is late.
 * The size of the body is limited, redirects are not followed, proxies are not used, names are not looked up.
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 ANSWER_SECONDS = 2.0
 PODS = "/pods"
 STATS_SUMMARY = "/stats/summary"
+CONFIGZ = "/configz"
 LARGEST_BODY_BYTES = 64 * 1024 * 1024  # 500 pods of 20 KiB are 10 MiB
 LARGEST_TOKEN_BYTES = 64 * 1024
 LARGEST_PEM_BYTES = 1024 * 1024
@@ -53,6 +54,7 @@ _REMEDIES = {
 _PERMISSIONS = {
     PODS: "is the identity allowed to get nodes/proxy (from Kubernetes 1.33 on, nodes/pods is enough)?",
     STATS_SUMMARY: "is the identity allowed to get nodes/stats (nodes/proxy does not include it)?",
+    CONFIGZ: "is the identity allowed to get nodes/proxy (from Kubernetes 1.33 on, nodes/configz is enough)?",
 }
 
 
@@ -80,6 +82,11 @@ def get_pods(endpoint: KubeletEndpoint, seconds: float = ANSWER_SECONDS) -> byte
 def get_stats_summary(endpoint: KubeletEndpoint, seconds: float) -> bytes:
     """The same for `GET /stats/summary`. The kubelet asks the runtime for it, which takes longer than its list."""
     return _get(endpoint, STATS_SUMMARY, seconds)
+
+
+def get_configz(endpoint: KubeletEndpoint, seconds: float) -> bytes:
+    """The same for `GET /configz`: the kubelet's configuration."""
+    return _get(endpoint, CONFIGZ, seconds)
 
 
 def _get(endpoint: KubeletEndpoint, path: str, seconds: float) -> bytes:

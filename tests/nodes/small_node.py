@@ -31,7 +31,7 @@ from reclaim.images.records import ImageRecords
 from reclaim.pod_logs.names import log_directory_name, symlink_name
 from reclaim.types import ImageRecord, Outcome
 from signals.types import FsLayout, Signal
-from tests.reclaimd_process import write_configuration
+from tests.reclaimd_process import exact, write_configuration
 from tests.sockets.mounts import mounted_tmpfs, unmount
 
 MIB = 1 << 20
@@ -275,8 +275,10 @@ class SmallNode:
         if signal is not None:
             where = self.image_disk if signal.filesystem == "imagefs" else self.disk
             found = os.statvfs(where)
-            mark = (found.f_ffree if signal.counts_inodes else self.available(where)) + above
-            marks[str(signal)] = f"{mark}e0"  # a small number without a unit is refused
+            marks[str(signal)] = str((found.f_ffree if signal.counts_inodes else self.available(where)) + above)
+        return exact(self._bare_fields(marks, fields))
+
+    def _bare_fields(self, marks: dict[str, str], fields: dict[str, Any]) -> dict[str, Any]:
         return {
             "rootDirectory": str(self.root_directory),
             "podLogsDir": str(self.pod_logs_dir),

@@ -348,7 +348,10 @@ def test_events_are_only_logged_unless_switched_on() -> None:
         ("margin", "", 60, "60 has no unit: 60Mi or 60Gi?"),
         ("margin", "", "0.05", "'0.05' has no unit: 5% or 0.05Gi?"),
         ("margin", "", "5m", "'5m' counts parts of a byte: 5% or 5Gi?"),
-        ("margin", "", 1048575, "1048575 has no unit: 1048575Mi or 1048575Gi?"),
+        ("margin", "", 1048575, "1048575 has no unit: 1024.0Ki?"),
+        ("margin", "", "104857600", "'104857600' has no unit: 100Mi?"),
+        ("evictionHard", "nodefs.available", 5368709120, "5368709120 has no unit: 5Gi?"),
+        ("evictionSoft", "nodefs.available", 5368709121, "5368709121 has no unit: 5.0Gi?"),
         ("evictionHard", "nodefs.available", 10, "10 has no unit: 10% or 10Gi?"),
         ("evictionHard", "nodefs.available", "10", "'10' has no unit: 10% or 10Gi?"),
         ("evictionHard", "nodefs.available", "0.1", "'0.1' has no unit: 10% or 0.1Gi?"),
@@ -387,8 +390,7 @@ def test_the_mark_of_an_entry_of_a_row_needs_a_unit_too(tmp_path: Path) -> None:
     "text",
     [
         "margin: '0'\n",
-        "margin: '10737418240'\n",
-        "evictionHard: {nodefs.available: '1048576'}\n",
+        "margin: 10737418240e0\n",
         "margin: 5e9\n",
         "margin: 5k\n",
         "evictionMinimumReclaim: {nodefs.available: '0'}\n",
@@ -397,7 +399,7 @@ def test_the_mark_of_an_entry_of_a_row_needs_a_unit_too(tmp_path: Path) -> None:
     ],
 )
 def test_what_has_a_unit_or_counts_something_else_is_accepted(tmp_path: Path, text: str) -> None:
-    """Zero in any unit, an exponent, a count of bytes, inodes, and the signals that are left to the kubelet."""
+    """Zero in any unit, an exponent, inodes, and the signals that are left to the kubelet."""
     assert isinstance(load(written(tmp_path, text), {}, {}), Configuration)
 
 

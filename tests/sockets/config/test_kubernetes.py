@@ -290,7 +290,10 @@ def test_each_role_is_of_the_component_that_needs_it(components: tuple[str, ...]
     if "events" in components:
         expected["Role"] = (NAMESPACE, [{"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]}])
     if "kubelet" in components:
-        expected["ClusterRole"] = (None, [{"apiGroups": [""], "resources": ["nodes/pods"], "verbs": ["get"]}])
+        expected["ClusterRole"] = (
+            None,
+            [{"apiGroups": [""], "resources": ["nodes/pods", "nodes/configz"], "verbs": ["get"]}],
+        )
     assert roles.keys() == expected.keys() | {f"{kind}Binding" for kind in expected}
     for kind, (namespace, rules) in expected.items():
         role, binding = roles[kind], roles[f"{kind}Binding"]

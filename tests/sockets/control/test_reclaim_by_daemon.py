@@ -199,7 +199,7 @@ def test_a_file_that_changed_since_the_daemon_read_it_is_another_configuration(
 
 def test_with_flags_of_the_configuration_the_daemon_is_not_asked(unchanged: Desk) -> None:
     """`--eviction-hard` differs from the daemon's configuration: the command does the work itself."""
-    process = unchanged.reclaim("--eviction-hard", "nodefs.available<1", "-o", "json")
+    process = unchanged.reclaim("--eviction-hard", "nodefs.available<1Ki", "-o", "json")
     assert (process.returncode, answer(process)["result"]) == (0, "idle")
     assert process.stderr == ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -43,7 +44,7 @@ def test_the_kubelet_is_asked_again_before_a_removal(small_node: SmallNode) -> N
     first, second = small_node.add_image(OLD), small_node.add_image(MODEL)
     small_node.run(small_node.run_pod("app"))
     with KubeletServer(answer(pod_list())) as kubelet:
-        clock = SteppedClock()
+        clock = SteppedClock(at=time.monotonic())  # by which the images are old
         node = small_node.node(kubeletEndpoint=kubelet.url, clock=clock)
         small_node.failpoints["RemoveImage"] = Hang(times=1)
         with small_node.relieving(node, IMAGES) as going:

@@ -158,7 +158,7 @@ def waiting_node(small: SmallNode, ballast: Files, *, above: int, below: int, **
         functions=functions(ballast.function("nodefs", "ballast")),
         reclaimFunctions=[entry("ballast", "nodefs")],
         reclaimTable={
-            "nodefs.available": ["DeleteUnusedImages", {"function": "ballast", "below": str(now + below)}],
+            "nodefs.available": ["DeleteUnusedImages", {"function": "ballast", "below": f"{now + below}e0"}],
         },
         **options,
     )
@@ -247,7 +247,7 @@ def test_a_machine_without_a_runtime_is_relieved(cache: Path) -> None:
             "filesystems": [{"name": "buildcache", "path": str(cache)}],
             "reclaimFunctions": [entry()],
             "reclaimTable": {str(CACHE): [PRUNE]},
-            "evictionHard": {str(CACHE): str(available(cache) + 6 * MIB)},
+            "evictionHard": {str(CACHE): f"{available(cache) + 6 * MIB}e0"},
             "evictionMinimumReclaim": {str(CACHE): "0"},
         },
     )

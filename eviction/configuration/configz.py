@@ -1,0 +1,73 @@
+"""The kubelet's configuration as the kubelet itself tells it: `GET /configz`, where it is asked anyway.
+
+It is the whole one, as it is in force: defaults, drop-ins and flags are in it (`pkg/kubelet/server/server.go`,
+`staging/src/k8s.io/component-base/configz`). One exchange with a deadline, like that for the kubelet's pods. Whose
+identity may get the pods need not be allowed to get this: a role must name `nodes/configz`, or `nodes/proxy` before
+Kubernetes 1.33.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+
+from eviction.configuration.kubelet import KubeletConfiguration, KubeletConfigurationError, kubelet_configuration
+from eviction.configuration.kubelet_ways import KubeletPlace, kubelet_ways
+from eviction.configuration.sources import ConfigurationError
+from reclaim.pods.kubelet_endpoint import KubeletEndpoint, KubeletWay
+
+NAME = "the kubelet's /configz"
+KEY = "kubeletconfig"
+SECONDS = 2.0  # for all ways together
+
+
+def asked_of_kubelet(
+    endpoint: KubeletEndpoint | None, place: KubeletPlace | None, remark: str
+) -> tuple[KubeletConfiguration | None, str]:
+    """What the kubelet tells of itself at the endpoint, or where `place` leads, if it is asked for its pods there; else
+    None, and why as a sentence that begins with `remark`: why no file of it is known. Takes 2 s at most.
+
+    Raises ConfigurationError for settings with which no kubelet would have started.
+    """
+    if endpoint is None and place is None:
+        return None, remark
+    ways = kubelet_ways(place) if place is not None else [KubeletWay("the configured identity", endpoint)]
+    try:
+        kubelet, why = _by_the_first(ways)
+    except KubeletConfigurationError as error:
+        raise ConfigurationError(str(error)) from None
+    return kubelet, f"{remark}, and {why}" if why else ""
+
+
+def _by_the_first(ways: Iterable[KubeletWay]) -> tuple[KubeletConfiguration | None, str]:
+    """What the kubelet tells by the first of these ways that it accepts; or None, and why. Raises
+    KubeletConfigurationError."""
+    from reclaim.pods.kubelet_client import KubeletUnavailable, get_configz  # imports TLS where it is asked at all
+
+    until, why = time.monotonic() + SECONDS, "there is no way to ask it"
+    for way in ways:
+        if way.endpoint is None:
+            why = way.problem
+            continue
+        try:
+            return kubelet_configuration(_document(get_configz(way.endpoint, until - time.monotonic())), NAME), ""
+        except KubeletUnavailable as error:
+            why = str(error)
+            if not error.refused:
+                break
+        except ValueError as error:
+            return None, f"{NAME} cannot be read: {error}"
+    return None, f"{NAME} was asked for in vain: {why}"
+
+
+def _document(body: bytes) -> dict[str, object]:
+    """Raises ValueError."""
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError):
+        raise ValueError("it is no JSON") from None
+    document = answer.get(KEY) if isinstance(answer, dict) else None
+    if isinstance(document, dict):
+        return document
+    raise ValueError(f"it has no object {KEY}")

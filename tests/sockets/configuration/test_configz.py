@@ -1,0 +1,94 @@
+"""Where no file of the kubelet is found, and the kubelet is asked for its pods anyway, it tells its configuration."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eviction.configuration.configz import NAME
+from eviction.configuration.effective import Configuration, ConfigurationError, load
+from eviction.node.configuration_warnings import configuration_warnings
+from tests.sockets.kubelet_server import FOREVER_SECONDS, KubeletServer, Step, answer
+
+pytestmark = pytest.mark.regression
+
+TOLD = {
+    "evictionHard": {"memory.available": "100Mi", "nodefs.available": "7%", "imagefs.available": "9%"},
+    "mergeDefaultEvictionSettings": False,
+    "imageGCHighThresholdPercent": 91,
+    "imageMinimumGCAge": "3m0s",
+    "podLogsDir": "/var/log/elsewhere",
+    "somethingNewer": {"of": "a later kubelet"},
+}
+
+
+def loaded(root: Path, kubelet: KubeletServer, **fields: Any) -> Configuration:
+    """The configuration on a machine without a kubelet among its processes and without its usual file."""
+    return load(None, {}, {"kubeletEndpoint": kubelet.url, **fields}, root=str(root))
+
+
+def configz(document: object) -> bytes:
+    """The kubelet's answer."""
+    return answer(json.dumps(document).encode())
+
+
+def marks(configuration: Configuration) -> dict[str, str]:
+    """The inherited thresholds, without the margin."""
+    return {str(one.signal): str(one.value) for one in configuration.thresholds if one.origin.startswith(NAME)}
+
+
+def test_the_kubelets_own_word_is_inherited_where_no_file_is_found(tmp_path: Path) -> None:
+    """With its thresholds and nothing added: all defaults are in it already."""
+    with KubeletServer(configz({"kubeletconfig": TOLD})) as kubelet:
+        found = loaded(tmp_path, kubelet)
+        assert [head.split()[1] for head in kubelet.requests] == ["/configz"]
+    assert marks(found) == {"nodefs.available": "7%", "imagefs.available": "9%"}
+    assert (found.image_gc_high_threshold_percent, found.image_minimum_gc_age_seconds) == (91, 180.0)
+    assert (found.pod_logs_dir, found.origins["podLogsDir"]) == ("/var/log/elsewhere", NAME)
+    assert list(configuration_warnings(found)) == []
+
+
+def test_it_is_not_asked_where_its_file_is_known_or_is_said_to_be_none(tmp_path: Path) -> None:
+    """Nor where it is not asked for its pods."""
+    usual = tmp_path / "var/lib/kubelet/config.yaml"
+    with KubeletServer(configz({"kubeletconfig": TOLD})) as kubelet:
+        loaded(tmp_path, kubelet, kubeletConfig="")
+        load(None, {}, {}, root=str(tmp_path))
+        usual.parent.mkdir(parents=True)
+        usual.write_text("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n")
+        loaded(tmp_path, kubelet)
+        assert kubelet.requests == []
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ([answer(b"", 401)], "answered 401 Unauthorized"),
+        ([answer(b"", 403)], "nodes/configz is enough"),
+        ([answer(b"{")], "cannot be read: it is no JSON"),
+        ([configz([])], "cannot be read: it has no object kubeletconfig"),
+        ([configz({"kubeletconfig": None})], "cannot be read: it has no object kubeletconfig"),
+        ([FOREVER_SECONDS], "gave no complete answer within"),
+    ],
+    ids=["401", "403", "garbage", "a list", "null", "hangs"],
+)
+def test_a_kubelet_that_does_not_tell_is_said_and_its_defaults_are_taken(
+    tmp_path: Path, script: list[Step], why: str
+) -> None:
+    """By the start, `status` and `config`, with what was looked for before."""
+    with KubeletServer(*script) as kubelet:
+        found = loaded(tmp_path, kubelet)
+    (warning,) = configuration_warnings(found)
+    assert warning.startswith("the kubelet's defaults are taken for its thresholds: no kubelet is seen")
+    assert why in warning
+    assert {one.origin for one in found.thresholds} == {"the kubelet's default plus margin 5%"}
+
+
+def test_settings_that_no_kubelet_has_are_refused(tmp_path: Path) -> None:
+    """By the name of who told them."""
+    told = configz({"kubeletconfig": {**TOLD, "imageMinimumGCAge": "soon"}})
+    with KubeletServer(told) as kubelet, pytest.raises(ConfigurationError, match=r"^the kubelet's /configz: imageMin"):
+        loaded(tmp_path, kubelet)
