@@ -54,7 +54,7 @@ def product_of(node: RealNode, above: int) -> Node:
         "containerRuntimeEndpoint": f"unix://{node.containerd.socket}",
         "holdOffAfterStart": "0s",
         "evictionMinimumReclaim": {"nodefs.available": "0", "imagefs.available": "0"},
-        "evictionHard": {**marks, "nodefs.available": str(node.filesystem.available_bytes() + above)},
+        "evictionHard": {**marks, "nodefs.available": f"{node.filesystem.available_bytes() + above}e0"},
     }
     table = dict.fromkeys(RECLAIM_TABLE, (NAME,))
     return Node(load(None, {}, fields), functions=table_of(function, *FUNCTIONS.values()), reclaim_table=table)
