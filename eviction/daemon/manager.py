@@ -300,9 +300,8 @@ class Manager:
             for path, levels in levels_to_watch(thresholds, observations, fill_rates, policy).items():
                 self._node.probes.watch(path, levels, self._observe_at_once)
             interval = seldom
-        if (
-            decision.thresholds_met and decision.acted_on is None
-        ):  # a grace period is running, or the layout is not known yet
+        in_grace = decision.acted_on is None and decision.thresholds_met  # or the layout is not known yet
+        if in_grace:
             interval = min(interval, TICK_SECONDS)
         if self._refresher.task is None:
             longest = min(longest, max(self._refresh.due - now, floor))

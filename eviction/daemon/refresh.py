@@ -22,9 +22,7 @@ from reclaim.types import RuntimeUnavailable
 
 REFRESH_SECONDS = 60.0  # between two questions where the images are and who uses them
 PLACES_SECONDS = 2.0  # how long the question where the images are is waited for
-LONGEST_SECONDS = (
-    30.0  # for all questions of one refresh; what was answered of single containers need not be asked again
-)
+LONGEST_SECONDS = 30.0  # for all questions of one refresh: what was answered of a container is not asked again
 
 
 class Refresh:
