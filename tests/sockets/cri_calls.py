@@ -17,7 +17,11 @@ class CriCalls:
     """A channel to one socket. `call` takes the method's name and the fields of its request."""
 
     def __init__(self, target: str) -> None:
-        options = [("grpc.default_authority", "localhost"), ("grpc.max_receive_message_length", _LARGE_BYTES)]
+        options = [
+            ("grpc.default_authority", "localhost"),
+            ("grpc.max_receive_message_length", _LARGE_BYTES),
+            ("grpc.use_local_subchannel_pool", 1),  # else it takes over the connection to a server that was restarted
+        ]
         self._channel = grpc.insecure_channel(target, options=options)
 
     def __enter__(self) -> Self:
