@@ -14,7 +14,6 @@ from collections.abc import Iterable
 
 from eviction.configuration.kubelet import KubeletConfiguration, KubeletConfigurationError, kubelet_configuration
 from eviction.configuration.kubelet_ways import KubeletPlace, kubelet_ways
-from eviction.configuration.sources import ConfigurationError
 from reclaim.pods.kubelet_endpoint import KubeletEndpoint, KubeletWay
 
 NAME = "the kubelet's /configz"
@@ -28,21 +27,17 @@ def asked_of_kubelet(
     """What the kubelet tells of itself at the endpoint, or where `place` leads, if it is asked for its pods there; else
     None, and why as a sentence that begins with `remark`: why no file of it is known. Takes 2 s at most.
 
-    Raises ConfigurationError for settings with which no kubelet would have started.
+    An answer that is wrong in some way ends no start: then the kubelet's defaults are taken, as without one.
     """
     if endpoint is None and place is None:
         return None, remark
     ways = kubelet_ways(place) if place is not None else [KubeletWay("the configured identity", endpoint)]
-    try:
-        kubelet, why = _by_the_first(ways)
-    except KubeletConfigurationError as error:
-        raise ConfigurationError(str(error)) from None
+    kubelet, why = _by_the_first(ways)
     return kubelet, f"{remark}, and {why}" if why else ""
 
 
 def _by_the_first(ways: Iterable[KubeletWay]) -> tuple[KubeletConfiguration | None, str]:
-    """What the kubelet tells by the first of these ways that it accepts; or None, and why. Raises
-    KubeletConfigurationError."""
+    """What the kubelet tells by the first of these ways that it accepts; or None, and why."""
     from reclaim.pods.kubelet_client import KubeletUnavailable, get_configz  # imports TLS where it is asked at all
 
     until, why = time.monotonic() + SECONDS, "there is no way to ask it"
@@ -56,6 +51,8 @@ def _by_the_first(ways: Iterable[KubeletWay]) -> tuple[KubeletConfiguration | No
             why = str(error)
             if not error.refused:
                 break
+        except KubeletConfigurationError as error:  # with which no kubelet would have started
+            return None, str(error)
         except ValueError as error:
             return None, f"{NAME} cannot be read: {error}"
     return None, f"{NAME} was asked for in vain: {why}"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eviction.configuration.configz import NAME
-from eviction.configuration.effective import Configuration, ConfigurationError, load
+from eviction.configuration.effective import Configuration, load
 from eviction.node.configuration_warnings import configuration_warnings
 from tests.sockets.kubelet_server import FOREVER_SECONDS, KubeletServer, Step, answer
 
@@ -71,9 +71,10 @@ def test_it_is_not_asked_where_its_file_is_known_or_is_said_to_be_none(tmp_path:
         ([answer(b"{")], "cannot be read: it is no JSON"),
         ([configz([])], "cannot be read: it has no object kubeletconfig"),
         ([configz({"kubeletconfig": None})], "cannot be read: it has no object kubeletconfig"),
+        ([configz({"kubeletconfig": {**TOLD, "imageMinimumGCAge": "soon"}})], f"{NAME}: imageMinimumGCAge: "),
         ([FOREVER_SECONDS], "gave no complete answer within"),
     ],
-    ids=["401", "403", "garbage", "a list", "null", "hangs"],
+    ids=["401", "403", "garbage", "a list", "null", "wrong settings", "hangs"],
 )
 def test_a_kubelet_that_does_not_tell_is_said_and_its_defaults_are_taken(
     tmp_path: Path, script: list[Step], why: str
@@ -85,10 +86,3 @@ def test_a_kubelet_that_does_not_tell_is_said_and_its_defaults_are_taken(
     assert warning.startswith("the kubelet's defaults are taken for its thresholds: no kubelet is seen")
     assert why in warning
     assert {one.origin for one in found.thresholds} == {"the kubelet's default plus margin 5%"}
-
-
-def test_settings_that_no_kubelet_has_are_refused(tmp_path: Path) -> None:
-    """By the name of who told them."""
-    told = configz({"kubeletconfig": {**TOLD, "imageMinimumGCAge": "soon"}})
-    with KubeletServer(told) as kubelet, pytest.raises(ConfigurationError, match=r"^the kubelet's /configz: imageMin"):
-        loaded(tmp_path, kubelet)
