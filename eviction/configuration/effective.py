@@ -188,9 +188,10 @@ def load(
     for source in sources:
         _validated(source.document, source.name)  # each alone, so that the sentence names its source
     own = merged([dict(source.document) for source in sources])
-    kubelet, remark = kubelet_of_node(_validated(own, path or "configuration"), Origins(sources), root)
+    ours = _validated(own, path or "configuration")
+    kubelet, remark = kubelet_of_node(ours, Origins(sources), root)
     if kubelet is None and remark:
-        asks = _EffectiveConfiguration(_validated(own, path or "configuration"), Origins(sources), None).configuration()
+        asks = _EffectiveConfiguration(ours, Origins(sources), None).configuration()
         kubelet, remark = asked_of_kubelet(asks.kubelet_endpoint, asks.kubelet_place, remark)
     if kubelet is not None:
         inherited = inherited_from(kubelet)
