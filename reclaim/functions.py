@@ -24,7 +24,8 @@ from reclaim.containers.gc import ContainerGC, Observed
 from reclaim.containers.policy import ContainerGCPolicy
 from reclaim.execution.executor import Executor
 from reclaim.execution.rest import FunctionRests
-from reclaim.execution.stages import Stage, joined, never_relieved, run_side_by_side, run_stages
+from reclaim.execution.remover import Stage as OneStage
+from reclaim.execution.stages import Stage, as_callable, joined, never_relieved, run_side_by_side, run_stages
 from reclaim.images.gc import UnusedImageGC, detect_images
 from reclaim.images.lister import GivenUp, Lister
 from reclaim.images.plan import ImageGCPolicy
@@ -99,7 +100,7 @@ class ReclaimFunction:
     name: str
     frees: str | None
     kinds: tuple[str, ...]
-    stages: Callable[[ReclaimContext], tuple[Stage, ...]]
+    stages: Callable[[ReclaimContext], tuple[Stage | OneStage, ...]]
     side_by_side: int | None = None
     cooldown_seconds: float | None = None
 
@@ -133,6 +134,11 @@ def _image_stages(context: ReclaimContext) -> tuple[Stage, ...]:
         context.policies.images,
     )
     return (gc.unused_images,)
+
+
+def _first(stages: Sequence[Stage | OneStage]) -> Stage:
+    first = stages[0]
+    return first if callable(first) else as_callable(first)
 
 
 RELEASE_SPECULATIVE_PREALLOCATION: Final = ReclaimFunction("ReleaseSpeculativePreallocation", None, (), lambda _: ())
@@ -208,7 +214,8 @@ class Collector:
         why_not = self._rests.why_not(name, executor.clock.monotonic()) if rests else ""
         if why_not:
             return ReclaimResult(name, skipped=why_not)
-        result = run_stages(name, function.stages(self._context), executor, measure)
+        stages = [each if callable(each) else as_callable(each) for each in function.stages(self._context)]
+        result = run_stages(name, stages, executor, measure)
         if rests:
             self._rests.record(name, function.cooldown_seconds or 0.0, result, executor.clock.monotonic())
         return result if before is None else joined(before, result)
@@ -246,7 +253,7 @@ class Collector:
         ahead = context.read_ahead
         if ahead is not None and context.clock.monotonic() - ahead.at > READ_AHEAD_SECONDS:
             ahead = context.read_ahead = None
-        leader, *others = ((name, self.functions[name].stages(context)[0]) for name in names)
+        leader, *others = ((name, _first(self.functions[name].stages(context))) for name in names)
         context.read_ahead = None
         listing = None if ahead is None else ahead.listing
         shared_reading = partial(context.lister.shared_reading, listing)

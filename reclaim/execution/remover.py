@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from reclaim.clock import Clock
-from reclaim.types import Action, Outcome, Reason, RemovalFailed, Result, RuntimeUnavailable, Verdict
+from reclaim.types import Action, Outcome, Plan, Reason, RemovalFailed, Result, RuntimeUnavailable, Verdict
 
 STATUS_FRESH_SECONDS = 0.05  # how old the status of one object may be when its removal is sent
 CHECK_ATTEMPTS = 5
@@ -73,6 +73,19 @@ class Remover(Protocol):
 
     def present(self, verdict: Verdict) -> bool:
         """Whether the object is still there. Raises RuntimeUnavailable when that cannot be told."""
+
+
+class Stage(Remover, Protocol):
+    """One step of a reclaim function: it offers candidates in order, checks one, removes one. Made for one pass.
+
+    `patience_seconds`: how long one of its removals is waited for before it is parked; None: as configured.
+    """
+
+    patience_seconds: float | None
+
+    def plan(self) -> Plan | None:
+        """Reads and plans; removes nothing. None: there is nothing to plan. Raises ReclaimError if it cannot read what
+        it needs."""
 
 
 def _always() -> bool:

@@ -20,6 +20,7 @@ from reclaim.execution.executor import Executor
 from reclaim.execution.order import RemovalOrder
 from reclaim.execution.plan_in_execution import ExecutionResult, Work
 from reclaim.execution.remover import Remover
+from reclaim.execution.remover import Stage as OneStage
 from reclaim.types import DiskState, DiskVerdict, MeasureDisk, Plan, ReclaimError, ReclaimResult, Result, Usage
 
 FEW = 4  # so many removals are one round; they do not keep the others waiting
@@ -57,6 +58,16 @@ class StagePlan:
 Stage = Callable[[MeasureDisk], StagePlan | None]
 """Reads and plans; removes nothing. None: there is nothing to plan. Raises ReclaimError if it cannot read what it
 needs. What it has read is released when it returns, before the plan is executed."""
+
+
+def as_callable(stage: OneStage) -> Stage:
+    """A stage that is one object, in the form in which stages are run."""
+
+    def planned(_: MeasureDisk) -> StagePlan | None:
+        plan = stage.plan()
+        return None if plan is None else StagePlan(plan, stage, patience_seconds=stage.patience_seconds)
+
+    return planned
 
 
 class Stopwatch:
