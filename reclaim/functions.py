@@ -23,8 +23,8 @@ from reclaim.clock import Clock
 from reclaim.containers.gc import ContainerGC, Observed
 from reclaim.containers.policy import ContainerGCPolicy
 from reclaim.execution.executor import Executor
-from reclaim.execution.rest import FunctionRests
 from reclaim.execution.remover import Stage as OneStage
+from reclaim.execution.rest import FunctionRests
 from reclaim.execution.stages import Stage, as_callable, joined, never_relieved, run_side_by_side, run_stages
 from reclaim.images.gc import UnusedImageGC, detect_images
 from reclaim.images.lister import GivenUp, Lister
